@@ -1,0 +1,25 @@
+"""The errors that the package raises.
+
+GpuprofError
+├── TraceError      a file that cannot be read as a trace or profile (also a ValueError)
+├── OptionError     an option that does not exist or has a wrong value (also a ValueError)
+└── RecordingError  the recorder could not start, stop or read what it recorded (also a RuntimeError)
+"""
+
+from __future__ import annotations
+
+
+class GpuprofError(Exception):
+    """Base of every error that gpuprof_widgets raises on purpose."""
+
+
+class TraceError(GpuprofError, ValueError):
+    """A file cannot be read: the message names the file, the place, and what to do."""
+
+
+class OptionError(GpuprofError, ValueError):
+    """An option is unknown or has a value it cannot take."""
+
+
+class RecordingError(GpuprofError, RuntimeError):
+    """The recording could not be started, stopped or turned into a record."""

@@ -1,0 +1,65 @@
+"""The record of one profiled run: plain frozen tables on one clock.
+
+A `Trace` holds what happened when (slices, tracks, counters, flows). cProfile has no timestamps, so
+its result is apart, in `Calls`. A `Record` is both and their metadata; everything downstream takes a
+`Record` and returns a table. Columns and units are in `schema`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Slices, tracks, counters and flows on one clock (int64 ns since the trace's start).
+
+    ``slices`` is sorted by track, then start, then longest first, then file order, and its index is
+    the row number that every link (``parent``, ``launch``, ``op``, ``forward``, flows) refers to.
+    ``args`` holds what else the events carried: per key a Series whose index is the slice row.
+    ``start_ns`` and ``end_ns`` bound the trace: for a window these are the window's.
+    """
+
+    slices: pd.DataFrame
+    tracks: pd.DataFrame
+    counters: pd.DataFrame
+    flows: pd.DataFrame
+    args: Mapping[str, pd.Series]
+    start_ns: int
+    end_ns: int
+    epoch_ns: int = 0
+
+    def __len__(self) -> int:
+        return len(self.slices)
+
+    @property
+    def span_ns(self) -> int:
+        """Length of the trace or window in ns."""
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, eq=False)
+class Calls:
+    """cProfile's result: functions and caller-callee edges; no timestamps.
+
+    ``functions``: ``file``, ``line``, ``name``, ``calls``, ``primitive_calls``, ``self_ns``
+    (cProfile's tottime), ``total_ns`` (its cumtime).
+    ``edges``: ``caller``, ``callee`` (rows of functions), ``calls``, ``primitive_calls``,
+    ``self_ns``, ``total_ns`` (the callee's share on behalf of this caller).
+    """
+
+    functions: pd.DataFrame
+    edges: pd.DataFrame
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One run: its trace, its Python calls (None where cProfile did not run) and metadata."""
+
+    trace: Trace
+    calls: Calls | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)

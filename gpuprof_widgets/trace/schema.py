@@ -1,0 +1,88 @@
+"""Names and types of the trace's tables: one place for every column.
+
+The words are Kineto's (categories) and Perfetto's (slices, tracks, counters, flows).
+Times are int64 nanoseconds since the trace's start, sizes are bytes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+NONE = -1
+"""What an integer column holds where a slice has no such value."""
+
+SLICE_COLUMNS = {
+    "ts": np.int64,  # start, ns since the trace's start
+    "dur": np.int64,  # duration, ns
+    "name": "category",
+    "category": "category",
+    "track": np.int32,  # row in tracks
+    "depth": np.int32,  # nesting depth on the track, 0 at the top
+    "parent": np.int32,  # row of the latest slice still open on the track when this one began
+    "count": np.int32,  # events that this row stands for; 0 = outside the window, kept as an owner
+    "correlation": np.int64,  # joins a launch (cuda_runtime, cuda_driver) with its GPU slice
+    "external_id": np.int64,  # joins a GPU slice with its CPU op where Kineto wrote it
+    "sequence": np.int64,  # autograd sequence number, joins forward and backward ops
+    "forward_thread": np.int64,  # autograd thread id of the forward op, on backward ops
+    "launch": np.int32,  # GPU slices: row of the runtime call that launched it
+    "op": np.int32,  # GPU and runtime slices: row of the innermost op or annotation that owns it
+    "forward": np.int32,  # backward ops: row of the forward op
+}
+
+TRACK_COLUMNS = {
+    "kind": "category",  # one of TRACK_KINDS
+    "label": object,  # shown beside the track
+    "process": object,  # pid as the file has it, as text
+    "thread": object,  # tid (CPU) or stream (GPU) as the file has it, as text
+    "lane": np.int32,  # equal for the tracks of one thread or stream (its ops and its Python frames)
+    "device": np.int32,  # GPU index, NONE for the CPU
+    "stream": np.int64,  # GPU stream id, NONE for the CPU
+    "rank": np.int32,  # NONE where unknown
+}
+
+COUNTER_COLUMNS = {
+    "ts": np.int64,
+    "name": "category",  # "CPU allocated", "GPU 0 reserved", ...: the unit is bytes unless named
+    "value": np.float64,
+}
+
+FLOW_COLUMNS = {
+    "source": np.int32,  # slice row
+    "target": np.int32,  # slice row
+    "kind": "category",  # "launch", "fwdbwd", ...
+}
+
+TRACK_KINDS = ("cpu", "python", "annotation", "gpu", "copy", "other")
+"""Track kinds in the order in which they stand on the timeline.
+
+``cpu`` ops, runtime calls and user annotations of one thread; ``python`` the Python frames of that
+thread; ``annotation`` a stream's gpu_user_annotation rows; ``gpu`` a stream's kernels;
+``copy`` its copies and memsets.
+"""
+
+OP_CATEGORIES = ("cpu_op", "user_annotation")
+LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver")
+GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
+MEMORY_EVENT = "[memory]"
+
+CATEGORIES = (
+    *OP_CATEGORIES,
+    *LAUNCH_CATEGORIES,
+    *GPU_CATEGORIES,
+    "gpu_user_annotation",
+    "python_function",
+    "cpu_instant_event",
+    "cuda_sync",
+    "overhead",
+    "other",
+)
+"""Categories that have a colour and a place in the views; a file may hold others."""
+
+CATEGORY_ALIASES = {
+    "Operator": "cpu_op",
+    "Runtime": "cuda_runtime",
+    "Kernel": "kernel",
+    "Memcpy": "gpu_memcpy",
+    "Memset": "gpu_memset",
+}
+"""Categories of torch 1.8's traces, by the names of today."""
