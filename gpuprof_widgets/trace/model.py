@@ -1,8 +1,8 @@
 """The record of one profiled run: plain frozen tables on one clock.
 
-A `Trace` holds what happened when (slices, tracks, counters, flows). cProfile has no timestamps, so
-its result is apart, in `Calls`. A `Record` is both and their metadata; everything downstream takes a
-`Record` and returns a table. Columns and units are in `schema`.
+A `Trace` holds what happened when (slices, tracks, counters, flows). cProfile has no timestamps,
+so its result is apart, in `Calls`. A `Record` is both and their metadata; everything downstream
+takes a `Record` and returns a table. Columns and units are in `schema`.
 """
 
 from __future__ import annotations

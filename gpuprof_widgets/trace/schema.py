@@ -34,7 +34,7 @@ TRACK_COLUMNS = {
     "label": object,  # shown beside the track
     "process": object,  # pid as the file has it, as text
     "thread": object,  # tid (CPU) or stream (GPU) as the file has it, as text
-    "lane": np.int32,  # equal for the tracks of one thread or stream (its ops and its Python frames)
+    "lane": np.int32,  # equal for the tracks of one thread or stream (ops and Python frames)
     "device": np.int32,  # GPU index, NONE for the CPU
     "stream": np.int64,  # GPU stream id, NONE for the CPU
     "rank": np.int32,  # NONE where unknown

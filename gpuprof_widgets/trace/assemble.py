@@ -1,0 +1,181 @@
+"""From a list of events to a `Trace`: tracks, order, nesting and links.
+
+Every reader, and the hand-made traces of the tests, end here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.counters import counter_table, memory_counters
+from gpuprof_widgets.trace.events import Events, FlowEnd, Names, column
+from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.owners import FlowRows, link_forward, link_launches, link_ops
+from gpuprof_widgets.trace.schema import FLOW_COLUMNS, NONE, SLICE_COLUMNS
+from gpuprof_widgets.trace.tracks import lay_out
+
+ID_ARGS = {
+    "correlation": ("correlation",),
+    "external_id": ("External id", "external id"),
+    "sequence": ("Sequence number",),
+    "forward_thread": ("Fwd thread id",),
+}
+"""Slice columns that come from args, by the keys under which torch's versions write them."""
+
+
+def assemble(
+    events: Events,
+    *,
+    names: Names | None = None,
+    counters: pd.DataFrame | None = None,
+    forward_flows: tuple[Sequence[FlowEnd], Sequence[FlowEnd]] = ((), ()),
+    epoch_ns: int = 0,
+    rank: int = NONE,
+) -> Trace:
+    """Build the trace: ts are rebased to its start, rows sorted, nested and linked.
+
+    ``counters`` are the file's own, on the clock of the events; memory counters are added.
+    ``forward_flows`` are the sources and targets of the file's fwdbwd arrows, on the same clock.
+    """
+    counters = _all_counters(events, counters)
+    tracks, track = lay_out(events, names or Names(), rank)
+    start, end = _bounds(events, counters)
+    order = np.lexsort((-events.dur, events.ts, track))
+    ids, args = _split_ids(events, order)
+    slices = _nested(events, track, order, start, ids)
+    flow_rows = _flow_rows(slices, tracks, forward_flows, start)
+    slices = _linked(slices, flow_rows)
+    return Trace(
+        slices=slices,
+        tracks=tracks,
+        counters=counters.assign(ts=counters["ts"] - start),
+        flows=_flows(slices, flow_rows),
+        args=args,
+        start_ns=0,
+        end_ns=end - start,
+        epoch_ns=epoch_ns + start,
+    )
+
+
+def _all_counters(events: Events, written: pd.DataFrame | None) -> pd.DataFrame:
+    memory = memory_counters(events)
+    if written is None or not len(written):
+        return memory
+    tables = [written, memory] if len(memory) else [written]
+    return counter_table(
+        np.concatenate([table["ts"].to_numpy() for table in tables]),
+        [name for table in tables for name in table["name"]],
+        np.concatenate([table["value"].to_numpy() for table in tables]),
+    )
+
+
+def _bounds(events: Events, counters: pd.DataFrame) -> tuple[int, int]:
+    moments = np.concatenate([events.ts, events.ts + events.dur, counters["ts"].to_numpy()])
+    return (int(moments.min()), int(moments.max())) if len(moments) else (0, 0)
+
+
+def _split_ids(
+    events: Events, order: NDArray[np.intp]
+) -> tuple[dict[str, NDArray[np.int64]], dict[str, pd.Series]]:
+    """The id columns by event row, and all other args by slice row."""
+    ids = {name: np.full(len(events), NONE, dtype=np.int64) for name in ID_ARGS}
+    owner = {key: name for name, keys in ID_ARGS.items() for key in keys}
+    row = np.empty(len(events), dtype=np.int64)
+    row[order] = np.arange(len(events))
+    args = {}
+    for key in sorted(events.args):
+        series = events.args[key]
+        if key in owner and series.dtype == np.int64:
+            ids[owner[key]][series.index.to_numpy()] = series.to_numpy()
+        else:
+            moved = series.set_axis(pd.Index(row[series.index.to_numpy()], dtype=np.int64))
+            args[key] = moved.sort_index()
+    return ids, args
+
+
+def _nested(
+    events: Events,
+    track: NDArray[np.int32],
+    order: NDArray[np.intp],
+    start: int,
+    ids: Mapping[str, NDArray[np.int64]],
+) -> pd.DataFrame:
+    ts, dur = events.ts[order] - start, events.dur[order]
+    track = track[order]
+    parent, depth = links.nest(ts, ts + dur, track)
+    nobody = np.full(len(events), NONE, dtype=np.int32)
+    columns: dict[str, Any] = {
+        "ts": ts,
+        "dur": dur,
+        "name": events.name.take(order),
+        "category": events.category.take(order),
+        "track": track,
+        "depth": depth,
+        "parent": parent,
+        "count": np.ones(len(events), dtype=np.int32),
+        **{name: values[order] for name, values in ids.items()},
+        **{name: nobody.copy() for name in ("launch", "op", "forward")},
+    }
+    return pd.DataFrame({name: columns[name] for name in SLICE_COLUMNS}, copy=False)
+
+
+def _linked(slices: pd.DataFrame, flow_rows: FlowRows) -> pd.DataFrame:
+    launch = link_launches(slices)
+    op = link_ops(slices, launch)
+    forward = link_forward(slices, flow_rows)
+    return slices.assign(launch=launch, op=op, forward=forward)
+
+
+def _flow_rows(
+    slices: pd.DataFrame,
+    tracks: pd.DataFrame,
+    flows: tuple[Sequence[FlowEnd], Sequence[FlowEnd]],
+    start: int,
+) -> FlowRows:
+    """Slice rows at both ends of the file's fwdbwd arrows; arrows with a loose end are left out."""
+    track_of = {
+        (process, thread): number
+        for number, (kind, process, thread) in enumerate(
+            zip(tracks["kind"], tracks["process"], tracks["thread"], strict=True)
+        )
+        if kind == "cpu"
+    }
+    numbered = slices.index[slices["sequence"] >= 0]
+    at = dict(
+        zip(
+            zip(slices["track"][numbered], slices["ts"][numbered], strict=True),
+            numbered,
+            strict=True,
+        )
+    )
+    row: list[dict[Any, int]] = [
+        {e.id: at.get((track_of.get((e.process, e.thread)), e.ts - start), NONE) for e in ends}
+        for ends in flows
+    ]
+    both = [(s, row[1][k]) for k, s in row[0].items() if s >= 0 and row[1].get(k, NONE) >= 0]
+    pairs = np.array(both, dtype=np.int32).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _flows(slices: pd.DataFrame, flow_rows: FlowRows) -> pd.DataFrame:
+    """Arrows from launch to GPU slice, and from forward to backward op."""
+    launch, forward = slices["launch"].to_numpy(), slices["forward"].to_numpy()
+    gpu = np.flatnonzero(launch >= 0)
+    forwards, backwards = flow_rows
+    if not len(forwards):
+        linked = np.flatnonzero(forward >= 0)
+        _, first = np.unique(forward[linked], return_index=True)
+        backwards = linked[first].astype(np.int32)
+        forwards = forward[backwards]
+    values = {
+        "source": np.concatenate([launch[gpu], forwards]),
+        "target": np.concatenate([gpu, backwards]),
+        "kind": ["launch"] * len(gpu) + ["fwdbwd"] * len(backwards),
+    }
+    return pd.DataFrame({name: column(values[name], FLOW_COLUMNS[name]) for name in FLOW_COLUMNS})

@@ -1,0 +1,105 @@
+"""Who owns a slice: GPU slices their launch and op, backward ops their forward op.
+
+Functions take the slices table and return row numbers of it; -1 means that there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE, OP_CATEGORIES
+
+Rows = NDArray[np.int32]
+FlowRows = tuple[Rows, Rows]
+
+
+def in_categories(category: pd.Series, wanted: Iterable[str]) -> NDArray[np.bool_]:
+    """Which rows have one of these categories."""
+    return category.isin(list(wanted)).to_numpy()
+
+
+def launches(category: pd.Series) -> NDArray[np.bool_]:
+    """Which rows are calls of a device's runtime or driver (CUDA, ROCm, XPU, ...)."""
+    names = category.cat.categories
+    return in_categories(category, [n for n in names if n.endswith(("_runtime", "_driver"))])
+
+
+def link_launches(slices: pd.DataFrame) -> Rows:
+    """GPU slices: the runtime or driver call with the same correlation (ids may be reused)."""
+    found = np.full(len(slices), NONE, dtype=np.int32)
+    correlation, ts = slices["correlation"].to_numpy(), slices["ts"].to_numpy()
+    known = correlation > 0
+    gpu = np.flatnonzero(in_categories(slices["category"], GPU_CATEGORIES) & known)
+    calls = np.flatnonzero(launches(slices["category"]) & known)
+    hit = links.latest_before(correlation[gpu], ts[gpu], correlation[calls], ts[calls])
+    found[gpu[hit >= 0]] = calls[hit[hit >= 0]]
+    return found
+
+
+def link_ops(slices: pd.DataFrame, launch: Rows) -> Rows:
+    """Runtime calls and GPU slices: the innermost op around the call, else by external id."""
+    found = np.full(len(slices), NONE, dtype=np.int32)
+    is_op = in_categories(slices["category"], OP_CATEGORIES)
+    is_call = launches(slices["category"])
+    is_gpu = in_categories(slices["category"], GPU_CATEGORIES)
+    around = links.nearest_ancestor(slices["parent"].to_numpy(), is_op)
+    found[is_call] = around[is_call]
+    launched = is_gpu & (launch >= 0)
+    found[launched] = found[launch[launched]]
+    external, ts = slices["external_id"].to_numpy(), slices["ts"].to_numpy()
+    orphans = np.flatnonzero((is_call | is_gpu) & (found < 0) & (external > 0))
+    ops = np.flatnonzero(is_op & (external > 0))
+    hit = links.latest_before(external[orphans], ts[orphans], external[ops], ts[ops])
+    found[orphans[hit >= 0]] = ops[hit[hit >= 0]]
+    late = launched & (found < 0)  # the call itself may have found its op by external id
+    found[late] = found[launch[late]]
+    return found
+
+
+def link_forward(slices: pd.DataFrame, flow_rows: FlowRows) -> Rows:
+    """Backward ops: the last forward op that started with the sequence number before it.
+
+    torch writes on a backward op the autograd id of the forward thread, but that id nowhere else;
+    the forward's track is the one that the arrows, else most equal sequence numbers, point to.
+    """
+    found = np.full(len(slices), NONE, dtype=np.int32)
+    sequence, thread = slices["sequence"].to_numpy(), slices["forward_thread"].to_numpy()
+    ts, track = slices["ts"].to_numpy(), slices["track"].to_numpy()
+    numbered = (sequence >= 0) & in_categories(slices["category"], OP_CATEGORIES)
+    forwards = np.flatnonzero(numbered & (thread <= 0))
+    for number in np.unique(thread[numbered & (thread > 0)]):
+        backwards = np.flatnonzero(numbered & (thread == number))
+        home = _forward_track(slices, backwards, forwards, flow_rows)
+        there = forwards[track[forwards] == home]
+        hit = links.latest_before(sequence[backwards], ts[backwards], sequence[there], ts[there])
+        rows, ops = backwards[hit >= 0], there[hit[hit >= 0]]
+        before = ts[ops] <= ts[rows]
+        found[rows[before]] = ops[before]
+    return found
+
+
+def _forward_track(
+    slices: pd.DataFrame,
+    backwards: NDArray[np.intp],
+    forwards: NDArray[np.intp],
+    flow_rows: FlowRows,
+) -> int:
+    track, sequence = slices["track"].to_numpy(), slices["sequence"].to_numpy()
+    sources, targets = flow_rows
+    votes = track[sources[np.isin(targets, backwards)]]
+    if not len(votes):
+        votes = track[forwards[np.isin(sequence[forwards], sequence[backwards])]]
+    return int(np.bincount(votes).argmax()) if len(votes) else NONE
+
+
+def unlinked_gpu(trace: Trace) -> int:
+    """Number of GPU slices for which the trace holds no launch (counted, kept, not guessed)."""
+    slices = trace.slices
+    gpu = in_categories(slices["category"], GPU_CATEGORIES) & (slices["count"].to_numpy() > 0)
+    return int(np.count_nonzero(gpu & (slices["launch"].to_numpy() < 0)))
