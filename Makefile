@@ -1,0 +1,59 @@
+# Every target does its own set-up: `make demo` and `make test` work from a fresh clone.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+EXTENSION := gpuprof_widgets/views/extension
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# pip leaves these stamps behind, so that a second run installs nothing.
+RUN := $(VENV)/.installed-run
+DEV := $(VENV)/.installed-dev
+IPYTHON8 := build/ipython8
+
+.PHONY: demo test lab lint format extension extension-check screenshots constraints clean
+
+demo: $(RUN)
+	$(BIN)/python scripts/demo.py
+
+test: $(DEV) $(IPYTHON8)/.installed
+	sh scripts/find_chromium.sh
+	sh scripts/extension.sh test
+	PYTHONPATH=$(IPYTHON8) $(BIN)/python -m pytest -q -m kernel
+	$(BIN)/python -m pytest
+
+lab: $(RUN)
+	$(BIN)/jupyter lab notebooks/01_first_profile.ipynb
+
+lint: $(DEV)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(DEV)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+extension:
+	sh scripts/extension.sh build
+
+extension-check:
+	sh scripts/extension.sh check
+
+screenshots: $(DEV)
+	sh scripts/find_chromium.sh
+	$(BIN)/python -m pytest tests/browser -k screenshots
+
+clean:
+	rm -rf build dist $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis $(EXTENSION)/node_modules
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; say which: make PYTHON=/path/to/python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(RUN): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP_INSTALL) -e .
+	@touch $@
+
+$(DEV): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP_INSTALL) -e '.[dev]'
+	@touch $(RUN) $@

@@ -1,0 +1,173 @@
+"""Chromium and real JupyterLab servers for the browser tests, one of each per session."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+CHROMIUM_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-quic",
+    "--no-first-run",
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+
+
+def chromium_path() -> str:
+    names = (os.environ.get("CHROMIUM", "chromium"), "chromium-browser", "google-chrome")
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        pytest.fail(
+            "No Chromium: install it (apt-get install chromium) or set CHROMIUM to its path."
+        )
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium_path(), args=CHROMIUM_FLAGS)
+        yield browser
+        browser.close()
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A running JupyterLab: where it listens, and the folder that it serves."""
+
+    root: Path
+    home: Path
+    port: int
+    token: str
+
+    def url(self, notebook: str) -> str:
+        """Address of one notebook in JupyterLab's single-document mode."""
+        return f"http://127.0.0.1:{self.port}/doc/tree/{notebook}?token={self.token}"
+
+    def api(self, path: str, method: str = "GET") -> bytes:
+        request = Request(f"http://127.0.0.1:{self.port}/api/{path}", method=method)
+        request.add_header("Authorization", f"token {self.token}")
+        with urlopen(request, timeout=30) as answer:
+            return bytes(answer.read())
+
+    def end_kernels(self) -> None:
+        """End every session, so that whatever a page shows now needs no kernel."""
+        for session in json.loads(self.api("sessions")):
+            self.api(f"sessions/{session['id']}", "DELETE")
+
+    def open(self, page: Page, notebook: str) -> None:
+        """Open a notebook and wait until its cells stand and its kernel takes requests."""
+        is_kernel = lambda socket: "/api/kernels/" in socket.url  # noqa: E731
+        with page.expect_websocket(is_kernel, timeout=60_000):
+            page.goto(self.url(notebook))
+        page.wait_for_selector(".jp-CodeCell .cm-content")
+        page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status='idle']")
+        page.locator(".jp-StatusBar-TextItem", has_text="| Idle").wait_for()
+
+    def use_theme(self, theme: str) -> None:
+        """Choose the theme that pages opened from now on have."""
+        self._set("@jupyterlab/apputils-extension/themes", {"theme": theme})
+
+    def _set(self, plugin: str, settings: dict[str, object]) -> None:
+        file = self.home / "settings" / f"{plugin}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(settings))
+
+    def start(self) -> subprocess.Popen[bytes]:
+        self.root.mkdir(parents=True)
+        news = {"fetchNews": "false", "checkForUpdates": False}
+        self._set("@jupyterlab/apputils-extension/notification", news)
+        with (self.home / "lab.log").open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "jupyterlab", *self._arguments()],
+                env=os.environ | self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _arguments(self) -> list[str]:
+        return [
+            "--no-browser",
+            "--allow-root",
+            "--ServerApp.ip=127.0.0.1",
+            f"--ServerApp.port={self.port}",
+            "--ServerApp.port_retries=0",
+            f"--ServerApp.root_dir={self.root}",
+            f"--IdentityProvider.token={self.token}",
+        ]
+
+    def _environment(self) -> dict[str, str]:
+        """Everything personal apart: settings, trust (the data folder), running servers."""
+        folders = {"HOME": "", "JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data"}
+        folders |= {"JUPYTER_RUNTIME_DIR": "runtime", "IPYTHONDIR": "ipython"}
+        folders |= {"JUPYTERLAB_SETTINGS_DIR": "settings", "JUPYTERLAB_WORKSPACES_DIR": "work"}
+        return {name: str(self.home / folder) for name, folder in folders.items()}
+
+    def await_answer(self, server: subprocess.Popen[bytes], seconds: float = 120) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and server.poll() is None:
+            try:
+                self.api("status")
+            except (URLError, OSError):
+                time.sleep(0.2)
+            else:
+                return
+        pytest.fail("JupyterLab did not start:\n" + (self.home / "lab.log").read_text()[-3000:])
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def serve_lab(home: Path) -> Iterator[Lab]:
+    lab = Lab(home / "notebooks", home, free_port(), secrets.token_hex(16))
+    server = lab.start()
+    try:
+        lab.await_answer(server)
+        yield lab
+        lab.end_kernels()
+    finally:
+        server.terminate()
+        try:
+            server.wait(20)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """The author's JupyterLab: it trusts what was run in it."""
+    yield from serve_lab(tmp_path_factory.mktemp("author"))
+
+
+@pytest.fixture(scope="session")
+def other_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A reader's JupyterLab: another signature database, so it trusts nothing of the author's."""
+    yield from serve_lab(tmp_path_factory.mktemp("reader"))
