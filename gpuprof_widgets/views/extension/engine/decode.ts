@@ -1,0 +1,90 @@
+/** From the payload's text to typed columns: base64, gzip, byte planes, differences. */
+
+import type {ColumnInfo, Header, TrackInfo} from "./header"
+
+export type Columns = Map<string, Float64Array>
+
+export async function decode_payload(payload: string): Promise<{header: Header, columns: Columns}> {
+  const bytes = await inflate(from_base64(payload))
+  const header_length = new DataView(bytes.buffer).getUint32(0, true)
+  const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + header_length))) as Header
+  const columns: Columns = new Map()
+  let offset = 4 + header_length
+  for (const info of header.columns) {
+    const size = info.width*header.rows
+    const values = join_planes(bytes.subarray(offset, offset + size), header.rows)
+    columns.set(info.name, decoders[info.encoding](values, header.tracks))
+    offset += size
+  }
+  return {header, columns}
+}
+
+const decoders: Record<ColumnInfo["encoding"], (values: Float64Array, tracks: TrackInfo[]) => Float64Array> = {
+  plain: (values) => values,
+  delta: sum_differences,
+  link: sum_steps,
+  signed: (values) => values.map(unfold_sign),
+}
+
+function from_base64(text: string): Uint8Array<ArrayBuffer> {
+  const native = (Uint8Array as {fromBase64?: (text: string) => Uint8Array<ArrayBuffer>}).fromBase64
+  if (native != null) {
+    return native.call(Uint8Array, text)
+  }
+  const binary = atob(text)
+  const bytes = new Uint8Array(binary.length)
+  for (let i = 0; i < binary.length; i++) {
+    bytes[i] = binary.charCodeAt(i)
+  }
+  return bytes
+}
+
+async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>> {
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))
+  return new Uint8Array(await new Response(stream).arrayBuffer())
+}
+
+/** Values from their byte planes; floating point, because they may exceed 32 bits. */
+function join_planes(bytes: Uint8Array, rows: number): Float64Array {
+  const values = new Float64Array(rows)
+  let unit = 1
+  for (let start = 0; start < bytes.length; start += rows) {
+    for (let i = 0; i < rows; i++) {
+      values[i] += bytes[start + i]*unit
+    }
+    unit *= 256
+  }
+  return values
+}
+
+/** Each value is the difference to the one before it on its track; the first one stands alone. */
+function sum_differences(values: Float64Array, tracks: TrackInfo[]): Float64Array {
+  let row = 0
+  for (const track of tracks) {
+    let sum = 0
+    for (const end = row + track.rows; row < end; row++) {
+      sum += values[row]
+      values[row] = sum
+    }
+  }
+  return values
+}
+
+/** Rows that others point to: 0 is "none" (-1), else one more than the signed step from the row named last. */
+function sum_steps(values: Float64Array): Float64Array {
+  let last = 0
+  for (let i = 0; i < values.length; i++) {
+    if (values[i] == 0) {
+      values[i] = -1
+    } else {
+      last += unfold_sign(values[i] - 1)
+      values[i] = last
+    }
+  }
+  return values
+}
+
+/** 0, 1, 2, 3, 4, ... stand for 0, -1, 1, -2, 2, ... */
+function unfold_sign(value: number): number {
+  return value % 2 == 0 ? value/2 : -(value + 1)/2
+}

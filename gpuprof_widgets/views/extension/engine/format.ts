@@ -1,0 +1,55 @@
+/** Numbers as people read them, exactly as analyses/quantity.py writes them. */
+
+type Units = readonly (readonly [size: number, unit: string])[]
+
+const TIMES: Units = [[1, "ns"], [1e3, "µs"], [1e6, "ms"], [1e9, "s"]]
+const SIZES: Units = [[1, "B"], [2**10, "KiB"], [2**20, "MiB"], [2**30, "GiB"], [2**40, "TiB"]]
+
+/** A time in ns, as `12.3 ms`; whole nanoseconds below one microsecond. */
+export function format_ns(ns: number): string {
+  return format(ns, TIMES)
+}
+
+/** A size in bytes, as `1.50 GiB`. */
+export function format_bytes(size: number): string {
+  return format(size, SIZES)
+}
+
+/** A share of one as a percentage, as `38 %`; one decimal below ten percent. */
+export function format_share(share: number): string {
+  const percent = 100*share
+  return `${fixed(percent, percent >= 9.95 || percent == 0 ? 0 : 1)} %`
+}
+
+/** `1 call`, `320 calls`, `12,345 calls`. */
+export function format_count(count: number, noun: string): string {
+  const digits = String(count).replace(/\B(?=(\d{3})+$)/g, ",")
+  return `${digits} ${noun}${count == 1 ? "" : "s"}`
+}
+
+/** The value in the largest unit in which it is at least one, after rounding. */
+function format(value: number, units: Units): string {
+  const fitting = units.filter(([size]) => Math.abs(value)/size >= 0.9995)
+  const [size, unit] = fitting[fitting.length - 1] ?? units[0]
+  const scaled = value/size
+  const decimals = size == 1 && Number.isInteger(scaled) ? 0 : three_digits(scaled)
+  return `${fixed(scaled, decimals)} ${unit}`
+}
+
+/** Decimals that give a value of up to four digits three significant ones. */
+function three_digits(value: number): number {
+  const magnitude = Math.abs(value)
+  return magnitude < 9.995 ? 2 : magnitude < 99.95 ? 1 : 0
+}
+
+/** Like `toFixed`, but a value exactly in the middle goes to the even digit, as in Python. */
+function fixed(value: number, decimals: number): string {
+  const power = 10**decimals
+  // Only an odd number of 1/2^(d+1) can lie exactly between two decimal fractions of d digits.
+  const is_middle = Math.abs(value*2**(decimals + 1)) % 2 == 1
+  if (is_middle) {
+    const below = Math.floor(value*power)
+    return ((below % 2 == 0 ? below : below + 1)/power).toFixed(decimals)
+  }
+  return value.toFixed(decimals)
+}

@@ -1,0 +1,57 @@
+/** What the payload's header holds: the strings, the tracks and the layout of the columns. */
+
+export type TrackKind = "cpu" | "python" | "annotation" | "gpu" | "copy" | "other"
+
+export type TrackInfo = {
+  kind: TrackKind
+  label: string
+  process: string
+  /** tid or stream as the trace has it */
+  thread: string
+  /** equal for the tracks of one thread or stream (its ops and its Python frames) */
+  lane: number
+  /** GPU index, -1 for the CPU */
+  device: number
+  /** GPU stream, -1 for the CPU */
+  stream: number
+  rows: number
+}
+
+/** A column of `rows` unsigned integers of `width` bytes, byte planes apart: all lowest bytes first. */
+export type ColumnInfo = {
+  name: string
+  width: number
+  /**
+   * "delta": differences to the previous row of the same track; "link": rows, as 0 for none, else
+   * one more than the sign-folded step from the row named last; "signed": sign-folded values.
+   */
+  encoding: "plain" | "delta" | "link" | "signed"
+}
+
+/** One node of the call tree that was estimated from cProfile's edges; times in ns. */
+export type CallNode = {
+  /** node index, -1 for a root; a parent stands before its children */
+  parent: number
+  name: string
+  calls: number
+  total_ns: number
+  self_ns: number
+}
+
+export type Header = {
+  version: 1
+  tick_ns: number
+  start_ns: number
+  end_ns: number
+  rows: number
+  names: string[]
+  categories: string[]
+  /** pairs of indices into names and categories; what the column `label` points to */
+  label: [number, number][]
+  shapes: string[]
+  tracks: TrackInfo[]
+  columns: ColumnInfo[]
+  calls: CallNode[] | null
+  /** what was done to fit the budget, one line each, to be shown on the page */
+  notes: string[]
+}

@@ -1,0 +1,14 @@
+/** The page's engine: decodes the record and answers every question of the views. No DOM, no Bokeh. */
+
+export * from "./header"
+export {Store, NONE, type Window} from "./store"
+export {op_table, op_row_instances, op_row_key, type Grouping, type OpRow} from "./op_table"
+export {flame, flame_instances, flame_sources, nodes_of_rows, type FlameNode, type FlameSource} from "./flame"
+export {hit, level_of_detail, type LevelOfDetail} from "./lod"
+export {compile, search, type Search} from "./search"
+export type {Link, Role} from "./chain"
+export {density} from "./density"
+export {totals, type CategoryTotals, type DeviceTotals, type Totals} from "./totals"
+export {to_csv} from "./csv"
+export {format_bytes, format_count, format_ns, format_share} from "./format"
+export {bands, type Band} from "./bands"

@@ -1,0 +1,76 @@
+/** Who is inside whom on one track, and which time is whose own. */
+
+/**
+ * Write the parent of every slice of [first, last): the latest-started slice that is still open
+ * (`end > ts`) when this one starts; it need not outlast its child. Slices are sorted by start.
+ */
+export function nest(ts: Float64Array, end: Float64Array, parent: Int32Array, first: number, last: number): void {
+  const open: number[] = []
+  for (let row = first; row < last; row++) {
+    // Over once is over for all later slices, so what is closed may leave the stack for good.
+    while (open.length > 0 && end[open[open.length - 1]] <= ts[row]) {
+      open.pop()
+    }
+    parent[row] = open.length > 0 ? open[open.length - 1] : -1
+    open.push(row)
+  }
+}
+
+/** Number of ancestors; a parent stands before its children. */
+export function depths(parent: Int32Array): Uint16Array {
+  const depth = new Uint16Array(parent.length)
+  for (let row = 0; row < parent.length; row++) {
+    depth[row] = parent[row] < 0 ? 0 : depth[parent[row]] + 1
+  }
+  return depth
+}
+
+/** Latest end of each slice and of everything below it (a child may outlast its parent). */
+export function subtree_ends(end: Float64Array, parent: Int32Array): Float64Array {
+  const latest = end.slice()
+  for (let row = parent.length - 1; row >= 0; row--) {
+    const above = parent[row]
+    if (above >= 0 && latest[row] > latest[above]) {
+      latest[above] = latest[row]
+    }
+  }
+  return latest
+}
+
+/** The innermost of a slice's ancestors (not itself) that is wanted, -1 if none is. */
+export function nearest_ancestors(parent: Int32Array, wanted: (row: number) => boolean): Int32Array {
+  const found = new Int32Array(parent.length)
+  for (let row = 0; row < parent.length; row++) {
+    const above = parent[row]
+    found[row] = above < 0 || wanted(above) ? above : found[above]
+  }
+  return found
+}
+
+export type Nesting = {ts: Float64Array, end: Float64Array, parent: Int32Array, subtree_end: Float64Array}
+
+/**
+ * Add to `self` each slice's time inside [start, end) during which it is the latest-started open
+ * one of its track. From its start until its subtree ends, a child takes its parent's time.
+ */
+export function add_self_times(self: Float64Array, nesting: Nesting, start: number, end: number, first: number, last: number): void {
+  const {ts, parent, subtree_end} = nesting
+  for (let row = first; row < last; row++) {
+    const from = Math.max(ts[row], start)
+    if (from >= end) {
+      break // sorted by start: the rest begins after the window
+    }
+    const own_end = nesting.end[row]
+    const own = Math.min(own_end, end) - from
+    if (own > 0) {
+      self[row] += own
+    }
+    const above = parent[row]
+    if (above >= 0) {
+      const taken = Math.min(subtree_end[row], nesting.end[above], end) - from
+      if (taken > 0) {
+        self[above] -= taken
+      }
+    }
+  }
+}

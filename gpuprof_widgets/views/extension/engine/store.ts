@@ -1,0 +1,287 @@
+/** The decoded record: columns by row, in ticks, with everything that follows from them. */
+
+import type {Link} from "./chain"
+import {chain} from "./chain"
+import type {Columns} from "./decode"
+import {decode_payload} from "./decode"
+import type {Header} from "./header"
+import {Intervals} from "./intervals"
+import {add_self_times, depths, nearest_ancestors, nest, subtree_ends} from "./nest"
+
+/** A time range [start, end) in ticks. One that reaches the end of the record is closed there. */
+export type Window = {start: number, end: number}
+
+export const NONE = -1
+export const OP_CATEGORIES = ["cpu_op", "user_annotation"]
+export const GPU_CATEGORIES = ["kernel", "gpu_memcpy", "gpu_memset"]
+
+export class Store {
+  static async decode(payload: string): Promise<Store> {
+    const {header, columns} = await decode_payload(payload)
+    return new Store(header, columns)
+  }
+
+  readonly rows: number
+  /** start and end of each row, in ticks since the trace's start */
+  readonly ts: Float64Array
+  readonly end: Float64Array
+  /** index into `header.label` */
+  readonly label: Uint32Array
+  readonly track: Uint16Array
+  /** row of the latest slice of the track that is still open when this one starts, -1 for none */
+  readonly parent: Int32Array
+  readonly depth: Uint16Array
+  /** GPU rows: row of the launch, or of the op where the record has no launch, else -1 */
+  readonly owner: Int32Array
+  /** GPU and launch rows: row of the innermost op or annotation that they belong to, else -1 */
+  readonly op: Int32Array
+  /** backward ops: row of the forward op, else -1 */
+  readonly forward: Int32Array
+  /** events that a row stands for; 0 for owners kept from outside of a window */
+  readonly count: Uint32Array
+  /** 1 for kernels, copies and memsets */
+  readonly on_gpu: Uint8Array
+  /** first row of each track, and at the end the number of rows */
+  readonly first_row: Uint32Array
+  /** latest end of a row and of everything below it */
+  readonly subtree_end: Float64Array
+
+  private readonly shape_index: Float64Array | null
+  private readonly byte_sizes: Float64Array | null
+
+  private constructor(readonly header: Header, columns: Columns) {
+    this.rows = header.rows
+    this.ts = columns.get("ts")!
+    this.end = columns.get("dur")!.map((dur, row) => this.ts[row] + dur)
+    this.label = Uint32Array.from(columns.get("label")!)
+    this.first_row = first_rows(header)
+    this.track = this.fill_by_track((track) => track)
+    this.parent = this.parents(columns.get("parent"))
+    this.depth = depths(this.parent)
+    this.subtree_end = subtree_ends(this.end, this.parent)
+    this.owner = this.links(columns.get("owner"))
+    this.forward = this.links(columns.get("forward"))
+    this.count = Uint32Array.from(columns.get("count") ?? new Float64Array(this.rows).fill(1))
+    this.shape_index = columns.get("shape") ?? null
+    this.byte_sizes = columns.get("bytes") ?? null
+    const is_gpu = this.category_mask(GPU_CATEGORIES)
+    this.on_gpu = Uint8Array.from(this.label, (label) => is_gpu[label])
+    this.op = this.ops(columns.get("op"))
+  }
+
+  name(row: number): string {
+    return this.header.names[this.header.label[this.label[row]][0]]
+  }
+
+  category(row: number): string {
+    return this.header.categories[this.header.label[this.label[row]][1]]
+  }
+
+  /** Input shapes, empty where they were not recorded. */
+  shape(row: number): string {
+    const index = this.shape_of(row)
+    return index == NONE ? "" : this.header.shapes[index]
+  }
+
+  /** Index into `header.shapes`, -1 for none. */
+  shape_of(row: number): number {
+    return this.shape_index == null ? NONE : this.shape_index[row] - 1
+  }
+
+  /** Bytes copied or allocated (negative: released), 0 where the event has no size. */
+  bytes(row: number): number {
+    return this.byte_sizes?.[row] ?? 0
+  }
+
+  is_op(row: number): boolean {
+    return OP_CATEGORIES.includes(this.category(row))
+  }
+
+  ns(ticks: number): number {
+    return ticks*this.header.tick_ns
+  }
+
+  tick(ns: number): number {
+    return ns/this.header.tick_ns
+  }
+
+  /** The whole record as a window. */
+  get whole(): Window {
+    const {start_ns, end_ns} = this.header
+    return {start: Math.floor(this.tick(start_ns)), end: Math.ceil(this.tick(end_ns))}
+  }
+
+  /** The window on whole ticks inside the record: what totals of a window are stated for. */
+  snap({start, end}: Window): Window {
+    const whole = this.whole
+    const clamp = (tick: number) => Math.min(Math.max(Math.round(tick), whole.start), whole.end)
+    return {start: clamp(Math.min(start, end)), end: clamp(Math.max(start, end))}
+  }
+
+  /** Whether a row belongs to a window: it overlaps it or, without length, starts in it. */
+  is_inside(row: number, window: Window): boolean {
+    const ts = this.ts[row]
+    const end = this.end[row]
+    if (end > ts) {
+      return ts < window.end && end > window.start && window.start < window.end
+    }
+    return ts >= window.start && (ts < window.end || (ts == window.end && ts >= this.whole.end))
+  }
+
+  /** Time of a row inside a window, in ticks. */
+  time_inside(row: number, window: Window): number {
+    return Math.max(Math.min(this.end[row], window.end) - Math.max(this.ts[row], window.start), 0)
+  }
+
+  /** Time during which a row is the latest-started open one of its track, in ticks. */
+  self_time(row: number): number {
+    return this.self_times[row]
+  }
+
+  private get self_times(): Float64Array {
+    return this.lazily("self_times", () => {
+      const self = new Float64Array(this.rows)
+      for (let track = 0; track < this.header.tracks.length; track++) {
+        add_self_times(self, this, -Infinity, Infinity, this.first_row[track], this.first_row[track + 1])
+      }
+      return self
+    })
+  }
+
+  /** Number of nesting levels of a track. */
+  levels(track: number): number {
+    return this.lanes[track].length
+  }
+
+  /** Rows of one level of a track: they follow each other without overlap. */
+  lane(track: number, depth: number): Int32Array {
+    return this.lanes[track][depth] ?? new Int32Array(0)
+  }
+
+  private get lanes(): Int32Array[][] {
+    return this.lazily("lanes", () => this.header.tracks.map((_, track) => {
+      const first = this.first_row[track]
+      return group_rows(this.depth.subarray(first, this.first_row[track + 1]), first)
+    }))
+  }
+
+  /** GPU rows that were launched by a row (a runtime call, or an op where launches are unknown). */
+  launched(row: number): Int32Array {
+    const by_owner = this.lazily("launched", () => {
+      const rows = new Map<number, number[]>()
+      for (let gpu = 0; gpu < this.rows; gpu++) {
+        const owner = this.owner[gpu]
+        if (owner >= 0) {
+          rows.has(owner) ? rows.get(owner)!.push(gpu) : rows.set(owner, [gpu])
+        }
+      }
+      return rows
+    })
+    return Int32Array.from(by_owner.get(row) ?? [])
+  }
+
+  /** What led to a row, outermost first, ending with itself. */
+  chain(row: number): Link[] {
+    return chain(this, row)
+  }
+
+  /** All rows of a label, or those of them with the given shape, in order. */
+  instances(label: number, shape?: number): Int32Array {
+    const rows = this.lazily("instances", () => group_rows(this.label, 0))[label] ?? new Int32Array(0)
+    return shape == null ? rows : rows.filter((row) => this.shape_of(row) == shape)
+  }
+
+  /** The time during which a track has any slice open. */
+  track_busy(track: number): Intervals {
+    const unions = this.lazily("track_busy", () => this.header.tracks.map((_, i) =>
+      Intervals.union(this.ts, this.end, range(this.first_row[i], this.first_row[i + 1]))))
+    return unions[track]
+  }
+
+  /** Per label, whether its category is one of these. */
+  category_mask(categories: readonly string[]): Uint8Array {
+    const wanted = this.header.categories.map((category) => categories.includes(category))
+    return Uint8Array.from(this.header.label, ([, category]) => Number(wanted[category]))
+  }
+
+  private readonly cache = new Map<string, unknown>()
+
+  /** Results that not every page needs are computed when they are first asked for. */
+  lazily<T>(key: string, compute: () => T): T {
+    if (!this.cache.has(key)) {
+      this.cache.set(key, compute())
+    }
+    return this.cache.get(key) as T
+  }
+
+  private fill_by_track(value: (track: number) => number): Uint16Array {
+    const filled = new Uint16Array(this.rows)
+    for (let track = 0; track < this.header.tracks.length; track++) {
+      filled.fill(value(track), this.first_row[track], this.first_row[track + 1])
+    }
+    return filled
+  }
+
+  private links(column: Float64Array | undefined): Int32Array {
+    return column == null ? new Int32Array(this.rows).fill(NONE) : Int32Array.from(column)
+  }
+
+  /** As sent where coarse ticks or a window hide them (as the distance upwards), else by nesting. */
+  private parents(distance: Float64Array | undefined): Int32Array {
+    if (distance != null) {
+      return Int32Array.from(distance, (step, row) => step == 0 ? NONE : row - step)
+    }
+    const parent = new Int32Array(this.rows)
+    for (let track = 0; track < this.header.tracks.length; track++) {
+      nest(this.ts, this.end, parent, this.first_row[track], this.first_row[track + 1])
+    }
+    return parent
+  }
+
+  /** By nesting around the launch, unless the record knows better. */
+  private ops(known: Float64Array | undefined): Int32Array {
+    if (known != null) {
+      return Int32Array.from(known)
+    }
+    const is_op = this.category_mask(OP_CATEGORIES)
+    const is_launch = this.category_mask(this.header.categories.filter(is_launch_category))
+    const around = nearest_ancestors(this.parent, (row) => is_op[this.label[row]] == 1)
+    return Int32Array.from(this.owner, (owner, row) => {
+      if (owner >= 0) {
+        return is_op[this.label[owner]] == 1 ? owner : around[owner]
+      }
+      return is_launch[this.label[row]] == 1 ? around[row] : NONE
+    })
+  }
+}
+
+/** Calls of a device's runtime or driver: CUDA, ROCm, XPU, ... */
+export function is_launch_category(category: string): boolean {
+  return /_(runtime|driver)$/.test(category)
+}
+
+function first_rows(header: Header): Uint32Array {
+  const first = new Uint32Array(header.tracks.length + 1)
+  header.tracks.forEach((track, i) => first[i + 1] = first[i] + track.rows)
+  return first
+}
+
+/** Rows (from `offset` on) by their key. */
+export function group_rows(keys: ArrayLike<number>, offset: number): Int32Array[] {
+  const sizes: number[] = []
+  for (let i = 0; i < keys.length; i++) {
+    sizes[keys[i]] = (sizes[keys[i]] ?? 0) + 1
+  }
+  const groups = Array.from(sizes, (size) => new Int32Array(size ?? 0))
+  const filled = new Uint32Array(groups.length)
+  for (let i = 0; i < keys.length; i++) {
+    groups[keys[i]][filled[keys[i]]++] = offset + i
+  }
+  return groups
+}
+
+function* range(start: number, end: number): Generator<number> {
+  for (let i = start; i < end; i++) {
+    yield i
+  }
+}
