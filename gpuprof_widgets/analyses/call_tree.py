@@ -1,0 +1,206 @@
+"""The merged call tree behind the flame graph: equal paths become one node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.call_estimate import estimated_tree
+from gpuprof_widgets.analyses.op_rows import INSTANTS, gpu_rows, in_category, on_tracks
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import NONE
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
+
+COLUMNS = (
+    "node",
+    "parent",
+    "depth",
+    "name",
+    "category",
+    "calls",
+    "total_ns",
+    "self_ns",
+    "device_ns",
+)
+ROOT = "all threads"
+
+
+def call_tree(record: Record, *, source: str = "ops") -> pd.DataFrame:
+    """One row per distinct path of names, parents before their children; row 0 is the root.
+
+    ``source``: "ops" (ops, annotations and runtime calls by nesting), "merged" (Python frames and
+    ops nested together), "cprofile" (an estimate: cProfile has no timestamps). Columns: ``node``
+    (the row), ``parent`` (-1 for the root), ``depth``, ``name``, ``category`` ("thread" for the
+    level of threads, which is there only if several have any), ``calls``, ``total_ns``
+    (``self_ns`` and the totals of the children: they add up exactly, widths too), ``self_ns``,
+    ``device_ns`` (GPU time launched by the node and all below it).
+    """
+    if source not in SOURCES:
+        raise OptionError(
+            f"unknown source {source!r} of a call tree: it is one of {', '.join(SOURCES)}."
+        )
+    return SOURCES[source](record)
+
+
+def _ops(record: Record) -> pd.DataFrame:
+    trace = record.trace
+    rows = np.flatnonzero(on_tracks(trace, "cpu") & ~in_category(trace, INSTANTS))
+    index = np.full(len(trace) + 1, NONE, np.int32)  # the last one stands for "nobody"
+    index[rows] = np.arange(len(rows))
+    parent = index[trace.slices["parent"].to_numpy()[rows]]
+    return _merged_paths(trace, rows.astype(np.int32), parent)
+
+
+def _python_and_ops(record: Record) -> pd.DataFrame:
+    """Frames and ops of each thread nested anew; a parent is open at the start and outlasts it.
+
+    The second condition lifts a `record_function` region out of the frame of its ``__enter__``.
+    """
+    trace = record.trace
+    slices = trace.slices
+    kept = on_tracks(trace, "cpu", "python") & ~in_category(trace, INSTANTS)
+    rows = np.flatnonzero(kept)
+    lane = trace.tracks["lane"].to_numpy()[slices["track"].to_numpy()[rows]]
+    ts, dur = slices["ts"].to_numpy()[rows], slices["dur"].to_numpy()[rows]
+    is_op = ~on_tracks(trace, "python")[rows]
+    order = np.lexsort((is_op, -dur, ts, lane))
+    rows, lane, ts, end = rows[order], lane[order], ts[order], (ts + dur)[order]
+    parent, _ = links.nest(ts, end, lane)
+    return _merged_paths(trace, rows.astype(np.int32), _outlasting(parent, end), lane)
+
+
+def _outlasting(parent: Rows, end: Ints) -> Rows:
+    """Per slice the first of its ancestors that does not end before it."""
+    found = parent.copy()
+    active = np.flatnonzero(found >= 0)
+    while len(active):
+        active = active[end[found[active]] < end[active]]
+        found[active] = parent[found[active]]
+        active = active[found[active] >= 0]
+    return found
+
+
+def _merged_paths(
+    trace: Trace, rows: Rows, parent: Rows, group: npt.NDArray[np.int32] | None = None
+) -> pd.DataFrame:
+    """The tree of label paths of these rows, which are sorted by group (track) and start."""
+    slices = trace.slices
+    track = slices["track"].to_numpy()[rows]
+    group = track if group is None else group
+    own, device = _self_times(trace, rows, group), _device_times(trace, rows)
+    name, category = slices["name"].cat, slices["category"].cat
+    label = name.codes.to_numpy()[rows].astype(np.int64) * len(category.categories)
+    label += category.codes.to_numpy()[rows]
+    threads, thread = np.unique(group, return_inverse=True)
+    tree = _Tree(trace, threads, group, track)
+    node = tree.top(thread.reshape(-1))
+    depth = _depths(parent)
+    for level in range(int(depth.max(initial=-1)) + 1):
+        at = np.flatnonzero(depth == level)
+        above = np.where(parent[at] >= 0, node[parent[at]], node[at])
+        node[at] = tree.grow(above, label[at], rows[at])
+    count = slices["count"].to_numpy()[rows]
+    return tree.table(node, {"calls": count, "self_ns": own, "device_ns": device})
+
+
+class _Tree:
+    """Nodes as they are found, level by level: parent, depth and a slice that gives the name."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        threads: npt.NDArray[np.int32],
+        group: npt.NDArray[np.int32],
+        track: npt.NDArray[np.int32],
+    ) -> None:
+        self._trace = trace
+        self._parent, self._names, self._categories = [NONE], [ROOT], ["thread"]
+        self._level = len(threads) > 1
+        if self._level:
+            labels = trace.tracks["label"].to_numpy()
+            first = np.searchsorted(group, threads)
+            self._add([0] * len(threads), list(labels[track[first]]), ["thread"] * len(threads))
+
+    def top(self, thread: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
+        """The node above a thread's outermost slices."""
+        return thread.astype(np.int64) + 1 if self._level else np.zeros(len(thread), np.int64)
+
+    def grow(self, above: Ints, label: Ints, rows: Rows) -> Ints:
+        """One new node per distinct (parent node, label); the node of each row."""
+        labels = int(label.max(initial=0)) + 1
+        key = above * labels + label
+        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+        sample = self._trace.slices.loc[rows[first], ["name", "category"]].astype(object)
+        start = len(self._parent)
+        self._add(above[first].tolist(), sample["name"].tolist(), sample["category"].tolist())
+        return inverse.reshape(-1) + start
+
+    def _add(self, parents: list[int], names: list[str], categories: list[str]) -> None:
+        self._parent += parents
+        self._names += names
+        self._categories += categories
+
+    def table(self, node: Ints, values: dict[str, Ints]) -> pd.DataFrame:
+        """The tree as a table; what is below a node is added to its total and device time."""
+        parent = np.array(self._parent, np.int32)
+        sums = {key: np.zeros(len(parent), np.int64) for key in values}
+        for key, total in sums.items():
+            np.add.at(total, node, values[key])
+        total = sums["self_ns"].copy()
+        for child in range(len(parent) - 1, 0, -1):
+            total[parent[child]] += total[child]
+            sums["device_ns"][parent[child]] += sums["device_ns"][child]
+        columns = {
+            "node": np.arange(len(parent)),
+            "parent": parent,
+            "depth": _depths(parent),
+            "name": pd.Series(self._names, dtype=object),
+            "category": pd.Series(self._categories, dtype=object),
+            "total_ns": total,
+            **sums,
+        }
+        return pd.DataFrame(columns)[list(COLUMNS)]
+
+
+def _depths(parent: Rows) -> npt.NDArray[np.int32]:
+    """Number of ancestors, by following all pointers together."""
+    depth = np.zeros(len(parent), np.int32)
+    ancestor = parent.copy()
+    active = np.flatnonzero(ancestor >= 0)
+    while len(active):
+        depth[active] += 1
+        ancestor[active] = parent[ancestor[active]]
+        active = active[ancestor[active] >= 0]
+    return depth
+
+
+def _self_times(trace: Trace, rows: Rows, group: npt.NDArray[np.int32]) -> Ints:
+    ts = trace.slices["ts"].to_numpy()[rows]
+    end = ts + trace.slices["dur"].to_numpy()[rows]
+    parent, _ = links.nest(ts, end, group)
+    return links.self_times(ts, end, parent)
+
+
+def _device_times(trace: Trace, rows: Rows) -> Ints:
+    """GPU time that each of the rows itself launched: by its launch, else by its op."""
+    slices = trace.slices
+    gpu = gpu_rows(trace)
+    launch, op = slices["launch"].to_numpy()[gpu], slices["op"].to_numpy()[gpu]
+    owner = np.where(launch >= 0, launch, op)
+    caused = np.zeros(len(trace) + 1, np.int64)  # the last one takes what nobody launched
+    np.add.at(caused, owner, slices["dur"].to_numpy()[gpu])
+    return caused[rows]
+
+
+SOURCES: dict[str, Callable[[Record], pd.DataFrame]] = {
+    "ops": _ops,
+    "merged": _python_and_ops,
+    "cprofile": lambda record: estimated_tree(record.calls)[list(COLUMNS)],
+}

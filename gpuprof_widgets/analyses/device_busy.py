@@ -1,0 +1,65 @@
+"""How much of the time each GPU had something to do."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.analyses.intervals import Intervals
+from gpuprof_widgets.analyses.kernels import device_of
+from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category
+from gpuprof_widgets.trace.model import Record, Trace
+
+COLUMNS = (
+    "device",
+    "span_ns",
+    "busy_ns",
+    "idle_ns",
+    "busy_share",
+    "kernel_ns",
+    "copy_ns",
+    "slices",
+)
+
+
+def device_busy(record: Record) -> pd.DataFrame:
+    """One row per GPU that ran anything, by index; busy and idle add up to the span exactly.
+
+    Columns (ns): ``device``, ``span_ns`` (the whole trace or window), ``busy_ns`` (at least one
+    kernel, copy or memset ran, on whichever stream), ``idle_ns``, ``busy_share``; ``kernel_ns``
+    and ``copy_ns`` (at least one kernel, or copy or memset, ran: they may overlap), ``slices``.
+    """
+    trace = record.trace
+    rows = [_row(trace, device) for device in devices(trace)]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def devices(trace: Trace) -> list[int]:
+    """Index of every GPU that ran anything."""
+    return sorted({int(device) for device in device_of(trace, gpu_rows(trace))})
+
+
+def busy_intervals(trace: Trace, device: int, *categories: str) -> Intervals:
+    """When the GPU ran a slice of these categories (all of them where none is named)."""
+    rows = gpu_rows(trace)
+    rows = rows[device_of(trace, rows) == device]
+    if categories:
+        rows = rows[in_category(trace, *categories)[rows]]
+    start = trace.slices["ts"].to_numpy()[rows]
+    union = intervals.union(start, start + trace.slices["dur"].to_numpy()[rows])
+    return intervals.clip(union, trace.start_ns, trace.end_ns)
+
+
+def _row(trace: Trace, device: int) -> dict[str, float]:
+    rows = gpu_rows(trace)
+    busy = intervals.length(busy_intervals(trace, device))
+    return {
+        "device": device,
+        "span_ns": trace.span_ns,
+        "busy_ns": busy,
+        "idle_ns": trace.span_ns - busy,
+        "busy_share": busy / trace.span_ns if trace.span_ns else 0.0,
+        "kernel_ns": intervals.length(busy_intervals(trace, device, "kernel")),
+        "copy_ns": intervals.length(busy_intervals(trace, device, "gpu_memcpy", "gpu_memset")),
+        "slices": int((device_of(trace, rows) == device).sum()),
+    }

@@ -1,0 +1,81 @@
+"""Floating point operations of matmuls, 2d convolutions, adds and multiplies.
+
+torch counts them while it records but does not export them. The counts follow from the recorded
+shapes, so any trace with shapes has them: the formulas are those of torch's ``with_flops``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuprof_widgets.analyses.shapes import SHAPE_KEYS
+from gpuprof_widgets.trace.model import Trace
+
+CONCRETE_INPUTS = "Concrete Inputs"
+Dims: TypeAlias = Sequence[Any]
+
+
+def slice_flops(trace: Trace) -> npt.NDArray[np.int64]:
+    """FLOPs of every slice; 0 where they cannot be told from what was recorded."""
+    flops = np.zeros(len(trace), np.int64)
+    name = trace.slices["name"]
+    for op, formula in FORMULAS.items():
+        if op in name.cat.categories:
+            rows = np.flatnonzero(name.cat.codes == name.cat.categories.get_loc(op))
+            dims, inputs = _arg(trace, rows, *SHAPE_KEYS), _arg(trace, rows, CONCRETE_INPUTS)
+            flops[rows] = [_evaluate(formula, *each) for each in zip(dims, inputs, strict=True)]
+    return flops
+
+
+def _arg(trace: Trace, rows: npt.NDArray[np.intp], *keys: str) -> list[Any]:
+    """The arg of each of the rows; None where an event did not carry it."""
+    for key in keys:
+        if key in trace.args:
+            return list(trace.args[key].astype(object).reindex(rows, fill_value=None))
+    return [None] * len(rows)
+
+
+def _evaluate(formula: Callable[[Dims, Dims], int], dims: Any, inputs: Any) -> int:
+    try:
+        return formula(dims, inputs)
+    except (IndexError, TypeError, ValueError, SyntaxError, ZeroDivisionError):
+        return 0  # shapes that do not fit the op, or were not recorded: torch says 0 as well
+
+
+def _matmul(left: Dims, right: Dims) -> int:
+    return 2 * prod(left) * (prod(right) // left[-1])
+
+
+def _batched(left: Dims, right: Dims) -> int:
+    return 2 * prod(left) * (prod(right) // left[-1] // right[0])
+
+
+def _conv2d(dims: Dims, inputs: Dims) -> int:
+    batch, channels_in, height, width = dims[0]
+    channels_out, _, kernel_height, kernel_width = dims[1]
+    stride, padding, dilation, groups = (ast.literal_eval(text) for text in inputs[3:7])
+    rows = (height + 2 * padding[0] - dilation[0] * (kernel_height - 1) - 1) // stride[0] + 1
+    columns = (width + 2 * padding[1] - dilation[1] * (kernel_width - 1) - 1) // stride[1] + 1
+    kernel = kernel_height * kernel_width * channels_in * channels_out
+    return int(2 * batch * rows * columns * kernel // groups)
+
+
+def _elementwise(dims: Dims, inputs: Dims) -> int:
+    return prod(dims[0])
+
+
+FORMULAS: dict[str, Callable[[Dims, Dims], int]] = {
+    "aten::mm": lambda dims, inputs: _matmul(dims[0], dims[1]),
+    "aten::addmm": lambda dims, inputs: _matmul(dims[1], dims[2]),
+    "aten::bmm": lambda dims, inputs: _batched(dims[0], dims[1]),
+    "aten::baddbmm": lambda dims, inputs: _batched(dims[1], dims[2]),
+    "aten::conv2d": _conv2d,
+    "aten::add": _elementwise,
+    "aten::mul": _elementwise,
+}

@@ -1,0 +1,51 @@
+"""Who is running: the latest-started slice of a track that is still open at a given time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.schema import NONE
+
+Times = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
+
+
+def open_at(trace: Trace, rows: npt.NDArray[np.intp], times: Times) -> Rows:
+    """Per time: the innermost of these rows (of one track, in their order) that is open, or -1.
+
+    It is the last one to have started, else the first of its ancestors that had not ended.
+    """
+    ts, parent = trace.slices["ts"].to_numpy(), trace.slices["parent"].to_numpy()
+    end = ts + trace.slices["dur"].to_numpy()
+    last = np.searchsorted(ts[rows], times, side="right") - 1
+    found = np.full(len(times), NONE, np.int32)
+    found[last >= 0] = rows[last[last >= 0]]
+    active = np.flatnonzero(found >= 0)
+    while len(active):
+        active = active[end[found[active]] <= times[active]]
+        found[active] = parent[found[active]]
+        active = active[found[active] >= 0]
+    return found
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Disjoint, sorted stretches of time of one track and the slice that was innermost in each."""
+
+    start: Times
+    end: Times
+    row: Rows
+
+
+def segments(trace: Trace, track: int) -> Segments:
+    """The time of a track cut where its innermost slice changes; row -1 where none was open."""
+    rows = np.flatnonzero(trace.slices["track"].to_numpy() == track)
+    ts = trace.slices["ts"].to_numpy()[rows]
+    end = ts + trace.slices["dur"].to_numpy()[rows]
+    bounds = [trace.start_ns, trace.end_ns]
+    edges = np.unique(np.concatenate([ts, end, np.array(bounds, np.int64)]))
+    return Segments(edges[:-1], edges[1:], open_at(trace, rows, edges[:-1]))

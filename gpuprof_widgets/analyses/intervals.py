@@ -1,0 +1,88 @@
+"""Sets of half-open time intervals [start, end) as pairs of sorted int64 arrays.
+
+Everything here is exact integer arithmetic. ``union`` makes any bag of intervals disjoint and
+sorted; the other functions take such unions. An interval of no length holds no time and vanishes.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+Intervals: TypeAlias = tuple[Int64, Int64]
+
+
+def union(start: npt.ArrayLike, end: npt.ArrayLike) -> Intervals:
+    """The disjoint, sorted intervals that cover the same time; touching ones become one."""
+    start, end = np.asarray(start, np.int64), np.asarray(end, np.int64)
+    kept = end > start
+    start, end = start[kept], end[kept]
+    if not len(start):
+        return start, end
+    order = np.argsort(start, kind="stable")
+    start, reach = start[order], np.maximum.accumulate(end[order])
+    opens = np.append(True, start[1:] > reach[:-1])
+    closes = np.append(opens[1:], True)
+    return start[opens], reach[closes]
+
+
+def length(intervals: Intervals) -> int:
+    """Total time in ns of disjoint intervals."""
+    return int((intervals[1] - intervals[0]).sum())
+
+
+def clip(intervals: Intervals, t0: int, t1: int) -> Intervals:
+    """The part of disjoint intervals that lies in [t0, t1)."""
+    start, end = np.clip(intervals[0], t0, t1), np.clip(intervals[1], t0, t1)
+    kept = end > start
+    return start[kept], end[kept]
+
+
+def gaps(intervals: Intervals, t0: int, t1: int) -> Intervals:
+    """The time of [t0, t1) that disjoint intervals leave free."""
+    start, end = clip(intervals, t0, t1)
+    return union(np.append(t0, end), np.append(start, t1))
+
+
+def overlap(left: Intervals, right: Intervals) -> Int64:
+    """Per interval of ``left``: how many ns of it the disjoint intervals ``right`` cover."""
+    return covered_until(right, left[1]) - covered_until(right, left[0])
+
+
+def covered_until(intervals: Intervals, times: npt.ArrayLike) -> Int64:
+    """Per time: how many ns disjoint intervals cover before it."""
+    start, end = intervals
+    times = np.asarray(times, np.int64)
+    if not len(start):
+        return np.zeros(len(times), np.int64)
+    before = np.append(0, np.cumsum(end - start))
+    index = np.searchsorted(start, times, side="right")
+    last_end = np.where(index > 0, end[index - 1], times)
+    return before[index] - np.maximum(last_end - times, 0)
+
+
+def intersection(left: Intervals, right: Intervals) -> Intervals:
+    """The time that two sets of disjoint intervals have in common."""
+    if not len(left[0]) or not len(right[0]):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    t0, t1 = min(left[0][0], right[0][0]), max(left[1][-1], right[1][-1])
+    free_left, free_right = gaps(left, t0, t1), gaps(right, t0, t1)
+    free = union(np.append(free_left[0], free_right[0]), np.append(free_left[1], free_right[1]))
+    return gaps(free, t0, t1)
+
+
+def length_by(group: npt.ArrayLike, start: npt.ArrayLike, end: npt.ArrayLike, groups: int) -> Int64:
+    """Per group: length of the union of its intervals, which need be neither sorted nor disjoint."""
+    group, start, end = np.asarray(group), np.asarray(start, np.int64), np.asarray(end, np.int64)
+    if not len(start):
+        return np.zeros(groups, np.int64)
+    origin = start.min()
+    room = end.max() - origin + 1  # groups stand one after another on a common line, never touching
+    shift = group * room - origin
+    line = union(start + shift, end + shift)
+    total = np.zeros(groups, np.int64)
+    np.add.at(total, line[0] // room, line[1] - line[0])
+    return total

@@ -1,0 +1,175 @@
+"""The slices that an op table counts: which, whose time is whose, and what each allocated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES, MEMORY_EVENT, NONE
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
+
+LEFT_OUT = frozenset(
+    {
+        MEMORY_EVENT,
+        "[OutOfMemory]",
+        "profiler::_record_function_enter",
+        "profiler::_record_function_enter_new",
+        "profiler::_record_function_exit",
+        "aten::is_leaf",
+        "aten::output_nr",
+        "aten::_version",
+    }
+)
+"""Events that get no row: the profiler's own and trivial accessors, the same as in torch."""
+
+INSTANTS = "cpu_instant_event"
+CPU_DEVICE_TYPE = 0  # of an allocation; any other device type is an accelerator
+
+
+@dataclass(frozen=True)
+class OpRows:
+    """CPU slices of the op table, as rows of the trace, and their links among themselves.
+
+    ``parent`` is an index into these arrays. A slice is a ``repeat`` if it has its parent's name
+    and is its only child (``aten::sum`` calling ``aten::sum``): it counts as one with its parent,
+    as in torch. ``host`` is the slice itself, for a repeat the first of its ancestors that is none.
+    """
+
+    row: npt.NDArray[np.intp]
+    parent: Rows
+    depth: Rows
+    host: Rows
+    repeat: Mask
+    index: Rows
+    """Per slice of the trace: index of it or its nearest ancestor in these arrays, or -1."""
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+def op_rows(trace: Trace) -> OpRows:
+    """The CPU slices that an op table counts: ops, annotations, runtime calls, overhead."""
+    slices = trace.slices
+    kept = on_tracks(trace, "cpu") & ~named(trace, LEFT_OUT) & ~in_category(trace, INSTANTS)
+    row = np.flatnonzero(kept)
+    index = np.full(len(slices), NONE, np.int32)
+    index[row] = np.arange(len(row))
+    above = links.nearest_ancestor(slices["parent"].to_numpy(), kept)
+    index = np.where(kept, index, np.where(above >= 0, index[above], NONE)).astype(np.int32)
+    parent = np.where(above[row] >= 0, index[above[row]], NONE).astype(np.int32)
+    repeat = _repeats(slices["name"].cat.codes.to_numpy()[row], parent)
+    own = np.arange(len(row), dtype=np.int32)
+    host = np.where(repeat, links.nearest_ancestor(parent, ~repeat), own).astype(np.int32)
+    depth = slices["depth"].to_numpy()[row]
+    return OpRows(row, parent, depth, host, repeat, index)
+
+
+def _repeats(name: npt.NDArray[np.signedinteger], parent: Rows) -> Mask:
+    child = np.flatnonzero(parent >= 0)
+    above = parent[child]
+    children = np.bincount(above, minlength=len(parent))
+    repeat = np.zeros(len(parent), bool)
+    repeat[child] = (name[child] == name[above]) & (children[above] == 1)
+    return repeat
+
+
+def on_tracks(trace: Trace, *kinds: str) -> Mask:
+    """Which slices lie on tracks of these kinds."""
+    wanted = trace.tracks["kind"].isin(kinds).to_numpy()
+    return np.asarray(wanted[trace.slices["track"].to_numpy()], bool)
+
+
+def in_category(trace: Trace, *categories: str) -> Mask:
+    """Which slices have one of these categories."""
+    return _coded(trace, "category", frozenset(categories))
+
+
+def named(trace: Trace, names: frozenset[str]) -> Mask:
+    """Which slices have one of these names."""
+    return _coded(trace, "name", names)
+
+
+def gpu_rows(trace: Trace) -> npt.NDArray[np.intp]:
+    """Kernels, copies and memsets."""
+    return np.flatnonzero(in_category(trace, *GPU_CATEGORIES))
+
+
+def _coded(trace: Trace, column: str, wanted: frozenset[str]) -> Mask:
+    values = trace.slices[column].cat
+    matches = np.append(np.asarray(values.categories.isin(list(wanted)), bool), False)
+    return matches[values.codes.to_numpy()]
+
+
+def cpu_self(trace: Trace, ops: OpRows) -> Ints:
+    """Time (ns) during which each op is the innermost one running on its thread.
+
+    Nested anew among these rows alone: what is left out, or was cut by a window, covers nothing.
+    """
+    slices = trace.slices
+    ts, track = slices["ts"].to_numpy()[ops.row], slices["track"].to_numpy()[ops.row]
+    end = ts + slices["dur"].to_numpy()[ops.row]
+    parent, _ = links.nest(ts, end, track)
+    return links.self_times(ts, end, parent)
+
+
+def device_self(trace: Trace, ops: OpRows) -> Ints:
+    """GPU time (ns) that each op itself launched; kernels on several streams add up."""
+    gpu = gpu_rows(trace)
+    op = trace.slices["op"].to_numpy()[gpu]
+    owner = np.where(op >= 0, ops.index[op], NONE)
+    caused = np.zeros(len(ops) + 1, np.int64)  # the last one takes what no op owns
+    np.add.at(caused, owner, trace.slices["dur"].to_numpy()[gpu])
+    return caused[:-1]
+
+
+def subtree_sum(values: Ints, parent: Rows, depth: Rows) -> Ints:
+    """Per row the sum over itself and all below it; children are deeper than their parent."""
+    total = values.copy()
+    order = np.argsort(-depth, kind="stable")
+    levels = np.searchsorted(-depth[order], -np.arange(depth.max(initial=0), -1, -1), "right")
+    for low, high in zip([0, *levels[:-1]], levels, strict=True):
+        rows = order[low:high]
+        rows = rows[parent[rows] >= 0]
+        np.add.at(total, parent[rows], total[rows])
+    return total
+
+
+@dataclass(frozen=True)
+class Allocations:
+    """The ``[memory]`` instants: where they happened and what they added (negative: released)."""
+
+    row: npt.NDArray[np.intp]
+    on_cpu: Mask
+    size: Ints
+
+
+def allocations(trace: Trace) -> Allocations:
+    """Allocations and releases of the trace, in the order of their slices."""
+    row = np.flatnonzero(named(trace, frozenset({MEMORY_EVENT})))
+    size = _numbers(trace, "Bytes", row)
+    return Allocations(row, _numbers(trace, "Device Type", row) == CPU_DEVICE_TYPE, size)
+
+
+def _numbers(trace: Trace, key: str, rows: npt.NDArray[np.intp]) -> Ints:
+    if key not in trace.args:
+        return np.zeros(len(rows), np.int64)
+    values = trace.args[key].reindex(rows, fill_value=0)
+    return values.to_numpy(dtype=np.int64)
+
+
+def memory_self(ops: OpRows, rows: npt.NDArray[np.intp], size: Ints) -> Ints:
+    """Bytes that each op added while it was the innermost one of the table.
+
+    torch also gives every op what other threads allocated meanwhile; here an op answers for its
+    own thread only, so that backward's memory is not counted twice.
+    """
+    added = np.zeros(len(ops) + 1, np.int64)  # the last one takes what no op owns
+    np.add.at(added, ops.index[rows], size)
+    return added[:-1]

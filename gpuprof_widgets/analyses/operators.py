@@ -1,0 +1,186 @@
+"""The op table: what `key_averages()` of torch.profiler shows, from any trace."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses import op_rows as rows
+from gpuprof_widgets.analyses.flops import slice_flops
+from gpuprof_widgets.analyses.op_rows import Allocations, OpRows
+from gpuprof_widgets.analyses.shapes import shape_codes
+from gpuprof_widgets.analyses.sort_keys import sort_column
+from gpuprof_widgets.analyses.stacks import stack_codes
+from gpuprof_widgets.trace.model import Record, Trace
+
+Ints = npt.NDArray[np.int64]
+Columns = dict[str, Ints]
+
+SUMS = (
+    "calls",
+    "cpu_total_ns",
+    "cpu_self_ns",
+    "device_total_ns",
+    "device_self_ns",
+    "cpu_memory_bytes",
+    "cpu_self_memory_bytes",
+    "device_memory_bytes",
+    "device_self_memory_bytes",
+    "flops",
+)
+
+
+def operators(
+    record: Record,
+    *,
+    by_shape: bool = False,
+    stack_depth: int = 0,
+    sort: str = "device_self",
+    top: int | None = None,
+) -> pd.DataFrame:
+    """One row per op, annotation, runtime call, kernel and copy, the costliest first.
+
+    ``by_shape`` also groups by input shapes, ``stack_depth`` by the innermost n Python frames;
+    ``sort`` is one of `SORT_KEYS` or a key of torch; without any device time, ``device_self``
+    sorts by ``cpu_self``. Columns (times in ns, sizes in bytes, shares of one):
+
+    - ``name``, ``category``, with ``by_shape`` ``input_shapes``, with ``stack_depth`` ``stack``;
+    - ``calls``; ``cpu_total_ns``, ``cpu_self_ns``, ``cpu_average_ns``, ``cpu_self_share``;
+    - ``device_total_ns``, ``device_self_ns``, ``device_average_ns``, ``device_self_share``: GPU
+      time launched by the op (self) and all below it (total); of a kernel or copy its own;
+    - ``cpu_memory_bytes``, ``cpu_self_memory_bytes`` and the same for ``device``: allocated less
+      released; ``flops``: as torch estimates them, from the recorded shapes.
+
+    Equal to torch's table, ``ProfilerStep*`` and merged repeats (`OpRows`) included, except that
+    Python functions and GPU-side annotations get no rows (the call tree has the former, the latter
+    would count GPU time twice), and that memory is counted on the op's own thread only. A backward
+    op has the stack of the last forward op with its sequence number, where torch takes the first.
+    """
+    column = sort_column(sort)
+    trace = record.trace
+    ops, gpu = rows.op_rows(trace), rows.gpu_rows(trace)
+    memory = rows.allocations(trace)
+    loose = memory.row[ops.index[memory.row] < 0]
+    counted = np.concatenate([ops.row[ops.host], gpu, loose])
+    values = _concatenate(
+        [
+            _op_values(trace, ops, memory),
+            _gpu_values(trace, gpu),
+            _loose_values(trace, memory, loose),
+        ]
+    )
+    groups, labels = _groups(trace, counted, by_shape, stack_depth)
+    table = pd.DataFrame({**labels, **_sums(groups, values, len(labels["name"]))})
+    kernel_ns = int(trace.slices["dur"].to_numpy()[gpu].sum())
+    table = _with_averages_and_shares(table, kernel_ns)
+    if column.startswith("device") and column.endswith("_ns") and not kernel_ns:
+        column = column.replace("device", "cpu")
+    table = table.sort_values(column, ascending=False, kind="stable", ignore_index=True)
+    return table if top is None else table.head(top)
+
+
+def _op_values(trace: Trace, ops: OpRows, memory: Allocations) -> Columns:
+    """Per op slice what it adds to the row of its host; a repeat adds only what is its own."""
+    single = ~ops.repeat
+    slices = trace.slices
+    cpu = rows.memory_self(ops, memory.row, np.where(memory.on_cpu, memory.size, 0))
+    device = rows.memory_self(ops, memory.row, np.where(memory.on_cpu, 0, memory.size))
+    launched = rows.device_self(trace, ops)
+    return {
+        "calls": slices["count"].to_numpy()[ops.row] * single,
+        "cpu_total_ns": slices["dur"].to_numpy()[ops.row] * single,
+        "cpu_self_ns": rows.cpu_self(trace, ops),
+        "device_total_ns": rows.subtree_sum(launched, ops.parent, ops.depth) * single,
+        "device_self_ns": launched,
+        "cpu_memory_bytes": rows.subtree_sum(cpu, ops.parent, ops.depth) * single,
+        "cpu_self_memory_bytes": cpu,
+        "device_memory_bytes": rows.subtree_sum(device, ops.parent, ops.depth) * single,
+        "device_self_memory_bytes": device,
+        "flops": slice_flops(trace)[ops.row] * single * (slices["count"].to_numpy()[ops.row] > 0),
+    }
+
+
+def _gpu_values(trace: Trace, gpu: npt.NDArray[np.intp]) -> Columns:
+    dur = trace.slices["dur"].to_numpy()[gpu]
+    calls = trace.slices["count"].to_numpy()[gpu]
+    return _zeros(len(gpu)) | {"calls": calls, "device_total_ns": dur, "device_self_ns": dur}
+
+
+def _loose_values(trace: Trace, memory: Allocations, loose: npt.NDArray[np.intp]) -> Columns:
+    """Allocations outside of any op: torch's ``[memory]`` row."""
+    kept = np.isin(memory.row, loose)
+    size, on_cpu = memory.size[kept], memory.on_cpu[kept]
+    cpu, device = np.where(on_cpu, size, 0), np.where(on_cpu, 0, size)
+    return _zeros(len(loose)) | {
+        "calls": trace.slices["count"].to_numpy()[loose],
+        "cpu_memory_bytes": cpu,
+        "cpu_self_memory_bytes": cpu,
+        "device_memory_bytes": device,
+        "device_self_memory_bytes": device,
+    }
+
+
+def _zeros(length: int) -> Columns:
+    return {name: np.zeros(length, np.int64) for name in SUMS}
+
+
+def _concatenate(parts: list[Columns]) -> Columns:
+    return {name: np.concatenate([part[name] for part in parts]) for name in SUMS}
+
+
+def _groups(
+    trace: Trace, counted: npt.NDArray[np.intp], by_shape: bool, stack_depth: int
+) -> tuple[npt.NDArray[np.intp], dict[str, Any]]:
+    """Per counted slice its row of the table, and the columns that tell those rows apart."""
+    name_codes, names = _op_names(trace)
+    category = trace.slices["category"].cat
+    keys = {"name": (name_codes, names), "category": (category.codes, list(category.categories))}
+    if by_shape:
+        codes, texts = shape_codes(trace)
+        keys["input_shapes"] = (codes, [*texts, ""])
+    if stack_depth:
+        keys["stack"] = stack_codes(trace, stack_depth)
+    combined = np.zeros(len(counted), np.int64)
+    for codes, texts in keys.values():
+        combined = combined * (len(texts) + 1) + np.asarray(codes)[counted] + 1
+    _, first, groups = np.unique(combined, return_index=True, return_inverse=True)
+    labels = {
+        column: [texts[code] for code in np.asarray(codes)[counted[first]]]
+        for column, (codes, texts) in keys.items()
+    }
+    return groups.reshape(-1), labels
+
+
+def _op_names(trace: Trace) -> tuple[npt.NDArray[np.intp], list[str]]:
+    """Name codes and names of the op table: all steps of a profiler are one ``ProfilerStep*``."""
+    names = trace.slices["name"].cat
+    merged = [re.sub(r"^ProfilerStep#.*", "ProfilerStep*", str(n)) for n in names.categories]
+    number = {name: index for index, name in enumerate(dict.fromkeys(merged))}
+    code = np.array([number[name] for name in merged], np.intp)
+    return code[names.codes.to_numpy()], list(number)
+
+
+def _sums(groups: npt.NDArray[np.intp], values: Columns, length: int) -> Columns:
+    sums = _zeros(length)
+    for name, total in sums.items():
+        np.add.at(total, groups, values[name])
+    return sums
+
+
+def _with_averages_and_shares(table: pd.DataFrame, kernel_ns: int) -> pd.DataFrame:
+    calls = table["calls"].clip(lower=1)
+    cpu_ns = max(int(table["cpu_self_ns"].sum()), 1)
+    columns = {
+        "cpu_average_ns": table["cpu_total_ns"] / calls,
+        "device_average_ns": table["device_total_ns"] / calls,
+        "cpu_self_share": table["cpu_self_ns"] / cpu_ns,
+        "device_self_share": table["device_self_ns"] / max(kernel_ns, 1),
+    }
+    labels = [name for name in table.columns if name not in SUMS]
+    order = [*labels, *SUMS[:3], "cpu_average_ns", *SUMS[3:5], "device_average_ns"]
+    order += ["cpu_self_share", "device_self_share", *SUMS[5:]]
+    return table.assign(**columns)[order]

@@ -1,0 +1,65 @@
+"""cProfile's table: what each Python function cost."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from gpuprof_widgets.trace.model import Record
+
+COLUMNS = (
+    "file",
+    "line",
+    "name",
+    "calls",
+    "primitive_calls",
+    "self_ns",
+    "self_per_call_ns",
+    "total_ns",
+    "total_per_call_ns",
+)
+
+
+def python_calls(record: Record) -> pd.DataFrame:
+    """One row per Python function, the largest self time first; empty without cProfile.
+
+    Columns: ``file``, ``line``, ``name``, ``calls`` (all), ``primitive_calls`` (not recursive),
+    ``self_ns`` (cProfile's tottime), ``self_per_call_ns`` (by ``calls``), ``total_ns`` (its
+    cumtime), ``total_per_call_ns`` (by ``primitive_calls``, as pstats divides).
+    """
+    if record.calls is None:
+        return pd.DataFrame(columns=list(COLUMNS))
+    table = record.calls.functions
+    table = table.assign(
+        self_per_call_ns=table["self_ns"] / table["calls"].clip(lower=1),
+        total_per_call_ns=table["total_ns"] / table["primitive_calls"].clip(lower=1),
+    )[list(COLUMNS)]
+    return table.sort_values("self_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def python_edges(record: Record) -> pd.DataFrame:
+    """One row per pair of caller and callee, the largest total first; empty without cProfile.
+
+    Columns: ``caller``, ``callee`` (as ``file:line(name)``), ``calls``, ``primitive_calls``,
+    ``self_ns``, ``total_ns``: the callee's time on behalf of that caller.
+    """
+    columns = ["caller", "callee", "calls", "primitive_calls", "self_ns", "total_ns"]
+    if record.calls is None:
+        return pd.DataFrame(columns=columns)
+    label = function_labels(record.calls.functions)
+    edges = record.calls.edges
+    table = edges.assign(
+        caller=[label[row] for row in edges["caller"]],
+        callee=[label[row] for row in edges["callee"]],
+    )[columns]
+    return table.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def function_labels(functions: pd.DataFrame) -> list[str]:
+    """``train.py:12(step)``; built-in functions (cProfile's file ``~``) by their name alone."""
+    places = zip(functions["file"], functions["line"], functions["name"], strict=True)
+    return [
+        str(name)
+        if file == "~"
+        else f"{str(file).replace(chr(92), '/').rsplit('/', 1)[-1]}:{line}({name})"
+        for file, line, name in places
+    ]

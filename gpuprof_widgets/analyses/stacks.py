@@ -1,0 +1,89 @@
+"""The Python stack under which an op ran, as torch's ``group_by_stack_n`` sees it."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuprof_widgets.analyses.innermost import open_at
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.schema import NONE
+
+Rows = npt.NDArray[np.int32]
+
+BACKWARD_PREFIX = "autograd::engine::evaluate_function"
+HIDDEN_FRAMES = (
+    ("autograd/__init__", "_make_grads"),
+    ("autograd/__init__", "backward"),
+    ("torch/tensor", "backward"),
+)
+"""Frames that torch takes out of a stack: the module and the function."""
+
+
+def frame_of(trace: Trace) -> Rows:
+    """Per slice of a cpu track: row of the innermost Python frame open when it starts.
+
+    Frames are looked up among frames alone: a `record_function` region outlasts the frame of its
+    ``__enter__``, which must not pass for a caller of what the region holds.
+    """
+    slices, tracks = trace.slices, trace.tracks
+    ts, track = slices["ts"].to_numpy(), slices["track"].to_numpy()
+    frame = np.full(len(slices), NONE, np.int32)
+    kind, lane = tracks["kind"].to_numpy(), tracks["lane"].to_numpy()
+    for python in np.flatnonzero(kind == "python"):
+        same_thread = np.flatnonzero((kind == "cpu") & (lane == lane[python]))
+        frames, ops = np.flatnonzero(track == python), np.flatnonzero(np.isin(track, same_thread))
+        frame[ops] = open_at(trace, frames, ts[ops])
+    return frame
+
+
+def stack_codes(trace: Trace, depth: int) -> tuple[npt.NDArray[np.int32], list[tuple[str, ...]]]:
+    """Per slice the number of its stack of at most ``depth`` frames, innermost first; the stacks.
+
+    A backward op has the stack of its forward op, as in torch, and none where that is unknown.
+    """
+    frame = frame_of(trace)
+    source = _stack_source(trace)
+    frame = np.where(source >= 0, frame[source], NONE).astype(np.int32)
+    names, parent = trace.slices["name"], trace.slices["parent"].to_numpy()
+    hidden = _hidden(names.cat.categories.tolist())[names.cat.codes.to_numpy()]
+    code = np.append(names.cat.codes.to_numpy(), NONE)
+    levels = []
+    for _ in range(depth):
+        frame = _not_hidden(frame, hidden, parent)
+        levels.append(code[frame])
+        frame = np.where(frame >= 0, parent[frame], NONE).astype(np.int32)
+    table, codes = np.unique(np.stack(levels, axis=1), axis=0, return_inverse=True)
+    texts = names.cat.categories
+    stacks = [tuple(str(texts[code]) for code in row if code >= 0) for row in table]
+    return codes.astype(np.int32).reshape(-1), stacks
+
+
+def _stack_source(trace: Trace) -> Rows:
+    """The slice whose stack counts: itself, or for all below a backward node its forward op."""
+    slices = trace.slices
+    parent, forward = slices["parent"].to_numpy(), slices["forward"].to_numpy()
+    names = slices["name"].cat
+    starts = [str(name).startswith(BACKWARD_PREFIX) for name in names.categories]
+    backward = np.array([*starts, False])[names.codes.to_numpy()] | (forward >= 0)
+    node = np.where(
+        backward, np.arange(len(slices)), links.nearest_ancestor(parent, backward)
+    ).astype(np.int32)
+    return np.where(node >= 0, forward[node], np.arange(len(slices))).astype(np.int32)
+
+
+def _hidden(names: list[str]) -> npt.NDArray[np.bool_]:
+    marks = [any(all(part in name for part in pair) for pair in HIDDEN_FRAMES) for name in names]
+    return np.array([*marks, False])
+
+
+def _not_hidden(frame: Rows, hidden: npt.NDArray[np.bool_], parent: Rows) -> Rows:
+    """Each frame, or the first of its ancestors that is not hidden."""
+    frame = frame.copy()
+    active = np.flatnonzero(frame >= 0)
+    while len(active):
+        active = active[hidden[frame[active]]]
+        frame[active] = parent[frame[active]]
+        active = active[frame[active] >= 0]
+    return frame

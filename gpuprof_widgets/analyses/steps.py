@@ -1,0 +1,44 @@
+"""The steps that the profiler's schedule marked."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.analyses.device_busy import busy_intervals, devices
+from gpuprof_widgets.analyses.op_rows import named, on_tracks
+from gpuprof_widgets.trace.model import Record
+
+STEP = re.compile(r"ProfilerStep#(\d+)")
+
+
+def steps(record: Record) -> pd.DataFrame:
+    """One row per step, in order of time.
+
+    Columns: ``step`` (its number), ``row``, ``start_ns``, ``end_ns``, ``dur_ns``, ``gpu_busy_ns``
+    (any GPU busy between start and end). A step is annotated on the CPU and again on each stream:
+    the CPU's counts; the streams' stand in only where the CPU has none.
+    """
+    trace = record.trace
+    names = trace.slices["name"].cat.categories
+    number = {n: int(match[1]) for n in names if (match := STEP.fullmatch(str(n)))}
+    marked = named(trace, frozenset(number)) & (trace.slices["count"].to_numpy() > 0)
+    on_cpu = marked & on_tracks(trace, "cpu")
+    rows = np.flatnonzero(on_cpu if on_cpu.any() else marked)
+    start = trace.slices["ts"].to_numpy()[rows]
+    end = start + trace.slices["dur"].to_numpy()[rows]
+    step = np.array([number[n] for n in trace.slices["name"].to_numpy(object)[rows]], np.int64)
+    table = pd.DataFrame({"step": step, "row": rows, "start_ns": start, "end_ns": end})
+    once = {"row": "first", "start_ns": "min", "end_ns": "max"}
+    table = table.groupby("step", as_index=False).agg(once).sort_values("start_ns")
+    busy = [busy_intervals(trace, device) for device in devices(trace)]
+    start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
+    any_busy = intervals.union(
+        np.concatenate([b[0] for b in busy] or [start[:0]]),
+        np.concatenate([b[1] for b in busy] or [start[:0]]),
+    )
+    table = table.assign(dur_ns=end - start, gpu_busy_ns=intervals.overlap((start, end), any_busy))
+    return table.reset_index(drop=True)

@@ -1,0 +1,151 @@
+"""Where the CPU stood still: calls that wait for the GPU, and waits for the DataLoader."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category, named, on_tracks
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import NONE
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
+
+SYNCHRONISING = re.compile(
+    r"(cuda|hip)(Stream|Device|Event)Synchronize(_\w+)?"
+    r"|cu(Stream|Event|Ctx)Synchronize"
+    r"|(cuda|hip)Memcpy(2D|3D|ToSymbol|FromSymbol|Peer|DtoH|HtoD|WithStream)?(_\w+)?"
+)
+"""Runtime calls that return when GPU work is done; the ``Async`` copies are not among them."""
+
+DATALOADER = re.compile(r"enumerate\(Data(Loader|Pipe)\)#.*")
+"""The region that torch (1.8 and newer) opens while the loop waits for the next batch."""
+
+COLUMNS = (
+    "kind",
+    "row",
+    "name",
+    "start_ns",
+    "dur_ns",
+    "op",
+    "op_name",
+    "gpu_busy_ns",
+    "gpu",
+    "gpu_name",
+)
+
+
+def waits(record: Record) -> pd.DataFrame:
+    """One row per synchronising call or DataLoader wait, the longest first.
+
+    Columns: ``kind`` ("synchronise" or "dataloader"), ``row``, ``name``, ``start_ns``, ``dur_ns``
+    (waited); ``op``, ``op_name``: the outermost op in which the call was made (``aten::item``; -1
+    and "" where it was made outside of any); ``gpu_busy_ns``: how much of the wait some GPU was
+    busy; ``gpu``, ``gpu_name``: the GPU slice that ended last before the wait did (-1, "" where
+    none ran meanwhile). The last three are for synchronising calls.
+    """
+    trace = record.trace
+    synchronising = _rows(trace, SYNCHRONISING, on_tracks(trace, "cpu") & _launches(trace))
+    loading = _outermost(trace, np.flatnonzero(is_dataloader(trace)))
+    table = pd.concat([_synchronising(trace, synchronising), _loading(trace, loading)])
+    return table[list(COLUMNS)].sort_values(
+        "dur_ns", ascending=False, kind="stable", ignore_index=True
+    )
+
+
+def is_dataloader(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Which CPU slices are a DataLoader's ``__next__``."""
+    return _matching(trace, DATALOADER) & on_tracks(trace, "cpu")
+
+
+def _matching(trace: Trace, pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
+    categories = trace.slices["name"].cat.categories
+    return named(trace, frozenset(n for n in categories if pattern.fullmatch(str(n))))
+
+
+def _launches(trace: Trace) -> npt.NDArray[np.bool_]:
+    categories = trace.slices["category"].cat.categories
+    return in_category(trace, *(c for c in categories if c.endswith(("_runtime", "_driver"))))
+
+
+def _rows(
+    trace: Trace, pattern: re.Pattern[str], among: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.intp]:
+    counted = trace.slices["count"].to_numpy() > 0
+    return np.flatnonzero(_matching(trace, pattern) & among & counted)
+
+
+def _outermost(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """Those of the rows that lie in no other of them (a loader may wrap a loader)."""
+    inside = np.zeros(len(trace) + 1, bool)
+    inside[rows] = True
+    parent, within = trace.slices["parent"].to_numpy(), np.zeros(len(rows), bool)
+    above = parent[rows]
+    while (above >= 0).any():
+        within |= inside[above]
+        above = np.where(above >= 0, parent[above], NONE)
+    return rows[~within & (trace.slices["count"].to_numpy()[rows] > 0)]
+
+
+def _times(trace: Trace, rows: npt.NDArray[np.intp]) -> dict[str, object]:
+    slices = trace.slices
+    return {
+        "row": rows.astype(np.int32),
+        "name": slices["name"].to_numpy(object)[rows],
+        "start_ns": slices["ts"].to_numpy()[rows],
+        "dur_ns": slices["dur"].to_numpy()[rows],
+    }
+
+
+def _loading(trace: Trace, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
+    nothing = np.full(len(rows), NONE, np.int32)
+    columns = {"op": nothing, "op_name": "", "gpu_busy_ns": 0, "gpu": nothing, "gpu_name": ""}
+    return pd.DataFrame({"kind": "dataloader", **_times(trace, rows), **columns})
+
+
+def _synchronising(trace: Trace, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
+    names = np.append(trace.slices["name"].to_numpy(object), "")
+    op, gpu = _outermost_op(trace, rows), _waited_for(trace, rows)
+    columns = {
+        "op": op,
+        "op_name": names[op],
+        "gpu_busy_ns": _gpu_busy(trace, rows),
+        "gpu": gpu,
+        "gpu_name": names[gpu],
+    }
+    return pd.DataFrame({"kind": "synchronise", **_times(trace, rows), **columns})
+
+
+def _outermost_op(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
+    """The op that Python called: the last ``cpu_op`` on the way up."""
+    parent, is_op = trace.slices["parent"].to_numpy(), in_category(trace, "cpu_op")
+    found, above = np.full(len(rows), NONE, np.int32), parent[rows]
+    while (above >= 0).any():
+        found = np.where((above >= 0) & is_op[above], above, found).astype(np.int32)
+        above = np.where(above >= 0, parent[above], NONE)
+    return found
+
+
+def _gpu_busy(trace: Trace, rows: npt.NDArray[np.intp]) -> Ints:
+    gpu = gpu_rows(trace)
+    ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
+    busy = intervals.union(ts[gpu], ts[gpu] + dur[gpu])
+    return intervals.overlap((ts[rows], ts[rows] + dur[rows]), busy)
+
+
+def _waited_for(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
+    """The GPU slice that ended last before the wait did, if it was running during the wait."""
+    gpu = gpu_rows(trace)
+    if not len(gpu):
+        return np.full(len(rows), NONE, np.int32)
+    ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
+    order = gpu[np.argsort((ts + dur)[gpu], kind="stable")]
+    last = np.searchsorted((ts + dur)[order], (ts + dur)[rows], side="right") - 1
+    found = order[np.maximum(last, 0)]
+    during = (last >= 0) & ((ts + dur)[found] > ts[rows])
+    return np.where(during, found, NONE).astype(np.int32)
