@@ -1,0 +1,304 @@
+"""The views as one PNG, for readers whose notebook runs no script: drawn without a browser.
+
+Timeline on top, flame graph and top ops below, on a white card that is legible on any theme. The
+timeline and the flame graph are rasters with one value per pixel: the cost hardly depends on the
+number of events.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from textwrap import wrap
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from gpuprof_widgets.analyses.call_tree import call_tree
+from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.quantity import format_ns, format_share
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES
+from gpuprof_widgets.views.colours import KINDS, RGB, colour_of, ink_on, kind_of, rgb
+from gpuprof_widgets.views.level_of_detail import Level, levels, pixels
+from gpuprof_widgets.views.text import shortened
+
+WIDTH, HEIGHT, DPI = 1200, 660, 100
+INK, MUTED = "#222222", "#555555"
+CARD, BAND, RULE = 255, 245, 215
+GLYPH_PIXELS = 5.6
+LABEL_PIXELS = 34
+
+Pixels = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle of the picture, in pixels from its top left corner."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+
+TIMELINE = Box(200, 66, 1188, 352)
+FLAME_GRAPH = Box(12, 424, 780, 650)
+TOP_OPS = Box(812, 424, 1188, 650)
+MAX_DEPTH = 6
+MAX_LEVELS = 28
+FLAME_ROW = 17
+OP_ROW = 25
+
+
+class Canvas:
+    """Pixels for the bars, and a figure for the text on them."""
+
+    def __init__(self) -> None:
+        self.pixels: Pixels = np.full((HEIGHT, WIDTH, 3), CARD, np.uint8)
+        self.figure = Figure(figsize=(WIDTH / DPI, HEIGHT / DPI), dpi=DPI, facecolor="none")
+
+    def fill(self, box: Box, colour: RGB | int) -> None:
+        self.pixels[box.top : box.bottom, box.left : box.right] = colour
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        words: str,
+        *,
+        size: float = 8,
+        colour: str = INK,
+        align: str = "left",
+        weight: str = "normal",
+    ) -> None:
+        """Words whose middle is ``y`` pixels below the top; dollars are no formulas."""
+        self.figure.text(
+            x / WIDTH,
+            1 - y / HEIGHT,
+            words,
+            size=size,
+            color=colour,
+            ha=align,
+            va="center_baseline",
+            weight=weight,
+            parse_math=False,
+        )
+
+    def label(self, box: Box, words: str, colour: RGB) -> None:
+        """The name of a bar, cut to its width, or nothing where it has no room."""
+        room = int((box.right - box.left - 5) / GLYPH_PIXELS)
+        if box.right - box.left < LABEL_PIXELS or box.bottom - box.top < 11:
+            return
+        cut = words if len(words) <= room else words[: max(room - 1, 1)] + "…"
+        self.text(box.left + 3, (box.top + box.bottom) / 2, cut, size=7, colour=ink_on(colour))
+
+    def png(self, title: str) -> bytes:
+        """The bars with the text on them, in at most 128 colours to keep notebooks small."""
+        agg = FigureCanvasAgg(self.figure)
+        agg.draw()  # type: ignore[no-untyped-call]  # matplotlib types only a part of Agg
+        ink = np.asarray(agg.buffer_rgba())  # type: ignore[no-untyped-call]
+        opacity = ink[:, :, 3:].astype(np.uint16)
+        mixed = (self.pixels * (255 - opacity) + ink[:, :, :3] * opacity) // 255
+        image = Image.fromarray(mixed.astype(np.uint8))
+        image = image.quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        described = PngInfo()
+        described.add_itxt("Title", title)
+        file = io.BytesIO()
+        image.save(file, format="png", pnginfo=described)
+        return file.getvalue()
+
+
+def picture_png(record: Record) -> bytes:
+    """The picture of the report's views, 1200 by 660 pixels."""
+    canvas = Canvas()
+    words = headline(record)
+    for number, line in enumerate(wrap(words, 132)[:2]):
+        canvas.text(12, 16 + 16 * number, line, size=9.5, weight="bold")
+    draw_timeline(canvas, record.trace)
+    draw_legend(canvas, record.trace)
+    draw_flame_graph(canvas, call_tree(record, source=flame_source(record)))
+    draw_top_ops(canvas, record)
+    return canvas.png(words)
+
+
+def headline(record: Record) -> str:
+    """The first finding: what the picture says in words, its alternative text."""
+    found = findings(record)
+    return found[0].text if found else "Nothing was recorded."
+
+
+def flame_source(record: Record) -> str:
+    """Where the flame graph comes from: Python frames and ops, else ops, else cProfile."""
+    kinds = set(record.trace.tracks["kind"])
+    if "python" in kinds:
+        return "merged"
+    return "cprofile" if "cpu" not in kinds and record.calls is not None else "ops"
+
+
+def draw_timeline(canvas: Canvas, trace: Trace) -> None:
+    """Tracks from top to bottom, one row of pixels per nesting level; then the time axis."""
+    lanes = shown_lanes(trace)
+    count = sum(map(len, lanes.values()))
+    height = min(18, (TIMELINE.bottom - TIMELINE.top) // max(count, 1))
+    top = TIMELINE.top
+    for track, lane in lanes.items():
+        bottom = top + height * len(lane)
+        canvas.fill(Box(TIMELINE.left, top, TIMELINE.right, bottom), BAND)
+        label = shortened(str(trace.tracks["label"].iloc[track]), 34)
+        canvas.text(TIMELINE.left - 8, (top + bottom) / 2, label, size=7.5, align="right")
+        for level in lane:
+            _draw_level(canvas, trace, level, top, top + height)
+            top += height
+        canvas.fill(Box(TIMELINE.left, bottom - 1, TIMELINE.right, bottom), CARD)
+    _draw_axis(canvas, trace, top)
+    _draw_omitted(canvas, trace, lanes)
+
+
+def shown_lanes(trace: Trace) -> dict[int, list[Level]]:
+    """The levels to draw by track: all tracks where they fit, else those most of the time busy."""
+    lanes: dict[int, list[Level]] = {}
+    for level in levels(trace, MAX_DEPTH):
+        lanes.setdefault(level.track, []).append(level)
+    busy = sorted(lanes, key=lambda track: -sum(len(level.row) for level in lanes[track]))
+    kept, count = set(), 0
+    for track in busy:
+        if count + len(lanes[track]) <= MAX_LEVELS:
+            kept.add(track)
+            count += len(lanes[track])
+    return {track: lane for track, lane in lanes.items() if track in kept}
+
+
+def _draw_level(canvas: Canvas, trace: Trace, level: Level, top: int, bottom: int) -> None:
+    width = TIMELINE.right - TIMELINE.left
+    row, share = pixels(level, trace.start_ns, trace.end_ns, width)
+    painted = canvas.pixels[top : bottom - 1, TIMELINE.left : TIMELINE.right]
+    edges = np.flatnonzero(np.diff(row, prepend=-2))
+    drawn = row[edges] >= 0
+    bars = trace.slices.iloc[row[edges[drawn]]]
+    spans = zip(edges[drawn], np.append(edges[1:], width)[drawn], strict=True)
+    for (left, right), words, category in zip(
+        spans, bars["name"].astype(str), bars["category"].astype(str), strict=True
+    ):
+        colour = colour_of(words, category)
+        strength = np.maximum(share[left:right], 0.25)[:, None]
+        painted[:, left:right] = strength * np.array(colour) + (1 - strength) * BAND
+        if right - left > 3:
+            painted[:, left] = CARD
+        box = Box(TIMELINE.left + int(left), top, TIMELINE.left + int(right), bottom)
+        canvas.label(box, words, colour)
+
+
+def _draw_axis(canvas: Canvas, trace: Trace, top: int) -> None:
+    """Times since the start at round steps, with a rule through every track."""
+    step = nice_step(max(trace.span_ns, 1) / 7)
+    width = TIMELINE.right - TIMELINE.left
+    for number in range(int(trace.span_ns // step) + 1):
+        x = TIMELINE.left + round(number * step / max(trace.span_ns, 1) * width)
+        canvas.fill(Box(x, top, min(x + 1, TIMELINE.right), top + 5), 120)
+        canvas.text(x, top + 14, format_ns(number * step), colour=MUTED, align="center", size=7.5)
+
+
+def nice_step(least: float) -> float:
+    """The smallest of 1, 2, 5, 10, 20, ... that is no smaller."""
+    power = 10 ** np.floor(np.log10(max(least, 1)))
+    return float(next(step * power for step in (1, 2, 5, 10) if step * power >= least))
+
+
+def _draw_omitted(canvas: Canvas, trace: Trace, lanes: dict[int, list[Level]]) -> None:
+    dropped = trace.slices["track"].nunique() - len(lanes)
+    deeper = bool((trace.slices["depth"] >= MAX_DEPTH).any())
+    notes = [f"{dropped} more tracks"] if dropped else []
+    notes += [f"nesting below level {MAX_DEPTH}"] if deeper else []
+    if notes:
+        words = f"not drawn here: {', '.join(notes)}"
+        canvas.text(TIMELINE.right, 384, words, size=7, colour=MUTED, align="right")
+
+
+def draw_legend(canvas: Canvas, trace: Trace) -> None:
+    """A patch and a word for each kind of slice that there is."""
+    present = {kind_of(str(category)) for category in trace.slices["category"].unique()}
+    x = TIMELINE.left
+    for kind, (colour, _) in KINDS.items():
+        if kind in present:
+            canvas.fill(Box(x, 48, x + 11, 59), rgb(colour))
+            canvas.text(x + 15, 54, kind, size=7.5, colour=MUTED)
+            x += 30 + int(len(kind) * 6)
+
+
+def draw_flame_graph(canvas: Canvas, tree: pd.DataFrame) -> None:
+    """The call tree with its root on top; nodes narrower than a pixel are left out."""
+    canvas.text(FLAME_GRAPH.left, 410, "Flame graph: time by call path", weight="bold", size=8.5)
+    boxes = flame_boxes(tree, FLAME_GRAPH.right - FLAME_GRAPH.left) if len(tree) else []
+    for node in boxes:
+        top = FLAME_GRAPH.top + FLAME_ROW * node.depth
+        if top + FLAME_ROW > FLAME_GRAPH.bottom:
+            continue
+        colour = colour_of(node.name, node.category)
+        left, right = FLAME_GRAPH.left + node.left, FLAME_GRAPH.left + node.right
+        canvas.fill(Box(left, top, right, top + FLAME_ROW - 1), colour)
+        canvas.fill(Box(right - 1, top, right, top + FLAME_ROW - 1), CARD)
+        canvas.label(Box(left, top, right, top + FLAME_ROW), node.name, colour)
+
+
+@dataclass(frozen=True)
+class FlameBox:
+    """A node of the call tree as drawn: pixels from the left edge, and its nesting depth."""
+
+    left: int
+    right: int
+    depth: int
+    name: str
+    category: str
+
+
+def flame_boxes(tree: pd.DataFrame, width: int) -> list[FlameBox]:
+    """Every node of at least a pixel, children side by side under their parent, longest first."""
+    parent, depth = tree["parent"].to_numpy(), tree["depth"].to_numpy()
+    length = tree["total_ns"].to_numpy() * (width / max(int(tree["total_ns"].iloc[0]), 1))
+    left = _beside_siblings(parent, length)
+    for level in range(1, int(depth.max()) + 1):
+        rows = np.flatnonzero(depth == level)
+        left[rows] += left[parent[rows]]
+    words, category = tree["name"].astype(str).tolist(), tree["category"].astype(str).tolist()
+    return [
+        FlameBox(round(left[n]), round(left[n] + length[n]), int(depth[n]), words[n], category[n])
+        for n in np.flatnonzero(length >= 1)
+    ]
+
+
+def _beside_siblings(
+    parent: npt.NDArray[np.int32], length: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Per node how far it lies from its parent's left edge: the siblings before it."""
+    order = np.lexsort((-length, parent))
+    before = np.cumsum(length[order]) - length[order]
+    _, first, group = np.unique(parent[order], return_index=True, return_inverse=True)
+    offset = np.empty(len(parent))
+    offset[order] = before - before[first][group]
+    return offset
+
+
+def draw_top_ops(canvas: Canvas, record: Record) -> None:
+    """The costliest ops: bar, time and share, by GPU time where there is any."""
+    table = operators(record)
+    table = table[~table["category"].isin(GPU_CATEGORIES)]
+    side = "device" if table["device_self_ns"].any() else "cpu"
+    title = f"Top ops by {'GPU' if side == 'device' else 'CPU'} self time"
+    canvas.text(TOP_OPS.left, 410, title, weight="bold", size=8.5)
+    rows = table.head((TOP_OPS.bottom - TOP_OPS.top) // OP_ROW)
+    largest = max(int(rows[f"{side}_self_ns"].max()), 1) if len(rows) else 1
+    for number, row in enumerate(rows.to_dict("records")):
+        top = TOP_OPS.top + OP_ROW * number
+        length = row[f"{side}_self_ns"] / largest * (TOP_OPS.right - TOP_OPS.left)
+        words = f"{format_ns(row[f'{side}_self_ns'])} · {format_share(row[f'{side}_self_share'])}"
+        canvas.text(TOP_OPS.left, top + 6, shortened(row["name"], 44), size=7.5)
+        canvas.text(TOP_OPS.right, top + 6, words, size=7.5, align="right", colour=MUTED)
+        bar = Box(TOP_OPS.left, top + 14, TOP_OPS.left + max(round(length), 1), top + 19)
+        canvas.fill(bar, rgb(KINDS[kind_of(row["category"])][0]))

@@ -1,0 +1,173 @@
+"""The part of a report that needs no script: findings in words, the op table, and the picture.
+
+This is what a reader sees of an untrusted, sanitised or printed notebook. The HTML therefore uses
+only tags that JupyterLab's sanitiser and `nbconvert --sanitize-html` both leave standing (the
+latter turns `th`, `caption` and `br` into visible text), and no colour of its own for text, so that
+it is legible on any theme. Inline styles only decorate: they may be dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from html import escape
+from textwrap import wrap
+from typing import Any
+
+import pandas as pd
+
+from gpuprof_widgets.analyses.findings import Finding, findings
+from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.quantity import format_bytes, format_flops, format_ns, format_share
+from gpuprof_widgets.analyses.sort_keys import sort_column
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES
+from gpuprof_widgets.views.picture import picture_png
+from gpuprof_widgets.views.text import shortened
+
+__all__ = ["op_rows", "picture_png", "static_html", "static_text"]
+
+BAR_COLOUR = "rgba(86,180,233,0.4)"
+CELL = "padding:1px 8px;vertical-align:top;"
+TEXT_WIDTH = 79
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the static op table; with ``share`` the cell holds a bar of that share."""
+
+    heading: str
+    key: str
+    format: Callable[[float], str]
+    share: bool = False
+
+
+CALLS = Column("Calls", "calls", lambda value: f"{value:,.0f}")
+CPU = (
+    Column("CPU self", "cpu_self_ns", format_ns),
+    Column("share", "cpu_self_share", format_share, share=True),
+    Column("CPU total", "cpu_total_ns", format_ns),
+)
+DEVICE = (
+    Column("GPU self", "device_self_ns", format_ns),
+    Column("share", "device_self_share", format_share, share=True),
+    Column("GPU total", "device_total_ns", format_ns),
+)
+OTHERS = (
+    Column("CPU average", "cpu_average_ns", format_ns),
+    Column("GPU average", "device_average_ns", format_ns),
+    Column("CPU memory", "cpu_memory_bytes", format_bytes),
+    Column("CPU self memory", "cpu_self_memory_bytes", format_bytes),
+    Column("GPU memory", "device_memory_bytes", format_bytes),
+    Column("GPU self memory", "device_self_memory_bytes", format_bytes),
+    Column("FLOPs", "flops", format_flops),
+)
+
+
+@dataclass(frozen=True)
+class OpTable:
+    """The rows that the static output shows; ``total`` counts those that it could show."""
+
+    columns: tuple[Column, ...]
+    rows: pd.DataFrame
+    total: int
+    sorted_by: str
+
+    @property
+    def caption(self) -> str:
+        return f"Ops by {self.sorted_by}: {len(self.rows):,} of {self.total:,}"
+
+
+def op_rows(record: Record, *, sort: str, top: int) -> OpTable:
+    """The ``top`` ops by ``sort``, without the kernels they launched, and the columns to show."""
+    table = operators(record, sort=sort)
+    table = table[~table["category"].isin(GPU_CATEGORIES)]
+    has_device = bool(table["device_total_ns"].any())
+    columns = (CALLS, *DEVICE, CPU[0]) if has_device else (CALLS, *CPU)
+    by = _sorted_by(sort, has_device)
+    if by not in columns:
+        columns = (*columns, by)
+    return OpTable(columns, table.head(top), len(table), by.heading)
+
+
+def _sorted_by(sort: str, has_device: bool) -> Column:
+    key = sort_column(sort)
+    if not has_device and key.startswith("device") and key.endswith("_ns"):
+        key = key.replace("device", "cpu")
+    return next(column for column in (CALLS, *CPU, *DEVICE, *OTHERS) if column.key == key)
+
+
+def static_html(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
+    """Findings and op table as HTML without script, style sheet, id, frame or drawing."""
+    found = findings(record)
+    table = op_rows(record, sort=sort, top=top)
+    return f'<div class="gpuprof-static">{_html_findings(found)}{_html_table(table)}</div>'
+
+
+def _html_findings(found: list[Finding]) -> str:
+    items = "".join(f"<li>{_html_finding(finding)}</li>" for finding in found)
+    return f"<ol>{items}</ol>"
+
+
+def _html_finding(finding: Finding) -> str:
+    remedy = f"<div><em>{escape(finding.remedy)}</em></div>" if finding.remedy else ""
+    return f"<strong>{escape(finding.text)}</strong>{remedy}"
+
+
+def _html_table(table: OpTable) -> str:
+    headings = [("Op", "left"), *((column.heading, "right") for column in table.columns)]
+    head = "".join(
+        f'<td role="columnheader" style="{CELL}text-align:{side}"><strong>{heading}</strong></td>'
+        for heading, side in headings
+    )
+    body = "".join(_html_row(row, table.columns) for row in table.rows.to_dict("records"))
+    return (
+        f"<div><strong>{escape(table.caption)}</strong></div>"
+        f'<table style="border-collapse:collapse"><tr>{head}</tr>{body}</table>'
+    )
+
+
+def _html_row(row: dict[Any, Any], columns: tuple[Column, ...]) -> str:
+    name = f'<td role="rowheader" style="{CELL}text-align:left">'
+    cells = "".join(_html_cell(row[column.key], column) for column in columns)
+    return f"<tr>{name}<code>{escape(str(row['name']))}</code></td>{cells}</tr>"
+
+
+def _html_cell(value: float, column: Column) -> str:
+    style = f"{CELL}text-align:right;"
+    if column.share:
+        edge = f"{100 * min(max(value, 0), 1):.1f}%"
+        style += (
+            f"min-width:80px;background:linear-gradient(to right,"
+            f"{BAR_COLOUR} {edge},transparent {edge})"
+        )
+    return f'<td style="{style}">{escape(column.format(value))}</td>'
+
+
+def static_text(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
+    """Findings and op table as plain text: below 80 columns, no escape codes."""
+    table = op_rows(record, sort=sort, top=top)
+    return "\n".join([*_text_findings(findings(record)), "", *_text_table(table)])
+
+
+def _text_findings(found: list[Finding]) -> list[str]:
+    lines = []
+    for finding in found:
+        lines += wrap(finding.text, TEXT_WIDTH, initial_indent="* ", subsequent_indent="  ")
+        lines += wrap(finding.remedy, TEXT_WIDTH, initial_indent="  ", subsequent_indent="  ")
+    return lines
+
+
+def _text_table(table: OpTable) -> list[str]:
+    rows = table.rows.to_dict("records")
+    cells = [[column.format(row[column.key]) for column in table.columns] for row in rows]
+    headings = [column.heading for column in table.columns]
+    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
+    room = TEXT_WIDTH - sum(widths) - 2 * len(widths)
+    names = [shortened(str(row["name"]), room) for row in rows]
+    lines = [
+        name.ljust(room)
+        + "".join(f"  {cell:>{width}}" for cell, width in zip(line, widths, strict=True))
+        for name, line in zip(["op", *names], [headings, *cells], strict=True)
+    ]
+    return [table.caption, *lines]
