@@ -32,6 +32,16 @@ format: $(DEV)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+# From an empty environment, so that nothing is pinned that only happens to be installed here.
+constraints:
+	rm -rf build/constraints
+	$(PYTHON) -m venv build/constraints
+	build/constraints/bin/python -m pip install --quiet torch==2.13.0 '.[dev]'
+	{ echo '# The exact set that CI tests; `make constraints` makes it from an empty environment.'; \
+	  build/constraints/bin/python -m pip freeze --exclude gpuprof-widgets | sed 's/+[^+]*$$//'; \
+	} > constraints.txt
+	rm -rf build/constraints
+
 extension:
 	sh scripts/extension.sh build
 
@@ -43,7 +53,8 @@ screenshots: $(DEV)
 	$(BIN)/python -m pytest tests/browser -k screenshots
 
 clean:
-	rm -rf build dist $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis $(EXTENSION)/node_modules
+	rm -rf build dist $(VENV) $(EXTENSION)/node_modules $(EXTENSION)/build
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -57,3 +68,9 @@ $(RUN): pyproject.toml constraints.txt | $(BIN)/python
 $(DEV): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP_INSTALL) -e '.[dev]'
 	@touch $(RUN) $@
+
+# The kernel tests also run on the newest IPython 8: a folder that goes before the environment's.
+$(IPYTHON8)/.installed: constraints.txt | $(DEV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
+	  --target $(IPYTHON8) 'ipython<9' decorator
+	@touch $@

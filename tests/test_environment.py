@@ -1,0 +1,63 @@
+"""The files that list dependencies name the same things: pyproject, constraints, conda, docs."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+OTHERS = [name for name in EXTRAS["dev"] if not name.startswith(PROJECT["name"])]
+EVERYTHING = [*PROJECT["dependencies"], *EXTRAS["test"], *OTHERS]
+
+
+def name_of(requirement: str) -> str:
+    return re.split(r"[<>=\[ ]", requirement)[0]
+
+
+def conda_spelling(requirement: str) -> str:
+    name = name_of(requirement)
+    return CONDA_NAMES.get(name, name) + requirement.removeprefix(name)
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return dict(line.split("==") for line in lines if not line.startswith("#"))
+
+
+def test_conda_installs_the_dependencies_of_the_project() -> None:
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    *conda, pip = environment["dependencies"]
+    assert conda[0] == f"python{PROJECT['requires-python']}"
+    assert conda[1] == "pip"
+    assert sorted(conda[2:]) == sorted(map(conda_spelling, PROJECT["dependencies"]))
+    assert pip == {"pip": ["-e .[test]"]}
+
+
+def test_constraints_pin_torch_without_a_local_version() -> None:
+    assert pins()["torch"] == "2.13.0"
+
+
+@pytest.mark.parametrize("requirement", EVERYTHING)
+def test_constraints_pin_every_dependency_at_or_above_its_bound(requirement: str) -> None:
+    name, bound = requirement.split(">=")
+    canonical = {
+        re.sub(r"[-_.]+", "-", pinned).lower(): version for pinned, version in pins().items()
+    }
+    assert numbers(canonical[name]) >= numbers(bound)
+
+
+def numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]
+
+
+@pytest.mark.parametrize("requirement", EVERYTHING)
+def test_every_dependency_has_its_reason(requirement: str) -> None:
+    reasons = (ROOT / "docs" / "dependencies.md").read_text()
+    assert f"| {name_of(requirement)} |" in reasons
