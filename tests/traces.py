@@ -180,7 +180,7 @@ def _join(
 
 
 def calls_of(*edges: tuple[str | None, str, int, int]) -> Calls:
-    """What cProfile would say, from (caller or None, callee, calls, self_ns); totals as cProfile sums."""
+    """What cProfile says of these (caller or None, callee, calls, self_ns)."""
     names = list(dict.fromkeys(name for edge in edges for name in edge[:2] if name is not None))
     number = {name: index for index, name in enumerate(names)}
     table = pd.DataFrame(edges, columns=["caller", "callee", "calls", "self_ns"])

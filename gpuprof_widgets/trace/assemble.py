@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.counters import counter_table, memory_counters
-from gpuprof_widgets.trace.events import Events, FlowEnd, Names, column
+from gpuprof_widgets.trace.events import Events, FlowEnd, Names, column, text_codes
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import FlowRows, link_forward, link_launches, link_ops
 from gpuprof_widgets.trace.schema import FLOW_COLUMNS, NONE, SLICE_COLUMNS
@@ -47,7 +47,7 @@ def assemble(
     tracks, track = lay_out(events, names or Names(), rank)
     start, end = _bounds(events, counters)
     order = np.lexsort((-events.dur, events.ts, track))
-    ids, args = _split_ids(events, order)
+    ids, args = split_ids(events, order)
     slices = _nested(events, track, order, start, ids)
     flow_rows = _flow_rows(slices, tracks, forward_flows, start)
     slices = _linked(slices, flow_rows)
@@ -61,6 +61,13 @@ def assemble(
         end_ns=end - start,
         epoch_ns=epoch_ns + start,
     )
+
+
+def empty_trace() -> Trace:
+    """A trace of nothing, for what has no timestamps."""
+    nothing = np.empty(0, dtype=np.int64)
+    no_text = text_codes([])
+    return assemble(Events(nothing, nothing, no_text, no_text, no_text, no_text))
 
 
 def _all_counters(events: Events, written: pd.DataFrame | None) -> pd.DataFrame:
@@ -80,7 +87,7 @@ def _bounds(events: Events, counters: pd.DataFrame) -> tuple[int, int]:
     return (int(moments.min()), int(moments.max())) if len(moments) else (0, 0)
 
 
-def _split_ids(
+def split_ids(
     events: Events, order: NDArray[np.intp]
 ) -> tuple[dict[str, NDArray[np.int64]], dict[str, pd.Series]]:
     """The id columns by event row, and all other args by slice row."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,24 @@ import pandas as pd
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.assemble import assemble
+from gpuprof_widgets.trace.chrome_writer import KEY
 from gpuprof_widgets.trace.counters import counter_table
 from gpuprof_widgets.trace.event_json import Event, TraceFile, decode, without_garbage_collection
 from gpuprof_widgets.trace.events import Events, FlowEnd, Names, text_codes, typed
 from gpuprof_widgets.trace.files import read_bytes
 from gpuprof_widgets.trace.microseconds import nanoseconds
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.restore import restore, written_by_us
 from gpuprof_widgets.trace.schema import CATEGORY_ALIASES, NONE
 
 INSTANTS = ("i", "I")
 FLOW_ENDS = ("s", "f", "t")
 KNOWN_PHASES = ("X", "M", "C", *INSTANTS, *FLOW_ENDS)
+
+
+def is_json(data: bytes) -> bool:
+    """Whether these bytes start as a JSON object or list."""
+    return data[:64].lstrip()[:1] in (b"{", b"[")
 
 
 def read_chrome_trace(path: Path) -> Record:
@@ -39,6 +46,9 @@ def parse_chrome_trace(data: bytes, path: Path) -> Record:
 
 
 def _record(file: TraceFile, path: Path) -> Record:
+    beside = written_by_us(file.header)
+    if beside is not None:
+        return _restored(file, beside, path)
     rows = [event for event in file.events if event.ph == "X" or event.ph in INSTANTS]
     rows, ts, dur, notes = _timed(rows)
     marker = np.fromiter(map(_is_marker, rows), dtype=bool, count=len(rows))
@@ -62,6 +72,20 @@ def _record(file: TraceFile, path: Path) -> Record:
         "notes": [*file.notes, *notes, *_unread(file.events)],
     }
     return Record(trace, None, metadata)
+
+
+def _restored(file: TraceFile, beside: Mapping[str, Any], path: Path) -> Record:
+    """A trace of our own writer; if rows went missing since, it cannot be put together."""
+    rows, ts, dur, _ = _timed(file.events[: beside["rows"]])
+    if len(rows) != beside["rows"] or file.notes:
+        raise TraceError(
+            f"{path}: {len(rows):,} of {beside['rows']:,} slices are left of a saved trace: "
+            "it was changed since. Save it again, or remove its "
+            f'"{KEY}" key to have it read as any other trace.'
+        )
+    events = events_of(rows, ts, dur)
+    trace = restore(events, _counters(file.events), beside, _base(file.header))
+    return Record(trace, None, _metadata(file.header, path) | {"notes": []})
 
 
 def _span(row: Event, ts: int, dur: int) -> dict[str, Any]:
@@ -214,5 +238,5 @@ def _metadata(header: dict[str, Any], path: Path) -> dict[str, Any]:
         if isinstance(d, dict)
     ]
     renamed = {"schemaVersion": "schema_version", "host_name": "host"}
-    others = {renamed.get(key, key): value for key, value in header.items()}
+    others = {renamed.get(key, key): value for key, value in header.items() if key != KEY}
     return others | {"source": str(path), "devices": devices}

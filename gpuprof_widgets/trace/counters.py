@@ -30,7 +30,7 @@ def memory_counters(events: Events) -> pd.DataFrame:
 
 
 def _readings(events: Events, size: pd.Series) -> Iterator[tuple[str, pd.Series]]:
-    """Totals by name; torch writes 0 for what it does not know, such as the CPU's reserved bytes."""
+    """Totals by name; torch writes 0 for what it does not know (the CPU's reserved bytes)."""
     for word, key in TOTALS.items():
         total = events.args.get(key)
         if total is not None:

@@ -58,14 +58,8 @@ _STRING_VALUE = re.compile(rb'(": ")(.*?)("(?=\s*(?:,\s*"[^"\n]*": |\})))', re.D
 
 def decode(data: bytes, path: Path) -> TraceFile:
     """The events of a trace in object form or as a bare list."""
-    first = data.lstrip()[:1]
-    if first not in (b"{", b"["):
-        raise TraceError(
-            f"{path}: not a trace: it starts with {data[:20]!r}, a trace starts with '{{' or '['. "
-            "Give a .json or .json.gz file of torch.profiler, or a profile saved by this package."
-        )
     try:
-        return _decode(data, path, bare=first == b"[")
+        return _decode(data, path)
     except msgspec.DecodeError as error:
         return _decode_mended(data, path, error)
 
@@ -82,8 +76,8 @@ def without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _decode(data: bytes, path: Path, *, bare: bool) -> TraceFile:
-    if bare:
+def _decode(data: bytes, path: Path) -> TraceFile:
+    if data[:64].lstrip().startswith(b"["):
         return _decode_events(msgspec.Raw(data), {})
     keys = _KEYS.decode(data)
     if "traceEvents" not in keys:
@@ -123,7 +117,7 @@ def _decode_mended(data: bytes, path: Path, error: msgspec.DecodeError) -> Trace
     text = data.decode("utf-8", errors="replace").encode()
     text = _NON_FINITE.sub(rb'\1"\2"', text)  # JSON has no such numbers: they are kept as text
     try:
-        return _decode(text, path, bare=text.lstrip()[:1] == b"[")
+        return _decode(text, path)
     except msgspec.DecodeError:
         head, *chunks = _split_kineto(text)
     try:

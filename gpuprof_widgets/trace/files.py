@@ -36,8 +36,8 @@ def unpack(data: bytes, path: Path) -> bytes:
         return gzip.decompress(data)
     except EOFError as error:
         raise TraceError(
-            f"{path}: the gzip data ends at byte {len(data)}, before its end mark: the file was cut "
-            "off while it was written or copied. Copy it again, or record again."
+            f"{path}: the gzip data ends at byte {len(data)}, before its end mark: the file "
+            "was cut off while it was written or copied. Copy it again, or record again."
         ) from error
     except (zlib.error, gzip.BadGzipFile) as error:
         raise TraceError(

@@ -24,6 +24,11 @@ def in_categories(category: pd.Series, wanted: Iterable[str]) -> NDArray[np.bool
     return category.isin(list(wanted)).to_numpy()
 
 
+def is_gpu(category: pd.Series) -> NDArray[np.bool_]:
+    """Which rows ran on a GPU: kernels, copies, memsets."""
+    return in_categories(category, GPU_CATEGORIES)
+
+
 def launches(category: pd.Series) -> NDArray[np.bool_]:
     """Which rows are calls of a device's runtime or driver (CUDA, ROCm, XPU, ...)."""
     names = category.cat.categories
@@ -35,7 +40,7 @@ def link_launches(slices: pd.DataFrame) -> Rows:
     found = np.full(len(slices), NONE, dtype=np.int32)
     correlation, ts = slices["correlation"].to_numpy(), slices["ts"].to_numpy()
     known = correlation > 0
-    gpu = np.flatnonzero(in_categories(slices["category"], GPU_CATEGORIES) & known)
+    gpu = np.flatnonzero(is_gpu(slices["category"]) & known)
     calls = np.flatnonzero(launches(slices["category"]) & known)
     hit = links.latest_before(correlation[gpu], ts[gpu], correlation[calls], ts[calls])
     found[gpu[hit >= 0]] = calls[hit[hit >= 0]]
@@ -47,13 +52,13 @@ def link_ops(slices: pd.DataFrame, launch: Rows) -> Rows:
     found = np.full(len(slices), NONE, dtype=np.int32)
     is_op = in_categories(slices["category"], OP_CATEGORIES)
     is_call = launches(slices["category"])
-    is_gpu = in_categories(slices["category"], GPU_CATEGORIES)
+    on_gpu = is_gpu(slices["category"])
     around = links.nearest_ancestor(slices["parent"].to_numpy(), is_op)
     found[is_call] = around[is_call]
-    launched = is_gpu & (launch >= 0)
+    launched = on_gpu & (launch >= 0)
     found[launched] = found[launch[launched]]
     external, ts = slices["external_id"].to_numpy(), slices["ts"].to_numpy()
-    orphans = np.flatnonzero((is_call | is_gpu) & (found < 0) & (external > 0))
+    orphans = np.flatnonzero((is_call | on_gpu) & (found < 0) & (external > 0))
     ops = np.flatnonzero(is_op & (external > 0))
     hit = links.latest_before(external[orphans], ts[orphans], external[ops], ts[ops])
     found[orphans[hit >= 0]] = ops[hit[hit >= 0]]
@@ -101,5 +106,5 @@ def _forward_track(
 def unlinked_gpu(trace: Trace) -> int:
     """Number of GPU slices for which the trace holds no launch (counted, kept, not guessed)."""
     slices = trace.slices
-    gpu = in_categories(slices["category"], GPU_CATEGORIES) & (slices["count"].to_numpy() > 0)
+    gpu = is_gpu(slices["category"]) & (slices["count"].to_numpy() > 0)
     return int(np.count_nonzero(gpu & (slices["launch"].to_numpy() < 0)))

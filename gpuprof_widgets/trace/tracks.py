@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,7 @@ def lay_out(events: Events, names: Names, rank: int) -> tuple[pd.DataFrame, NDAr
     position[order] = np.arange(len(order))
     table = table.iloc[order].reset_index(drop=True)
     table["lane"] = pd.factorize(table["lane"])[0]
-    table["kind"] = pd.Categorical(table["kind"], categories=pd.Index(TRACK_KINDS, dtype=object))
-    return _with_types(table), position[track].astype(np.int32)
+    return with_types(table), position[track].astype(np.int32)
 
 
 def _described(
@@ -135,9 +135,14 @@ def _display_order(table: pd.DataFrame) -> NDArray[np.intp]:
     return np.lexsort(keys)
 
 
-def _with_types(table: pd.DataFrame) -> pd.DataFrame:
-    columns: dict[str, Any] = {
-        name: table[name] if kind == "category" else table[name].astype(kind)
-        for name, kind in TRACK_COLUMNS.items()
+def with_types(columns: Mapping[str, Any]) -> pd.DataFrame:
+    """A tracks table of these columns, with the types of `TRACK_COLUMNS`."""
+    kinds = pd.Index(TRACK_KINDS, dtype=object)
+    table = {name: np.asarray(columns[name], dtype=object) for name in TRACK_COLUMNS}
+    typed = {
+        name: pd.Categorical(values, categories=kinds)
+        if TRACK_COLUMNS[name] == "category"
+        else pd.Series(values, dtype=object).astype(np.dtype(TRACK_COLUMNS[name]))
+        for name, values in table.items()
     }
-    return pd.DataFrame(columns)
+    return pd.DataFrame(typed)

@@ -1,0 +1,217 @@
+"""Writer of traces: Kineto's JSON, which Perfetto opens, with every nanosecond kept.
+
+Times are microseconds with three decimals beside ``baseTimeNanoseconds``. What JSON events cannot
+say (the rows' order, their owners, the bounds of a window) stands beside them under ``KEY``, so
+that a trace reads back equal; other readers ignore it.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.schema import NONE
+
+KEY = "gpuprof_widgets"
+VERSION = 1
+
+PACKED_COLUMNS = ("track", "depth", "parent", "count", "launch", "op", "forward")
+RELATIVE_COLUMNS = ("parent", "launch", "op", "forward")
+"""Row links, stored as distances: near ones repeat, and pack to a few bytes."""
+
+WRITTEN_IDS = {
+    "correlation": "correlation",
+    "external_id": "External id",
+    "sequence": "Sequence number",
+    "forward_thread": "Fwd thread id",
+}
+FLOW_CATEGORIES = {"launch": "ac2g"}
+
+_encode = msgspec.json.Encoder().encode
+
+
+def chrome_trace(trace: Trace) -> Iterator[bytes]:
+    """The file, piece by piece."""
+    header = {
+        "schemaVersion": 1,
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": trace.epoch_ns,
+        KEY: _beside(trace),
+    }
+    yield _encode(header)[:-1] + b',\n"traceEvents": ['
+    separator = b"\n"
+    for line in _lines(trace):
+        yield separator + line
+        separator = b",\n"
+    yield b"\n]}\n"
+
+
+def _lines(trace: Trace) -> Iterator[bytes]:
+    """The slices in the order of their rows, then names, counters and arrows."""
+    yield from _slices(trace)
+    yield from map(_encode, _names(trace.tracks))
+    yield from map(_encode, _counters(trace.counters))
+    yield from map(_encode, _arrows(trace))
+
+
+def pack(values: Any) -> str:
+    """Integers as base64 of zlib of little-endian int32."""
+    return base64.b64encode(zlib.compress(np.asarray(values, dtype="<i4").tobytes(), 1)).decode()
+
+
+def unpack(text: str) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """The integers that `pack` packed."""
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype="<i4").astype(np.int32)
+
+
+def distances(rows: Any) -> Any:
+    """Row links as distances to the own row (always positive or negative, never 0); 0 is none."""
+    own = np.arange(len(rows))
+    return np.where(rows == NONE, 0, own - rows)
+
+
+def rows_at(distance: Any) -> Any:
+    """The row links that `distances` turned."""
+    own = np.arange(len(distance), dtype=np.int32)
+    return np.where(distance == 0, NONE, own - distance).astype(np.int32)
+
+
+def _beside(trace: Trace) -> dict[str, Any]:
+    columns = {name: trace.slices[name].to_numpy() for name in PACKED_COLUMNS}
+    columns |= {name: distances(columns[name]) for name in RELATIVE_COLUMNS}
+    flows = trace.flows
+    return {
+        "version": VERSION,
+        "rows": len(trace.slices),
+        "start_ns": trace.start_ns,
+        "end_ns": trace.end_ns,
+        "tracks": trace.tracks.astype(object).to_dict("list"),
+        "columns": {name: pack(values) for name, values in columns.items()},
+        "flows": {
+            "kinds": list(flows["kind"].cat.categories),
+            "kind": pack(flows["kind"].cat.codes),
+            "source": pack(flows["source"]),
+            "target": pack(flows["target"]),
+        },
+    }
+
+
+def _slices(trace: Trace) -> Iterator[bytes]:
+    slices = trace.slices
+    names = [_encode(name) for name in slices["name"].cat.categories]
+    categories = [_encode(name) for name in slices["category"].cat.categories]
+    heads = [
+        f', "pid": {_id(process)}, "tid": {_id(thread)}, "ts": '.encode()
+        for process, thread in zip(trace.tracks["process"], trace.tracks["thread"], strict=True)
+    ]
+    instant = (slices["category"] == "cpu_instant_event").to_numpy() & (slices["dur"] == 0)
+    columns = (
+        instant.tolist(),
+        slices["category"].cat.codes.tolist(),
+        slices["name"].cat.codes.tolist(),
+        slices["track"].tolist(),
+        slices["ts"].tolist(),
+        slices["dur"].tolist(),
+        _args(trace),
+    )
+    for is_instant, category, name, track, ts, dur, args in zip(*columns, strict=True):
+        kind = b'{"ph": "i", "s": "t"' if is_instant else b'{"ph": "X"'
+        length = b"" if is_instant else b', "dur": ' + _microseconds(dur)
+        more = b', "args": ' + _encode(args) if args else b""
+        yield b"".join(
+            (kind, b', "cat": ', categories[category], b', "name": ', names[name], heads[track],
+             _microseconds(ts), length, more, b"}")
+        )  # fmt: skip
+
+
+def _args(trace: Trace) -> list[dict[str, Any]]:
+    """The args of every row, ids first."""
+    args: list[dict[str, Any]] = [{} for _ in range(len(trace.slices))]
+    for column, key in WRITTEN_IDS.items():
+        values = trace.slices[column]
+        known = values[values != NONE]
+        _fill(args, key, known)
+    for key, series in trace.args.items():
+        _fill(args, key, series)
+    return args
+
+
+def _fill(args: list[dict[str, Any]], key: str, values: pd.Series) -> None:
+    for row, value in zip(values.index.tolist(), values.tolist(), strict=True):
+        args[row][key] = value
+
+
+def _microseconds(ns: int) -> bytes:
+    return b"%d.%03d" % divmod(ns, 1000)
+
+
+def _id(text: str) -> str:
+    """An id as a number where its text is one, as Kineto writes it."""
+    number = text.lstrip("-").isdecimal() and text.isascii() and str(int(text)) == text
+    return text if number else _encode(text).decode()
+
+
+def _names(tracks: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    lanes = tracks.drop_duplicates(["process", "thread"])
+    for process in lanes["process"].unique():
+        on_gpu = (lanes["device"][lanes["process"] == process] >= 0).any()
+        name = f"GPU {process}" if on_gpu else f"process {process}"
+        yield _name("process_name", process, "0", name)
+    for process, thread, label in zip(
+        lanes["process"], lanes["thread"], lanes["label"], strict=True
+    ):
+        yield _name("thread_name", process, thread, label)
+
+
+def _name(kind: str, process: str, thread: str, name: str) -> dict[str, Any]:
+    ids = {"pid": msgspec.Raw(_id(process).encode()), "tid": msgspec.Raw(_id(thread).encode())}
+    return {"ph": "M", "name": kind, "ts": 0, **ids, "args": {"name": name}}
+
+
+def _counters(counters: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    for ts, name, value in zip(
+        counters["ts"].tolist(), counters["name"], counters["value"].tolist(), strict=True
+    ):
+        at = msgspec.Raw(_microseconds(ts))
+        yield {"ph": "C", "name": name, "pid": 0, "ts": at, "args": {"value": value}}
+
+
+def _arrows(trace: Trace) -> Iterator[dict[str, Any]]:
+    flows = trace.flows
+    for number, (kind, source, target) in enumerate(
+        zip(flows["kind"], flows["source"].tolist(), flows["target"].tolist(), strict=True), 1
+    ):
+        category = FLOW_CATEGORIES.get(kind, kind)
+        about = {"id": number, "cat": category, "name": category}
+        yield {"ph": "s", **about, **_place(trace, source)}
+        yield {"ph": "f", "bp": "e", **about, **_place(trace, target)}
+
+
+def _place(trace: Trace, row: int) -> dict[str, Any]:
+    ts, track = (trace.slices[name].to_numpy()[row] for name in ("ts", "track"))
+    process, thread = (trace.tracks[name].to_numpy()[track] for name in ("process", "thread"))
+    return {
+        "pid": msgspec.Raw(_id(process).encode()),
+        "tid": msgspec.Raw(_id(thread).encode()),
+        "ts": msgspec.Raw(_microseconds(int(ts))),
+    }
+
+
+def in_blocks(pieces: Iterable[bytes], size: int = 1 << 20) -> Iterator[bytes]:
+    """The pieces joined to larger ones, so that compressing them costs no call for each."""
+    held: list[bytes] = []
+    length = 0
+    for piece in pieces:
+        held.append(piece)
+        length += len(piece)
+        if length >= size:
+            yield b"".join(held)
+            held, length = [], 0
+    yield b"".join(held)

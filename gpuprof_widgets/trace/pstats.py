@@ -1,0 +1,132 @@
+"""cProfile's statistics as `Calls`, and back as the file that pstats and snakeviz open.
+
+cProfile counts in seconds (float64); `Calls` has them rounded to whole nanoseconds, which is the
+resolution of its clock. Written back, each time is that number of nanoseconds in seconds.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace.assemble import empty_trace
+from gpuprof_widgets.trace.model import Calls, Record
+
+Function = tuple[str, int, str]
+"""File, first line and name, as cProfile keys its functions."""
+
+Numbers = tuple[int, int, float, float]
+"""Primitive calls, calls, seconds inside, seconds inside and below."""
+
+Stats = Mapping[Function, tuple[int, int, float, float, Mapping[Function, Numbers]]]
+
+NUMBER_COLUMNS = ("primitive_calls", "calls", "self_ns", "total_ns")
+_MARSHAL_DICT = (b"{", b"\xfb")
+_MARSHAL_KEYS = (b"(", b"\xa8", b")", b"\xa9", b"0")
+
+
+def calls_of_stats(stats: Stats) -> Calls:
+    """`Calls` from cProfile's ``stats`` (after ``create_stats()``), in the order of its keys."""
+    names = list(dict.fromkeys([*stats, *(c for entry in stats.values() for c in entry[4])]))
+    row = {name: number for number, name in enumerate(names)}
+    own = [stats[name][:4] if name in stats else (0, 0, 0.0, 0.0) for name in names]
+    functions = pd.DataFrame(
+        {
+            "file": pd.Series([name[0] for name in names], dtype=object),
+            "line": np.array([name[1] for name in names], dtype=np.int64),
+            "name": pd.Series([name[2] for name in names], dtype=object),
+            **_columns(own),
+        }
+    )
+    edges = [
+        (row[caller], row[callee], numbers)
+        for callee, entry in stats.items()
+        for caller, numbers in entry[4].items()
+    ]
+    edge_table = pd.DataFrame(
+        {
+            "caller": np.array([edge[0] for edge in edges], dtype=np.int32),
+            "callee": np.array([edge[1] for edge in edges], dtype=np.int32),
+            **_columns([edge[2] for edge in edges]),
+        }
+    )
+    return Calls(_ordered(functions), _ordered(edge_table))
+
+
+def stats_of_calls(calls: Calls) -> dict[Function, Any]:
+    """The ``stats`` of cProfile from `Calls`: what ``marshal.dump`` writes for pstats."""
+    table = calls.functions
+    names = list(zip(table["file"], table["line"].tolist(), table["name"], strict=True))
+    callers: list[dict[Function, Numbers]] = [{} for _ in names]
+    edges = zip(
+        calls.edges["caller"].tolist(),
+        calls.edges["callee"].tolist(),
+        _numbers(calls.edges),
+        strict=True,
+    )
+    for caller, callee, numbers in edges:
+        callers[callee][names[caller]] = numbers
+    own = _numbers(table)
+    return {name: (*numbers, by) for name, numbers, by in zip(names, own, callers, strict=True)}
+
+
+def dump_pstats(calls: Calls) -> bytes:
+    """The bytes of a file that ``pstats.Stats(path)`` and snakeviz open."""
+    return marshal.dumps(stats_of_calls(calls))
+
+
+def is_pstats(data: bytes) -> bool:
+    """Whether these bytes start as a marshalled dict whose keys are tuples."""
+    return data[:1] in _MARSHAL_DICT and data[1:2] in _MARSHAL_KEYS
+
+
+def parse_pstats(data: bytes, path: Path) -> Record:
+    """The record of a file of cProfile: calls, and a trace without slices."""
+    return Record(empty_trace(), load_calls(data, path), {"source": str(path), "notes": []})
+
+
+def load_calls(data: bytes, path: Path) -> Calls:
+    """`Calls` from the bytes of a pstats file; ``path`` is named in errors."""
+    try:
+        return calls_of_stats(marshal.loads(data))
+    except (EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise TraceError(
+            f"{path}: starts as a file of cProfile but cannot be read ({error}). It may be cut "
+            "off, or come from another Python: write it again with Profile.dump_stats."
+        ) from error
+
+
+def _columns(numbers: list[Any]) -> dict[str, Any]:
+    columns = list(zip(*numbers, strict=True)) or [()] * 4
+    seconds = [np.array(column, dtype=np.float64) for column in columns[2:]]
+    return {
+        "primitive_calls": np.array(columns[0], dtype=np.int64),
+        "calls": np.array(columns[1], dtype=np.int64),
+        "self_ns": np.rint(seconds[0] * 1e9).astype(np.int64),
+        "total_ns": np.rint(seconds[1] * 1e9).astype(np.int64),
+    }
+
+
+def _numbers(table: pd.DataFrame) -> list[Numbers]:
+    primitive, calls, own, total = (table[name].to_numpy() for name in NUMBER_COLUMNS)
+    return list(
+        zip(
+            primitive.tolist(),
+            calls.tolist(),
+            (own / 1e9).tolist(),
+            (total / 1e9).tolist(),
+            strict=True,
+        )
+    )
+
+
+def _ordered(table: pd.DataFrame) -> pd.DataFrame:
+    """Columns in the order in which `Calls` describes them."""
+    first = [name for name in table.columns if name not in NUMBER_COLUMNS]
+    return table[[*first, "calls", "primitive_calls", "self_ns", "total_ns"]]

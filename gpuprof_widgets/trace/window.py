@@ -1,0 +1,147 @@
+"""A time range of a record, as a record: cut at the edges, nothing re-nested."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar, overload
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.events import typed
+from gpuprof_widgets.trace.links import Mask, nearest_ancestor
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.owners import is_gpu
+from gpuprof_widgets.trace.schema import NONE
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+@overload
+def window(subject: Trace, t0: int, t1: int) -> Trace: ...
+@overload
+def window(subject: AnyRecord, t0: int, t1: int) -> AnyRecord: ...
+def window(subject: Trace | AnyRecord, t0: int, t1: int) -> Trace | AnyRecord:
+    """What happened in [t0, t1) ns; bounds beyond the trace are clipped to it.
+
+    Slices are cut at the edges. Launches and ops outside the range (and their ancestors) that own
+    GPU slices inside stay as owners with dur 0 and count 0, so device time keeps its owner.
+    Windows that tile the trace add up to it; the last one includes the moment of its end.
+    """
+    if isinstance(subject, Trace):
+        return _window(subject, t0, t1)
+    return replace(subject, trace=_window(subject.trace, t0, t1))
+
+
+def _window(trace: Trace, t0: int, t1: int) -> Trace:
+    if t0 > t1:
+        raise OptionError(f"a time range has to start before it ends, not [{t0}, {t1}) ns")
+    t0, t1 = (min(max(int(t), trace.start_ns), trace.end_ns) for t in (t0, t1))
+    inside = _inside(trace, t0, t1)
+    kept = inside | _owners(trace, inside)
+    slices = _cut(trace.slices, kept, inside, t0, t1)
+    row = _new_rows(kept)
+    return replace(
+        trace,
+        slices=slices,
+        counters=_counters(trace, t0, t1),
+        flows=_flows(trace.flows, row),
+        args=_args(trace, kept, row),
+        start_ns=t0,
+        end_ns=t1,
+    )
+
+
+def _inside(trace: Trace, t0: int, t1: int) -> Mask:
+    """Slices that overlap the range; those without length belong where their moment belongs."""
+    ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
+    moment = (ts >= t0) & ((ts < t1) | ((ts == t1) & (t1 == trace.end_ns)))
+    overlap = np.maximum(ts, t0) < np.minimum(ts + dur, t1)
+    inside: Mask = np.where(dur > 0, overlap, moment) & (trace.slices["count"].to_numpy() > 0)
+    return inside
+
+
+def _owners(trace: Trace, inside: Mask) -> Mask:
+    """Launches and ops of the GPU slices inside, with all their ancestors."""
+    slices = trace.slices
+    gpu = slices[inside & is_gpu(slices["category"])]
+    parent = slices["parent"].to_numpy()
+    owners = np.zeros(len(slices), dtype=bool)
+    rows = np.unique(np.concatenate([gpu["launch"].to_numpy(), gpu["op"].to_numpy()]))
+    while len(rows := rows[rows >= 0]):
+        rows = rows[~owners[rows]]
+        owners[rows] = True
+        rows = np.unique(parent[rows])
+    return owners
+
+
+def _cut(slices: pd.DataFrame, kept: Mask, inside: Mask, t0: int, t1: int) -> pd.DataFrame:
+    ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
+    start, end = np.clip(ts, t0, t1), np.clip(ts + dur, t0, t1)
+    row = _new_rows(kept)
+    # A child may outlast its parent: then it hangs on the nearest ancestor that is left.
+    parent = nearest_ancestor(slices["parent"].to_numpy(), kept)
+    cut = slices.assign(
+        ts=start,
+        dur=np.where(inside, end - start, 0),
+        count=np.where(inside, slices["count"].to_numpy(), 0).astype(np.int32),
+        parent=_moved(parent, row),
+        **{link: _moved(slices[link].to_numpy(), row) for link in ("launch", "op", "forward")},
+    )[kept].reset_index(drop=True)
+    return cut.assign(**{name: _trimmed(cut[name]) for name in ("name", "category")})
+
+
+def _trimmed(column: pd.Series) -> pd.Series:
+    """Without the categories that no row has."""
+    return column.cat.remove_unused_categories()
+
+
+def _new_rows(kept: Mask) -> NDArray[np.int32]:
+    """The new number of every old row; -1 for rows that are left out."""
+    return np.where(kept, np.cumsum(kept) - 1, NONE).astype(np.int32)
+
+
+def _moved(links: NDArray[np.int32], row: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Row links in the new numbers; links to rows that are left out are gone."""
+    known = links >= 0
+    moved = np.full(len(links), NONE, dtype=np.int32)
+    moved[known] = row[links[known]]
+    return moved
+
+
+def _counters(trace: Trace, t0: int, t1: int) -> pd.DataFrame:
+    """The readings in the range, and at its start the last one before it."""
+    counters = trace.counters
+    ts = counters["ts"].to_numpy()
+    inside = (ts >= t0) & ((ts < t1) | ((ts == t1) & (t1 == trace.end_ns)))
+    name = counters["name"].cat.codes.to_numpy()
+    before = np.flatnonzero(ts < t0)
+    last = before[np.append(name[before][1:] != name[before][:-1], True)[: len(before)]]
+    rows = np.sort(np.concatenate([last, np.flatnonzero(inside)]))
+    cut = counters.iloc[rows].reset_index(drop=True)
+    return cut.assign(ts=np.maximum(cut["ts"].to_numpy(), t0), name=_trimmed(cut["name"]))
+
+
+def _flows(flows: pd.DataFrame, row: NDArray[np.int32]) -> pd.DataFrame:
+    moved = flows.assign(
+        source=_moved(flows["source"].to_numpy(), row),
+        target=_moved(flows["target"].to_numpy(), row),
+    )
+    kept = moved[(moved["source"] >= 0) & (moved["target"] >= 0)].reset_index(drop=True)
+    return kept.assign(kind=_trimmed(kept["kind"]))
+
+
+def _args(trace: Trace, kept: Mask, row: NDArray[np.int32]) -> dict[str, pd.Series]:
+    args = {}
+    for key, series in trace.args.items():
+        part = series[kept[series.index.to_numpy()]]
+        if len(part):
+            rows = row[part.index.to_numpy()].astype(np.int64)
+            args[key] = typed(part.tolist(), rows) if part.dtype == object else _at(part, rows)
+    return args
+
+
+def _at(values: pd.Series, rows: NDArray[np.int64]) -> pd.Series:
+    return pd.Series(values.to_numpy(), index=pd.Index(rows, dtype=np.int64))
