@@ -53,7 +53,7 @@ def calls_of_stats(stats: Stats) -> Calls:
         {
             "caller": np.array([edge[0] for edge in edges], dtype=np.int32),
             "callee": np.array([edge[1] for edge in edges], dtype=np.int32),
-            **_columns([edge[2] for edge in edges]),
+            **_columns([_swapped(edge[2]) for edge in edges]),
         }
     )
     return Calls(_ordered(functions), _ordered(edge_table))
@@ -71,9 +71,15 @@ def stats_of_calls(calls: Calls) -> dict[Function, Any]:
         strict=True,
     )
     for caller, callee, numbers in edges:
-        callers[callee][names[caller]] = numbers
+        callers[callee][names[caller]] = _swapped(numbers)
     own = _numbers(table)
     return {name: (*numbers, by) for name, numbers, by in zip(names, own, callers, strict=True)}
+
+
+def _swapped(numbers: Any) -> Numbers:
+    """The numbers of a caller, which cProfile writes with all calls before the primitive ones."""
+    first, second, own, total = numbers
+    return second, first, own, total
 
 
 def dump_pstats(calls: Calls) -> bytes:
