@@ -12,9 +12,8 @@ from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.device_busy import busy_intervals, devices
 from gpuprof_widgets.analyses.innermost import segments
 from gpuprof_widgets.analyses.kernels import device_of
-from gpuprof_widgets.analyses.op_rows import gpu_rows, on_tracks
+from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.waits import is_dataloader
-from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -30,6 +29,7 @@ COLUMNS = (
     "after",
     "after_name",
     "launch_ns",
+    "thread",
     "cpu",
     "cpu_name",
     "cpu_share",
@@ -42,10 +42,11 @@ def idle(record: Record) -> pd.DataFrame:
 
     Columns: ``device``, ``start_ns``, ``end_ns``, ``dur_ns``; ``before``, ``after`` (rows of the
     GPU slice that ended last before it and of the one that ended the gap, -1 at the edges) with
-    their names; ``launch_ns`` (start of the call that launched ``after``, -1 if unknown); ``cpu``
-    (row of a slice, the first of its kind), ``cpu_name`` and ``cpu_share``: what ran longest on
-    the launching thread during the gap (innermost slice, by name; "" is no slice at all) and for
-    which share of the gap; ``cause``, one of
+    their names; ``launch_ns`` (start of the call that launched ``after``, -1 if unknown);
+    ``thread`` (the track that launched it, or that launches most); ``cpu`` (row of a slice, the
+    first of its kind), ``cpu_name`` and ``cpu_share``: what ran longest on that thread during the
+    gap (innermost slice, by name; "" is no slice at all) and for which share of the gap;
+    ``cause``, one of
 
     - "start", "end": before the first and after the last GPU slice,
     - "dataloader": the launching thread was in a DataLoader's ``__next__`` most of the time,
@@ -69,7 +70,8 @@ def _gaps(trace: Trace, device: int) -> pd.DataFrame:
     before, after = _neighbours(trace, rows, start, end)
     launch = np.where(after >= 0, slices["launch"].to_numpy()[after], NONE)
     launched = np.where(launch >= 0, slices["ts"].to_numpy()[launch], NONE)
-    cpu = _cpu_meanwhile(trace, start, end, _launching_track(trace, rows, launch))
+    thread = _launching_track(trace, rows, launch)
+    cpu = _cpu_meanwhile(trace, start, end, thread)
     names = np.append(slices["name"].cat.categories.to_numpy(object), "")
     code = np.append(slices["name"].cat.codes.to_numpy(), NONE)
     columns = {
@@ -82,6 +84,7 @@ def _gaps(trace: Trace, device: int) -> pd.DataFrame:
         "after": after,
         "after_name": names[code[after]],
         "launch_ns": launched,
+        "thread": thread,
         "cpu": cpu.row,
         "cpu_name": names[code[cpu.row]],
         "cpu_share": cpu.share,
@@ -163,6 +166,17 @@ def _longest(
     row[at] = parts.row[part[sample[best]]]
     share[at] = total[best] / (end[at] - start[at])
     return row, share
+
+
+def python_meanwhile(trace: Trace, thread: int, start: int, end: int) -> str:
+    """The Python frame that ran longest in [start, end) on a CPU track's thread; "" if none did."""
+    tracks = trace.tracks
+    same = (tracks["kind"] == "python") & (tracks["lane"] == tracks["lane"].get(thread))
+    for track in np.flatnonzero(same.to_numpy()):
+        row, _ = _longest(trace, int(track), np.array([start]), np.array([end]))
+        if row[0] >= 0:
+            return str(trace.slices["name"].iloc[row[0]])
+    return ""
 
 
 def _dataloader(trace: Trace, track: int) -> intervals.Intervals:

@@ -138,7 +138,10 @@ def _groups(
     """Per counted slice its row of the table, and the columns that tell those rows apart."""
     name_codes, names = _op_names(trace)
     category = trace.slices["category"].cat
-    keys = {"name": (name_codes, names), "category": (category.codes, list(category.categories))}
+    keys: dict[str, tuple[Any, list[Any]]] = {
+        "name": (name_codes, names),
+        "category": (category.codes, list(category.categories)),
+    }
     if by_shape:
         codes, texts = shape_codes(trace)
         keys["input_shapes"] = (codes, [*texts, ""])

@@ -27,6 +27,8 @@ def format_flops(flops: float) -> str:
 def format_share(share: float) -> str:
     """A share of one as a percentage, as ``38 %``; one decimal below ten percent."""
     percent = 100 * share
+    if 0 < percent < 0.05:
+        return "less than 0.1 %"
     return f"{percent:.0f} %" if percent >= 9.95 or percent == 0 else f"{percent:.1f} %"
 
 
@@ -37,10 +39,8 @@ def format_count(count: int, noun: str) -> str:
 
 def _format(value: float, units: Sequence[tuple[int, str]]) -> str:
     """The value in the largest unit in which it is at least one, after rounding."""
-    size, unit = units[0]
-    for size, unit in reversed(units):
-        if abs(value) / size >= 0.9995 or size == 1:
-            break
+    large = [each for each in units if abs(value) / each[0] >= 0.9995]
+    size, unit = large[-1] if large else units[0]
     scaled = value / size
     if size == 1 and scaled == round(scaled):
         return f"{scaled:.0f} {unit}"

@@ -1,0 +1,37 @@
+"""What a profile says, in plain words. One rule per file; a new rule is a row in RULES."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpuprof_widgets.analyses.findings.cpu_ops import cpu_ops
+from gpuprof_widgets.analyses.findings.dataloader import dataloader
+from gpuprof_widgets.analyses.findings.device_idle import device_idle
+from gpuprof_widgets.analyses.findings.ending import ending
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.gpu_ops import gpu_ops
+from gpuprof_widgets.analyses.findings.overhead import overhead
+from gpuprof_widgets.analyses.findings.python_time import python_time
+from gpuprof_widgets.analyses.findings.synchronising import synchronising
+from gpuprof_widgets.analyses.findings.unlinked import unlinked
+from gpuprof_widgets.trace.model import Record
+
+__all__ = ["RULES", "Finding", "findings"]
+
+RULES: dict[str, Callable[[Record], list[Finding]]] = {
+    "ending": ending,
+    "device_idle": device_idle,
+    "dataloader": dataloader,
+    "synchronising": synchronising,
+    "gpu_ops": gpu_ops,
+    "cpu_ops": cpu_ops,
+    "python_time": python_time,
+    "overhead": overhead,
+    "unlinked": unlinked,
+}
+
+
+def findings(record: Record) -> list[Finding]:
+    """What all rules say about a run, the costliest first; ties in the order of `RULES`."""
+    said = [finding for rule in RULES.values() for finding in rule(record)]
+    return sorted(said, key=lambda finding: -finding.cost_ns)

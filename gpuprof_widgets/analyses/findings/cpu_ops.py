@@ -1,0 +1,49 @@
+"""No GPU took part: which ops took the CPU's time."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
+from gpuprof_widgets.analyses.op_rows import gpu_rows
+from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
+from gpuprof_widgets.trace.model import Record
+
+RANKED = 3
+WORTH_A_LOOK = 0.05  # of the CPU op time, for the second and third
+
+
+def cpu_ops(record: Record) -> list[Finding]:
+    """Fires where no kernel, copy or memset was recorded."""
+    if len(gpu_rows(record.trace)):
+        return []
+    table = operators(record, sort="cpu_self")
+    table = table[(table["category"] == "cpu_op") & (table["cpu_self_ns"] > 0)]
+    nothing = _no_gpu(record)
+    if not len(table):
+        return [Finding("cpu_ops", f"{nothing} No PyTorch op was recorded either.")]
+    return [_finding(record, table, nothing)]
+
+
+def _no_gpu(record: Record) -> str:
+    if record.metadata.get("cuda") is False:
+        return "No GPU activity was recorded: PyTorch sees no GPU here."
+    return "No GPU activity was recorded."
+
+
+def _finding(record: Record, table: pd.DataFrame, nothing: str) -> Finding:
+    share = table["cpu_self_ns"] / table["cpu_self_ns"].sum()
+    top, cost = table.iloc[0], int(table["cpu_self_ns"].iloc[0])
+    text = (
+        f"{nothing} {code(top['name'])} took {format_share(share.iloc[0])} of CPU op time "
+        f"({format_ns(cost)} in {format_count(top['calls'], 'call')})"
+    )
+    rest = [
+        f"{code(name)} {format_share(part)}"
+        for name, part in zip(table["name"].iloc[1:RANKED], share.iloc[1:RANKED], strict=True)
+        if part >= WORTH_A_LOOK
+    ]
+    text += f", then {', '.join(rest)}." if rest else "."
+    return Finding("cpu_ops", text, cost, share_of(cost, run_ns(record)))

@@ -1,0 +1,90 @@
+"""How busy each GPU was, and the longest stretch in which it had nothing to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from gpuprof_widgets.analyses.device_busy import device_busy
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.wording import code
+from gpuprof_widgets.analyses.idle import idle, python_meanwhile
+from gpuprof_widgets.analyses.quantity import format_ns, format_share
+from gpuprof_widgets.analyses.waits import DATALOADER
+from gpuprof_widgets.trace.model import Record
+
+WORTH_A_LOOK = 0.05  # of the run without GPU work; below it the gap is not mentioned
+
+REMEDIES = {
+    "host": "it waited for the CPU to launch work: make the CPU part of the step shorter, "
+    "batches larger, or launches fewer (torch.compile, CUDA graphs, fused or foreach optimizers).",
+    "dataloader": "it waited for the DataLoader: give that workers (num_workers), "
+    "pin_memory=True, and do costly transforms beforehand.",
+    "device": "work was launched but could not start: look for streams that wait for each other, "
+    "for copies in between and for many very short kernels.",
+    "start": "its first work had not come yet: set-up, data and warm-up belong outside of what is "
+    "timed.",
+    "end": "its last work was done: the CPU could do the rest while the GPU works.",
+    "unknown": "the trace does not tell why: it lacks the launches of what came next.",
+}
+
+
+def device_idle(record: Record) -> list[Finding]:
+    """One finding per GPU that ran anything; with the longest gap from 5 % idle time on."""
+    gaps = idle(record)
+    rows = device_busy(record).itertuples(index=False)
+    return [_finding(record, row, gaps[gaps["device"] == row.device]) for row in rows]
+
+
+def _finding(record: Record, busy: Any, gaps: pd.DataFrame) -> Finding:
+    device = f"GPU {busy.device}" if busy.device >= 0 else "The GPU"
+    text = f"{device} was busy {format_share(busy.busy_share)} of {format_ns(busy.span_ns)}"
+    idle_share = 1 - busy.busy_share
+    if not len(gaps) or idle_share < WORTH_A_LOOK:
+        return Finding("device_idle", f"{text}.", busy.idle_ns, idle_share)
+    gap = gaps.iloc[0]
+    text += f"; the longest gap, {format_ns(gap['dur_ns'])}, lies {_place(gap)}{_cpu(record, gap)}."
+    return Finding(
+        "device_idle",
+        text,
+        int(busy.idle_ns),
+        idle_share,
+        int(gap["start_ns"]),
+        int(gap["end_ns"]),
+        tuple(int(gap[key]) for key in ("before", "after", "cpu") if gap[key] >= 0),
+        _remedy(gaps),
+    )
+
+
+def _place(gap: Any) -> str:
+    if gap["before"] < 0:
+        return f"before its first work, {code(gap['after_name'])}"
+    if gap["after"] < 0:
+        return f"after its last work, {code(gap['before_name'])}"
+    return f"between {code(gap['before_name'])} and {code(gap['after_name'])}"
+
+
+def _cpu(record: Record, gap: Any) -> str:
+    """What the launching thread did meanwhile; its Python frame where it was in no op."""
+    mostly = "mostly " if gap["cpu_share"] < 0.9 else ""
+    if gap["cause"] == "dataloader" or DATALOADER.fullmatch(gap["cpu_name"]):
+        return f", while the CPU {mostly}waited for the DataLoader"
+    slices = record.trace.slices
+    annotated = gap["cpu"] >= 0 and slices["category"].iloc[gap["cpu"]] == "user_annotation"
+    if gap["cpu_name"] and not annotated:
+        return f", while the CPU {mostly}ran {code(gap['cpu_name'])}"
+    frame = python_meanwhile(
+        record.trace, int(gap["thread"]), int(gap["start_ns"]), int(gap["end_ns"])
+    )
+    if frame:
+        return f", while the CPU ran Python, mostly in {code(frame)}"
+    return f", while the CPU was {mostly}in no PyTorch op"
+
+
+def _remedy(gaps: pd.DataFrame) -> str:
+    """What to do about the cause of most of the idle time."""
+    causes = gaps.groupby("cause")["dur_ns"].sum()
+    cause = str(causes.idxmax())
+    share = format_share(float(causes.max() / causes.sum()))
+    return f"In {share} of the GPU's idle time {REMEDIES[cause]}"

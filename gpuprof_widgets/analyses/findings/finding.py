@@ -1,0 +1,25 @@
+"""What a rule says: one sentence with numbers, what it costs, and where to look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One reason why the run is slow, or one thing to know about its profile.
+
+    ``rule``: the key in `RULES`; ``text``: one sentence, names in backticks; ``cost_ns``: the time
+    it stands for, by which findings are ordered; ``share``: of the run's time; ``start_ns``,
+    ``end_ns``: the range to look at (None: all); ``rows``: slices to highlight; ``remedy``: what
+    to try, empty where there is nothing to do.
+    """
+
+    rule: str
+    text: str
+    cost_ns: int = 0
+    share: float = 0.0
+    start_ns: int | None = None
+    end_ns: int | None = None
+    rows: tuple[int, ...] = ()
+    remedy: str = ""

@@ -1,0 +1,26 @@
+"""What the recording itself cost."""
+
+from __future__ import annotations
+
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.wording import share_of
+from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
+from gpuprof_widgets.trace.model import Record
+
+WORTH_A_LOOK = 0.05  # of the cell's time
+
+
+def overhead(record: Record) -> list[Finding]:
+    """Fires where the recorder estimates its cost at 5 % of the cell's time or more."""
+    noted = record.metadata.get("overhead") or {}
+    cost, wall = int(noted.get("estimate_ns") or 0), int(record.metadata.get("wall_ns") or 0)
+    share = min(share_of(cost, wall), 1.0)
+    if share < WORTH_A_LOOK:
+        return []
+    events = format_count(int(noted.get("events") or len(record.trace)), "event")
+    text = (
+        f"Recording {events} took about {format_ns(cost)}, {format_share(share)} of the cell's "
+        f"{format_ns(wall)}: short ops look longer here than they are."
+    )
+    remedy = "Record less (without stacks, shapes, memory or cProfile), or fewer iterations."
+    return [Finding("overhead", text, cost, share, remedy=remedy)]

@@ -1,0 +1,74 @@
+"""Calls in which the CPU stood still until the GPU was done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
+from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.waits import waits
+from gpuprof_widgets.trace.model import Record
+
+WORTH_A_LOOK = 0.02  # of the run
+MOST = 3  # findings; further ops are rarely worth reading about
+
+REMEDIES = {
+    "aten::item": "Read results less often: add up on the GPU and call .item() once per epoch.",
+    "aten::_local_scalar_dense": "Read results less often: .item(), float() and printing wait.",
+    "aten::nonzero": "The shape of its result depends on data, so the CPU has to wait for it: "
+    "torch.where or a mask of fixed shape does not.",
+    "aten::to": "Copy from pinned memory with non_blocking=True.",
+    "aten::copy_": "Copy from pinned memory with non_blocking=True.",
+}
+OTHERWISE = "The CPU launches nothing while it waits: move the call out of the loop if you can."
+
+
+def synchronising(record: Record) -> list[Finding]:
+    """At most three findings: the ops whose waits took 2 % of the run or more."""
+    table = waits(record)
+    table = table[(table["kind"] == "synchronise") & ~_profilers_own(record, table)]
+    groups = [group for _, group in table.groupby(["op_name", "name"], sort=False)]
+    said = [_finding(record, group) for group in groups]
+    said = [finding for finding in said if finding.share >= WORTH_A_LOOK]
+    return sorted(said, key=lambda finding: -finding.cost_ns)[:MOST]
+
+
+def _profilers_own(record: Record, table: pd.DataFrame) -> Any:
+    """The wait outside of any op with which a recording ends: the profiler's, not the user's."""
+    slices = record.trace.slices
+    ops = slices[(slices["category"] == "cpu_op") & (slices["count"] > 0)]
+    last = int((ops["ts"] + ops["dur"]).max()) if len(ops) else 0
+    return (table["op"] < 0) & (table["start_ns"] >= last) & (len(ops) > 0)
+
+
+def _finding(record: Record, group: pd.DataFrame) -> Finding:
+    longest = group.iloc[0]
+    waited, share = int(group["dur_ns"].sum()), share_of(group["dur_ns"].sum(), run_ns(record))
+    calls = format_count(len(group), "call")
+    who = code(longest["op_name"]) if longest["op_name"] else "The CPU"
+    text = (
+        f"{who} waited {format_ns(waited)} for the GPU ({format_share(share)} of the time), "
+        f"in {calls} of {code(longest['name'])}{_mostly_for(group)}."
+    )
+    start = int(longest["start_ns"])
+    return Finding(
+        "synchronising",
+        text,
+        waited,
+        share,
+        start,
+        start + int(longest["dur_ns"]),
+        tuple(group["row"].astype(int)),
+        REMEDIES.get(longest["op_name"], OTHERWISE),
+    )
+
+
+def _mostly_for(group: pd.DataFrame) -> str:
+    """The GPU work after whose end most of the waiting was over."""
+    known = group[group["gpu"] >= 0]
+    if not len(known):
+        return ""
+    return f", mostly for {code(str(known.groupby('gpu_name')['dur_ns'].sum().idxmax()))}"

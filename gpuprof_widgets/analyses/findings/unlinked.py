@@ -1,0 +1,29 @@
+"""GPU work that nobody in the trace launched."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.op_rows import gpu_rows
+from gpuprof_widgets.analyses.quantity import format_count, format_share
+from gpuprof_widgets.trace.model import Record
+
+
+def unlinked(record: Record) -> list[Finding]:
+    """Fires where a GPU event's launch is missing; that is no cost, so it comes last."""
+    slices = record.trace.slices
+    gpu = gpu_rows(record.trace)
+    gpu = gpu[slices["count"].to_numpy()[gpu] > 0]
+    loose = gpu[slices["launch"].to_numpy()[gpu] < 0]
+    if not len(loose):
+        return []
+    without_op = int(np.count_nonzero(slices["op"].to_numpy()[loose] < 0))
+    owned = "belongs to no op" if without_op == len(loose) else f"for {without_op:,} has no op"
+    have = "has" if len(loose) == 1 else "have"
+    text = (
+        f"{format_count(len(loose), 'GPU event')} of {len(gpu):,} "
+        f"({format_share(len(loose) / len(gpu))}) {have} no launch in the trace: the time is "
+        f"counted, but {owned}."
+    )
+    return [Finding("unlinked", text, rows=tuple(int(row) for row in loose))]
