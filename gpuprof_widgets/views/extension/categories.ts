@@ -1,0 +1,51 @@
+import type {RGB} from "./colour"
+import {css, hex, ink_on, mix} from "./colour"
+
+/** Okabe-Ito, told apart by the common kinds of colour blindness. */
+const OKABE_ITO = {
+  orange: hex("#E69F00"),
+  sky: hex("#56B4E9"),
+  green: hex("#009E73"),
+  yellow: hex("#F0E442"),
+  blue: hex("#0072B2"),
+  vermillion: hex("#D55E00"),
+  purple: hex("#CC79A7"),
+  grey: hex("#999999"),
+}
+
+type Kind = {text: string, colour: RGB, categories: string[]}
+
+/** What the legend lists, in the order of the timeline; a category that is not named is "other". */
+export const KINDS: Kind[] = [
+  {text: "CPU op", colour: OKABE_ITO.sky, categories: ["cpu_op"]},
+  {text: "annotation", colour: OKABE_ITO.yellow, categories: ["user_annotation", "gpu_user_annotation"]},
+  {text: "CUDA call", colour: OKABE_ITO.orange, categories: ["cuda_runtime", "cuda_driver"]},
+  {text: "Python", colour: OKABE_ITO.purple, categories: ["python_function", "module", "cell_line"]},
+  {text: "kernel", colour: OKABE_ITO.green, categories: ["kernel"]},
+  {text: "copy", colour: OKABE_ITO.blue, categories: ["gpu_memcpy", "gpu_memset"]},
+  {text: "sync, overhead", colour: OKABE_ITO.vermillion, categories: ["cuda_sync", "overhead"]},
+  {text: "other", colour: OKABE_ITO.grey, categories: []},
+]
+
+const OTHER = KINDS[KINDS.length - 1]
+
+export function kind_of(category: string): Kind {
+  return KINDS.find((kind) => kind.categories.includes(category)) ?? OTHER
+}
+
+export type Paint = {fill: string, ink: string, dim_fill: string, dim_ink: string}
+
+function name_shade(name: string): number {
+  let hash = 0
+  for (let i = 0; i < name.length; i++) {
+    hash = (hash * 31 + name.charCodeAt(i)) | 0
+  }
+  return (Math.abs(hash) % 5) * 0.06
+}
+
+/** Fill and text colour of a bar; neighbours of one category differ a little by name. */
+export function paint_of(name: string, category: string, background: RGB): Paint {
+  const fill = mix(kind_of(category).colour, [255, 255, 255], name_shade(name))
+  const dim = mix(fill, background, 0.78)
+  return {fill: css(fill), ink: css(ink_on(fill)), dim_fill: css(dim), dim_ink: css(ink_on(dim))}
+}

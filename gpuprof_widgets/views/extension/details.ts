@@ -1,0 +1,96 @@
+import {button, element} from "./element"
+import {format_count, format_ns, format_share, totals} from "./engine"
+import {facts_of} from "./facts"
+import {Panel, PanelView} from "./panel"
+import {select_event} from "./select_event"
+import {DETAIL_CSS} from "./styles"
+import type {Selection} from "./selection"
+
+const ROLES: Record<string, string> = {
+  annotation: "annotation", module: "module", python: "Python", forward: "forward op", op: "op", launch: "launch", gpu: "GPU",
+}
+
+/** Two lines under the timeline: the range in numbers, and what is selected with its owners. */
+export class DetailsView extends PanelView {
+  declare model: Details
+
+  protected readonly css = DETAIL_CSS
+  private range: HTMLElement
+  private chosen: HTMLElement
+
+  override connect_signals(): void {
+    super.connect_signals()
+    const {store} = this
+    this.connect(store.properties.window.change, () => this.show_range())
+    this.connect(store.draft_changed, () => this.show_range())
+    this.connect(store.selection_changed, () => this.show_selection())
+  }
+
+  protected build_content(): Node[] {
+    this.range = element("div", {class: "range row number", role: "status", "aria-label": "Time range"})
+    this.chosen = element("div", {"aria-live": "polite", "aria-label": "Selection", class: "chosen"})
+    this.show_range()
+    this.show_selection()
+    return [this.range, this.chosen]
+  }
+
+  private show_range(): void {
+    const {store} = this
+    const {data} = store
+    const range = store.draft ?? store.window
+    const [start, end] = range ?? store.bounds
+    const {span, devices} = totals(data, {start: data.tick(start), end: data.tick(end)})
+    const busy = devices.map(({device, busy}) => `GPU ${device} busy ${format_share(busy / span)} (${format_ns(busy)})`)
+    const words = [
+      element("b", {}, range == null ? "Whole trace" : "Range"),
+      element("span", {}, `${format_ns(start)} to ${format_ns(end)}`),
+      element("span", {}, `= ${format_ns(span)}`),
+      ...busy.map((text) => element("span", {class: "busy"}, text)),
+    ]
+    const clear = range == null ? [] : [button("Clear", {title: "Take the range away"}, () => store.brush(null))]
+    this.range.replaceChildren(...words, ...clear)
+  }
+
+  private show_selection(): void {
+    const {selection} = this.store
+    if (selection == null) {
+      const hint = "Nothing selected. Click an event, a flame graph bar or a table row."
+      this.chosen.replaceChildren(element("div", {class: "muted chain"}, hint))
+    } else if (selection.row >= 0) {
+      this.chosen.replaceChildren(...this.event_lines(selection.row))
+    } else {
+      this.chosen.replaceChildren(element("div", {class: "chain"}, ...this.instances(selection)))
+    }
+  }
+
+  private instances({text, rows}: Selection): Node[] {
+    const words = rows.length == 0 ? "has no events on the timeline" : `${format_count(rows.length, "event")} highlighted on the timeline`
+    const first = rows.length == 0 ? [] : [button("Go to the first", {}, () => select_event(this.store, rows[0]))]
+    return [element("span", {class: "name"}, text), element("span", {class: "muted"}, words), ...first]
+  }
+
+  private event_lines(row: number): Node[] {
+    const {data} = this.store
+    const facts = facts_of(data, row).map(([label, value]) =>
+      element("span", {}, element("span", {class: "muted"}, `${label} `), value))
+    const links = data.chain(row).map((link) => {
+      const name = button(link.text, {class: "clip", title: link.text, "aria-current": link.row == row ? "true" : null},
+        () => select_event(this.store, link.row))
+      return element("li", {}, element("span", {class: "muted"}, ROLES[link.role] ?? link.role), name)
+    })
+    return [
+      element("div", {class: "facts"}, element("span", {class: "name"}, data.name(row)), ...facts),
+      element("ol", {class: "chain", "aria-label": "What led to it"}, ...links),
+    ]
+  }
+}
+
+export class Details extends Panel {
+  declare __view_type__: DetailsView
+
+  static override __module__ = "gpuprof_widgets.views.models"
+
+  static {
+    this.prototype.default_view = DetailsView
+  }
+}

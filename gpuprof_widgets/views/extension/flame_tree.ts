@@ -1,0 +1,112 @@
+import {flame, flame_instances, nodes_of_rows} from "./engine"
+import type {FlameNode, FlameSource, Store, Window} from "./engine"
+
+/** A flame graph and where one stands in it: the zoomed node and what is searched for. */
+export class FlameTree {
+  focus = 0
+  matched: Set<number> | null = null
+  /** Share of the whole in and under the matched nodes, counted once. */
+  matched_share = 0
+  levels = 1
+  nodes: FlameNode[] = []
+  private source: FlameSource = "ops"
+  private rows_to_nodes: Int32Array | null = null
+  private children: number[][] = []
+
+  constructor(private readonly store: Store) {}
+
+  /** Computes the tree anew for a range; the zoomed node is kept where it still exists. */
+  rebuild(range: Window, source: FlameSource): void {
+    const path = this.path(this.focus)
+    this.source = source
+    this.rows_to_nodes = null
+    this.nodes = flame(this.store, range, source)
+    this.children = this.nodes.map(() => [])
+    this.levels = 1
+    for (const {id, parent, depth} of this.nodes) {
+      this.levels = Math.max(this.levels, depth + 1)
+      if (parent >= 0) {
+        this.children[parent].push(id)
+      }
+    }
+    for (const ids of this.children) {
+      ids.sort((a, b) => this.nodes[a].x0 - this.nodes[b].x0)
+    }
+    this.focus = this.follow(path)
+  }
+
+  /** The deepest node of this tree along a path of another one. */
+  private follow(path: FlameNode[]): number {
+    let id = 0
+    for (const {label, name} of path.slice(1)) {
+      const next = this.children[id].find((child) => this.nodes[child].label == label && this.nodes[child].name == name)
+      if (next == null) {
+        break
+      }
+      id = next
+    }
+    return id
+  }
+
+  node(id: number): FlameNode | undefined {
+    return this.nodes[id]
+  }
+
+  /** From left to right, which is from the longest to the shortest. */
+  children_of(id: number): number[] {
+    return this.children[id] ?? []
+  }
+
+  /** From the root to a node. */
+  path(id: number): FlameNode[] {
+    const path: FlameNode[] = []
+    for (let node = this.node(id); node != null; node = this.node(node.parent)) {
+      path.unshift(node)
+    }
+    return path
+  }
+
+  contains(ancestor: number, id: number): boolean {
+    return this.path(id).some((node) => node.id == ancestor)
+  }
+
+  /** The slices of the whole trace that a node stands for. */
+  instances(id: number): Int32Array {
+    return flame_instances(this.store, this.source, this.nodes, id)
+  }
+
+  /** The node of an event; for a kernel or a launch that of the op that caused it. -1 where there is none. */
+  node_of(row: number): number {
+    const node_of = this.rows_to_nodes ??= nodes_of_rows(this.store, this.source, this.nodes)
+    const op = this.store.op[row]
+    return node_of[row] >= 0 || op < 0 ? node_of[row] : node_of[op]
+  }
+
+  /** Marks the nodes whose name matches; null marks none. */
+  search(test: ((name: string) => boolean) | null): void {
+    const matched = new Set<number>()
+    const inside = new Uint8Array(this.nodes.length)
+    let share = 0
+    for (const {id, parent, name, x0, x1} of test == null ? [] : this.nodes.slice(1)) {
+      const matches = test!(name)
+      if (matches) {
+        matched.add(id)
+        share += inside[parent] == 1 ? 0 : x1 - x0
+      }
+      inside[id] = Number(matches || inside[parent] == 1)
+    }
+    this.matched = test == null ? null : matched
+    this.matched_share = share
+  }
+
+  /** Horizontal place of a node in the zoomed view, 0 to 1; null where it is not in it. */
+  place(node: FlameNode): [number, number] | null {
+    const top = this.nodes[this.focus]
+    const width = top.x1 - top.x0
+    const middle = (node.x0 + node.x1) / 2
+    if (width <= 0 || node.depth < top.depth || middle < top.x0 || middle > top.x1) {
+      return null
+    }
+    return [Math.max(0, (node.x0 - top.x0) / width), Math.min(1, (node.x1 - top.x0) / width)]
+  }
+}

@@ -1,0 +1,61 @@
+import type {BBox} from "@bokehjs/core/util/bbox"
+
+import {button, element} from "./element"
+import type {Lane, TrackLayout} from "./track_layout"
+
+const SCROLLBAR = 14
+
+/** Track names beside the bars, as real buttons that fold their track, and the scroll bar. */
+export class Gutter {
+  private readonly list = element("div", {style: "right:0"})
+  private readonly box = element("div", {class: "gutter", role: "group", "aria-label": "Tracks"}, this.list)
+  private readonly spacer = element("div", {style: "width:1px"})
+  private readonly bar = element("div", {class: "scroll", "aria-hidden": "true", tabindex: -1}, this.spacer)
+  readonly elements = [this.box, this.bar]
+
+  constructor(
+    private readonly on_fold: (track: number) => void,
+    private readonly on_focus: (top: number, height: number) => void,
+    on_scroll: (top: number) => void,
+  ) {
+    this.bar.addEventListener("scroll", () => on_scroll(this.bar.scrollTop))
+    this.box.addEventListener("scroll", () => { this.box.scrollTop = 0 })
+  }
+
+  fill({lanes, headings, height}: TrackLayout): void {
+    const focused = this.box.getRootNode() instanceof ShadowRoot
+      ? (this.box.getRootNode() as ShadowRoot).activeElement?.getAttribute("data-track") ?? null : null
+    this.spacer.style.height = `${height}px`
+    this.list.replaceChildren(
+      ...headings.map(({text, top}) => element("div", {class: "group", style: `top:${top + 1}px`, title: text}, text)),
+      ...lanes.map((lane) => this.name_of(lane)))
+    if (focused != null) {
+      this.list.querySelector<HTMLElement>(`[data-track="${focused}"]`)?.focus({preventScroll: true})
+    }
+  }
+
+  private name_of(lane: Lane): HTMLElement {
+    const style = `top:${lane.top}px`
+    if (!lane.foldable) {
+      return element("div", {style: `${style};padding-left:14px`, title: lane.label}, lane.label)
+    }
+    const title = `${lane.label}: ${lane.folded ? "show all" : "fold"} ${lane.depths} levels`
+    const attributes = {style, title, "aria-expanded": String(!lane.folded), "data-track": lane.track}
+    const el = button(`${lane.folded ? "▸" : "▾"} ${lane.label}`, attributes, () => this.on_fold(lane.track))
+    el.addEventListener("focus", () => this.on_focus(lane.top, ROW))
+    return el
+  }
+
+  place({left, top, width, height}: BBox, plot_width: number, scroll: number): void {
+    const overflows = this.spacer.offsetHeight > height + 1
+    const right = Math.min(left + width, plot_width - SCROLLBAR)
+    this.box.style.cssText = `top:${top}px;width:${left}px;height:${height}px`
+    this.bar.style.cssText = `top:${top}px;left:${right}px;height:${height}px;visibility:${overflows ? "visible" : "hidden"}`
+    this.list.style.transform = `translateY(${-scroll}px)`
+    if (Math.abs(this.bar.scrollTop - scroll) >= 1) {
+      this.bar.scrollTop = scroll
+    }
+  }
+}
+
+const ROW = 17

@@ -1,0 +1,227 @@
+import type * as p from "@bokehjs/core/properties"
+import type {Context2d} from "@bokehjs/core/util/canvas"
+import {Renderer, RendererView} from "@bokehjs/models/renderers/renderer"
+
+import {kind_of} from "./categories"
+import {css} from "./colour"
+import type {RGB} from "./colour"
+import {element} from "./element"
+import {density} from "./engine"
+import {PLOT_CSS} from "./styles"
+import {Surface} from "./surface"
+import {TraceStore} from "./trace_store"
+import {pan_to, view_key, zoom_to} from "./viewport"
+
+type Band = {colour: RGB, shares: Float32Array}
+type Drag = {kind: "move", offset: number} | {kind: "span", fixed: number}
+
+const EDGE = 6
+const CATEGORY_OF_KIND: Record<string, string> = {cpu: "cpu_op", gpu: "kernel", copy: "gpu_memcpy"}
+
+/** The whole trace in one strip: how busy CPU, kernels and copies are, and which part is in view. */
+export class MinimapView extends RendererView {
+  declare model: Minimap
+
+  private surface: Surface
+  private bands: Band[] = []
+  private drag: Drag | null = null
+  private readonly style_el = element("style", {}, PLOT_CSS)
+
+  get store(): TraceStore {
+    return this.model.store
+  }
+
+  override async lazy_initialize(): Promise<void> {
+    await super.lazy_initialize()
+    await this.store.ready
+    this.surface = new Surface({
+      hover: ({x}) => this.surface.cursor(this.edge_at(x) != null ? "ew-resize" : this.is_inside(x) ? "grab" : "crosshair"),
+      leave: () => undefined,
+      click: ({x}) => this.centre(x),
+      double_click: () => zoom_to(this.store, ...this.store.bounds, 0),
+      drag_start: ({x}) => this.start(x),
+      drag: ({x}) => this.move(x),
+      drag_end: () => { this.drag = null },
+      drag_cancel: () => { this.drag = null },
+      key: (event) => this.key(event),
+    }, "Overview of the whole trace. Arrow keys move the visible part, plus and minus resize it.")
+  }
+
+  override connect_signals(): void {
+    super.connect_signals()
+    const {store} = this
+    const repaint = (): void => this.request_paint()
+    this.connect(store.visible.change, repaint)
+    this.connect(store.properties.window.change, repaint)
+    this.connect(store.draft_changed, repaint)
+    this.connect(store.theme.changed, repaint)
+  }
+
+  override remove(): void {
+    this.surface.el.remove()
+    this.style_el.remove()
+    super.remove()
+  }
+
+  private get width(): number {
+    return this.plot_view.frame.bbox.width
+  }
+
+  private x_of(ns: number): number {
+    const [low, high] = this.store.bounds
+    return (ns - low) / (high - low) * this.width
+  }
+
+  private time_at(x: number): number {
+    const [low, high] = this.store.bounds
+    return low + x / this.width * (high - low)
+  }
+
+  /** One strip per kind of track; of several tracks of a kind the busiest counts in each pixel. */
+  private compute_bands(pixels: number): Band[] {
+    const {data} = this.store
+    return Object.entries(CATEGORY_OF_KIND).flatMap(([kind, category]) => {
+      const tracks = data.header.tracks.flatMap((track, i) => track.kind == kind ? [i] : [])
+      const shares = new Float32Array(pixels)
+      for (const track of tracks) {
+        density(data, track, data.whole, pixels).forEach((share, i) => { shares[i] = Math.max(shares[i], share) })
+      }
+      return tracks.length == 0 ? [] : [{colour: kind_of(category).colour, shares}]
+    })
+  }
+
+  protected _paint(ctx: Context2d): void {
+    const {canvas_view, frame} = this.plot_view
+    const {left, top, width, height} = frame.bbox
+    if (!this.surface.el.isConnected) {
+      canvas_view.shadow_el.append(this.style_el, this.surface.el)
+      canvas_view.events_el.tabIndex = -1
+    }
+    this.surface.place(frame.bbox)
+    const pixels = Math.max(1, Math.floor(width))
+    if (this.bands[0]?.shares.length != pixels) {
+      this.bands = this.compute_bands(pixels)
+    }
+    ctx.save()
+    ctx.translate(left - 0.5, top - 0.5)
+    ctx.beginPath()
+    ctx.rect(0, 0, width, height)
+    ctx.clip()
+    this.paint_bands(ctx, height)
+    this.paint_view(ctx, width, height)
+    ctx.restore()
+  }
+
+  private paint_bands(ctx: Context2d, height: number): void {
+    const {palette} = this.store.theme
+    ctx.fillStyle = css(palette.band)
+    ctx.fillRect(0, 0, this.width, height)
+    const room = height / Math.max(1, this.bands.length)
+    this.bands.forEach(({colour, shares}, i) => {
+      ctx.fillStyle = css(colour)
+      shares.forEach((share, x) => {
+        const tall = share == 0 ? 0 : Math.max(1, share * (room - 2))
+        ctx.fillRect(x, (i + 1) * room - 1 - tall, 1, tall)
+      })
+    })
+  }
+
+  private paint_view(ctx: Context2d, width: number, height: number): void {
+    const {palette} = this.store.theme
+    const range = this.store.draft ?? this.store.window
+    if (range != null) {
+      ctx.fillStyle = css(palette.accent)
+      ctx.globalAlpha = 0.3
+      ctx.fillRect(this.x_of(range[0]), 0, Math.max(this.x_of(range[1]) - this.x_of(range[0]), 2), height)
+      ctx.globalAlpha = 1
+    }
+    const x0 = this.x_of(this.store.visible.start)
+    const x1 = this.x_of(this.store.visible.end)
+    ctx.fillStyle = css(palette.background)
+    ctx.globalAlpha = 0.65
+    ctx.fillRect(0, 0, x0, height)
+    ctx.fillRect(x1, 0, width - x1, height)
+    ctx.globalAlpha = 1
+    ctx.strokeStyle = css(palette.foreground)
+    ctx.lineWidth = 1.5
+    ctx.strokeRect(Math.max(x0, 0.75), 0.75, Math.max(Math.min(x1, width - 0.75) - Math.max(x0, 0.75), 2), height - 1.5)
+  }
+
+  private get view_pixels(): [number, number] {
+    return [this.x_of(this.store.visible.start), this.x_of(this.store.visible.end)]
+  }
+
+  private get shows_all(): boolean {
+    const [x0, x1] = this.view_pixels
+    return x0 <= 1 && x1 >= this.width - 1
+  }
+
+  private is_inside(x: number): boolean {
+    const [x0, x1] = this.view_pixels
+    return !this.shows_all && x > x0 && x < x1
+  }
+
+  private edge_at(x: number): 0 | 1 | null {
+    const edges = this.view_pixels
+    return ([0, 1] as const).find((i) => !this.shows_all && Math.abs(edges[i] - x) <= EDGE) ?? null
+  }
+
+  private centre(x: number): void {
+    const {start, end} = this.store.visible
+    pan_to(this.store, this.time_at(x) - (end - start) / 2)
+  }
+
+  private start(x: number): void {
+    const {start, end} = this.store.visible
+    const edge = this.edge_at(x)
+    if (edge != null) {
+      this.drag = {kind: "span", fixed: [end, start][edge]}
+    } else if (this.is_inside(x)) {
+      this.drag = {kind: "move", offset: this.time_at(x) - start}
+    } else {
+      this.drag = {kind: "span", fixed: this.time_at(x)}
+    }
+  }
+
+  private move(x: number): void {
+    const time = this.time_at(x)
+    if (this.drag?.kind == "move") {
+      pan_to(this.store, time - this.drag.offset)
+    } else if (this.drag?.kind == "span") {
+      zoom_to(this.store, Math.min(time, this.drag.fixed), Math.max(time, this.drag.fixed), 0)
+    }
+  }
+
+  private key(event: KeyboardEvent): boolean {
+    if (event.key == "Escape") {
+      this.store.reset()
+      return true
+    }
+    return view_key(this.store, event.key)
+  }
+}
+
+export class Minimap extends Renderer {
+  declare properties: Minimap.Props
+  declare __view_type__: MinimapView
+
+  static override __module__ = "gpuprof_widgets.views.models"
+
+  constructor(attrs?: Partial<Minimap.Attrs>) {
+    super(attrs)
+  }
+
+  static {
+    this.prototype.default_view = MinimapView
+    this.define<Minimap.Props>(({Ref}) => ({
+      store: [Ref(TraceStore)],
+    }))
+  }
+}
+
+export namespace Minimap {
+  export type Attrs = p.AttrsOf<Props>
+  export type Props = Renderer.Props & {store: p.Property<TraceStore>}
+}
+
+export interface Minimap extends Minimap.Attrs {}

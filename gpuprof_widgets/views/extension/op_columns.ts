@@ -1,0 +1,61 @@
+import {format_ns} from "./engine"
+import type {OpRow} from "./engine"
+
+/** A column of the op table; times are ns. `key` is the sort key of the Python side. */
+export type Column = {
+  key: string
+  text: string
+  title: string
+  width: string
+  value(row: OpRow): number
+  format(row: OpRow): string
+  /** The column's sum over all rows, where a share of it makes sense. */
+  shared: boolean
+  on_gpu: boolean
+}
+
+function time(key: string, text: string, title: string, value: (row: OpRow) => number, shared: boolean, on_gpu: boolean): Column {
+  const format = (row: OpRow): string => value(row) == 0 ? "–" : format_ns(value(row))
+  return {key, text, title, width: shared ? "116px" : "88px", value, format, shared, on_gpu}
+}
+
+function average(total: number, calls: number): number {
+  return calls == 0 ? 0 : total / calls
+}
+
+const ALL: Column[] = [
+  {
+    key: "calls", text: "Calls", title: "How often it began or went on within the range", width: "72px",
+    value: (row) => row.calls, format: (row) => row.calls.toLocaleString("en"), shared: false, on_gpu: false,
+  },
+  time("device_self", "GPU self", "GPU time of the kernels that it launched itself", (row) => row.device_self, true, true),
+  time("device_total", "GPU total", "GPU time of everything launched within it", (row) => row.device_total, false, true),
+  time("cpu_self", "CPU self", "CPU time without what it called", (row) => row.cpu_self, true, false),
+  time("cpu_total", "CPU total", "CPU time with what it called", (row) => row.cpu_total, false, false),
+  time("cpu_average", "CPU avg", "CPU total per call", (row) => average(row.cpu_total, row.calls), false, false),
+]
+
+/** The columns that say something: without a GPU those of the GPU are left out. */
+export function columns_for(on_gpu: boolean): Column[] {
+  return ALL.filter((column) => on_gpu || !column.on_gpu)
+}
+
+export type Order = {key: string, descending: boolean}
+
+export function sorted(rows: OpRow[], {key, descending}: Order): OpRow[] {
+  const sign = descending ? -1 : 1
+  const column = ALL.find((other) => other.key == key)
+  const compare = column == null
+    ? (a: OpRow, b: OpRow) => a.name.localeCompare(b.name)
+    : (a: OpRow, b: OpRow) => column.value(a) - column.value(b)
+  return [...rows].sort((a, b) => sign * compare(a, b) || a.name.localeCompare(b.name))
+}
+
+/** The order in which the table opens; a key that it has no column for means the CPU's time. */
+export function first_order(key: string, columns: Column[]): Order {
+  if (key == "name") {
+    return {key, descending: false}
+  }
+  const known = columns.some((column) => column.key == key)
+  return {key: known ? key : key.endsWith("total") ? "cpu_total" : "cpu_self", descending: true}
+}

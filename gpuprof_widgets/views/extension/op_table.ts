@@ -1,0 +1,273 @@
+import {kind_of} from "./categories"
+import {css} from "./colour"
+import {copy_text} from "./clipboard"
+import {button, choice, element} from "./element"
+import {format_count, format_ns, format_share, op_row_instances, op_row_key, op_table, to_csv} from "./engine"
+import type {Grouping, OpRow} from "./engine"
+import {matcher} from "./matcher"
+import {columns_for, first_order, sorted} from "./op_columns"
+import type {Column, Order} from "./op_columns"
+import {Panel, PanelView} from "./panel"
+import {TABLE_CSS} from "./styles"
+
+const FIRST_ROWS = 20
+
+const GROUPINGS: [Grouping, string][] = [["name", "name"], ["name_shape", "name and shape"], ["category", "category"]]
+
+/** The op table: an ordinary table whose heads are buttons and whose rows take the focus. */
+export class OpTableView extends PanelView {
+  declare model: OpTable
+
+  protected readonly css = TABLE_CSS
+  grouping: Grouping = "name"
+  /** All rows of the range, sorted, before the filter. */
+  rows: OpRow[] = []
+  private columns: Column[]
+  private order: Order
+  private show_all = false
+  private filter = ""
+  private as_regex = false
+  private category = ""
+  private cursor_key: string | null = null
+  private table: HTMLTableElement
+  private more: HTMLButtonElement
+  private status: HTMLElement
+  private filter_input: HTMLInputElement
+
+  override connect_signals(): void {
+    super.connect_signals()
+    const {store} = this
+    this.connect(store.properties.window.change, () => this.recompute())
+    this.connect(store.selection_changed, () => this.fill())
+    this.connect(store.was_reset, () => this.reset())
+  }
+
+  protected build_content(): Node[] {
+    this.columns = columns_for(this.store.on_gpu)
+    this.order = first_order(this.store.sort, this.columns)
+    this.table = element("table", {"aria-label": "Operators"})
+    this.table.addEventListener("keydown", (event) => this.key(event))
+    this.status = element("span", {class: "muted", role: "status"})
+    this.more = button("", {class: "more"}, () => {
+      this.show_all = !this.show_all
+      this.fill()
+    })
+    const view = [this.tools(), element("div", {class: "frame"}, this.table), this.more]
+    this.recompute()
+    return view
+  }
+
+  private tools(): HTMLElement {
+    this.filter_input = element("input", {type: "search", placeholder: "Filter names", "aria-label": "Filter names", size: 18})
+    this.filter_input.addEventListener("input", () => this.refine(() => { this.filter = this.filter_input.value }))
+    const regex = button(".*", {title: "Read the filter as a regular expression", "aria-label": "Regular expression", "aria-pressed": "false"}, () => {
+      this.refine(() => { this.as_regex = !this.as_regex })
+      regex.setAttribute("aria-pressed", String(this.as_regex))
+    })
+    const {categories} = this.store.data.header
+    return element("div", {class: "row"},
+      element("h3", {}, "Operators"), this.status,
+      element("div", {class: "row push"},
+        this.filter_input, regex,
+        choice("Show", [["", "all categories"], ...categories.map((name): [string, string] => [name, name])], "",
+          (value) => this.refine(() => { this.category = value })),
+        choice("Group by", GROUPINGS, this.grouping, (value) => {
+          this.grouping = value as Grouping
+          this.recompute()
+        }),
+        button("Copy CSV", {}, () => void this.copy())))
+  }
+
+  private refine(change: () => void): void {
+    change()
+    this.fill()
+  }
+
+  private reset(): void {
+    this.filter = ""
+    this.filter_input.value = ""
+    this.fill()
+  }
+
+  private recompute(): void {
+    this.rows = op_table(this.store.data, this.store.range, this.grouping)
+    this.fill()
+  }
+
+  /** The rows that pass the filters, in order; null where the pattern is no regular expression. */
+  private filtered(): OpRow[] | null {
+    const {test, error} = matcher(this.filter, this.as_regex)
+    if (error != null) {
+      this.status.textContent = error
+      return null
+    }
+    const wanted = this.rows.filter((row) => test(row.name) && (this.category == "" || row.category == this.category))
+    return sorted(wanted, this.order)
+  }
+
+  private fill(): void {
+    const rows = this.filtered()
+    if (rows == null) {
+      return
+    }
+    this.status.textContent = this.summary(rows)
+    const had_focus = this.table.contains(this.shadow_el.activeElement)
+    const chosen = this.chosen_key()
+    const shown = this.show_all ? rows : rows.slice(0, FIRST_ROWS)
+    const hidden = this.show_all ? undefined : rows.slice(FIRST_ROWS).find(({key}) => key == chosen)
+    const visible = hidden == null ? shown : [...shown, hidden]
+    this.cursor_key = visible.some(({key}) => key == this.cursor_key) ? this.cursor_key : chosen ?? visible[0]?.key ?? null
+    this.table.replaceChildren(this.widths(), this.head(), this.body(visible, chosen))
+    this.more.hidden = rows.length <= FIRST_ROWS
+    this.more.textContent = this.show_all ? `Show the first ${FIRST_ROWS}` : `Show all ${rows.length} rows`
+    if (had_focus) {
+      this.focus_cursor()
+    }
+  }
+
+  private summary(rows: OpRow[]): string {
+    const {window} = this.store
+    const where = window == null ? "whole trace" : `selected range, ${format_ns(window[1] - window[0])}`
+    return `${format_count(rows.length, "row")} · ${where}`
+  }
+
+  private widths(): HTMLElement {
+    const shape = this.grouping == "name_shape" ? [element("col", {style: "width:24%"})] : []
+    return element("colgroup", {}, element("col"), ...shape,
+      ...this.columns.map(({width}) => element("col", {style: `width:${width}`})))
+  }
+
+  private head(): HTMLElement {
+    const name = this.heading("name", this.grouping == "category" ? "Category" : "Name", "Sort by name", "")
+    const shape = this.grouping == "name_shape" ? [element("th", {class: "shape", scope: "col"}, "Input shapes")] : []
+    return element("thead", {}, element("tr", {}, name, ...shape,
+      ...this.columns.map(({key, text, title}) => this.heading(key, text, title, "number"))))
+  }
+
+  private heading(key: string, text: string, title: string, css_class: string): HTMLElement {
+    const active = this.order.key == key
+    const direction = this.order.descending ? "descending" : "ascending"
+    const sign = active ? this.order.descending ? " ▾" : " ▴" : ""
+    const head = button(text + sign, {title, "data-sort": key}, () => {
+      this.order = {key, descending: active ? !this.order.descending : key != "name"}
+      this.fill()
+      this.table.querySelector<HTMLElement>(`[data-sort="${key}"]`)?.focus()
+    })
+    return element("th", {scope: "col", class: css_class, "aria-sort": active ? direction : "none"}, head)
+  }
+
+  private body(rows: OpRow[], chosen: string | null): HTMLElement {
+    const sums = new Map(this.columns.filter(({shared}) => shared).map((column) => [column.key, this.sum(column)]))
+    return element("tbody", {}, ...rows.map((row) => this.line(row, sums, row.key == chosen)))
+  }
+
+  /** What shares are of: the CPU's and the GPU's own time, each counted once. */
+  private sum(column: Column): number {
+    const kernels = new Set(["kernel", "gpu_memcpy", "gpu_memset"])
+    return this.rows.reduce((sum, row) => !column.on_gpu || kernels.has(row.category) ? sum + column.value(row) : sum, 0)
+  }
+
+  private line(row: OpRow, sums: Map<string, number>, selected: boolean): HTMLTableRowElement {
+    const colour = css(kind_of(row.category).colour)
+    const name = element("td", {title: `${row.name} (${row.category})`},
+      element("span", {class: "swatch", style: `background:${colour}`, title: row.category}), row.name)
+    const shape = this.grouping == "name_shape" ? [this.shape_cell(row)] : []
+    const line = element("tr", {tabindex: row.key == this.cursor_key ? 0 : -1, "aria-selected": String(selected), "data-key": row.key},
+      name, ...shape, ...this.columns.map((column) => this.cell(column, row, sums.get(column.key) ?? 0, colour)))
+    line.addEventListener("click", () => {
+      this.cursor_key = row.key
+      this.toggle(row)
+    })
+    return line
+  }
+
+  private shape_cell({shape}: OpRow): HTMLElement {
+    const text = shape < 0 ? "" : this.store.data.header.shapes[shape]
+    return element("td", {class: "shape", title: text}, text)
+  }
+
+  private cell(column: Column, row: OpRow, sum: number, colour: string): HTMLElement {
+    const text = column.format(row)
+    const value = column.value(row)
+    if (!column.shared || value == 0 || sum == 0) {
+      return element("td", {class: "number", "data-column": column.key, "data-value": value}, text)
+    }
+    const share = value / sum
+    const fill = element("span", {class: "fill", style: `width:calc((100% - 16px) * ${Math.min(1, share)});--bar:${colour}`})
+    return element("td", {class: "number share", "data-column": column.key, "data-value": value},
+      text, " ", element("span", {class: "muted"}, format_share(share)), fill)
+  }
+
+  /** Key of the row that is selected, in whichever view that was done. */
+  private chosen_key(): string | null {
+    const {selection} = this.store
+    if (selection == null) {
+      return null
+    }
+    if (selection.source == "table") {
+      return selection.key
+    }
+    const row = selection.row >= 0 ? selection.row : selection.rows[0]
+    return row == null ? null : op_row_key(this.store.data, this.grouping, row)
+  }
+
+  private toggle(row: OpRow): void {
+    const {store, grouping} = this
+    if (store.selection?.source == "table" && store.selection.key == row.key) {
+      store.choose(null)
+      return
+    }
+    const rows = op_row_instances(store.data, grouping, row.key)
+    store.choose({source: "table", row: -1, rows, key: row.key, labels: new Set(Array.from(rows, (i) => store.data.label[i])), text: row.name})
+  }
+
+  private focus_cursor(): void {
+    this.table.querySelector<HTMLElement>(`tr[data-key="${this.cursor_key}"]`)?.focus({preventScroll: true})
+  }
+
+  private key(event: KeyboardEvent): void {
+    const line = event.target instanceof HTMLTableRowElement ? event.target : null
+    if (line != null && this.row_key(event.key, line)) {
+      event.preventDefault()
+      event.stopPropagation()
+    }
+  }
+
+  private row_key(key: string, line: HTMLTableRowElement): boolean {
+    const lines = [...line.parentElement!.children] as HTMLTableRowElement[]
+    const to = {ArrowDown: lines.indexOf(line) + 1, ArrowUp: lines.indexOf(line) - 1, Home: 0, End: lines.length - 1}[key]
+    if (to != null) {
+      const next = lines[Math.max(0, Math.min(to, lines.length - 1))]
+      line.tabIndex = -1
+      next.tabIndex = 0
+      next.focus()
+      this.cursor_key = next.dataset.key ?? null
+      return true
+    }
+    if (key == "Enter" || key == " ") {
+      line.click()
+      return true
+    }
+    return false
+  }
+
+  private async copy(): Promise<void> {
+    const rows = this.filtered() ?? []
+    const {shapes} = this.store.data.header
+    const heads = ["name", "category", "input_shapes", ...this.columns.map(({key}) => key == "calls" ? key : `${key}_ns`)]
+    const lines = rows.map((row) =>
+      [row.name, row.category, row.shape < 0 ? "" : shapes[row.shape], ...this.columns.map((column) => column.value(row))])
+    const copied = await copy_text(to_csv(heads, lines), this.shadow_el)
+    this.status.textContent = copied ? `Copied ${format_count(rows.length, "row")} (times in ns)` : "The browser did not allow copying"
+  }
+}
+
+export class OpTable extends Panel {
+  declare __view_type__: OpTableView
+
+  static override __module__ = "gpuprof_widgets.views.models"
+
+  static {
+    this.prototype.default_view = OpTableView
+  }
+}

@@ -1,0 +1,18 @@
+/** What is selected, said by the view in which it was selected; every view shows it in its own way. */
+export type Selection = {
+  source: "timeline" | "flame" | "table"
+  /** The one selected event, -1 where all instances of a name or node are meant. */
+  row: number
+  /** Rows that the timeline highlights. */
+  rows: Int32Array
+  /** Keeps two selections apart: the key of the table row, of the flame node or of the event. */
+  key: string
+  /** The names that are meant (indices into the header's labels). */
+  labels: Set<number>
+  /** What the detail line says. */
+  text: string
+}
+
+export function same_selection(a: Selection | null, b: Selection | null): boolean {
+  return a === b || (a != null && b != null && a.source == b.source && a.key == b.key && a.row == b.row)
+}

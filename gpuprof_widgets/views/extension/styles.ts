@@ -1,0 +1,121 @@
+/** The look of everything that is not drawn on a canvas. Colours come from `Theme`. */
+export const PANEL_CSS = `
+:host {
+  --fg: var(--gp-foreground, #212121);
+  --muted: var(--gp-muted, #595959);
+  --line: var(--gp-line, #cfcfcf);
+  --band: var(--gp-band, #f4f4f4);
+  --bg: var(--gp-background, #fff);
+  --accent: var(--gp-accent, #005ea2);
+  --mono: var(--jp-code-font-family, var(--vscode-editor-font-family, ui-monospace, monospace));
+  font: 13px/1.45 var(--jp-ui-font-family, var(--vscode-font-family, system-ui, sans-serif));
+  color: var(--fg);
+}
+* { box-sizing: border-box; }
+h2, h3, p, ul, ol { margin: 0; padding: 0; }
+h2 { font-size: 16px; font-weight: 600; }
+h3 { font-size: 13px; font-weight: 600; }
+button, select, input {
+  font: inherit; color: var(--fg); background: var(--bg); border: 1px solid var(--line); border-radius: 4px;
+}
+button { padding: 1px 8px; cursor: pointer; }
+button:hover:not(:disabled) { border-color: var(--muted); background: var(--band); }
+button:disabled { color: var(--muted); cursor: default; opacity: 0.7; }
+button[aria-pressed=true] { border-color: var(--accent); box-shadow: inset 0 0 0 1px var(--accent); }
+select, input { padding: 1px 6px; height: 24px; }
+input::placeholder { color: var(--muted); opacity: 1; }
+:focus-visible { outline: 2px solid var(--accent); outline-offset: 1px; }
+.muted { color: var(--muted); }
+.number { font-variant-numeric: tabular-nums; white-space: nowrap; }
+.row { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 8px; }
+.push { margin-left: auto; }
+.clip { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.choice { white-space: nowrap; }
+.swatch { display: inline-block; width: 12px; height: 12px; border-radius: 2px; margin-right: 4px; vertical-align: -1px; }
+.off { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+`
+
+export const HEADER_CSS = `
+:host { padding: 4px 0 8px; }
+.findings { list-style: none; margin: 6px 0 0; display: grid; gap: 4px; }
+.findings li { display: flex; gap: 8px; align-items: baseline; }
+.findings li > span { flex: 0 1 auto; min-width: 0; overflow-wrap: anywhere; }
+.findings li::before { content: ""; flex: none; width: 6px; height: 6px; border-radius: 50%; background: var(--accent); align-self: start; margin-top: 7px; }
+.findings button { flex: none; }
+.findings li:first-child > span { font-weight: 600; }
+.remedy { color: var(--muted); font-weight: 400; }
+details { margin-top: 6px; }
+summary { cursor: pointer; color: var(--muted); }
+details ul { margin: 2px 0 0 18px; color: var(--muted); }
+`
+
+export const BAR_CSS = `
+:host { padding: 8px 0 4px; border-top: 1px solid var(--line); }
+.legend { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 12px; color: var(--muted); }
+.hint { color: var(--muted); }
+kbd { font: 11px var(--mono); border: 1px solid var(--line); border-radius: 3px; padding: 0 3px; }
+dialog { color: var(--fg); background: var(--bg); border: 1px solid var(--line); border-radius: 6px; max-width: 560px; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 3px 12px; margin: 8px 0; }
+dd { margin: 0; }
+.crumbs { display: flex; flex-wrap: wrap; gap: 2px; align-items: center; min-height: 26px; max-width: 100%; }
+.crumbs button { max-width: 260px; }
+.note { color: var(--muted); }
+.bad { color: var(--fg); text-decoration: underline wavy #d55e00; }
+`
+
+export const DETAIL_CSS = `
+:host { padding: 6px 0 8px; }
+.range { min-height: 20px; }
+.chain { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 4px; min-height: 52px; max-height: 78px; overflow-y: auto; align-content: flex-start; margin-top: 2px; }
+.chain button { max-width: 420px; text-align: left; }
+.chain li { display: flex; align-items: center; gap: 4px; max-width: 100%; min-width: 0; }
+.chain li + li::before { content: "›"; color: var(--muted); }
+.facts { display: flex; flex-wrap: wrap; gap: 0 14px; }
+.name { font-weight: 600; overflow-wrap: anywhere; }
+`
+
+export const TABLE_CSS = `
+:host { padding: 8px 0; border-top: 1px solid var(--line); }
+.frame { overflow-x: auto; margin-top: 6px; }
+table { border-collapse: collapse; width: 100%; table-layout: fixed; }
+th, td { padding: 2px 8px; text-align: right; border-bottom: 1px solid var(--line); height: 24px; }
+th:first-child, td:first-child { text-align: left; width: auto; }
+th.shape, td.shape { text-align: left; }
+th { position: relative; padding: 0 2px; font-weight: 600; background: var(--bg); }
+th button { border: 0; background: none; width: 100%; text-align: inherit; font-weight: 600; padding: 2px 6px; white-space: nowrap; }
+tbody tr { cursor: pointer; }
+tbody tr:hover { background: var(--band); }
+tbody tr[aria-selected=true] { background: var(--band); box-shadow: inset 3px 0 0 var(--accent); }
+tbody tr:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
+td { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+td.share { position: relative; }
+.fill { position: absolute; left: 8px; bottom: 2px; height: 3px; border-radius: 1px; background: var(--bar, var(--accent)); }
+.more { margin-top: 6px; }
+`
+
+export const PLOT_CSS = `
+.surface:focus-visible { outline: 2px solid var(--gp-accent, #005ea2); }
+.surface:focus { outline: none; }
+.surface:focus-visible { outline: 2px solid var(--gp-accent, #005ea2); }
+.gutter { position: absolute; z-index: 2; overflow: hidden; left: 0; font: 11px/15px var(--jp-ui-font-family, system-ui, sans-serif); color: var(--gp-foreground, #212121); }
+.gutter > * { position: absolute; left: 0; right: 6px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; text-align: left; }
+.gutter .group { font-weight: 600; }
+.gutter button { font: inherit; color: inherit; background: none; border: 0; padding: 0 2px; cursor: pointer; border-radius: 3px; }
+.gutter button:hover { background: var(--gp-band, #eee); }
+.gutter button:focus-visible { outline: 2px solid var(--gp-accent, #005ea2); outline-offset: -2px; }
+.scroll { position: absolute; z-index: 2; overflow-y: scroll; overflow-x: hidden; width: 14px; }
+`
+
+export const TOOLTIP_CSS = `
+.gp-tooltip {
+  position: absolute; z-index: 20; pointer-events: none; box-sizing: border-box; max-width: min(520px, 90%);
+  padding: 6px 9px; border-radius: 5px; border: 1px solid var(--gp-line, #ccc);
+  background: var(--gp-background, #fff); color: var(--gp-foreground, #212121);
+  font: 12px/1.4 var(--jp-ui-font-family, system-ui, sans-serif); box-shadow: 0 2px 8px rgb(0 0 0 / 25%);
+}
+.gp-tooltip[hidden] { display: none; }
+.gp-tooltip b { display: block; overflow-wrap: anywhere; }
+.gp-tooltip dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 0 10px; margin: 3px 0 0; }
+.gp-tooltip dt { color: var(--gp-muted, #595959); }
+.gp-tooltip dd { margin: 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; max-height: 2.8em; overflow: hidden; }
+`

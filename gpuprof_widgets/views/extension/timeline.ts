@@ -1,0 +1,353 @@
+import type * as p from "@bokehjs/core/properties"
+import type {Context2d} from "@bokehjs/core/util/canvas"
+import {Renderer, RendererView} from "@bokehjs/models/renderers/renderer"
+
+import {css} from "./colour"
+import {element} from "./element"
+import {bands, hit} from "./engine"
+import type {Band, Store} from "./engine"
+import {chain_text, facts_of} from "./facts"
+import {Gutter} from "./gutter"
+import {paint_bands} from "./range_bands"
+import {select_event, step_aside, step_level} from "./select_event"
+import {PLOT_CSS} from "./styles"
+import {Surface} from "./surface"
+import type {Point} from "./surface"
+import {TimelineDrag} from "./timeline_drag"
+import {TimelinePainter} from "./timeline_paint"
+import type {View} from "./timeline_paint"
+import {Tooltip} from "./tooltip"
+import {TraceStore} from "./trace_store"
+import {ROW_HEIGHT, folded_at_first, layout_tracks, place_at, track_depths} from "./track_layout"
+import type {TrackLayout} from "./track_layout"
+import {reveal, view_key, zoom_by, zoom_to} from "./viewport"
+import {WheelLatch} from "./wheel"
+
+const MAX_HEIGHT = 440
+const HIT_TOLERANCE = 3
+
+/** The tracks over time, drawn on an ordinary Bokeh figure. */
+export class TimelineView extends RendererView {
+  declare model: Timeline
+
+  layout_of_tracks: TrackLayout
+  /** Bars drawn in the last frame, for the tests. */
+  bars_drawn = 0
+  private depths: number[]
+  private folded: Set<number>
+  private steps: Band[]
+  private scroll = 0
+  private painter: TimelinePainter
+  private surface: Surface
+  private gutter: Gutter
+  private tooltip: Tooltip | null = null
+  private dragging: TimelineDrag
+  private latch: WheelLatch
+  private readonly style_el = element("style", {}, PLOT_CSS)
+
+  get store(): TraceStore {
+    return this.model.store
+  }
+
+  get data(): Store {
+    return this.store.data
+  }
+
+  override async lazy_initialize(): Promise<void> {
+    await super.lazy_initialize()
+    await this.store.ready
+    this.depths = track_depths(this.data)
+    this.folded = folded_at_first(this.depths)
+    this.steps = bands(this.data).filter(({kind}) => kind == "step")
+    this.painter = new TimelinePainter(this.data)
+    this.painter.recolour(this.store.theme.palette.background)
+    this.dragging = new TimelineDrag(this.store, this)
+    this.latch = new WheelLatch()
+    this.surface = new Surface({
+      hover: (point) => this.hover(point),
+      leave: () => this.tooltip?.hide(),
+      click: ({x, y}) => select_event(this.store, this.event_at(x, y)),
+      double_click: ({x, y}) => this.zoom_on(this.event_at(x, y)),
+      drag_start: (point) => this.dragging.start(point, this.model.drag_pans),
+      drag: (point) => this.dragging.move(point),
+      drag_end: (point) => this.dragging.end(point),
+      drag_cancel: () => this.dragging.cancel(),
+      wheel: (event, x) => this.wheel(event, x),
+      key: (event) => this.key(event),
+    }, "Timeline. Arrow keys move, plus and minus zoom, Enter selects an event, Escape resets.")
+    this.gutter = new Gutter((lane) => this.fold(lane), (top, height) => this.scroll_into_view(top, height), (y) => this.scroll_to(y))
+    this.arrange()
+  }
+
+  override connect_signals(): void {
+    super.connect_signals()
+    const {store} = this
+    const repaint = (): void => this.request_paint()
+    this.connect(store.properties.window.change, repaint)
+    this.connect(store.draft_changed, repaint)
+    this.connect(store.selection_changed, () => this.follow_selection())
+    this.connect(store.was_reset, () => this.scroll_to(0))
+    this.connect(store.theme.changed, () => {
+      this.painter.recolour(store.theme.palette.background)
+      this.request_paint()
+    })
+  }
+
+  override remove(): void {
+    this.tooltip?.remove()
+    this.latch.remove()
+    for (const el of [this.surface.el, this.style_el, ...this.gutter.elements]) {
+      el.remove()
+    }
+    super.remove()
+  }
+
+  private arrange(): void {
+    this.layout_of_tracks = layout_tracks(this.data, this.depths, this.folded)
+    const frame = Math.min(MAX_HEIGHT, Math.max(this.layout_of_tracks.height, 4 * ROW_HEIGHT))
+    this.plot_model.height = frame + this.model.axis_height
+    this.gutter.fill(this.layout_of_tracks)
+  }
+
+  private fold(track: number): void {
+    if (!this.folded.delete(track)) {
+      this.folded.add(track)
+    }
+    this.arrange()
+    this.scroll_to(this.scroll)
+  }
+
+  get view(): View {
+    const {width, height} = this.plot_view.frame.bbox
+    const {start, end} = this.store.visible
+    return {start, end, width, height, scroll: this.scroll}
+  }
+
+  /** The time at a pixel of the surface, ns. */
+  time_at(x: number): number {
+    const {start, end, width} = this.view
+    return start + x / width * (end - start)
+  }
+
+  private mount(): void {
+    const {canvas_view, frame} = this.plot_view
+    if (!this.surface.el.isConnected) {
+      canvas_view.shadow_el.append(this.style_el, this.surface.el, ...this.gutter.elements)
+      canvas_view.events_el.tabIndex = -1
+      this.tooltip ??= new Tooltip(this.root.el, this.root.shadow_el)
+    }
+    this.surface.place(frame.bbox)
+    this.gutter.place(frame.bbox, this.plot_view.bbox.width, this.scroll)
+  }
+
+  protected _paint(ctx: Context2d): void {
+    this.mount()
+    this.scroll = Math.max(0, Math.min(this.scroll, this.scroll_end))
+    const {painter, view, layout_of_tracks: layout, store} = this
+    const {selection} = store
+    const {left, top, width, height} = this.plot_view.frame.bbox
+    ctx.save()
+    ctx.translate(left - 0.5, top - 0.5)
+    ctx.beginPath()
+    ctx.rect(0, 0, width, height)
+    ctx.clip()
+    this.paint_headings(ctx, view)
+    paint_bands(ctx, store, this.steps, view)
+    const dim = selection != null && selection.source != "timeline"
+    this.bars_drawn = painter.bars(ctx, layout, view, dim)
+    if (selection != null && dim) {
+      painter.highlight(ctx, layout, selection.rows, view)
+    }
+    if (selection != null && selection.row >= 0) {
+      this.paint_links(ctx, selection.row, view)
+    }
+    ctx.restore()
+  }
+
+  private paint_headings(ctx: Context2d, view: View): void {
+    const {palette} = this.store.theme
+    ctx.fillStyle = css(palette.band)
+    for (const {top} of this.layout_of_tracks.headings) {
+      ctx.fillRect(0, top - view.scroll, view.width, 18)
+    }
+  }
+
+  private paint_links(ctx: Context2d, row: number, view: View): void {
+    const {data, painter, layout_of_tracks: layout} = this
+    const {palette} = this.store.theme
+    const launch = data.owner[row]
+    if (launch >= 0) {
+      painter.arrow(ctx, layout, launch, row, view, palette)
+    }
+    for (const kernel of data.launched(row)) {
+      painter.arrow(ctx, layout, row, kernel, view, palette)
+    }
+    if (data.forward[row] >= 0) {
+      painter.arrow(ctx, layout, data.forward[row], row, view, palette)
+    }
+    painter.outline(ctx, layout, row, view, palette)
+  }
+
+  private event_at(x: number, y: number): number {
+    const place = place_at(this.layout_of_tracks, y + this.scroll)
+    if (place == null) {
+      return -1
+    }
+    const {start, end, width} = this.view
+    const tolerance = this.data.tick((end - start) / width * HIT_TOLERANCE)
+    return hit(this.data, place.lane.track, place.depth, this.data.tick(this.time_at(x)), tolerance)
+  }
+
+  private hover({x, y, event}: Point): void {
+    const row = this.event_at(x, y)
+    const edge = this.dragging.edge_at(x)
+    this.surface.cursor(edge != null ? "ew-resize" : this.model.drag_pans ? "grab" : row >= 0 ? "pointer" : "crosshair")
+    if (row < 0) {
+      this.tooltip?.hide()
+      return
+    }
+    const facts = facts_of(this.data, row)
+    const chain = chain_text(this.data, row)
+    this.tooltip?.show(this.data.name(row), chain == "" ? facts : [...facts, ["Chain", chain]], event.clientX, event.clientY)
+  }
+
+  private zoom_on(row: number): void {
+    if (row >= 0) {
+      zoom_to(this.store, this.data.ns(this.data.ts[row]), this.data.ns(this.data.end[row]), 0.2)
+    }
+  }
+
+  private wheel(event: WheelEvent, x: number): boolean {
+    this.tooltip?.hide()
+    if (event.ctrlKey || event.metaKey) {
+      zoom_by(this.store, Math.exp(-event.deltaY / 250), x / this.view.width)
+      return true
+    }
+    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+      const delta = event.deltaX == 0 ? event.deltaY : event.deltaX
+      const {start, end, width} = this.view
+      this.dragging.pan_pixels(start, end, -delta, width)
+      return true
+    }
+    return this.latch.scrolls(event, this.scroll, this.scroll_end) && this.scroll_to(this.scroll + event.deltaY)
+  }
+
+  private get scroll_end(): number {
+    return Math.max(0, this.layout_of_tracks.height - this.plot_view.frame.bbox.height)
+  }
+
+  scroll_to(top: number): boolean {
+    this.scroll = Math.max(0, Math.min(top, this.scroll_end))
+    this.request_paint()
+    return true
+  }
+
+  private scroll_into_view(top: number, height: number): void {
+    const {height: room} = this.view
+    if (top < this.scroll) {
+      this.scroll_to(top)
+    } else if (top + height > this.scroll + room) {
+      this.scroll_to(top + height - room)
+    }
+  }
+
+  /** Shows where the selected event is; a selection made here is in view already. */
+  private follow_selection(): void {
+    const {selection} = this.store
+    const row = selection?.row ?? -1
+    if (row >= 0) {
+      const {data} = this
+      reveal(this.store, data.ns(data.ts[row]), data.ns(data.end[row]))
+      const lane = this.layout_of_tracks.by_track.get(data.track[row])
+      if (lane != null) {
+        this.scroll_into_view(lane.top + data.depth[row] * lane.row_height, lane.row_height)
+      }
+    }
+    this.request_paint()
+  }
+
+  private key(event: KeyboardEvent): boolean {
+    const {store} = this
+    const row = store.selection?.row ?? -1
+    if (event.shiftKey && event.key.startsWith("Arrow")) {
+      return this.step(row, event.key)
+    }
+    switch (event.key) {
+      case "ArrowUp": return this.scroll_to(this.scroll - 2 * ROW_HEIGHT)
+      case "ArrowDown": return this.scroll_to(this.scroll + 2 * ROW_HEIGHT)
+      case "PageUp": return this.scroll_to(this.scroll - this.view.height)
+      case "PageDown": return this.scroll_to(this.scroll + this.view.height)
+      case "Enter": this.select_middle(); return true
+      case "f": this.focus_selected(row); return true
+      case "r": this.brush_selected(row); return true
+      case "Escape": store.reset(); return true
+      default: return view_key(store, event.key)
+    }
+  }
+
+  private step(row: number, key: string): boolean {
+    const next = key == "ArrowLeft" ? step_aside(this.data, row, -1)
+      : key == "ArrowRight" ? step_aside(this.data, row, 1)
+        : step_level(this.data, row, key == "ArrowUp" ? -1 : 1)
+    if (next >= 0) {
+      select_event(this.store, next)
+    }
+    return true
+  }
+
+  /** The first event in the middle of the view, from the top of the visible tracks. */
+  private select_middle(): void {
+    const {width, height} = this.view
+    for (let y = 1; y < height; y += 4) {
+      const row = this.event_at(width / 2, y)
+      if (row >= 0) {
+        select_event(this.store, row)
+        return
+      }
+    }
+  }
+
+  private focus_selected(row: number): void {
+    if (row >= 0) {
+      this.zoom_on(row)
+    } else if (this.store.window != null) {
+      zoom_to(this.store, ...this.store.window)
+    }
+  }
+
+  private brush_selected(row: number): void {
+    const {data, store} = this
+    store.brush(row >= 0 ? [data.ns(data.ts[row]), data.ns(data.end[row])] : [store.visible.start, store.visible.end])
+  }
+}
+
+export class Timeline extends Renderer {
+  declare properties: Timeline.Props
+  declare __view_type__: TimelineView
+
+  static override __module__ = "gpuprof_widgets.views.models"
+
+  constructor(attrs?: Partial<Timeline.Attrs>) {
+    super(attrs)
+  }
+
+  static {
+    this.prototype.default_view = TimelineView
+    this.define<Timeline.Props>(({Bool, Float, Ref}) => ({
+      store: [Ref(TraceStore)],
+      axis_height: [Float, 24],
+      drag_pans: [Bool, false],
+    }))
+  }
+}
+
+export namespace Timeline {
+  export type Attrs = p.AttrsOf<Props>
+  export type Props = Renderer.Props & {
+    store: p.Property<TraceStore>
+    axis_height: p.Property<number>
+    drag_pans: p.Property<boolean>
+  }
+}
+
+export interface Timeline extends Timeline.Attrs {}

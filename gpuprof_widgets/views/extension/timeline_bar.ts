@@ -1,0 +1,113 @@
+import {KINDS, kind_of} from "./categories"
+import {css} from "./colour"
+import {button, element} from "./element"
+import {Panel, PanelView} from "./panel"
+import {BAR_CSS} from "./styles"
+import {Timeline} from "./timeline"
+import type * as p from "@bokehjs/core/properties"
+import {view_key, zoom_by, zoom_to} from "./viewport"
+
+const KEYS: [string[], string][] = [
+  [["drag"], "select a time range: flame graph and table show that range alone"],
+  [["Shift", "drag"], "move along the timeline"],
+  [["Ctrl", "wheel"], "zoom at the pointer; Shift + wheel moves; the plain wheel scrolls the tracks"],
+  [["←", "→"], "move (also a, d)"],
+  [["+", "−"], "zoom (also w, s)"],
+  [["0"], "show the whole trace"],
+  [["↑", "↓"], "scroll the tracks"],
+  [["Shift", "← →"], "previous or next event on the selected event's row"],
+  [["Shift", "↑ ↓"], "the event that contains it, or its first child"],
+  [["Enter"], "select the event in the middle of the view"],
+  [["f"], "zoom to the selected event or range"],
+  [["r"], "select the selected event's time range, or the visible range"],
+  [["Esc"], "undo every selection and the zoom"],
+]
+
+/** Title, buttons, legend and key help of the timeline. */
+export class TimelineBarView extends PanelView {
+  declare model: TimelineBar
+
+  protected readonly css = BAR_CSS
+  private zoom_to_range: HTMLButtonElement
+  private drag_mode: HTMLButtonElement
+
+  override connect_signals(): void {
+    super.connect_signals()
+    const {window} = this.store.properties
+    this.connect(window.change, () => this.update())
+    this.connect(this.model.timeline.properties.drag_pans.change, () => this.update())
+  }
+
+  protected build_content(): Node[] {
+    const {store} = this
+    const help = this.help()
+    this.zoom_to_range = button("Zoom to range", {}, () => {
+      if (store.window != null) {
+        zoom_to(store, ...store.window)
+      }
+    })
+    this.drag_mode = button("Drag moves", {title: "Dragging moves the timeline instead of selecting a range"}, () => {
+      this.model.timeline.drag_pans = !this.model.timeline.drag_pans
+    })
+    const tools = element("div", {class: "row push"},
+      button("−", {"aria-label": "Zoom out", title: "Zoom out"}, () => zoom_by(store, 1 / 2)),
+      button("+", {"aria-label": "Zoom in", title: "Zoom in"}, () => zoom_by(store, 2)),
+      button("Whole trace", {}, () => void view_key(store, "0")),
+      this.zoom_to_range,
+      this.drag_mode,
+      button("Reset", {title: "Undo every selection and the zoom (Esc)"}, () => store.reset()),
+      button("Keys", {"aria-haspopup": "dialog"}, () => help.showModal()))
+    this.update()
+    return [
+      element("div", {class: "row"}, element("h3", {}, "Timeline"),
+        element("span", {class: "hint"}, "Drag to select a range · Ctrl + wheel zooms · Shift + wheel moves · click an event"),
+        tools),
+      this.legend(), help,
+    ]
+  }
+
+  private update(): void {
+    this.zoom_to_range.disabled = this.store.window == null
+    this.drag_mode.setAttribute("aria-pressed", String(this.model.timeline.drag_pans))
+  }
+
+  private legend(): HTMLUListElement {
+    const {categories} = this.store.data.header
+    const present = KINDS.filter((kind) => categories.some((category) => kind_of(category) === kind))
+    return element("ul", {class: "legend", "aria-label": "Colours"}, ...present.map((kind) =>
+      element("li", {}, element("span", {class: "swatch", style: `background:${css(kind.colour)}`}), kind.text)))
+  }
+
+  private help(): HTMLDialogElement {
+    const entries = KEYS.flatMap(([keys, text]) => [
+      element("dt", {}, ...keys.flatMap((key, i) => i == 0 ? [element("kbd", {}, key)] : [" + ", element("kbd", {}, key)])),
+      element("dd", {}, text),
+    ])
+    const dialog = element("dialog", {"aria-label": "Keys and gestures"},
+      element("h3", {}, "Keys and gestures of the timeline"), element("dl", {}, ...entries))
+    dialog.append(button("Close", {}, () => dialog.close()))
+    dialog.addEventListener("keydown", (event) => event.stopPropagation())
+    return dialog
+  }
+}
+
+export class TimelineBar extends Panel {
+  declare properties: TimelineBar.Props
+  declare __view_type__: TimelineBarView
+
+  static override __module__ = "gpuprof_widgets.views.models"
+
+  static {
+    this.prototype.default_view = TimelineBarView
+    this.define<TimelineBar.Props>(({Ref}) => ({
+      timeline: [Ref(Timeline)],
+    }))
+  }
+}
+
+export namespace TimelineBar {
+  export type Attrs = p.AttrsOf<Props>
+  export type Props = Panel.Props & {timeline: p.Property<Timeline>}
+}
+
+export interface TimelineBar extends TimelineBar.Attrs {}

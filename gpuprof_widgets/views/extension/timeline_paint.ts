@@ -1,0 +1,159 @@
+import type {Context2d} from "@bokehjs/core/util/canvas"
+
+import type {Paint} from "./categories"
+import {paint_of} from "./categories"
+import type {RGB} from "./colour"
+import {css} from "./colour"
+import {level_of_detail} from "./engine"
+import type {Store} from "./engine"
+import {Labels} from "./labels"
+import type {Palette} from "./theme"
+import type {Lane, TrackLayout} from "./track_layout"
+
+/** What is visible: a time range (ns) over a width, and how far the tracks are scrolled (pixels). */
+export type View = {start: number, end: number, width: number, height: number, scroll: number}
+
+const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+
+/** Draws the bars of the timeline at the resolution of the screen. */
+export class TimelinePainter {
+  private readonly labels = new Labels(FONT)
+  private paints: Paint[] = []
+
+  constructor(private readonly store: Store) {}
+
+  recolour(background: RGB): void {
+    const {label, names, categories} = this.store.header
+    this.paints = label.map(([name, category]) => paint_of(names[name], categories[category], background))
+  }
+
+  x_of(tick: number, view: View): number {
+    return (this.store.ns(tick) - view.start) / (view.end - view.start) * view.width
+  }
+
+  /** All bars; where something is selected the others step back. Returns the number of bars drawn. */
+  bars(ctx: Context2d, layout: TrackLayout, view: View, dim: boolean): number {
+    let drawn = 0
+    this.prepare(ctx)
+    for (const lane of layout.lanes) {
+      if (lane.top + lane.height >= view.scroll && lane.top <= view.scroll + view.height) {
+        for (let depth = 0; depth < lane.depths; depth++) {
+          drawn += this.level(ctx, lane, depth, view, dim)
+        }
+      }
+    }
+    return drawn
+  }
+
+  private prepare(ctx: Context2d): void {
+    ctx.font = FONT
+    ctx.textBaseline = "middle"
+    ctx.textAlign = "left"
+  }
+
+  private level(ctx: Context2d, lane: Lane, depth: number, view: View, dim: boolean): number {
+    const y = lane.top + depth * lane.row_height - view.scroll
+    if (y + lane.row_height < 0 || y > view.height) {
+      return 0
+    }
+    const {store} = this
+    const found = level_of_detail(store, lane.track, depth, store.tick(view.start), store.tick(view.end), view.width)
+    for (let i = 0; i < found.n; i++) {
+      const x0 = this.x_of(found.x0[i], view)
+      const x1 = this.x_of(found.x1[i], view)
+      this.bar(ctx, found.row[i], x0, x1, y, lane.row_height, dim, found.merged[i] <= 1)
+    }
+    return found.n
+  }
+
+  private bar(ctx: Context2d, row: number, x0: number, x1: number, y: number, row_height: number, dim: boolean, named: boolean): void {
+    const paint = this.paints[this.store.label[row]]
+    const left = Math.max(x0, -2)
+    const width = Math.min(x1, 1e5) - left
+    const gap = width > 3 ? 1 : 0
+    const height = row_height > 4 ? row_height - 1 : row_height
+    ctx.fillStyle = dim ? paint.dim_fill : paint.fill
+    ctx.fillRect(left, y, Math.max(width - gap, 1), height)
+    if (named && row_height >= 12) {
+      ctx.fillStyle = dim ? paint.dim_ink : paint.ink
+      const from = Math.max(left, 0) + 3
+      this.labels.draw(ctx, this.store.name(row), from, y + height / 2 + 0.5, left + width - gap - 2 - from)
+    }
+  }
+
+  /** The selected events in full colour over the others, at most one per pixel and level. */
+  highlight(ctx: Context2d, layout: TrackLayout, rows: Int32Array, view: View): void {
+    const {store} = this
+    this.prepare(ctx)
+    const last = new Map<number, number>()
+    for (const row of rows) {
+      const lane = layout.by_track.get(store.track[row])
+      const x0 = this.x_of(store.ts[row], view)
+      const x1 = this.x_of(store.end[row], view)
+      if (lane == null || x1 < 0 || x0 > view.width) {
+        continue
+      }
+      const level = store.track[row] * 65536 + store.depth[row]
+      const end = Math.max(x1, x0 + 1)
+      if (end - (last.get(level) ?? -Infinity) >= 0.5) {
+        last.set(level, end)
+        this.bar(ctx, row, x0, end, lane.top + store.depth[row] * lane.row_height - view.scroll, lane.row_height, false, true)
+      }
+    }
+  }
+
+  /** Rectangle of one event in the view: x, y, width, height. */
+  box(layout: TrackLayout, row: number, view: View): [number, number, number, number] | null {
+    const {store} = this
+    const lane = layout.by_track.get(store.track[row])
+    if (lane == null) {
+      return null
+    }
+    const x0 = this.x_of(store.ts[row], view)
+    const x1 = this.x_of(store.end[row], view)
+    return [x0, lane.top + store.depth[row] * lane.row_height - view.scroll, Math.max(x1 - x0, 1), lane.row_height]
+  }
+
+  outline(ctx: Context2d, layout: TrackLayout, row: number, view: View, palette: Palette): void {
+    const box = this.box(layout, row, view)
+    if (box == null) {
+      return
+    }
+    const [x, y, width, height] = box
+    const left = Math.max(x, -4)
+    const right = Math.min(x + width, view.width + 4)
+    ctx.lineWidth = 2
+    ctx.strokeStyle = css(palette.foreground)
+    ctx.strokeRect(left - 0.5, y - 0.5, Math.max(right - left, 2), height)
+  }
+
+  /** A curve from one event to another that it caused: from a launch to its kernel, from forward to backward. */
+  arrow(ctx: Context2d, layout: TrackLayout, source: number, target: number, view: View, palette: Palette): void {
+    const from = this.box(layout, source, view)
+    const to = this.box(layout, target, view)
+    if (from == null || to == null) {
+      return
+    }
+    const down = to[1] >= from[1]
+    const x0 = from[0] + Math.min(from[2], 4) / 2
+    const y0 = down ? from[1] + from[3] : from[1]
+    const x1 = to[0]
+    const y1 = down ? to[1] : to[1] + to[3]
+    const bend = (y1 - y0) / 2
+    for (const [style, width] of [[css(palette.background), 5], [css(palette.foreground), 1.75]] as const) {
+      ctx.strokeStyle = style
+      ctx.fillStyle = style
+      ctx.lineWidth = width
+      ctx.beginPath()
+      ctx.moveTo(x0, y0)
+      ctx.bezierCurveTo(x0, y0 + bend, x1, y1 - bend, x1, y1)
+      ctx.stroke()
+    }
+    const size = down ? -6 : 6
+    ctx.beginPath()
+    ctx.moveTo(x1, y1)
+    ctx.lineTo(x1 - 4, y1 + size)
+    ctx.lineTo(x1 + 4, y1 + size)
+    ctx.fill()
+  }
+}

@@ -1,0 +1,45 @@
+import {element} from "./element"
+import {TOOLTIP_CSS} from "./styles"
+
+export type Fact = [label: string, value: string]
+
+const GAP = 14
+
+/** A box beside the pointer. It floats over the report, so showing it never moves anything. */
+export class Tooltip {
+  private readonly el = element("div", {class: "gp-tooltip", role: "tooltip", hidden: true})
+  private readonly style = element("style", {}, TOOLTIP_CSS)
+
+  constructor(private readonly host: HTMLElement, root: ShadowRoot | HTMLElement) {
+    root.append(this.style, this.el)
+  }
+
+  show(title: string, facts: Fact[], client_x: number, client_y: number): void {
+    const list = element("dl", {}, ...facts.flatMap(([label, value]) =>
+      [element("dt", {}, label), element("dd", {}, value)]))
+    this.el.replaceChildren(element("b", {}, title), list)
+    this.el.hidden = false
+    this.place(client_x, client_y)
+  }
+
+  hide(): void {
+    this.el.hidden = true
+  }
+
+  remove(): void {
+    this.el.remove()
+    this.style.remove()
+  }
+
+  /** Beside the pointer, on the side where there is room within the report and the window. */
+  private place(client_x: number, client_y: number): void {
+    const host = this.host.getBoundingClientRect()
+    const {width, height} = this.el.getBoundingClientRect()
+    const right = Math.min(host.right, window.innerWidth)
+    const bottom = Math.min(host.bottom, window.innerHeight)
+    const left = client_x + GAP + width <= right ? client_x + GAP : client_x - GAP - width
+    const top = client_y + GAP + height <= bottom ? client_y + GAP : client_y - GAP - height
+    this.el.style.left = `${Math.max(0, left - host.left)}px`
+    this.el.style.top = `${Math.max(0, top - host.top)}px`
+  }
+}

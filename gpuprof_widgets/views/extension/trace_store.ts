@@ -1,0 +1,139 @@
+import type * as p from "@bokehjs/core/properties"
+import {Signal0} from "@bokehjs/core/signaling"
+import {Model} from "@bokehjs/model"
+import {Range1d} from "@bokehjs/models/ranges/range1d"
+
+import {Store} from "./engine"
+import type {Window} from "./engine"
+import {publish, withdraw} from "./reports"
+import {same_selection} from "./selection"
+import type {Selection} from "./selection"
+import {Theme} from "./theme"
+
+/** One sentence of the findings, with the time range that shows it (ns) where there is one. */
+export type FindingLine = {text: string, remedy: string, start: number | null, end: number | null}
+
+/** The one object through which the views are linked: the decoded trace, the brushed range, the selection. */
+export class TraceStore extends Model {
+  declare properties: TraceStore.Props
+
+  static override __module__ = "gpuprof_widgets.views.models"
+
+  /** The decoded trace; views may use it once `ready` has resolved. */
+  data: Store
+  ready: Promise<Store>
+  theme: Theme
+  selection: Selection | null = null
+  /** The range under a drag that is still going on, ns. */
+  draft: [number, number] | null = null
+  selection_changed: Signal0<this>
+  draft_changed: Signal0<this>
+  was_reset: Signal0<this>
+
+  constructor(attrs?: Partial<TraceStore.Attrs>) {
+    super(attrs)
+  }
+
+  static {
+    this.define<TraceStore.Props>(({Bool, Float, List, Nullable, Ref, Str, Tuple, Unknown}) => ({
+      uid: [Str, ""],
+      payload: [Str, ""],
+      label: [Str, ""],
+      findings: [List(Unknown), []],
+      notes: [List(Str), []],
+      sort: [Str, "device_self"],
+      on_gpu: [Bool, false],
+      window: [Nullable(Tuple(Float, Float)), null],
+      visible: [Ref(Range1d)],
+    }))
+  }
+
+  override initialize(): void {
+    super.initialize()
+    this.theme = new Theme(this)
+    this.selection_changed = new Signal0(this, "selection_changed")
+    this.draft_changed = new Signal0(this, "draft_changed")
+    this.was_reset = new Signal0(this, "was_reset")
+    this.ready = this.decode()
+  }
+
+  override destroy(): void {
+    this.theme.detach()
+    withdraw(this)
+    super.destroy()
+  }
+
+  private async decode(): Promise<Store> {
+    this.data = await Store.decode(this.payload)
+    this.setv({payload: ""}, {silent: true})  // the text is of no further use and may be megabytes
+    publish(this)
+    return this.data
+  }
+
+  get finding_lines(): FindingLine[] {
+    return this.findings as FindingLine[]
+  }
+
+  /** First and last nanosecond of the trace. */
+  get bounds(): [number, number] {
+    const {start_ns, end_ns} = this.data.header
+    return [start_ns, Math.max(end_ns, start_ns + 1)]
+  }
+
+  /** The range that flame graph and table are about, in ticks: the brushed one or everything. */
+  get range(): Window {
+    const {data, window} = this
+    return window == null ? data.whole : data.snap({start: data.tick(window[0]), end: data.tick(window[1])})
+  }
+
+  /** Brushes a range (ns); null takes the brush away. Returns at once, the views follow. */
+  brush(range: [number, number] | null): void {
+    this.drag(null)
+    this.window = range == null ? null : this.clipped(range)
+  }
+
+  drag(range: [number, number] | null): void {
+    this.draft = range == null ? null : this.clipped(range)
+    this.draft_changed.emit()
+  }
+
+  /** Ticks are what the page resolves: a brush ends on whole ticks so that sums are exact. */
+  private clipped([a, b]: [number, number]): [number, number] {
+    const {data} = this
+    const {start, end} = data.snap({start: data.tick(Math.min(a, b)), end: data.tick(Math.max(a, b))})
+    return [data.ns(start), data.ns(Math.max(end, Math.min(start + 1, data.whole.end)))]
+  }
+
+  choose(selection: Selection | null): void {
+    if (!same_selection(this.selection, selection)) {
+      this.selection = selection
+      this.selection_changed.emit()
+    }
+  }
+
+  /** Everything as it was when the report was opened. */
+  reset(): void {
+    this.choose(null)
+    this.brush(null)
+    const [start, end] = this.bounds
+    this.visible.setv({start, end})
+    this.was_reset.emit()
+  }
+}
+
+export namespace TraceStore {
+  export type Attrs = p.AttrsOf<Props>
+  export type Props = Model.Props & {
+    uid: p.Property<string>
+    payload: p.Property<string>
+    label: p.Property<string>
+    findings: p.Property<unknown[]>
+    notes: p.Property<string[]>
+    sort: p.Property<string>
+    on_gpu: p.Property<boolean>
+    window: p.Property<[number, number] | null>
+    visible: p.Property<Range1d>
+  }
+}
+
+export interface TraceStore extends TraceStore.Attrs {}

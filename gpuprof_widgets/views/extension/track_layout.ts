@@ -1,0 +1,74 @@
+import type {Store, TrackInfo} from "./engine"
+
+/** Where a track stands in the track area; pixels from its top, before scrolling. */
+export type Lane = {
+  track: number
+  label: string
+  top: number
+  height: number
+  depths: number
+  row_height: number
+  folded: boolean
+  foldable: boolean
+}
+
+export type Heading = {text: string, top: number}
+
+export type TrackLayout = {lanes: Lane[], headings: Heading[], height: number, by_track: Map<number, Lane>}
+
+export const ROW_HEIGHT = 17
+const HEADING_HEIGHT = 20
+const LANE_GAP = 5
+const FOLDED_HEIGHT = 34
+/** Tracks deeper than this start folded: a Python stack of 60 frames would push the GPU off the screen. */
+const DEEP = 9
+
+/** Number of nesting levels of every track. */
+export function track_depths(store: Store): number[] {
+  return store.header.tracks.map((_, track) => store.levels(track))
+}
+
+export function folded_at_first(depths: number[]): Set<number> {
+  return new Set(depths.flatMap((depth, track) => depth > DEEP ? [track] : []))
+}
+
+function heading_of(track: TrackInfo): string {
+  if (track.device >= 0) {
+    return `GPU ${track.device}`
+  }
+  return track.kind == "other" ? "Other" : `CPU · process ${track.process}`
+}
+
+function lane_of(track: number, label: string, top: number, depths: number, folded: boolean): Lane {
+  const foldable = depths > 2
+  const height = folded && foldable ? Math.min(FOLDED_HEIGHT, depths * ROW_HEIGHT) : depths * ROW_HEIGHT
+  return {track, label, top, height, depths, row_height: height / depths, folded: folded && foldable, foldable}
+}
+
+export function layout_tracks(store: Store, depths: number[], folded: Set<number>): TrackLayout {
+  const lanes: Lane[] = []
+  const headings: Heading[] = []
+  let top = 0
+  store.header.tracks.forEach((info, track) => {
+    if (depths[track] == 0) {
+      return
+    }
+    const text = heading_of(info)
+    if (headings.at(-1)?.text != text) {
+      headings.push({text, top})
+      top += HEADING_HEIGHT
+    }
+    const lane = lane_of(track, info.label, top, depths[track], folded.has(track))
+    lanes.push(lane)
+    top += lane.height + LANE_GAP
+  })
+  return {lanes, headings, height: Math.max(top, ROW_HEIGHT), by_track: new Map(lanes.map((lane) => [lane.track, lane]))}
+}
+
+export type Place = {lane: Lane, depth: number}
+
+/** The lane and nesting level at a height, null between lanes. */
+export function place_at(layout: TrackLayout, y: number): Place | null {
+  const lane = layout.lanes.find(({top, height}) => y >= top && y < top + height)
+  return lane == null ? null : {lane, depth: Math.min(lane.depths - 1, Math.floor((y - lane.top) / lane.row_height))}
+}

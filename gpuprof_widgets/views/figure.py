@@ -1,0 +1,62 @@
+"""One linked report: the views under each other, joined by one store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+from bokeh.models import Column, Range1d
+from bokeh.models.layouts import LayoutDOM
+
+from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.views.encoding import encode
+from gpuprof_widgets.views.flame_graph import plot_flame_graph
+from gpuprof_widgets.views.models import ReportHeader, TraceStore
+from gpuprof_widgets.views.op_table import plot_op_table
+from gpuprof_widgets.views.timeline import plot_timeline
+
+VIEWS: dict[str, Callable[[TraceStore], list[LayoutDOM]]] = {
+    "timeline": plot_timeline,
+    "flame_graph": plot_flame_graph,
+    "op_table": plot_op_table,
+}
+"""The views in the order in which they stand under the cell."""
+
+GPU_TRACKS = ("gpu", "copy")
+
+
+def report_figure(record: Record, *, sort: str) -> Column:
+    """The whole report as one Bokeh layout."""
+    store = trace_store(record, sort=sort)
+    header = ReportHeader(store=store, sizing_mode="stretch_width")
+    parts = [header, *(part for plot in VIEWS.values() for part in plot(store))]
+    return Column(children=parts, sizing_mode="stretch_width", spacing=0)
+
+
+def trace_store(record: Record, *, sort: str) -> TraceStore:
+    """The record as the page gets it."""
+    trace = record.trace
+    return TraceStore(
+        uid=uuid4().hex[:12],
+        payload=encode(record).text,
+        label=str(record.metadata.get("label") or ""),
+        findings=_finding_lines(record),
+        notes=[str(note) for note in record.metadata.get("notes", ())],
+        sort=sort,
+        on_gpu=bool(trace.tracks["kind"].isin(GPU_TRACKS).any()),
+        visible=Range1d(float(trace.start_ns), float(max(trace.end_ns, trace.start_ns + 1))),
+    )
+
+
+def _finding_lines(record: Record) -> list[dict[str, Any]]:
+    return [
+        {
+            "text": finding.text,
+            "remedy": finding.remedy or "",
+            "start": finding.start_ns,
+            "end": finding.end_ns,
+        }
+        for finding in findings(record)
+    ]

@@ -1,0 +1,135 @@
+/* Starts one live report in the output it stands in. report.py puts the data in the place of @OUTPUT@:
+ * {uid, bokeh: version, document: gzipped base64, runtime: null or {bokeh, extension}: gzipped base64}.
+ * One runtime serves all reports of a page, whichever output carries it. Whatever fails, the static
+ * outputs above stay as they are and one line says why.
+ */
+{
+  const report = "@OUTPUT@"
+  const TRACE_STORE = "gpuprof_widgets.views.models.TraceStore"
+  const PATIENCE_MS = 5000
+  const CELL = ".jp-Cell, .cell, .cell_container, .output_container"
+
+  const page = window.gpuprof ??= {}
+  page.reports ??= {}
+
+  /** The promise of a BokehJS with our extension, and the function that keeps it. */
+  if (page.runtime == null) {
+    page.runtime = new Promise((resolve) => { page.provide = resolve })
+  }
+
+  /** The element of this output, in whichever front end: JupyterLab and nbconvert name it `element`. */
+  function place() {
+    const script = document.currentScript
+    const named = typeof element === "undefined" ? null : element
+    const node = named?.jquery != null || Array.isArray(named) ? named[0] : named
+    if (node instanceof HTMLElement) {
+      return node
+    }
+    return script?.parentElement ?? document.querySelector("#output-area") ?? document.body
+  }
+
+  async function inflate(text) {
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0))
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))
+    return await new Response(stream).text()
+  }
+
+  /** A BokehJS that the page has already, of our version and with our models. */
+  function present() {
+    const bokeh = window.Bokeh?.[report.bokeh] ?? window.Bokeh
+    const has_ours = bokeh?.Models != null && TRACE_STORE in bokeh.Models
+    return bokeh?.version === report.bokeh && has_ours ? bokeh : null
+  }
+
+  /** Runs a script with `this` as its global, so that no other BokehJS of the page is replaced. */
+  function run(code, global) {
+    new Function(code).call(global)
+  }
+
+  async function load({bokeh, extension}) {
+    const sources = await Promise.all([inflate(bokeh), inflate(extension)])
+    const own = {}
+    for (const source of sources) {
+      run(source, own)
+    }
+    return own.Bokeh
+  }
+
+  function start_runtime() {
+    const found = present()
+    if (found != null) {
+      page.provide(found)
+    } else if (report.runtime != null && page.loading == null) {
+      page.loading = load(report.runtime)
+      page.loading.then(page.provide, () => { page.loading = null })
+    }
+    return page.loading
+  }
+
+  /** The static outputs of this cell: the one marked as such, and what stands between it and this one. */
+  function static_outputs(node) {
+    for (let at = node; at != null && at !== document.body; at = at.parentElement) {
+      const before = []
+      for (let other = at.previousElementSibling; other != null && before.length < 2; other = other.previousElementSibling) {
+        before.push(other)
+        if (other.querySelector(".gpuprof-static") != null || other.matches(".gpuprof-static")) {
+          return before
+        }
+      }
+      if (at.matches(CELL)) {
+        return []
+      }
+    }
+    return []
+  }
+
+  function say(node, text) {
+    node.querySelector(":scope > .gpuprof-message")?.remove()
+    if (text !== "") {
+      const line = document.createElement("div")
+      line.className = "gpuprof-message"
+      line.setAttribute("role", "status")
+      line.style.cssText = "font: 13px/1.5 system-ui, sans-serif; padding: 4px 0; opacity: 0.85"
+      line.textContent = text
+      node.append(line)
+    }
+  }
+
+  async function boot(node) {
+    if (typeof DecompressionStream === "undefined") {
+      throw new Error("this browser cannot decompress the data (no DecompressionStream)")
+    }
+    const loading = start_runtime()
+    const waiting = setTimeout(() => say(node,
+      "The interactive views wait for a library that another cell's output holds; run this cell again to embed it here."), PATIENCE_MS)
+    try {
+      const [bokeh, text] = await Promise.all([loading ?? page.runtime, inflate(report.document)])
+      await show(node, bokeh, JSON.parse(text))
+    } finally {
+      clearTimeout(waiting)
+    }
+  }
+
+  async function show(node, bokeh, item) {
+    const target = document.createElement("div")
+    target.className = "gpuprof-report"
+    target.dataset.lmSuppressShortcuts = "true"
+    node.append(target)
+    try {
+      await bokeh.embed.embed_item(item, target)
+    } catch (error) {
+      target.remove()
+      throw error
+    }
+    say(node, "")
+    for (const output of static_outputs(node)) {
+      output.style.display = "none"
+    }
+  }
+
+  const node = place()
+  boot(node).catch((error) => {
+    console.error(error)
+    say(node, `The interactive views could not start: ${error?.message ?? error}. The summary above holds the main results.`)
+  })
+}

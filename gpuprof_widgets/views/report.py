@@ -1,0 +1,89 @@
+"""What a profiled cell leaves in the notebook: three outputs, or one page for a mail.
+
+The first two need no script: findings and op table, and a picture. The third starts the live views
+and hides the first two; where scripts may not run it does nothing and shows nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from functools import cache
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import bokeh
+from bokeh.embed import json_item
+
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.views.figure import report_figure
+from gpuprof_widgets.views.picture import picture_png
+from gpuprof_widgets.views.static import static_html, static_text
+
+MimeBundle = dict[str, Any]
+
+OUTPUT_MARK = '"@OUTPUT@"'
+"""Where `loader.js` and `page.html` take their data."""
+
+
+def outputs(record: Record, *, sort: str, top: int, embed_runtime: bool) -> list[MimeBundle]:
+    """The three outputs of a cell, in the order in which they must be displayed.
+
+    ``embed_runtime``: carry BokehJS and our extension; once per notebook is enough.
+    """
+    picture = base64.b64encode(picture_png(record)).decode("ascii")
+    return [
+        {
+            "text/html": static_html(record, sort=sort, top=top),
+            "text/plain": static_text(record, sort=sort, top=top),
+        },
+        {"image/png": picture, "text/plain": ""},
+        {
+            "application/javascript": live_script(record, sort=sort, embed_runtime=embed_runtime),
+            "text/plain": "",
+        },
+    ]
+
+
+def live_script(record: Record, *, sort: str, embed_runtime: bool) -> str:
+    """The script that starts the live views in the output in which it runs."""
+    item = json_item(report_figure(record, sort=sort))  # type: ignore[no-untyped-call]
+    output = {
+        "bokeh": bokeh.__version__,
+        "document": packed(json.dumps(item, separators=(",", ":")).encode()),
+        "runtime": runtime() if embed_runtime else None,
+    }
+    # All long texts are base64: nothing in them can end a script element.
+    return _beside("loader.js").replace(OUTPUT_MARK, json.dumps(output))
+
+
+def standalone_html(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
+    """One HTML file with everything in it, for a mail: it needs no server and no network."""
+    script = live_script(record, sort=sort, embed_runtime=True)
+    title = escape(str(record.metadata.get("label") or "gpuprof"))
+    static = static_html(record, sort=sort, top=top)
+    parts = {"@TITLE@": title, "@STATIC@": static, "@SCRIPT@": script}
+    # In one pass: what a trace's names hold is never taken for a mark.
+    return re.sub("|".join(parts), lambda mark: parts[mark.group()], _beside("page.html"))
+
+
+@cache
+def runtime() -> dict[str, str]:
+    """BokehJS without widgets, tables, MathJax and WebGL, and our extension."""
+    library = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
+    extension = files("gpuprof_widgets") / "dist" / "gpuprof_widgets.min.js"
+    return {"bokeh": packed(library.read_bytes()), "extension": packed(extension.read_bytes())}
+
+
+def packed(data: bytes) -> str:
+    """Gzipped, as base64 text."""
+    return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode("ascii")
+
+
+@cache
+def _beside(name: str) -> str:
+    return (files("gpuprof_widgets.views") / name).read_text(encoding="utf-8")

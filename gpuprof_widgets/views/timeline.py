@@ -1,0 +1,57 @@
+"""The timeline: tracks over time, with an overview of the whole trace and the selection's details."""
+
+from __future__ import annotations
+
+from bokeh.models import BasicTicker, LinearAxis, Plot, Range1d
+from bokeh.models.layouts import LayoutDOM
+
+from gpuprof_widgets.views.models import (
+    Details,
+    EngineeringTimeFormatter,
+    Minimap,
+    Timeline,
+    TimelineBar,
+    TraceStore,
+)
+from gpuprof_widgets.views.plots import empty_plot
+
+TRACK_NAMES = 168
+"""Pixels left of the bars for the names of the tracks."""
+SCROLL_BAR = 16
+MINIMAP_HEIGHT = 46
+AXIS_HEIGHT = 26
+
+
+def plot_timeline(store: TraceStore) -> list[LayoutDOM]:
+    """The parts of the timeline from top to bottom."""
+    timeline = Timeline(store=store, axis_height=AXIS_HEIGHT)
+    tracks = _plot(store, height=300)
+    tracks.add_layout(_time_axis(), "above")
+    tracks.renderers.append(timeline)
+    overview = _plot(store, height=MINIMAP_HEIGHT)
+    overview.renderers.append(Minimap(store=store))
+    bar = TimelineBar(store=store, timeline=timeline, sizing_mode="stretch_width")
+    details = Details(store=store, sizing_mode="stretch_width")
+    return [bar, overview, tracks, details]
+
+
+def _plot(store: TraceStore, *, height: int) -> Plot:
+    # The overview shares the range too: it draws the whole trace itself and repaints when the view moves.
+    return empty_plot(
+        store.visible,
+        Range1d(0, 1),
+        height=height,
+        min_border_left=TRACK_NAMES,
+        min_border_right=SCROLL_BAR,
+    )
+
+
+def _time_axis() -> LinearAxis:
+    return LinearAxis(
+        formatter=EngineeringTimeFormatter(),
+        ticker=BasicTicker(desired_num_ticks=7),
+        major_label_text_font_size="11px",
+        major_tick_in=0,
+        major_tick_out=4,
+        minor_tick_line_color=None,
+    )
