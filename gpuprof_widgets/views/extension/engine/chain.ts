@@ -1,7 +1,7 @@
 /** Where a slice comes from: annotation, module, Python line, op, launch, GPU slice. */
 
 import type {Store} from "./store"
-import {is_launch_category} from "./store"
+import {is_launch_category} from "./categories"
 
 export type Role = "annotation" | "module" | "python" | "forward" | "op" | "launch" | "gpu"
 export type Link = {role: Role, text: string, row: number}

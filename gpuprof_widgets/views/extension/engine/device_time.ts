@@ -1,6 +1,7 @@
 /** GPU time of a window, given to the ops that caused it. */
 
 import type {Store, Window} from "./store"
+import {NONE} from "./store"
 
 /** GPU rows in the order of their rows; few beside the CPU rows, and needed for every window. */
 export function gpu_rows(store: Store): Int32Array {
@@ -15,13 +16,25 @@ export function gpu_rows(store: Store): Int32Array {
   })
 }
 
-/** Per row, the GPU time (ticks) inside the window of the kernels and copies whose op it is. */
-export function own_device_times(store: Store, window: Window): Float64Array {
+/**
+ * Per row, the GPU time (ticks) inside the window of the kernels and copies that it owns. Their ops
+ * answer for them, or in their place the row that `index` has for the op.
+ */
+export function own_device_times(store: Store, window: Window, index: Int32Array): Float64Array {
+  return summed(store, window, (row) => store.op[row] < 0 ? NONE : index[store.op[row]])
+}
+
+/** Per row, the GPU time (ticks) inside the window that it launched: by a runtime call, else by the op. */
+export function launched_device_times(store: Store, window: Window): Float64Array {
+  return summed(store, window, (row) => store.owner[row])
+}
+
+function summed(store: Store, window: Window, owner_of: (row: number) => number): Float64Array {
   const device = new Float64Array(store.rows)
   for (const row of gpu_rows(store)) {
-    const op = store.op[row]
-    if (op >= 0) {
-      device[op] += store.time_inside(row, window)
+    const owner = owner_of(row)
+    if (owner >= 0) {
+      device[owner] += store.time_inside(row, window)
     }
   }
   return device

@@ -1,6 +1,7 @@
 /** Call trees for flame graphs: equal call paths are one node, in ns, for a time range. */
 
-import {own_device_times} from "./device_time"
+import {launched_device_times} from "./device_time"
+import {INSIDE, kept_rows, OUTSIDE} from "./kept"
 import {add_self_times, nest, subtree_ends} from "./nest"
 import type {Nesting} from "./nest"
 import type {Store, Window} from "./store"
@@ -11,7 +12,7 @@ export type FlameSource = "ops" | "merged" | "cprofile"
 
 /** Times in ns. */
 export type FlameNode = {
-  /** index of the node; node 0 is the root and a parent stands before its children */
+  /** index of the node; a parent stands before its children */
   id: number
   parent: number
   depth: number
@@ -75,10 +76,10 @@ export function nodes_of_rows(store: Store, source: FlameSource, nodes: readonly
   const found = new Int32Array(store.rows).fill(NONE)
   const threads = source == "cprofile" ? [] : stacks(store, source)
   const ids = new Map(nodes.map((node) => [child_key(node.parent, node.label, node.name), node.id]))
-  for (const {rows, parent, label} of threads) {
+  for (const {rows, caller, label} of threads) {
     const root = threads.length > 1 ? ids.get(child_key(0, NONE, label)) ?? NONE : 0
     rows.forEach((row, i) => {
-      const above = parent[i] < 0 ? root : found[rows[parent[i]]]
+      const above = caller[i] < 0 ? root : found[rows[caller[i]]]
       found[row] = ids.get(child_key(above, store.label[row], "")) ?? NONE
     })
   }
@@ -90,63 +91,101 @@ function child_key(parent: number, label: number, name: string): string {
   return `${parent} ${label == NONE ? name : label}`
 }
 
-/** One thread's slices in the order of nesting; parents are positions in `rows`. */
-type Stack = Nesting & {rows: Int32Array, label: string}
+/** One thread's slices in the order of their starts; `parent` and `caller` are positions in `rows`. */
+type Stack = Nesting & {
+  label: string
+  rows: Int32Array
+  /** the parent in the tree; self times go by `parent`, the latest slice that is still open */
+  caller: Int32Array
+}
 
 function stacks(store: Store, source: "ops" | "merged"): Stack[] {
   return store.lazily(`stacks of ${source}`, () => {
-    const kinds = source == "ops" ? ["cpu"] : ["cpu", "python"]
-    const lanes = new Map<number, {label: string, rows: number[]}>()
-    store.header.tracks.forEach((track, i) => {
-      if (kinds.includes(track.kind)) {
-        const lane = lanes.get(track.lane) ?? {label: track.label, rows: []}
-        lanes.set(track.lane, lane)
-        for (let row = store.first_row[i]; row < store.first_row[i + 1]; row++) {
-          lane.rows.push(row)
-        }
-      }
-    })
-    return [...lanes.values()].map(({label, rows}) => stack(store, label, rows))
+    const listed = rows_by_lane(store, source == "ops" ? ["cpu"] : ["cpu", "python"])
+    return [...listed.values()].map(({label, rows}) => stack(store, source, label, rows))
   })
 }
 
-function stack(store: Store, label: string, rows: number[]): Stack {
-  // A Python frame that begins and ends with an op called it.
-  const is_python = (row: number) => Number(store.header.tracks[store.track[row]].kind == "python")
-  rows.sort((a, b) => store.ts[a] - store.ts[b] || store.end[b] - store.end[a] || is_python(b) - is_python(a) || a - b)
+type Lane = {label: string, rows: number[]}
+
+function rows_by_lane(store: Store, kinds: readonly string[]): Map<number, Lane> {
+  const is_instant = store.category_mask(["cpu_instant_event"])
+  const lanes = new Map<number, Lane>()
+  store.header.tracks.forEach((track, i) => {
+    if (kinds.includes(track.kind)) {
+      const lane = lanes.get(track.lane) ?? {label: track.label, rows: []}
+      lanes.set(track.lane, lane)
+      for (let row = store.first_row[i]; row < store.first_row[i + 1]; row++) {
+        if (is_instant[store.label[row]] == 0) {
+          lane.rows.push(row)
+        }
+      }
+    }
+  })
+  return lanes
+}
+
+function stack(store: Store, source: "ops" | "merged", label: string, rows: number[]): Stack {
+  if (source == "merged") {
+    // A Python frame that begins and ends with an op called it.
+    const is_op = (row: number) => Number(store.header.tracks[store.track[row]].kind == "cpu")
+    rows.sort((a, b) => store.ts[a] - store.ts[b] || store.end[b] - store.end[a] || is_op(a) - is_op(b) || a - b)
+  }
   const ts = Float64Array.from(rows, (row) => store.ts[row])
   const end = Float64Array.from(rows, (row) => store.end[row])
   const parent = new Int32Array(rows.length)
   nest(ts, end, parent, 0, rows.length)
-  return {label, rows: Int32Array.from(rows), ts, end, parent, subtree_end: subtree_ends(end, parent)}
+  const caller = source == "merged" ? outlasting(parent, end) : known_callers(store, rows)
+  return {label, rows: Int32Array.from(rows), ts, end, parent, caller, subtree_end: subtree_ends(end, parent)}
+}
+
+/** The first of a slice's ancestors that does not end before it: a region outlives the frame of its entry. */
+function outlasting(parent: Int32Array, end: Float64Array): Int32Array {
+  return parent.map((above, i) => {
+    while (above >= 0 && end[above] < end[i]) {
+      above = parent[above]
+    }
+    return above
+  })
+}
+
+/** Positions of the rows' parents. */
+function known_callers(store: Store, rows: number[]): Int32Array {
+  const position = new Map(rows.map((row, i) => [row, i]))
+  return Int32Array.from(rows, (row) => position.get(store.parent[row]) ?? NONE)
 }
 
 class Tree {
-  private readonly nodes: FlameNode[] = [new_node(0, NONE, 0, NONE, "all", "")]
+  private readonly nodes: FlameNode[] = [new_node(0, NONE, 0, NONE, "all threads", "thread")]
   private readonly children = new Map<string, number>()
+  private readonly kept: Uint8Array
   private readonly device: Float64Array
 
   constructor(private readonly store: Store, private readonly window: Window) {
-    this.device = own_device_times(store, window)
+    this.kept = kept_rows(store, window)
+    this.device = launched_device_times(store, window)
   }
 
   /** Add a thread's slices that lie in the window or caused GPU time in it. */
   add(stack: Stack, with_root: boolean): void {
     const {store, window} = this
-    const root = with_root ? this.child(0, NONE, stack.label, "") : 0
     const self = new Float64Array(stack.rows.length)
     add_self_times(self, stack, window.start, window.end, 0, stack.rows.length)
-    const wanted = this.wanted(stack)
     const node_at = new Int32Array(stack.rows.length)
+    let root = with_root ? NONE : 0
     stack.rows.forEach((row, i) => {
-      const above = stack.parent[i] < 0 ? root : node_at[stack.parent[i]]
-      if (wanted[i] == 0) {
+      const above = stack.caller[i] < 0 ? root : node_at[stack.caller[i]]
+      if (this.kept[row] == OUTSIDE) {
         node_at[i] = above
         return
       }
-      node_at[i] = this.child(above, store.label[row], store.name(row), store.category(row))
-      const node = this.nodes[node_at[i]]
-      node.calls += store.is_inside(row, window) ? store.count[row] : 0
+      if (root == NONE) {
+        root = this.child(0, NONE, stack.label, "thread")
+      }
+      const id = this.child(above == NONE ? root : above, store.label[row], store.name(row), store.category(row))
+      node_at[i] = id
+      const node = this.nodes[id]
+      node.calls += this.kept[row] == INSIDE ? store.count[row] : 0
       node.self += self[i]
       node.device += this.device[row]
     })
@@ -167,26 +206,6 @@ class Tree {
     return this.nodes
   }
 
-  private wanted(stack: Stack): Uint8Array {
-    const wanted = new Uint8Array(stack.rows.length)
-    for (let i = stack.rows.length - 1; i >= 0; i--) {
-      const row = stack.rows[i]
-      if (this.device[row] > 0 || this.store.is_inside(row, this.window)) {
-        wanted[i] = 1
-      }
-      if (this.device[row] > 0) {
-        this.mark_callers(stack, i, wanted)
-      }
-    }
-    return wanted
-  }
-
-  private mark_callers(stack: Stack, i: number, wanted: Uint8Array): void {
-    for (let above = stack.parent[i]; above >= 0 && wanted[above] == 0; above = stack.parent[above]) {
-      wanted[above] = 1
-    }
-  }
-
   private child(parent: number, label: number, name: string, category: string): number {
     const key = child_key(parent, label, name)
     let id = this.children.get(key)
@@ -204,14 +223,11 @@ function new_node(id: number, parent: number, depth: number, label: number, name
 }
 
 function call_nodes(store: Store): FlameNode[] {
-  const nodes = [new_node(0, NONE, 0, NONE, "all", "")]
-  for (const call of store.header.calls ?? []) {
-    const parent = call.parent + 1
-    const node = new_node(nodes.length, parent, nodes[parent].depth + 1, NONE, call.name, "python_function")
-    nodes.push({...node, calls: call.calls, total: call.total_ns, self: call.self_ns})
-    if (parent == 0) {
-      nodes[0].total += call.total_ns
-    }
+  const nodes: FlameNode[] = []
+  for (const {parent, name, calls, total_ns, self_ns} of store.header.calls ?? []) {
+    const depth = parent < 0 ? 0 : nodes[parent].depth + 1
+    const node = new_node(nodes.length, parent, depth, NONE, name, "cprofile")
+    nodes.push({...node, calls, total: total_ns, self: self_ns})
   }
   return nodes
 }
@@ -222,7 +238,7 @@ function laid_out(nodes: FlameNode[]): FlameNode[] {
   for (const node of nodes.slice(1)) {
     children[node.parent].push(node)
   }
-  const whole = nodes[0].total || 1
+  const whole = nodes[0].total || 1 // without any time there are no widths
   nodes[0].x1 = 1
   for (const node of nodes) {
     let x = node.x0

@@ -28,9 +28,9 @@ export type ColumnInfo = {
   encoding: "plain" | "delta" | "link" | "signed"
 }
 
-/** One node of the call tree that was estimated from cProfile's edges; times in ns. */
+/** One node of the call tree that was estimated from cProfile's edges; times in ns; the first is the root. */
 export type CallNode = {
-  /** node index, -1 for a root; a parent stands before its children */
+  /** node index, -1 for the root; a parent stands before its children */
   parent: number
   name: string
   calls: number
@@ -48,6 +48,8 @@ export type Header = {
   categories: string[]
   /** pairs of indices into names and categories; what the column `label` points to */
   label: [number, number][]
+  /** labels that get no line in an op table */
+  unlisted: number[]
   shapes: string[]
   tracks: TrackInfo[]
   columns: ColumnInfo[]

@@ -2,6 +2,7 @@
 
 import type {Link} from "./chain"
 import {chain} from "./chain"
+import {is_launch_category} from "./categories"
 import type {Columns} from "./decode"
 import {decode_payload} from "./decode"
 import type {Header} from "./header"
@@ -22,6 +23,8 @@ export class Store {
   }
 
   readonly rows: number
+  /** the whole record as a window */
+  readonly whole: Window
   /** start and end of each row, in ticks since the trace's start */
   readonly ts: Float64Array
   readonly end: Float64Array
@@ -51,6 +54,7 @@ export class Store {
 
   private constructor(readonly header: Header, columns: Columns) {
     this.rows = header.rows
+    this.whole = {start: Math.floor(this.tick(header.start_ns)), end: Math.ceil(this.tick(header.end_ns))}
     this.ts = columns.get("ts")!
     this.end = columns.get("dur")!.map((dur, row) => this.ts[row] + dur)
     this.label = Uint32Array.from(columns.get("label")!)
@@ -105,12 +109,6 @@ export class Store {
     return ns/this.header.tick_ns
   }
 
-  /** The whole record as a window. */
-  get whole(): Window {
-    const {start_ns, end_ns} = this.header
-    return {start: Math.floor(this.tick(start_ns)), end: Math.ceil(this.tick(end_ns))}
-  }
-
   /** The window on whole ticks inside the record: what totals of a window are stated for. */
   snap({start, end}: Window): Window {
     const whole = this.whole
@@ -119,13 +117,15 @@ export class Store {
   }
 
   /** Whether a row belongs to a window: it overlaps it or, without length, starts in it. */
-  is_inside(row: number, window: Window): boolean {
+  is_inside(row: number, {start, end}: Window): boolean {
     const ts = this.ts[row]
-    const end = this.end[row]
-    if (end > ts) {
-      return ts < window.end && end > window.start && window.start < window.end
+    if (this.count[row] == 0) {
+      return false
     }
-    return ts >= window.start && (ts < window.end || (ts == window.end && ts >= this.whole.end))
+    if (this.end[row] > ts) {
+      return ts < end && this.end[row] > start && start < end
+    }
+    return ts >= start && (ts < end || (ts == end && end == this.whole.end))
   }
 
   /** Time of a row inside a window, in ticks. */
@@ -253,11 +253,6 @@ export class Store {
       return is_launch[this.label[row]] == 1 ? around[row] : NONE
     })
   }
-}
-
-/** Calls of a device's runtime or driver: CUDA, ROCm, XPU, ... */
-export function is_launch_category(category: string): boolean {
-  return /_(runtime|driver)$/.test(category)
 }
 
 function first_rows(header: Header): Uint32Array {

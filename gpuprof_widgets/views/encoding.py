@@ -1,0 +1,194 @@
+"""The record as text for the page: compressed columns that its engine decodes (engine/decode.ts).
+
+``base64(gzip(header length as u32le + JSON header + columns))``. A column is an unsigned integer
+per row, stored as byte planes (all lowest bytes first): equal bytes side by side compress best.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuprof_widgets.analyses.call_tree import call_tree
+from gpuprof_widgets.analyses.op_rows import INSTANTS, LEFT_OUT
+from gpuprof_widgets.analyses.quantity import format_count, format_ns
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.views.merge_short import merge_short
+from gpuprof_widgets.views.page_rows import PageRows, page_rows
+
+BUDGET_BYTES = 3_000_000
+"""Most text that one report may add to a notebook: its server takes 1 MB/s over 3 s."""
+
+TICKS_NS = (1, 100, 1_000)
+"""Resolutions of the page's clock, tried in this order until the text fits."""
+
+Ints = npt.NDArray[np.signedinteger[Any]]
+
+
+@dataclass(frozen=True)
+class Payload:
+    """Text for the page, the resolution of its times in ns, and what was done to fit the budget."""
+
+    text: str
+    tick_ns: int
+    notes: tuple[str, ...] = ()
+
+
+def encode(record: Record, *, budget_bytes: int = BUDGET_BYTES) -> Payload:
+    """The record as text of at most ``budget_bytes``, exact to the nanosecond if that fits.
+
+    Else times are rounded to 100 ns, then to 1 µs; then the shortest events are merged.
+    """
+    rows = page_rows(record.trace)
+    for tick_ns in TICKS_NS:
+        payload = _payload(record, rows, tick_ns, _rounding_note(tick_ns, len(rows)))
+        if len(payload.text) <= budget_bytes:
+            return payload
+    return _merged(record, rows, len(payload.text), budget_bytes)
+
+
+def _merged(record: Record, rows: PageRows, size: int, budget_bytes: int) -> Payload:
+    """Merge ever longer events until the text fits or nothing is left to merge."""
+    tick_ns = TICKS_NS[-1]
+    share = min(budget_bytes / size, 1.0)
+    while True:
+        share *= 0.9  # merged rows hold larger numbers, and the names do not shrink
+        longest = int(np.quantile(rows.dur, 1 - share)) if len(rows) else 0
+        fewer = merge_short(rows, longest)
+        notes = (*_rounding_note(tick_ns, len(rows)), *_merging_note(rows, fewer, longest))
+        payload = _payload(record, fewer, tick_ns, notes)
+        if len(payload.text) <= budget_bytes or share < 1e-4:
+            return payload
+
+
+def _rounding_note(tick_ns: int, events: int) -> tuple[str, ...]:
+    if tick_ns == TICKS_NS[0]:
+        return ()
+    return (f"To keep this page small, the times of {events:,} events are rounded to "
+            f"{format_ns(tick_ns)}.",)  # fmt: skip
+
+
+def _merging_note(rows: PageRows, fewer: PageRows, longest_ns: int) -> tuple[str, ...]:
+    gone = format_count(len(rows) - len(fewer), "event")
+    return (f"To keep this page small, {gone} of at most {format_ns(longest_ns)} were merged "
+            "with neighbours of the same name.",)  # fmt: skip
+
+
+def _payload(record: Record, rows: PageRows, tick_ns: int, notes: tuple[str, ...]) -> Payload:
+    layout, data = _columns(rows, tick_ns)
+    header = _header(record, rows, tick_ns, notes) | {"columns": layout}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    packed = gzip.compress(len(text).to_bytes(4, "little") + text + data, mtime=0)
+    return Payload(base64.b64encode(packed).decode("ascii"), tick_ns, notes)
+
+
+def _header(record: Record, rows: PageRows, tick_ns: int, notes: Sequence[str]) -> dict[str, Any]:
+    trace = record.trace
+    sizes = np.bincount(rows.track, minlength=len(trace.tracks)).tolist()
+    names = rows.names
+    return {
+        "version": 1,
+        "tick_ns": tick_ns,
+        "start_ns": trace.start_ns,
+        "end_ns": trace.end_ns,
+        "rows": len(rows),
+        "names": names,
+        "categories": rows.categories,
+        "label": rows.label_pairs,
+        "unlisted": [
+            label
+            for label, (name, category) in enumerate(rows.label_pairs)
+            if names[name] in LEFT_OUT or rows.categories[category] == INSTANTS
+        ],
+        "shapes": rows.shapes,
+        "tracks": [
+            {
+                "kind": str(track["kind"]),
+                "label": str(track["label"]),
+                "process": str(track["process"]),
+                "thread": str(track["thread"]),
+                "lane": int(track["lane"]),
+                "device": int(track["device"]),
+                "stream": int(track["stream"]),
+                "rows": size,
+            }
+            for track, size in zip(trace.tracks.to_dict("records"), sizes, strict=True)
+        ],
+        "calls": _calls(record),
+        "notes": list(notes),
+    }
+
+
+def _calls(record: Record) -> list[dict[Hashable, Any]] | None:
+    """The call tree estimated from cProfile, if that ran."""
+    if record.calls is None:
+        return None
+    tree = call_tree(record, source="cprofile")
+    return tree[["parent", "name", "calls", "total_ns", "self_ns"]].to_dict("records")
+
+
+def _columns(rows: PageRows, tick_ns: int) -> tuple[list[Mapping[str, Any]], bytes]:
+    """Layout and bytes of the columns; those that the page can derive or that are void stay out."""
+    ts, end = _ticks(rows.ts, tick_ns), _ticks(rows.ts + rows.dur, tick_ns)
+    columns: list[tuple[str, str, Ints]] = [
+        ("ts", "delta", _differences(ts, rows.track)),
+        ("dur", "plain", end - ts),
+        ("label", "plain", rows.label),
+        ("owner", "link", _steps(rows.owner)),
+    ]
+    if not rows.nests(ts, end):
+        above = np.where(rows.parent >= 0, np.arange(len(rows)) - rows.parent, 0)
+        columns.append(("parent", "plain", above))
+    if not rows.op_follows():
+        columns.append(("op", "link", _steps(rows.op)))
+    columns.append(("forward", "link", _steps(rows.forward)))
+    columns.append(("shape", "plain", rows.shape + 1))
+    columns.append(("bytes", "signed", _fold_sign(rows.bytes)))
+    if np.any(rows.count != 1):
+        columns.append(("count", "plain", rows.count))
+    kept = [column for column in columns if column[0] in ("ts", "dur", "label") or column[2].any()]
+    packed = [_planes(values) for _, _, values in kept]
+    layout: list[Mapping[str, Any]] = [
+        {"name": name, "encoding": encoding, "width": width}
+        for (name, encoding, _), (width, _) in zip(kept, packed, strict=True)
+    ]
+    return layout, b"".join(planes for _, planes in packed)
+
+
+def _ticks(ns: Ints, tick_ns: int) -> Ints:
+    return (ns + tick_ns // 2) // tick_ns
+
+
+def _differences(values: Ints, track: Ints) -> Ints:
+    """To the previous row of the same track; the first one of a track stands alone."""
+    steps = np.diff(values, prepend=0)
+    first = np.diff(track, prepend=-1) != 0
+    return np.where(first, values, steps)
+
+
+def _steps(links: Ints) -> Ints:
+    """Row numbers as 0 for none, else one more than the folded step from the row named last."""
+    steps = np.zeros(len(links), np.int64)
+    known = np.flatnonzero(links >= 0)
+    targets = links[known].astype(np.int64)
+    steps[known] = 1 + _fold_sign(targets - np.append(0, targets[:-1]))
+    return steps
+
+
+def _fold_sign(values: Ints) -> Ints:
+    """0, -1, 1, -2, 2, ... become 0, 1, 2, 3, 4, ..."""
+    return np.where(values < 0, -2 * values - 1, 2 * values)
+
+
+def _planes(values: Ints) -> tuple[int, bytes]:
+    """Bytes per value, and the values as byte planes."""
+    width = max((int(values.max(initial=0)).bit_length() + 7) // 8, 1)
+    octets = values.astype("<u8").view(np.uint8).reshape(-1, 8)
+    return width, octets[:, :width].T.tobytes()

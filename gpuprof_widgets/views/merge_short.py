@@ -1,0 +1,154 @@
+"""Fewer rows for the page: short events of one caller and name become one that says how many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE
+from gpuprof_widgets.views.page_rows import Ints, Mask, PageRows
+
+SLOTS = 2_000
+"""Merging keeps this many places along the trace apart, about as many as a screen has pixels."""
+
+
+def merge_short(rows: PageRows, longest_ns: int) -> PageRows:
+    """Merge events of at most ``longest_ns`` with those near them of the same caller and name.
+
+    A merged row lasts as long as all of its events together and counts them, so totals stay. Longer
+    events stay as they are, and nothing is merged across one of them. Callers, and the ops of GPU
+    slices, stay the same.
+    """
+    groups = _grouped(rows, rows.dur <= longest_ns)
+    return _gathered(rows, groups)
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """Group and caller (a row) of each row; per group its first row and its start in ns."""
+
+    of_row: Ints
+    first: Ints
+    ts: Ints
+    parent: Ints
+
+
+def _grouped(rows: PageRows, short: Mask) -> _Groups:
+    parent = np.where(short, rows.parent, links.nearest_ancestor(rows.parent, ~short))
+    is_gpu = rows.in_categories(GPU_CATEGORIES)
+    run, slot = _runs(rows, short), rows.ts // _slot_ns(rows)
+    of_row = np.full(len(rows), NONE, np.int64)
+    first: list[Ints] = []
+    ts: list[Ints] = []
+    length = 0
+    for at in _callers_first(rows, is_gpu):
+        above = np.where(parent[at] >= 0, of_row[parent[at]], NONE)
+        caller_merged = (parent[at] >= 0) & short[parent[at]]
+        place = np.where(caller_merged, NONE, run[at]), np.where(caller_merged, NONE, slot[at])
+        alone = np.where(short[at], NONE, at)
+        region = _numbered(rows.track[at], above, *place, alone)
+        op = np.where(is_gpu[at] & (rows.op[at] >= 0), of_row[rows.op[at]], NONE)
+        group = _numbered(region, rows.label[at], rows.shape[at], op)
+        _, sample = np.unique(group, return_index=True)
+        of_row[at] = length + group
+        base = np.where(
+            caller_merged[sample],
+            np.concatenate([*ts, [0]])[above[sample]] if length else 0,
+            rows.ts[at[_first_of(region)]][region[sample]],
+        )
+        dur = np.bincount(group, rows.dur[at]).astype(np.int64)
+        ts.append(base + _before(region[sample], at[sample], dur))
+        first.append(at[sample])
+        length += len(sample)
+    return _Groups(
+        of_row,
+        np.concatenate([[], *first]).astype(np.int64),
+        np.concatenate([[], *ts]).astype(np.int64),
+        parent,
+    )
+
+
+def _slot_ns(rows: PageRows) -> int:
+    end = int((rows.ts + rows.dur).max(initial=0))
+    return max((end - int(rows.ts.min(initial=end))) // SLOTS, 1)
+
+
+def _callers_first(rows: PageRows, is_gpu: Mask) -> list[Ints]:
+    """Rows level by level, GPU rows last: who calls or launches a row has its group before it."""
+    return [
+        level
+        for side in (~is_gpu, is_gpu)
+        for depth in range(int(rows.depth[side].max(initial=-1)) + 1)
+        if len(level := np.flatnonzero(side & (rows.depth == depth)))
+    ]
+
+
+def _runs(rows: PageRows, short: Mask) -> Ints:
+    """A number that changes between siblings where a long one stands."""
+    order = np.lexsort((np.arange(len(rows)), rows.parent, rows.track))
+    run = np.empty(len(rows), np.int64)
+    run[order] = np.cumsum(~short[order])
+    return run
+
+
+def _numbered(*columns: Ints) -> Ints:
+    """Numbers from 0 on for the distinct combinations of the columns' values."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        _, value = np.unique(column, return_inverse=True)
+        _, code = np.unique(code * (len(value) + 1) + value.reshape(-1), return_inverse=True)
+        code = code.reshape(-1)
+    return code
+
+
+def _first_of(region: Ints) -> Ints:
+    """Index of the first member of each region."""
+    _, first = np.unique(region, return_index=True)
+    return first
+
+
+def _before(region: Ints, first: Ints, dur: Ints) -> Ints:
+    """Time of the groups that stand before each group in its region, in the order of first rows."""
+    order = np.lexsort((first, region))
+    total = np.cumsum(dur[order]) - dur[order]
+    starts = np.append(True, np.diff(region[order]) != 0)
+    start_total = np.maximum.accumulate(np.where(starts, total, 0))
+    before = np.empty(len(dur), np.int64)
+    before[order] = total - start_total
+    return before
+
+
+def _gathered(rows: PageRows, groups: _Groups) -> PageRows:
+    """The groups as rows, in the order of the page: by track and start, callers first."""
+    first = groups.first
+    order = np.lexsort((first, rows.depth[first], groups.ts, rows.track[first]))
+    position = np.empty(len(order), np.int64)
+    position[order] = np.arange(len(order))
+    chosen = first[order]
+
+    def summed(values: Ints) -> Ints:
+        sums = np.zeros(len(first), np.int64)
+        np.add.at(sums, groups.of_row, values)
+        return sums[order]
+
+    def moved(targets: Ints) -> Ints:
+        kept = targets[chosen]
+        return np.where(kept >= 0, position[groups.of_row[kept]], NONE)
+
+    return replace(
+        rows,
+        ts=groups.ts[order],
+        dur=summed(rows.dur),
+        count=summed(rows.count),
+        bytes=summed(rows.bytes),
+        track=rows.track[chosen],
+        label=rows.label[chosen],
+        shape=rows.shape[chosen],
+        depth=rows.depth[chosen],
+        parent=moved(groups.parent),
+        owner=moved(rows.owner),
+        op=moved(rows.op),
+        forward=moved(rows.forward),
+    )

@@ -1,0 +1,124 @@
+"""The slices as the page needs them: texts coded, links as row numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuprof_widgets.analyses.shapes import shape_codes
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE, OP_CATEGORIES
+
+Ints = npt.NDArray[np.signedinteger[Any]]
+Mask = npt.NDArray[np.bool_]
+
+SIZE_KEYS = ("bytes", "Bytes")
+"""Args that hold a copy's and an allocation's size."""
+
+
+@dataclass(frozen=True)
+class PageRows:
+    """One row per slice, in the order of the slices; times in ns.
+
+    ``label`` points into ``label_pairs``, pairs of indices into ``names`` and ``categories``.
+    ``owner`` is a GPU slice's launch or, where the trace has none, its op; links are -1 for none.
+    """
+
+    ts: Ints
+    dur: Ints
+    track: Ints
+    label: Ints
+    parent: Ints
+    depth: Ints
+    owner: Ints
+    op: Ints
+    forward: Ints
+    count: Ints
+    shape: Ints
+    bytes: Ints
+    names: list[str]
+    categories: list[str]
+    label_pairs: list[tuple[int, int]]
+    shapes: list[str]
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+    def in_categories(self, wanted: tuple[str, ...]) -> Mask:
+        """Which rows have one of these categories."""
+        return self._category_mask([category in wanted for category in self.categories])
+
+    def launches(self) -> Mask:
+        """Which rows are calls of a device's runtime or driver."""
+        return self._category_mask([c.endswith(("_runtime", "_driver")) for c in self.categories])
+
+    def _category_mask(self, wanted: list[bool]) -> Mask:
+        by_label = np.array([wanted[category] for _, category in self.label_pairs], bool)
+        return by_label[self.label] if len(self) else np.zeros(0, bool)
+
+    def nests(self, ts: Ints, end: Ints) -> bool:
+        """Whether nesting by these times gives the parents: coarse ticks and windows hide some."""
+        parent, _ = links.nest(ts, end, self.track)
+        return bool(np.array_equal(parent, self.parent))
+
+    def op_follows(self) -> bool:
+        """Whether the ops of launches and GPU slices follow from nesting around the launch."""
+        is_op = self.in_categories(OP_CATEGORIES)
+        around = links.nearest_ancestor(self.parent, is_op)
+        of_owner = np.where(is_op[self.owner], self.owner, around[self.owner])
+        of_launch = np.where(self.launches(), around, NONE)
+        return bool(np.array_equal(np.where(self.owner >= 0, of_owner, of_launch), self.op))
+
+
+def page_rows(trace: Trace) -> PageRows:
+    """The slices of a trace with their texts coded."""
+    slices = trace.slices
+    label, pairs, names, categories = _labels(trace)
+    shape, shapes = shape_codes(trace)
+    launch, op = slices["launch"].to_numpy(), slices["op"].to_numpy()
+    is_gpu = slices["category"].isin(GPU_CATEGORIES).to_numpy()
+    return PageRows(
+        ts=slices["ts"].to_numpy(),
+        dur=slices["dur"].to_numpy(),
+        track=slices["track"].to_numpy(),
+        label=label,
+        parent=slices["parent"].to_numpy(),
+        depth=slices["depth"].to_numpy(),
+        owner=np.where(is_gpu, np.where(launch >= 0, launch, op), NONE),
+        op=op,
+        forward=slices["forward"].to_numpy(),
+        count=slices["count"].to_numpy(),
+        shape=shape,
+        bytes=_sizes(trace),
+        names=names,
+        categories=categories,
+        label_pairs=pairs,
+        shapes=shapes,
+    )
+
+
+def _labels(trace: Trace) -> tuple[Ints, list[tuple[int, int]], list[str], list[str]]:
+    """Per slice its (name, category) pair, the pairs that occur, and the texts that they need."""
+    name, category = trace.slices["name"].cat, trace.slices["category"].cat
+    width = max(len(category.categories), 1)
+    codes = name.codes.to_numpy().astype(np.int64) * width + category.codes.to_numpy()
+    used, label = np.unique(codes, return_inverse=True)
+    name_codes, name_index = np.unique(used // width, return_inverse=True)
+    category_codes, category_index = np.unique(used % width, return_inverse=True)
+    pairs = list(zip(name_index.tolist(), category_index.tolist(), strict=True))
+    names = [str(name.categories[code]) for code in name_codes]
+    categories = [str(category.categories[code]) for code in category_codes]
+    return label.reshape(-1), pairs, names, categories
+
+
+def _sizes(trace: Trace) -> Ints:
+    sizes = np.zeros(len(trace), np.int64)
+    for key in SIZE_KEYS:
+        values = trace.args.get(key)
+        if values is not None and values.dtype == np.int64:
+            sizes[values.index.to_numpy()] = values.to_numpy()
+    return sizes
