@@ -27,7 +27,7 @@ def owners(record: Record, row: int) -> pd.DataFrame:
     slices = record.trace.slices
     parent = slices["parent"].to_numpy()
     chain = [row]
-    launch, op = int(slices.at[row, "launch"]), int(slices.at[row, "op"])
+    launch, op = (int(slices[link].iloc[row]) for link in ("launch", "op"))
     if launch >= 0 or op >= 0:
         chain.append(launch if launch >= 0 else op)
     while parent[chain[-1]] >= 0:

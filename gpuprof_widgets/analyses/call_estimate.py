@@ -82,7 +82,7 @@ def _grow_all(calls: Calls, growth: _Growth) -> None:
     labels = function_labels(functions)
     total = functions["total_ns"].to_numpy(dtype=np.float64)
     floor = SMALLEST_SHARE * float(functions["self_ns"].sum())
-    callees = {caller: group for caller, group in edges.groupby("caller", sort=False)}
+    callees = {int(str(caller)): group for caller, group in edges.groupby("caller", sort=False)}
     stack: list[tuple[int, int, float, frozenset[int]]] = []
     for root, time, count in _roots(calls):
         if time >= floor:
@@ -93,12 +93,17 @@ def _grow_all(calls: Calls, growth: _Growth) -> None:
         if function not in callees or len(path) >= DEEPEST or total[function] <= 0:
             continue
         share = min(time / total[function], 1.0)
-        for edge in callees[function].itertuples(index=False):
-            part = float(edge.total_ns) * share
-            if int(edge.callee) not in path and part >= floor and part > 0:
-                name, count = labels[edge.callee], round(edge.calls * share)
-                child = growth.add(node, name, count, part)
-                stack.append((int(edge.callee), child, part, path | {int(edge.callee)}))
+        for callee, count, total_ns in _edges(callees[function]):
+            part = total_ns * share
+            if callee not in path and part >= floor and part > 0:
+                child = growth.add(node, labels[callee], round(count * share), part)
+                stack.append((callee, child, part, path | {callee}))
+
+
+def _edges(group: pd.DataFrame) -> list[tuple[int, int, float]]:
+    """Callee, calls and total time of the edges of one caller."""
+    columns = (group["callee"].tolist(), group["calls"].tolist(), group["total_ns"].tolist())
+    return list(zip(*columns, strict=True))
 
 
 def _roots(calls: Calls) -> list[tuple[int, float, int]]:

@@ -140,7 +140,8 @@ class _Tree:
         sample = self._trace.slices.loc[rows[first], ["name", "category"]].astype(object)
         start = len(self._parent)
         self._add(above[first].tolist(), sample["name"].tolist(), sample["category"].tolist())
-        return inverse.reshape(-1) + start
+        nodes: Ints = inverse.reshape(-1).astype(np.int64) + start
+        return nodes
 
     def _add(self, parents: list[int], names: list[str], categories: list[str]) -> None:
         self._parent += parents
@@ -196,7 +197,8 @@ def _device_times(trace: Trace, rows: Rows) -> Ints:
     owner = np.where(launch >= 0, launch, op)
     caused = np.zeros(len(trace) + 1, np.int64)  # the last one takes what nobody launched
     np.add.at(caused, owner, slices["dur"].to_numpy()[gpu])
-    return caused[rows]
+    of_rows: Ints = caused[rows]
+    return of_rows
 
 
 SOURCES: dict[str, Callable[[Record], pd.DataFrame]] = {

@@ -49,11 +49,11 @@ def _evaluate(formula: Callable[[Dims, Dims], int], dims: Any, inputs: Any) -> i
 
 
 def _matmul(left: Dims, right: Dims) -> int:
-    return 2 * prod(left) * (prod(right) // left[-1])
+    return int(2 * prod(left) * (prod(right) // left[-1]))
 
 
 def _batched(left: Dims, right: Dims) -> int:
-    return 2 * prod(left) * (prod(right) // left[-1] // right[0])
+    return int(2 * prod(left) * (prod(right) // left[-1] // right[0]))
 
 
 def _conv2d(dims: Dims, inputs: Dims) -> int:

@@ -61,7 +61,8 @@ def covered_until(intervals: Intervals, times: npt.ArrayLike) -> Int64:
     before = np.append(0, np.cumsum(end - start))
     index = np.searchsorted(start, times, side="right")
     last_end = np.where(index > 0, end[index - 1], times)
-    return before[index] - np.maximum(last_end - times, 0)
+    covered: Int64 = before[index] - np.maximum(last_end - times, 0)
+    return covered
 
 
 def intersection(left: Intervals, right: Intervals) -> Intervals:
@@ -74,9 +75,9 @@ def intersection(left: Intervals, right: Intervals) -> Intervals:
     return gaps(free, t0, t1)
 
 
-def length_by(group: npt.ArrayLike, start: npt.ArrayLike, end: npt.ArrayLike, groups: int) -> Int64:
-    """Per group: length of the union of its intervals, which need be neither sorted nor disjoint."""
-    group, start, end = np.asarray(group), np.asarray(start, np.int64), np.asarray(end, np.int64)
+def length_by(group: npt.ArrayLike, start: Int64, end: Int64, groups: int) -> Int64:
+    """Per group: length of the union of its intervals, sorted and disjoint or not."""
+    group = np.asarray(group, np.int64)
     if not len(start):
         return np.zeros(groups, np.int64)
     origin = start.min()

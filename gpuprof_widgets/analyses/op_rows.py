@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -71,7 +72,7 @@ def op_rows(trace: Trace) -> OpRows:
     return OpRows(row, parent, depth, host, repeat, index)
 
 
-def _repeats(name: npt.NDArray[np.signedinteger], parent: Rows) -> Mask:
+def _repeats(name: npt.NDArray[np.integer[Any]], parent: Rows) -> Mask:
     child = np.flatnonzero(parent >= 0)
     above = parent[child]
     children = np.bincount(above, minlength=len(parent))
