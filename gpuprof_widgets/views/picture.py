@@ -131,7 +131,7 @@ def picture_png(record: Record) -> bytes:
 def headline(record: Record) -> str:
     """The first finding: what the picture says in words, its alternative text."""
     found = findings(record)
-    return found[0].text if found else "Nothing was recorded."
+    return found[0].text.replace("`", "") if found else "Nothing was recorded."
 
 
 def flame_source(record: Record) -> str:

@@ -110,8 +110,16 @@ def _html_findings(found: list[Finding]) -> str:
 
 
 def _html_finding(finding: Finding) -> str:
-    remedy = f"<div><em>{escape(finding.remedy)}</em></div>" if finding.remedy else ""
-    return f"<strong>{escape(finding.text)}</strong>{remedy}"
+    remedy = f"<div><em>{_html_words(finding.remedy)}</em></div>" if finding.remedy else ""
+    return f"<strong>{_html_words(finding.text)}</strong>{remedy}"
+
+
+def _html_words(words: str) -> str:
+    """The words, escaped; names in backticks become code."""
+    return "".join(
+        f"<code>{escape(part)}</code>" if number % 2 else escape(part)
+        for number, part in enumerate(words.split("`"))
+    )
 
 
 def _html_table(table: OpTable) -> str:

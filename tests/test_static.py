@@ -1,0 +1,239 @@
+"""What a reader without scripts gets: findings in words, the op table, the picture."""
+
+from __future__ import annotations
+
+import io
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nbconvert.filters.strings import clean_html
+from PIL import Image
+
+from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.views.colours import KINDS, ink_on, luminance, rgb
+from gpuprof_widgets.views.level_of_detail import Level, levels, pixels
+from gpuprof_widgets.views.picture import HEIGHT, TIMELINE, WIDTH, headline, picture_png
+from gpuprof_widgets.views.static import static_html, static_text
+from tests.traces import annotation, kernel, op, python, runtime, trace_of
+
+EXTENSION = Path(__file__).parents[1] / "gpuprof_widgets" / "views" / "extension"
+
+
+@pytest.fixture
+def cpu_record() -> Record:
+    """30 ms of `aten::conv2d` in three calls, 10 ms of `aten::relu` in one."""
+    ms = 1_000_000
+    return trace_of(
+        op("aten::conv2d", ts=0, dur=10 * ms),
+        op("aten::conv2d", ts=10 * ms, dur=10 * ms),
+        op("aten::conv2d", ts=20 * ms, dur=10 * ms),
+        op("aten::relu", ts=30 * ms, dur=10 * ms),
+    )
+
+
+@pytest.fixture
+def gpu_record() -> Record:
+    """A kernel that runs in the second half of its op."""
+    return trace_of(
+        op("aten::mm", ts=0, dur=1000),
+        runtime("cudaLaunchKernel", ts=100, dur=50),
+        kernel("gemm", ts=500, dur=500, launched_by=1),
+    )
+
+
+class Cells(HTMLParser):
+    """Rows of text of the tables in some HTML, and the tags that it uses."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.tags: set[str] = set()
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag == "td":
+            self.rows[-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data
+
+
+def test_op_table_ranks_by_cpu_time_where_there_is_no_gpu(cpu_record: Record) -> None:
+    assert Cells(static_html(cpu_record)).rows == [
+        ["Op", "Calls", "CPU self", "share", "CPU total"],
+        ["aten::conv2d", "3", "30.0 ms", "75 %", "30.0 ms"],
+        ["aten::relu", "1", "10.0 ms", "25 %", "10.0 ms"],
+    ]
+
+
+def test_op_table_shows_gpu_time_on_the_op_that_caused_it(gpu_record: Record) -> None:
+    rows = Cells(static_html(gpu_record)).rows
+    assert rows[0] == ["Op", "Calls", "GPU self", "share", "GPU total", "CPU self"]
+    assert rows[1] == ["aten::mm", "1", "500 ns", "100 %", "500 ns", "950 ns"]
+    assert "gemm" not in [row[0] for row in rows]
+
+
+def test_op_table_shows_the_column_that_it_is_sorted_by(cpu_record: Record) -> None:
+    rows = Cells(static_html(cpu_record, sort="cpu_time", top=1)).rows
+    assert [row[-1] for row in rows] == ["CPU average", "10.0 ms"]
+
+
+def test_bars_are_as_long_as_the_shares(cpu_record: Record) -> None:
+    edges = re.findall(r"linear-gradient\([^%]*? ([\d.]+)%", static_html(cpu_record))
+    assert edges == ["75.0", "25.0"]
+
+
+def test_findings_come_first_with_names_as_code(gpu_record: Record) -> None:
+    html = static_html(gpu_record)
+    first = findings(gpu_record)[0].text
+    words = re.sub("<[^>]+>", "", html.split("</strong>")[0])
+    assert words == first.replace("`", "")
+    assert html.index("</ol>") < html.index("<table")
+
+
+def test_nbconvert_sanitiser_leaves_no_tag_as_visible_text(gpu_record: Record) -> None:
+    html = static_html(gpu_record)
+    cleaned = clean_html(html)
+    own = re.compile(
+        "&lt;/?tbody&gt;"
+    )  # the sanitiser adds these to every table, then escapes them
+    assert "&lt;" not in own.sub("", cleaned)
+    assert Cells(cleaned).rows == Cells(html).rows
+
+
+def test_html_has_no_script_frame_style_sheet_drawing_or_id(gpu_record: Record) -> None:
+    html = static_html(gpu_record)
+    assert Cells(html).tags <= {
+        *("div", "ol", "li", "strong", "em", "code"),
+        *("table", "tr", "td"),
+    }
+    assert " id=" not in html
+
+
+def test_html_sets_no_text_colour_and_no_opaque_background(gpu_record: Record) -> None:
+    html = static_html(gpu_record)
+    assert not re.search(r"(?<![-\w])color:", html)
+    assert not re.search(r"background(-color)?:\s*(#|white|rgb\()", html)
+
+
+def test_names_are_escaped() -> None:
+    html = static_html(trace_of(op("<script>alert(1)</script>", ts=0, dur=10)))
+    assert "<script" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+
+
+def test_text_holds_the_findings_and_the_table(cpu_record: Record) -> None:
+    text = static_text(cpu_record)
+    assert text.startswith(f"* {findings(cpu_record)[0].text[:40]}")
+    assert re.search(r"aten::conv2d +3 +30\.0 ms +75 % +30\.0 ms", text)
+
+
+def test_text_stays_below_80_columns_without_escape_codes() -> None:
+    name = "void at::native::vectorized_elementwise_kernel<4, at::native::add>" * 3
+    text = static_text(trace_of(op(name, ts=0, dur=123_456), op("aten::b", ts=200_000, dur=10)))
+    assert max(map(len, text.splitlines())) < 80
+    assert "\x1b" not in text
+
+
+def test_an_empty_record_still_has_words_and_a_picture() -> None:
+    record = trace_of()
+    assert "Ops by CPU self: 0 of 0" in static_text(record)
+    assert opened(picture_png(record)).size == (WIDTH, HEIGHT)
+
+
+def opened(png: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(png))
+
+
+def colours(png: bytes) -> npt.NDArray[np.int64]:
+    return np.asarray(opened(png).convert("RGB")).astype(np.int64)
+
+
+def test_picture_title_is_the_first_finding(gpu_record: Record) -> None:
+    title = opened(picture_png(gpu_record)).info["Title"]
+    assert title == headline(gpu_record) == findings(gpu_record)[0].text.replace("`", "")
+
+
+def test_picture_has_a_kernel_where_it_ran_and_nothing_where_the_gpu_was_idle() -> None:
+    record = trace_of(op("aten::mm", ts=0, dur=1000), kernel("gemm", ts=500, dur=500))
+    red, green, blue = np.moveaxis(colours(picture_png(record)), 2, 0)
+    green = (green > red + 60) & (green > blue + 20)
+    row = green[TIMELINE.top : TIMELINE.bottom, TIMELINE.left : TIMELINE.right].any(axis=0)
+    middle = len(row) // 2
+    assert not row[: middle - 2].any()
+    assert row[middle + 2 : -2].mean() > 0.9
+
+
+def test_picture_of_many_events_draws_no_more_text_than_that_of_few() -> None:
+    rows = [op(f"aten::op{n % 50}", ts=10 * n, dur=8) for n in range(20_000)]
+    assert len(picture_png(trace_of(*rows))) < 60_000
+
+
+def test_picture_shows_python_frames_below_their_thread() -> None:
+    record = trace_of(python("train.py(3): step", ts=0, dur=100), annotation("step", ts=10, dur=50))
+    image = colours(picture_png(record))
+    pink = np.abs(image - rgb(KINDS["Python"][0])).sum(axis=2) < 120
+    assert pink[TIMELINE.top : TIMELINE.bottom].any()
+
+
+spans = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 40)), min_size=1, max_size=12)
+
+
+@given(gaps_and_lengths=spans, width=st.integers(1, 50))
+def test_pixels_equal_a_plain_count(gaps_and_lengths: list[tuple[int, int]], width: int) -> None:
+    level = level_of(gaps_and_lengths)
+    end = int(level.end[-1]) + 3
+    row, share = pixels(level, 0, end, width)
+    for pixel in range(width):
+        left, right = pixel * end / width, (pixel + 1) * end / width
+        overlaps = [
+            max(0.0, min(right, e) - max(left, t)) for t, e in zip(level.ts, level.end, strict=True)
+        ]
+        assert share[pixel] == pytest.approx(sum(overlaps) / (right - left), abs=1e-6)
+        touching = [n for n, overlap in enumerate(overlaps) if overlap > 1e-9]
+        assert not touching or row[pixel] == touching[0]
+
+
+def level_of(gaps_and_lengths: list[tuple[int, int]]) -> Level:
+    ts, end, now = [], [], 0
+    for gap, length in gaps_and_lengths:
+        ts.append(now + gap)
+        end.append(now + gap + length)
+        now = end[-1]
+    return Level(0, 0, np.arange(len(ts)), np.array(ts), np.array(end))
+
+
+def test_levels_hold_every_slice_once_and_never_overlap(gpu_record: Record) -> None:
+    drawn = list(levels(gpu_record.trace, max_depth=6))
+    rows = np.concatenate([level.row for level in drawn])
+    assert sorted(rows) == list(range(len(gpu_record.trace)))
+    assert all((level.ts[1:] >= level.end[:-1]).all() for level in drawn)
+
+
+def test_colours_are_those_of_the_page() -> None:
+    source = (EXTENSION / "categories.ts").read_text()
+    named = dict(re.findall(r'(\w+): hex\("(#\w+)"\)', source))
+    kinds = re.findall(r'text: "([^"]+)", colour: OKABE_ITO\.(\w+), categories: \[(.*?)\]', source)
+    page = {
+        text: (named[colour], tuple(re.findall(r'"(\w+)"', categories)))
+        for text, colour, categories in kinds
+    }
+    assert page == KINDS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_on_bars_have_enough_contrast(kind: str) -> None:
+    fill = rgb(KINDS[kind][0])
+    low, high = sorted([luminance(fill), luminance(rgb(ink_on(fill)))])
+    assert (high + 0.05) / (low + 0.05) >= 4.5
