@@ -1,3 +1,67 @@
 """Why is this PyTorch cell slow? `%%gpuprofile` answers under the cell."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from gpuprof_widgets.exceptions import GpuprofError, OptionError, RecordingError, TraceError
+
+if TYPE_CHECKING:
+    from gpuprof_widgets.profiles import Profile, load
+    from gpuprof_widgets.profiling import profile
+    from gpuprof_widgets.trace.model import Trace
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "GpuprofError",
+    "OptionError",
+    "Profile",
+    "RecordingError",
+    "Trace",
+    "TraceError",
+    "__version__",
+    "last",
+    "load",
+    "load_ipython_extension",
+    "profile",
+    "unload_ipython_extension",
+]
+
+last: Profile | None = None
+"""The profile that was recorded last."""
+
+# Loaded when first asked for: `import gpuprof_widgets` itself costs no more than its errors.
+_HOMES = {
+    "Profile": "gpuprof_widgets.profiles",
+    "Trace": "gpuprof_widgets.trace.model",
+    "load": "gpuprof_widgets.profiles",
+    "profile": "gpuprof_widgets.profiling",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext gpuprof_widgets``: the magics `%%gpuprofile` and `%gpuprofile`."""
+    from gpuprof_widgets import magics
+
+    magics.load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """``%unload_ext gpuprof_widgets``: everything as it was before."""
+    from gpuprof_widgets import magics
+
+    magics.unload(shell)

@@ -18,6 +18,7 @@ from typing import Any
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.chrome_trace import parse_chrome_trace
 from gpuprof_widgets.trace.chrome_writer import chrome_trace, in_blocks
+from gpuprof_widgets.trace.event_json import without_garbage_collection
 from gpuprof_widgets.trace.files import unpack
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import dump_pstats, load_calls
@@ -70,7 +71,8 @@ def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
 
 def _compressed(trace: Trace) -> bytes:
     buffer = io.BytesIO()
-    with gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=_COMPRESSION, mtime=0) as file:
+    packed = gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=_COMPRESSION, mtime=0)
+    with without_garbage_collection(), packed as file:
         for block in in_blocks(chrome_trace(trace)):
             file.write(block)
     return buffer.getvalue()

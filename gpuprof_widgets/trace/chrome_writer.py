@@ -185,23 +185,23 @@ def _counters(counters: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 def _arrows(trace: Trace) -> Iterator[dict[str, Any]]:
     flows = trace.flows
-    for number, (kind, source, target) in enumerate(
-        zip(flows["kind"], flows["source"].tolist(), flows["target"].tolist(), strict=True), 1
-    ):
+    ends = zip(_places(trace, flows["source"]), _places(trace, flows["target"]), strict=True)
+    for number, (kind, (source, target)) in enumerate(zip(flows["kind"], ends, strict=True), 1):
         category = FLOW_CATEGORIES.get(kind, kind)
         about = {"id": number, "cat": category, "name": category}
-        yield {"ph": "s", **about, **_place(trace, source)}
-        yield {"ph": "f", "bp": "e", **about, **_place(trace, target)}
+        yield {"ph": "s", **about, **source}
+        yield {"ph": "f", "bp": "e", **about, **target}
 
 
-def _place(trace: Trace, row: int) -> dict[str, Any]:
-    ts, track = (trace.slices[name].to_numpy()[row] for name in ("ts", "track"))
-    process, thread = (trace.tracks[name].to_numpy()[track] for name in ("process", "thread"))
-    return {
-        "pid": msgspec.Raw(_id(process).encode()),
-        "tid": msgspec.Raw(_id(thread).encode()),
-        "ts": msgspec.Raw(_microseconds(int(ts))),
-    }
+def _places(trace: Trace, rows: pd.Series) -> Iterator[dict[str, Any]]:
+    """Where an arrow meets each of these slices: their thread and start."""
+    ids = [
+        {"pid": msgspec.Raw(_id(process).encode()), "tid": msgspec.Raw(_id(thread).encode())}
+        for process, thread in zip(trace.tracks["process"], trace.tracks["thread"], strict=True)
+    ]
+    slices = trace.slices.iloc[rows.to_numpy()]
+    for track, ts in zip(slices["track"].tolist(), slices["ts"].tolist(), strict=True):
+        yield {**ids[track], "ts": msgspec.Raw(_microseconds(ts))}
 
 
 def in_blocks(pieces: Iterable[bytes], size: int = 1 << 20) -> Iterator[bytes]:

@@ -135,14 +135,16 @@ def _display_order(table: pd.DataFrame) -> NDArray[np.intp]:
     return np.lexsort(keys)
 
 
-def with_types(columns: Mapping[str, Any]) -> pd.DataFrame:
+def with_types(columns: Mapping[str, Any] | pd.DataFrame) -> pd.DataFrame:
     """A tracks table of these columns, with the types of `TRACK_COLUMNS`."""
     kinds = pd.Index(TRACK_KINDS, dtype=object)
-    table = {name: np.asarray(columns[name], dtype=object) for name in TRACK_COLUMNS}
+    table: dict[str, Any] = {
+        name: np.asarray(columns[name], dtype=object) for name in TRACK_COLUMNS
+    }
     typed = {
         name: pd.Categorical(values, categories=kinds)
         if TRACK_COLUMNS[name] == "category"
-        else pd.Series(values, dtype=object).astype(np.dtype(TRACK_COLUMNS[name]))
+        else pd.Series(values.astype(TRACK_COLUMNS[name]))
         for name, values in table.items()
     }
     return pd.DataFrame(typed)

@@ -1,0 +1,169 @@
+"""`Profile`: the record that a user holds, with the analyses and views as methods.
+
+The module is not called ``profile``: importing a submodule binds its name in the package, and
+``gpuprof_widgets.profile`` is the function.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from gpuprof_widgets.trace.model import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from gpuprof_widgets.analyses.findings import Finding
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Profile(Record):
+    """One profiled run: ``trace``, ``calls`` (None without cProfile) and ``metadata``.
+
+    It does not change: methods return new values. Times are ns since the trace's start.
+    """
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Open a saved profile, a torch.profiler trace or a cProfile file, whatever its name."""
+        from gpuprof_widgets.trace.readers import load as load_record
+
+        record = load_record(path)
+        return cls(record.trace, record.calls, record.metadata)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write everything to one zip of open formats, whole or not at all; returns its path."""
+        from gpuprof_widgets.trace.archive import save
+
+        return save(self, path)
+
+    def window(self, t0: int, t1: int) -> Self:
+        """The profile of the range [t0, t1) ns: what crosses an edge is cut there.
+
+        Ops outside that own GPU work inside stay with no calls and no CPU time. The Python calls
+        stay whole: cProfile has no timestamps.
+        """
+        from gpuprof_widgets.trace.window import window
+
+        return window(self, t0, t1)
+
+    def operators(
+        self,
+        *,
+        by_shape: bool = False,
+        stack_depth: int = 0,
+        sort: str = "device_self",
+        top: int | None = None,
+    ) -> pd.DataFrame:
+        """One row per op, annotation, runtime call, kernel and copy, the costliest first.
+
+        Also grouped by input shapes (``by_shape``) and by the innermost Python frames
+        (``stack_depth``). Columns: ``name``, ``category``, ``calls``; ``cpu_`` and ``device_``
+        ``total_ns``, ``self_ns``, ``average_ns``, ``self_share``; ``cpu_`` and ``device_``
+        ``memory_bytes`` and ``self_memory_bytes``; ``flops``.
+        """
+        from gpuprof_widgets.analyses.operators import operators
+
+        return operators(self, by_shape=by_shape, stack_depth=stack_depth, sort=sort, top=top)
+
+    def kernels(self) -> pd.DataFrame:
+        """One row per kernel, copy and memset by name, the longest in total first.
+
+        Columns (ns): ``name``, ``category``, ``calls``, ``total_ns``, ``average_ns``, ``min_ns``,
+        ``max_ns``, ``covered_ns`` and ``share`` (of the time in which the devices were busy).
+        """
+        from gpuprof_widgets.analyses.kernels import kernels
+
+        return kernels(self)
+
+    def call_tree(self, *, source: str = "ops") -> pd.DataFrame:
+        """One row per path of names, parents first: what the flame graph draws.
+
+        ``source``: "ops", "merged" (with Python frames) or "cprofile" (an estimate). Columns:
+        ``node``, ``parent``, ``depth``, ``name``, ``category``, ``calls``, ``total_ns``,
+        ``self_ns``, ``device_ns``.
+        """
+        from gpuprof_widgets.analyses.call_tree import call_tree
+
+        return call_tree(self, source=source)
+
+    def python_calls(self) -> pd.DataFrame:
+        """One row per Python function as cProfile counted it, the largest self time first.
+
+        Columns: ``file``, ``line``, ``name``, ``calls``, ``primitive_calls``, ``self_ns``,
+        ``self_per_call_ns``, ``total_ns``, ``total_per_call_ns``.
+        """
+        from gpuprof_widgets.analyses.python_calls import python_calls
+
+        return python_calls(self)
+
+    def device_busy(self) -> pd.DataFrame:
+        """One row per GPU: busy and idle time, which add up to the span exactly.
+
+        Columns (ns): ``device``, ``span_ns``, ``busy_ns``, ``idle_ns``, ``busy_share``,
+        ``kernel_ns``, ``copy_ns``, ``slices``.
+        """
+        from gpuprof_widgets.analyses.device_busy import device_busy
+
+        return device_busy(self)
+
+    def idle(self) -> pd.DataFrame:
+        """One row per gap of each GPU, the longest first, with what surrounds and causes it.
+
+        Columns: ``device``, ``start_ns``, ``end_ns``, ``dur_ns``, the slices ``before`` and
+        ``after`` with their names, ``launch_ns``, ``cpu``, ``cpu_name``, ``cpu_share``, ``cause``.
+        """
+        from gpuprof_widgets.analyses.idle import idle
+
+        return idle(self)
+
+    def findings(self) -> list[Finding]:
+        """Why it is slow, in sentences with numbers, the costliest first."""
+        from gpuprof_widgets.analyses.findings import findings
+
+        return findings(self)
+
+    def report(self, *, sort: str = "device_self", top: int = 15) -> str:
+        """The linked views as one HTML page that needs no network: write it to a file, mail it."""
+        from gpuprof_widgets.views.report import standalone_html
+
+        return standalone_html(self, sort=sort, top=top)
+
+    def show(self, *, sort: str = "device_self", top: int = 15) -> None:
+        """Show the linked views below the cell; outside a notebook, print findings and ops."""
+        # IPython puts `display` among the builtins while a cell runs; nothing else is needed of it.
+        display = getattr(builtins, "display", None)
+        if display is None:
+            from gpuprof_widgets.views.static import static_text
+
+            print(static_text(self, sort=sort, top=top))
+            return
+        from gpuprof_widgets.views.report import outputs
+
+        for bundle in outputs(self, sort=sort, top=top, embed_runtime=True):
+            display(bundle, raw=True)
+
+    def __repr__(self) -> str:
+        label = self.metadata.get("label") or self.metadata.get("source") or "unnamed"
+        parts = [f"{len(self.trace):,} slices", f"{self.trace.span_ns / 1e6:,.3f} ms"]
+        tracks = self.trace.tracks
+        devices = tracks["device"][tracks["device"] >= 0].nunique()
+        parts.append(f"{devices} GPU{'s' * (devices != 1)}")
+        if self.calls is not None:
+            parts.append(f"{len(self.calls.functions):,} Python functions")
+        return f"<Profile {str(label)!r}: {', '.join(parts)}>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Findings and op table, as text and as HTML without script (`show` has the live views)."""
+        from gpuprof_widgets.views.static import static_html, static_text
+
+        return {"text/plain": static_text(self), "text/html": static_html(self)}
+
+
+def load(path: str | os.PathLike[str]) -> Profile:
+    """Open a saved profile, a torch.profiler trace or a cProfile file, whatever its name."""
+    return Profile.load(path)
