@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+import keyword
+from collections.abc import Iterator
+from dataclasses import Field, dataclass, field, fields
 from typing import Any
+
+from gpuprof_widgets.exceptions import OptionError
 
 
 def _option(default: Any, help: str, *, flag: str, short: str = "", metavar: str = "") -> Any:
@@ -34,7 +38,56 @@ class Options:
         None, "also save the profile to this file", flag="--save", metavar="PATH"
     )
 
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            _check_type(one.name, getattr(self, one.name), one.default)
+        if self.top < 1:
+            raise OptionError(f"top is the number of rows to show, at least 1, not {self.top}")
+        if self.output is not None and not _is_variable(self.output):
+            raise OptionError(f"output names a variable, which {self.output!r} cannot be")
+        if self.save == "":
+            raise OptionError("save is the path of a file, not an empty text")
 
-def option_fields() -> tuple[Any, ...]:
+
+def _check_type(name: str, value: object, default: object) -> None:
+    """Flags are bool, `top` is a whole number, all others are text (or their default None)."""
+    expected = str if default is None else type(default)
+    if value is None and default is None:
+        return
+    if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
+        words = {bool: "True or False", int: "a whole number", str: "text"}[expected]
+        raise OptionError(f"{name} takes {words}, not {value!r}")
+
+
+def _is_variable(text: str) -> bool:
+    return text.isidentifier() and not keyword.iskeyword(text)
+
+
+def option_fields() -> tuple[Field[Any], ...]:
     """The dataclass fields of `Options`, in the order in which help lists them."""
     return fields(Options)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One option as argparse takes it: ``parser.add_argument(*flags, **keywords)``."""
+
+    field: str
+    flags: tuple[str, ...]
+    keywords: dict[str, Any]
+
+
+def arguments() -> Iterator[Argument]:
+    """Every option of `Options` as an argument of a command line."""
+    for one in option_fields():
+        spelling = one.metadata
+        flags = tuple(flag for flag in (spelling["short"], spelling["flag"]) if flag)
+        keywords = {"dest": one.name, "default": one.default, "help": spelling["help"]}
+        if isinstance(one.default, bool):
+            keywords["action"] = "store_false" if one.default else "store_true"
+        else:
+            keywords["metavar"] = spelling["metavar"]
+            keywords["type"] = int if isinstance(one.default, int) else str
+            if one.default is not None:
+                keywords["help"] += f" (default: {one.default})"
+        yield Argument(one.name, flags, keywords)

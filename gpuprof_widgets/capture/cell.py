@@ -1,0 +1,153 @@
+"""Run a cell's code as IPython would: once, in the user's namespace, under its line numbers.
+
+Not through `shell.run_cell`, which swallows the error, and not through AST transformers, which
+would stay behind. The shell is an argument: this file never imports IPython.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+_ASSIGNED_ONCE = (ast.AugAssign, ast.AnnAssign)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the magic was called: the cell's number and the line of the call in it."""
+
+    number: int
+    line: int
+
+
+@dataclass(frozen=True)
+class CellCode:
+    """Compiled code: the statements, and the last expression apart, whose value is the result."""
+
+    statements: CodeType
+    last: CodeType | None
+
+    def run(self, shell: Any) -> Any:
+        """Execute in the user's namespace and return the last expression's value."""
+        __tracebackhide__ = True
+        eval(self.statements, shell.user_global_ns, shell.user_ns)
+        if self.last is None:
+            return None
+        return eval(self.last, shell.user_global_ns, shell.user_ns)
+
+    async def run_awaiting(self, shell: Any) -> Any:
+        """The same for code with a top-level await, on the loop and in the thread of the caller."""
+        __tracebackhide__ = True
+        await _awaited(self.statements, shell)
+        return None if self.last is None else await _awaited(self.last, shell)
+
+
+async def _awaited(code: CodeType, shell: Any) -> Any:
+    __tracebackhide__ = True
+    value = eval(code, shell.user_global_ns, shell.user_ns)
+    return await value if code.co_flags & inspect.CO_COROUTINE else value
+
+
+def called_from(shell: Any) -> Place:
+    """The cell from which the magic was called, whatever IPython does to its counter meanwhile."""
+    numbers = cell_numbers(shell)
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        number = numbers.get(frame.f_code.co_filename)
+        if number is not None:
+            return Place(number, frame.f_lineno)
+        frame = frame.f_back
+    return Place(shell.execution_count, 1)
+
+
+def cell_numbers(shell: Any) -> dict[str, int]:
+    """The cells that ran, by the file names of their code; how tracebacks find `In[n]`."""
+    return getattr(shell.compile, "_filename_map", {})
+
+
+def hide_callers(shell: Any) -> None:
+    """Keep IPython's own frames between the cell and the magic out of the traceback."""
+    cells = cell_numbers(shell)
+    frame = sys._getframe(1)
+    above: list[FrameType] = []
+    while frame.f_code.co_filename not in cells:
+        above.append(frame)
+        if frame.f_back is None:
+            return
+        frame = frame.f_back
+    for hidden in above:
+        hidden.f_locals["__tracebackhide__"] = True
+
+
+def compile_cell(shell: Any, body: str, *, first_line: str, number: int, awaits: bool) -> CellCode:
+    """Compile the body of a cell magic; ``first_line`` is the `%%` line, which stays line 1."""
+    # IPython strips leading blank lines, which would shift every number after them.
+    blank = len(body) - len(body.lstrip("\n")) if body.strip() else 0
+    source = f"# {first_line}\n" + "\n" * blank + shell.transform_cell(body)
+    raw = f"{first_line}\n{body.removesuffix(chr(10))}"
+    return _compiled(shell, source, raw=raw, number=number, awaits=awaits)
+
+
+def compile_line(shell: Any, statement: str, *, place: Place) -> CellCode:
+    """Compile the statement of a line magic, on the line of the cell where it stands."""
+    source = "\n" * (place.line - 1) + statement + "\n"
+    return _compiled(shell, source, raw=source, number=place.number, awaits=False)
+
+
+def _compiled(shell: Any, source: str, *, raw: str, number: int, awaits: bool) -> CellCode:
+    name = shell.compile.cache(source, number, raw_code=raw)
+    tree = shell.transform_ast(shell.compile.ast_parse(source, filename=name))
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    with shell.compile.extra_flags(flags) if awaits else nullcontext():
+        return _in_two_parts(tree, shell.ast_node_interactivity, name, shell.compile)
+
+
+def _in_two_parts(
+    tree: ast.Module, interactivity: str, name: str, compiler: Callable[..., CodeType]
+) -> CellCode:
+    nodes = list(tree.body)
+    if interactivity == "last_expr_or_assign":
+        nodes += _assigned_name(nodes)
+    last = nodes.pop() if nodes and isinstance(nodes[-1], ast.Expr) else None
+    statements: ast.Module | ast.Interactive = ast.Module(nodes, tree.type_ignores)
+    if interactivity == "all":
+        statements = ast.Interactive(nodes)
+    mode = "single" if interactivity == "all" else "exec"
+    return CellCode(
+        statements=compiler(statements, name, mode),
+        last=compiler(ast.Expression(last.value), name, "eval") if last else None,
+    )
+
+
+def _assigned_name(nodes: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The name that the last statement assigns, as an expression to show."""
+    target: ast.expr | None = None
+    last = nodes[-1] if nodes else None
+    if isinstance(last, ast.Assign) and len(last.targets) == 1:
+        target = last.targets[0]
+    elif isinstance(last, _ASSIGNED_ONCE):
+        target = last.target
+    if isinstance(target, ast.Name):
+        shown = ast.Expr(ast.copy_location(ast.Name(target.id, ast.Load()), target))
+        yield ast.fix_missing_locations(ast.copy_location(shown, target))
+
+
+def awaits_at_top_level(shell: Any, body: str) -> bool:
+    """Whether the code awaits outside of any function (and is right otherwise)."""
+    if "await" not in body and "async" not in body:
+        return False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            source = shell.transform_cell(body)
+            code = compile(source, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, True)
+    except (SyntaxError, ValueError):
+        return False
+    return bool(code.co_flags & inspect.CO_COROUTINE)

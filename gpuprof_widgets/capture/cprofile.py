@@ -1,0 +1,88 @@
+"""cProfile around a run, and its result as a table of calls."""
+
+from __future__ import annotations
+
+import cProfile
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from gpuprof_widgets.trace.model import Calls
+from gpuprof_widgets.trace.pstats import calls_of_stats
+
+_MONITORS = sys.version_info >= (3, 12)
+"""Whether cProfile is a tool of `sys.monitoring` (and refuses a second one) or the profile hook."""
+
+
+class CallsRecording:
+    """One use of cProfile. The user's own comes first; ``lost`` says what that cost."""
+
+    def __init__(self) -> None:
+        self.lost: str | None = None
+        self._profile: cProfile.Profile | None = None
+        self._running = False
+        self._watching = False
+
+    def start(self) -> None:
+        """Start recording, or set ``lost`` where another profiler holds the interpreter's hook."""
+        if hook_is_taken():
+            self.lost = (
+                "another Python profiler is already running and keeps the Python calls; "
+                "this profile has none of them"
+            )
+            return
+        self._profile = cProfile.Profile()
+        self._watch_entrance()
+        self._running = True
+        self._profile.enable()
+
+    def stop(self) -> None:
+        """Stop, unless another profiler has taken the hook: that one is left running."""
+        profile, running = self._profile, self._running
+        self._running = False
+        if running and profile is not None:
+            taken_by = None if _MONITORS else sys.getprofile()
+            profile.disable()
+            if not _MONITORS and taken_by is not profile:
+                sys.setprofile(taken_by)
+                self.lost = (
+                    "another Python profiler took over in this run; "
+                    "this profile has the Python calls before that"
+                )
+        self._unwatch_entrance()
+
+    def calls(self) -> Calls | None:
+        """What was recorded; None where nothing was."""
+        if self._profile is None:
+            return None
+        # Not create_stats(), which would end whatever profiler holds the hook by now.
+        self._profile.snapshot_stats()
+        return calls_of_stats(self._profile.stats)  # type: ignore[attr-defined]
+
+    def _watch_entrance(self) -> None:
+        """End this recording when the user enables a cProfile: it would replace ours or be refused."""
+        original: Callable[..., None] = cProfile.Profile.enable
+
+        def enable(profile: cProfile.Profile, *args: Any, **kwargs: Any) -> None:
+            if self._running and profile is not self._profile:
+                self.stop()
+                self.lost = (
+                    "your own cProfile started in this run and has the Python calls from then on; "
+                    "this profile has those before"
+                )
+            original(profile, *args, **kwargs)
+
+        cProfile.Profile.enable = enable  # type: ignore[method-assign]
+        self._watching = True
+
+    def _unwatch_entrance(self) -> None:
+        if self._watching:
+            del cProfile.Profile.enable  # the method inherited from the C class shows again
+            self._watching = False
+
+
+def hook_is_taken() -> bool:
+    """Whether another Python profiler runs, beside which cProfile cannot."""
+    if sys.version_info >= (3, 12):
+        return sys.monitoring.get_tool(sys.monitoring.PROFILER_ID) is not None
+    return sys.getprofile() is not None

@@ -1,0 +1,39 @@
+"""What a record says about the machine and the versions it was made with."""
+
+from __future__ import annotations
+
+import platform
+import socket
+from typing import Any
+
+import torch
+
+
+def environment() -> dict[str, Any]:
+    """Versions, platform, host and GPUs, as JSON takes them."""
+    return {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "platform": platform.platform(terse=True),
+        "host": socket.gethostname(),
+        "cuda": torch.cuda.is_available(),
+        "devices": devices(),
+    }
+
+
+def devices() -> list[dict[str, Any]]:
+    """The GPUs that torch sees; empty without one."""
+    if not torch.cuda.is_available():
+        return []
+    return [_device(index) for index in range(torch.cuda.device_count())]
+
+
+def _device(index: int) -> dict[str, Any]:
+    properties = torch.cuda.get_device_properties(index)
+    return {
+        "index": index,
+        "name": properties.name,
+        "total_memory_bytes": properties.total_memory,
+        "multiprocessors": properties.multi_processor_count,
+        "compute_capability": f"{properties.major}.{properties.minor}",
+    }

@@ -1,0 +1,151 @@
+"""Take our own frames and the kernel's out of what was recorded: the user's code remains."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.model import Calls, Trace
+
+Mask = NDArray[np.bool_]
+
+_PACKAGE = str(Path(__file__).parent.parent)
+_BUILTIN = "~"
+
+# torch shortens paths by sys.path, so frames are known by the tail of their file's path.
+_AROUND = re.compile(r"gpuprof_widgets[/\\](capture[/\\]cell|magics|profiling)\.py\(")
+_RECORDING = re.compile(
+    r"gpuprof_widgets[/\\]capture[/\\](recorder|torch_profiler|cprofile)\.py\("
+    r"|torch[/\\](autograd|profiler)[/\\]profiler\.py\("
+)
+
+
+def without_own_calls(calls: Calls, cell_files: Collection[str]) -> Calls:
+    """The calls without ours; with ``cell_files`` only what the cells' code reached.
+
+    Others are there when a cell awaits (the event loop's other tasks) and from Python 3.12 on
+    (cProfile then sees every thread).
+    """
+    ours = calls.functions["file"].str.startswith(_PACKAGE).to_numpy(dtype=bool)
+    functions = _less_called_by(calls, ours)
+    keep = ~ours & (functions["calls"].to_numpy() > 0)
+    if cell_files:
+        keep &= _reached(calls, _entries(functions, cell_files), keep)
+    return _kept_calls(Calls(functions, calls.edges), keep)
+
+
+def _less_called_by(calls: Calls, ours: Mask) -> pd.DataFrame:
+    """The functions, their built-ins' figures less what our own frames called."""
+    functions, edges = calls.functions.copy(), calls.edges
+    builtin = (functions["file"] == _BUILTIN).to_numpy()
+    called = edges[ours[edges["caller"]] & builtin[edges["callee"]]]
+    columns = ["calls", "primitive_calls", "self_ns", "total_ns"]
+    spent = called.groupby("callee")[columns].sum()
+    functions.loc[spent.index, columns] -= spent
+    return functions
+
+
+def _entries(functions: pd.DataFrame, cell_files: Collection[str]) -> Mask:
+    """Where the user's code begins: in a cell, or in a thread."""
+    in_cell = functions["file"].isin(list(cell_files))
+    in_thread = functions["file"].str.endswith("threading.py") & (functions["name"] == "_bootstrap")
+    return (in_cell | in_thread).to_numpy(dtype=bool)
+
+
+def _reached(calls: Calls, entries: Mask, allowed: Mask) -> Mask:
+    caller, callee = calls.edges["caller"].to_numpy(), calls.edges["callee"].to_numpy()
+    reached = entries.copy()
+    while True:
+        new = np.unique(callee[reached[caller] & allowed[callee] & ~reached[callee]])
+        if not len(new):
+            return reached
+        reached[new] = True
+
+
+def _kept_calls(calls: Calls, keep: Mask) -> Calls:
+    row = np.cumsum(keep) - 1
+    caller, callee = calls.edges["caller"].to_numpy(), calls.edges["callee"].to_numpy()
+    # The built-in through which we ran the cell is not its caller, though users call it as well.
+    entered = (
+        _is_evaluation(calls.functions)[caller]
+        & (calls.functions["name"] == "<module>").to_numpy()[callee]
+    )
+    kept = keep[caller] & keep[callee] & ~entered
+    edges = calls.edges[kept].assign(caller=row[caller[kept]], callee=row[callee[kept]])
+    return Calls(
+        functions=calls.functions[keep].reset_index(drop=True),
+        edges=edges.reset_index(drop=True),
+    )
+
+
+def _is_evaluation(functions: pd.DataFrame) -> Mask:
+    return (functions["name"] == "<built-in method builtins.eval>").to_numpy(dtype=bool)
+
+
+def without_own_slices(trace: Trace, label: str) -> Trace:
+    """The trace without Python frames that are ours, or were open before the run's region began."""
+    slices = trace.slices
+    region = slices[(slices["category"] == "user_annotation") & (slices["name"] == label)]
+    frames = (slices["category"] == "python_function").to_numpy()
+    if not len(region) or not frames.any():
+        return trace
+    begin = int(region["ts"].iloc[0])
+    return _kept_slices(trace, ~_own_frames(slices, frames, begin, begin + region["dur"].iloc[0]))
+
+
+def _own_frames(slices: pd.DataFrame, frames: Mask, begin: int, end: int) -> Mask:
+    ts = slices["ts"].to_numpy()
+    parent = slices["parent"].to_numpy()
+    outside = frames & ((ts < begin) | (ts >= end))
+    around = frames & _named(slices["name"], _AROUND)
+    recording = frames & _named(slices["name"], _RECORDING)
+    # A frame that began first and outlasts the region is who called us, not the recorder at work.
+    recording &= ~(outside & (ts + slices["dur"].to_numpy() >= end))
+    inside_recording = recording.copy()
+    while True:
+        new = frames & (parent >= 0) & inside_recording[parent] & ~inside_recording
+        if not new.any():
+            break
+        inside_recording |= new
+    builtin = slices["name"].str.startswith("<built-in").to_numpy(dtype=bool)
+    by_us = frames & builtin & (parent >= 0) & around[parent]
+    return np.asarray(outside | around | inside_recording | by_us)
+
+
+def _named(names: pd.Series, pattern: re.Pattern[str]) -> Mask:
+    found = np.array([bool(pattern.search(name)) for name in names.cat.categories], dtype=bool)
+    return found[names.cat.codes]
+
+
+def _kept_slices(trace: Trace, keep: Mask) -> Trace:
+    """The trace of these rows, nested anew and starting with the first of them."""
+    row = np.append(np.where(keep, np.cumsum(keep) - 1, -1), -1)  # the last answers for -1
+    slices = trace.slices[keep].reset_index(drop=True)
+    start = int(slices["ts"].min())
+    end = slices["ts"] + slices["dur"]
+    parent, depth = links.nest(slices["ts"].to_numpy(), end.to_numpy(), slices["track"].to_numpy())
+    moved = {name: row[slices[name]].astype(np.int32) for name in ("launch", "op", "forward")}
+    slices = slices.assign(ts=slices["ts"] - start, parent=parent, depth=depth, **moved)
+    flows = trace.flows.assign(source=row[trace.flows["source"]], target=row[trace.flows["target"]])
+    counters = trace.counters[trace.counters["ts"] >= start]
+    return replace(
+        trace,
+        slices=slices,
+        flows=flows[(flows["source"] >= 0) & (flows["target"] >= 0)].reset_index(drop=True),
+        counters=counters.assign(ts=counters["ts"] - start).reset_index(drop=True),
+        args={key: _moved(values, row) for key, values in trace.args.items()},
+        end_ns=max(int(end.max()), int(counters["ts"].max()) if len(counters) else 0) - start,
+        epoch_ns=trace.epoch_ns + start,
+    )
+
+
+def _moved(values: pd.Series, row: NDArray[np.int64]) -> pd.Series:
+    index = row[values.index.to_numpy()]
+    return values[index >= 0].set_axis(pd.Index(index[index >= 0], dtype=np.int64))

@@ -1,0 +1,93 @@
+"""Python calls counted from recorded frames, for runs where cProfile could not run beside."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.model import Calls, Trace
+
+_PLACE = re.compile(r"^(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$", re.DOTALL)
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+Ints = NDArray[np.int64]
+
+
+def calls_from_slices(trace: Trace) -> Calls:
+    """What cProfile would have counted, from the exact ``python_function`` slices.
+
+    As in cProfile, ``total_ns`` counts a function once where it calls itself, and
+    ``primitive_calls`` leaves such calls out.
+    """
+    slices = trace.slices
+    frames = slices[slices["category"] == "python_function"]
+    row = np.full(len(slices) + 1, -1, dtype=np.int64)  # the last entry answers for parent -1
+    row[frames.index] = np.arange(len(frames))
+    parent = row[frames["parent"].to_numpy()]
+    function, places = _functions(frames["name"])
+    ts, dur = frames["ts"].to_numpy(), frames["dur"].to_numpy()
+    own = links.self_times(ts, ts + dur, parent)
+    inner = parent >= 0
+    caller, callee = function[parent[inner]], function[inner]
+    edge = np.full(len(frames), -1, dtype=np.int64)
+    edge[inner], pairs = pd.factorize(caller * len(places) + callee)
+    return Calls(
+        functions=places.join(_sums(function, len(places), parent, own, dur)),
+        edges=pd.DataFrame(
+            {"caller": pairs // max(len(places), 1), "callee": pairs % max(len(places), 1)}
+        ).join(_sums(edge, len(pairs), parent, own, dur)),
+    )
+
+
+def _functions(names: pd.Series) -> tuple[Ints, pd.DataFrame]:
+    """Per frame the row of its function, and the functions' ``file``, ``line`` and ``name``."""
+    frame_name, distinct = pd.factorize(names)
+    places = pd.Index([place(name) for name in distinct], dtype=object, tupleize_cols=False)
+    function_of_name, functions = pd.factorize(places)
+    table = pd.DataFrame(list(functions), columns=["file", "line", "name"])
+    return function_of_name[frame_name].astype(np.int64), table.astype({"line": np.int64})
+
+
+def place(name: str) -> tuple[str, int, str]:
+    """File, line and name of a frame as torch writes it: ``train.py(12): step``.
+
+    Built-in functions have cProfile's file ``~`` and no address, so that their calls add up.
+    """
+    found = _PLACE.match(name)
+    if found:
+        return found["file"], int(found["line"]), found["name"]
+    return "~", 0, _ADDRESS.sub("", name)
+
+
+def _sums(code: Ints, rows: int, parent: Ints, own: Ints, dur: Ints) -> pd.DataFrame:
+    """Calls and times of the frames of each code; -1 is left out."""
+    counted = code >= 0
+    outermost = counted & ~_repeated(code, parent)
+    total = np.zeros(rows, dtype=np.int64)
+    np.add.at(total, code[outermost], dur[outermost])
+    self_ns = np.zeros(rows, dtype=np.int64)
+    np.add.at(self_ns, code[counted], own[counted])
+    return pd.DataFrame(
+        {
+            "calls": np.bincount(code[counted], minlength=rows),
+            "primitive_calls": np.bincount(code[outermost], minlength=rows),
+            "self_ns": self_ns,
+            "total_ns": total,
+        }
+    )
+
+
+def _repeated(code: Ints, parent: Ints) -> NDArray[np.bool_]:
+    """Whether a frame further out has the same code."""
+    repeated = np.zeros(len(code), dtype=bool)
+    ancestor = parent.copy()
+    active = np.flatnonzero(ancestor >= 0)
+    while len(active):
+        repeated[active] |= code[ancestor[active]] == code[active]
+        ancestor[active] = parent[ancestor[active]]
+        active = active[(ancestor[active] >= 0) & ~repeated[active]]
+    return repeated

@@ -1,0 +1,223 @@
+"""Record one run with torch.profiler and cProfile together: a context manager that never harms it.
+
+Nothing that goes wrong in profiling reaches the code that is profiled. It is kept, and `record()`
+raises it as a `RecordingError` of one line; what was merely not measured is a note in the metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from time import perf_counter_ns
+from types import TracebackType
+from typing import Any, Self
+
+from gpuprof_widgets.capture.cprofile import CallsRecording
+from gpuprof_widgets.capture.environment import environment
+from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.capture.overhead import overhead
+from gpuprof_widgets.capture.own_frames import without_own_calls, without_own_slices
+from gpuprof_widgets.capture.python_frames import calls_from_slices
+from gpuprof_widgets.capture.torch_profiler import TorchRecording
+from gpuprof_widgets.exceptions import RecordingError
+from gpuprof_widgets.trace.assemble import empty_trace
+from gpuprof_widgets.trace.model import Calls, Record, Trace
+
+STACKS_TAKE_THE_HOOK = sys.version_info < (3, 12)
+"""Whether torch's Python frames and cProfile fight over the interpreter's one profile hook."""
+
+_INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)
+
+
+class _Active:
+    """The recorder at work in this process, if any: a second one inside it records nothing."""
+
+    recorder: Recorder | None = None
+
+
+class Recorder:
+    """``with Recorder(options, label="Cell [3]") as recorder: ...`` and then ``recorder.record()``.
+
+    ``cell_files`` are the file names of the notebook's cells: Python calls are then those made by
+    the cell's code, and the kernel's own stay out.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        *,
+        label: str,
+        cell_source: str | None = None,
+        execution_count: int | None = None,
+        cell_files: Collection[str] = (),
+    ) -> None:
+        self._options = options
+        self._label = label
+        self._cell_source = cell_source
+        self._execution_count = execution_count
+        self._cell_files = cell_files
+        self._failure: str | None = None
+        self._notes: list[str] = []
+        self._torch: TorchRecording | None = None
+        self._calls: CallsRecording | None = None
+        self._error: BaseException | None = None
+        self._began = self._wall_ns = self._stop_ns = 0
+
+    def __enter__(self) -> Self:
+        if _Active.recorder is not None:
+            self._failure = (
+                "this code is already being profiled by an outer gpuprof profile, "
+                "which has all of it; the inner one recorded nothing"
+            )
+            return self
+        _Active.recorder = self
+        try:
+            self._start()
+        except BaseException as error:
+            self._abandon()
+            if not isinstance(error, Exception):
+                raise
+            self._failure = f"no profile: recording could not start: {_one_line(error)}"
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        ended = perf_counter_ns()
+        if _Active.recorder is not self:
+            return
+        self._wall_ns = ended - self._began
+        self._error = error
+        try:
+            self._stop()
+        except Exception as problem:
+            self._abandon()
+            self._failure = f"no profile: recording could not stop: {_one_line(problem)}"
+        finally:
+            _Active.recorder = None
+        self._stop_ns = perf_counter_ns() - ended
+
+    def record(self) -> Record:
+        """What was recorded; a `RecordingError` of one line where nothing could be."""
+        if self._failure is not None:
+            raise RecordingError(self._failure)
+        began = perf_counter_ns()
+        try:
+            with _garbage_collector_off():
+                trace = self._read_trace()
+                calls = self._read_calls(trace)
+        except Exception as problem:
+            text = f"no profile: the recording could not be read: {_one_line(problem)}"
+            raise RecordingError(text) from problem
+        self._stop_ns += perf_counter_ns() - began
+        metadata = self._metadata(trace, calls)
+        self._torch = self._calls = None  # torch's own copy of the events is no longer needed
+        return Record(trace=trace, calls=calls, metadata=metadata)
+
+    def _start(self) -> None:
+        self._torch = TorchRecording(self._options, self._label)
+        self._torch.start()
+        if self._options.cprofile and not (self._options.stack and STACKS_TAKE_THE_HOOK):
+            self._start_calls()
+        self._began = perf_counter_ns()
+
+    def _start_calls(self) -> None:
+        self._calls = CallsRecording()
+        try:
+            self._calls.start()
+        except Exception as error:
+            self._calls.stop()
+            self._calls = None
+            self._notes.append(f"no Python calls: cProfile could not start: {_one_line(error)}")
+
+    def _stop(self) -> None:
+        if self._calls is not None:
+            self._calls.stop()
+        if self._torch is not None:
+            self._torch.stop()
+
+    def _abandon(self) -> None:
+        """Leave nothing running after a failure; what fails again here was reported already."""
+        _Active.recorder = None
+        for recording in (self._calls, self._torch):
+            try:
+                if recording is not None:
+                    recording.stop()
+            except Exception:
+                continue
+        self._calls = self._torch = None
+
+    def _read_trace(self) -> Trace:
+        trace = self._torch.trace() if self._torch is not None else None
+        if trace is None:
+            return empty_trace()
+        return without_own_slices(trace, self._label)
+
+    def _read_calls(self, trace: Trace) -> Calls | None:
+        if self._calls is None:
+            wanted = self._options.cprofile and self._options.stack
+            return calls_from_slices(trace) if wanted and STACKS_TAKE_THE_HOOK else None
+        calls = self._calls.calls()
+        return None if calls is None else without_own_calls(calls, self._cell_files)
+
+    def _metadata(self, trace: Trace, calls: Calls | None) -> dict[str, Any]:
+        measured = calls is not None and not (self._options.stack and STACKS_TAKE_THE_HOOK)
+        counted = int(calls.functions["calls"].sum()) if calls is not None and measured else 0
+        return {
+            "label": self._label,
+            "cell_source": self._cell_source,
+            "execution_count": self._execution_count,
+            "options": asdict(self._options),
+            **environment(),
+            "wall_ns": self._wall_ns,
+            "stop_ns": self._stop_ns,
+            "overhead": overhead(len(trace), counted),
+            "interrupted": isinstance(self._error, _INTERRUPTS),
+            "error": self._error_text(),
+            "notes": self._all_notes(trace),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+
+    def _error_text(self) -> str | None:
+        if self._error is None or isinstance(self._error, _INTERRUPTS):
+            return None
+        return _one_line(self._error)
+
+    def _all_notes(self, trace: Trace) -> list[str]:
+        notes = [*self._notes]
+        lost = [recording.lost for recording in (self._torch, self._calls) if recording is not None]
+        notes += [sentence for sentence in lost if sentence]
+        if isinstance(self._error, _INTERRUPTS):
+            notes.append(f"interrupted after {self._wall_ns / 1e9:.3g} s")
+        if not any(lost) and not (trace.slices["category"] == "cpu_op").any():
+            notes.append("no torch op ran here")
+        if self._options.cprofile and self._options.stack and STACKS_TAKE_THE_HOOK:
+            notes.append(
+                "cProfile did not run: the Python calls are counted from the stack's frames"
+            )
+        return notes
+
+
+def _one_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+@contextmanager
+def _garbage_collector_off() -> Iterator[None]:
+    """Building many objects at once is several times faster without it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

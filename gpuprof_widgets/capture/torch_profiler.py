@@ -1,0 +1,179 @@
+"""torch.profiler around a run: start it, stop it, read its trace back."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch.autograd import profiler as autograd_profiler
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.exceptions import RecordingError
+from gpuprof_widgets.trace.chrome_trace import read_chrome_trace
+from gpuprof_widgets.trace.model import Trace
+
+SYNCHRONISE_REGION = "gpuprof: wait for the device"
+"""Region around our own synchronisation after the run, so that nobody takes it for the user's."""
+
+_ENTRANCES = ("_prepare_profiler", "_enable_profiler")
+"""What every profiler of torch calls on its way in."""
+
+
+class TorchRecording:
+    """One use of torch.profiler, with a region named after the run around all of it.
+
+    The user's own torch.profiler comes first. Where one is already running this one does not start;
+    where one starts later this one ends just before. ``lost`` says so, in one sentence.
+    """
+
+    def __init__(self, options: Options, label: str) -> None:
+        self.lost: str | None = None
+        self._options = options
+        self._region = record_function(label)
+        self._profile: Any = None
+        self._running = False
+        self._entrances: dict[str, Callable[..., Any]] = {}
+
+    def start(self) -> None:
+        """Start recording, or set ``lost`` where a profiler of the user's is running."""
+        if profiler_is_running():
+            self.lost = (
+                "your own torch.profiler is already running and keeps the ops; "
+                "this profile has none of them"
+            )
+            return
+        silence_kineto()
+        self._profile = profile(**_arguments(self._options))
+        self._profile.start()
+        self._running = True
+        self._watch_entrances()
+        self._region.__enter__()  # type: ignore[no-untyped-call]
+
+    def stop(self) -> None:
+        """Wait for the device, stop and put everything back as it was."""
+        self._unwatch_entrances()
+        if not self._running:
+            return
+        self._running = False
+        self._region.__exit__(None, None, None)
+        if not profiler_is_running():
+            # Saving a session that another profiler has ended crashes the process.
+            self._profile = None
+            self.lost = "another torch profiler ended this recording; its ops are lost"
+            return
+        wait_for_device()
+        self._profile.stop()
+
+    def trace(self) -> Trace | None:
+        """What was recorded; None where nothing was."""
+        if self._profile is None:
+            return None
+        with tempfile.TemporaryDirectory(prefix="gpuprof-") as directory:
+            path = Path(directory) / "trace.json"
+            self._profile.export_chrome_trace(str(path))
+            trace = read_chrome_trace(path).trace
+        return _with_flops(trace, self._profile) if self._options.flops else trace
+
+    def _watch_entrances(self) -> None:
+        for name in _ENTRANCES:
+            original = getattr(autograd_profiler, name, None)
+            if original is not None:
+                self._entrances[name] = original
+                setattr(autograd_profiler, name, self._giving_way(original))
+
+    def _unwatch_entrances(self) -> None:
+        while self._entrances:
+            name, original = self._entrances.popitem()
+            setattr(autograd_profiler, name, original)
+
+    def _giving_way(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, but this recording ends first: of two at once one stays empty."""
+
+        def entrance(*args: Any, **kwargs: Any) -> Any:
+            self.stop()
+            self.lost = (
+                "your own torch.profiler started in this run and has the ops from then on; "
+                "this profile has those before"
+            )
+            return original(*args, **kwargs)
+
+        return entrance
+
+
+def silence_kineto() -> None:
+    """Keep torch's `USDT:` lines off stderr; Kineto reads this when the first profile starts."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
+
+def wait_for_device() -> None:
+    """Let queued GPU work end, so that the tail of the run is in the trace."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        with record_function(SYNCHRONISE_REGION):
+            torch.cuda.synchronize()
+
+
+def warm_up() -> None:
+    """Pay for torch.profiler's first start (about a second) before any cell is measured.
+
+    Without the GPU: a CUDA context made here would be too early for CUDA_VISIBLE_DEVICES.
+    """
+    if profiler_is_running():
+        return
+    silence_kineto()
+    with profile(activities=[ProfilerActivity.CPU]):
+        torch.zeros(1)
+
+
+def profiler_is_running() -> bool:
+    """Whether any torch profiler runs, in this thread or for all threads."""
+    everywhere = getattr(autograd_profiler, "_is_profiler_enabled", False)
+    return bool(everywhere or torch.autograd._profiler_enabled())
+
+
+def _arguments(options: Options) -> dict[str, Any]:
+    activities = [ProfilerActivity.CPU]
+    if torch.cuda.is_available():
+        activities.append(ProfilerActivity.CUDA)
+    return {
+        "activities": activities,
+        "record_shapes": options.shapes or options.flops,  # FLOPs are computed from shapes
+        "profile_memory": options.memory,
+        "with_stack": options.stack,
+        "with_flops": options.flops,
+        "experimental_config": _all_threads(),
+    }
+
+
+def _all_threads() -> Any:
+    """The setting that records the ops of every Python thread, where this torch has it."""
+    try:
+        return torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    except TypeError:
+        return None
+
+
+def _with_flops(trace: Trace, profiled: Any) -> Trace:
+    """The trace with an args column "flops", which the JSON lacks: joined by External id."""
+    events = profiled.profiler.kineto_results.events()
+    flops = {event.correlation_id(): event.flops() for event in events if event.flops()}
+    slices = trace.slices
+    rows = np.flatnonzero(
+        (slices["category"] == "cpu_op").to_numpy() & slices["external_id"].isin(list(flops))
+    )
+    values = [flops[number] for number in slices["external_id"].to_numpy()[rows]]
+    series = pd.Series(np.array(values, dtype=np.int64), index=pd.Index(rows, dtype=np.int64))
+    return replace(trace, args={**trace.args, "flops": series})
+
+
+def require_torch_profiler() -> None:
+    """Say in clear words when this torch cannot profile at all."""
+    if not torch.autograd.kineto_available():
+        raise RecordingError("this build of torch has no profiler (Kineto); install one that has")

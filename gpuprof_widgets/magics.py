@@ -1,0 +1,237 @@
+"""`%%gpuprofile` over a cell and `%gpuprofile` on a line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import (
+    Magics,
+    line_cell_magic,
+    magics_class,
+    no_var_expand,
+    output_can_be_silenced,
+)
+
+from gpuprof_widgets.analyses.sort_keys import SORT_KEYS
+from gpuprof_widgets.capture import command_line
+from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.profiling import check_sort, finish
+from gpuprof_widgets.runtime_carrier import RuntimeCarrier
+
+NAME = "gpuprofile"
+
+
+@magics_class
+class GpuprofMagics(Magics):
+    """The magics of one shell, and what they remember between cells."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self.carrier = RuntimeCarrier()
+
+    @no_var_expand
+    @output_can_be_silenced
+    @line_cell_magic
+    def gpuprofile(self, line: str, cell: str | None = None) -> Any:
+        __tracebackhide__ = True
+        from gpuprof_widgets.capture import cell as cells
+
+        try:
+            options, statement = _options(line, over_cell=cell is not None)
+            place = cells.called_from(self.shell)
+            if cell is None:
+                code = cells.compile_line(self.shell, statement, place=place)
+            else:
+                code = self._compiled(line, cell, place.number, awaits=False)
+            recorder = self._recorder(options, place.number, statement if cell is None else cell)
+            try:
+                with recorder:
+                    return code.run(self.shell)
+            finally:
+                self._report(recorder, options)
+        except BaseException:
+            cells.hide_callers(self.shell)
+            raise
+
+    async def gpuprofile_awaiting(self, line: str, cell: str) -> Any:
+        """What a cell with a top-level await calls instead: see `AwaitTransformer`."""
+        __tracebackhide__ = True
+        from gpuprof_widgets.capture import cell as cells
+
+        options, _ = _options(line, over_cell=True)
+        number = cells.called_from(self.shell).number
+        code = self._compiled(line, cell, number, awaits=True)
+        recorder = self._recorder(options, number, cell)
+        try:
+            with recorder:
+                value = await code.run_awaiting(self.shell)
+        finally:
+            self._report(recorder, options)
+        silenced = self.shell.displayhook.semicolon_at_end_of_expression(cell)
+        return None if silenced else value
+
+    def _compiled(self, line: str, cell: str, number: int, *, awaits: bool) -> Any:
+        from gpuprof_widgets.capture.cell import compile_cell
+
+        first_line = f"%%{NAME} {line}".rstrip()
+        return compile_cell(self.shell, cell, first_line=first_line, number=number, awaits=awaits)
+
+    def _recorder(self, options: Options, number: int, source: str) -> Any:
+        from gpuprof_widgets.capture.cell import cell_numbers
+        from gpuprof_widgets.capture.recorder import Recorder
+
+        return Recorder(
+            options,
+            label=options.name or f"Cell [{number}]",
+            cell_source=source,
+            execution_count=number,
+            cell_files=frozenset(cell_numbers(self.shell)),
+        )
+
+    def _report(self, recorder: Any, options: Options) -> None:
+        """Keep the profile and show it; what fails here is one line, and the cell's result stands."""
+        profile, problems = finish(recorder, options)
+        if profile is not None and options.output is not None:
+            self.shell.user_ns[options.output] = profile
+        if options.quiet:
+            return
+        if profile is not None:
+            try:
+                self._show(profile, options)
+            except Exception as error:
+                problems.append(f"the profile could not be shown: {type(error).__name__}: {error}")
+        for problem in problems:
+            print(f"gpuprofile: {problem}", file=sys.stderr)
+
+    def _show(self, profile: Any, options: Options) -> None:
+        from gpuprof_widgets.views.report import outputs
+
+        embeds = self.carrier.is_needed()
+        bundles = outputs(profile, sort=options.sort, top=options.top, embed_runtime=embeds)
+        for bundle in bundles:
+            self.shell.display_pub.publish(data=bundle)
+        if embeds:
+            self.carrier.embedded()
+
+
+GpuprofMagics.gpuprofile.__doc__ = command_line.help_text()
+
+
+def _options(line: str, *, over_cell: bool) -> tuple[Options, str]:
+    """The options and the statement behind them; a `UsageError` before anything runs."""
+    try:
+        options, statement = command_line.parse(line)
+        check_sort(options)
+    except OptionError as error:
+        raise UsageError(f"%{'%' * over_cell}{NAME}: {error}") from None
+    if over_cell and statement:
+        raise UsageError(f"%%{NAME} takes only options on its line, not {statement!r}")
+    if not over_cell and not statement:
+        raise UsageError(f"%{NAME} needs a statement to profile; over a cell it is %%{NAME}")
+    return options, statement
+
+
+class AwaitTransformer:
+    """Rewrites a `%%gpuprofile` cell with a top-level await, because a magic cannot await.
+
+    The cell becomes `await <the magic's coroutine>`, which IPython runs on its own loop. IPython
+    calls this several times per cell, and an exception here would break every cell of the notebook:
+    so it has no side effect and hands back whatever it does not understand.
+    """
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+
+    def __call__(self, lines: list[str]) -> list[str]:
+        try:
+            return self._rewritten(lines)
+        except Exception:
+            return lines
+
+    def _rewritten(self, lines: list[str]) -> list[str]:
+        first = lines[0].split(maxsplit=1) if lines else []
+        if not first or first[0] != f"%%{NAME}" or not self._shell.autoawait:
+            return lines
+        from gpuprof_widgets.capture.cell import awaits_at_top_level
+
+        body = "".join(lines[1:])
+        if not awaits_at_top_level(self._shell, body):
+            return lines
+        line = first[1].rstrip("\n") if len(first) > 1 else ""
+        magics = f"get_ipython().magics_manager.registry[{GpuprofMagics.__name__!r}]"
+        return [f"await {magics}.gpuprofile_awaiting({line!r}, {body!r})\n"]
+
+
+class _Installed:
+    """Everything that the extension has put into one shell, to be taken out again."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self.magics = GpuprofMagics(shell)
+        self.transformer = AwaitTransformer(shell)
+
+    def put_into(self, shell: InteractiveShell) -> None:
+        shell.register_magics(self.magics)
+        shell.input_transformers_cleanup.append(self.transformer)
+        shell.events.register("pre_run_cell", self.before_cell)
+        for key in (f"%{NAME}", f"%%{NAME}"):
+            shell.set_hook("complete_command", _completions, str_key=key)
+
+    def take_out_of(self, shell: InteractiveShell) -> None:
+        for kind in ("line", "cell"):
+            shell.magics_manager.magics[kind].pop(NAME, None)
+        shell.magics_manager.registry.pop(GpuprofMagics.__name__, None)
+        if self.transformer in shell.input_transformers_cleanup:
+            shell.input_transformers_cleanup.remove(self.transformer)
+        shell.events.unregister("pre_run_cell", self.before_cell)
+        for key in (f"%{NAME}", f"%%{NAME}"):
+            shell.strdispatchers["complete_command"].strs.pop(key, None)
+
+    def before_cell(self, info: Any) -> None:
+        """Tell the carrier which cell runs now; a shell without a kernel has no requests."""
+        parent: Callable[[], Any] | None = getattr(self.magics.shell, "get_parent", None)
+        self.magics.carrier.request((parent() if parent else None) or {})
+
+
+_installed: WeakKeyDictionary[InteractiveShell, _Installed] = WeakKeyDictionary()
+
+
+def load(shell: InteractiveShell) -> None:
+    """Put the magics into the shell, with the slow imports done now rather than in a cell."""
+    if shell in _installed:
+        return
+    if find_spec("torch") is None:
+        raise UsageError(
+            "gpuprof_widgets profiles PyTorch, which is not installed here: "
+            "type `%pip install torch`, restart the kernel and load the extension again"
+        )
+    _warm_up()
+    _installed[shell] = _Installed(shell)
+    _installed[shell].put_into(shell)
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Take everything out of the shell again."""
+    installed = _installed.pop(shell, None)
+    if installed is not None:
+        installed.take_out_of(shell)
+
+
+def _warm_up() -> None:
+    import gpuprof_widgets.capture.recorder
+    import gpuprof_widgets.profiles
+    import gpuprof_widgets.views.report  # noqa: F401
+    from gpuprof_widgets.capture.torch_profiler import require_torch_profiler, warm_up
+
+    require_torch_profiler()
+    warm_up()
+
+
+def _completions(shell: InteractiveShell, event: Any) -> list[str]:
+    return command_line.complete(event.text_until_cursor, {"sort": tuple(SORT_KEYS)})

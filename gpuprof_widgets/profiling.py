@@ -1,0 +1,172 @@
+"""`gpuprof_widgets.profile(...)`: record a block or a function of any Python program."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+
+import gpuprof_widgets
+from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.exceptions import RecordingError
+
+if TYPE_CHECKING:
+    from gpuprof_widgets.capture.recorder import Recorder
+    from gpuprof_widgets.profiles import Profile
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class ProfileRun:
+    """What `profile()` returns: a context manager, and a decorator that records every call.
+
+    After the block ``profile`` holds the result; it is None where nothing could be recorded.
+    """
+
+    def __init__(self, options: Options, label: str) -> None:
+        self.profile: Profile | None = None
+        self._options = options
+        self._label = label
+        self._recorder: Recorder | None = None
+
+    def __enter__(self) -> Self:
+        from gpuprof_widgets.capture.recorder import Recorder
+
+        self._recorder = Recorder(self._options, label=self._label)
+        self._recorder.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        recorder, self._recorder = self._recorder, None
+        if recorder is None:
+            return
+        recorder.__exit__(kind, error, traceback)
+        self.profile, problems = finish(recorder, self._options)
+        if not self._options.quiet:
+            self._print(problems)
+
+    def __call__(self, function: Function) -> Function:
+        label = self._options.name or function.__qualname__
+
+        @functools.wraps(function)
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            with ProfileRun(self._options, label):
+                return function(*args, **kwargs)
+
+        @functools.wraps(function)
+        async def recorded_awaiting(*args: Any, **kwargs: Any) -> Any:
+            with ProfileRun(self._options, label):
+                return await function(*args, **kwargs)
+
+        chosen: Any = recorded_awaiting if inspect.iscoroutinefunction(function) else recorded
+        return chosen  # type: ignore[no-any-return]
+
+    def _print(self, problems: list[str]) -> None:
+        if self.profile is not None:
+            try:
+                print(summary(self.profile, self._options))
+            except Exception as error:
+                problems = [*problems, f"the profile could not be shown: {error}"]
+        for problem in problems:
+            print(f"gpuprof: {problem}", file=sys.stderr)
+
+
+@overload
+def profile(function: Function, /) -> Function: ...
+@overload
+def profile(
+    *,
+    shapes: bool = False,
+    stack: bool = False,
+    memory: bool = False,
+    flops: bool = False,
+    cprofile: bool = True,
+    sort: str = "device_self",
+    top: int = 15,
+    name: str | None = None,
+    quiet: bool = False,
+    save: str | None = None,
+) -> ProfileRun: ...
+def profile(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    shapes: bool = False,
+    stack: bool = False,
+    memory: bool = False,
+    flops: bool = False,
+    cprofile: bool = True,
+    sort: str = "device_self",
+    top: int = 15,
+    name: str | None = None,
+    quiet: bool = False,
+    save: str | os.PathLike[str] | None = None,
+) -> Any:
+    """Record a block, ``with profile() as run: ...``, or every call of a function, ``@profile``.
+
+    Prints a summary at the end unless ``quiet``; the result is ``run.profile`` and
+    ``gpuprof_widgets.last``. An exception passes through unchanged, and what ran is still recorded.
+    """
+    options = Options(
+        shapes=shapes,
+        stack=stack,
+        memory=memory,
+        flops=flops,
+        cprofile=cprofile,
+        sort=sort,
+        top=top,
+        name=name,
+        quiet=quiet,
+        save=None if save is None else os.fspath(save),
+    )
+    check_sort(options)
+    run = ProfileRun(options, name or _place_of_caller())
+    return run if function is None else run(function)
+
+
+def check_sort(options: Options) -> None:
+    """An `OptionError` for a key that no op table can be sorted by, before anything runs."""
+    from gpuprof_widgets.analyses.sort_keys import sort_column
+
+    sort_column(options.sort)
+
+
+def finish(recorder: Recorder, options: Options) -> tuple[Profile | None, list[str]]:
+    """The profile, from now on `gpuprof_widgets.last`, and what went wrong, one line each."""
+    from gpuprof_widgets.profiles import Profile
+
+    try:
+        record = recorder.record()
+    except RecordingError as error:
+        return None, [str(error)]
+    result = Profile(record.trace, record.calls, record.metadata)
+    gpuprof_widgets.last = result
+    try:
+        if options.save is not None:
+            result.save(options.save)
+    except Exception as error:
+        return result, [f"the profile could not be saved to {options.save}: {error}"]
+    return result, []
+
+
+def summary(profile: Profile, options: Options) -> str:
+    """The profile as plain text of less than 80 columns."""
+    from gpuprof_widgets.views.static import static_text
+
+    return static_text(profile, sort=options.sort, top=options.top)
+
+
+def _place_of_caller() -> str:
+    """File and line that called `profile()`, as the label of a profile without a name."""
+    frame = sys._getframe(2)
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

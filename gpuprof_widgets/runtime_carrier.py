@@ -1,0 +1,37 @@
+"""Which cell's output carries BokehJS: embedded once per notebook, and again when it is gone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+
+class RuntimeCarrier:
+    """Follows the requests of one kernel, to know whether BokehJS is still in the notebook.
+
+    The carrier's output is gone when its cell runs again, or is deleted: JupyterLab names both in
+    the metadata of every request (``cellId``, ``deletedCells``). A front end that names no cells is
+    followed by the code of the cell.
+    """
+
+    def __init__(self) -> None:
+        self._carrier: str | None = None
+        self._current: str = ""
+
+    def request(self, message: Mapping[str, Any]) -> None:
+        """Take note of an execute request, before its code runs."""
+        metadata = message.get("metadata") or {}
+        code = (message.get("content") or {}).get("code", "")
+        self._current = str(metadata.get("cellId") or code)
+        if self._carrier in (self._current, *(metadata.get("deletedCells") or ())):
+            self._carrier = None
+
+    def is_needed(self) -> bool:
+        """Whether the output of the current cell has to bring BokehJS along."""
+        # Colab shows every output in a frame of its own, which sees no other cell's scripts.
+        return self._carrier is None or "google.colab" in sys.modules
+
+    def embedded(self) -> None:
+        """The current cell's output now carries BokehJS."""
+        self._carrier = self._current

@@ -1,0 +1,185 @@
+"""Real IPython kernels for tests: one per version of IPython, kept for a module."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.manager import KernelManager
+
+ROOT = Path(__file__).parents[1]
+IPYTHON_8 = ROOT / "build" / "ipython8"
+TIMEOUT_S = 120
+
+STATE = """
+import sys as _s, threading as _t, os as _o, builtins as _b, cProfile as _c
+import torch.autograd.profiler as _p
+_ip = get_ipython()
+print({
+    "profile": _s.getprofile(), "trace": _s.gettrace(),
+    "tools": [_s.monitoring.get_tool(n) for n in range(6)] if hasattr(_s, "monitoring") else [],
+    "ast": list(map(repr, _ip.ast_transformers)),
+    "input": [getattr(f, "__name__", repr(f)) for f in _ip.input_transformers_cleanup],
+    "threads": sorted(t.name for t in _t.enumerate()),
+    "cwd": _o.getcwd(), "files": sorted(_o.listdir()), "builtins": sorted(vars(_b)),
+    "torch": (_p._is_profiler_enabled, _p._prepare_profiler.__name__, _p._enable_profiler.__name__),
+    "cprofile": "enable" in vars(_c.Profile),
+    "names": sorted(n for n in globals() if not n.startswith("_")),
+})
+"""
+"""Prints what a cell must leave as it found it."""
+
+
+@dataclass
+class Outcome:
+    """What one execute request brought back."""
+
+    status: str
+    messages: list[dict[str, Any]] = field(default_factory=list)
+
+    def _of(self, kind: str) -> list[dict[str, Any]]:
+        return [m["content"] for m in self.messages if m["msg_type"] == kind]
+
+    def stream(self, name: str) -> str:
+        return "".join(c["text"] for c in self._of("stream") if c["name"] == name)
+
+    @property
+    def stdout(self) -> str:
+        return self.stream("stdout")
+
+    @property
+    def stderr(self) -> str:
+        return self.stream("stderr")
+
+    @property
+    def displays(self) -> list[dict[str, Any]]:
+        return [content["data"] for content in self._of("display_data")]
+
+    @property
+    def result(self) -> str | None:
+        results = self._of("execute_result")
+        return results[0]["data"]["text/plain"] if results else None
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        return self._of("error")
+
+    @property
+    def traceback(self) -> str:
+        return plain("\n".join(self.errors[0]["traceback"]))
+
+    @property
+    def order(self) -> list[str]:
+        """The kinds of output in the order in which they came."""
+        shown = ("stream", "display_data", "execute_result", "error")
+        return [m["msg_type"] for m in self.messages if m["msg_type"] in shown]
+
+    @property
+    def profile_text(self) -> str:
+        """The text of the profile under the cell, empty where none was shown."""
+        return "\n".join(data.get("text/plain", "") for data in self.displays)
+
+
+def plain(text: str) -> str:
+    """The text without terminal colours."""
+    import re
+
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+class Kernel:
+    """A running kernel in which cells are executed as a notebook would."""
+
+    def __init__(self, extra_path: Path | None, directory: Path) -> None:
+        path = [str(extra_path)] if extra_path else []
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([*path, str(ROOT)]),
+            "IPYTHONDIR": str(directory / "ipython"),
+        }
+        environment.pop("KINETO_LOG_LEVEL", None)
+        (directory / "cwd").mkdir()
+        self._manager = KernelManager(kernel_name="python3")
+        self._manager.kernel_spec.argv[0] = sys.executable
+        self._manager.start_kernel(env=environment, cwd=str(directory / "cwd"))
+        self.client = self._manager.blocking_client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=TIMEOUT_S)
+
+    def run(self, code: str, *, store_history: bool = True, **metadata: Any) -> Outcome:
+        """Execute one cell and wait for everything that it puts out."""
+        outcome = Outcome("")
+        reply = self.client.execute_interactive(
+            code,
+            store_history=store_history,
+            allow_stdin=False,
+            timeout=TIMEOUT_S,
+            output_hook=outcome.messages.append,
+        )
+        outcome.status = reply["content"]["status"]
+        return outcome
+
+    def run_interrupted(self, code: str, when_printed: str = "ready") -> Outcome:
+        """Execute a cell and press Ctrl-C once it has printed that word."""
+        outcome = Outcome("")
+
+        def watch(message: dict[str, Any]) -> None:
+            outcome.messages.append(message)
+            if when_printed in message["content"].get("text", ""):
+                self._manager.interrupt_kernel()
+
+        reply = self.client.execute_interactive(
+            code, allow_stdin=False, timeout=TIMEOUT_S, output_hook=watch
+        )
+        outcome.status = reply["content"]["status"]
+        return outcome
+
+    def value(self, expression: str) -> Any:
+        """The value of an expression that has a literal repr."""
+        import ast
+
+        outcome = self.run(f"print(repr({expression}))", store_history=False)
+        assert outcome.status == "ok", outcome.errors
+        return ast.literal_eval(outcome.stdout)
+
+    def state(self) -> str:
+        """Everything that a cell must leave behind unchanged."""
+        outcome = self.run(STATE, store_history=False)
+        assert outcome.status == "ok", outcome.traceback
+        return outcome.stdout
+
+    def stop(self) -> None:
+        self.client.stop_channels()
+        self._manager.shutdown_kernel(now=True)
+
+
+def ipython_8() -> Path:
+    """A directory with the newest IPython 8 to put first on the path; made once."""
+    if not (IPYTHON_8 / "IPython").is_dir():
+        command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(IPYTHON_8)]
+        done = subprocess.run([*command, "ipython<9"], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            pytest.skip(f"IPython 8 could not be installed: {done.stderr.strip().splitlines()[-1]}")
+    return IPYTHON_8
+
+
+@pytest.fixture(scope="module", params=["IPython 9", "IPython 8"])
+def loaded_kernel(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Kernel]:
+    """A kernel of each IPython version with the extension loaded."""
+    path = ipython_8() if request.param == "IPython 8" else None
+    running = Kernel(path, tmp_path_factory.mktemp("kernel"))
+    try:
+        assert running.value("__import__('IPython').version_info[0]") == int(request.param[-1])
+        loaded = running.run("%load_ext gpuprof_widgets")
+        assert (loaded.status, loaded.order) == ("ok", []), loaded.messages
+        yield running
+    finally:
+        running.stop()
