@@ -3,6 +3,7 @@ import {Signal0} from "@bokehjs/core/signaling"
 import {Model} from "@bokehjs/model"
 import {Range1d} from "@bokehjs/models/ranges/range1d"
 
+import * as engine from "./engine"
 import {Store} from "./engine"
 import type {Window} from "./engine"
 import {publish, withdraw} from "./reports"
@@ -18,6 +19,9 @@ export class TraceStore extends Model {
   declare properties: TraceStore.Props
 
   static override __module__ = "gpuprof_widgets.views.models"
+
+  /** What answers the views' questions, for the console and the tests; see engine/index.ts. */
+  static readonly engine = engine
 
   /** The decoded trace; views may use it once `ready` has resolved. */
   data: Store
