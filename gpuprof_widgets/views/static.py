@@ -42,15 +42,20 @@ class Column:
     share: bool = False
 
 
+def _short_share(share: float) -> str:
+    """A share as a percentage that fits a narrow column."""
+    return format_share(share).replace("less than", "<")
+
+
 CALLS = Column("Calls", "calls", lambda value: f"{value:,.0f}")
 CPU = (
     Column("CPU self", "cpu_self_ns", format_ns),
-    Column("share", "cpu_self_share", format_share, share=True),
+    Column("share", "cpu_self_share", _short_share, share=True),
     Column("CPU total", "cpu_total_ns", format_ns),
 )
 DEVICE = (
     Column("GPU self", "device_self_ns", format_ns),
-    Column("share", "device_self_share", format_share, share=True),
+    Column("share", "device_self_share", _short_share, share=True),
     Column("GPU total", "device_total_ns", format_ns),
 )
 OTHERS = (
