@@ -34,6 +34,7 @@ class GpuprofMagics(Magics):
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
+        self._shell = shell
         self.carrier = RuntimeCarrier()
 
     @no_var_expand
@@ -45,43 +46,43 @@ class GpuprofMagics(Magics):
 
         try:
             options, statement = _options(line, over_cell=cell is not None)
-            place = cells.called_from(self.shell)
+            place = cells.called_from(self._shell)
             if cell is None:
-                code = cells.compile_line(self.shell, statement, place=place)
+                code = cells.compile_line(self._shell, statement, place=place)
             else:
                 code = self._compiled(line, cell, place.number, awaits=False)
             recorder = self._recorder(options, place.number, statement if cell is None else cell)
             try:
                 with recorder:
-                    return code.run(self.shell)
+                    return code.run(self._shell)
             finally:
                 self._report(recorder, options)
         except BaseException:
-            cells.hide_callers(self.shell)
+            cells.hide_callers(self._shell)
             raise
 
     async def gpuprofile_awaiting(self, line: str, cell: str) -> Any:
-        """What a cell with a top-level await calls instead: see `AwaitTransformer`."""
+        """What a cell with a top-level await calls instead: see `CellTransformer`."""
         __tracebackhide__ = True
         from gpuprof_widgets.capture import cell as cells
 
         options, _ = _options(line, over_cell=True)
-        number = cells.called_from(self.shell).number
+        number = cells.called_from(self._shell).number
         code = self._compiled(line, cell, number, awaits=True)
         recorder = self._recorder(options, number, cell)
         try:
             with recorder:
-                value = await code.run_awaiting(self.shell)
+                value = await code.run_awaiting(self._shell)
         finally:
             self._report(recorder, options)
-        silenced = self.shell.displayhook.semicolon_at_end_of_expression(cell)
+        silenced = self._shell.displayhook.semicolon_at_end_of_expression(cell)  # type: ignore[no-untyped-call]
         return None if silenced else value
 
     def _compiled(self, line: str, cell: str, number: int, *, awaits: bool) -> Any:
         from gpuprof_widgets.capture.cell import compile_cell
 
         first_line = f"%%{NAME} {line}".rstrip()
-        return compile_cell(self.shell, cell, first_line=first_line, number=number, awaits=awaits)
+        return compile_cell(self._shell, cell, first_line=first_line, number=number, awaits=awaits)
 
     def _recorder(self, options: Options, number: int, source: str) -> Any:
         from gpuprof_widgets.capture.cell import cell_numbers
@@ -92,14 +93,16 @@ class GpuprofMagics(Magics):
             label=options.name or f"Cell [{number}]",
             cell_source=source,
             execution_count=number,
-            cell_files=frozenset(cell_numbers(self.shell)),
+            cell_labels={
+                file: f"Cell [{cell}]" for file, cell in cell_numbers(self._shell).items()
+            },
         )
 
     def _report(self, recorder: Any, options: Options) -> None:
-        """Keep the profile and show it; what fails here is one line, and the cell's result stands."""
+        """Keep and show the profile; what fails here is one line, the cell's result stands."""
         profile, problems = finish(recorder, options)
         if profile is not None and options.output is not None:
-            self.shell.user_ns[options.output] = profile
+            self._shell.user_ns[options.output] = profile
         if options.quiet:
             return
         if profile is not None:
@@ -116,7 +119,7 @@ class GpuprofMagics(Magics):
         embeds = self.carrier.is_needed()
         bundles = outputs(profile, sort=options.sort, top=options.top, embed_runtime=embeds)
         for bundle in bundles:
-            self.shell.display_pub.publish(data=bundle)
+            self._shell.display_pub.publish(data=bundle)
         if embeds:
             self.carrier.embedded()
 
@@ -138,12 +141,13 @@ def _options(line: str, *, over_cell: bool) -> tuple[Options, str]:
     return options, statement
 
 
-class AwaitTransformer:
-    """Rewrites a `%%gpuprofile` cell with a top-level await, because a magic cannot await.
+class CellTransformer:
+    """Rewrites the two kinds of `%%gpuprofile` cells that a magic cannot run as a plain cell.
 
-    The cell becomes `await <the magic's coroutine>`, which IPython runs on its own loop. IPython
-    calls this several times per cell, and an exception here would break every cell of the notebook:
-    so it has no side effect and hands back whatever it does not understand.
+    One with a top-level await becomes `await <the magic's coroutine>`, which IPython runs on its
+    own loop. One that does not compile becomes its body, so that IPython reports the one error.
+    IPython calls this several times per cell, and an exception here would break every cell of the
+    notebook: so it has no side effect and hands back whatever it does not understand.
     """
 
     def __init__(self, shell: InteractiveShell) -> None:
@@ -157,12 +161,15 @@ class AwaitTransformer:
 
     def _rewritten(self, lines: list[str]) -> list[str]:
         first = lines[0].split(maxsplit=1) if lines else []
-        if not first or first[0] != f"%%{NAME}" or not self._shell.autoawait:
+        if not first or first[0] != f"%%{NAME}":
             return lines
-        from gpuprof_widgets.capture.cell import awaits_at_top_level
+        from gpuprof_widgets.capture.cell import kind_of
 
         body = "".join(lines[1:])
-        if not awaits_at_top_level(self._shell, body):
+        kind = kind_of(self._shell, body)
+        if kind == "invalid":
+            return [f"# {lines[0]}", *lines[1:]]
+        if kind == "plain":
             return lines
         line = first[1].rstrip("\n") if len(first) > 1 else ""
         magics = f"get_ipython().magics_manager.registry[{GpuprofMagics.__name__!r}]"
@@ -174,14 +181,14 @@ class _Installed:
 
     def __init__(self, shell: InteractiveShell) -> None:
         self.magics = GpuprofMagics(shell)
-        self.transformer = AwaitTransformer(shell)
+        self.transformer = CellTransformer(shell)
 
     def put_into(self, shell: InteractiveShell) -> None:
         shell.register_magics(self.magics)
         shell.input_transformers_cleanup.append(self.transformer)
         shell.events.register("pre_run_cell", self.before_cell)
         for key in (f"%{NAME}", f"%%{NAME}"):
-            shell.set_hook("complete_command", _completions, str_key=key)
+            shell.set_hook("complete_command", _completions, str_key=key)  # type: ignore[no-untyped-call]
 
     def take_out_of(self, shell: InteractiveShell) -> None:
         for kind in ("line", "cell"):

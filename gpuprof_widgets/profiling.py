@@ -112,7 +112,7 @@ def profile(
     quiet: bool = False,
     save: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Record a block, ``with profile() as run: ...``, or every call of a function, ``@profile``.
+    """Record a block (as a context manager) or every call of a function (as a decorator).
 
     Prints a summary at the end unless ``quiet``; the result is ``run.profile`` and
     ``gpuprof_widgets.last``. An exception passes through unchanged, and what ran is still recorded.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Literal
 
 _ASSIGNED_ONCE = (ast.AugAssign, ast.AnnAssign)
 
@@ -115,14 +115,14 @@ def _in_two_parts(
     nodes = list(tree.body)
     if interactivity == "last_expr_or_assign":
         nodes += _assigned_name(nodes)
-    last = nodes.pop() if nodes and isinstance(nodes[-1], ast.Expr) else None
+    last = nodes.pop().value if nodes and isinstance(nodes[-1], ast.Expr) else None  # type: ignore[attr-defined]
     statements: ast.Module | ast.Interactive = ast.Module(nodes, tree.type_ignores)
     if interactivity == "all":
         statements = ast.Interactive(nodes)
     mode = "single" if interactivity == "all" else "exec"
     return CellCode(
         statements=compiler(statements, name, mode),
-        last=compiler(ast.Expression(last.value), name, "eval") if last else None,
+        last=compiler(ast.Expression(last), name, "eval") if last else None,
     )
 
 
@@ -139,15 +139,13 @@ def _assigned_name(nodes: list[ast.stmt]) -> Iterator[ast.stmt]:
         yield ast.fix_missing_locations(ast.copy_location(shown, target))
 
 
-def awaits_at_top_level(shell: Any, body: str) -> bool:
-    """Whether the code awaits outside of any function (and is right otherwise)."""
-    if "await" not in body and "async" not in body:
-        return False
+def kind_of(shell: Any, body: str) -> Literal["plain", "awaiting", "invalid"]:
+    """Whether the code awaits outside of any function, or does not compile at all."""
+    flags = shell.compile.flags | (ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            source = shell.transform_cell(body)
-            code = compile(source, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, True)
-    except (SyntaxError, ValueError):
-        return False
-    return bool(code.co_flags & inspect.CO_COROUTINE)
+            code = compile(shell.transform_cell(body), "<cell>", "exec", flags, True)
+    except SyntaxError:
+        return "invalid"
+    return "awaiting" if code.co_flags & inspect.CO_COROUTINE else "plain"

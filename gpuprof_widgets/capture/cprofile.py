@@ -41,10 +41,10 @@ class CallsRecording:
         profile, running = self._profile, self._running
         self._running = False
         if running and profile is not None:
-            taken_by = None if _MONITORS else sys.getprofile()
+            hook: Any = sys.getprofile()
             profile.disable()
-            if not _MONITORS and taken_by is not profile:
-                sys.setprofile(taken_by)
+            if not _MONITORS and hook is not profile:
+                sys.setprofile(hook)
                 self.lost = (
                     "another Python profiler took over in this run; "
                     "this profile has the Python calls before that"
@@ -57,10 +57,10 @@ class CallsRecording:
             return None
         # Not create_stats(), which would end whatever profiler holds the hook by now.
         self._profile.snapshot_stats()
-        return calls_of_stats(self._profile.stats)  # type: ignore[attr-defined]
+        return calls_of_stats(self._profile.stats)
 
     def _watch_entrance(self) -> None:
-        """End this recording when the user enables a cProfile: it would replace ours or be refused."""
+        """End this recording when the user enables a cProfile: two at once cannot be."""
         original: Callable[..., None] = cProfile.Profile.enable
 
         def enable(profile: cProfile.Profile, *args: Any, **kwargs: Any) -> None:
@@ -72,7 +72,7 @@ class CallsRecording:
                 )
             original(profile, *args, **kwargs)
 
-        cProfile.Profile.enable = enable  # type: ignore[method-assign]
+        cProfile.Profile.enable = enable  # type: ignore[method-assign, assignment]
         self._watching = True
 
     def _unwatch_entrance(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,8 +27,8 @@ _RECORDING = re.compile(
 )
 
 
-def without_own_calls(calls: Calls, cell_files: Collection[str]) -> Calls:
-    """The calls without ours; with ``cell_files`` only what the cells' code reached.
+def without_own_calls(calls: Calls, cell_labels: Mapping[str, str]) -> Calls:
+    """The calls without ours; with cells only what their code reached, under their labels.
 
     Others are there when a cell awaits (the event loop's other tasks) and from Python 3.12 on
     (cProfile then sees every thread).
@@ -36,8 +36,9 @@ def without_own_calls(calls: Calls, cell_files: Collection[str]) -> Calls:
     ours = calls.functions["file"].str.startswith(_PACKAGE).to_numpy(dtype=bool)
     functions = _less_called_by(calls, ours)
     keep = ~ours & (functions["calls"].to_numpy() > 0)
-    if cell_files:
-        keep &= _reached(calls, _entries(functions, cell_files), keep)
+    if cell_labels:
+        keep &= _reached(calls, _entries(functions, cell_labels), keep)
+        functions["file"] = functions["file"].map(lambda file: cell_labels.get(file, file))
     return _kept_calls(Calls(functions, calls.edges), keep)
 
 
@@ -121,7 +122,7 @@ def _own_frames(slices: pd.DataFrame, frames: Mask, begin: int, end: int) -> Mas
 
 def _named(names: pd.Series, pattern: re.Pattern[str]) -> Mask:
     found = np.array([bool(pattern.search(name)) for name in names.cat.categories], dtype=bool)
-    return found[names.cat.codes]
+    return np.asarray(found[names.cat.codes])
 
 
 def _kept_slices(trace: Trace, keep: Mask) -> Trace:
@@ -148,4 +149,5 @@ def _kept_slices(trace: Trace, keep: Mask) -> Trace:
 
 def _moved(values: pd.Series, row: NDArray[np.int64]) -> pd.Series:
     index = row[values.index.to_numpy()]
-    return values[index >= 0].set_axis(pd.Index(index[index >= 0], dtype=np.int64))
+    moved: pd.Series = values[index >= 0]
+    return moved.set_axis(pd.Index(index[index >= 0], dtype=np.int64))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -61,6 +63,24 @@ def place(name: str) -> tuple[str, int, str]:
     if found:
         return found["file"], int(found["line"]), found["name"]
     return "~", 0, _ADDRESS.sub("", name)
+
+
+def with_cell_labels(trace: Trace, cell_labels: Mapping[str, str]) -> Trace:
+    """The trace with frames of the notebook's cells named after them: ``Cell [3](12): step``."""
+    names = trace.slices["name"].cat
+    renamed = names.rename_categories([_labelled(name, cell_labels) for name in names.categories])
+    return replace(trace, slices=trace.slices.assign(name=renamed))
+
+
+def _labelled(name: str, cell_labels: Mapping[str, str]) -> str:
+    found = _PLACE.match(name)
+    if not found:
+        return name
+    # torch leaves out the part of the path that is on sys.path, or the root's slash.
+    for file, label in cell_labels.items():
+        if file.endswith(found["file"]):
+            return f"{label}({found['line']}): {found['name']}"
+    return name
 
 
 def _sums(code: Ints, rows: int, parent: Ints, own: Ints, dur: Ints) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ from gpuprof_widgets.capture.environment import environment
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.overhead import overhead
 from gpuprof_widgets.capture.own_frames import without_own_calls, without_own_slices
-from gpuprof_widgets.capture.python_frames import calls_from_slices
+from gpuprof_widgets.capture.python_frames import calls_from_slices, with_cell_labels
 from gpuprof_widgets.capture.torch_profiler import TorchRecording
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.trace.assemble import empty_trace
@@ -43,8 +43,8 @@ class _Active:
 class Recorder:
     """``with Recorder(options, label="Cell [3]") as recorder: ...`` and then ``recorder.record()``.
 
-    ``cell_files`` are the file names of the notebook's cells: Python calls are then those made by
-    the cell's code, and the kernel's own stay out.
+    ``cell_labels`` names the notebook's cells by the files of their code: Python calls are then
+    those that the cells' code made, and the kernel's own stay out.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class Recorder:
         label: str,
         cell_source: str | None = None,
         execution_count: int | None = None,
-        cell_files: Collection[str] = (),
+        cell_labels: Mapping[str, str] | None = None,
     ) -> None:
         self._options = options
         self._label = label
         self._cell_source = cell_source
         self._execution_count = execution_count
-        self._cell_files = cell_files
+        self._cell_labels = cell_labels or {}
         self._failure: str | None = None
         self._notes: list[str] = []
         self._torch: TorchRecording | None = None
@@ -159,14 +159,14 @@ class Recorder:
         trace = self._torch.trace() if self._torch is not None else None
         if trace is None:
             return empty_trace()
-        return without_own_slices(trace, self._label)
+        return with_cell_labels(without_own_slices(trace, self._label), self._cell_labels)
 
     def _read_calls(self, trace: Trace) -> Calls | None:
         if self._calls is None:
             wanted = self._options.cprofile and self._options.stack
             return calls_from_slices(trace) if wanted and STACKS_TAKE_THE_HOOK else None
         calls = self._calls.calls()
-        return None if calls is None else without_own_calls(calls, self._cell_files)
+        return None if calls is None else without_own_calls(calls, self._cell_labels)
 
     def _metadata(self, trace: Trace, calls: Calls | None) -> dict[str, Any]:
         measured = calls is not None and not (self._options.stack and STACKS_TAKE_THE_HOOK)
@@ -199,6 +199,8 @@ class Recorder:
             notes.append(f"interrupted after {self._wall_ns / 1e9:.3g} s")
         if not any(lost) and not (trace.slices["category"] == "cpu_op").any():
             notes.append("no torch op ran here")
+        if self._options.memory:
+            notes.append("with --memory torch leaves out the ops of threads that the code starts")
         if self._options.cprofile and self._options.stack and STACKS_TAKE_THE_HOOK:
             notes.append(
                 "cProfile did not run: the Python calls are counted from the stack's frames"

@@ -135,7 +135,7 @@ def warm_up() -> None:
 def profiler_is_running() -> bool:
     """Whether any torch profiler runs, in this thread or for all threads."""
     everywhere = getattr(autograd_profiler, "_is_profiler_enabled", False)
-    return bool(everywhere or torch.autograd._profiler_enabled())
+    return bool(everywhere or torch._C._autograd._profiler_enabled())
 
 
 def _arguments(options: Options) -> dict[str, Any]:
@@ -148,7 +148,8 @@ def _arguments(options: Options) -> dict[str, Any]:
         "profile_memory": options.memory,
         "with_stack": options.stack,
         "with_flops": options.flops,
-        "experimental_config": _all_threads(),
+        # In the mode for all threads torch records no allocations.
+        "experimental_config": None if options.memory else _all_threads(),
     }
 
 
@@ -175,5 +176,5 @@ def _with_flops(trace: Trace, profiled: Any) -> Trace:
 
 def require_torch_profiler() -> None:
     """Say in clear words when this torch cannot profile at all."""
-    if not torch.autograd.kineto_available():
+    if not torch.profiler.kineto_available():
         raise RecordingError("this build of torch has no profiler (Kineto); install one that has")
