@@ -1,0 +1,353 @@
+"""Nesting, self times and joins, against slow plain references."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuprof_widgets.trace.links import (
+    latest_before,
+    nearest_ancestor,
+    nest,
+    self_times,
+    subtree_end,
+)
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.owners import unlinked_gpu
+from tests.traces import annotation, kernel, op, python, runtime, trace_of
+
+LONGEST = 24
+
+
+@dataclass
+class Slices:
+    """Slices of a few tracks in the order in which `nest` wants them."""
+
+    group: np.ndarray
+    ts: np.ndarray
+    end: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+
+@st.composite
+def slices(draw: st.DrawFn) -> Slices:
+    """Few moments and tracks, so that ties, crossings and zero lengths are common."""
+    moment = st.integers(0, 12)
+    rows = draw(st.lists(st.tuples(st.integers(0, 2), moment, st.integers(0, 8)), max_size=16))
+    rows.sort(key=lambda row: (row[0], row[1], -row[2]))
+    group, ts, dur = (np.array([row[i] for row in rows], dtype=np.int64) for i in range(3))
+    return Slices(group, ts, ts + dur)
+
+
+def open_slices(given: Slices, group: int, moment: int, before: int) -> list[int]:
+    """Rows of a track, up to a row, that are open at a moment, in order of their start."""
+    return [
+        row
+        for row in range(before)
+        if given.group[row] == group and given.ts[row] <= moment < given.end[row]
+    ]
+
+
+def slow_parents(given: Slices) -> list[int]:
+    """One stack per track; what has ended is removed from wherever it is in the stack."""
+    parents = []
+    stacks: dict[int, list[int]] = {}
+    for row in range(len(given)):
+        stack = stacks.setdefault(int(given.group[row]), [])
+        stack[:] = [other for other in stack if given.end[other] > given.ts[row]]
+        parents.append(stack[-1] if stack else -1)
+        stack.append(row)
+    return parents
+
+
+def slow_self_times(given: Slices) -> list[int]:
+    """Every ns belongs to the latest-started slice that is open in it."""
+    own = [0] * len(given)
+    for group in set(given.group.tolist()):
+        for moment in range(LONGEST):
+            running = open_slices(given, group, moment, len(given))
+            if running:
+                own[running[-1]] += 1
+    return own
+
+
+@given(slices())
+def test_parent_is_the_latest_started_slice_still_open(given: Slices) -> None:
+    parent, _ = nest(given.ts, given.end, given.group)
+    assert parent.tolist() == slow_parents(given)
+
+
+@given(slices())
+def test_depth_is_one_more_than_the_parents(given: Slices) -> None:
+    parent, depth = nest(given.ts, given.end, given.group)
+    expected: list[int] = []
+    for row in range(len(given)):
+        expected.append(expected[parent[row]] + 1 if parent[row] >= 0 else 0)
+    assert depth.tolist() == expected
+
+
+@given(slices())
+def test_slices_of_one_depth_do_not_overlap(given: Slices) -> None:
+    _, depth = nest(given.ts, given.end, given.group)
+    for row in range(len(given)):
+        running = open_slices(given, int(given.group[row]), int(given.ts[row]), row)
+        assert depth[row] not in depth[running]
+
+
+@given(slices())
+def test_self_time_is_the_time_as_latest_started_open_slice(given: Slices) -> None:
+    parent, _ = nest(given.ts, given.end, given.group)
+    assert self_times(given.ts, given.end, parent).tolist() == slow_self_times(given)
+
+
+@given(slices(), st.randoms(use_true_random=False))
+def test_nearest_ancestor_skips_the_unwanted(given: Slices, random: object) -> None:
+    parent, _ = nest(given.ts, given.end, given.group)
+    wanted = np.array([random.random() < 0.4 for _ in range(len(given))], dtype=bool)  # type: ignore[attr-defined]
+    found = nearest_ancestor(parent, wanted)
+    for row in range(len(given)):
+        above = parent[row]
+        while above >= 0 and not wanted[above]:
+            above = parent[above]
+        assert found[row] == above
+
+
+PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=8)
+
+
+@given(PAIRS, PAIRS)
+def test_latest_before_joins_the_nearest_with_the_same_key(
+    left: list[tuple[int, int]], right: list[tuple[int, int]]
+) -> None:
+    key, ts = np.array(left, dtype=np.int64).reshape(-1, 2).T
+    other_key, other_ts = np.array(right, dtype=np.int64).reshape(-1, 2).T
+    found = latest_before(key, ts, other_key, other_ts)
+    for (wanted, moment), index in zip(left, found.tolist(), strict=True):
+        same = sorted((at, i) for i, (k, at) in enumerate(right) if k == wanted)
+        before = [i for at, i in same if at <= moment]
+        assert index == (before[-1] if before else same[0][1] if same else -1)
+
+
+def test_a_child_that_outlasts_its_parent_takes_none_of_its_grandparents_time_twice() -> None:
+    ts, end = np.array([0, 2, 4]), np.array([20, 6, 10])
+    parent, depth = nest(ts, end, np.zeros(3, dtype=int))
+    assert parent.tolist() == [-1, 0, 1]
+    assert depth.tolist() == [0, 1, 2]
+    assert subtree_end(end, parent).tolist() == [20, 10, 10]
+    assert self_times(ts, end, parent).tolist() == [12, 2, 6]
+
+
+def test_a_slice_of_no_length_is_nobodys_parent() -> None:
+    ts, end = np.array([0, 3, 3]), np.array([9, 3, 3])
+    parent, _ = nest(ts, end, np.zeros(3, dtype=int))
+    assert parent.tolist() == [-1, 0, 0]
+
+
+def test_a_deep_stack_nests_in_full() -> None:
+    depths = 5000
+    ts = np.arange(depths)
+    parent, depth = nest(ts, 2 * depths - ts, np.zeros(depths, dtype=int))
+    assert parent.tolist() == list(range(-1, depths - 1))
+    assert depth.tolist() == list(range(depths))
+
+
+# Owners
+
+
+def owners(record: Record, name: str) -> tuple[str, str]:
+    """Names of the launch and the op of the slices with this name ("" for none)."""
+    table = record.trace.slices
+    row = table[table["name"] == name].iloc[0]
+    names = [*table["name"], ""]
+    return names[row["launch"]], names[row["op"]]
+
+
+def test_a_kernel_belongs_to_the_op_around_its_launch() -> None:
+    record = trace_of(
+        annotation("step", ts=0, dur=50),
+        op("aten::linear", ts=1, dur=20),
+        op("aten::addmm", ts=2, dur=10),
+        python("forward", ts=0, dur=50),
+        runtime("cudaLaunchKernel", ts=3, dur=2),
+        kernel("gemm", ts=30, dur=5, launched_by=4),
+    )
+    assert owners(record, "gemm") == ("cudaLaunchKernel", "aten::addmm")
+
+
+def test_an_annotation_owns_what_no_op_launched() -> None:
+    record = trace_of(
+        annotation("step", ts=0, dur=50),
+        runtime("cudaMemsetAsync", ts=3, dur=2),
+        kernel("memset", ts=30, dur=5, launched_by=1, category="gpu_memset"),
+    )
+    assert owners(record, "memset") == ("cudaMemsetAsync", "step")
+
+
+def test_a_driver_call_launches_too() -> None:
+    record = trace_of(
+        op("triton", ts=0, dur=20),
+        runtime("cuLaunchKernel", ts=3, dur=2, category="cuda_driver"),
+        kernel("triton_poi", ts=30, dur=5, launched_by=1),
+    )
+    assert owners(record, "triton_poi") == ("cuLaunchKernel", "triton")
+
+
+def test_without_a_launch_the_external_id_finds_the_op() -> None:
+    record = trace_of(
+        op("aten::mm", ts=0, dur=9), kernel("gemm", ts=10, dur=5, launched_by=0)
+    )
+    assert owners(record, "gemm") == ("", "aten::mm")
+    assert unlinked_gpu(record.trace) == 1
+
+
+def test_a_launch_on_a_thread_without_ops_finds_its_op_by_external_id() -> None:
+    record = trace_of(
+        op("aten::mm", ts=0, dur=9, **{"External id": 5}),
+        runtime("cudaLaunchKernel", ts=3, dur=2, thread=999, **{"External id": 5}),
+        kernel("gemm", ts=10, dur=5, launched_by=1),
+    )
+    assert owners(record, "gemm") == ("cudaLaunchKernel", "aten::mm")
+
+
+def test_a_kernel_without_any_owner_is_kept_and_counted() -> None:
+    record = trace_of(op("aten::mm", ts=0, dur=9), kernel("gemm", ts=10, dur=5, correlation=77))
+    assert owners(record, "gemm") == ("", "")
+    assert unlinked_gpu(record.trace) == 1
+
+
+def test_reused_correlations_join_the_nearest_launch_before() -> None:
+    record = trace_of(
+        op("first", ts=0, dur=9),
+        runtime("cudaLaunchKernel", ts=1, dur=2, correlation=5),
+        op("second", ts=100, dur=9),
+        runtime("cudaLaunchKernel", ts=101, dur=2, correlation=5),
+        kernel("early", ts=20, dur=5, correlation=5),
+        kernel("late", ts=120, dur=5, correlation=5, stream=20),
+    )
+    assert owners(record, "early")[1] == "first"
+    assert owners(record, "late")[1] == "second"
+
+
+def test_a_kernel_that_seems_to_start_before_its_launch_keeps_it() -> None:
+    record = trace_of(
+        op("aten::mm", ts=10, dur=9),
+        runtime("cudaLaunchKernel", ts=12, dur=2),
+        kernel("gemm", ts=11, dur=5, launched_by=1),
+    )
+    assert owners(record, "gemm") == ("cudaLaunchKernel", "aten::mm")
+
+
+def test_one_graph_launch_owns_kernels_of_several_streams_and_devices() -> None:
+    record = trace_of(
+        op("graph", ts=0, dur=20),
+        runtime("cudaGraphLaunch", ts=3, dur=2),
+        kernel("a", ts=30, dur=5, launched_by=1, stream=7),
+        kernel("b", ts=31, dur=5, launched_by=1, stream=20),
+        kernel("c", ts=32, dur=5, launched_by=1, device=1),
+    )
+    assert {owners(record, name) for name in "abc"} == {("cudaGraphLaunch", "graph")}
+    assert record.trace.flows["kind"].tolist() == ["launch"] * 3
+
+
+# Forward and backward
+
+
+def forward_of(record: Record, name: str) -> str:
+    """Name of the forward op of the slice with this name ("" for none)."""
+    table = record.trace.slices
+    row = table[table["name"] == name].iloc[0]
+    return str([*table["name"], ""][row["forward"]])
+
+
+def test_a_backward_op_finds_the_last_forward_op_with_its_number() -> None:
+    record = trace_of(
+        op("aten::linear", ts=0, dur=20, sequence=3, forward_thread=0),
+        op("aten::t", ts=1, dur=5, sequence=3, forward_thread=0),
+        op("aten::addmm", ts=8, dur=5, sequence=4, forward_thread=0),
+        op("TBackward0", ts=50, dur=5, sequence=3, forward_thread=1, thread=101),
+        op("AddmmBackward0", ts=40, dur=5, sequence=4, forward_thread=1, thread=101),
+    )
+    assert forward_of(record, "TBackward0") == "aten::t"
+    assert forward_of(record, "AddmmBackward0") == "aten::addmm"
+    arrows = record.trace.flows
+    names = record.trace.slices["name"]
+    assert sorted(zip(names[arrows["source"]], names[arrows["target"]], strict=True)) == [
+        ("aten::addmm", "AddmmBackward0"),
+        ("aten::t", "TBackward0"),
+    ]
+
+
+def test_a_number_that_comes_again_joins_the_forward_op_before() -> None:
+    record = trace_of(
+        op("first", ts=0, dur=5, sequence=3),
+        op("Backward1", ts=10, dur=5, sequence=3, forward_thread=1),
+        op("second", ts=20, dur=5, sequence=3),
+        op("Backward2", ts=30, dur=5, sequence=3, forward_thread=1),
+    )
+    assert forward_of(record, "Backward1") == "first"
+    assert forward_of(record, "Backward2") == "second"
+
+
+def test_a_backward_op_before_every_forward_op_has_none() -> None:
+    record = trace_of(
+        op("Backward", ts=10, dur=5, sequence=3, forward_thread=1),
+        op("forward", ts=20, dur=5, sequence=3),
+    )
+    assert forward_of(record, "Backward") == ""
+
+
+def test_forward_threads_are_told_apart_by_the_numbers_they_share() -> None:
+    record = trace_of(
+        op("main3", ts=0, dur=5, sequence=3),
+        op("main4", ts=6, dur=5, sequence=4),
+        op("other3", ts=0, dur=5, sequence=3, thread=200),
+        op("other9", ts=6, dur=5, sequence=9, thread=200),
+        op("Main3", ts=50, dur=2, sequence=3, forward_thread=1, thread=101),
+        op("Main4", ts=52, dur=2, sequence=4, forward_thread=1, thread=101),
+        op("Other3", ts=54, dur=2, sequence=3, forward_thread=2, thread=101),
+        op("Other9", ts=56, dur=2, sequence=9, forward_thread=2, thread=101),
+    )
+    names = ("Main3", "Main4", "Other3", "Other9")
+    assert [forward_of(record, name) for name in names] == ["main3", "main4", "other3", "other9"]
+
+
+# Real traces
+
+
+def test_self_times_of_a_real_track_add_up_to_its_union(shared_record: Record) -> None:
+    trace = shared_record.trace
+    ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
+    own = self_times(ts, ts + dur, trace.slices["parent"].to_numpy())
+    assert (own >= 0).all()
+    for number in range(len(trace.tracks)):
+        rows = np.flatnonzero(trace.slices["track"] == number)
+        covered, reached = 0, 0
+        for start, length in zip(ts[rows].tolist(), dur[rows].tolist(), strict=True):
+            covered += max(start + length - max(start, reached), 0)
+            reached = max(reached, start + length)
+        assert own[rows].sum() == covered
+
+
+def test_parents_in_a_real_trace_are_the_latest_still_open(shared_record: Record) -> None:
+    trace = shared_record.trace
+    columns = (trace.slices[name].to_numpy() for name in ("track", "ts", "dur"))
+    track, ts, dur = columns
+    assert trace.slices["parent"].tolist() == slow_parents(Slices(track, ts, ts + dur))
+
+
+def test_launches_in_a_real_trace_carry_the_kernels_correlation(shared_record: Record) -> None:
+    slices = shared_record.trace.slices
+    linked = slices[slices["launch"] >= 0]
+    launch = slices.iloc[linked["launch"]]
+    assert set(linked["category"]) <= {"kernel", "gpu_memcpy", "gpu_memset"}
+    assert set(launch["category"]) <= {"cuda_runtime", "cuda_driver"}
+    assert (launch["correlation"].to_numpy() == linked["correlation"].to_numpy()).all()
+    gpu = slices["category"].isin(["kernel", "gpu_memcpy", "gpu_memset"])
+    calls = slices[slices["category"].isin(["cuda_runtime", "cuda_driver"])]
+    loose = gpu & ~slices["correlation"].isin(calls["correlation"])
+    assert unlinked_gpu(shared_record.trace) == loose.sum()
