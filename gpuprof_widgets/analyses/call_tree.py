@@ -14,6 +14,7 @@ from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -61,17 +62,18 @@ def _ops(record: Record) -> pd.DataFrame:
 def _python_and_ops(record: Record) -> pd.DataFrame:
     """Frames and ops of each thread nested anew; a parent is open at the start and outlasts it.
 
-    The second condition lifts a `record_function` region out of the frame of its ``__enter__``.
+    The second condition lifts a `record_function` region out of the frame of its ``__enter__``. It
+    goes by the times before a window cut them: at its edge all would begin and end together.
     """
     trace = record.trace
     slices = trace.slices
     kept = on_tracks(trace, "cpu", "python") & ~in_category(trace, INSTANTS)
     rows = np.flatnonzero(kept)
     lane = trace.tracks["lane"].to_numpy()[slices["track"].to_numpy()[rows]]
-    ts, dur = slices["ts"].to_numpy()[rows], slices["dur"].to_numpy()[rows]
+    ts, end = (times[rows] for times in uncut_times(trace))
     is_op = ~on_tracks(trace, "python")[rows]
-    order = np.lexsort((is_op, -dur, ts, lane))
-    rows, lane, ts, end = rows[order], lane[order], ts[order], (ts + dur)[order]
+    order = np.lexsort((is_op, -end, ts, lane))
+    rows, lane, ts, end = rows[order], lane[order], ts[order], end[order]
     parent, _ = links.nest(ts, end, lane)
     return _merged_paths(trace, rows.astype(np.int32), _outlasting(parent, end), lane)
 
@@ -125,8 +127,8 @@ class _Tree:
         self._level = len(threads) > 1
         if self._level:
             labels = trace.tracks["label"].to_numpy()
-            first = np.searchsorted(group, threads)
-            self._add([0] * len(threads), list(labels[track[first]]), ["thread"] * len(threads))
+            first = np.minimum.reduceat(track, np.searchsorted(group, threads))  # ops, then Python
+            self._add([0] * len(threads), list(labels[first]), ["thread"] * len(threads))
 
     def top(self, thread: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
         """The node above a thread's outermost slices."""

@@ -65,6 +65,9 @@ LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver")
 GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 MEMORY_EVENT = "[memory]"
 
+UNCUT_ARGS = ("uncut ts", "uncut dur")
+"""Args (ns) of slices that a window has cut: when they began and how long they were before it."""
+
 CATEGORIES = (
     *OP_CATEGORIES,
     *LAUNCH_CATEGORIES,

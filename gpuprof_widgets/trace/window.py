@@ -14,7 +14,7 @@ from gpuprof_widgets.trace.events import typed
 from gpuprof_widgets.trace.links import Mask, nearest_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import is_gpu
-from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.schema import NONE, UNCUT_ARGS
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
@@ -48,10 +48,34 @@ def _window(trace: Trace, t0: int, t1: int) -> Trace:
         slices=slices,
         counters=_counters(trace, t0, t1),
         flows=_flows(trace.flows, row),
-        args=_args(trace, kept, row),
+        args=_args(trace, kept, row) | _uncut_args(trace, slices, kept),
         start_ns=t0,
         end_ns=t1,
     )
+
+
+def uncut_times(trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Start and end of every slice before windows cut it: who began first is lost at their edge."""
+    times = []
+    for key, name in zip(UNCUT_ARGS, ("ts", "dur"), strict=True):
+        values = trace.slices[name].to_numpy(dtype=np.int64, copy=True)
+        if key in trace.args:
+            values[trace.args[key].index.to_numpy()] = trace.args[key].to_numpy()
+        times.append(values)
+    return times[0], times[0] + times[1]
+
+
+def _uncut_args(trace: Trace, cut: pd.DataFrame, kept: Mask) -> dict[str, pd.Series]:
+    """The times of the slices that are shorter or elsewhere than they were."""
+    ts, end = (times[kept] for times in uncut_times(trace))
+    rows = np.flatnonzero((cut["ts"].to_numpy() != ts) | (cut["dur"].to_numpy() != end - ts))
+    if not len(rows):
+        return {}
+    columns = (ts, end - ts)
+    return {
+        key: _at(pd.Series(values[rows]), rows)
+        for key, values in zip(UNCUT_ARGS, columns, strict=True)
+    }
 
 
 def _inside(trace: Trace, t0: int, t1: int) -> Mask:
