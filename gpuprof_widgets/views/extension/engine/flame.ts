@@ -76,11 +76,12 @@ export function nodes_of_rows(store: Store, source: FlameSource, nodes: readonly
   const found = new Int32Array(store.rows).fill(NONE)
   const threads = source == "cprofile" ? [] : stacks(store, source)
   const ids = new Map(nodes.map((node) => [child_key(node.parent, node.label, node.name), node.id]))
-  for (const {rows, caller, label} of threads) {
-    const root = threads.length > 1 ? ids.get(child_key(0, NONE, label)) ?? NONE : 0
-    rows.forEach((row, i) => {
-      const above = caller[i] < 0 ? root : found[rows[caller[i]]]
-      found[row] = ids.get(child_key(above, store.label[row], "")) ?? NONE
+  for (const stack of threads) {
+    const root = threads.length > 1 ? ids.get(child_key(0, NONE, stack.label)) ?? NONE : 0
+    stack.rows.forEach((row, i) => {
+      const above = caller_of(stack, i, () => true)
+      const caller = above < 0 ? root : found[stack.rows[above]]
+      found[row] = ids.get(child_key(caller, store.label[row], "")) ?? NONE
     })
   }
   return found
@@ -91,12 +92,16 @@ function child_key(parent: number, label: number, name: string): string {
   return `${parent} ${label == NONE ? name : label}`
 }
 
-/** One thread's slices in the order of their starts; `parent` and `caller` are positions in `rows`. */
+/**
+ * One thread's slices in the order of their starts; `parent` (the latest slice that is still open,
+ * to which self times go) and `caller` (whose child a slice is in the tree) are positions in `rows`.
+ */
 type Stack = Nesting & {
   label: string
   rows: Int32Array
-  /** the parent in the tree; self times go by `parent`, the latest slice that is still open */
   caller: Int32Array
+  /** a caller also has to outlast its child: a region outlives the frame of its `__enter__` */
+  outlasting: boolean
 }
 
 function stacks(store: Store, source: "ops" | "merged"): Stack[] {
@@ -135,18 +140,18 @@ function stack(store: Store, source: "ops" | "merged", label: string, rows: numb
   const end = Float64Array.from(rows, (row) => store.end[row])
   const parent = new Int32Array(rows.length)
   nest(ts, end, parent, 0, rows.length)
-  const caller = source == "merged" ? outlasting(parent, end) : known_callers(store, rows)
-  return {label, rows: Int32Array.from(rows), ts, end, parent, caller, subtree_end: subtree_ends(end, parent)}
+  const outlasting = source == "merged"
+  const caller = outlasting ? parent : known_callers(store, rows)
+  return {label, rows: Int32Array.from(rows), ts, end, parent, caller, outlasting, subtree_end: subtree_ends(end, parent)}
 }
 
-/** The first of a slice's ancestors that does not end before it: a region outlives the frame of its entry. */
-function outlasting(parent: Int32Array, end: Float64Array): Int32Array {
-  return parent.map((above, i) => {
-    while (above >= 0 && end[above] < end[i]) {
-      above = parent[above]
-    }
-    return above
-  })
+/** Position of the innermost caller that is part of the tree, -1 for none. */
+function caller_of({rows, end, caller, outlasting}: Stack, i: number, is_wanted: (row: number) => boolean): number {
+  let above = caller[i]
+  while (above >= 0 && (!is_wanted(rows[above]) || (outlasting && end[above] < end[i]))) {
+    above = caller[above]
+  }
+  return above
 }
 
 /** Positions of the rows' parents. */
@@ -166,26 +171,25 @@ class Tree {
     this.device = launched_device_times(store, window)
   }
 
-  /** Add a thread's slices that lie in the window or caused GPU time in it. */
+  /** Add a thread's slices that lie in the window or own GPU work in it. */
   add(stack: Stack, with_root: boolean): void {
-    const {store, window} = this
+    const {store, window, kept, nodes} = this
     const self = new Float64Array(stack.rows.length)
     add_self_times(self, stack, window.start, window.end, 0, stack.rows.length)
     const node_at = new Int32Array(stack.rows.length)
+    const is_kept = (row: number) => kept[row] != OUTSIDE
     let root = with_root ? NONE : 0
     stack.rows.forEach((row, i) => {
-      const above = stack.caller[i] < 0 ? root : node_at[stack.caller[i]]
-      if (this.kept[row] == OUTSIDE) {
-        node_at[i] = above
+      if (kept[row] == OUTSIDE) {
         return
       }
       if (root == NONE) {
         root = this.child(0, NONE, stack.label, "thread")
       }
-      const id = this.child(above == NONE ? root : above, store.label[row], store.name(row), store.category(row))
-      node_at[i] = id
-      const node = this.nodes[id]
-      node.calls += this.kept[row] == INSIDE ? store.count[row] : 0
+      const above = caller_of(stack, i, is_kept)
+      node_at[i] = this.child(above < 0 ? root : node_at[above], store.label[row], store.name(row), store.category(row))
+      const node = nodes[node_at[i]]
+      node.calls += kept[row] == INSIDE ? store.count[row] : 0
       node.self += self[i]
       node.device += this.device[row]
     })
