@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from gpuprof_widgets.analyses.innermost import open_at
 from gpuprof_widgets.trace import links
@@ -12,7 +13,7 @@ from gpuprof_widgets.trace.schema import NONE
 
 Rows = npt.NDArray[np.int32]
 
-BACKWARD_PREFIX = "autograd::engine::evaluate_function"
+BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
 HIDDEN_FRAMES = (
     ("autograd/__init__", "_make_grads"),
     ("autograd/__init__", "backward"),
@@ -64,13 +65,20 @@ def _stack_source(trace: Trace) -> Rows:
     """The slice whose stack counts: itself, or for all below a backward node its forward op."""
     slices = trace.slices
     parent, forward = slices["parent"].to_numpy(), slices["forward"].to_numpy()
-    names = slices["name"].cat
-    starts = [str(name).startswith(BACKWARD_PREFIX) for name in names.categories]
-    backward = np.array([*starts, False])[names.codes.to_numpy()] | (forward >= 0)
-    node = np.where(
-        backward, np.arange(len(slices)), links.nearest_ancestor(parent, backward)
-    ).astype(np.int32)
-    return np.where(node >= 0, forward[node], np.arange(len(slices))).astype(np.int32)
+    own = np.arange(len(slices), dtype=np.int32)
+    is_node = _backward_nodes(slices["name"], parent)
+    node = np.where(is_node, own, links.nearest_ancestor(parent, is_node))
+    return np.where(node >= 0, forward[node], own).astype(np.int32)
+
+
+def _backward_nodes(name: pd.Series, parent: Rows) -> npt.NDArray[np.bool_]:
+    """The slice ``XBackward0`` in ``autograd::engine::evaluate_function: XBackward0``."""
+    number = {str(text): code for code, text in enumerate(name.cat.categories)}
+    node_in = [number.get(text.removeprefix(BACKWARD_PREFIX), NONE) for text in number]
+    starts = [text.startswith(BACKWARD_PREFIX) for text in number]
+    expected = np.array([*np.where(starts, node_in, NONE), NONE])
+    code = np.append(name.cat.codes.to_numpy(), NONE)
+    return np.asarray((expected[code[parent]] >= 0) & (expected[code[parent]] == code[:-1]))
 
 
 def _hidden(names: list[str]) -> npt.NDArray[np.bool_]:

@@ -1,0 +1,563 @@
+"""The op table against torch's own `key_averages()` of the same run, and on hand-made rows."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.autograd.profiler_util import EventList
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
+from torch.utils.data import DataLoader, TensorDataset
+
+from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.sort_keys import SORT_KEYS, TORCH_KEYS, sort_column
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.chrome_trace import read_chrome_trace
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.window import window
+from tests.traces import (
+    annotation,
+    copy,
+    gpu_annotation,
+    kernel,
+    memory,
+    op,
+    python,
+    runtime,
+    trace_of,
+)
+
+RECORDINGS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "shapes": {"record_shapes": True},
+    "memory": {"profile_memory": True},
+    "flops": {"with_flops": True},
+    "everything": {"record_shapes": True, "profile_memory": True, "with_flops": True},
+    "steps": {"record_shapes": True, "schedule": schedule(wait=0, warmup=1, active=3)},
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run as torch sums it up and as the project reads it from the exported file."""
+
+    events: EventList
+    record: Record
+
+
+def train(step: Callable[[], None] = lambda: None) -> None:
+    """A few steps of a model with convolutions, matmuls of every kind and repeated op names."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten()
+    )
+    head, lookup = nn.Linear(8 * 8 * 8, 10), nn.Parameter(torch.randn(2, 4, 5))
+    optimizer = torch.optim.Adam([*model.parameters(), *head.parameters(), lookup])
+    data = TensorDataset(torch.randn(12, 3, 16, 16), torch.randint(0, 10, (12,)))
+    for images, labels in DataLoader(data, batch_size=4):
+        with record_function("forward"):
+            loss = nn.functional.cross_entropy(head(model(images)), labels)
+        loss = loss + torch.bmm(lookup, lookup.transpose(1, 2)).sum() * torch.ones(()) / 2
+        loss = loss + torch.baddbmm(torch.zeros(1), lookup, lookup.mT).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        loss.item()
+        step()
+    kept = [torch.zeros(1000) for _ in range(3)]
+    del kept
+
+
+@contextmanager
+def recording(**options: Any) -> Iterator[Any]:
+    with profile(activities=[ProfilerActivity.CPU], **options) as profiler:
+        yield profiler
+
+
+def run_of(folder: Path, **options: Any) -> Run:
+    with recording(**options) as profiler:
+        train(profiler.step if "schedule" in options else lambda: None)
+    profiler.export_chrome_trace(str(folder / "trace.json"))
+    return Run(profiler.events(), read_chrome_trace(folder / "trace.json"))
+
+
+@pytest.fixture(scope="module", params=RECORDINGS)
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run_of(tmp_path_factory.mktemp(request.param), **RECORDINGS[request.param])
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run_of(tmp_path_factory.mktemp("sort"), **RECORDINGS["everything"])
+
+
+@pytest.fixture(scope="module")
+def stacked(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Stacks in torch's events need the verbose flag; those in the file do not."""
+    options = {"with_stack": True, "record_shapes": True, "profile_memory": True}
+    verbose = torch._C._profiler._ExperimentalConfig(verbose=True)
+    return run_of(tmp_path_factory.mktemp("stacks"), experimental_config=verbose, **options)
+
+
+def shape_text(shapes: Any) -> str:
+    return "" if shapes in ("", None, []) else str(shapes)
+
+
+def torchs_rows(averages: EventList) -> list[dict[str, Any]]:
+    """Torch's table in our columns; its float microseconds rounded to the nanoseconds they were."""
+    return [
+        {
+            "name": row.key,
+            "annotation": bool(row.is_user_annotation),
+            "input_shapes": shape_text(row.input_shapes),
+            "stack": tuple(row.stack),
+            "calls": row.count,
+            "cpu_total_ns": round(row.cpu_time_total * 1000),
+            "cpu_self_ns": round(row.self_cpu_time_total * 1000),
+            "cpu_average_ns": pytest.approx(row.cpu_time * 1000, abs=1e-3),
+            "device_total_ns": round(row.device_time_total * 1000),
+            "device_self_ns": round(row.self_device_time_total * 1000),
+            "cpu_memory_bytes": row.cpu_memory_usage,
+            "cpu_self_memory_bytes": row.self_cpu_memory_usage,
+            "device_memory_bytes": row.device_memory_usage,
+            "device_self_memory_bytes": row.self_device_memory_usage,
+            "flops": row.flops or 0,
+        }
+        for row in averages
+    ]
+
+
+def our_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    table = table.assign(annotation=table["category"] == "user_annotation")
+    for column, absent in (("input_shapes", ""), ("stack", ())):
+        if column not in table:
+            table[column] = pd.Series([absent] * len(table), dtype=object)
+    return table.to_dict("records")
+
+
+def by_row(rows: list[dict[str, Any]], without: tuple[str, ...] = ()) -> dict[Any, dict[str, Any]]:
+    """The rows by what tells them apart; a key that occurs twice would hide a row."""
+    found = {}
+    for row in rows:
+        key = (row["name"], row["annotation"], row["input_shapes"], row["stack"])
+        assert key not in found
+        found[key] = {name: row[name] for name in COMPARED if name not in without}
+    return found
+
+
+COMPARED = (
+    "calls",
+    "cpu_total_ns",
+    "cpu_self_ns",
+    "cpu_average_ns",
+    "device_total_ns",
+    "device_self_ns",
+    "cpu_memory_bytes",
+    "cpu_self_memory_bytes",
+    "device_memory_bytes",
+    "device_self_memory_bytes",
+    "flops",
+)
+
+
+def assert_same_rows(ours: pd.DataFrame, torchs: EventList, without: tuple[str, ...] = ()) -> None:
+    """Row by row; FLOPs only where torch was asked for them (we tell them from any shapes)."""
+    expected = torchs_rows(torchs)
+    if not any(row["flops"] for row in expected):
+        without = (*without, "flops")
+    got = by_row(our_rows(ours), without)
+    wanted = by_row(expected, without)
+    assert got.keys() == wanted.keys()
+    assert got == wanted
+
+
+def test_table_equals_key_averages(run: Run) -> None:
+    assert_same_rows(operators(run.record), run.events.key_averages())
+
+
+def test_table_by_shape_equals_key_averages_by_shape(run: Run) -> None:
+    expected = run.events.key_averages(group_by_input_shapes=True)
+    assert_same_rows(operators(run.record, by_shape=True), expected)
+
+
+def test_recordings_hold_what_the_comparison_is_about(run: Run, stacked: Run) -> None:
+    names = {event.name for event in run.events}
+    assert {"forward", "aten::conv2d", "aten::addmm", "aten::bmm", "aten::baddbmm"} <= names
+    assert any(name.startswith("enumerate(DataLoader)#") for name in names)
+    assert any(name.startswith("Optimizer.step#Adam") for name in names)
+    written = run.record.trace.slices["name"].value_counts()
+    calls = operators(run.record).set_index("name")["calls"]
+    assert 0 < calls["aten::sum"] < written["aten::sum"], "no repeat to merge"
+    assert len(operators(stacked.record, stack_depth=3)) > len(operators(stacked.record))
+
+
+def test_steps_are_one_row(tmp_path: Path) -> None:
+    run = run_of(tmp_path, **RECORDINGS["steps"])
+    table = operators(run.record).set_index("name")
+    assert table.loc["ProfilerStep*", "calls"] == 3
+
+
+def test_flops_equal_those_of_torch(tmp_path: Path) -> None:
+    run = run_of(tmp_path, **RECORDINGS["flops"])
+    expected = {row.key: row.flops for row in run.events.key_averages() if row.flops}
+    table = operators(run.record)
+    ours = dict(table.loc[table["flops"] > 0, ["name", "flops"]].itertuples(index=False))
+    assert ours == expected
+    ops = {"aten::conv2d", "aten::addmm", "aten::mm", "aten::bmm", "aten::baddbmm"}
+    assert ops | {"aten::add", "aten::mul"} <= ours.keys()
+
+
+def without_python_rows(events: EventList) -> EventList:
+    """Torch's own table of the same events, less those of Python functions."""
+    kept = EventList([event for event in events if not event.is_python_function], use_device=None)
+    for event in kept:
+        event.cpu_children, event.cpu_parent = [], None
+    kept._build_tree()
+    return kept
+
+
+def with_stacks_of_the_last_forward_op(events: EventList) -> EventList:
+    """As torch, but backward takes the stack of the last forward op with its sequence number."""
+    nodes = {}
+    forward: dict[tuple[int, int], list[str]] = {}
+    for event in events:
+        above = event
+        while above is not None and above.scope != 1:
+            above = above.cpu_parent
+        if above is not None:
+            nodes[id(event)] = above
+        elif event.sequence_nr >= 0 and not event.fwd_thread:
+            forward[event.sequence_nr, event.thread] = event.stack
+    for event in events:
+        if id(event) in nodes:
+            node = nodes[id(event)]
+            event.stack = forward.get((node.sequence_nr, node.fwd_thread), [])
+    return events
+
+
+# Python frames that hold an allocation hide it from torch's row of loose allocations.
+LOOSE = "[memory]"
+
+
+def assert_same_but_loose_memory(ours: pd.DataFrame, torchs: EventList) -> None:
+    kept = EventList([row for row in torchs if row.key != LOOSE])
+    assert_same_rows(ours[ours["name"] != LOOSE], kept)
+
+
+def test_with_stacks_the_ops_are_the_same_without_rows_for_python_functions(stacked: Run) -> None:
+    events = without_python_rows(stacked.events)
+    assert any(event.is_python_function for event in stacked.events)
+    assert_same_but_loose_memory(operators(stacked.record), events.key_averages())
+    expected = events.key_averages(group_by_input_shapes=True)
+    assert_same_but_loose_memory(operators(stacked.record, by_shape=True), expected)
+
+
+def test_with_stacks_totals_and_counts_equal_those_of_key_averages_as_it_is(stacked: Run) -> None:
+    ops = {event.name for event in stacked.events if not event.is_python_function} - {LOOSE}
+    rows = [row for row in stacked.events.key_averages() if row.key in ops]
+    table = operators(stacked.record)
+    assert_same_rows(
+        table[table["name"] != LOOSE],
+        EventList(rows),
+        without=("cpu_self_ns", "cpu_self_memory_bytes"),
+    )
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 5, 100])
+def test_table_by_stack_equals_key_averages_by_stack(stacked: Run, depth: int) -> None:
+    events = with_stacks_of_the_last_forward_op(without_python_rows(stacked.events))
+    ours = operators(stacked.record, stack_depth=depth)
+    assert_same_but_loose_memory(ours, events.key_averages(group_by_stack_n=depth))
+
+
+def test_table_by_stack_and_shape_equals_key_averages(stacked: Run) -> None:
+    events = with_stacks_of_the_last_forward_op(without_python_rows(stacked.events))
+    ours = operators(stacked.record, stack_depth=3, by_shape=True)
+    expected = events.key_averages(group_by_stack_n=3, group_by_input_shapes=True)
+    assert_same_but_loose_memory(ours, expected)
+
+
+def test_backward_has_the_stack_of_the_op_that_made_its_node() -> None:
+    """torch takes the first op that saw the number, which need not have made the node."""
+    engine = "autograd::engine::evaluate_function: "
+    record = trace_of(
+        python("load", ts=0, dur=10),
+        op("aten::random_", ts=1, dur=2, sequence=0, forward_thread=0),
+        python("model", ts=20, dur=10),
+        op("aten::mul", ts=21, dur=2, sequence=0, forward_thread=0),
+        python("backward", ts=39, dur=20),
+        op(engine + "MulBackward0", ts=40, dur=9, sequence=0, forward_thread=1),
+        op("MulBackward0", ts=41, dur=7, sequence=0, forward_thread=1),
+        op("aten::neg", ts=42, dur=3),
+        op(engine + "torch::autograd::AccumulateGrad", ts=50, dur=6),
+        op("torch::autograd::AccumulateGrad", ts=51, dur=3),
+    )
+    stack = operators(record, stack_depth=2).set_index("name")["stack"]
+    assert stack["aten::random_"] == ("load",)
+    assert stack[engine + "MulBackward0"] == ("backward",)
+    assert stack["MulBackward0"] == stack["aten::neg"] == ("model",)
+    assert stack["torch::autograd::AccumulateGrad"] == ()
+
+
+def row(table: pd.DataFrame, name: str) -> Any:
+    return table.set_index("name").loc[name]
+
+
+def test_gpu_time_belongs_to_the_op_that_launched_it_and_to_all_around_it() -> None:
+    record = trace_of(
+        annotation("step", ts=0, dur=50),
+        op("aten::linear", ts=0, dur=20),
+        op("aten::mm", ts=1, dur=9),
+        runtime("cudaLaunchKernel", ts=4, dur=3),
+        kernel("gemm", ts=30, dur=15, launched_by=3),
+        runtime("cudaLaunchKernel", ts=12, dur=2),
+        kernel("bias", ts=45, dur=2, launched_by=5),
+        kernel("stray", ts=60, dur=4),
+    )
+    table = operators(record)
+    device = table.set_index("name")[["device_total_ns", "device_self_ns"]]
+    assert device.loc["step"].tolist() == [17, 0]
+    assert device.loc["aten::linear"].tolist() == [17, 2]
+    assert device.loc["aten::mm"].tolist() == [15, 15]
+    assert device.loc["gemm"].tolist() == [15, 15]
+    assert device.loc["stray"].tolist() == [4, 4]
+    assert device.loc["cudaLaunchKernel"].tolist() == [0, 0]
+    assert row(table, "gemm")["device_self_share"] == 15 / 21
+    assert row(table, "cudaLaunchKernel")["calls"] == 2
+    assert row(table, "aten::mm")["cpu_self_ns"] == 6
+
+
+def test_gpu_annotations_get_no_row_for_they_would_count_kernels_twice() -> None:
+    record = trace_of(
+        annotation("ProfilerStep#3", ts=0, dur=50),
+        gpu_annotation("ProfilerStep#3", ts=10, dur=30),
+        kernel("gemm", ts=10, dur=15),
+        copy(ts=30, dur=5, bytes=100),
+    )
+    table = operators(record)
+    assert sorted(table["name"]) == ["Memcpy HtoD (Pageable -> Device)", "ProfilerStep*", "gemm"]
+    assert row(table, "ProfilerStep*")["calls"] == 1
+
+
+def test_an_op_that_is_its_parents_only_child_and_has_its_name_counts_once() -> None:
+    record = trace_of(
+        op("aten::sum", ts=0, dur=20),
+        op("aten::sum", ts=2, dur=15),
+        op("aten::fill_", ts=3, dur=4),
+        runtime("cudaLaunchKernel", ts=10, dur=2),
+        kernel("reduce", ts=20, dur=7, launched_by=3),
+        memory(64, ts=5),
+    )
+    table = operators(record)
+    expected = {"calls": 1, "cpu_total_ns": 20, "cpu_self_ns": 14, "device_total_ns": 7}
+    expected |= {"device_self_ns": 7, "cpu_memory_bytes": 64}
+    assert row(table, "aten::sum")[list(expected)].to_dict() == expected
+
+
+def test_an_op_inside_one_of_its_name_counts_twice_where_it_has_siblings() -> None:
+    record = trace_of(
+        op("aten::cat", ts=0, dur=20), op("aten::cat", ts=2, dur=5), op("aten::add", ts=8, dur=5)
+    )
+    assert row(operators(record), "aten::cat")[["calls", "cpu_total_ns"]].tolist() == [2, 25]
+
+
+def test_memory_goes_to_the_op_on_the_same_thread_only() -> None:
+    """Torch also gives it to what other threads were running at that moment."""
+    record = trace_of(
+        annotation("main waits", ts=0, dur=100),
+        op("aten::mm", ts=10, dur=20, thread=2),
+        memory(512, ts=15, thread=2),
+        memory(-512, ts=50, thread=2),
+        memory(2048, ts=60, device=0),
+    )
+    memories = operators(record).set_index("name")[
+        ["cpu_memory_bytes", "cpu_self_memory_bytes", "device_memory_bytes"]
+    ]
+    assert memories.loc["aten::mm"].tolist() == [512, 512, 0]
+    assert memories.loc["main waits"].tolist() == [0, 0, 2048]
+    assert memories.loc["[memory]"].tolist() == [-512, -512, 0]
+
+
+@pytest.mark.parametrize("key", SORT_KEYS)
+def test_every_key_sorts_its_column_downwards(key: str) -> None:
+    record = trace_of(
+        op("aten::mm", ts=0, dur=9, shapes=[[2, 3], [3, 4]]),
+        memory(64, ts=2),
+        memory(16, ts=3, device=0),
+        kernel("gemm", ts=10, dur=5, launched_by=0),
+        op("aten::add", ts=20, dur=30),
+        op("aten::add", ts=21, dur=2),
+    )
+    values = operators(record, sort=key)[SORT_KEYS[key]].tolist()
+    assert values == sorted(values, reverse=True)
+    assert values[0] > 0
+
+
+TORCHS_WORDS = [
+    "cpu_time",
+    "cuda_time",
+    "xpu_time",
+    "privateuse1_time",
+    "cpu_time_total",
+    "cuda_time_total",
+    "xpu_time_total",
+    "device_time_total",
+    "self_cpu_time_total",
+    "self_cuda_time_total",
+    "self_xpu_time_total",
+    "self_device_time_total",
+    "cpu_memory_usage",
+    "cuda_memory_usage",
+    "xpu_memory_usage",
+    "self_cpu_memory_usage",
+    "self_cuda_memory_usage",
+    "self_xpu_memory_usage",
+    "count",
+]
+
+
+@pytest.mark.parametrize("key", TORCHS_WORDS)
+def test_every_key_of_torch_sorts_as_it_does_there(key: str, everything: Run) -> None:
+    attribute = re.sub("cuda|xpu|privateuse1", "device", key)
+    averages = {(r.key, bool(r.is_user_annotation)): r for r in everything.events.key_averages()}
+    table = operators(everything.record, sort=key)
+    if "device" in attribute and "time" in attribute:
+        attribute = attribute.replace("device", "cpu")  # without a GPU these sort by CPU time
+    keys = zip(table["name"], table["category"] == "user_annotation", strict=True)
+    values = [getattr(averages[each], attribute) for each in keys]
+    assert values == sorted(values, reverse=True)
+
+
+def test_an_unknown_key_is_an_error_that_names_the_nearest_one() -> None:
+    with pytest.raises(OptionError, match="Did you mean 'self_cpu_time_total'"):
+        sort_column("self_cpu_total_time")
+    with pytest.raises(OptionError, match="device_self"):
+        operators(trace_of(op("aten::mm", ts=0, dur=9)), sort="nonsense")
+
+
+def test_keys_of_torch_are_all_ours_too() -> None:
+    assert set(TORCH_KEYS.values()) <= set(SORT_KEYS)
+
+
+def test_without_gpu_time_the_default_sorts_by_cpu_self_time() -> None:
+    record = trace_of(
+        op("aten::small", ts=0, dur=2), op("aten::large", ts=10, dur=9), op("aten::x", ts=30, dur=4)
+    )
+    assert operators(record)["name"].tolist() == ["aten::large", "aten::x", "aten::small"]
+    assert operators(record, top=2)["name"].tolist() == ["aten::large", "aten::x"]
+
+
+def test_a_record_without_events_gives_an_empty_table_with_all_columns() -> None:
+    empty = operators(trace_of())
+    assert len(empty) == 0
+    assert list(empty) == list(operators(trace_of(op("aten::mm", ts=0, dur=9))))
+
+
+# Hand-made traces at random against sums in plain Python.
+
+
+@dataclass(frozen=True)
+class Slow:
+    """One op of a random tree: its place, its name, and what it launched."""
+
+    name: str
+    start: int
+    end: int
+    parent: int
+    launched: int
+
+
+@st.composite
+def op_trees(draw: st.DrawFn) -> list[Slow]:
+    """Nested ops on one thread; each may launch a kernel."""
+    ops: list[Slow] = []
+    clock = 0
+
+    def grow(parent: int, depth: int) -> None:
+        nonlocal clock
+        for _ in range(draw(st.integers(0, 3 if depth < 4 else 0))):
+            clock += draw(st.integers(0, 3))
+            start, index = clock, len(ops)
+            name, launched = draw(st.sampled_from("abc")), draw(st.integers(0, 9))
+            ops.append(Slow(name, start, start, parent, launched))
+            grow(index, depth + 1)
+            clock += draw(st.integers(1, 5))
+            ops[index] = Slow(name, start, clock, parent, launched)
+
+    grow(-1, 0)
+    return ops
+
+
+def slow_table(ops: list[Slow]) -> dict[str, list[int]]:
+    """calls, cpu_total, cpu_self, device_total, device_self per name, one op after the other."""
+    children = defaultdict(list)
+    for index, each in enumerate(ops):
+        children[each.parent].append(index)
+    repeats = {
+        index
+        for index, each in enumerate(ops)
+        if each.parent >= 0
+        and ops[each.parent].name == each.name
+        and len(children[each.parent]) == 1
+    }
+
+    def launched_below(index: int) -> int:
+        return ops[index].launched + sum(launched_below(child) for child in children[index])
+
+    table: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0])
+    for index, each in enumerate(ops):
+        inside = sum(ops[child].end - ops[child].start for child in children[index])
+        table[each.name][2] += each.end - each.start - inside
+        table[each.name][4] += each.launched
+        if index not in repeats:
+            table[each.name][0] += 1
+            table[each.name][1] += each.end - each.start
+            table[each.name][3] += launched_below(index)
+    return dict(table)
+
+
+def record_of(ops: list[Slow]) -> Record:
+    rows: list[Any] = [op(each.name, ts=each.start, dur=each.end - each.start) for each in ops]
+    clock = 1000
+    for index, each in enumerate(ops):
+        if each.launched:
+            rows.append(kernel("kernel", ts=clock, dur=each.launched, launched_by=index))
+            clock += each.launched
+    return trace_of(*rows)
+
+
+COLUMNS = ["calls", "cpu_total_ns", "cpu_self_ns", "device_total_ns", "device_self_ns"]
+
+
+@given(op_trees())
+@settings(max_examples=150, deadline=None)
+def test_sums_equal_those_of_a_slow_loop(ops: list[Slow]) -> None:
+    table = operators(record_of(ops))
+    table = table[table["category"] == "cpu_op"]
+    ours = {each["name"]: [int(each[c]) for c in COLUMNS] for each in table.to_dict("records")}
+    assert ours == slow_table(ops)
+
+
+@given(op_trees(), st.lists(st.integers(0, 60), max_size=3))
+@settings(max_examples=100, deadline=None)
+def test_windows_that_tile_a_run_add_up_to_it(ops: list[Slow], cuts: list[int]) -> None:
+    record = record_of(ops)
+    end = record.trace.end_ns
+    bounds = [0, *sorted(cut for cut in cuts if cut < end), end]
+    parts = [operators(window(record, *pair)) for pair in itertools.pairwise(bounds)]
+    sums = pd.concat(parts).groupby("name")[["cpu_self_ns", "device_self_ns"]].sum()
+    whole = operators(record).set_index("name")[["cpu_self_ns", "device_self_ns"]]
+    whole, sums = whole.sort_index(), sums.reindex(sorted(whole.index), fill_value=0)
+    assert sums.to_dict() == whole.to_dict()
