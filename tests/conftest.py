@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from tests.traces import SHARED
+
+settings.register_profile("unhurried", deadline=None)  # no test depends on speed
+settings.load_profile("unhurried")
 
 KINETO = (
     sorted(path for path in SHARED.glob("*/*.json.gz") if path.parent.name != "tf-timeline")

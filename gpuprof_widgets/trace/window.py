@@ -48,7 +48,7 @@ def _window(trace: Trace, t0: int, t1: int) -> Trace:
         slices=slices,
         counters=_counters(trace, t0, t1),
         flows=_flows(trace.flows, row),
-        args=_args(trace, kept, row) | _uncut_args(trace, slices, kept),
+        args=dict(sorted((_args(trace, kept, row) | _uncut_args(trace, slices, kept)).items())),
         start_ns=t0,
         end_ns=t1,
     )
@@ -141,7 +141,7 @@ def _counters(trace: Trace, t0: int, t1: int) -> pd.DataFrame:
     ts = counters["ts"].to_numpy()
     inside = (ts >= t0) & ((ts < t1) | ((ts == t1) & (t1 == trace.end_ns)))
     name = counters["name"].cat.codes.to_numpy()
-    before = np.flatnonzero(ts < t0)
+    before = np.flatnonzero((ts <= t0) & ~inside)
     last = before[np.append(name[before][1:] != name[before][:-1], True)[: len(before)]]
     rows = np.sort(np.concatenate([last, np.flatnonzero(inside)]))
     cut = counters.iloc[rows].reset_index(drop=True)

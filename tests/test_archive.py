@@ -1,0 +1,213 @@
+"""Saved profiles: equal when loaded again, made of files that other tools open."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pstats
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace import archive
+from gpuprof_widgets.trace.archive import save
+from gpuprof_widgets.trace.chrome_writer import distances, pack, rows_at, unpack
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers import load
+from gpuprof_widgets.trace.window import window
+from tests.records import NAMES, assert_same_record, assert_same_trace, records
+from tests.traces import calls_of, kernel, memory, op, runtime, trace_of
+
+same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def a_record() -> Record:
+    """A record with something of everything."""
+    return trace_of(
+        op("aten::mm", ts=0, dur=9, shapes=[[2, 3], [3, 4]], sequence=4),
+        runtime("cudaLaunchKernel", ts=2, dur=3),
+        memory(512, ts=3, allocated=512, reserved=1024, device=0),
+        kernel("gemm<float>", ts=10, dur=5, launched_by=1),
+        op("MmBackward0", ts=30, dur=5, sequence=4, forward_thread=1, thread=101),
+        calls=calls_of((None, "main", 1, 100), ("main", "step", 3, 250)),
+        label='cell "3" – µs',
+        notes=["one", "two"],
+        options={"shapes": True},
+    )
+
+
+@same_folder
+@given(records())
+def test_a_record_loads_back_equal(tmp_path: Path, record: Record) -> None:
+    assert_same_record(load(save(record, tmp_path / "run.zip")), record)
+
+
+@same_folder
+@given(records(), st.integers(0, 60), st.integers(0, 60))
+def test_a_window_loads_back_equal(tmp_path: Path, record: Record, a: int, b: int) -> None:
+    part = window(record, min(a, b), max(a, b))
+    assert_same_record(load(save(part, tmp_path / "run.zip")), part)
+
+
+@same_folder
+@given(
+    st.lists(st.tuples(NAMES, st.integers(1, 10**9), st.integers(0, 10**15)), max_size=5),
+    st.dictionaries(NAMES, st.one_of(NAMES, st.integers(), st.lists(NAMES)), max_size=3),
+)
+def test_calls_and_metadata_load_back_equal(
+    tmp_path: Path, functions: list[tuple[str, int, int]], metadata: dict[str, object]
+) -> None:
+    calls = calls_of(*[(None, name, times, own) for name, times, own in functions])
+    record = Record(a_record().trace, calls, metadata)
+    assert_same_record(load(save(record, tmp_path / "run.zip")), record)
+
+
+def test_a_real_trace_loads_back_equal(shared_record: Record, tmp_path: Path) -> None:
+    part = window(shared_record, shared_record.trace.end_ns // 3, shared_record.trace.end_ns // 2)
+    for record in (shared_record, part):
+        assert_same_record(load(save(record, tmp_path / "run.zip")), record)
+
+
+def test_equal_records_make_equal_files(tmp_path: Path) -> None:
+    first, second = (save(a_record(), tmp_path / name) for name in ("first", "second"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_the_call_statistics_open_in_pstats(tmp_path: Path) -> None:
+    with zipfile.ZipFile(save(a_record(), tmp_path / "run.zip")) as saved:
+        member = saved.extract("cell.prof", tmp_path)
+    stats = pstats.Stats(member)
+    assert stats.total_calls == 4  # type: ignore[attr-defined]
+    assert stats.stats["cell.py", 2, "step"] == (  # type: ignore[attr-defined]
+        3,
+        3,
+        250e-9,
+        250e-9,
+        {("cell.py", 1, "main"): (3, 3, 250e-9, 250e-9)},
+    )
+
+
+def test_the_trace_is_chrome_json_with_exact_times(tmp_path: Path) -> None:
+    with zipfile.ZipFile(save(a_record(), tmp_path / "run.zip")) as saved:
+        written = json.loads(gzip.decompress(saved.read("trace.json.gz")))
+    events = written["traceEvents"]
+    gemm = next(event for event in events if event["name"] == "gemm<float>")
+    assert gemm == {
+        "ph": "X",
+        "cat": "kernel",
+        "name": "gemm<float>",
+        "pid": 0,
+        "tid": 7,
+        "ts": 0.010,
+        "dur": 0.005,
+        "args": {"correlation": 2, "device": 0, "stream": 7},
+    }
+    assert {event["ph"] for event in events} == {"X", "i", "M", "C", "s", "f"}
+    arrows = [e for e in events if e["ph"] in "sf" and e["cat"] == "ac2g"]
+    assert [(e["ph"], e["pid"], e["tid"], e["ts"]) for e in arrows] == [
+        ("s", 100, 100, 0.002),
+        ("f", 0, 7, 0.010),
+    ]
+
+
+def test_the_trace_alone_opens_too(tmp_path: Path) -> None:
+    with zipfile.ZipFile(save(a_record(), tmp_path / "run.zip")) as saved:
+        member = saved.extract("trace.json.gz", tmp_path)
+    assert_same_trace(load(member).trace, a_record().trace)
+
+
+def test_nanoseconds_since_1970_are_kept(tmp_path: Path) -> None:
+    source = tmp_path / "trace.json"
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": n, "pid": 1, "tid": 1, "ts": "?", "dur": "?"}
+        for n in "ab"
+    ]
+    text = json.dumps(events)
+    for number in ("1712195495545500.683", "0.001", "1712195495545501.001", "12345.678"):
+        text = text.replace('"?"', number, 1)
+    source.write_text(text)
+    loaded = load(save(load(source), tmp_path / "run.zip")).trace
+    assert loaded.epoch_ns == 1712195495545500683
+    assert loaded.slices[["ts", "dur"]].to_numpy().tolist() == [[0, 1], [318, 12345678]]
+
+
+@given(st.lists(st.integers(-(2**31), 2**31 - 1)))
+def test_packed_integers_unpack(values: list[int]) -> None:
+    assert unpack(pack(values)).tolist() == values
+
+
+@given(st.lists(st.integers(-1, 30), max_size=30))
+def test_row_links_survive_as_distances(links: list[int]) -> None:
+    import numpy as np
+
+    rows = np.array([link if link != row else -1 for row, link in enumerate(links)], dtype=np.int32)
+    assert rows_at(distances(rows)).tolist() == rows.tolist()
+
+
+def test_a_save_that_fails_leaves_the_old_file_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(a_record(), tmp_path / "run.zip")
+    before = path.read_bytes()
+
+    def disk_is_full(*_: object) -> bytes:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(archive, "dump_pstats", disk_is_full)
+    with pytest.raises(TraceError, match="No space left on device"):
+        save(a_record(), path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["run.zip"]
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"missing.run\.zip: cannot be written .* folder"):
+        save(a_record(), tmp_path / "missing" / "run.zip")
+
+
+def spoiled(tmp_path: Path, *, without: str = "", **replaced: bytes) -> Path:
+    """A saved profile with a member missing or replaced."""
+    source = save(a_record(), tmp_path / "good.zip")
+    target = tmp_path / "bad.zip"
+    with zipfile.ZipFile(source) as good, zipfile.ZipFile(target, "w") as bad:
+        for name in good.namelist():
+            if name != without:
+                bad.writestr(name, replaced.get(name.split(".")[0], good.read(name)))
+    return target
+
+
+def test_a_zip_of_something_else_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"not a saved profile: trace\.json\.gz is missing"):
+        load(spoiled(tmp_path, without="trace.json.gz"))
+
+
+def test_a_zip_that_is_cut_off_is_named(tmp_path: Path) -> None:
+    path = save(a_record(), tmp_path / "run.zip")
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(TraceError, match="cannot be unpacked"):
+        load(path)
+
+
+def test_metadata_that_is_not_json_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"metadata\.json in it cannot be read"):
+        load(spoiled(tmp_path, metadata=b"{"))
+
+
+def test_a_newer_format_asks_for_an_upgrade(tmp_path: Path) -> None:
+    newer = json.dumps({"format_version": 99, "metadata": {}}).encode()
+    with pytest.raises(TraceError, match="pip install --upgrade gpuprof-widgets"):
+        load(spoiled(tmp_path, metadata=newer))
+
+
+def test_a_saved_trace_that_lost_slices_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(save(a_record(), tmp_path / "run.zip")) as saved:
+        written = json.loads(gzip.decompress(saved.read("trace.json.gz")))
+    written["traceEvents"] = written["traceEvents"][:2]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(written))
+    with pytest.raises(TraceError, match="2 of 5 slices are left"):
+        load(path)
