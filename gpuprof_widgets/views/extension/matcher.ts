@@ -1,6 +1,6 @@
 import {compile} from "./engine"
 
-type Matcher = {test(name: string): boolean, error: string | null}
+type Matcher = {test: (name: string) => boolean, error: string | null}
 
 /** Tests names against what was typed: as a part of the name, or as a regular expression; case never matters. */
 export function matcher(text: string, as_regex: boolean): Matcher {

@@ -33,7 +33,7 @@ export type FlameNode = {
 
 /** The sources that a record has, best first. */
 export function flame_sources(store: Store): FlameSource[] {
-  const has = (kind: string) => store.header.tracks.some((track) => track.kind == kind)
+  const has = (kind: string): boolean => store.header.tracks.some((track) => track.kind == kind)
   const sources: FlameSource[] = []
   if (has("python")) {
     sources.push("merged")
@@ -133,7 +133,7 @@ function rows_by_lane(store: Store, kinds: readonly string[]): Map<number, Lane>
 function stack(store: Store, source: "ops" | "merged", label: string, rows: number[]): Stack {
   if (source == "merged") {
     // A Python frame that begins and ends with an op called it.
-    const is_op = (row: number) => Number(store.header.tracks[store.track[row]].kind == "cpu")
+    const is_op = (row: number): number => Number(store.header.tracks[store.track[row]].kind == "cpu")
     rows.sort((a, b) => store.ts[a] - store.ts[b] || store.end[b] - store.end[a] || is_op(a) - is_op(b) || a - b)
   }
   const ts = Float64Array.from(rows, (row) => store.ts[row])
@@ -177,7 +177,7 @@ class Tree {
     const self = new Float64Array(stack.rows.length)
     add_self_times(self, stack, window.start, window.end, 0, stack.rows.length)
     const node_at = new Int32Array(stack.rows.length)
-    const is_kept = (row: number) => kept[row] != OUTSIDE
+    const is_kept = (row: number): boolean => kept[row] != OUTSIDE
     let root = with_root ? NONE : 0
     stack.rows.forEach((row, i) => {
       if (kept[row] == OUTSIDE) {

@@ -150,7 +150,7 @@ function has_content(row: OpRow): boolean {
 }
 
 function in_ns(store: Store, row: OpRow): OpRow {
-  const ns = (ticks: number) => store.ns(ticks)
+  const ns = (ticks: number): number => store.ns(ticks)
   return {...row, cpu_total: ns(row.cpu_total), cpu_self: ns(row.cpu_self),
     device_total: ns(row.device_total), device_self: ns(row.device_self)}
 }

@@ -112,7 +112,7 @@ export class Store {
   /** The window on whole ticks inside the record: what totals of a window are stated for. */
   snap({start, end}: Window): Window {
     const whole = this.whole
-    const clamp = (tick: number) => Math.min(Math.max(Math.round(tick), whole.start), whole.end)
+    const clamp = (tick: number): number => Math.min(Math.max(Math.round(tick), whole.start), whole.end)
     return {start: clamp(Math.min(start, end)), end: clamp(Math.max(start, end))}
   }
 
@@ -169,12 +169,14 @@ export class Store {
   launched(row: number): Int32Array {
     const by_owner = this.lazily("launched", () => {
       const rows = new Map<number, number[]>()
-      for (let gpu = 0; gpu < this.rows; gpu++) {
-        const owner = this.owner[gpu]
-        if (owner >= 0) {
-          rows.has(owner) ? rows.get(owner)!.push(gpu) : rows.set(owner, [gpu])
+      this.owner.forEach((owner, gpu) => {
+        const known = rows.get(owner)
+        if (known != null) {
+          known.push(gpu)
+        } else if (owner >= 0) {
+          rows.set(owner, [gpu])
         }
-      }
+      })
       return rows
     })
     return Int32Array.from(by_owner.get(row) ?? [])

@@ -31,15 +31,10 @@ function by_category(store: Store, window: Window): CategoryTotals[] {
 
 function device_busy(store: Store): Map<number, Intervals> {
   return store.lazily("device_busy", () => {
-    const rows = new Map<number, number[]>()
-    for (const row of gpu_rows(store)) {
-      const {device} = store.header.tracks[store.track[row]]
-      rows.has(device) ? rows.get(device)!.push(row) : rows.set(device, [row])
-    }
-    const devices = [...rows].sort(([a], [b]) => a - b)
-    return new Map(devices.map(([device, slices]) => {
-      slices.sort((a, b) => store.ts[a] - store.ts[b])
-      return [device, Intervals.union(store.ts, store.end, slices)]
-    }))
+    const device_of = (row: number): number => store.header.tracks[store.track[row]].device
+    const rows = Array.from(gpu_rows(store)).sort((a, b) => store.ts[a] - store.ts[b])
+    const devices = [...new Set(rows.map(device_of))].sort((a, b) => a - b)
+    return new Map(devices.map((device) =>
+      [device, Intervals.union(store.ts, store.end, rows.filter((row) => device_of(row) == device))]))
   })
 }
