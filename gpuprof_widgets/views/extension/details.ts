@@ -1,14 +1,10 @@
 import {button, element} from "./element"
 import {format_count, format_ns, format_share, totals} from "./engine"
-import {facts_of} from "./facts"
+import {ROLES, facts_of} from "./facts"
 import {Panel, PanelView} from "./panel"
 import {select_event} from "./select_event"
 import {DETAIL_CSS} from "./styles"
 import type {Selection} from "./selection"
-
-const ROLES: Record<string, string> = {
-  annotation: "annotation", module: "module", python: "Python", forward: "forward op", op: "op", launch: "launch", gpu: "GPU",
-}
 
 /** Two lines under the timeline: the range in numbers, and what is selected with its owners. */
 export class DetailsView extends PanelView {
@@ -76,10 +72,11 @@ export class DetailsView extends PanelView {
     const links = data.chain(row).map((link) => {
       const name = button(link.text, {class: "clip", title: link.text, "aria-current": link.row == row ? "true" : null},
         () => select_event(this.store, link.row))
-      return element("li", {}, element("span", {class: "muted"}, ROLES[link.role] ?? link.role), name)
+      return element("li", {}, element("span", {class: "muted"}, ROLES[link.role]), name)
     })
     return [
-      element("div", {class: "facts"}, element("span", {class: "name"}, data.name(row)), ...facts),
+      element("div", {class: "name clip", title: data.name(row)}, data.name(row)),
+      element("div", {class: "facts"}, ...facts),
       element("ol", {class: "chain", "aria-label": "What led to it"}, ...links),
     ]
   }

@@ -1,5 +1,5 @@
 import {format_bytes, format_ns} from "./engine"
-import type {Store} from "./engine"
+import type {Link, Store} from "./engine"
 import type {Fact} from "./tooltip"
 
 /** What is known about one event, for the tooltip and the detail line. */
@@ -26,7 +26,13 @@ export function facts_of(store: Store, row: number): Fact[] {
   return facts
 }
 
-/** The owners of an event from the outermost known down to itself, as one line. */
+/** The owners of an event from the outermost known down to itself, as one line; empty where none is known. */
 export function chain_text(store: Store, row: number): string {
-  return store.chain(row).map(({role, text}) => `${role}: ${text}`).join(" › ")
+  const links = store.chain(row)
+  return links.length < 2 ? "" : links.map(({role, text}) => `${ROLES[role]}: ${text}`).join(" › ")
+}
+
+/** What the page calls the members of a chain. */
+export const ROLES: Record<Link["role"], string> = {
+  annotation: "annotation", module: "module", python: "Python", forward: "forward op", op: "op", launch: "launch", gpu: "GPU",
 }

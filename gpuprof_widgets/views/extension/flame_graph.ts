@@ -12,6 +12,7 @@ import type {FlameNode, FlameSource} from "./engine"
 import {FlameTree} from "./flame_tree"
 import {Labels} from "./labels"
 import {matcher} from "./matcher"
+import {paint_frame} from "./paint_frame"
 import {PLOT_CSS} from "./styles"
 import {Surface} from "./surface"
 import {Tooltip} from "./tooltip"
@@ -91,23 +92,18 @@ export class FlameGraphView extends RendererView {
 
   protected _paint(ctx: Context2d): void {
     this.mount()
-    const {left, top, width, height} = this.plot_view.frame.bbox
-    ctx.save()
-    ctx.translate(left - 0.5, top - 0.5)
-    ctx.beginPath()
-    ctx.rect(0, 0, width, height)
-    ctx.clip()
+    paint_frame(ctx, this.plot_view, (width, height) => this.paint_tree(ctx, width, height))
+  }
+
+  private paint_tree(ctx: Context2d, width: number, height: number): void {
     ctx.font = FONT
     ctx.textBaseline = "middle"
     ctx.textAlign = "left"
     const focus = this.tree.node(this.tree.focus)
-    const marked = this.model.marked
-    if (focus != null) {
-      for (const node of this.tree.nodes) {
-        this.paint_node(ctx, node, focus.depth, width, height, marked)
-      }
+    const {marked} = this.model
+    for (const node of focus == null ? [] : this.tree.nodes) {
+      this.paint_node(ctx, node, focus!.depth, width, height, marked)
     }
-    ctx.restore()
   }
 
   private paint_node(ctx: Context2d, node: FlameNode, first: number, width: number, height: number, marked: Set<number>): void {

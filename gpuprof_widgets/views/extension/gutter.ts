@@ -7,7 +7,7 @@ const SCROLLBAR = 14
 
 /** Track names beside the bars, as real buttons that fold their track, and the scroll bar. */
 export class Gutter {
-  private readonly list = element("div", {style: "right:0"})
+  private readonly list = element("div", {class: "names"})
   private readonly box = element("div", {class: "gutter", role: "group", "aria-label": "Tracks"}, this.list)
   private readonly spacer = element("div", {style: "width:1px"})
   private readonly bar = element("div", {class: "scroll", "aria-hidden": "true", tabindex: -1}, this.spacer)
@@ -35,12 +35,12 @@ export class Gutter {
   }
 
   private name_of(lane: Lane): HTMLElement {
-    const style = `top:${lane.top}px`
+    const style = `top:${lane.top}px;max-height:${lane.height}px`
     if (!lane.foldable) {
       return element("div", {style: `${style};padding-left:14px`, title: lane.label}, lane.label)
     }
     const title = `${lane.label}: ${lane.folded ? "show all" : "fold"} ${lane.depths} levels`
-    const attributes = {style, title, "aria-expanded": String(!lane.folded), "data-track": lane.track}
+    const attributes = {style, title, "aria-expanded": String(!lane.folded), "data-track": lane.track, class: "tall"}
     const el = button(`${lane.folded ? "▸" : "▾"} ${lane.label}`, attributes, () => this.on_fold(lane.track))
     el.addEventListener("focus", () => this.on_focus(lane.top, ROW))
     return el

@@ -7,6 +7,7 @@ import {css} from "./colour"
 import type {RGB} from "./colour"
 import {element} from "./element"
 import {density} from "./engine"
+import {paint_frame} from "./paint_frame"
 import {PLOT_CSS} from "./styles"
 import {Surface} from "./surface"
 import {TraceStore} from "./trace_store"
@@ -92,7 +93,7 @@ export class MinimapView extends RendererView {
 
   protected _paint(ctx: Context2d): void {
     const {canvas_view, frame} = this.plot_view
-    const {left, top, width, height} = frame.bbox
+    const {width} = frame.bbox
     if (!this.surface.el.isConnected) {
       canvas_view.shadow_el.append(this.style_el, this.surface.el)
       canvas_view.events_el.tabIndex = -1
@@ -102,14 +103,10 @@ export class MinimapView extends RendererView {
     if (this.bands[0]?.shares.length != pixels) {
       this.bands = this.compute_bands(pixels)
     }
-    ctx.save()
-    ctx.translate(left - 0.5, top - 0.5)
-    ctx.beginPath()
-    ctx.rect(0, 0, width, height)
-    ctx.clip()
-    this.paint_bands(ctx, height)
-    this.paint_view(ctx, width, height)
-    ctx.restore()
+    paint_frame(ctx, this.plot_view, (width, height) => {
+      this.paint_bands(ctx, height)
+      this.paint_view(ctx, width, height)
+    })
   }
 
   private paint_bands(ctx: Context2d, height: number): void {

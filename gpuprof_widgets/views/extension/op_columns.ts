@@ -12,11 +12,15 @@ export type Column = {
   /** The column's sum over all rows, where a share of it makes sense. */
   shared: boolean
   on_gpu: boolean
+  /** Left out where the page is narrow. */
+  extra: boolean
 }
 
-function time(key: string, text: string, title: string, value: (row: OpRow) => number, shared: boolean, on_gpu: boolean): Column {
+type Value = (row: OpRow) => number
+
+function time(key: string, text: string, title: string, value: Value, {shared = false, on_gpu = false, extra = false}): Column {
   const format = (row: OpRow): string => value(row) == 0 ? "–" : format_ns(value(row))
-  return {key, text, title, width: shared ? "116px" : "88px", value, format, shared, on_gpu}
+  return {key, text, title, width: shared ? "116px" : "88px", value, format, shared, on_gpu, extra}
 }
 
 function average(total: number, calls: number): number {
@@ -26,13 +30,13 @@ function average(total: number, calls: number): number {
 const ALL: Column[] = [
   {
     key: "calls", text: "Calls", title: "How often it began or went on within the range", width: "72px",
-    value: (row) => row.calls, format: (row) => row.calls.toLocaleString("en"), shared: false, on_gpu: false,
+    value: (row) => row.calls, format: (row) => row.calls.toLocaleString("en"), shared: false, on_gpu: false, extra: false,
   },
-  time("device_self", "GPU self", "GPU time of the kernels that it launched itself", (row) => row.device_self, true, true),
-  time("device_total", "GPU total", "GPU time of everything launched within it", (row) => row.device_total, false, true),
-  time("cpu_self", "CPU self", "CPU time without what it called", (row) => row.cpu_self, true, false),
-  time("cpu_total", "CPU total", "CPU time with what it called", (row) => row.cpu_total, false, false),
-  time("cpu_average", "CPU avg", "CPU total per call", (row) => average(row.cpu_total, row.calls), false, false),
+  time("device_self", "GPU self", "GPU time of the kernels that it launched itself", (row) => row.device_self, {shared: true, on_gpu: true}),
+  time("device_total", "GPU total", "GPU time of everything launched within it", (row) => row.device_total, {on_gpu: true, extra: true}),
+  time("cpu_self", "CPU self", "CPU time without what it called", (row) => row.cpu_self, {shared: true}),
+  time("cpu_total", "CPU total", "CPU time with what it called", (row) => row.cpu_total, {}),
+  time("cpu_average", "CPU avg", "CPU total per call", (row) => average(row.cpu_total, row.calls), {extra: true}),
 ]
 
 /** The columns that say something: without a GPU those of the GPU are left out. */

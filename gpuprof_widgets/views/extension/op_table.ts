@@ -134,14 +134,14 @@ export class OpTableView extends PanelView {
   private widths(): HTMLElement {
     const shape = this.grouping == "name_shape" ? [element("col", {style: "width:24%"})] : []
     return element("colgroup", {}, element("col"), ...shape,
-      ...this.columns.map(({width}) => element("col", {style: `width:${width}`})))
+      ...this.columns.map(({width, extra}) => element("col", {style: `width:${width}`, class: extra ? "extra" : ""})))
   }
 
   private head(): HTMLElement {
     const name = this.heading("name", this.grouping == "category" ? "Category" : "Name", "Sort by name", "")
     const shape = this.grouping == "name_shape" ? [element("th", {class: "shape", scope: "col"}, "Input shapes")] : []
     return element("thead", {}, element("tr", {}, name, ...shape,
-      ...this.columns.map(({key, text, title}) => this.heading(key, text, title, "number"))))
+      ...this.columns.map(({key, text, title, extra}) => this.heading(key, text, title, extra ? "number extra" : "number"))))
   }
 
   private heading(key: string, text: string, title: string, css_class: string): HTMLElement {
@@ -190,7 +190,7 @@ export class OpTableView extends PanelView {
     const text = column.format(row)
     const value = column.value(row)
     if (!column.shared || value == 0 || sum == 0) {
-      return element("td", {class: "number", "data-column": column.key, "data-value": value}, text)
+      return element("td", {class: column.extra ? "number extra" : "number", "data-column": column.key, "data-value": value}, text)
     }
     const share = value / sum
     const fill = element("span", {class: "fill", style: `width:calc((100% - 16px) * ${Math.min(1, share)});--bar:${colour}`})
@@ -222,7 +222,8 @@ export class OpTableView extends PanelView {
   }
 
   private focus_cursor(): void {
-    this.table.querySelector<HTMLElement>(`tr[data-key="${this.cursor_key}"]`)?.focus({preventScroll: true})
+    const lines = [...this.table.querySelectorAll<HTMLElement>("tbody tr")]
+    lines.find(({dataset}) => dataset.key == this.cursor_key)?.focus({preventScroll: true})
   }
 
   private key(event: KeyboardEvent): void {

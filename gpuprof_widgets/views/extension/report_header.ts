@@ -4,6 +4,11 @@ import {HEADER_CSS} from "./styles"
 import type {FindingLine} from "./trace_store"
 import {zoom_to} from "./viewport"
 
+/** Names stand between backticks in a finding; here they are set as code. */
+function with_code(text: string): (Node | string)[] {
+  return text.split("`").map((part, i) => i % 2 == 1 ? element("code", {}, part) : part)
+}
+
 /** The first lines of the report: what is slow, in words, and what was not measured. */
 export class ReportHeaderView extends PanelView {
   declare model: ReportHeader
@@ -19,7 +24,7 @@ export class ReportHeaderView extends PanelView {
   }
 
   private finding({text, remedy, start, end}: FindingLine): HTMLLIElement {
-    const words = element("span", {}, text, remedy == "" ? "" : " ", element("span", {class: "remedy"}, remedy))
+    const words = element("span", {}, ...with_code(text), " ", element("span", {class: "remedy"}, ...with_code(remedy)))
     const item = element("li", {}, words)
     if (start != null && end != null) {
       const title = "Select this time range and zoom to it"

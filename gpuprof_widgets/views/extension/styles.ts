@@ -43,6 +43,7 @@ export const HEADER_CSS = `
 .findings li::before { content: ""; flex: none; width: 6px; height: 6px; border-radius: 50%; background: var(--accent); align-self: start; margin-top: 7px; }
 .findings button { flex: none; }
 .findings li:first-child > span { font-weight: 600; }
+.findings code { font: 12px var(--mono); }
 .remedy { color: var(--muted); font-weight: 400; }
 details { margin-top: 6px; }
 summary { cursor: pointer; color: var(--muted); }
@@ -65,18 +66,21 @@ dd { margin: 0; }
 
 export const DETAIL_CSS = `
 :host { padding: 6px 0 8px; }
-.range { min-height: 20px; }
-.chain { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 4px; min-height: 52px; max-height: 78px; overflow-y: auto; align-content: flex-start; margin-top: 2px; }
+.range { min-height: 26px; }
+.chosen { height: 98px; overflow-y: auto; }
+.chain { list-style: none; display: flex; flex-wrap: wrap; gap: 3px 4px; margin-top: 3px; }
 .chain button { max-width: 420px; text-align: left; }
+.chain button[aria-current] { border-color: var(--accent); }
 .chain li { display: flex; align-items: center; gap: 4px; max-width: 100%; min-width: 0; }
 .chain li + li::before { content: "›"; color: var(--muted); }
 .facts { display: flex; flex-wrap: wrap; gap: 0 14px; }
-.name { font-weight: 600; overflow-wrap: anywhere; }
+.name { font-weight: 600; }
 `
 
 export const TABLE_CSS = `
 :host { padding: 8px 0; border-top: 1px solid var(--line); }
-.frame { overflow-x: auto; margin-top: 6px; }
+.frame { overflow-x: auto; margin-top: 6px; container-type: inline-size; }
+@container (max-width: 880px) { .extra { display: none; } }
 table { border-collapse: collapse; width: 100%; table-layout: fixed; }
 th, td { padding: 2px 8px; text-align: right; border-bottom: 1px solid var(--line); height: 24px; }
 th:first-child, td:first-child { text-align: left; width: auto; }
@@ -94,12 +98,13 @@ td.share { position: relative; }
 `
 
 export const PLOT_CSS = `
-.surface:focus-visible { outline: 2px solid var(--gp-accent, #005ea2); }
 .surface:focus { outline: none; }
 .surface:focus-visible { outline: 2px solid var(--gp-accent, #005ea2); }
 .gutter { position: absolute; z-index: 2; overflow: hidden; left: 0; font: 11px/15px var(--jp-ui-font-family, system-ui, sans-serif); color: var(--gp-foreground, #212121); }
-.gutter > * { position: absolute; left: 0; right: 6px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; text-align: left; }
+.gutter .names { position: absolute; inset: 0; will-change: transform; }
+.gutter .names > * { position: absolute; left: 0; right: 6px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; text-align: left; }
 .gutter .group { font-weight: 600; }
+.gutter .tall { white-space: normal; overflow-wrap: anywhere; }
 .gutter button { font: inherit; color: inherit; background: none; border: 0; padding: 0 2px; cursor: pointer; border-radius: 3px; }
 .gutter button:hover { background: var(--gp-band, #eee); }
 .gutter button:focus-visible { outline: 2px solid var(--gp-accent, #005ea2); outline-offset: -2px; }

@@ -61,7 +61,7 @@ function probe(el: Element, property: "color" | "backgroundColor", value: string
   return colour
 }
 
-/** The palette for an element of the page; the page's own text colour where it is legible. */
+/** The palette for what stands in an element of the page; the page's own text colour where it is legible. */
 export function resolve_palette(el: Element): Palette {
   const background = background_behind(el)
   const fallback = luminance(background) < 0.18 ? DARK.foreground : LIGHT.foreground
@@ -110,7 +110,8 @@ export class Theme {
     if (root == null || !root.isConnected) {
       return
     }
-    this.palette = resolve_palette(root)
+    // Beside the report, not in it: within it the colour scheme is the one that was resolved last.
+    this.palette = resolve_palette(parent_element(root) ?? document.body)
     for (const name of ["background", "foreground", "muted", "line", "band", "accent"] as const) {
       root.style.setProperty(`--gp-${name}`, css(this.palette[name]))
     }

@@ -2,12 +2,14 @@ import type * as p from "@bokehjs/core/properties"
 import type {Context2d} from "@bokehjs/core/util/canvas"
 import {Renderer, RendererView} from "@bokehjs/models/renderers/renderer"
 
+import {recolour_axes} from "./axis_colours"
 import {css} from "./colour"
 import {element} from "./element"
 import {bands, hit} from "./engine"
 import type {Band, Store} from "./engine"
 import {chain_text, facts_of} from "./facts"
 import {Gutter} from "./gutter"
+import {paint_frame} from "./paint_frame"
 import {paint_bands} from "./range_bands"
 import {select_event, step_aside, step_level} from "./select_event"
 import {PLOT_CSS} from "./styles"
@@ -76,6 +78,7 @@ export class TimelineView extends RendererView {
       key: (event) => this.key(event),
     }, "Timeline. Arrow keys move, plus and minus zoom, Enter selects an event, Escape resets.")
     this.gutter = new Gutter((lane) => this.fold(lane), (top, height) => this.scroll_into_view(top, height), (y) => this.scroll_to(y))
+    this.store.event_box = (row) => this.painter.box(this.layout_of_tracks, row, this.view)
     this.arrange()
   }
 
@@ -88,6 +91,7 @@ export class TimelineView extends RendererView {
     this.connect(store.selection_changed, () => this.follow_selection())
     this.connect(store.was_reset, () => this.scroll_to(0))
     this.connect(store.theme.changed, () => {
+      recolour_axes(this.plot_model, store.theme.palette)
       this.painter.recolour(store.theme.palette.background)
       this.request_paint()
     })
@@ -143,14 +147,12 @@ export class TimelineView extends RendererView {
   protected _paint(ctx: Context2d): void {
     this.mount()
     this.scroll = Math.max(0, Math.min(this.scroll, this.scroll_end))
+    paint_frame(ctx, this.plot_view, () => this.paint_tracks(ctx))
+  }
+
+  private paint_tracks(ctx: Context2d): void {
     const {painter, view, layout_of_tracks: layout, store} = this
     const {selection} = store
-    const {left, top, width, height} = this.plot_view.frame.bbox
-    ctx.save()
-    ctx.translate(left - 0.5, top - 0.5)
-    ctx.beginPath()
-    ctx.rect(0, 0, width, height)
-    ctx.clip()
     this.paint_headings(ctx, view)
     paint_bands(ctx, store, this.steps, view)
     const dim = selection != null && selection.source != "timeline"
@@ -161,7 +163,6 @@ export class TimelineView extends RendererView {
     if (selection != null && selection.row >= 0) {
       this.paint_links(ctx, selection.row, view)
     }
-    ctx.restore()
   }
 
   private paint_headings(ctx: Context2d, view: View): void {

@@ -3,6 +3,8 @@ import {Signal0} from "@bokehjs/core/signaling"
 import {Model} from "@bokehjs/model"
 import {Range1d} from "@bokehjs/models/ranges/range1d"
 
+import {KINDS, paint_of} from "./categories"
+import {contrast, parse_colour} from "./colour"
 import * as engine from "./engine"
 import {Store} from "./engine"
 import type {Window} from "./engine"
@@ -22,6 +24,8 @@ export class TraceStore extends Model {
 
   /** What answers the views' questions, for the console and the tests; see engine/index.ts. */
   static readonly engine = engine
+  /** What colours the bars, for the tests of contrast. */
+  static readonly colours = {KINDS, contrast, paint_of, parse_colour}
 
   /** The decoded trace; views may use it once `ready` has resolved. */
   data: Store
@@ -30,6 +34,8 @@ export class TraceStore extends Model {
   selection: Selection | null = null
   /** The range under a drag that is still going on, ns. */
   draft: [number, number] | null = null
+  /** Where the timeline shows an event: x, y, width, height in pixels of its drawing area. For the tests. */
+  event_box: (row: number) => [number, number, number, number] | null
   selection_changed: Signal0<this>
   draft_changed: Signal0<this>
   was_reset: Signal0<this>

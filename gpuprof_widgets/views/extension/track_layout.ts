@@ -58,7 +58,7 @@ export function layout_tracks(store: Store, depths: number[], folded: Set<number
       headings.push({text, top})
       top += HEADING_HEIGHT
     }
-    const lane = lane_of(track, info.label, top, depths[track], folded.has(track))
+    const lane = lane_of(track, info.label.replace(`${text} · `, ""), top, depths[track], folded.has(track))
     lanes.push(lane)
     top += lane.height + LANE_GAP
   })

@@ -1,0 +1,419 @@
+"""The live report in Chromium, on pages opened from disk: what it shows, and what drags, clicks and keys do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers import load
+from gpuprof_widgets.trace.window import window
+from gpuprof_widgets.views.report import standalone_html
+from tests.browser.report_page import Report, expected_rows
+from tests.traces import SHARED, annotation, kernel, op, python, runtime, trace_of
+
+MS = 1_000_000
+REAL = ("hta/nccl_a100_rank0_of_2", "kineto/resnet50_v100_num_workers_0")
+HOSTILE = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
+
+Open = Callable[[Record], Report]
+
+
+def small() -> Record:
+    """One step: a matmul that launches a kernel, and a copy of a tensor that waits."""
+    return trace_of(
+        annotation("ProfilerStep#1", ts=0, dur=10 * MS),
+        op("aten::linear", ts=1 * MS, dur=4 * MS, shapes=[[8, 16], [16, 4]]),
+        op("aten::mm", ts=2 * MS, dur=2 * MS, shapes=[[8, 16], [16, 4]]),
+        runtime("cudaLaunchKernel", ts=3 * MS, dur=MS // 2),
+        op("aten::mm", ts=6 * MS, dur=1 * MS, shapes=[[8, 8], [8, 8]]),
+        kernel("sgemm", ts=5 * MS, dur=3 * MS, launched_by=3),
+        label="small step",
+    )
+
+
+@pytest.fixture
+def open_report(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    """Opens records as pages from disk with the network cut; nothing may be asked for or go wrong."""
+    context = browser.new_context(offline=True, viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    asked: list[str] = []
+    errors: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+
+    def opened(record: Record) -> Report:
+        path = tmp_path / "report.html"
+        path.write_text(standalone_html(record), encoding="utf-8")
+        page.goto(path.as_uri())
+        return Report.wait(page)
+
+    yield opened
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert errors == []
+    context.close()
+
+
+def state(report: Report, expression: str) -> Any:
+    """A JavaScript expression about the store, named ``store``."""
+    return report.page.evaluate(
+        f"(() => {{ const store = Object.values(window.gpuprof.reports)[0]; return {expression} }})()"
+    )
+
+
+def visible(report: Report) -> tuple[float, float]:
+    start, end = state(report, "[store.visible.start, store.visible.end]")
+    return start, end
+
+
+def place_of(report: Report, row: int) -> tuple[float, float]:
+    """Where an event is on the page, as the timeline itself draws it."""
+    box = state(report, f"store.event_box({row})")
+    surface = report.timeline.bounding_box()
+    assert surface is not None
+    x, y, width, height = box
+    return surface["x"] + x + width / 2, surface["y"] + y + height / 2
+
+
+def test_static_part_gives_way_to_the_live_views(open_report: Open) -> None:
+    report = open_report(small())
+    expect(report.page.locator(".gpuprof-static")).to_be_hidden()
+    expect(report.page.get_by_role("heading", name="small step")).to_be_visible()
+    assert report.op_rows() == expected_rows(small())
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_brushed_range_gives_the_numbers_of_python(open_report: Open, name: str) -> None:
+    path = SHARED / f"{name}.json.gz"
+    if not path.exists():
+        pytest.skip(f"no {path}")
+    record = load(path)
+    report = open_report(record)
+    assert report.op_rows() == expected_rows(record)
+    start, end = report.brush(0.31, 0.57)
+    cut = replace(record, trace=window(record.trace, start, end))
+    assert report.op_rows() == expected_rows(cut)
+    start, end = report.brush(0.05, 0.08)
+    cut = replace(record, trace=window(record.trace, start, end))
+    assert report.op_rows() == expected_rows(cut)
+
+
+def test_escape_and_reset_restore_everything(open_report: Open) -> None:
+    report = open_report(small())
+    whole = report.op_rows()
+    for restore in (
+        lambda: report.timeline.press("Escape"),
+        lambda: report.page.get_by_role("button", name="Reset").click(),
+    ):
+        report.brush(0.3, 0.5)
+        report.timeline.press("+")
+        report.table.locator("tbody tr").first.click()
+        assert report.op_rows() != whole
+        restore()
+        assert state(report, "store.window") is None
+        assert state(report, "store.selection") is None
+        assert visible(report) == (0, 10 * MS)
+        assert report.op_rows() == whole
+
+
+def test_row_of_the_table_lights_up_its_events(open_report: Open) -> None:
+    report = open_report(small())
+    row = report.table.locator("tbody tr", has_text="aten::mm")
+    row.click()
+    expect(row).to_have_attribute("aria-selected", "true")
+    expect(report.selection_text).to_contain_text("2 events highlighted")
+    names = state(report, "Array.from(store.selection.rows, row => store.data.name(row))")
+    assert names == ["aten::mm", "aten::mm"]
+    row.click()
+    assert state(report, "store.selection") is None
+
+
+def test_kernel_shows_its_chain_and_selects_its_row(open_report: Open) -> None:
+    report = open_report(small())
+    report.page.mouse.click(*place_of(report, state(report, "store.data.rows - 1")))
+    expect(report.selection_text).to_contain_text("sgemm")
+    chain = report.selection_text.get_by_role("listitem").all_inner_texts()
+    words = " ".join(chain)
+    assert "aten::linear" in words and "aten::mm" in words and "cudaLaunchKernel" in words
+    selected = report.table.locator("tr[aria-selected=true]")
+    expect(selected).to_have_count(1)
+    expect(selected).to_contain_text("sgemm")
+    report.selection_text.get_by_role("button", name="aten::mm").click()
+    expect(report.table.locator("tr[aria-selected=true]")).to_contain_text("aten::mm")
+
+
+def test_hover_tells_times_and_moves_nothing(open_report: Open) -> None:
+    report = open_report(small())
+    before = report.table.bounding_box()
+    report.page.mouse.move(*place_of(report, 1))
+    tooltip = report.page.get_by_role("tooltip").filter(has_text="aten::linear")
+    expect(tooltip).to_be_visible()
+    expect(tooltip).to_contain_text("4.00 ms")
+    expect(tooltip).to_contain_text("2.00 ms")  # self time: without aten::mm
+    expect(tooltip).to_contain_text("[8, 16]")
+    assert report.table.bounding_box() == before
+
+
+def test_wheel_zooms_only_with_a_modifier(open_report: Open) -> None:
+    report = open_report(small())
+    report.page.set_viewport_size({"width": 1280, "height": 500})
+    box = report.timeline.bounding_box()
+    assert box is not None
+    report.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    report.page.mouse.wheel(0, 300)
+    report.page.wait_for_function("window.scrollY > 0")
+    assert visible(report) == (0, 10 * MS)
+    report.page.evaluate("window.scrollTo(0, 0)")
+    report.page.keyboard.down("Control")
+    report.page.mouse.wheel(0, -300)
+    report.page.keyboard.up("Control")
+    report.page.wait_for_function(
+        "Object.values(window.gpuprof.reports)[0].visible.start > 0", timeout=5000
+    )
+    start, end = visible(report)
+    assert 0 < start < 5 * MS < end < 10 * MS
+    report.page.keyboard.down("Shift")
+    report.page.mouse.wheel(0, 200)
+    report.page.keyboard.up("Shift")
+    report.page.wait_for_function(f"Object.values(window.gpuprof.reports)[0].visible.start > {start}")
+    assert visible(report)[1] - visible(report)[0] == pytest.approx(end - start)
+
+
+def test_keys_move_zoom_and_select(open_report: Open) -> None:
+    report = open_report(small())
+    timeline = report.timeline
+    timeline.focus()
+    timeline.press("+")
+    start, end = visible(report)
+    assert end - start == pytest.approx(10 * MS / 1.5)
+    timeline.press("ArrowRight")
+    assert visible(report)[0] > start
+    timeline.press("0")
+    assert visible(report) == (0, 10 * MS)
+    timeline.press("Enter")
+    assert state(report, "store.data.name(store.selection.row)") == "ProfilerStep#1"
+    timeline.press("Shift+ArrowDown")
+    assert state(report, "store.data.name(store.selection.row)") == "aten::linear"
+    timeline.press("Shift+ArrowRight")
+    assert state(report, "store.data.name(store.selection.row)") == "aten::mm"
+    timeline.press("r")
+    assert report.brushed() == (6 * MS, 7 * MS)
+
+
+def test_flame_graph_zooms_returns_and_searches(open_report: Open) -> None:
+    report = open_report(small())
+    flame = report.flame_graph
+    flame.focus()
+    crumbs = report.page.get_by_label("Zoomed path").get_by_role("button")
+    for key in ("ArrowDown", "ArrowDown"):
+        flame.press(key)
+    expect(report.selection_text).to_contain_text("aten::linear")
+    expect(report.table.locator("tr[aria-selected=true]")).to_contain_text("aten::linear")
+    flame.press("Enter")
+    assert crumbs.all_inner_texts()[1:] == ["ProfilerStep#1", "aten::linear"]
+    flame.press("Backspace")
+    assert crumbs.all_inner_texts()[1:] == ["ProfilerStep#1"]
+    crumbs.first.click()
+    expect(crumbs).to_have_count(1)
+    report.page.get_by_label("Search the flame graph").fill("mm")
+    # aten::mm in aten::linear is 2 ms and the one beside it 1 ms, of 10 ms
+    expect(report.page.get_by_text("2 matches, 30 % of the time")).to_be_visible()
+
+
+def test_flame_graph_is_cut_to_the_brushed_range(open_report: Open) -> None:
+    report = open_report(small())
+    report.brush(0.25, 0.45)
+    start, end = report.brushed()
+    expect(report.page.get_by_text("CPU time, selected range of")).to_be_visible()
+    flame = report.flame_graph
+    box = flame.bounding_box()
+    assert box is not None
+    report.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 28)
+    tooltip = report.page.get_by_role("tooltip").filter(has_text="ProfilerStep#1")
+    expect(tooltip).to_contain_text(f"{(end - start) / MS:.2f} ms (100 %)")
+
+
+def test_table_sorts_filters_and_groups(open_report: Open) -> None:
+    report = open_report(small())
+    head = report.table.get_by_role("button", name="CPU total")
+    head.click()
+    expect(report.table.locator("th", has=head)).to_have_attribute("aria-sort", "descending")
+    assert first_cells(report)[0] == "ProfilerStep#1"
+    head.click()
+    expect(report.table.locator("th", has=head)).to_have_attribute("aria-sort", "ascending")
+    names = report.page.get_by_label("Filter names")
+    names.fill("MM")
+    assert first_cells(report) == ["aten::mm", "sgemm"]
+    report.page.get_by_role("button", name="Regular expression").last.click()
+    names.fill("^aten::(mm|bmm)$")
+    assert first_cells(report) == ["aten::mm"]
+    names.fill("(")
+    expect(report.page.get_by_text("Not a regular expression")).to_be_visible()
+    names.fill("")
+    report.page.get_by_label("Group by").select_option("name_shape")
+    assert first_cells(report).count("aten::mm") == 2
+    report.page.get_by_label("Group by").select_option("category")
+    assert set(first_cells(report)) == {"cpu_op", "user_annotation", "cuda_runtime", "kernel"}
+
+
+def first_cells(report: Report) -> list[str]:
+    return [text.strip() for text in report.table.locator("tbody td:first-child").all_inner_texts()]
+
+
+def test_rows_of_the_table_are_chosen_by_keys(open_report: Open) -> None:
+    report = open_report(small())
+    rows = report.table.locator("tbody tr")
+    rows.first.focus()
+    report.page.keyboard.press("ArrowDown")
+    expect(rows.nth(1)).to_be_focused()
+    report.page.keyboard.press("Enter")
+    expect(rows.nth(1)).to_have_attribute("aria-selected", "true")
+    expect(rows.nth(1)).to_be_focused()
+
+
+def test_every_event_of_a_long_trace_can_be_reached(open_report: Open) -> None:
+    """200,000 events: together the views of all ranges show each of them once, by itself."""
+    count = 200_000
+    rng = np.random.default_rng(7)
+    gaps = rng.integers(1, 9, count)
+    starts = np.cumsum(gaps + 3)
+    record = trace_of(*(op(f"op{i % 50}", ts=int(ts), dur=3) for i, ts in enumerate(starts)))
+    report = open_report(record)
+    merged_or_alone = """(share) => {
+        const store = Object.values(window.gpuprof.reports)[0]
+        const {engine} = store.constructor
+        const pixels = 1000, whole = store.data.whole, seen = new Set(); let merged = 0
+        for (let at = whole.start; at < whole.end; at += share) {
+            const marks = engine.level_of_detail(store.data, 0, 0, at, at + share, pixels)
+            marks.row.forEach((row, i) => { seen.add(row); merged += marks.merged[i] > 1 })
+        }
+        return [seen.size, merged]
+    }"""
+    seen, merged = report.page.evaluate(merged_or_alone, 2000)
+    assert (seen, merged) == (count, 0)
+    report.page.evaluate(
+        "([a, b]) => Object.values(window.gpuprof.reports)[0].visible.setv({start: a, end: b})",
+        [int(starts[100_000]) - 1, int(starts[100_009]) + 4],
+    )
+    for i in (100_000, 100_004, 100_009):
+        report.page.mouse.move(*place_of(report, i))
+        tooltip = report.page.get_by_role("tooltip").filter(has_text=f"op{i % 50}")
+        expect(tooltip).to_be_visible()
+
+
+def test_names_of_a_trace_are_never_markup(open_report: Open) -> None:
+    record = trace_of(
+        op(HOSTILE, ts=0, dur=9 * MS, shapes=[[1]]),
+        runtime(HOSTILE, ts=1 * MS, dur=MS),
+        kernel(HOSTILE, ts=3 * MS, dur=5 * MS, launched_by=1),
+        python(HOSTILE, ts=0, dur=9 * MS),
+        label=f"</script>{HOSTILE}",
+        notes=[HOSTILE],
+    )
+    report = open_report(record)
+    report.page.mouse.move(*place_of(report, 0))
+    report.page.mouse.click(*place_of(report, state(report, "store.data.rows - 1")))
+    report.table.locator("tbody tr").first.click()
+    report.flame_graph.press("ArrowDown")
+    report.page.get_by_label("Search the flame graph").fill(HOSTILE)
+    report.page.locator("summary").last.click()
+    assert report.page.title() != "broken"
+    assert report.page.locator(".gpuprof-report img, .gpuprof-report script").count() == 0
+
+
+def test_page_has_no_text_of_low_contrast(open_report: Open) -> None:
+    report = open_report(small())
+    report.page.mouse.click(*place_of(report, state(report, "store.data.rows - 1")))
+    for scheme in ("light", "dark"):
+        report.page.emulate_media(color_scheme=scheme)
+        dark = scheme == "dark"
+        report.page.wait_for_function(
+            f"Object.values(window.gpuprof.reports)[0].theme.palette.dark === {str(dark).lower()}"
+        )
+        poor = [line for line in report.page.evaluate(CONTRASTS) if line[0] < 4.5]
+        assert poor == []
+
+
+CONTRASTS = """() => {
+    const numbers = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number)
+    const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
+        .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0)
+    const up = (node) => node.parentElement ?? node.getRootNode().host ?? null
+    const behind = (node) => {
+        for (let at = node; at != null; at = up(at)) {
+            const [r, g, b, a = 1] = numbers(getComputedStyle(at).backgroundColor)
+            if (r != null && a > 0.5) return [r, g, b]
+        }
+        return matchMedia("(prefers-color-scheme: dark)").matches ? [18, 18, 18] : [255, 255, 255]
+    }
+    const found = []
+    const walk = (root) => {
+        for (const el of root.querySelectorAll("*")) {
+            if (el.shadowRoot != null) walk(el.shadowRoot)
+            const own = [...el.childNodes].filter(node => node.nodeType == 3 && node.textContent.trim() != "")
+            if (own.length == 0 || el.getClientRects().length == 0 || el.tagName == "STYLE" || el.matches(":disabled")) continue
+            const [a, b] = [light(numbers(getComputedStyle(el).color)), light(behind(el))].sort((x, y) => y - x)
+            found.push([(a + 0.05) / (b + 0.05), own[0].textContent.trim().slice(0, 40)])
+        }
+    }
+    walk(document.querySelector(".gpuprof-report"))
+    return found
+}"""
+
+
+def test_text_inside_bars_is_legible_in_both_themes(open_report: Open) -> None:
+    report = open_report(small())
+    for background in ([255, 255, 255], [17, 17, 17]):
+        ratios = state(
+            report,
+            """(() => {
+                const {paint_of, contrast, parse_colour, KINDS} = store.constructor.colours
+                const names = Array.from({length: 40}, (_, i) => `op ${i}`)
+                const paints = KINDS.flatMap(({categories}) =>
+                    names.map((name) => paint_of(name, categories[0] ?? "other", %s)))
+                const ratio = (a, b) => contrast(parse_colour(a).rgb, parse_colour(b).rgb)
+                return paints.flatMap((p) => [ratio(p.fill, p.ink), ratio(p.dim_fill, p.dim_ink)])
+            })()"""
+            % background,
+        )
+        assert min(ratios) >= 4.5
+
+
+def test_finding_shows_its_range(open_report: Open) -> None:
+    report = open_report(small())
+    show = report.page.get_by_role("button", name="show:").first
+    start, end = state(report, "store.finding_lines.map(f => [f.start, f.end]).find(([a]) => a != null)")
+    show.click()
+    assert report.brushed() == (start, end)
+    seen = visible(report)
+    assert seen[0] <= start and end <= seen[1]
+
+
+@pytest.mark.parametrize("width", [700, 1920])
+def test_page_fits_its_width(open_report: Open, width: int) -> None:
+    report = open_report(small())
+    report.page.set_viewport_size({"width": width, "height": 900})
+    report.page.wait_for_timeout(300)
+    assert report.page.evaluate("document.documentElement.scrollWidth") <= width
+    box: Locator = report.timeline
+    bounds = box.bounding_box()
+    assert bounds is not None and bounds["x"] + bounds["width"] <= width
+
+
+def test_broken_data_leaves_the_static_part_and_says_why(browser: Browser, tmp_path: Path) -> None:
+    page: Page = browser.new_page()
+    html = standalone_html(small())
+    document = html.split('"document": "')[1].split('"')[0]
+    path = tmp_path / "broken.html"
+    path.write_text(html.replace(document, document[:400]), encoding="utf-8")
+    page.goto(path.as_uri())
+    expect(page.get_by_text("The interactive views could not start")).to_be_visible()
+    expect(page.locator(".gpuprof-static table")).to_be_visible()
+    page.close()
