@@ -1,0 +1,243 @@
+"""The merged call tree: paths, exact sums, and cProfile's estimate."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from hypothesis import given
+
+from gpuprof_widgets.analyses.attribution import owners
+from gpuprof_widgets.analyses.call_tree import call_tree
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.model import Calls, Record
+from tests.records import records
+from tests.traces import annotation, kernel, memory, op, python, runtime, trace_of
+
+
+def paths(tree: pd.DataFrame, *columns: str) -> dict[str, list[int]]:
+    """The columns of every node by its path of names, the root's left out."""
+    path: dict[int, str] = {}
+    found = {}
+    for node in tree.to_dict("records"):
+        above = path.get(node["parent"], "")
+        path[node["node"]] = f"{above}/{node['name']}" if node["parent"] >= 0 else ""
+        if path[node["node"]]:
+            assert path[node["node"]] not in found
+            found[path[node["node"]]] = [node[column] for column in columns]
+    return found
+
+
+def test_equal_paths_are_one_node() -> None:
+    record = trace_of(
+        op("aten::linear", ts=0, dur=20),
+        op("aten::mm", ts=1, dur=9),
+        runtime("cudaLaunchKernel", ts=4, dur=3),
+        memory(8, ts=5),
+        op("aten::linear", ts=30, dur=20),
+        op("aten::mm", ts=31, dur=4),
+        op("aten::add", ts=40, dur=4),
+        op("aten::mm", ts=60, dur=5),
+        kernel("gemm", ts=100, dur=50, launched_by=2),
+        kernel("bias", ts=150, dur=7, launched_by=6),
+    )
+    tree = call_tree(record)
+    assert paths(tree, "calls", "total_ns", "self_ns", "device_ns") == {
+        "/aten::linear": [2, 40, 23, 57],
+        "/aten::linear/aten::mm": [2, 13, 10, 50],
+        "/aten::linear/aten::mm/cudaLaunchKernel": [1, 3, 3, 50],
+        "/aten::linear/aten::add": [1, 4, 4, 7],
+        "/aten::mm": [1, 5, 5, 0],
+    }
+    root = tree.iloc[0]
+    assert (root["name"], root["total_ns"], root["device_ns"]) == ("all threads", 45, 57)
+
+
+def test_several_threads_have_a_node_each() -> None:
+    record = trace_of(
+        op("aten::mm", ts=0, dur=20),
+        op("aten::mm", ts=5, dur=7, thread=2),
+        annotation("x", ts=30, dur=5),
+    )
+    assert paths(call_tree(record), "depth", "total_ns", "category") == {
+        "/thread 100": [1, 25, "thread"],
+        "/thread 100/aten::mm": [2, 20, "cpu_op"],
+        "/thread 100/x": [2, 5, "user_annotation"],
+        "/thread 2": [1, 7, "thread"],
+        "/thread 2/aten::mm": [2, 7, "cpu_op"],
+    }
+
+
+def test_frames_and_ops_of_a_thread_nest_together() -> None:
+    record = trace_of(
+        python("train.py(1): <module>", ts=0, dur=100),
+        python("train.py(5): step", ts=10, dur=50),
+        op("aten::mm", ts=20, dur=10),
+        op("aten::mm", ts=70, dur=10),
+    )
+    assert paths(call_tree(record, source="merged"), "total_ns", "self_ns") == {
+        "/train.py(1): <module>": [100, 40],
+        "/train.py(1): <module>/train.py(5): step": [50, 40],
+        "/train.py(1): <module>/train.py(5): step/aten::mm": [10, 10],
+        "/train.py(1): <module>/aten::mm": [10, 10],
+    }
+
+
+def test_a_region_is_no_part_of_the_frame_that_opened_it() -> None:
+    """`record_function` begins in ``__enter__`` and ends in ``__exit__``: both frames cross it."""
+    record = trace_of(
+        python("main", ts=0, dur=100),
+        python("__enter__", ts=10, dur=10),
+        annotation("forward", ts=15, dur=60),
+        op("aten::mm", ts=30, dur=20),
+        python("__exit__", ts=70, dur=20),
+    )
+    tree = paths(call_tree(record, source="merged"), "total_ns", "self_ns")
+    assert tree == {
+        "/main": [100, 20],
+        "/main/__enter__": [5, 5],
+        "/main/forward": [55, 35],
+        "/main/forward/aten::mm": [20, 20],
+        "/main/__exit__": [20, 20],
+    }
+
+
+@given(records())
+def test_totals_are_self_times_and_the_totals_of_children(record: Record) -> None:
+    for source in ("ops", "merged"):
+        tree = call_tree(record, source=source)
+        below = tree[tree["parent"] >= 0].groupby("parent")["total_ns"].sum()
+        below = below.reindex(tree["node"], fill_value=0)
+        assert (tree["self_ns"] >= 0).all()
+        assert (tree["total_ns"].to_numpy() == tree["self_ns"].to_numpy() + below.to_numpy()).all()
+        assert (tree["parent"].to_numpy()[1:] < tree["node"].to_numpy()[1:]).all()
+
+
+@given(records())
+def test_the_root_is_all_time_in_which_a_thread_ran_something(record: Record) -> None:
+    slices, tracks = record.trace.slices, record.trace.tracks
+    for source, kinds in (("ops", ["cpu"]), ("merged", ["cpu", "python"])):
+        expected = 0
+        for lane in set(tracks["lane"][tracks["kind"].isin(kinds)]):
+            here = tracks.index[(tracks["lane"] == lane) & tracks["kind"].isin(kinds)]
+            part = slices[slices["track"].isin(here)]
+            ranges = zip(part["ts"], part["ts"] + part["dur"], strict=True)
+            expected += len({t for start, end in ranges for t in range(start, end)})
+        assert call_tree(record, source=source)["total_ns"].iloc[0] == expected
+
+
+def test_an_unknown_source_is_an_error() -> None:
+    with pytest.raises(OptionError, match="ops, merged, cprofile"):
+        call_tree(trace_of(), source="perf")
+
+
+def test_an_empty_record_has_a_root_only() -> None:
+    for source in ("ops", "merged", "cprofile"):
+        tree = call_tree(trace_of(), source=source)
+        assert tree["total_ns"].tolist() == [0]
+
+
+def names(tree: pd.DataFrame) -> pd.DataFrame:
+    """CProfile's labels ``cell.py:3(name)`` by name alone."""
+    return tree.assign(name=tree["name"].str.replace(r".*\((.*)\)", r"\1", regex=True))
+
+
+def made_of(functions: list[tuple[str, int, int, int]], edges: list[tuple[int, ...]]) -> Calls:
+    """Functions are name, calls, self, total; edges caller, callee, calls, self, total."""
+    table = pd.DataFrame(functions, columns=["name", "calls", "self_ns", "total_ns"])
+    table = table.assign(file="cell.py", line=range(1, len(table) + 1))
+    columns = ["caller", "callee", "calls", "self_ns", "total_ns"]
+    return Calls(
+        table.assign(primitive_calls=table["calls"]),
+        pd.DataFrame(edges, columns=columns).assign(primitive_calls=1),
+    )
+
+
+def test_cprofile_times_divide_among_callers_as_measured() -> None:
+    functions = [("main", 1, 100, 680), ("load", 2, 300, 320), ("train", 1, 200, 260)]
+    functions += [("log", 4, 80, 80)]
+    edges = [(0, 1, 2, 300, 320), (0, 2, 1, 200, 260), (2, 3, 3, 60, 60), (1, 3, 1, 20, 20)]
+    tree = names(call_tree(trace_of(calls=made_of(functions, edges)), source="cprofile"))
+    assert paths(tree, "calls", "total_ns", "self_ns") == {
+        "/main": [1, 680, 100],
+        "/main/load": [2, 320, 300],
+        "/main/load/log": [1, 20, 20],
+        "/main/train": [1, 260, 200],
+        "/main/train/log": [3, 60, 60],
+    }
+    assert set(tree["category"].iloc[1:]) == {"cprofile"}
+
+
+def test_below_a_shared_function_times_are_divided_by_its_callers_shares() -> None:
+    functions = [("main", 1, 0, 400), ("a", 1, 0, 100), ("b", 1, 0, 300)]
+    functions += [("read", 4, 200, 400), ("parse", 4, 200, 200)]
+    edges = [(0, 1, 1, 0, 100), (0, 2, 1, 0, 300), (1, 3, 1, 50, 100), (2, 3, 3, 150, 300)]
+    edges += [(3, 4, 4, 200, 200)]
+    tree = names(call_tree(trace_of(calls=made_of(functions, edges)), source="cprofile"))
+    found = paths(tree, "calls", "total_ns")
+    assert found["/main/a/read/parse"] == [1, 50]
+    assert found["/main/b/read/parse"] == [3, 150]
+
+
+def cyclic() -> Calls:
+    """Walk calls itself and visit, visit calls walk: cProfile's totals of a cycle."""
+    functions = [("main", 1, 10, 710), ("walk", 9, 500, 700), ("visit", 4, 200, 650)]
+    edges = [(0, 1, 1, 100, 700), (1, 1, 6, 300, 400), (1, 2, 4, 200, 650), (2, 1, 2, 100, 600)]
+    return made_of(functions, edges)
+
+
+def test_recursion_ends_and_loses_no_time() -> None:
+    tree = names(call_tree(trace_of(calls=cyclic()), source="cprofile"))
+    assert paths(tree, "total_ns", "self_ns") == {
+        "/main": [710, 10],
+        "/main/walk": [700, 50],
+        "/main/walk/visit": [650, 650],
+    }
+
+
+def test_a_cycle_without_an_entry_begins_at_its_longest_function() -> None:
+    calls = cyclic()
+    functions = calls.functions.iloc[1:].reset_index(drop=True)
+    edges = calls.edges[calls.edges["caller"] > 0].assign(
+        caller=lambda e: e["caller"] - 1, callee=lambda e: e["callee"] - 1
+    )
+    tree = names(call_tree(trace_of(calls=Calls(functions, edges)), source="cprofile"))
+    assert list(paths(tree, "total_ns")) == ["/walk", "/walk/visit"]
+
+
+def test_owners_lead_from_the_frame_to_the_kernel() -> None:
+    record = trace_of(
+        python("train.py(5): step", ts=0, dur=100),
+        python("nn.Module: Linear_0", ts=5, dur=80),
+        python("linear.py(1): forward", ts=6, dur=70),
+        annotation("forward", ts=8, dur=60),
+        op("aten::linear", ts=10, dur=20),
+        op("aten::mm", ts=11, dur=9),
+        runtime("cudaLaunchKernel", ts=14, dur=3),
+        kernel("gemm", ts=30, dur=15, launched_by=6),
+    )
+    slices = record.trace.slices
+    chain = owners(record, int(slices.index[slices["name"] == "gemm"][0]))
+    assert chain[["role", "name"]].to_numpy().tolist() == [
+        ["module", "nn.Module: Linear_0"],
+        ["python", "linear.py(1): forward"],
+        ["annotation", "forward"],
+        ["op", "aten::linear"],
+        ["op", "aten::mm"],
+        ["launch", "cudaLaunchKernel"],
+        ["gpu", "gemm"],
+    ]
+    assert chain["name"].tolist() == slices["name"].iloc[chain["row"]].tolist()
+
+
+def test_a_backward_kernel_is_owned_by_the_forward_frame() -> None:
+    record = trace_of(
+        python("nn.Module: Linear_0", ts=0, dur=20),
+        op("aten::mm", ts=2, dur=9, sequence=4, forward_thread=0),
+        python("train.py(9): backward", ts=30, dur=60),
+        op("MmBackward0", ts=40, dur=30, sequence=4, forward_thread=1),
+        op("aten::mm", ts=41, dur=20),
+        kernel("gemm", ts=90, dur=15, launched_by=4),
+    )
+    slices = record.trace.slices
+    chain = owners(record, int(slices.index[slices["name"] == "gemm"][0]))
+    assert chain["name"].tolist() == ["nn.Module: Linear_0", "MmBackward0", "aten::mm", "gemm"]

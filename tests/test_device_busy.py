@@ -1,0 +1,236 @@
+"""Busy and idle time of GPUs, the gaps, and what the CPU did meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuprof_widgets.analyses.device_busy import device_busy
+from gpuprof_widgets.analyses.idle import idle, python_meanwhile
+from gpuprof_widgets.analyses.kernels import kernels
+from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.steps import steps
+from gpuprof_widgets.analyses.waits import waits
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.window import window
+from tests.traces import (
+    annotation,
+    copy,
+    gpu_annotation,
+    kernel,
+    op,
+    python,
+    runtime,
+    trace_of,
+)
+
+
+def test_busy_and_idle_add_up_to_the_span_on_real_traces(shared_record: Record) -> None:
+    record = shared_record
+    busy, gaps = device_busy(record), idle(record)
+    assert (busy["busy_ns"] + busy["idle_ns"] == busy["span_ns"]).all()
+    assert (busy["busy_ns"] > 0).all()
+    assert (busy["span_ns"] == record.trace.span_ns).all()
+    by_device = gaps.groupby("device")["dur_ns"].sum().to_dict() if len(gaps) else {}
+    assert by_device == busy.set_index("device")["idle_ns"].to_dict()
+    # The same GPU time, summed by kernel and by op row.
+    table = operators(record)
+    is_gpu = table["category"].isin(["kernel", "gpu_memcpy", "gpu_memset"])
+    assert table.loc[is_gpu, "device_self_ns"].sum() == kernels(record)["total_ns"].sum()
+    assert (kernels(record)["share"] <= 1).all()
+    assert busy["busy_ns"].sum() <= kernels(record)["total_ns"].sum()
+
+
+def test_each_gpu_has_its_row() -> None:
+    record = trace_of(
+        op("aten::mm", ts=0, dur=100),
+        kernel("gemm", ts=10, dur=20, device=1),
+        kernel("relu", ts=20, dur=20, device=1, stream=8),
+        copy(ts=50, dur=10, device=1),
+        kernel("gemm", ts=90, dur=10, device=3),
+    )
+    columns = ["device", "span_ns", "busy_ns", "idle_ns", "kernel_ns", "copy_ns", "slices"]
+    assert device_busy(record)[columns].to_numpy().tolist() == [
+        [1, 100, 40, 60, 30, 10, 3],
+        [3, 100, 10, 90, 10, 0, 1],
+    ]
+    assert device_busy(record)["busy_share"].tolist() == [0.4, 0.1]
+
+
+def test_a_gpu_annotation_is_no_work() -> None:
+    record = trace_of(gpu_annotation("step", ts=0, dur=100), kernel("gemm", ts=10, dur=20))
+    assert device_busy(record)["busy_ns"].tolist() == [20]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9), st.integers(7, 8)), min_size=1),
+    st.integers(0, 60),
+    st.integers(1, 30),
+)
+def test_busy_time_of_a_window_is_that_of_its_moments(
+    rows: list[tuple[int, int, int]], t0: int, span: int
+) -> None:
+    record = trace_of(
+        op("run", ts=0, dur=100),
+        *(kernel("k", ts=ts, dur=dur, stream=stream) for ts, dur, stream in rows),
+    )
+    part = device_busy(window(record, t0, t0 + span))
+    moments = {t for ts, dur, _ in rows for t in range(ts, ts + dur)} & set(range(t0, t0 + span))
+    assert part["busy_ns"].tolist() == ([len(moments)] if moments else [])
+    assert (part["busy_ns"] + part["idle_ns"] == span).all()
+
+
+def gap_between_two_kernels(*cpu: object, launch: int = 55) -> dict[str, object]:
+    """The gap [20, 80) between two kernels; the second is launched at ``launch``."""
+    record = trace_of(
+        annotation("run", ts=0, dur=100),
+        runtime("cudaLaunchKernel", ts=launch, dur=3),
+        kernel("first", ts=0, dur=20),
+        kernel("second", ts=80, dur=20, launched_by=1),
+        *cpu,  # type: ignore[arg-type]
+    )
+    gaps = idle(record)
+    assert len(gaps) == 1
+    return dict(gaps.iloc[0])
+
+
+def test_a_gap_names_what_surrounds_it_and_what_the_cpu_did() -> None:
+    gap = gap_between_two_kernels(
+        op("aten::slow", ts=10, dur=40), op("aten::part", ts=22, dur=5), op("aten::x", ts=60, dur=9)
+    )
+    assert (gap["start_ns"], gap["end_ns"], gap["dur_ns"]) == (20, 80, 60)
+    assert (gap["before_name"], gap["after_name"]) == ("first", "second")
+    assert gap["cpu_name"] == "aten::slow"
+    assert gap["cpu_share"] == 25 / 60
+    assert (gap["cause"], gap["launch_ns"]) == ("host", 55)
+
+
+def test_short_calls_of_one_op_outweigh_a_longer_call_of_another() -> None:
+    gap = gap_between_two_kernels(
+        op("aten::once", ts=20, dur=20),
+        *(op("aten::often", ts=40 + 13 * i, dur=12) for i in range(3)),
+        launch=79,
+    )
+    assert gap["cpu_name"] == "aten::often"
+
+
+def test_a_kernel_launched_before_the_gap_waited_for_the_gpu_itself() -> None:
+    assert gap_between_two_kernels(launch=15)["cause"] == "device"
+
+
+def test_a_gap_spent_in_the_dataloader_says_so() -> None:
+    loading = annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", ts=21,
+                         dur=32)  # fmt: skip
+    gap = gap_between_two_kernels(loading, op("aten::stack", ts=22, dur=30))
+    assert (gap["cause"], gap["cpu_name"]) == ("dataloader", "aten::stack")
+
+
+def test_gaps_at_the_edges_and_without_launch_are_told_apart() -> None:
+    record = trace_of(
+        op("aten::mm", ts=0, dur=100),
+        kernel("first", ts=30, dur=10),
+        kernel("second", ts=60, dur=10),
+    )
+    gaps = idle(record).set_index("start_ns").sort_index()
+    assert gaps["cause"].tolist() == ["start", "unknown", "end"]
+    assert gaps["before_name"].tolist() == ["", "first", "second"]
+    assert gaps["after_name"].tolist() == ["first", "second", ""]
+    assert gaps["cpu_name"].tolist() == ["aten::mm"] * 3
+
+
+def test_a_record_without_gpu_has_no_gaps_but_all_columns() -> None:
+    none = idle(trace_of(op("aten::mm", ts=0, dur=9)))
+    assert len(none) == 0
+    assert list(none) == list(idle(trace_of(kernel("k", ts=0, dur=1), op("x", ts=0, dur=9))))
+    assert len(idle(trace_of(kernel("only", ts=5, dur=9)))) == 0
+
+
+SYNCHRONISING = [
+    "cudaStreamSynchronize",
+    "cudaDeviceSynchronize",
+    "cudaEventSynchronize",
+    "cudaMemcpy",
+    "hipStreamSynchronize",
+    "hipDeviceSynchronize",
+    "hipMemcpyWithStream",
+    "cuStreamSynchronize",
+]
+
+
+@pytest.mark.parametrize("name", SYNCHRONISING)
+def test_a_call_that_waits_names_its_op_and_the_kernel_it_waited_for(name: str) -> None:
+    category = "cuda_driver" if name.startswith("cuS") else "cuda_runtime"
+    record = trace_of(
+        annotation("step", ts=0, dur=100),
+        op("aten::item", ts=10, dur=50),
+        op("aten::_local_scalar_dense", ts=11, dur=48),
+        runtime(name, ts=20, dur=30, category=category),
+        kernel("gemm", ts=0, dur=25),
+        kernel("relu", ts=25, dur=20),
+        kernel("later", ts=49, dur=30),
+    )
+    wait = waits(record).iloc[0]
+    assert (wait["kind"], wait["name"], wait["dur_ns"]) == ("synchronise", name, 30)
+    assert wait["op_name"] == "aten::item"
+    assert wait["gpu_name"] == "relu"
+    assert wait["gpu_busy_ns"] == 26
+
+
+@pytest.mark.parametrize(
+    "name", ["cudaMemcpyAsync", "cudaLaunchKernel", "hipMemcpyAsync", "cudaEventRecord"]
+)
+def test_a_call_that_returns_at_once_is_no_wait(name: str) -> None:
+    assert len(waits(trace_of(runtime(name, ts=20, dur=30)))) == 0
+
+
+def test_a_function_that_is_named_like_a_call_is_no_wait() -> None:
+    assert len(waits(trace_of(op("cudaMemcpy", ts=20, dur=30)))) == 0
+
+
+def test_waits_for_the_dataloader_count_once_though_loaders_wrap_loaders() -> None:
+    name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+    record = trace_of(
+        annotation(name, ts=0, dur=40),
+        annotation("enumerate(DataPipe)#Shuffler", ts=1, dur=20),
+        op(name, ts=50, dur=10, category="Operator"),
+        op(name, ts=70, dur=5),
+    )
+    table = waits(record)
+    assert table["kind"].tolist() == ["dataloader"] * 2
+    assert table["dur_ns"].tolist() == [40, 5]
+
+
+def test_steps_are_those_of_the_cpu() -> None:
+    record = trace_of(
+        annotation("ProfilerStep#3", ts=0, dur=50),
+        annotation("ProfilerStep#4", ts=50, dur=60),
+        gpu_annotation("ProfilerStep#3", ts=10, dur=80),
+        kernel("gemm", ts=10, dur=20),
+        kernel("relu", ts=45, dur=10, stream=9),
+    )
+    columns = ["step", "start_ns", "end_ns", "dur_ns", "gpu_busy_ns"]
+    assert steps(record)[columns].to_numpy().tolist() == [[3, 0, 50, 50, 25], [4, 50, 110, 60, 5]]
+
+
+def test_steps_of_a_trace_of_the_gpu_alone_are_those_of_its_streams() -> None:
+    record = trace_of(
+        gpu_annotation("ProfilerStep#3", ts=10, dur=20),
+        gpu_annotation("ProfilerStep#3", ts=15, dur=30, stream=9),
+        kernel("gemm", ts=12, dur=4),
+    )
+    columns = ["step", "start_ns", "end_ns", "gpu_busy_ns"]
+    assert steps(record)[columns].to_numpy().tolist() == [[3, 0, 35, 4]]
+
+
+def test_python_meanwhile_is_that_of_the_launching_thread() -> None:
+    record = trace_of(
+        op("aten::mm", ts=0, dur=5),
+        python("train.py(3): step", ts=0, dur=100),
+        python("train.py(9): prepare", ts=20, dur=50),
+        op("aten::copy_", ts=0, dur=5, thread=2),
+        python("threading.py(1): wait", ts=0, dur=100, thread=2),
+    )
+    tracks = record.trace.tracks
+    thread = tracks.index[(tracks["kind"] == "cpu") & (tracks["thread"] == "100")][0]
+    assert python_meanwhile(record.trace, int(thread), 10, 90) == "train.py(9): prepare"

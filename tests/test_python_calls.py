@@ -1,0 +1,75 @@
+"""cProfile's table and edges."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from gpuprof_widgets.analyses.python_calls import function_labels, python_calls, python_edges
+from gpuprof_widgets.trace.readers import load
+from tests.traces import calls_of, op, trace_of
+
+
+def test_functions_by_self_time_with_times_per_call() -> None:
+    calls = calls_of((None, "main", 1, 100), ("main", "load", 4, 300))
+    table = python_calls(trace_of(calls=calls))
+    columns = ["file", "line", "name", "calls", "self_ns", "self_per_call_ns", "total_ns"]
+    assert table[columns].to_numpy().tolist() == [
+        ["cell.py", 2, "load", 4, 300, 75.0, 300],
+        ["cell.py", 1, "main", 1, 100, 100.0, 400],
+    ]
+    assert table["total_per_call_ns"].tolist() == [75.0, 400.0]
+
+
+def test_edges_name_both_ends() -> None:
+    calls = calls_of((None, "main", 1, 100), ("main", "load", 4, 300), ("load", "read", 8, 50))
+    columns = ["caller", "callee", "calls", "total_ns"]
+    assert python_edges(trace_of(calls=calls))[columns].to_numpy().tolist() == [
+        ["cell.py:1(main)", "cell.py:2(load)", 4, 350],
+        ["cell.py:2(load)", "cell.py:3(read)", 8, 50],
+    ]
+
+
+def test_without_cprofile_both_are_empty_with_their_columns() -> None:
+    record, full = (
+        trace_of(op("aten::mm", ts=0, dur=9)),
+        trace_of(calls=calls_of((None, "f", 1, 1))),
+    )
+    for analysis in (python_calls, python_edges):
+        assert len(analysis(record)) == 0
+        assert list(analysis(record)) == list(analysis(full))
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "name", "label"),
+    [
+        ("/home/me/train.py", 12, "step", "train.py:12(step)"),
+        ("C:\\work\\train.py", 12, "step", "train.py:12(step)"),
+        ("~", 0, "<built-in method time.sleep>", "<built-in method time.sleep>"),
+    ],
+)
+def test_labels_are_short(file: str, line: int, name: str, label: str) -> None:
+    table = pd.DataFrame({"file": [file], "line": [line], "name": [name]})
+    assert function_labels(table) == [label]
+
+
+def test_a_real_profile_says_what_pstats_says(tmp_path: Path) -> None:
+    def recurse(depth: int) -> int:
+        return depth and recurse(depth - 1)
+
+    profiler = cProfile.Profile()
+    profiler.runcall(lambda: [time.sleep(0.001), recurse(5), recurse(3)])
+    profiler.dump_stats(tmp_path / "run.prof")
+    stats = pstats.Stats(str(tmp_path / "run.prof")).stats  # type: ignore[attr-defined]
+    table = python_calls(load(tmp_path / "run.prof"))
+    assert len(table) == len(stats)
+    for row in table.to_dict("records"):
+        primitive, calls, own, total, _ = stats[row["file"], row["line"], row["name"]]
+        assert (row["primitive_calls"], row["calls"]) == (primitive, calls)
+        assert row["self_ns"] == round(own * 1e9)
+        assert row["total_ns"] == round(total * 1e9)
