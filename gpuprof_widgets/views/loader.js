@@ -110,7 +110,15 @@
     }
   }
 
+  /** JupyterLab runs the scripts of a reopened notebook before their outputs stand in the page. */
+  async function attached(node) {
+    while (!node.isConnected) {
+      await new Promise((resolve) => setTimeout(resolve, 50))
+    }
+  }
+
   async function show(node, bokeh, item) {
+    await attached(node)
     const target = document.createElement("div")
     target.className = "gpuprof-report"
     target.dataset.lmSuppressShortcuts = "true"
