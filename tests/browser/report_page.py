@@ -1,0 +1,89 @@
+"""A report as a reader meets it: what the page shows, and real drags, clicks and keys on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from playwright.sync_api import Locator, Page, expect
+
+from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.trace.model import Record
+
+COLUMNS = {"calls": "calls", "cpu_total": "cpu_total_ns", "cpu_self": "cpu_self_ns"}
+"""Columns of the page's op table and of Python's."""
+
+READ_ROWS = """(table, keys) => Array.from(table.querySelectorAll("tbody tr"), row => [
+    row.querySelector("td").title,
+    ...keys.map(key => Number(row.querySelector(`[data-column=${key}]`).dataset.value))
+])"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The first live report of a page."""
+
+    page: Page
+
+    @classmethod
+    def wait(cls, page: Page) -> Report:
+        report = cls(page)
+        report.table.locator("tbody tr").first.wait_for(timeout=60_000)
+        return report
+
+    @property
+    def table(self) -> Locator:
+        return self.page.locator("table[aria-label=Operators]").first
+
+    @property
+    def timeline(self) -> Locator:
+        return self.page.locator("[role=application][aria-label^='Timeline.']").first
+
+    @property
+    def flame_graph(self) -> Locator:
+        return self.page.locator("[role=application][aria-label^='Flame graph.']").first
+
+    @property
+    def range_text(self) -> Locator:
+        return self.page.get_by_label("Time range").first
+
+    @property
+    def selection_text(self) -> Locator:
+        return self.page.get_by_label("Selection", exact=True).first
+
+    def op_rows(self) -> dict[str, tuple[int, ...]]:
+        """Every row of the op table as the page shows it: "name (category)" to its numbers."""
+        more = self.page.get_by_role("button", name="Show all").first
+        if more.is_visible():
+            more.click()
+        rows: list[list[Any]] = self.table.evaluate(READ_ROWS, list(COLUMNS))
+        return {name: tuple(round(value) for value in values) for name, *values in rows}
+
+    def brushed(self) -> tuple[int, int]:
+        """The range in ns that the page says is brushed."""
+        window = self.page.evaluate("Object.values(window.gpuprof.reports)[0].window")
+        return round(window[0]), round(window[1])
+
+    def brush(self, left: float, right: float) -> tuple[int, int]:
+        """Drag over the timeline between two shares of its width."""
+        self.timeline.scroll_into_view_if_needed()
+        box = self.timeline.bounding_box()
+        assert box is not None
+        y = box["y"] + box["height"] / 2
+        mouse = self.page.mouse
+        mouse.move(box["x"] + left * box["width"], y)
+        mouse.down()
+        mouse.move(box["x"] + (left + right) / 2 * box["width"], y, steps=4)
+        mouse.move(box["x"] + right * box["width"], y, steps=4)
+        mouse.up()
+        expect(self.range_text).to_contain_text("Range")
+        return self.brushed()
+
+
+def expected_rows(record: Record) -> dict[str, tuple[int, ...]]:
+    """The same rows, computed in Python."""
+    table: pd.DataFrame = operators(record)
+    names = table["name"] + " (" + table["category"].astype(str) + ")"
+    numbers = table[list(COLUMNS.values())].astype(int).itertuples(index=False, name=None)
+    return dict(zip(names, numbers, strict=True))
