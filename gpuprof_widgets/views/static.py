@@ -106,12 +106,22 @@ def static_html(record: Record, *, sort: str = "device_self", top: int = 15) -> 
     """Findings and op table as HTML without script, style sheet, id, frame or drawing."""
     found = findings(record)
     table = op_rows(record, sort=sort, top=top)
-    return f'<div class="gpuprof-static">{_html_findings(found)}{_html_table(table)}</div>'
+    parts = (_html_findings(found), _html_notes(record), _html_table(table))
+    return f'<div class="gpuprof-static">{"".join(parts)}</div>'
 
 
 def _html_findings(found: list[Finding]) -> str:
     items = "".join(f"<li>{_html_finding(finding)}</li>" for finding in found)
     return f"<ol>{items}</ol>"
+
+
+def _html_notes(record: Record) -> str:
+    return "".join(f"<div>Note: {escape(note)}.</div>" for note in _notes(record))
+
+
+def _notes(record: Record) -> list[str]:
+    """What was lost or not measured, one sentence each."""
+    return [str(note).removesuffix(".") for note in record.metadata.get("notes", ())]
 
 
 def _html_finding(finding: Finding) -> str:
@@ -160,7 +170,8 @@ def _html_cell(value: float, column: Column) -> str:
 def static_text(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
     """Findings and op table as plain text: below 80 columns, no escape codes."""
     table = op_rows(record, sort=sort, top=top)
-    return "\n".join([*_text_findings(findings(record)), "", *_text_table(table)])
+    words = [*_text_findings(findings(record)), *_text_notes(record)]
+    return "\n".join([*words, "", *_text_table(table)])
 
 
 def _text_findings(found: list[Finding]) -> list[str]:
@@ -169,6 +180,11 @@ def _text_findings(found: list[Finding]) -> list[str]:
         lines += wrap(finding.text, TEXT_WIDTH, initial_indent="* ", subsequent_indent="  ")
         lines += wrap(finding.remedy, TEXT_WIDTH, initial_indent="  ", subsequent_indent="  ")
     return lines
+
+
+def _text_notes(record: Record) -> list[str]:
+    notes = _notes(record)
+    return [line for note in notes for line in wrap(f"Note: {note}.", TEXT_WIDTH)]
 
 
 def _text_table(table: OpTable) -> list[str]:
