@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -54,7 +53,7 @@ class GpuprofMagics(Magics):
             recorder = self._recorder(options, place.number, statement if cell is None else cell)
             try:
                 with recorder:
-                    return code.run(self._shell)
+                    return code.run()
             finally:
                 self._report(recorder, options)
         except BaseException:
@@ -72,7 +71,7 @@ class GpuprofMagics(Magics):
         recorder = self._recorder(options, number, cell)
         try:
             with recorder:
-                value = await code.run_awaiting(self._shell)
+                value = await code.run_awaiting()
         finally:
             self._report(recorder, options)
         silenced = self._shell.displayhook.semicolon_at_end_of_expression(cell)  # type: ignore[no-untyped-call]
@@ -213,12 +212,13 @@ def load(shell: InteractiveShell) -> None:
     """Put the magics into the shell, with the slow imports done now rather than in a cell."""
     if shell in _installed:
         return
-    if find_spec("torch") is None:
+    try:
+        _warm_up()
+    except ImportError as error:
         raise UsageError(
-            "gpuprof_widgets profiles PyTorch, which is not installed here: "
-            "type `%pip install torch`, restart the kernel and load the extension again"
-        )
-    _warm_up()
+            f"gpuprof_widgets profiles PyTorch, which cannot be imported here ({error}). "
+            "Type `%pip install torch`, restart the kernel and load the extension again"
+        ) from error
     _installed[shell] = _Installed(shell)
     _installed[shell].put_into(shell)
 

@@ -33,26 +33,25 @@ class CellCode:
 
     statements: CodeType
     last: CodeType | None
+    global_names: dict[str, Any]
+    names: dict[str, Any]
 
-    def run(self, shell: Any) -> Any:
+    def run(self) -> Any:
         """Execute in the user's namespace and return the last expression's value."""
         __tracebackhide__ = True
-        eval(self.statements, shell.user_global_ns, shell.user_ns)
-        if self.last is None:
-            return None
-        return eval(self.last, shell.user_global_ns, shell.user_ns)
+        eval(self.statements, self.global_names, self.names)
+        return None if self.last is None else eval(self.last, self.global_names, self.names)
 
-    async def run_awaiting(self, shell: Any) -> Any:
+    async def run_awaiting(self) -> Any:
         """The same for code with a top-level await, on the loop and in the thread of the caller."""
         __tracebackhide__ = True
-        await _awaited(self.statements, shell)
-        return None if self.last is None else await _awaited(self.last, shell)
+        await self._awaited(self.statements)
+        return None if self.last is None else await self._awaited(self.last)
 
-
-async def _awaited(code: CodeType, shell: Any) -> Any:
-    __tracebackhide__ = True
-    value = eval(code, shell.user_global_ns, shell.user_ns)
-    return await value if code.co_flags & inspect.CO_COROUTINE else value
+    async def _awaited(self, code: CodeType) -> Any:
+        __tracebackhide__ = True
+        value = eval(code, self.global_names, self.names)
+        return await value if code.co_flags & inspect.CO_COROUTINE else value
 
 
 def called_from(shell: Any) -> Place:
@@ -106,12 +105,13 @@ def _compiled(shell: Any, source: str, *, raw: str, number: int, awaits: bool) -
     tree = shell.transform_ast(shell.compile.ast_parse(source, filename=name))
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     with shell.compile.extra_flags(flags) if awaits else nullcontext():
-        return _in_two_parts(tree, shell.ast_node_interactivity, name, shell.compile)
+        parts = _in_two_parts(tree, shell.ast_node_interactivity, name, shell.compile)
+    return CellCode(*parts, shell.user_global_ns, shell.user_ns)
 
 
 def _in_two_parts(
     tree: ast.Module, interactivity: str, name: str, compiler: Callable[..., CodeType]
-) -> CellCode:
+) -> tuple[CodeType, CodeType | None]:
     nodes = list(tree.body)
     if interactivity == "last_expr_or_assign":
         nodes += _assigned_name(nodes)
@@ -120,10 +120,8 @@ def _in_two_parts(
     if interactivity == "all":
         statements = ast.Interactive(nodes)
     mode = "single" if interactivity == "all" else "exec"
-    return CellCode(
-        statements=compiler(statements, name, mode),
-        last=compiler(ast.Expression(last), name, "eval") if last else None,
-    )
+    value = compiler(ast.Expression(last), name, "eval") if last else None
+    return compiler(statements, name, mode), value
 
 
 def _assigned_name(nodes: list[ast.stmt]) -> Iterator[ast.stmt]:

@@ -182,7 +182,7 @@ class Recorder:
             "overhead": overhead(len(trace), counted),
             "interrupted": isinstance(self._error, _INTERRUPTS),
             "error": self._error_text(),
-            "notes": self._all_notes(trace),
+            "notes": self._all_notes(),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
 
@@ -191,14 +191,10 @@ class Recorder:
             return None
         return _one_line(self._error)
 
-    def _all_notes(self, trace: Trace) -> list[str]:
+    def _all_notes(self) -> list[str]:
         notes = [*self._notes]
         lost = [recording.lost for recording in (self._torch, self._calls) if recording is not None]
         notes += [sentence for sentence in lost if sentence]
-        if isinstance(self._error, _INTERRUPTS):
-            notes.append(f"interrupted after {self._wall_ns / 1e9:.3g} s")
-        if not any(lost) and not (trace.slices["category"] == "cpu_op").any():
-            notes.append("no torch op ran here")
         if self._options.memory:
             notes.append("with --memory torch leaves out the ops of threads that the code starts")
         if self._options.cprofile and self._options.stack and STACKS_TAKE_THE_HOOK:

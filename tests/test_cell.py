@@ -1,0 +1,385 @@
+"""The sixteen rules for running a cell, in real kernels of IPython 8 and 9."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kernels import Kernel, loaded_kernel
+
+pytestmark = pytest.mark.kernel
+__all__ = ["loaded_kernel"]
+
+PROFILED_OPS = "print(sorted(set(run.trace.slices.query('category == \"cpu_op\"')['name'])))"
+
+
+@pytest.fixture(autouse=True)
+def kernel(loaded_kernel: Kernel) -> Iterator[Kernel]:
+    """The kernel; whatever the test ran in it must have left nothing behind."""
+    before = loaded_kernel.state()
+    yield loaded_kernel
+    assert loaded_kernel.state() == before
+
+
+def notes(kernel: Kernel) -> list[str]:
+    return list(kernel.value("__import__('gpuprof_widgets').last.metadata['notes']"))
+
+
+def test_point_01_the_cells_names_are_the_users_and_nothing_else_is_added(kernel: Kernel) -> None:
+    names = "sorted(name for name in globals() if not name.startswith('_'))"
+    before = set(kernel.value(names))
+    kernel.run("%%gpuprofile -q\nimport pickle\nnumber = 1\ndef f(): return number\nclass C: pass")
+    assert set(kernel.value(names)) - before == {"pickle", "number", "f", "C"}
+    assert kernel.value("pickle.loads(pickle.dumps((f, C))) == (f, C)")
+    assert kernel.value("(f.__module__, C.__module__)") == ("__main__", "__main__")
+
+
+def test_point_02_the_last_expression_is_the_output_after_the_profile(kernel: Kernel) -> None:
+    outcome = kernel.run("%%gpuprofile\nprint('one')\ndisplay('rich')\nprint('two')\n40 + 2")
+    assert outcome.order[:3] == ["stream", "display_data", "stream"]
+    assert outcome.order[-1] == "execute_result"
+    assert set(outcome.order[3:-1]) == {"display_data"}
+    assert (outcome.stdout, outcome.result, kernel.value("_")) == ("one\ntwo\n", "42", 42)
+    number = outcome.messages[-1]["content"].get("execution_count") or int(kernel.value("len(In)"))
+    assert kernel.value("[n for n, value in Out.items() if value == 42][-1]") <= number
+
+
+def test_point_02_a_trailing_semicolon_suppresses_the_output(kernel: Kernel) -> None:
+    kernel.run("'kept'")
+    outcome = kernel.run("%%gpuprofile\n40 + 3;  # not shown")
+    assert (outcome.status, outcome.result, kernel.value("_")) == ("ok", None, "kept")
+    assert outcome.displays
+
+
+def test_point_03_a_raise_shows_the_profile_then_the_users_exception(kernel: Kernel) -> None:
+    outcome = kernel.run("%%gpuprofile\nimport torch\ntorch.ones(3).sum()\nraise ValueError('no')")
+    assert outcome.status == "error"
+    assert outcome.order[0] == "display_data"
+    assert outcome.order[-1] == "error"
+    assert [(e["ename"], e["evalue"]) for e in outcome.errors] == [("ValueError", "no")]
+    assert "aten::sum" in outcome.profile_text
+    assert kernel.value("__import__('gpuprof_widgets').last.metadata['error']") == "ValueError: no"
+
+
+def test_point_04_an_interrupt_shows_the_profile_so_far(kernel: Kernel) -> None:
+    cell = "%%gpuprofile\nimport time\nprint('ready', flush=True)\ntime.sleep(60)"
+    outcome = kernel.run_interrupted(cell)
+    assert outcome.status == "error"
+    assert outcome.errors[0]["ename"] == "KeyboardInterrupt"
+    assert outcome.displays
+    assert kernel.value("__import__('gpuprof_widgets').last.metadata['interrupted']") is True
+    assert "interrupted" in outcome.profile_text
+
+
+def test_point_05_system_exit_is_as_in_a_plain_cell(kernel: Kernel) -> None:
+    plain = kernel.run("raise SystemExit(3)")
+    profiled = kernel.run("%%gpuprofile -q\nraise SystemExit(3)")
+    assert profiled.status == plain.status
+    assert profiled.stderr.splitlines()[-1:] == plain.stderr.splitlines()[-1:]
+    assert [e["ename"] for e in profiled.errors] == [e["ename"] for e in plain.errors]
+    assert kernel.value("'still here'") == "still here"
+
+
+AWAIT = """%%gpuprofile -q
+import asyncio, threading
+await asyncio.sleep(0)
+here = (asyncio.get_running_loop() is loop, threading.current_thread() is thread)
+async with asyncio.timeout(5):
+    await asyncio.sleep(0)
+async def double(n):
+    return 2 * n
+await double(21)"""
+
+
+def test_point_06_top_level_await_runs_on_the_same_loop_and_thread(kernel: Kernel) -> None:
+    kernel.run(
+        "import asyncio, threading\nloop = asyncio.get_running_loop()\n"
+        "thread = threading.current_thread()\nawait asyncio.sleep(0)"
+    )
+    outcome = kernel.run(AWAIT)
+    assert (outcome.status, outcome.result) == ("ok", "42")
+    assert kernel.value("here") == (True, True)
+    silent = kernel.run(AWAIT + ";")
+    assert (silent.status, silent.result) == ("ok", None)
+
+
+def test_point_06_await_still_works_after_an_interrupt(kernel: Kernel) -> None:
+    kernel.run("import asyncio, threading\nloop = asyncio.get_running_loop()")
+    kernel.run("thread = threading.current_thread()")
+    cell = "%%gpuprofile\nprint('ready', flush=True)\nawait asyncio.sleep(60)"
+    outcome = kernel.run_interrupted(cell)
+    assert outcome.status == "error"
+    assert outcome.errors[0]["ename"] in ("CancelledError", "KeyboardInterrupt")
+    assert "interrupted" in outcome.profile_text
+    assert (kernel.run(AWAIT).result, kernel.value("here")) == ("42", (True, True))
+
+
+def test_point_06_a_raise_after_an_await_shows_the_profile(kernel: Kernel) -> None:
+    outcome = kernel.run("%%gpuprofile\nimport asyncio\nawait asyncio.sleep(0)\n1 / 0")
+    assert outcome.status == "error"
+    assert outcome.order[0] == "display_data"
+    assert outcome.errors[0]["ename"] == "ZeroDivisionError"
+    assert "----> 4 1 / 0" in outcome.traceback
+
+
+@pytest.mark.parametrize(
+    "body", ["x = (1 +", "def f(:\n    pass", "return 4", "await f(", "x = 'a"]
+)
+def test_point_07_a_syntax_error_is_one_error_without_profile(kernel: Kernel, body: str) -> None:
+    plain = kernel.run(f"# line 1\n{body}")
+    profiled = kernel.run(f"%%gpuprofile\n{body}")
+    assert profiled.order == ["error"]
+    assert profiled.errors[0]["ename"] == plain.errors[0]["ename"] == "SyntaxError"
+    shown = [re.sub(r"In\[\d+\]", "In[n]", each.traceback) for each in (profiled, plain)]
+    assert shown[0] == shown[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("--shape", "Did you mean --shapes?"),
+        ("--top many", "invalid int value"),
+        ("--top 0", "at least 1"),
+        ("--sort cpu_slef", "Did you mean 'cpu_self'?"),
+        ("-o 2x", "cannot be"),
+        ("--save", "needs a value"),
+        ("work()", "takes only options"),
+    ],
+)
+def test_point_07_a_wrong_option_is_a_usage_error_before_the_cell_runs(
+    kernel: Kernel, line: str, words: str
+) -> None:
+    kernel.run("ran = False")
+    for body in ("ran = True", "ran = True\nimport asyncio\nawait asyncio.sleep(0)"):
+        outcome = kernel.run(f"%%gpuprofile {line}\n{body}")
+        assert outcome.status == "error"
+        assert "UsageError" in outcome.stderr
+        assert words in outcome.stderr
+        assert not outcome.displays
+        assert kernel.value("ran") is False
+
+
+def test_point_08_tracebacks_show_the_users_lines_and_no_frame_of_ours(kernel: Kernel) -> None:
+    cell = "%%gpuprofile -q\n\n\ndef fails():\n    return 1 / 0\n\nfails()"
+    trace = kernel.run(cell).traceback
+    number = kernel.value("len(In) - 1")
+    assert "----> 5     return 1 / 0" in trace
+    assert "----> 7 fails()" in trace
+    assert f"Cell In[{number}], line 5, in fails()" in trace
+    assert f"Cell In[{number}], line 7" in trace
+    assert "gpuprof_widgets" not in trace
+    assert "run_cell_magic" not in trace
+
+
+def test_point_08_a_run_without_history_names_its_cell_as_a_plain_one_does(kernel: Kernel) -> None:
+    plain = kernel.run("1 / 0", store_history=False).traceback
+    profiled = kernel.run("%%gpuprofile -q\n1 / 0", store_history=False).traceback
+    name = next(line for line in plain.splitlines() if line.startswith("Cell In["))
+    assert name in profiled
+    assert "----> 2 1 / 0" in profiled
+
+
+def test_point_08_a_line_magic_points_at_its_own_line(kernel: Kernel) -> None:
+    trace = kernel.run("x = 0\n%gpuprofile -q 1 / x").traceback
+    assert "----> 2 1 / x" in trace
+    assert "gpuprof_widgets" not in trace
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "%time x = 3\nprint(x)",
+        "!echo from the shell",
+        "out = !echo captured\nprint(out)",
+        "from __future__ import annotations\ndef f(x: nowhere): ...\nprint(f.__annotations__)",
+        'print("""one\n    two\nthree""")',
+        "# only a comment",
+        "print(1)\n# the last line is a comment",
+        "\n\nprint('after blank lines')\n\n",
+        "    print('indented')\n    print('twice')",
+        "if True:\n    print('block')",
+        "lambda: 0\n[n for n in range(3)]",
+    ],
+)
+def test_point_09_special_bodies_behave_as_in_a_plain_cell(kernel: Kernel, body: str) -> None:
+    plain, profiled = kernel.run(body), kernel.run(f"%%gpuprofile -q\n{body}")
+    assert (profiled.status, profiled.result) == (plain.status, plain.result)
+    ours, theirs = profiled.stdout.splitlines(), plain.stdout.splitlines()
+    times = ("CPU times", "Wall time")
+    assert [line for line in ours if not line.startswith(times)] == [
+        line for line in theirs if not line.startswith(times)
+    ]
+    assert [line.split(":")[0] for line in ours] == [line.split(":")[0] for line in theirs]
+
+
+def test_point_09_a_future_import_holds_for_later_cells_as_in_a_plain_one(kernel: Kernel) -> None:
+    kernel.run("%%gpuprofile -q\nfrom __future__ import annotations")
+    outcome = kernel.run("%%gpuprofile -q\ndef f(x: nowhere): ...\nf.__annotations__['x']")
+    assert outcome.result == "'nowhere'"
+
+
+def test_point_10_a_nested_magic_leaves_the_outer_profile_whole(kernel: Kernel) -> None:
+    outcome = kernel.run(
+        "%%gpuprofile -q -o run\nimport torch\ntorch.ones(3)\n"
+        "inner = %gpuprofile torch.zeros(3).sum()\ntorch.arange(3)"
+    )
+    assert outcome.status == "ok"
+    assert "outer gpuprof profile" in outcome.stderr
+    assert len(outcome.stderr.strip().splitlines()) == 1
+    assert kernel.value("inner.item()") == 0.0
+    ops = kernel.run(PROFILED_OPS).stdout
+    assert all(op in ops for op in ("aten::ones", "aten::sum", "aten::arange"))
+
+
+USERS_TORCH = """%%gpuprofile -o run
+import torch
+torch.ones(3)
+with torch.profiler.profile() as own:
+    torch.zeros(3)
+torch.arange(3)
+names = sorted({e.name for e in own.events()})"""
+
+
+def test_point_10_the_users_torch_profiler_in_the_cell_keeps_its_ops(kernel: Kernel) -> None:
+    outcome = kernel.run(USERS_TORCH)
+    assert (outcome.status, outcome.stderr) == ("ok", "")
+    assert "aten::zeros" in kernel.value("names")
+    assert "aten::ones" in kernel.run(PROFILED_OPS).stdout
+    assert [note for note in notes(kernel) if "your own torch.profiler started" in note]
+    assert "your own torch.profiler started" in " ".join(outcome.profile_text.split())
+
+
+def test_point_10_the_users_torch_profiler_around_the_cell_keeps_its_ops(kernel: Kernel) -> None:
+    kernel.run("import torch\nown = torch.profiler.profile()\nown.start()\ntorch.zeros(3)")
+    outcome = kernel.run("%%gpuprofile -o run\ntorch.ones(3)\ndef f(): pass\nf()")
+    kernel.run("own.stop()\nnames = sorted({e.name for e in own.events()})")
+    assert outcome.status == "ok"
+    assert {"aten::zeros", "aten::ones"} <= set(kernel.value("names"))
+    assert [note for note in notes(kernel) if "already running" in note]
+    assert "f" in kernel.value("list(run.calls.functions['name'])")
+
+
+def test_point_10_the_users_torch_profiler_left_running_goes_on(kernel: Kernel) -> None:
+    kernel.run("%%gpuprofile -q\nimport torch\nown = torch.profiler.profile()\nown.start()")
+    kernel.run("torch.zeros(3)\nown.stop()")
+    assert "aten::zeros" in kernel.value("sorted({e.name for e in own.events()})")
+
+
+USERS_CPROFILE = """%%gpuprofile -o run
+import cProfile, pstats
+def before(): pass
+def within(): pass
+before()
+own = cProfile.Profile()
+own.enable()
+within()
+own.disable()
+names = sorted(name for _, _, name in pstats.Stats(own).stats)"""
+
+
+def test_point_10_the_users_cprofile_in_the_cell_keeps_its_calls(kernel: Kernel) -> None:
+    outcome = kernel.run(USERS_CPROFILE)
+    assert (outcome.status, outcome.stderr) == ("ok", "")
+    assert "within" in kernel.value("names")
+    recorded = kernel.value("list(run.calls.functions['name'])")
+    assert "before" in recorded
+    assert "within" not in recorded
+    assert [note for note in notes(kernel) if "your own cProfile started" in note]
+    assert "your own cProfile started" in " ".join(outcome.profile_text.split())
+
+
+def test_point_10_the_users_cprofile_around_the_cell_keeps_its_calls(kernel: Kernel) -> None:
+    # The enabled profiler must not see the test's own cells: all in one cell, on a line magic.
+    outcome = kernel.run(
+        "import cProfile, pstats, torch\ndef within(): return torch.ones(3)\n"
+        "own = cProfile.Profile()\nown.enable()\n"
+        "%gpuprofile -q -o run within()\n"
+        "own.disable()\nnames = [name for _, _, name in pstats.Stats(own).stats]"
+    )
+    assert outcome.status == "ok", outcome.traceback
+    assert "within" in kernel.value("names")
+    assert kernel.value("run.calls is None")
+    assert [note for note in notes(kernel) if "already running" in note]
+    assert "aten::ones" in kernel.run(PROFILED_OPS).stdout
+
+
+def test_point_10_prun_in_the_cell_works(kernel: Kernel) -> None:
+    outcome = kernel.run("%%gpuprofile -q\nstats = %prun -q -r sum(range(10))\nstats is not None")
+    assert (outcome.status, outcome.result) == ("ok", "True")
+
+
+def test_point_11_the_next_plain_cell_is_not_instrumented(kernel: Kernel) -> None:
+    # What each cell of this file leaves behind is compared by the fixture.
+    kernel.run("%%gpuprofile -q\nimport torch\ntorch.ones(3)")
+    outcome = kernel.run(
+        "import sys, torch\n(sys.getprofile(), sys.gettrace(), "
+        "torch.autograd.profiler._is_profiler_enabled)"
+    )
+    assert outcome.result == "(None, None, False)"
+
+
+def test_point_12_a_cell_without_torch_says_what_it_saw(kernel: Kernel) -> None:
+    outcome = kernel.run("%%gpuprofile\nsum(range(1000))")
+    assert (outcome.status, outcome.result) == ("ok", "499500")
+    text = " ".join(outcome.profile_text.split())
+    assert text.count("No GPU activity was recorded") == 1
+    assert "No PyTorch op was recorded" in text
+
+
+def test_point_13_no_file_thread_or_process_stays(kernel: Kernel) -> None:
+    look = (
+        "(__import__('glob').glob(__import__('tempfile').gettempdir() + '/gpuprof-*'), "
+        "len(__import__('psutil').Process().children(recursive=True)), "
+        "len(__import__('psutil').Process().net_connections()))"
+    )
+    kernel.run("import torch\ntorch.ones(9, 9) @ torch.ones(9, 9)")
+    before = kernel.value(look)
+    kernel.run("%%gpuprofile\ntorch.ones(9, 9) @ torch.ones(9, 9)")
+    assert kernel.value(look) == before
+    assert before[0] == []
+
+
+def test_point_14_torch_prints_nothing_of_its_own(kernel: Kernel) -> None:
+    outcome = kernel.run("%%gpuprofile --stack --memory\nimport torch\ntorch.ones(3).sum()")
+    assert (outcome.status, outcome.stderr, outcome.stdout) == ("ok", "", "")
+    assert kernel.value("__import__('os').environ['KINETO_LOG_LEVEL']") == "99"
+
+
+COUNTED = "\nimport torch\ndef twice(n):\n    return twice(n - 1) if n else torch.ones(3)\ntwice(2)"
+
+
+def test_point_15_stacks_and_cprofile_never_fight(kernel: Kernel) -> None:
+    calls = "run.calls.functions.query('name == \"twice\"')[['calls', 'primitive_calls']].values"
+    kernel.run(f"%%gpuprofile -q -o run{COUNTED}")
+    plain = kernel.value(f"{calls}.tolist()")
+    outcome = kernel.run(f"%%gpuprofile --stack -o run{COUNTED}")
+    assert outcome.status == "ok"
+    assert kernel.value(f"{calls}.tolist()") == plain == [[3, 1]]
+    frames = "sum(run.trace.slices.query('category == \"python_function\"')['name'].str.endswith"
+    assert kernel.value(f"int({frames}(': twice')))") == 3
+    instead = [note for note in notes(kernel) if "cProfile did not run" in note]
+    assert bool(instead) is (sys.version_info < (3, 12))
+
+
+def test_point_15_the_kernels_own_calls_stay_out(kernel: Kernel) -> None:
+    kernel.run("%%gpuprofile -q -o run\nimport asyncio\nawait asyncio.sleep(0.05)")
+    files = kernel.value("sorted(set(run.calls.functions['file']))")
+    assert [
+        file for file in files if "ipykernel" in file or "zmq" in file or "tornado" in file
+    ] == []
+    assert [file for file in files if "gpuprof_widgets" in file] == []
+    assert any(file.startswith("Cell [") for file in files)
+
+
+def test_point_16_the_cell_runs_once_and_the_device_is_waited_for(kernel: Kernel) -> None:
+    kernel.run(
+        "import gpuprof_widgets.capture.torch_profiler as recording\nran, waited = [], []\n"
+        "original = recording.wait_for_device\n"
+        "recording.wait_for_device = lambda: waited.append(recording.profiler_is_running())"
+    )
+    kernel.run("%%gpuprofile\nran.append(1)\nimport torch\ntorch.ones(3)")
+    kernel.run("recording.wait_for_device = original")
+    assert kernel.value("(ran, waited)") == ([1], [True])
