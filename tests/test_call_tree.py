@@ -182,7 +182,8 @@ def cyclic() -> Calls:
     """Walk calls itself and visit, visit calls walk: cProfile's totals of a cycle."""
     functions = [("main", 1, 10, 710), ("walk", 9, 500, 700), ("visit", 4, 200, 650)]
     edges = [(0, 1, 1, 100, 700), (1, 1, 6, 300, 400), (1, 2, 4, 200, 650), (2, 1, 2, 100, 600)]
-    return made_of(functions, edges)
+    calls = made_of(functions, edges)
+    return Calls(calls.functions.assign(primitive_calls=[1, 1, 2]), calls.edges)
 
 
 def test_recursion_ends_and_loses_no_time() -> None:
@@ -191,6 +192,22 @@ def test_recursion_ends_and_loses_no_time() -> None:
         "/main": [710, 10],
         "/main/walk": [700, 50],
         "/main/walk/visit": [650, 650],
+    }
+
+
+def test_a_function_that_its_callees_call_again_is_entered_from_outside_once() -> None:
+    """``exec`` runs a script whose imports call ``exec``: its edges explain all but one call."""
+    functions = [("exec", 9, 10, 1000), ("module", 1, 20, 990), ("import", 1, 100, 120)]
+    functions += [("work", 1, 870, 870)]
+    edges = [(0, 1, 1, 20, 990), (1, 2, 1, 100, 120), (2, 0, 8, 10, 90), (1, 3, 1, 870, 870)]
+    calls = made_of(functions, edges)
+    calls.functions.loc[0, "primitive_calls"] = 1
+    tree = names(call_tree(trace_of(calls=calls), source="cprofile"))
+    assert paths(tree, "calls", "total_ns") == {
+        "/exec": [1, 1000],
+        "/exec/module": [1, 990],
+        "/exec/module/import": [1, 120],
+        "/exec/module/work": [1, 870],
     }
 
 

@@ -78,11 +78,12 @@ class _Growth:
 
 
 def _grow_all(calls: Calls, growth: _Growth) -> None:
-    functions, edges = calls.functions, calls.edges
+    functions = calls.functions
     labels = function_labels(functions)
     total = functions["total_ns"].to_numpy(dtype=np.float64)
     floor = SMALLEST_SHARE * float(functions["self_ns"].sum())
-    callees = {int(str(caller)): group for caller, group in edges.groupby("caller", sort=False)}
+    by_caller = calls.edges.groupby("caller", sort=False)
+    callees = {int(str(caller)): group for caller, group in by_caller}
     stack: list[tuple[int, int, float, frozenset[int]]] = []
     for root, time, count in _roots(calls):
         if time >= floor:
@@ -92,29 +93,42 @@ def _grow_all(calls: Calls, growth: _Growth) -> None:
         function, node, time, path = stack.pop()
         if function not in callees or len(path) >= DEEPEST or total[function] <= 0:
             continue
-        share = min(time / total[function], 1.0)
+        share, left = min(time / total[function], 1.0), time
         for callee, count, total_ns in _edges(callees[function]):
-            part = total_ns * share
+            part = min(total_ns * share, left)
             if callee not in path and part >= floor and part > 0:
+                left -= part
                 child = growth.add(node, labels[callee], round(count * share), part)
                 stack.append((callee, child, part, path | {callee}))
 
 
 def _edges(group: pd.DataFrame) -> list[tuple[int, int, float]]:
-    """Callee, calls and total time of the edges of one caller."""
+    """Callee, calls and total time of the edges of one caller, the longest first.
+
+    Times of a cycle overlap, and the longest one holds the others: it is served first, until the
+    caller's time is used up.
+    """
+    group = group.sort_values("total_ns", ascending=False, kind="stable")
     columns = (group["callee"].tolist(), group["calls"].tolist(), group["total_ns"].tolist())
     return list(zip(*columns, strict=True))
 
 
 def _roots(calls: Calls) -> list[tuple[int, float, int]]:
-    """Functions that nobody known called, with the time and calls that no edge explains."""
+    """Functions that were called from outside of the profile: their time and calls from there.
+
+    Of a function that is called from inside too, that is what its edges leave of its total; of
+    a recursive one, whose edges overlap, its total by the share of such calls.
+    """
     functions, edges = calls.functions, calls.edges
-    foreign = edges[edges["caller"] != edges["callee"]]
-    called = set(foreign["callee"])
-    roots = [row for row in range(len(functions)) if row not in called]
-    if not roots:  # all in a cycle: begin with the longest
-        roots = [int(functions["total_ns"].to_numpy().argmax())]
-    return [
-        (row, float(functions["total_ns"].iloc[row]), int(functions["calls"].iloc[row]))
-        for row in roots
-    ]
+    rows = range(len(functions))
+    inside = edges.groupby("callee")[["calls", "total_ns"]].sum().reindex(rows, fill_value=0)
+    outside = (functions["calls"] - inside["calls"]).to_numpy()
+    total, primitive = functions["total_ns"].to_numpy(), functions["primitive_calls"].to_numpy()
+    left = np.maximum(total - inside["total_ns"].to_numpy(), 0)
+    by_share = total * np.minimum(outside / np.maximum(primitive, 1), 1)
+    time = np.where(functions["calls"].to_numpy() > primitive, by_share, left)
+    roots = np.flatnonzero(outside > 0).tolist()
+    if not roots:  # nobody called from outside: begin with the longest
+        longest = int(total.argmax())
+        return [(longest, float(total[longest]), int(functions["calls"].iloc[longest]))]
+    return [(row, float(time[row]), int(outside[row])) for row in roots]
