@@ -243,13 +243,13 @@ def test_table_sorts_filters_and_groups(open_report: Open) -> None:
     report = open_report(small())
     head = report.table.get_by_role("button", name="CPU total")
     head.click()
-    expect(report.table.locator("th", has=head)).to_have_attribute("aria-sort", "descending")
-    assert first_cells(report)[0] == "ProfilerStep#1"
+    expect(report.table.locator("th", has_text="CPU total")).to_have_attribute("aria-sort", "descending")
+    assert first_cells(report)[0] == "ProfilerStep*"
     head.click()
-    expect(report.table.locator("th", has=head)).to_have_attribute("aria-sort", "ascending")
+    expect(report.table.locator("th", has_text="CPU total")).to_have_attribute("aria-sort", "ascending")
     names = report.page.get_by_label("Filter names")
     names.fill("MM")
-    assert first_cells(report) == ["aten::mm", "sgemm"]
+    assert first_cells(report) == ["sgemm", "aten::mm"]
     report.page.get_by_role("button", name="Regular expression").last.click()
     names.fill("^aten::(mm|bmm)$")
     assert first_cells(report) == ["aten::mm"]
@@ -282,7 +282,7 @@ def test_every_event_of_a_long_trace_can_be_reached(open_report: Open) -> None:
     count = 200_000
     rng = np.random.default_rng(7)
     gaps = rng.integers(1, 9, count)
-    starts = np.cumsum(gaps + 3)
+    starts = np.cumsum(gaps + 3) - gaps[0] - 3
     record = trace_of(*(op(f"op{i % 50}", ts=int(ts), dur=3) for i, ts in enumerate(starts)))
     report = open_report(record)
     merged_or_alone = """(share) => {
