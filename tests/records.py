@@ -44,7 +44,9 @@ def assert_same_record(left: Record, right: Record) -> None:
 
 
 NAMES = st.one_of(
-    st.sampled_from(["aten::mm", 'step "x"', "</script>", "a\\b", "ProfilerStep#1", "", "\n\t\x00"]),
+    st.sampled_from(
+        ["aten::mm", 'step "x"', "</script>", "a\\b", "ProfilerStep#1", "", "\n\t\x00"]
+    ),
     st.text(max_size=12),
 )
 NUMBERS = st.one_of(

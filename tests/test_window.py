@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -133,7 +135,7 @@ def test_the_window_of_the_whole_is_the_whole(record: Record) -> None:
 def test_windows_that_tile_the_trace_add_up(record: Record, bounds: list[int]) -> None:
     trace = record.trace
     edges = [0, *[bound for bound in bounds if bound < trace.end_ns], trace.end_ns]
-    tiles = [window(trace, a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    tiles = [window(trace, a, b) for a, b in itertools.pairwise(edges)]
     tiles = [tile for tile in tiles if tile.span_ns] or [trace]
     names = trace.slices["name"].astype(str) + trace.slices["track"].astype(str)
     total = trace.slices["dur"].groupby(names).sum()
@@ -157,7 +159,7 @@ def test_a_window_of_a_window_is_the_window(record: Record, bounds: list[int]) -
 def test_windows_of_a_real_trace_add_up(shared_record: Record) -> None:
     trace = shared_record.trace
     edges = [trace.end_ns * part // 7 for part in range(8)]
-    tiles = [window(trace, a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    tiles = [window(trace, a, b) for a, b in itertools.pairwise(edges)]
     assert sum(tile.slices["dur"].sum() for tile in tiles) == trace.slices["dur"].sum()
     gpu = trace.slices[trace.slices["op"] >= 0]
     by_op = gpu["dur"].groupby(trace.slices["name"].iloc[gpu["op"]].astype(str).to_numpy()).sum()

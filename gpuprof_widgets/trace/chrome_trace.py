@@ -162,9 +162,10 @@ def _is_marker(row: Event) -> bool:
 
 def _nothing(file: TraceFile, path: Path) -> str:
     phases = Counter(event.ph for event in file.events)
-    found = ", ".join(f"{count} of kind {phase!r}" for phase, count in phases.most_common(6))
+    kinds = [f"{count} of kind {phase!r}" for phase, count in phases.most_common(6)]
+    found = "; ".join([", ".join(kinds) or "none", *file.notes])
     return (
-        f"{path}: a trace without a single slice (its events: {found or 'none'}). "
+        f"{path}: a trace without a single slice (its events: {found}). "
         "Record again, with the work inside the profiled region."
     )
 

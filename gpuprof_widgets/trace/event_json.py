@@ -60,7 +60,7 @@ def decode(data: bytes, path: Path) -> TraceFile:
     """The events of a trace in object form or as a bare list."""
     try:
         return _decode(data, path)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return _decode_mended(data, path, error)
 
 
@@ -87,6 +87,11 @@ def _decode(data: bytes, path: Path) -> TraceFile:
             "Give the file that torch.profiler's export_chrome_trace wrote."
         )
     events = keys.pop("traceEvents")
+    if not bytes(events).startswith(b"["):
+        raise TraceError(
+            f'{path}: JSON, but not a trace: "traceEvents" is {bytes(events)[:20]!r}, not a list. '
+            "Give the file that torch.profiler's export_chrome_trace wrote."
+        )
     return _decode_events(events, {key: msgspec.json.decode(raw) for key, raw in keys.items()})
 
 
@@ -112,7 +117,7 @@ def _left_out(count: int, total: int) -> str:
     return f"{count:,} of {total:,} events are not well-formed and were left out"
 
 
-def _decode_mended(data: bytes, path: Path, error: msgspec.DecodeError) -> TraceFile:
+def _decode_mended(data: bytes, path: Path, error: Exception) -> TraceFile:
     """What of a file that is not valid JSON can be read, or the error that says where it breaks."""
     text = data.decode("utf-8", errors="replace").encode()
     text = _NON_FINITE.sub(rb'\1"\2"', text)  # JSON has no such numbers: they are kept as text
@@ -156,7 +161,7 @@ def _escaped(match: re.Match[bytes]) -> bytes:
     return before + value + after
 
 
-def _broken(data: bytes, path: Path, error: msgspec.DecodeError) -> str:
+def _broken(data: bytes, path: Path, error: Exception) -> str:
     place = re.search(r"byte (\d+)", str(error))
     position = int(place.group(1)) if place else len(data)
     events = data.count(b'"ph"', 0, position)

@@ -1,0 +1,195 @@
+"""The layers of the package: who may import whom, and who may name which library.
+
+Every import counts, wherever it stands: in a function, under TYPE_CHECKING, in a try.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import gpuprof_widgets
+
+ROOT = Path(gpuprof_widgets.__file__).parent
+MODULES = sorted(path for path in ROOT.rglob("*.py") if "extension" not in path.parts)
+
+LAYERS = {
+    "exceptions": set(),
+    "trace": {"exceptions"},
+    "capture": {"exceptions", "trace"},
+    "analyses": {"exceptions", "trace"},
+    "views": {"exceptions", "trace", "analyses"},
+    "profiles": {"exceptions", "trace", "analyses", "views"},
+    "profiling": {"exceptions", "trace", "capture", "analyses", "views", "profiles"},
+    "runtime_carrier": set(),
+}
+"""What each layer may import of ours, besides itself."""
+
+FRONT_DOORS = {"magics", "widgets", "cli"}
+BELOW_FRONT_DOORS = set(LAYERS)
+
+LIBRARIES = {
+    "trace": {"numpy", "pandas", "msgspec"},
+    "capture": {"torch", "cProfile", "numpy", "pandas"},
+    "analyses": {"numpy", "pandas"},
+    "views": {"bokeh", "numpy", "pandas", "matplotlib", "PIL"},
+    "magics": {"IPython"},
+    "widgets": {"IPython", "ipywidgets"},
+    "profiles": {"pandas"},
+}
+"""Libraries that a layer may name; cProfile is here because only capture may run it."""
+
+WATCHED_STDLIB = {"cProfile"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement: the module it is in, its line, and the module it names."""
+
+    module: Path
+    line: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.module.relative_to(ROOT.parent)}:{self.line} imports {self.name}"
+
+    @property
+    def source(self) -> str:
+        return layer_of(self.module.relative_to(ROOT).with_suffix("").parts)
+
+    @property
+    def target(self) -> str | None:
+        """The layer of ours that it names, or None for other people's modules."""
+        first, *rest = self.name.split(".")
+        return layer_of(tuple(rest)) if first == ROOT.name else None
+
+
+def layer_of(parts: tuple[str, ...]) -> str:
+    """The top-level module or package that a module of ours is in."""
+    return parts[0] if parts and parts[0] != "__init__" else "package"
+
+
+def imports_in(path: Path, text: str | None = None) -> list[Import]:
+    """All imports of a module, lazy ones included, `from a import b` as a.b where b is a module."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text() if text is None else text)):
+        if isinstance(node, ast.Import):
+            found += [Import(path, node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
+            home = node.module or ""
+            found += [Import(path, node.lineno, _named(home, alias.name)) for alias in node.names]
+    return found
+
+
+def _named(home: str, name: str) -> str:
+    inside = ROOT.parent.joinpath(*home.split("."), name)
+    is_module = inside.is_dir() or inside.with_suffix(".py").exists() or name in FRONT_DOORS
+    return f"{home}.{name}" if home.split(".")[0] == ROOT.name and is_module else home
+
+
+IMPORTS = [found for path in MODULES for found in imports_in(path)]
+
+
+def allowed(layer: str) -> set[str]:
+    """The layers of ours that this one may import."""
+    if layer in FRONT_DOORS:
+        return BELOW_FRONT_DOORS | {"package"}
+    return LAYERS[layer]
+
+
+def breaks_layers(found: Import) -> bool:
+    source, target = found.source, found.target
+    if target is None or source in (target, "package", "__main__"):
+        return False
+    if target == "package":  # the package itself holds nothing but names, `last` among them
+        return source not in FRONT_DOORS | {"profiling"}
+    return target not in allowed(source)
+
+
+def test_imports_follow_the_layers() -> None:
+    assert [str(found) for found in IMPORTS if breaks_layers(found)] == []
+
+
+def test_every_module_has_a_layer() -> None:
+    known = set(LAYERS) | FRONT_DOORS | {"package", "__main__"}
+    assert {found.source for found in IMPORTS} <= known
+
+
+def names_foreign_library(found: Import) -> bool:
+    library = found.name.split(".")[0]
+    ours = library == ROOT.name
+    standard = library in sys.stdlib_module_names and library not in WATCHED_STDLIB
+    if ours or standard or library == "__future__":
+        return False
+    return library not in LIBRARIES.get(found.source, set())
+
+
+def test_libraries_are_named_by_their_layer_only() -> None:
+    assert [str(found) for found in IMPORTS if names_foreign_library(found)] == []
+
+
+def test_no_two_modules_import_each_other() -> None:
+    """No cycle of any length, lazy imports included; the package itself only names its modules."""
+    edges: dict[str, set[str]] = defaultdict(set)
+    for found in IMPORTS:
+        if found.target not in (None, "package") and found.source != "package":
+            edges[_module_name(found.module)].add(found.name)
+    done: set[str] = set()
+    for start in list(edges):
+        _visit(start, edges, [], done)
+
+
+def _module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _visit(module: str, edges: dict[str, set[str]], path: list[str], done: set[str]) -> None:
+    assert module not in path, " -> ".join([*path[path.index(module) :], module])
+    if module in done:
+        return
+    for target in sorted(edges.get(module, ())):
+        _visit(target, edges, [*path, module], done)
+    done.add(module)
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("trace/model.py", "import gpuprof_widgets.analyses.operators"),
+        ("trace/model.py", "def f():\n    from gpuprof_widgets.capture import recorder"),
+        ("analyses/idle.py", "from gpuprof_widgets.capture.options import Options"),
+        ("capture/cell.py", "from gpuprof_widgets.analyses import idle"),
+        ("views/static.py", "from gpuprof_widgets.profiles import Profile"),
+        ("magics.py", "from gpuprof_widgets import cli"),
+        ("widgets.py", "from gpuprof_widgets.magics import load"),
+        ("profiles.py", "from gpuprof_widgets.capture import recorder"),
+        ("trace/model.py", "import gpuprof_widgets"),
+    ],
+)
+def test_the_check_sees_a_wrong_layer(module: str, line: str) -> None:
+    assert all(breaks_layers(found) for found in imports_in(ROOT / module, line))
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("analyses/idle.py", "import torch"),
+        (
+            "trace/model.py",
+            "try:\n    from bokeh.models import Plot\nexcept ImportError:\n    pass",
+        ),
+        ("views/static.py", "from IPython.display import display"),
+        ("capture/cell.py", "import IPython"),
+        ("profiles.py", "import bokeh"),
+        ("analyses/idle.py", "import cProfile"),
+    ],
+)
+def test_the_check_sees_a_foreign_library(module: str, line: str) -> None:
+    assert all(names_foreign_library(found) for found in imports_in(ROOT / module, line))

@@ -1,0 +1,438 @@
+"""The reader of Kineto traces: real files, every dialect, and files that are broken."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers import load
+from gpuprof_widgets.trace.schema import CATEGORY_ALIASES
+from tests.traces import SHARED
+
+
+def event(name: str = "aten::mm", **fields: Any) -> dict[str, Any]:
+    """A complete event as Kineto writes it; fields replace its own, None removes them."""
+    own = {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": 1, "dur": 2}
+    return {key: value for key, value in (own | fields).items() if value is not None}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    """A function that writes events, or text, to a file and returns its path."""
+
+    def written(*events: dict[str, Any], text: str | bytes = "", **beside: Any) -> Path:
+        path = tmp_path / "trace.json"
+        text = text or json.dumps({"schemaVersion": 1, **beside, "traceEvents": events})
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return written
+
+
+def names(record: Record) -> list[str]:
+    return record.trace.slices["name"].tolist()
+
+
+# Real traces
+
+
+def index_counts() -> dict[str, dict[str, int]]:
+    """Complete events by category of every real trace, as their index lists them."""
+    index = SHARED / "INDEX.md"
+    if not index.exists():
+        return {}
+    rows = [line.split("|") for line in index.read_text().splitlines() if ".json.gz |" in line]
+    return {
+        row[1].strip(): {
+            name: int(count)
+            for name, count in (item.rsplit(" ", 1) for item in row[4].strip().split(", "))
+        }
+        for row in rows
+    }
+
+
+def test_a_real_trace_has_every_complete_event(shared_trace: Path, shared_record: Record) -> None:
+    expected = index_counts()[f"{shared_trace.parent.name}/{shared_trace.name}"]
+    expected = {CATEGORY_ALIASES.get(name, name): count for name, count in expected.items()}
+    markers = expected.pop("Trace", 0)
+    found = Counter(shared_record.trace.slices["category"])
+    instants = found.pop("cpu_instant_event", 0)
+    assert found == expected
+    assert instants == len(shared_record.trace.args.get("Bytes", ()))
+    spans = shared_record.metadata["profiler_spans"]
+    assert sum(span["dur_ns"] > 0 for span in spans) >= markers
+    assert shared_record.metadata["notes"] == []
+
+
+def test_times_of_a_real_trace_equal_their_decimal_digits(
+    shared_trace: Path, shared_record: Record
+) -> None:
+    written = json.loads(gzip.decompress(shared_trace.read_bytes()), parse_float=Decimal)
+    events = written if isinstance(written, list) else written["traceEvents"]
+    base = 0 if isinstance(written, list) else written.get("baseTimeNanoseconds", 0)
+    expected = Counter(
+        (int(Decimal(e["ts"]) * 1000) + base, int(Decimal(e["dur"]) * 1000), e["name"])
+        for e in events
+        if e["ph"] == "X" and e.get("cat") != "Trace"
+    )
+    trace = shared_record.trace
+    slices = trace.slices[trace.slices["category"] != "cpu_instant_event"]
+    ts = (slices["ts"] + trace.epoch_ns).tolist()
+    found = Counter(zip(ts, slices["dur"].tolist(), slices["name"], strict=True))
+    assert found == expected
+
+
+def test_args_of_a_real_trace_are_all_there(shared_trace: Path, shared_record: Record) -> None:
+    written = json.loads(gzip.decompress(shared_trace.read_bytes()))
+    events = written if isinstance(written, list) else written["traceEvents"]
+    expected = Counter(
+        key
+        for e in events
+        if (e["ph"] == "X" and e.get("cat") != "Trace") or e["name"] == "[memory]"
+        for key in e.get("args", {})
+    )
+    trace = shared_record.trace
+    in_columns = {"correlation", "External id", "external id", "Sequence number", "Fwd thread id"}
+    found = {key: len(values) for key, values in trace.args.items()}
+    assert found == {key: n for key, n in expected.items() if key not in in_columns}
+    assert (trace.slices["correlation"] >= 0).sum() == expected["correlation"]
+    assert (trace.slices["sequence"] >= 0).sum() == expected["Sequence number"]
+
+
+def test_tracks_of_a_real_trace_hold_what_they_are_for(shared_record: Record) -> None:
+    trace = shared_record.trace
+    kind = trace.tracks["kind"].astype(str).to_numpy()[trace.slices["track"]]
+    category = trace.slices["category"].astype(str)
+    homes = {
+        "kernel": "gpu",
+        "gpu_memcpy": "copy",
+        "gpu_memset": "copy",
+        "gpu_user_annotation": "annotation",
+        "python_function": "python",
+        "cpu_op": "cpu",
+        "cuda_runtime": "cpu",
+        "cuda_driver": "cpu",
+        "cuda_sync": "other",
+    }
+    for name, home in homes.items():
+        assert set(kind[category == name]) <= {home}
+    on_gpu = trace.tracks["kind"].isin(["gpu", "copy", "annotation"])
+    assert (trace.tracks["device"][on_gpu] >= 0).all()
+    assert (trace.tracks["stream"][on_gpu] >= 0).all()
+    assert (trace.tracks["device"][~on_gpu] == -1).all()
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no traces in {SHARED}")
+def test_forward_links_of_a_real_trace_agree_with_its_arrows() -> None:
+    trace = load(SHARED / "hta" / "nccl_a100_rank0_of_2.json.gz").trace
+    arrows = trace.flows[trace.flows["kind"] == "fwdbwd"]
+    assert len(arrows) == 543
+    assert (trace.slices["forward"].to_numpy()[arrows["target"]] == arrows["source"]).all()
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no traces in {SHARED}")
+def test_kernels_without_a_launch_are_kept() -> None:
+    slices = load(SHARED / "hta" / "diff_test_v100_rank1_of_2.json.gz").trace.slices
+    gpu = slices[slices["category"].isin(["kernel", "gpu_memcpy", "gpu_memset"])]
+    assert (len(gpu), (gpu["launch"] < 0).sum()) == (15632, 614)
+
+
+# Dialects
+
+
+def test_a_bare_list_is_a_trace(write: Any) -> None:
+    assert names(load(write(text=json.dumps([event("a")])))) == ["a"]
+
+
+def test_gzip_is_known_by_its_content(write: Any) -> None:
+    path = write(text=gzip.compress(json.dumps([event("a")]).encode()))
+    assert path.name == "trace.json"
+    assert names(load(path)) == ["a"]
+
+
+def test_plain_json_may_be_called_gz(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json.gz"
+    path.write_text(json.dumps([event("a")]))
+    assert names(load(path)) == ["a"]
+
+
+def test_base_time_is_part_of_the_epoch(write: Any) -> None:
+    trace = load(write(event(ts=4388786529647.578), baseTimeNanoseconds=1790857026 * 10**9)).trace
+    assert trace.epoch_ns == 1790857026 * 10**9 + 4388786529647578
+    assert (trace.start_ns, trace.end_ns) == (0, 2000)
+
+
+def test_categories_of_torch_1_8_have_todays_names(write: Any) -> None:
+    record = load(
+        write(
+            event("a", cat="Operator", tid="25738"),
+            event("b", cat="Runtime", tid="25738", args={"correlation": 4}),
+            event("c", cat="Kernel", pid=0, tid="stream 7", ts=9, args={"correlation": 4}),
+            event("[memory]", ph="i", s="t", cat=None, dur=None, tid=25738, args={"Bytes": 8}),
+        )
+    )
+    table = record.trace.slices.set_index("name")
+    assert table["category"].to_dict() == {
+        "a": "cpu_op",
+        "b": "cuda_runtime",
+        "c": "kernel",
+        "[memory]": "cpu_instant_event",
+    }
+    assert table["track"].nunique() == 2, "the id 25738 is one thread, as text or as a number"
+    assert record.trace.tracks[["device", "stream"]].to_numpy().tolist() == [[-1, -1], [0, 7]]
+    assert table["launch"]["c"] == 1
+
+
+def test_what_the_profiler_says_of_itself_is_metadata(write: Any) -> None:
+    record = load(
+        write(
+            event("PyTorch Profiler (0)", cat="Trace", pid="Spans", tid="x", ts=0, dur=100),
+            event("Iteration Start", ph="i", s="g", cat=None, dur=None, pid="Traces", ts=1),
+            event("aten::mm", ts=40),
+        )
+    )
+    assert names(record) == ["aten::mm"]
+    assert record.metadata["profiler_spans"] == [
+        {"name": "PyTorch Profiler (0)", "ts_ns": -40000, "dur_ns": 100000},
+        {"name": "Iteration Start", "ts_ns": -39000, "dur_ns": 0},
+    ]
+
+
+def test_rocm_kernels_find_their_launch(write: Any) -> None:
+    record = load(
+        write(
+            event("aten::mm", ts=0, dur=20),
+            event("hipLaunchKernel", cat="cuda_runtime", ts=1, dur=2, args={"correlation": 3}),
+            event("Cijk", cat="kernel", pid=2, tid=0, ts=30, args={"correlation": 3, "device": 2}),
+        )
+    )
+    table = record.trace.slices.set_index("name")
+    assert (table["launch"]["Cijk"], table["op"]["Cijk"]) == (1, 0)
+    assert record.trace.tracks["label"].tolist() == ["thread 1", "GPU 2 · stream 0"]
+
+
+def test_threads_have_the_names_of_the_file(write: Any) -> None:
+    meta = {"ph": "M", "ts": 0, "pid": 1, "tid": 5}
+    record = load(
+        write(
+            {**meta, "name": "process_name", "args": {"name": "python"}},
+            {**meta, "name": "thread_name", "args": {"name": "thread 5 (pt_autograd_0)"}},
+            event("a", tid=5),
+            event("f", tid=5, cat="python_function"),
+            event("x", tid=9, cat="something_new"),
+        )
+    )
+    assert record.trace.tracks[["kind", "label"]].to_numpy().tolist() == [
+        ["cpu", "thread 5 (pt_autograd_0)"],
+        ["python", "thread 5 (pt_autograd_0) · Python"],
+        ["other", "python · thread 9"],
+    ]
+    assert record.trace.tracks["lane"].tolist() == [0, 0, 1]
+
+
+def test_threads_come_main_first_and_gpus_by_device_and_stream(write: Any) -> None:
+    worker = [event("w", tid=7, pid=5, ts=ts) for ts in range(0, 40, 2)]
+    gpu = [
+        event("k", cat="kernel", pid=device, tid=stream, args={"device": device, "stream": stream})
+        for device, stream in [(1, 7), (0, 20), (0, 7)]
+    ]
+    copy = event("c", cat="gpu_memcpy", pid=0, tid=7, args={"device": 0, "stream": 7})
+    record = load(write(*gpu, copy, *worker, event("main", pid=5, tid=5)))
+    assert record.trace.tracks["label"].tolist() == [
+        "thread 5",
+        "thread 7",
+        "GPU 0 · stream 7",
+        "GPU 0 · stream 7 · copies",
+        "GPU 0 · stream 20",
+        "GPU 1 · stream 7",
+    ]
+
+
+def test_counters_come_from_counter_events_and_from_allocations(write: Any) -> None:
+    memory = {"Bytes": 8, "Total Allocated": 24, "Total Reserved": 99, "Device Type": 1}
+    record = load(
+        write(
+            event("a", ts=0, dur=10),
+            event("GPU power", ph="C", cat=None, ts=3, dur=None, args={"value": 250}),
+            event("Queue", ph="C", cat=None, ts=4, dur=None, args={"in": 2, "out": 1}),
+            event("[memory]", ph="i", s="t", ts=5, dur=None, args={**memory, "Device Id": 1}),
+        )
+    )
+    assert record.trace.counters.to_numpy().tolist() == [
+        [5000, "GPU 1 allocated", 24.0],
+        [5000, "GPU 1 reserved", 99.0],
+        [3000, "GPU power", 250.0],
+        [4000, "Queue in", 2.0],
+        [4000, "Queue out", 1.0],
+    ]
+
+
+def test_sizes_without_totals_are_summed_up(write: Any) -> None:
+    sizes = [
+        event("[memory]", ph="i", s="t", ts=ts, dur=None, args={"Bytes": size, "Device Type": 0})
+        for ts, size in [(1, 8), (2, 4), (3, -8)]
+    ]
+    assert load(write(*sizes)).trace.counters["value"].tolist() == [8, 12, 4]
+
+
+def test_args_keep_their_types(write: Any) -> None:
+    kinds = {"int": 3, "float": 0.5, "text": "x", "list": [[1], []], "flag": True, "none": None}
+    args = load(write(event(args=kinds), event(ts=9, args={"int": 2**63}))).trace.args
+    assert {key: values[0] for key, values in args.items()} == kinds
+    assert args["int"].tolist() == [3, 2**63]
+    assert str(args["float"].dtype) == "float64"
+
+
+def test_what_stands_beside_the_events_is_metadata(write: Any) -> None:
+    gpu = {"id": 0, "name": "H100", "totalGlobalMem": 80 * 2**30}
+    path = write(event(), deviceProperties=[gpu], distributedInfo={"rank": 3}, with_stack=1)
+    record = load(path)
+    assert record.metadata["devices"] == [
+        {"index": 0, "name": "H100", "total_memory_bytes": 80 * 2**30}
+    ]
+    assert record.metadata["schema_version"] == 1
+    assert record.metadata["with_stack"] == 1
+    assert record.metadata["source"] == str(path)
+    assert record.trace.tracks["rank"].tolist() == [3]
+
+
+# What torch writes although it is not JSON
+
+KINETO_LINES = """{
+  "schemaVersion": 1,
+  "traceEvents": [
+  {
+    "ph": "X", "cat": "user_annotation", "name": "%s", "pid": 1, "tid": 1,
+    "ts": 100.001, "dur": 50,
+    "args": {
+      "External id": 1, "note": "plain"
+    }
+  },
+  {
+    "ph": "X",
+    "cat": "cpu_op",
+    "name": "aten::mm",
+    "pid": 1,
+    "tid": 1,
+    "ts": 110,
+    "dur": 5
+    ,
+    "args": {
+      "share": %s
+    }
+  }
+  ],
+  "traceName": "x.json"
+}"""
+
+
+@pytest.mark.parametrize(
+    "name", ['step "x"', '"', 'a "b" "c', "C:\\new\\Users", "two\nlines", "tab\there", 'x", "y']
+)
+def test_names_that_torch_did_not_escape_are_mended(write: Any, name: str) -> None:
+    record = load(write(text=KINETO_LINES % (name, "1")))
+    assert sorted(names(record)) == sorted([name, "aten::mm"])
+    assert record.trace.slices["dur"].tolist() == [50000, 5000]
+    assert record.metadata["traceName"] == "x.json"
+
+
+@pytest.mark.parametrize("number", ["nan", "-inf", "NaN", "Infinity"])
+def test_numbers_that_json_does_not_have_are_kept_as_text(write: Any, number: str) -> None:
+    record = load(write(text=KINETO_LINES % ("step", number)))
+    assert record.trace.args["share"].tolist() == [number]
+
+
+def test_bytes_that_are_no_text_are_replaced(write: Any) -> None:
+    text = (KINETO_LINES % ("caf?", "1")).encode().replace(b"?", b"\xe9")
+    assert "caf\N{REPLACEMENT CHARACTER}" in names(load(write(text=text)))
+
+
+def test_an_event_beyond_mending_is_left_out_and_counted(write: Any) -> None:
+    text = (KINETO_LINES % ("step", "1")).replace('"ts": 110,', '"ts": ,')
+    record = load(write(text=text))
+    assert names(record) == ["step"]
+    assert record.metadata["notes"] == ["1 of 2 events are not well-formed and were left out"]
+
+
+# Broken files: the error names the file, the place, what was found and what to do
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"name": 5}, {"args": [1]}, {"pid": [1]}, {"cat": 7}, {"ph": None, "name": {}}]
+)
+def test_an_event_of_wrong_types_is_left_out_and_counted(write: Any, wrong: Any) -> None:
+    record = load(write(event("good"), {**event("bad"), **wrong}))
+    assert names(record) == ["good"]
+    assert record.metadata["notes"] == ["1 of 2 events are not well-formed and were left out"]
+
+
+@pytest.mark.parametrize("wrong", [{"ts": None}, {"dur": None}, {"ts": "soon"}, {"dur": -1}])
+def test_an_event_without_valid_times_is_left_out_and_counted(write: Any, wrong: Any) -> None:
+    record = load(write(event("good"), event("bad", **wrong)))
+    assert names(record) == ["good"]
+    assert record.metadata["notes"] == ["1 of 2 events have no valid ts or dur and were left out"]
+
+
+def test_kinds_of_events_that_are_not_read_are_counted(write: Any) -> None:
+    record = load(write(event(), event(ph="B"), event(ph="E"), event(ph="B")))
+    assert record.metadata["notes"] == [
+        "2 events of kind 'B' are not read",
+        "1 events of kind 'E' are not read",
+    ]
+
+
+BROKEN = {
+    "an empty file": (b"", r"empty \(0 bytes\); record or copy"),
+    "text": (b"hello there", r"it starts with b'hello there'.*What can be read"),
+    "another binary": (b"\x89PNG\r\n\x1a\n", r"it starts with b'\\x89PNG"),
+    "cut off JSON": (b'{"traceEvents": [{"ph": "X"', r"ends at byte 27 of 27.*cut off"),
+    "cut off gzip": (gzip.compress(b"[" + b"1," * 999)[:-12], r"gzip data ends at byte \d+"),
+    "damaged gzip": (b"\x1f\x8b\x08\x00" + b"\xff" * 60, r"does not unpack"),
+    "broken JSON": (b'{"traceEvents": [}', r"not valid JSON at byte 17 of 18"),
+    "JSON of another kind": (b'{"cells": [], "nbformat": 4}', r"found: cells, nbformat"),
+    "no events": (b'{"traceEvents": []}', r"without a single slice \(its events: none\)"),
+    "an empty list": (b"[]", r"without a single slice"),
+    "names alone": (b'[{"ph": "M", "name": "x"}]', r"its events: 1 of kind 'M'"),
+    "events that are no list": (b'{"traceEvents": 5}', r"\"traceEvents\" is b'5', not a list"),
+    "a list of numbers": (
+        b"[1, 2, 3]",
+        r"without a single slice .*3 of 3 events are not well-formed",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_file_that_cannot_be_read_says_why(write: Any, kind: str) -> None:
+    content, reason = BROKEN[kind]
+    path = write(text=content) if content else write(text=" ")
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match=re.compile(reason, re.DOTALL)) as caught:
+        load(path)
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_a_real_trace_cut_anywhere_is_an_error_or_a_trace(write: Any) -> None:
+    text = KINETO_LINES % ("step", "1")
+    for length in range(1, len(text.rstrip()) - 1, 3):
+        with pytest.raises(TraceError):
+            load(write(text=text[:length]))
+
+
+def test_a_missing_file_is_named_with_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text("[]")
+    with pytest.raises(TraceError, match=r"nope\.json: there is no such file.*other\.json"):
+        load(tmp_path / "nope.json")
+
+
+def test_a_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="this is a directory"):
+        load(tmp_path)

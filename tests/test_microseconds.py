@@ -1,0 +1,56 @@
+"""Text of microseconds to integer nanoseconds, against Decimal."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuprof_widgets.trace.microseconds import nanoseconds
+
+DIGITS = st.text("0123456789", min_size=1, max_size=17)
+NUMBERS = st.one_of(
+    DIGITS,
+    st.builds("{}.{}".format, DIGITS, st.text("0123456789", min_size=1, max_size=5)),
+    st.builds("-{}.{}".format, DIGITS, DIGITS),
+    st.floats(0, 1e12).map(repr),
+)
+
+
+@given(st.lists(NUMBERS, max_size=20))
+def test_every_number_is_what_decimal_makes_of_it(texts: list[str]) -> None:
+    found, valid = nanoseconds([text.encode() for text in texts])
+    for text, ns, known in zip(texts, found.tolist(), valid.tolist(), strict=True):
+        exact = Decimal(text) * 1000
+        assert known == (abs(exact) < 2**62)
+        if known:
+            assert ns == int(exact.to_integral_value())
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        (b"1712195495545500.683", 1712195495545500683),
+        (b"1623142623460111", 1623142623460111000),
+        (b"4388786529647.578", 4388786529647578),
+        (b"0.541", 541),
+        (b"13.0", 13000),
+        (b'"25"', 25000),
+        (b"1.5e3", 1500000),
+        (b"-3", -3000),
+        (b"0.0005", 0),
+        (b"0.0015", 2),
+    ],
+)
+def test_examples(text: bytes, ns: int) -> None:
+    found, valid = nanoseconds([text])
+    assert (found.tolist(), valid.tolist()) == ([ns], [True])
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"null", b"NaN", b"1e999", b"[1]", b'"x"', b"1.2.3", b"9" * 20]
+)
+def test_what_is_no_number_is_not_valid(text: bytes) -> None:
+    assert nanoseconds([text, b"1"])[1].tolist() == [False, True]

@@ -1,0 +1,101 @@
+"""`Profile`: the record with its analyses and views as methods."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from gpuprof_widgets import Profile, load
+from gpuprof_widgets.analyses import call_tree, device_busy, idle, kernels, operators, python_calls
+from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.views.static import static_html, static_text
+from tests.records import assert_same_record
+from tests.traces import calls_of, kernel, op, runtime, trace_of
+
+
+@pytest.fixture
+def profile() -> Profile:
+    record = trace_of(
+        op("aten::linear", ts=0, dur=2_000_000, shapes=[[2, 3]]),
+        op("aten::mm", ts=100, dur=900_000, shapes=[[2, 3]]),
+        runtime("cudaLaunchKernel", ts=200, dur=300),
+        kernel("gemm", ts=1_000_000, dur=500_000, launched_by=2, device=1),
+        op("aten::relu", ts=3_000_000, dur=1_500),
+        calls=calls_of((None, "main", 1, 100), ("main", "step", 3, 250)),
+        label="cell [3]",
+    )
+    return Profile(record.trace, record.calls, record.metadata)
+
+
+def test_methods_are_the_analyses(profile: Profile) -> None:
+    pairs: list[tuple[pd.DataFrame, pd.DataFrame]] = [
+        (profile.operators(), operators.operators(profile)),
+        (
+            profile.operators(by_shape=True, stack_depth=2, sort="cpu_total", top=2),
+            operators.operators(profile, by_shape=True, stack_depth=2, sort="cpu_total", top=2),
+        ),
+        (profile.kernels(), kernels.kernels(profile)),
+        (profile.call_tree(), call_tree.call_tree(profile)),
+        (profile.call_tree(source="cprofile"), call_tree.call_tree(profile, source="cprofile")),
+        (profile.python_calls(), python_calls.python_calls(profile)),
+        (profile.device_busy(), device_busy.device_busy(profile)),
+        (profile.idle(), idle.idle(profile)),
+    ]
+    for found, expected in pairs:
+        assert len(found)
+        pd.testing.assert_frame_equal(found, expected)
+    assert profile.findings() == findings(profile)
+
+
+def test_a_window_is_a_profile(profile: Profile) -> None:
+    part = profile.window(0, 1_250_000)
+    assert type(part) is Profile
+    assert part.device_busy()["busy_ns"].tolist() == [250_000]
+    assert part.metadata == profile.metadata
+
+
+def test_saved_and_loaded_it_is_a_profile_again(profile: Profile, tmp_path: Path) -> None:
+    path = profile.save(tmp_path / "run.zip")
+    for again in (load(path), Profile.load(str(path))):
+        assert type(again) is Profile
+        assert_same_record(again, profile)
+
+
+def test_its_name_is_one_line(profile: Profile) -> None:
+    assert repr(profile) == "<Profile 'cell [3]': 5 slices, 3.002 ms, 1 GPU, 2 Python functions>"
+
+
+def test_a_notebook_gets_text_and_html_without_script(profile: Profile) -> None:
+    assert profile._repr_mimebundle_() == {
+        "text/plain": static_text(profile),
+        "text/html": static_html(profile),
+    }
+
+
+def test_without_a_notebook_show_prints(
+    profile: Profile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile.show(top=2)
+    assert capsys.readouterr().out == static_text(profile, top=2) + "\n"
+
+
+def test_in_a_notebook_show_displays_the_reports_outputs(
+    profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[dict[str, Any]] = []
+
+    def display(bundle: dict[str, Any], *, raw: bool) -> None:
+        assert raw
+        shown.append(bundle)
+
+    monkeypatch.setattr(builtins, "display", display, raising=False)
+    profile.show()
+    assert [next(kind for kind in bundle if kind != "text/plain") for bundle in shown] == [
+        "text/html",
+        "image/png",
+        "application/javascript",
+    ]

@@ -1,0 +1,84 @@
+"""What `gpuprof_widgets` offers, and what importing it costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+
+import gpuprof_widgets
+
+
+def test_the_public_names() -> None:
+    assert gpuprof_widgets.__all__ == [
+        "GpuprofError",
+        "OptionError",
+        "Profile",
+        "RecordingError",
+        "Trace",
+        "TraceError",
+        "__version__",
+        "last",
+        "load",
+        "load_ipython_extension",
+        "profile",
+        "unload_ipython_extension",
+    ]
+    assert dir(gpuprof_widgets) == sorted(gpuprof_widgets.__all__)
+
+
+def test_every_public_name_is_there() -> None:
+    for name in gpuprof_widgets.__all__:
+        assert hasattr(gpuprof_widgets, name), name
+
+
+def test_the_public_methods_of_a_profile() -> None:
+    methods = {name for name in dir(gpuprof_widgets.Profile) if not name.startswith("_")}
+    assert methods - {field.name for field in fields(gpuprof_widgets.Profile)} == {
+        "call_tree",
+        "device_busy",
+        "findings",
+        "idle",
+        "kernels",
+        "load",
+        "operators",
+        "python_calls",
+        "report",
+        "save",
+        "show",
+        "window",
+    }
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'gpuprof_widgets' has no attribute 'prof'"):
+        _ = gpuprof_widgets.prof  # type: ignore[attr-defined]
+
+
+def run(code: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+LOADED = (
+    "; print([m for m in ('torch', 'bokeh', 'IPython', 'pandas', 'numpy') if m in sys.modules])"
+)
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    assert run("import sys, gpuprof_widgets" + LOADED) == "[]"
+
+
+def test_opening_a_file_loads_neither_torch_nor_bokeh_nor_ipython() -> None:
+    found = run("import sys; from gpuprof_widgets import load, Profile" + LOADED)
+    assert found == "['pandas', 'numpy']"
+
+
+def test_the_function_profile_is_not_hidden_by_a_module() -> None:
+    code = "import gpuprof_widgets.profiles; from gpuprof_widgets import Profile, load, profile"
+    assert (
+        run(f"{code}; print(callable(profile), profile is gpuprof_widgets.profile)") == "True True"
+    )
