@@ -198,9 +198,7 @@ def test_a_driver_call_launches_too() -> None:
 
 
 def test_without_a_launch_the_external_id_finds_the_op() -> None:
-    record = trace_of(
-        op("aten::mm", ts=0, dur=9), kernel("gemm", ts=10, dur=5, launched_by=0)
-    )
+    record = trace_of(op("aten::mm", ts=0, dur=9), kernel("gemm", ts=10, dur=5, launched_by=0))
     assert owners(record, "gemm") == ("", "aten::mm")
     assert unlinked_gpu(record.trace) == 1
 
