@@ -126,9 +126,9 @@ class _Tree:
         self._parent, self._names, self._categories = [NONE], [ROOT], ["thread"]
         self._level = len(threads) > 1
         if self._level:
-            labels = trace.tracks["label"].to_numpy()
-            first = np.minimum.reduceat(track, np.searchsorted(group, threads))  # ops, then Python
-            self._add([0] * len(threads), list(labels[first]), ["thread"] * len(threads))
+            names = trace.tracks.groupby("lane")["label"].first()  # of its ops, before its frames
+            lane = trace.tracks["lane"].to_numpy()[track[np.searchsorted(group, threads)]]
+            self._add([0] * len(threads), names[lane].tolist(), ["thread"] * len(threads))
 
     def top(self, thread: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
         """The node above a thread's outermost slices."""

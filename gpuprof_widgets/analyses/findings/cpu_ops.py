@@ -16,8 +16,9 @@ WORTH_A_LOOK = 0.05  # of the CPU op time, for the second and third
 
 
 def cpu_ops(record: Record) -> list[Finding]:
-    """Fires where no kernel, copy or memset was recorded."""
-    if len(gpu_rows(record.trace)):
+    """Fires where no GPU work was recorded; not for files of cProfile, which never have any."""
+    only_calls = not len(record.trace) and "cuda" not in record.metadata
+    if only_calls or len(gpu_rows(record.trace)):
         return []
     table = operators(record, sort="cpu_self")
     table = table[(table["category"] == "cpu_op") & (table["cpu_self_ns"] > 0)]

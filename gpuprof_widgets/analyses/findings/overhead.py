@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.wording import share_of
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
@@ -17,10 +19,17 @@ def overhead(record: Record) -> list[Finding]:
     share = min(share_of(cost, wall), 1.0)
     if share < WORTH_A_LOOK:
         return []
-    events = format_count(int(noted.get("events") or len(record.trace)), "event")
     text = (
-        f"Recording {events} took about {format_ns(cost)}, {format_share(share)} of the cell's "
-        f"{format_ns(wall)}: short ops look longer here than they are."
+        f"Recording {_recorded(record, noted)} took about {format_ns(cost)}, "
+        f"{format_share(share)} of the cell's {format_ns(wall)}: "
+        "short ops look longer here than they are."
     )
     remedy = "Record less (without stacks, shapes, memory or cProfile), or fewer iterations."
     return [Finding("overhead", text, cost, share, remedy=remedy)]
+
+
+def _recorded(record: Record, noted: dict[str, Any]) -> str:
+    parts = [format_count(int(noted.get("events") or len(record.trace)), "event")]
+    if noted.get("calls"):
+        parts.append(format_count(int(noted["calls"]), "Python call"))
+    return " and ".join(parts)

@@ -19,11 +19,19 @@ def unlinked(record: Record) -> list[Finding]:
     if not len(loose):
         return []
     without_op = int(np.count_nonzero(slices["op"].to_numpy()[loose] < 0))
-    owned = "belongs to no op" if without_op == len(loose) else f"for {without_op:,} has no op"
     have = "has" if len(loose) == 1 else "have"
     text = (
         f"{format_count(len(loose), 'GPU event')} of {len(gpu):,} "
         f"({format_share(len(loose) / len(gpu))}) {have} no launch in the trace: the time is "
-        f"counted, but {owned}."
+        f"counted{_owned(len(loose), without_op)}."
     )
     return [Finding("unlinked", text, rows=tuple(int(row) for row in loose))]
+
+
+def _owned(events: int, without_op: int) -> str:
+    """What is lost with the launches: external ids may still tell the ops."""
+    if not without_op:
+        return ", and their ops are known"
+    if without_op == events:
+        return ", but belongs to no op"
+    return f", but no op is known for {without_op:,} of them"

@@ -1,0 +1,155 @@
+"""No analysis changes what it is given, and all work on windows, on nothing, and on one clock."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpuprof_widgets.analyses
+from gpuprof_widgets.analyses.attribution import owners
+from gpuprof_widgets.analyses.call_tree import call_tree
+from gpuprof_widgets.analyses.device_busy import device_busy
+from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.analyses.idle import idle
+from gpuprof_widgets.analyses.kernels import kernels
+from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.python_calls import python_calls, python_edges
+from gpuprof_widgets.analyses.steps import steps
+from gpuprof_widgets.analyses.waits import waits
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.window import window
+from tests.records import records
+from tests.traces import (
+    annotation,
+    calls_of,
+    copy,
+    gpu_annotation,
+    kernel,
+    memory,
+    op,
+    python,
+    runtime,
+    trace_of,
+)
+
+ANALYSES: dict[str, Callable[[Record], Any]] = {
+    "operators": operators,
+    "operators_by_shape": lambda record: operators(record, by_shape=True),
+    "operators_by_stack": lambda record: operators(record, stack_depth=3),
+    "kernels": kernels,
+    "call_tree_ops": call_tree,
+    "call_tree_merged": lambda record: call_tree(record, source="merged"),
+    "call_tree_cprofile": lambda record: call_tree(record, source="cprofile"),
+    "python_calls": python_calls,
+    "python_edges": python_edges,
+    "device_busy": device_busy,
+    "idle": idle,
+    "waits": waits,
+    "steps": steps,
+    "owners": lambda record: [owners(record, row) for row in range(len(record.trace))],
+    "findings": findings,
+}
+
+
+def rich() -> Record:
+    """A little of everything."""
+    return trace_of(
+        annotation("ProfilerStep#1", ts=0, dur=900),
+        python("nn.Module: Linear_0", ts=0, dur=300),
+        op("aten::linear", ts=10, dur=200, shapes=[[2, 3], [3, 4]], sequence=1, forward_thread=0),
+        op("aten::mm", ts=11, dur=90, shapes=[[2, 3], [3, 4]]),
+        runtime("cudaLaunchKernel", ts=20, dur=10),
+        memory(64, ts=30, device=0),
+        kernel("gemm", ts=60, dur=100, launched_by=4),
+        annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", ts=300, dur=150),
+        op("MmBackward0", ts=500, dur=90, sequence=1, forward_thread=1, thread=2),
+        runtime("cudaStreamSynchronize", ts=600, dur=90),
+        copy(ts=610, dur=70, bytes=64),
+        gpu_annotation("ProfilerStep#1", ts=60, dur=620),
+        kernel("stray", ts=700, dur=20, stream=9),
+        calls=calls_of((None, "main", 1, 10), ("main", "step", 3, 800)),
+        wall_ns=1000,
+        overhead={"events": 13, "estimate_ns": 100},
+        error="ValueError: no",
+    )
+
+
+def digest(record: Record) -> dict[str, str]:
+    """A hash of every table, values, index and types included."""
+    trace = record.trace
+    tables = {name: getattr(trace, name) for name in ("slices", "tracks", "counters", "flows")}
+    tables |= {f"args of {key}": values.to_frame() for key, values in trace.args.items()}
+    if record.calls is not None:
+        tables |= {"functions": record.calls.functions, "edges": record.calls.edges}
+    hashes = {name: _hash(table) for name, table in tables.items()}
+    return hashes | {"metadata": repr(sorted(record.metadata.items()))}
+
+
+def _hash(table: pd.DataFrame) -> str:
+    content = (table.to_dict("split"), table.dtypes.tolist(), table.index.dtype)
+    return hashlib.sha256(repr(content).encode()).hexdigest()
+
+
+def test_the_hash_notices_a_change() -> None:
+    record = rich()
+    before = digest(record)
+    assert digest(rich()) == before
+    record.trace.slices.loc[3, "dur"] += 1
+    assert digest(record) != before
+
+
+@pytest.mark.parametrize("analysis", ANALYSES)
+def test_no_analysis_changes_its_input(analysis: str) -> None:
+    record = rich()
+    before = digest(record)
+    first = ANALYSES[analysis](record)
+    assert digest(record) == before
+    assert str(ANALYSES[analysis](record)) == str(first), "a second call says something else"
+
+
+@pytest.mark.parametrize("analysis", ANALYSES)
+def test_the_window_of_everything_gives_the_same(analysis: str) -> None:
+    record = rich()
+    whole = window(record, record.trace.start_ns, record.trace.end_ns)
+    assert str(ANALYSES[analysis](whole)) == str(ANALYSES[analysis](record))
+
+
+@pytest.mark.parametrize("analysis", ANALYSES)
+def test_every_analysis_takes_an_empty_record(analysis: str) -> None:
+    ANALYSES[analysis](trace_of())
+
+
+@given(records(), st.integers(0, 40), st.integers(0, 40))
+@settings(max_examples=40)
+def test_every_analysis_takes_every_record_and_window(record: Record, t0: int, span: int) -> None:
+    for analysis in ANALYSES.values():
+        analysis(record)
+        analysis(window(record, t0, t0 + span))
+
+
+def test_every_analysis_is_tested_here() -> None:
+    """Whatever public function of the package takes a record has its row above."""
+    folder = Path(gpuprof_widgets.analyses.__file__).parent
+    public = {
+        node.name
+        for path in folder.glob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef)
+        and not node.name.startswith("_")
+        and node.args.args
+        and ast.unparse(node.args.args[0]) == "record: Record"
+    }
+    assert public == {name.split("_by_")[0] for name in ANALYSES} - CALL_TREES - {"findings"} | {
+        "call_tree"
+    }
+
+
+CALL_TREES = {"call_tree_ops", "call_tree_merged", "call_tree_cprofile"}

@@ -1,0 +1,78 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuprof_widgets.analyses.quantity import (
+    format_bytes,
+    format_count,
+    format_flops,
+    format_ns,
+    format_share,
+)
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0 ns"),
+        (7, "7 ns"),
+        (999, "999 ns"),
+        (12.5, "12.5 ns"),
+        (1000, "1.00 µs"),
+        (1234, "1.23 µs"),
+        (12_345, "12.3 µs"),
+        (123_456, "123 µs"),
+        (999_499, "999 µs"),
+        (999_500, "1.00 ms"),
+        (412_000_000, "412 ms"),
+        (1_240_000_000, "1.24 s"),
+        (43_400_000_000, "43.4 s"),
+        (5_400_000_000_000, "5400 s"),
+        (-1500, "-1.50 µs"),
+    ],
+)
+def test_times_have_three_digits_and_a_unit(ns: float, text: str) -> None:
+    assert format_ns(ns) == text
+
+
+@given(st.integers(1, 999_499_999_999))
+def test_a_time_read_back_is_right_to_half_a_percent(ns: int) -> None:
+    match = re.fullmatch(r"([\d.]+) (ns|µs|ms|s)", format_ns(ns))
+    assert match
+    unit = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}[match[2]]
+    assert float(match[1]) * unit == pytest.approx(ns, rel=0.00501)
+    assert len(match[1].replace(".", "")) <= 3
+
+
+def test_sizes_and_operations_have_their_units() -> None:
+    assert format_bytes(0) == "0 B"
+    assert format_bytes(1536) == "1.50 KiB"
+    assert format_bytes(3 * 2**30) == "3.00 GiB"
+    assert format_flops(2_710_000) == "2.71 MFLOP"
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0, "0 %"),
+        (0.0001, "less than 0.1 %"),
+        (0.016, "1.6 %"),
+        (0.0994, "9.9 %"),
+        (0.0996, "10 %"),
+        (0.384, "38 %"),
+        (1, "100 %"),
+    ],
+)
+def test_shares_are_percentages(share: float, text: str) -> None:
+    assert format_share(share) == text
+
+
+def test_counts_agree_with_their_noun() -> None:
+    assert format_count(1, "call") == "1 call"
+    assert format_count(12345, "call") == "12,345 calls"
