@@ -98,7 +98,17 @@ def without_own_slices(trace: Trace, label: str) -> Trace:
     if not len(region) or not frames.any():
         return trace
     begin = int(region["ts"].iloc[0])
-    return _kept_slices(trace, ~_own_frames(slices, frames, begin, begin + region["dur"].iloc[0]))
+    own = _own_frames(slices, frames, begin, begin + region["dur"].iloc[0])
+    return _kept_slices(trace, ~(own | _waiting(trace, frames & ~own, region.index[0])))
+
+
+def _waiting(trace: Trace, frames: Mask, region: int) -> Mask:
+    """Built-ins of other threads that run no Python function meanwhile: the kernel's, asleep."""
+    slices = trace.slices
+    lane = trace.tracks["lane"].to_numpy()[slices["track"].to_numpy()]
+    builtin = slices["name"].str.startswith("<built-in").to_numpy(dtype=bool)
+    at_work = np.unique(lane[frames & ~builtin])
+    return np.asarray(frames & (lane != lane[region]) & ~np.isin(lane, at_work))
 
 
 def _own_frames(slices: pd.DataFrame, frames: Mask, begin: int, end: int) -> Mask:

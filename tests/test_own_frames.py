@@ -1,0 +1,27 @@
+"""What is taken out of a recorded trace: only what is not the user's."""
+
+from __future__ import annotations
+
+from gpuprof_widgets.capture.own_frames import without_own_slices
+from tests.traces import annotation, python, trace_of
+
+
+def names_left(*rows: object) -> list[str]:
+    trace = trace_of(annotation("cell", ts=10, dur=100), *rows).trace  # type: ignore[arg-type]
+    return sorted(without_own_slices(trace, "cell").slices["name"].astype(str))
+
+
+def test_another_thread_that_only_sleeps_is_left_out() -> None:
+    sleeping = python("<built-in function sleep>", ts=20, dur=80, thread=7)
+    assert names_left(sleeping) == ["cell"]
+
+
+def test_another_thread_that_runs_python_functions_is_kept_with_its_built_ins() -> None:
+    work = python("worker.py(3): fetch", ts=20, dur=80, thread=7)
+    waits = python("<built-in function sleep>", ts=30, dur=20, thread=7)
+    assert names_left(work, waits) == ["<built-in function sleep>", "cell", "worker.py(3): fetch"]
+
+
+def test_built_ins_of_the_cell_itself_are_kept() -> None:
+    own = python("<built-in function sleep>", ts=20, dur=80)
+    assert names_left(own) == ["<built-in function sleep>", "cell"]
