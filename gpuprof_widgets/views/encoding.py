@@ -148,6 +148,8 @@ def _columns(rows: PageRows, tick_ns: int) -> tuple[list[Mapping[str, Any]], byt
         columns.append(("parent", "plain", above))
     if not rows.op_follows():
         columns.append(("op", "link", _steps(rows.op)))
+    columns.append(("before", "signed", _fold_sign(ts - _ticks(rows.began, tick_ns))))
+    columns.append(("after", "signed", _fold_sign(_ticks(rows.ended, tick_ns) - end)))
     columns.append(("forward", "link", _steps(rows.forward)))
     columns.append(("shape", "plain", rows.shape + 1))
     columns.append(("bytes", "signed", _fold_sign(rows.bytes)))

@@ -137,10 +137,15 @@ def _gathered(rows: PageRows, groups: _Groups) -> PageRows:
         kept = targets[chosen]
         return np.where(kept >= 0, position[groups.of_row[kept]], NONE)
 
+    ts, dur = groups.ts[order], summed(rows.dur)
+    before = (rows.ts - rows.began)[chosen]
+    after = (rows.ended - rows.ts - rows.dur)[chosen]
     return replace(
         rows,
-        ts=groups.ts[order],
-        dur=summed(rows.dur),
+        ts=ts,
+        dur=dur,
+        began=ts - before,
+        ended=ts + dur + after,
         count=summed(rows.count),
         bytes=summed(rows.bytes),
         track=rows.track[chosen],

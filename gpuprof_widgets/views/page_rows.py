@@ -12,6 +12,7 @@ from gpuprof_widgets.analyses.shapes import shape_codes
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE, OP_CATEGORIES
+from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.signedinteger[Any]]
 Mask = npt.NDArray[np.bool_]
@@ -22,7 +23,8 @@ SIZE_KEYS = ("bytes", "Bytes")
 
 @dataclass(frozen=True)
 class PageRows:
-    """One row per slice, in the order of the slices; times in ns.
+    """One row per slice, in the order of the slices; times in ns, ``began`` and ``ended`` before
+    a window cut them.
 
     ``label`` points into ``label_pairs``, pairs of indices into ``names`` and ``categories``.
     ``owner`` is a GPU slice's launch or, where the trace has none, its op; links are -1 for none.
@@ -32,6 +34,8 @@ class PageRows:
     dur: Ints
     track: Ints
     label: Ints
+    began: Ints
+    ended: Ints
     parent: Ints
     depth: Ints
     owner: Ints
@@ -80,12 +84,15 @@ def page_rows(trace: Trace) -> PageRows:
     label, pairs, names, categories = _labels(trace)
     shape, shapes = shape_codes(trace)
     launch, op = slices["launch"].to_numpy(), slices["op"].to_numpy()
+    began, ended = uncut_times(trace)
     is_gpu = slices["category"].isin(GPU_CATEGORIES).to_numpy()
     return PageRows(
         ts=slices["ts"].to_numpy(),
         dur=slices["dur"].to_numpy(),
         track=slices["track"].to_numpy(),
         label=label,
+        began=began,
+        ended=ended,
         parent=slices["parent"].to_numpy(),
         depth=slices["depth"].to_numpy(),
         owner=np.where(is_gpu, np.where(launch >= 0, launch, op), NONE),

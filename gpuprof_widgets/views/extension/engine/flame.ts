@@ -2,7 +2,7 @@
 
 import {launched_device_times} from "./device_time"
 import {INSIDE, kept_rows, OUTSIDE} from "./kept"
-import {add_self_times, nest, subtree_ends} from "./nest"
+import {add_self_times, gather, nest, subtree_ends} from "./nest"
 import type {Nesting} from "./nest"
 import type {Store, Window} from "./store"
 import {NONE} from "./store"
@@ -100,6 +100,8 @@ type Stack = Nesting & {
   label: string
   rows: Int32Array
   caller: Int32Array
+  /** ends before a window cut them */
+  ended: Float64Array
   /** a caller also has to outlast its child: a region outlives the frame of its `__enter__` */
   outlasting: boolean
 }
@@ -134,21 +136,22 @@ function stack(store: Store, source: "ops" | "merged", label: string, rows: numb
   if (source == "merged") {
     // A Python frame that begins and ends with an op called it.
     const is_op = (row: number): number => Number(store.header.tracks[store.track[row]].kind == "cpu")
-    rows.sort((a, b) => store.ts[a] - store.ts[b] || store.end[b] - store.end[a] || is_op(a) - is_op(b) || a - b)
+    const {began, ended} = store
+    rows.sort((a, b) => began[a] - began[b] || ended[b] - ended[a] || is_op(a) - is_op(b) || a - b)
   }
-  const ts = Float64Array.from(rows, (row) => store.ts[row])
-  const end = Float64Array.from(rows, (row) => store.end[row])
-  const parent = new Int32Array(rows.length)
-  nest(ts, end, parent, 0, rows.length)
+  const ts = gather(store.ts, rows)
+  const end = gather(store.end, rows)
+  const parent = nest(ts, end)
+  const ended = gather(store.ended, rows)
   const outlasting = source == "merged"
-  const caller = outlasting ? parent : known_callers(store, rows)
-  return {label, rows: Int32Array.from(rows), ts, end, parent, caller, outlasting, subtree_end: subtree_ends(end, parent)}
+  const caller = outlasting ? nest(gather(store.began, rows), ended) : known_callers(store, rows)
+  return {label, rows: Int32Array.from(rows), ts, end, parent, subtree_end: subtree_ends(end, parent), caller, ended, outlasting}
 }
 
 /** Position of the innermost caller that is part of the tree, -1 for none. */
-function caller_of({rows, end, caller, outlasting}: Stack, i: number, is_wanted: (row: number) => boolean): number {
+function caller_of({rows, ended, caller, outlasting}: Stack, i: number, is_wanted: (row: number) => boolean): number {
   let above = caller[i]
-  while (above >= 0 && (!is_wanted(rows[above]) || (outlasting && end[above] < end[i]))) {
+  while (above >= 0 && (!is_wanted(rows[above]) || (outlasting && ended[above] < ended[i]))) {
     above = caller[above]
   }
   return above

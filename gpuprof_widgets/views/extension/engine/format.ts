@@ -18,6 +18,9 @@ export function format_bytes(size: number): string {
 /** A share of one as a percentage, as `38 %`; one decimal below ten percent. */
 export function format_share(share: number): string {
   const percent = 100*share
+  if (percent > 0 && percent < 0.05) {
+    return "less than 0.1 %"
+  }
   return `${fixed(percent, percent >= 9.95 || percent == 0 ? 0 : 1)} %`
 }
 

@@ -1,6 +1,7 @@
 /** Level of detail: what of a lane the screen can show, in time that depends on its pixels only. */
 
 import {first_at_or_after} from "./intervals"
+import {gather} from "./nest"
 import type {Store} from "./store"
 
 export type LevelOfDetail = {
@@ -52,10 +53,6 @@ function lane_times(store: Store, track: number, depth: number): Lane {
     const rows = store.lane(track, depth)
     return {rows, ts: gather(store.ts, rows), end: gather(store.end, rows)}
   })
-}
-
-function gather(values: Float64Array, rows: Int32Array): Float64Array {
-  return Float64Array.from(rows, (row) => values[row])
 }
 
 /** The first slice that ends after a time or, without length, lies there. */

@@ -1,19 +1,26 @@
 /** Who is inside whom on one track, and which time is whose own. */
 
 /**
- * Write the parent of every slice of [first, last): the latest-started slice that is still open
- * (`end > ts`) when this one starts; it need not outlast its child. Slices are sorted by start.
+ * The parent of every slice: the latest-started slice that is still open (`end > ts`) when this one
+ * starts, -1 for none; it need not outlast its child. Slices are sorted by start.
  */
-export function nest(ts: Float64Array, end: Float64Array, parent: Int32Array, first: number, last: number): void {
+export function nest(ts: Float64Array, end: Float64Array): Int32Array {
+  const parent = new Int32Array(ts.length)
   const open: number[] = []
-  for (let row = first; row < last; row++) {
+  for (let i = 0; i < ts.length; i++) {
     // Over once is over for all later slices, so what is closed may leave the stack for good.
-    while (open.length > 0 && end[open[open.length - 1]] <= ts[row]) {
+    while (open.length > 0 && end[open[open.length - 1]] <= ts[i]) {
       open.pop()
     }
-    parent[row] = open.length > 0 ? open[open.length - 1] : -1
-    open.push(row)
+    parent[i] = open.length > 0 ? open[open.length - 1] : -1
+    open.push(i)
   }
+  return parent
+}
+
+/** The values of some rows. */
+export function gather(values: Float64Array, rows: ArrayLike<number>): Float64Array {
+  return Float64Array.from(rows, (row) => values[row])
 }
 
 /** Number of ancestors; a parent stands before its children. */

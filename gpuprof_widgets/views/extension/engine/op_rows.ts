@@ -1,7 +1,7 @@
 /** The CPU rows that an op table counts in a window, and who answers for whom (analyses/op_rows.py). */
 
 import {OUTSIDE} from "./kept"
-import {add_self_times, nest, subtree_ends} from "./nest"
+import {add_self_times, gather, nest, subtree_ends} from "./nest"
 import type {Nesting} from "./nest"
 import type {Store, Window} from "./store"
 import {NONE} from "./store"
@@ -55,10 +55,9 @@ function listed_nestings(store: Store): ListedNesting[] {
     const all = Int32Array.from({length: store.first_row[track + 1] - store.first_row[track]},
       (_, i) => store.first_row[track] + i)
     const rows = all.filter((row) => listed[row] == 1)
-    const ts = Float64Array.from(rows, (row) => store.ts[row])
-    const end = Float64Array.from(rows, (row) => store.end[row])
-    const parent = new Int32Array(rows.length)
-    nest(ts, end, parent, 0, rows.length)
+    const ts = gather(store.ts, rows)
+    const end = gather(store.end, rows)
+    const parent = nest(ts, end)
     return {rows, ts, end, parent, subtree_end: subtree_ends(end, parent)}
   }))
 }

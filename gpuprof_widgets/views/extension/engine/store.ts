@@ -28,6 +28,9 @@ export class Store {
   /** start and end of each row, in ticks since the trace's start */
   readonly ts: Float64Array
   readonly end: Float64Array
+  /** start and end before a window cut the row, in ticks; who began first is lost at its edge */
+  readonly began: Float64Array
+  readonly ended: Float64Array
   /** index into `header.label` */
   readonly label: Uint32Array
   readonly track: Uint16Array
@@ -57,6 +60,8 @@ export class Store {
     this.whole = {start: Math.floor(this.tick(header.start_ns)), end: Math.ceil(this.tick(header.end_ns))}
     this.ts = columns.get("ts")!
     this.end = columns.get("dur")!.map((dur, row) => this.ts[row] + dur)
+    this.began = columns.get("before")?.map((time, row) => this.ts[row] - time) ?? this.ts
+    this.ended = columns.get("after")?.map((time, row) => this.end[row] + time) ?? this.end
     this.label = Uint32Array.from(columns.get("label")!)
     this.first_row = first_rows(header)
     this.track = this.fill_by_track((track) => track)
@@ -235,7 +240,10 @@ export class Store {
     }
     const parent = new Int32Array(this.rows)
     for (let track = 0; track < this.header.tracks.length; track++) {
-      nest(this.ts, this.end, parent, this.first_row[track], this.first_row[track + 1])
+      const first = this.first_row[track]
+      const last = this.first_row[track + 1]
+      const nested = nest(this.ts.subarray(first, last), this.end.subarray(first, last))
+      parent.set(nested.map((above) => above < 0 ? NONE : first + above), first)
     }
     return parent
   }

@@ -1,0 +1,291 @@
+"""The page's numbers are Python's: the same traces and windows, to the nanosecond."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from playwright.sync_api import Browser
+
+from gpuprof_widgets.analyses import quantity
+from gpuprof_widgets.analyses.call_tree import call_tree
+from gpuprof_widgets.analyses.device_busy import device_busy
+from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.trace.links import self_times
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES
+from gpuprof_widgets.trace.window import window
+from tests.browser.engine import Engine, start_engine
+from tests.records import records
+from tests.traces import (
+    annotation,
+    calls_of,
+    copy,
+    gpu_annotation,
+    kernel,
+    memory,
+    op,
+    python,
+    runtime,
+    trace_of,
+)
+
+Numbers = dict[tuple[str, ...], tuple[float, ...]]
+Bounds = tuple[int, int]
+
+STEP = trace_of(
+    annotation("ProfilerStep#1", ts=0, dur=50),
+    python("train.py(3): step", ts=1, dur=45),
+    python("nn.Module: Linear_0", ts=2, dur=30),
+    op("aten::linear", ts=3, dur=25, shapes=[[2, 3], [3]]),
+    op("aten::addmm", ts=4, dur=20, shapes=[[2, 3]]),
+    op("aten::addmm", ts=5, dur=18, shapes=[[2, 3]]),
+    memory(512, ts=6, allocated=512),
+    runtime("cudaLaunchKernel", ts=8, dur=4),
+    kernel("gemm", ts=20, dur=15, launched_by=7),
+    kernel("relu", ts=30, dur=10, launched_by=7, stream=20),
+    copy(ts=41, dur=9, bytes=64, launched_by=3),
+    kernel("unowned", ts=60, dur=7),
+    annotation("outlives", ts=40, dur=12),
+    gpu_annotation("ProfilerStep#1", ts=20, dur=30),
+    op("aten::is_leaf", ts=33, dur=2),
+    op("aten::add", ts=2, dur=9, thread=7),
+    memory(8, ts=66),
+)
+"""What the definitions are about: repeats, crossings, owners on the other side of an edge."""
+
+ENDS = st.lists(st.integers(-2, 75), min_size=2, max_size=2).map(sorted).map(tuple)
+
+
+@pytest.fixture(scope="session")
+def engine(browser: Browser) -> Iterator[Engine]:
+    engine = start_engine(browser)
+    yield engine
+    engine.page.close()
+
+
+@given(records(), ENDS)
+@example(STEP, (0, 67))
+@example(STEP, (5, 22))
+@example(STEP, (22, 42))
+@example(STEP, (42, 67))
+@settings(max_examples=60)
+def test_every_table_of_a_window_is_pythons(engine: Engine, record: Record, ends: Bounds) -> None:
+    engine.load(record)
+    assert_same_tables(engine, record, ends)
+
+
+def test_every_table_of_a_random_trace_is_pythons(engine: Engine) -> None:
+    rng = np.random.default_rng(20)
+    for _ in range(5):
+        record = crowded(rng)
+        engine.load(record)
+        for ends in (0, 2000), (300, 1100), (1100, 1101), (1999, 2000):
+            assert_same_tables(engine, record, ends)
+
+
+def test_every_table_of_a_real_trace_is_pythons(engine: Engine, shared_record: Record) -> None:
+    engine.load(shared_record)
+    for ends in busy_windows(shared_record):
+        assert_same_tables(engine, shared_record, ends)
+
+
+def test_a_record_of_a_window_shows_the_window(engine: Engine) -> None:
+    for ends in (0, 67), (5, 22), (22, 42), (42, 67):
+        part = window(STEP, *ends)
+        engine.load(part)
+        assert_same_tables(engine, part, ends)
+
+
+@given(records())
+@example(STEP)
+@settings(max_examples=60)
+def test_the_page_decodes_what_was_recorded(engine: Engine, record: Record) -> None:
+    engine.load(record)
+    assert_same_rows(engine, record)
+
+
+def test_the_page_decodes_a_real_trace(engine: Engine, shared_record: Record) -> None:
+    engine.load(shared_record)
+    assert_same_rows(engine, shared_record)
+
+
+def test_cprofiles_tree_is_pythons_estimate(engine: Engine) -> None:
+    edges = (None, "main", 1, 10), ("main", "load", 4, 300), ("main", "step", 4, 90)
+    record = trace_of(op("aten::mm", ts=0, dur=1), calls=calls_of(*edges, ("step", "mm", 8, 50)))
+    engine.load(record)
+    assert tree_of_page(engine, (0, 1), "cprofile") == tree_of(record, "cprofile")
+
+
+NUMBERS = st.one_of(
+    st.integers(-(10**13), 10**13),
+    st.integers(0, 10**6).map(lambda value: value / 8),
+    st.floats(0, 1e14),
+)
+
+
+@given(st.lists(NUMBERS, min_size=50, max_size=200))
+@example([0, 999, 1000, 999.4, 999.6, 999_500, 1125, 2500, 1_000_000_000, 512.5, 0.125, -1500])
+@settings(max_examples=20)
+def test_numbers_are_written_as_in_python(engine: Engine, values: list[float]) -> None:
+    written = engine.run(
+        """values => values.map((value) => [
+            engine.format_ns(value), engine.format_bytes(value), engine.format_share(value/1e6),
+        ])""",
+        values,
+    )
+    for value, texts in zip(values, written, strict=True):
+        share = quantity.format_share(value / 1e6)
+        assert texts == [quantity.format_ns(value), quantity.format_bytes(value), share]
+
+
+def assert_same_tables(engine: Engine, record: Record, ends: Bounds) -> None:
+    part = window(record, *ends)
+    bounds = (part.trace.start_ns, part.trace.end_ns)
+    for by_shape in False, True:
+        expected = operators_of(part, by_shape=by_shape)
+        assert operators_of_page(engine, bounds, by_shape=by_shape) == expected
+    for source in "ops", "merged":
+        page, expected = tree_of_page(engine, bounds, source), tree_of(part, source)
+        # The page keeps the level of threads that the whole trace has.
+        assert page == expected or below_the_thread(page) == expected
+    # The page keeps the GPUs that the whole trace has.
+    unused = (0, part.trace.span_ns)
+    devices = dict.fromkeys(devices_of_page(engine, bounds), unused) | devices_of(part)
+    assert devices_of_page(engine, bounds) == devices
+
+
+def operators_of(record: Record, *, by_shape: bool) -> Numbers:
+    """Numbers of the op table by what identifies a row, without rows that say nothing."""
+    table = operators(record, by_shape=by_shape)
+    keys = ["name", "category", "input_shapes"][: 3 if by_shape else 2]
+    values = ["calls", "cpu_total_ns", "cpu_self_ns", "device_total_ns", "device_self_ns"]
+    return keyed(table[keys].itertuples(index=False), table[values].itertuples(index=False))
+
+
+def operators_of_page(engine: Engine, bounds: Bounds, *, by_shape: bool) -> Numbers:
+    rows = engine.run(
+        """([start, end, grouping]) => engine.op_table(store, {start, end}, grouping).map((row) => [
+            grouping == "name" ? [row.name, row.category]
+                : [row.name, row.category, store.header.shapes[row.shape] ?? ""],
+            [row.calls, row.cpu_total, row.cpu_self, row.device_total, row.device_self]])""",
+        [*bounds, "name_shape" if by_shape else "name"],
+    )
+    assert len({tuple(key) for key, _ in rows}) == len(rows)
+    return keyed((key for key, _ in rows), (values for _, values in rows))
+
+
+def keyed(keys: Any, values: Any) -> Numbers:
+    table = zip(map(tuple, keys), map(tuple, values), strict=True)
+    return {key: numbers for key, numbers in table if any(numbers)}
+
+
+def tree_of(record: Record, source: str) -> dict[tuple[Any, ...], tuple[int, ...]]:
+    """Numbers of the call tree by path."""
+    columns = ["parent", "name", "category", "calls", "total_ns", "self_ns", "device_ns"]
+    return by_path(call_tree(record, source=source)[columns].itertuples(index=False))
+
+
+def tree_of_page(engine: Engine, bounds: Bounds, source: str) -> dict[tuple[Any, ...], Any]:
+    nodes = engine.run(
+        """([start, end, source]) => engine.flame(store, {start, end}, source).map((node) => [
+            node.parent, node.name, node.category, node.calls, node.total, node.self, node.device,
+        ])""",
+        [*bounds, source],
+    )
+    return by_path(nodes)
+
+
+def by_path(nodes: Any) -> dict[tuple[Any, ...], tuple[int, ...]]:
+    paths: list[tuple[Any, ...]] = []
+    numbers = {}
+    for parent, name, category, *values in nodes:
+        paths.append((*paths[parent], (name, category)) if parent >= 0 else ())
+        numbers[paths[-1]] = tuple(values)
+    assert len(numbers) == len(paths)
+    return numbers
+
+
+def below_the_thread(tree: dict[tuple[Any, ...], Any]) -> dict[tuple[Any, ...], Any]:
+    """A tree of one thread without the level of threads."""
+    assert sum(len(path) == 1 for path in tree) == 1
+    return {path[1:]: numbers for path, numbers in tree.items()}
+
+
+def devices_of(record: Record) -> dict[int, tuple[int, int]]:
+    table = device_busy(record)[["device", "busy_ns", "idle_ns"]]
+    return {device: (busy, idle) for device, busy, idle in table.itertuples(index=False)}
+
+
+def devices_of_page(engine: Engine, bounds: Bounds) -> dict[int, tuple[int, int]]:
+    totals = engine.run(
+        "([start, end]) => engine.totals(store, {start, end})",
+        list(bounds),
+    )
+    assert totals["span"] == bounds[1] - bounds[0]
+    return {row["device"]: (row["busy"], row["idle"]) for row in totals["devices"]}
+
+
+def assert_same_rows(engine: Engine, record: Record) -> None:
+    """Times, texts, links and self times of every slice."""
+    page = engine.run(
+        """(columns) => ({
+            ...Object.fromEntries(columns.map((name) => [name, Array.from(store[name])])),
+            name: Array.from(store.ts, (_, row) => store.name(row)),
+            category: Array.from(store.ts, (_, row) => store.category(row)),
+            self: Array.from(store.ts, (_, row) => store.self_time(row)),
+        })""",
+        ["ts", "end", "track", "parent", "depth", "owner", "op", "forward", "count"],
+    )
+    slices = record.trace.slices
+    end = slices["ts"] + slices["dur"]
+    is_gpu = slices["category"].isin(GPU_CATEGORIES)
+    launched = slices["launch"].where(slices["launch"] >= 0, slices["op"])
+    same = ["ts", "track", "parent", "depth", "op", "forward", "count", "name", "category"]
+    expected = {name: slices[name].tolist() for name in same} | {
+        "end": end.tolist(),
+        "owner": launched.where(is_gpu, -1).tolist(),
+        "self": self_times(
+            slices["ts"].to_numpy(), end.to_numpy(), slices["parent"].to_numpy()
+        ).tolist(),
+    }
+    for name, values in expected.items():
+        assert page[name] == values, name
+
+
+def busy_windows(record: Record) -> list[Bounds]:
+    """The whole, parts of it, and short ones around the ends of slices in the middle."""
+    end = record.trace.end_ns
+    slices = record.trace.slices
+    middle = slices.iloc[len(slices) // 2]
+    around = int(middle["ts"] + middle["dur"])
+    return [(0, end), (end // 3, end // 2), (around - 20_000, around + 30_000), (around, around)]
+
+
+def crowded(rng: np.random.Generator) -> Record:
+    """Three hundred slices of few names that nest, cross and repeat on two threads."""
+    rows = []
+    for _ in range(200):
+        make = rng.choice([op, op, op, annotation, python, runtime])  # type: ignore[arg-type]
+        ts, dur = int(rng.integers(0, 1900)), int(rng.exponential(80))
+        thread = int(rng.choice([100, 100, 101]))
+        rows.append(make(f"f{rng.integers(0, 5)}", ts=ts, dur=dur, thread=thread))
+    owners = [i for i, row in enumerate(rows) if row.category in ("cpu_op", "cuda_runtime")]
+    for _ in range(100):
+        ts, dur = int(rng.integers(0, 1900)), int(rng.exponential(40))
+        owner = int(rng.choice(owners))
+        rows.append(kernel(f"k{rng.integers(0, 5)}", ts=ts, dur=dur, launched_by=owner))
+    return trace_of(*rows, op("last", ts=1999, dur=1))
+
+
+def test_crowded_traces_cross_and_repeat() -> None:
+    slices = crowded(np.random.default_rng(20)).trace.slices
+    child = slices[slices["parent"] >= 0]
+    parent = slices.loc[child["parent"]].set_index(child.index)
+    outlasts = child["ts"] + child["dur"] > parent["ts"] + parent["dur"]
+    assert outlasts.sum() > 20
+    assert (child["name"].astype(str) == parent["name"].astype(str)).sum() > 20
