@@ -25,7 +25,7 @@ print({
     "profile": _s.getprofile(), "trace": _s.gettrace(),
     "tools": [_s.monitoring.get_tool(n) for n in range(6)] if hasattr(_s, "monitoring") else [],
     "ast": list(map(repr, _ip.ast_transformers)),
-    "input": [getattr(f, "__name__", repr(f)) for f in _ip.input_transformers_cleanup],
+    "input": [getattr(f, "__name__", type(f).__name__) for f in _ip.input_transformers_cleanup],
     "threads": sorted(t.name for t in _t.enumerate() if "HistorySaving" not in t.name),
     "cwd": _o.getcwd(), "files": sorted(_o.listdir()), "builtins": sorted(vars(_b)),
     "torch": (_p._is_profiler_enabled, _p._prepare_profiler.__name__, _p._enable_profiler.__name__),

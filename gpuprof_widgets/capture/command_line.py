@@ -31,6 +31,11 @@ example:
 `run` is then the profile: `run.operators()`, `run.findings()`, `run.save("step.zip")`."""
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=88)  # not the terminal's: a kernel has none
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise OptionError(message)
@@ -43,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLE,
         add_help=False,
         allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
     )
     for argument in arguments():
         parser.add_argument(*argument.flags, **argument.keywords)

@@ -1,0 +1,264 @@
+"""The extension in real kernels: loading, help, completion, what is kept and what may fail."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kernels import STATE, Kernel, loaded_kernel
+
+pytestmark = pytest.mark.kernel
+__all__ = ["loaded_kernel"]
+
+LAST = "__import__('gpuprof_widgets').last"
+
+
+@pytest.fixture(autouse=True)
+def kernel(loaded_kernel: Kernel) -> Iterator[Kernel]:
+    """The kernel; whatever the test ran in it must have left nothing behind."""
+    before = loaded_kernel.state()
+    yield loaded_kernel
+    assert loaded_kernel.state() == before
+
+
+INSTALLED = """
+ip = get_ipython()
+state = (
+    "gpuprofile" in ip.magics_manager.magics["line"],
+    "gpuprofile" in ip.magics_manager.magics["cell"],
+    "GpuprofMagics" in ip.magics_manager.registry,
+    sum("gpuprof" in type(f).__module__ for f in ip.input_transformers_cleanup),
+    sum("gpuprof" in f.__module__ for f in ip.events.callbacks["pre_run_cell"]),
+    sum("gpuprofile" in key for key in ip.strdispatchers["complete_command"].strs),
+)
+"""
+
+
+def installed(kernel: Kernel) -> tuple[object, ...]:
+    kernel.run(INSTALLED)
+    return tuple(kernel.value("state"))
+
+
+def test_unload_takes_everything_out_and_load_puts_it_back_once(kernel: Kernel) -> None:
+    there, gone = (True, True, True, 1, 1, 2), (False, False, False, 0, 0, 0)
+    assert installed(kernel) == there
+    for line, expected in (
+        ("%unload_ext gpuprof_widgets", gone),
+        ("%load_ext gpuprof_widgets", there),
+        ("%reload_ext gpuprof_widgets", there),
+        ("import gpuprof_widgets\ngpuprof_widgets.load_ipython_extension(ip)", there),
+    ):
+        outcome = kernel.run(line)
+        assert (outcome.status, outcome.order) == ("ok", []), line
+        assert installed(kernel) == expected, line
+    assert kernel.run("%%gpuprofile -q\n1 + 1").result == "2"
+
+
+def test_the_slow_imports_are_done_when_the_extension_is_loaded(kernel: Kernel) -> None:
+    modules = "__import__('sys').modules"
+    for name in ("torch", "pandas", "bokeh", "matplotlib.backends.backend_agg"):
+        assert kernel.value(f"{name!r} in {modules}"), name
+
+
+WITHOUT_TORCH = """
+import sys
+class Blocker:
+    def find_spec(self, name, *rest):
+        if name == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+sys.meta_path.insert(0, Blocker())
+from IPython.core.interactiveshell import InteractiveShell
+result = InteractiveShell.instance().run_cell("%load_ext gpuprof_widgets")
+assert type(result.error_in_exec).__name__ == "UsageError", result
+"""
+
+
+def test_without_torch_loading_says_what_to_type(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WITHOUT_TORCH]
+    root = Path(__file__).parents[1]
+    environment = {"PYTHONPATH": str(root), "IPYTHONDIR": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "%pip install torch" in done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+
+
+def test_question_mark_shows_the_help(kernel: Kernel) -> None:
+    shown = []
+    for magic in ("%%gpuprofile?", "%gpuprofile?"):
+        reply = kernel.client.execute(magic)
+        message = kernel.client.get_shell_msg(timeout=60)
+        while message["parent_header"].get("msg_id") != reply:
+            message = kernel.client.get_shell_msg(timeout=60)
+        (payload,) = message["content"]["payload"]
+        shown.append(payload["data"]["text/plain"])
+    for text in shown:
+        assert "--no-cprofile" in text
+        assert "example:" in text
+
+
+@pytest.mark.parametrize("magic", ["%gpuprofile", "%%gpuprofile"])
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [(" --sh", "--shapes"), (" --shapes --st", "--stack"), (" --sort cpu_s", "cpu_self")],
+)
+def test_tab_completes_options(kernel: Kernel, magic: str, typed: str, expected: str) -> None:
+    line = magic + typed
+    message = kernel.client.complete(line, len(line), reply=True, timeout=60)["content"]
+    assert expected in message["matches"]
+    kernel.run("from IPython.core.completer import provisionalcompleter")
+    newer = (
+        "(lambda c: [m.text for m in c])(list(get_ipython().Completer.completions("
+        f"{line!r}, {len(line)})))"
+    )
+    kernel.run(f"with provisionalcompleter():\n    found = {newer}")
+    assert expected in kernel.value("found")
+    older = f"get_ipython().complete(None, {line!r}, {len(line)})[1]"
+    assert expected in kernel.value(older)
+
+
+def test_a_line_magic_returns_the_value_and_shows_the_profile(kernel: Kernel) -> None:
+    kernel.run("import torch")
+    outcome = kernel.run("%gpuprofile --name 'one line' torch.ones(3).sum().item()")
+    assert outcome.result == "3.0"
+    assert "aten::sum" in outcome.profile_text
+    assert kernel.value(f"{LAST}.metadata['label']") == "one line"
+    kernel.run("value = %gpuprofile -q torch.ones(4).sum().item()")
+    assert kernel.value("value") == 4.0
+    assert kernel.run("%gpuprofile -q torch.ones(4).sum();").result is None
+    assert kernel.run("%gpuprofile -q other = 7").result is None
+    assert kernel.value("other") == 7
+
+
+def test_a_line_magic_without_a_statement_is_a_usage_error(kernel: Kernel) -> None:
+    outcome = kernel.run("%gpuprofile --shapes")
+    assert outcome.status == "error"
+    assert "needs a statement" in outcome.stderr
+
+
+def test_the_profile_goes_into_the_variable_and_is_the_last(kernel: Kernel) -> None:
+    outcome = kernel.run("%%gpuprofile -q -o run\nimport torch\ntorch.ones(3)")
+    assert outcome.order == ["execute_result"]
+    assert kernel.value(f"run is {LAST}")
+    assert kernel.value("type(run).__name__") == "Profile"
+    number = kernel.value("run.metadata['execution_count']")
+    assert kernel.value("run.metadata['label']") == f"Cell [{number}]"
+    assert kernel.value("run.metadata['cell_source']") == "import torch\ntorch.ones(3)\n"
+
+
+def test_the_profile_is_saved_where_asked(kernel: Kernel, tmp_path: Path) -> None:
+    kernel.run(f"%%gpuprofile -q --save '{tmp_path}/a run.zip'\nimport torch\ntorch.ones(3)")
+    kernel.run(f"import gpuprof_widgets\nloaded = gpuprof_widgets.load('{tmp_path}/a run.zip')")
+    assert kernel.value("loaded.metadata['label'] == gpuprof_widgets.last.metadata['label']")
+
+
+def test_three_outputs_and_bokehjs_only_in_the_first(kernel: Kernel) -> None:
+    kernel.run("%reload_ext gpuprof_widgets")
+    first, second = (kernel.run(f"%%gpuprofile\nx = {n}") for n in range(2))
+    for outcome in (first, second):
+        html, picture, script = outcome.displays
+        assert set(html) == {"text/html", "text/plain"}
+        assert set(picture) == {"image/png", "text/plain"}
+        assert set(script) == {"application/javascript", "text/plain"}
+    sizes = [len(outcome.displays[2]["application/javascript"]) for outcome in (first, second)]
+    assert sizes[0] > 300_000
+    assert sizes[1] < 50_000
+    again = kernel.run("%%gpuprofile\nx = 0")  # the carrier's code: its output is replaced
+    assert len(again.displays[2]["application/javascript"]) > 300_000
+
+
+FAILURES = {
+    "start": ("torch_profiler.TorchRecording", "start", "recording could not start"),
+    "stop": ("torch_profiler.TorchRecording", "stop", "recording could not stop"),
+    "read": ("torch_profiler.TorchRecording", "trace", "recording could not be read"),
+}
+
+BREAK = """
+from gpuprof_widgets.capture import torch_profiler
+from gpuprof_widgets.views import report
+owner, name = {owner}, {name!r}
+intact = getattr(owner, name)
+def broken(*args, **kwargs):
+    if name == "stop":
+        intact(*args)
+    raise RuntimeError("broken")
+setattr(owner, name, broken)
+"""
+MEND = "setattr(owner, name, intact)"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "words"),
+    [*FAILURES.values(), ("report", "outputs", "could not be shown")],
+    ids=[*FAILURES, "report"],
+)
+def test_a_failure_of_profiling_is_one_line_and_the_result_stands(
+    kernel: Kernel, owner: str, name: str, words: str
+) -> None:
+    kernel.run(BREAK.format(owner=owner, name=name))
+    good = kernel.run("%%gpuprofile\nimport torch\ntorch.ones(3).sum().item()")
+    bad = kernel.run("%%gpuprofile\n1 / 0")
+    assert kernel.run(MEND).status == "ok"
+    assert (good.status, good.result) == ("ok", "3.0")
+    assert good.order == ["stream", "execute_result"]
+    assert (bad.status, bad.errors[0]["ename"]) == ("error", "ZeroDivisionError")
+    for outcome in (good, bad):
+        (line,) = outcome.stderr.splitlines()
+        assert words in line
+        assert "broken" in line
+    assert kernel.run("%%gpuprofile -q\n5").result == "5"
+
+
+def test_a_file_that_cannot_be_written_costs_only_the_file(kernel: Kernel) -> None:
+    outcome = kernel.run("%%gpuprofile --save /no/such/folder/run.zip\n6 * 7")
+    assert (outcome.status, outcome.result) == ("ok", "42")
+    assert len(outcome.stderr.splitlines()) == 1
+    assert "could not be saved" in outcome.stderr
+    assert outcome.displays
+
+
+@pytest.mark.parametrize(
+    ("setting", "cell", "result", "printed"),
+    [
+        ("all", "1\n2", "2", "1"),
+        ("last_expr_or_assign", "x = 3", "3", ""),
+        ("last_expr_or_assign", "x: int = 4", "4", ""),
+        ("last_expr", "x = 3", None, ""),
+    ],
+)
+def test_the_shells_own_way_of_showing_values_is_kept(
+    kernel: Kernel, setting: str, cell: str, result: str | None, printed: str
+) -> None:
+    kernel.run(f"get_ipython().ast_node_interactivity = {setting!r}")
+    outcome = kernel.run(f"%%gpuprofile -q\n{cell}")
+    kernel.run("get_ipython().ast_node_interactivity = 'last_expr'")
+    results = [
+        message["content"]["data"]["text/plain"]
+        for message in outcome.messages
+        if message["msg_type"] == "execute_result"
+    ]
+    assert results == [text for text in (printed, result) if text]
+
+
+def test_the_users_transformers_apply_to_the_cell(kernel: Kernel) -> None:
+    kernel.run(
+        "import ast\nclass Bigger(ast.NodeTransformer):\n"
+        "    def visit_Constant(self, node):\n"
+        "        return ast.copy_location(ast.Constant(node.value + 1), node)"
+        " if node.value == 41 else node\n"
+        "bigger = Bigger()\nget_ipython().ast_transformers.append(bigger)"
+    )
+    outcome = kernel.run("%%gpuprofile -q\n41")
+    kernel.run("get_ipython().ast_transformers.remove(bigger)")
+    assert outcome.result == "42"
+
+
+def test_the_transformer_breaks_no_other_cell(kernel: Kernel) -> None:
+    for cell in ("%%time\nx = 1", "%%gpuprofileX\n1", "%%bash\necho hi", "", "\n", "%%"):
+        kernel.run(cell)
+    assert kernel.run("'still fine'").result == "'still fine'"
+    assert "gpuprof" not in kernel.run(STATE, store_history=False).stderr

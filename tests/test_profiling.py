@@ -1,0 +1,159 @@
+"""`gpuprof_widgets.profile` around blocks and functions of plain Python programs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import gpuprof_widgets
+from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.exceptions import RecordingError
+
+
+def ops(profile: gpuprof_widgets.Profile | None) -> set[str]:
+    assert profile is not None
+    return set(profile.trace.slices.query("category == 'cpu_op'")["name"])
+
+
+def test_a_block_gives_a_profile_and_prints_its_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    with gpuprof_widgets.profile(name="the block") as run:
+        torch.ones(3).sum()
+    assert ops(run.profile) >= {"aten::ones", "aten::sum"}
+    assert gpuprof_widgets.last is run.profile
+    out, err = capsys.readouterr()
+    assert "aten::sum" in out
+    assert err == ""
+
+
+def test_quiet_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    with gpuprof_widgets.profile(quiet=True) as run:
+        torch.ones(3)
+    assert run.profile is not None
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_block_without_name_is_called_after_its_place() -> None:
+    with gpuprof_widgets.profile(quiet=True) as run:
+        pass
+    assert run.profile is not None
+    file, line = run.profile.metadata["label"].split(":")
+    assert file == Path(__file__).name
+    assert "gpuprof_widgets.profile" in Path(__file__).read_text().splitlines()[int(line) - 1]
+
+
+def test_an_exception_passes_through_and_the_profile_is_kept() -> None:
+    run = gpuprof_widgets.profile(quiet=True)
+    with pytest.raises(ZeroDivisionError), run:
+        torch.ones(3 // len(torch.ones(0)))
+    assert run.profile is not None
+    assert "aten::ones" in ops(run.profile)
+    assert run.profile.metadata["error"].startswith("ZeroDivisionError")
+
+
+def test_it_decorates_a_function(capsys: pytest.CaptureFixture[str]) -> None:
+    @gpuprof_widgets.profile
+    def step(n: int, *, times: int = 1) -> float:
+        """Take a step."""
+        return float(torch.ones(n).sum()) * times
+
+    assert step(3, times=2) == 6.0
+    assert step.__doc__ == "Take a step."
+    assert gpuprof_widgets.last is not None
+    assert gpuprof_widgets.last.metadata["label"].endswith("step")
+    first = gpuprof_widgets.last
+    assert step(4) == 4.0
+    assert gpuprof_widgets.last is not first
+    assert "aten::sum" in capsys.readouterr().out
+
+
+def test_it_decorates_with_options_a_function_that_awaits() -> None:
+    @gpuprof_widgets.profile(quiet=True, name="waiting", shapes=True)
+    async def step(n: int) -> float:
+        await asyncio.sleep(0.01)
+        return float(torch.ones(n).sum())
+
+    assert asyncio.run(step(5)) == 5.0
+    assert gpuprof_widgets.last is not None
+    assert gpuprof_widgets.last.metadata["label"] == "waiting"
+    assert gpuprof_widgets.last.metadata["wall_ns"] > 10_000_000
+    assert "aten::sum" in ops(gpuprof_widgets.last)
+
+
+def test_a_recursive_decorated_function_is_profiled_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    @gpuprof_widgets.profile(name="outer")
+    def down(n: int) -> int:
+        torch.ones(1)
+        return down(n - 1) if n else 0
+
+    assert down(2) == 0
+    assert capsys.readouterr().err.count("the inner one recorded nothing") == 2
+    table = gpuprof_widgets.last.operators()  # type: ignore[union-attr]
+    assert table.loc[table["name"] == "aten::ones", "calls"].item() == 3
+
+
+def test_it_saves_where_asked(tmp_path: Path) -> None:
+    path = tmp_path / "run.zip"
+    with gpuprof_widgets.profile(quiet=True, save=path) as run:
+        torch.ones(3)
+    loaded = gpuprof_widgets.load(path)
+    assert run.profile is not None
+    assert ops(loaded) == ops(run.profile)
+    assert loaded.metadata["label"] == run.profile.metadata["label"]
+
+
+def test_a_path_that_cannot_be_written_costs_only_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with gpuprof_widgets.profile(save=tmp_path / "no" / "such" / "run.zip") as run:
+        torch.ones(3)
+    assert run.profile is not None
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_a_failed_recording_is_one_line_and_no_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(self: Recorder) -> None:
+        raise RecordingError("no profile: it broke")
+
+    monkeypatch.setattr(Recorder, "record", fails)
+    with gpuprof_widgets.profile() as run:
+        result = torch.ones(3).sum()
+    assert result.item() == 3
+    assert run.profile is None
+    assert capsys.readouterr() == ("", "gpuprof: no profile: it broke\n")
+
+
+SCRIPT = """
+import gpuprof_widgets, torch
+with gpuprof_widgets.profile() as run:
+    torch.ones(3).sum()
+import sys
+assert "IPython" not in sys.modules
+"""
+
+
+def test_a_script_needs_no_ipython_and_prints_plain_text(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    environment.pop("KINETO_LOG_LEVEL", None)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env=environment,
+    )
+    assert "aten::sum" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) < 80
+    assert done.stderr == ""
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,356 @@
+"""The recorder outside of notebooks: what it records, what it says, what it leaves behind."""
+
+from __future__ import annotations
+
+import cProfile
+import gc
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd import profiler as autograd_profiler
+
+from gpuprof_widgets.capture import recorder as recorder_module
+from gpuprof_widgets.capture import torch_profiler
+from gpuprof_widgets.capture.cprofile import CallsRecording
+from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.capture.torch_profiler import TorchRecording
+from gpuprof_widgets.exceptions import RecordingError
+from gpuprof_widgets.trace.model import Record
+
+
+def state() -> dict[str, Any]:
+    """What a recording must leave as it found it."""
+    tools = [sys.monitoring.get_tool(n) for n in range(6)] if sys.version_info >= (3, 12) else []
+    return {
+        "hooks": (sys.getprofile(), sys.gettrace(), *tools),
+        "torch": autograd_profiler._is_profiler_enabled,
+        "entrances": (autograd_profiler._prepare_profiler, autograd_profiler._enable_profiler),
+        "cprofile": "enable" in vars(cProfile.Profile),
+        "threads": threading.active_count(),
+        "cwd": os.getcwd(),  # noqa: PTH109
+        "gc": gc.isenabled(),
+        "active": recorder_module._Active.recorder,
+    }
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays() -> Iterator[None]:
+    before = state()
+    yield
+    assert state() == before
+
+
+def factorial(n: int) -> int:
+    return n * factorial(n - 1) if n else 1
+
+
+def work() -> torch.Tensor:
+    factorial(4)
+    weights = torch.ones(8, 8, requires_grad=True)
+    loss = (weights @ torch.ones(8, 8)).sum()
+    loss.backward()
+    return loss
+
+
+def record(run: Callable[[], object] = work, **options: Any) -> Record:
+    with Recorder(Options(**options), label="the run") as recorder:
+        run()
+    return recorder.record()
+
+
+def names(made: Record, category: str = "cpu_op") -> list[str]:
+    return made.trace.slices.query("category == @category")["name"].tolist()
+
+
+def calls(made: Record) -> dict[str, tuple[int, int]]:
+    assert made.calls is not None
+    table = made.calls.functions
+    counts = zip(table["calls"], table["primitive_calls"], strict=True)
+    return dict(zip(table["name"], counts, strict=True))
+
+
+def test_ops_and_python_calls_are_recorded_together() -> None:
+    made = record()
+    assert {"aten::mm", "aten::sum", "MmBackward0"} <= set(names(made))
+    assert calls(made)["factorial"] == (5, 1)
+    assert calls(made)["work"] == (1, 1)
+
+
+def test_a_region_with_the_label_holds_every_op_of_the_run() -> None:
+    slices = record().trace.slices
+    (row,) = slices.index[slices["name"] == "the run"]
+    region, rest = slices.loc[row], slices.drop(row)
+    assert region["category"] == "user_annotation"
+    assert (rest["ts"] >= region["ts"]).all()
+    assert (rest["ts"] + rest["dur"] <= region["ts"] + region["dur"]).all()
+    assert (rest["parent"] >= 0).all()
+
+
+def test_the_region_ends_with_an_exception() -> None:
+    with pytest.raises(ZeroDivisionError), Recorder(Options(), label="the run") as recorder:
+        torch.ones(3 // 0)
+    made = recorder.record()
+    assert made.metadata["error"] == "ZeroDivisionError: integer division or modulo by zero"
+    slices = made.trace.slices
+    assert slices.loc[slices["name"] == "the run", "dur"].item() == made.trace.span_ns
+
+
+def test_an_interrupt_is_told_from_an_error() -> None:
+    with pytest.raises(KeyboardInterrupt), Recorder(Options(), label="the run") as recorder:
+        raise KeyboardInterrupt
+    metadata = recorder.record().metadata
+    assert (metadata["interrupted"], metadata["error"]) == (True, None)
+
+
+def test_ops_of_threads_that_the_run_starts_are_recorded() -> None:
+    def run() -> None:
+        thread = threading.Thread(target=lambda: torch.arange(3))
+        thread.start()
+        thread.join()
+
+    made = record(run)
+    assert "aten::arange" in names(made)
+    tracks = made.trace.tracks
+    assert (tracks["kind"] == "cpu").sum() == 2
+
+
+def test_without_cprofile_there_are_no_python_calls() -> None:
+    assert record(cprofile=False).calls is None
+
+
+def test_shapes_are_recorded_on_request() -> None:
+    assert not {"Input Dims"} & set(record().trace.args)
+    made = record(shapes=True)
+    (row,) = [i for i in made.trace.slices.index if made.trace.slices["name"][i] == "aten::matmul"]
+    assert made.trace.args["Input Dims"][row][:2] == [[8, 8], [8, 8]]
+
+
+def test_allocations_are_recorded_on_request() -> None:
+    assert "[memory]" not in names(record(), "cpu_instant_event")
+    made = record(memory=True)
+    assert "[memory]" in names(made, "cpu_instant_event")
+    assert any("--memory" in note for note in made.metadata["notes"])
+
+
+def test_flops_are_those_of_key_averages() -> None:
+    def run() -> None:
+        for _ in range(3):
+            torch.ones(4, 5) @ torch.ones(5, 6)
+
+    made = record(run, flops=True)
+    slices, flops = made.trace.slices, made.trace.args["flops"]
+    assert flops.groupby(slices["name"][flops.index], observed=True).sum().to_dict() == {
+        "aten::mm": 3 * 2 * 4 * 5 * 6
+    }
+    with torch.profiler.profile(with_flops=True) as torchs_own:
+        run()
+    by_torch = {row.key: row.flops for row in torchs_own.key_averages() if row.flops}
+    assert by_torch == {"aten::mm": 720}
+
+
+def test_calls_counted_from_frames_are_those_of_cprofile() -> None:
+    expected = calls(record())
+    made = record(stack=True)
+    counted = calls(made)
+    for name in ("work", "factorial", "backward", "_engine_run_backward"):
+        assert counted[name] == expected[name], name
+    assert made.calls is not None
+    functions, edges = made.calls.functions, made.calls.edges
+    row = {name: number for number, name in enumerate(functions["name"])}
+    recursion = edges[(edges["caller"] == row["factorial"]) & (edges["callee"] == row["factorial"])]
+    assert recursion[["calls", "primitive_calls"]].to_numpy().tolist() == [[4, 1]]
+    into_work = functions.loc[row["work"]]
+    assert into_work["self_ns"] <= into_work["total_ns"] <= made.trace.span_ns
+
+
+def test_no_frame_of_ours_or_around_us_is_in_the_record() -> None:
+    made = record(stack=True)
+    frames = names(made, "python_function")
+    assert any(frame.endswith(": work") for frame in frames)
+    assert not [frame for frame in frames if "gpuprof_widgets" in frame or "pytest" in frame]
+    plain = record()
+    assert plain.calls is not None
+    assert not plain.calls.functions["file"].str.contains("gpuprof_widgets").any()
+    assert "<method 'disable' of '_lsprof.Profiler' objects>" not in calls(plain)
+
+
+def test_the_trace_still_holds_together_without_our_frames() -> None:
+    slices = record(stack=True).trace.slices
+    parent = slices["parent"].to_numpy()
+    inner = slices[parent >= 0]
+    above = slices.loc[inner["parent"]]
+    assert (above["ts"].to_numpy() <= inner["ts"].to_numpy()).all()
+    assert (above["track"].to_numpy() == inner["track"].to_numpy()).all()
+    assert (above["depth"].to_numpy() + 1 == inner["depth"].to_numpy()).all()
+    backward = slices[slices["name"] == "MmBackward0"]["forward"].to_numpy()
+    assert slices["name"][backward].tolist() == ["aten::mm"]
+
+
+def test_the_record_says_how_and_where_it_was_made() -> None:
+    metadata = record().metadata
+    assert metadata["label"] == "the run"
+    assert metadata["torch"] == torch.__version__
+    assert metadata["options"]["top"] == Options().top
+    assert metadata["cuda"] is torch.cuda.is_available()
+    assert len(metadata["devices"]) == torch.cuda.device_count()
+    overhead = metadata["overhead"]
+    assert overhead["events"] > 5
+    assert overhead["calls"] > 5
+    expected = (
+        overhead["events"] * overhead["event_cost_ns"]
+        + overhead["calls"] * overhead["call_cost_ns"]
+    )
+    assert overhead["estimate_ns"] == pytest.approx(expected, rel=0.2, abs=100)
+    assert metadata["wall_ns"] > 0
+    assert metadata["stop_ns"] > 0
+
+
+def fail(*_: object, **__: object) -> Any:
+    raise RuntimeError("broken\nsecond line")
+
+
+STAGES = {
+    "torch starts": (TorchRecording, "start", "recording could not start"),
+    "torch stops": (TorchRecording, "stop", "recording could not stop"),
+    "the trace is read": (TorchRecording, "trace", "the recording could not be read"),
+    "cProfile stops": (CallsRecording, "stop", "recording could not stop"),
+    "calls are read": (CallsRecording, "calls", "the recording could not be read"),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_failure_of_profiling_is_one_line_and_the_run_goes_on(
+    stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, method, words = STAGES[stage]
+    stopped = getattr(owner, method)
+
+    def fails(self: Any, *args: Any) -> Any:
+        if method == "stop":
+            stopped(self, *args)  # the failure comes at the end of it
+        fail()
+
+    monkeypatch.setattr(owner, method, fails)
+    with Recorder(Options(), label="the run") as recorder:
+        result = work()
+    assert result.item() == 512
+    with pytest.raises(RecordingError) as raised:
+        recorder.record()
+    assert str(raised.value) == f"no profile: {words}: RuntimeError: broken"
+
+
+def test_a_cprofile_that_does_not_start_costs_only_the_python_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(CallsRecording, "start", fail)
+    made = record()
+    assert made.calls is None
+    assert "aten::mm" in names(made)
+    assert made.metadata["notes"] == [
+        "no Python calls: cProfile could not start: RuntimeError: broken"
+    ]
+
+
+def test_a_recorder_inside_another_records_nothing_and_says_so() -> None:
+    with Recorder(Options(), label="outer") as outer:
+        with Recorder(Options(), label="inner") as inner:
+            torch.ones(3)
+        torch.zeros(3)
+    with pytest.raises(RecordingError, match="outer gpuprof profile"):
+        inner.record()
+    assert {"aten::ones", "aten::zeros"} <= set(names(outer.record()))
+
+
+def test_the_users_torch_profiler_around_keeps_everything() -> None:
+    with torch.profiler.profile() as own:
+        made = record()
+    assert "aten::mm" in {event.name for event in own.events()}
+    assert len(made.trace) == 0
+    assert calls(made)["work"] == (1, 1)
+    assert any("already running" in note for note in made.metadata["notes"])
+
+
+def test_the_users_torch_profiler_inside_keeps_its_part() -> None:
+    def run() -> None:
+        torch.ones(3)
+        with torch.profiler.profile() as own:
+            torch.zeros(3)
+        assert "aten::zeros" in {event.name for event in own.events()}
+
+    made = record(run)
+    assert "aten::ones" in names(made)
+    assert "aten::zeros" not in names(made)
+    assert any("your own torch.profiler started" in note for note in made.metadata["notes"])
+
+
+def test_a_users_profile_function_is_left_in_place() -> None:
+    def hook(*_: object) -> None: ...
+
+    before = sys.getprofile()
+    sys.setprofile(hook)
+    try:
+        made = record()
+        assert sys.getprofile() is hook
+    finally:
+        sys.setprofile(before)
+    if sys.version_info < (3, 12):
+        assert made.calls is None
+        assert any("Python profiler is already running" in n for n in made.metadata["notes"])
+
+
+def test_a_profile_function_set_in_the_run_is_left_in_place() -> None:
+    def hook(*_: object) -> None: ...
+
+    try:
+        made = record(lambda: (factorial(2), sys.setprofile(hook)))
+        assert sys.getprofile() is hook
+    finally:
+        sys.setprofile(None)
+    assert calls(made)["factorial"] == (3, 1)
+    if sys.version_info < (3, 12):
+        assert any("took over" in note for note in made.metadata["notes"])
+
+
+def test_a_users_cprofile_inside_keeps_its_part() -> None:
+    own = cProfile.Profile()
+    made = record(lambda: (factorial(2), own.runcall(work)))
+    assert calls(made)["factorial"] == (3, 1)
+    assert "work" not in calls(made)
+    own.create_stats()
+    assert "work" in {name for _, _, name in own.stats}
+    assert any("your own cProfile started" in note for note in made.metadata["notes"])
+
+
+def test_the_device_is_waited_for_before_the_recording_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    running = []
+    monkeypatch.setattr(
+        torch_profiler,
+        "wait_for_device",
+        lambda: running.append(autograd_profiler._is_profiler_enabled),
+    )
+    record()
+    assert running == [True]
+
+
+def test_kineto_is_silenced_unless_the_user_set_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KINETO_LOG_LEVEL", raising=False)
+    torch_profiler.silence_kineto()
+    assert os.environ["KINETO_LOG_LEVEL"] == "99"
+    monkeypatch.setenv("KINETO_LOG_LEVEL", "1")
+    torch_profiler.silence_kineto()
+    assert os.environ["KINETO_LOG_LEVEL"] == "1"
+
+
+def test_a_run_without_torch_gives_a_record_all_the_same() -> None:
+    made = record(lambda: factorial(3))
+    assert names(made) == []
+    assert calls(made)["factorial"] == (4, 1)
+    assert made.trace.span_ns > 0
