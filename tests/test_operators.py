@@ -290,7 +290,7 @@ def test_table_by_stack_and_shape_equals_key_averages(stacked: Run) -> None:
 
 
 def test_backward_has_the_stack_of_the_op_that_made_its_node() -> None:
-    """torch takes the first op that saw the number, which need not have made the node."""
+    """Torch takes the first op that saw the number, which need not have made the node."""
     engine = "autograd::engine::evaluate_function: "
     record = trace_of(
         python("load", ts=0, dur=10),
