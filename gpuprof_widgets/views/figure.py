@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from bokeh.models import Column, Range1d
 from bokeh.models.layouts import LayoutDOM
+from bokeh.models.ui import UIElement
 
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.trace.model import Record
@@ -31,7 +32,7 @@ def report_figure(record: Record, *, sort: str) -> Column:
     """The whole report as one Bokeh layout."""
     store = trace_store(record, sort=sort)
     header = ReportHeader(store=store, sizing_mode="stretch_width")
-    parts = [header, *(part for plot in VIEWS.values() for part in plot(store))]
+    parts: list[UIElement] = [header, *(part for plot in VIEWS.values() for part in plot(store))]
     return Column(children=parts, sizing_mode="stretch_width", spacing=0)
 
 
@@ -46,7 +47,7 @@ def trace_store(record: Record, *, sort: str) -> TraceStore:
         notes=[str(note) for note in record.metadata.get("notes", ())],
         sort=sort,
         on_gpu=bool(trace.tracks["kind"].isin(GPU_TRACKS).any()),
-        visible=Range1d(float(trace.start_ns), float(max(trace.end_ns, trace.start_ns + 1))),
+        visible=Range1d(start=trace.start_ns, end=max(trace.end_ns, trace.start_ns + 1)),
     )
 
 

@@ -12,7 +12,9 @@ from gpuprof_widgets.views.plots import empty_plot
 def plot_flame_graph(store: TraceStore) -> list[LayoutDOM]:
     """The parts of the flame graph from top to bottom."""
     graph = FlameGraph(store=store)
-    plot = empty_plot(Range1d(0, 1), Range1d(0, 1), height=80, frame_align=False)
+    plot = empty_plot(
+        Range1d(start=0, end=1), Range1d(start=0, end=1), height=80, frame_align=False
+    )
     plot.renderers.append(graph)
     bar = FlameBar(store=store, graph=graph, sizing_mode="stretch_width")
     return [bar, plot]

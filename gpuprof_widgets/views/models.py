@@ -6,6 +6,8 @@ a test compares the two.
 
 from __future__ import annotations
 
+from typing import Any as _Any
+
 from bokeh.core.has_props import abstract
 from bokeh.core.properties import (
     Any,
@@ -18,11 +20,15 @@ from bokeh.core.properties import (
     Tuple,
 )
 from bokeh.model import Model
-from bokeh.models import LayoutDOM, Range1d, Renderer, TickFormatter
+from bokeh.models import LayoutDOM, Range1d, TickFormatter
+from bokeh.models.renderers import Renderer
 
 
 class TraceStore(Model):
-    """The one object through which the views are linked: the trace, the brushed range, a selection."""
+    """The one object through which the views are linked: trace, brushed range and selection."""
+
+    def __init__(self, *args: _Any, **kwargs: _Any) -> None:
+        super().__init__(*args, **kwargs)
 
     uid = String(help="names the report in the page, for tests")
     payload = String(help="the encoded record")
@@ -32,15 +38,21 @@ class TraceStore(Model):
     sort = String("device_self", help="column that sorts the op table at first")
     on_gpu = Bool(False, help="whether the trace has GPU tracks")
     window = Nullable(Tuple(Float, Float), help="the brushed range, ns")
-    visible = Instance(Range1d, help="the time range in view, ns")
+    visible: _Any = Instance(Range1d, help="the time range in view, ns")
 
 
 class EngineeringTimeFormatter(TickFormatter):
     """Axis labels in ns, µs, ms or s."""
 
+    def __init__(self, *args: _Any, **kwargs: _Any) -> None:
+        super().__init__(*args, **kwargs)
+
 
 class Timeline(Renderer):
     """The tracks over time, on a figure whose x range is the store's."""
+
+    def __init__(self, *args: _Any, **kwargs: _Any) -> None:
+        super().__init__(*args, **kwargs)
 
     store = Instance(TraceStore)
     axis_height = Float(24, help="pixels of the figure that are not the frame")
@@ -50,11 +62,17 @@ class Timeline(Renderer):
 class Minimap(Renderer):
     """The whole trace in one strip, with the part that is in view."""
 
+    def __init__(self, *args: _Any, **kwargs: _Any) -> None:
+        super().__init__(*args, **kwargs)
+
     store = Instance(TraceStore)
 
 
 class FlameGraph(Renderer):
     """The icicle of the brushed range."""
+
+    def __init__(self, *args: _Any, **kwargs: _Any) -> None:
+        super().__init__(*args, **kwargs)
 
     store = Instance(TraceStore)
     source = String("ops", help="ops, merged or cprofile")
@@ -66,6 +84,9 @@ class FlameGraph(Renderer):
 class Panel(LayoutDOM):
     """A part of the report that is not drawn on a canvas."""
 
+    def __init__(self, *args: _Any, **kwargs: _Any) -> None:
+        super().__init__(*args, **kwargs)
+
     store = Instance(TraceStore)
 
 
@@ -76,7 +97,7 @@ class ReportHeader(Panel):
 class TimelineBar(Panel):
     """Buttons, legend and key help of the timeline."""
 
-    timeline = Instance(Timeline)
+    timeline: _Any = Instance(Timeline)
 
 
 class Details(Panel):
@@ -86,7 +107,7 @@ class Details(Panel):
 class FlameBar(Panel):
     """Source, search and breadcrumb of the flame graph."""
 
-    graph = Instance(FlameGraph)
+    graph: _Any = Instance(FlameGraph)
 
 
 class OpTable(Panel):

@@ -51,7 +51,7 @@ def outputs(record: Record, *, sort: str, top: int, embed_runtime: bool) -> list
 
 def live_script(record: Record, *, sort: str, embed_runtime: bool) -> str:
     """The script that starts the live views in the output in which it runs."""
-    item = json_item(report_figure(record, sort=sort))  # type: ignore[no-untyped-call]
+    item = json_item(report_figure(record, sort=sort))
     output = {
         "bokeh": bokeh.__version__,
         "document": packed(json.dumps(item, separators=(",", ":")).encode()),

@@ -1,6 +1,8 @@
-"""The timeline: tracks over time, with an overview of the whole trace and the selection's details."""
+"""The timeline: tracks over time, an overview of the whole trace and the selection's details."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from bokeh.models import BasicTicker, LinearAxis, Plot, Range1d
 from bokeh.models.layouts import LayoutDOM
@@ -36,10 +38,10 @@ def plot_timeline(store: TraceStore) -> list[LayoutDOM]:
 
 
 def _plot(store: TraceStore, *, height: int) -> Plot:
-    # The overview shares the range too: it draws the whole trace itself and repaints when the view moves.
+    # The overview has this range too: it draws the whole trace and repaints when the view moves.
     return empty_plot(
         store.visible,
-        Range1d(0, 1),
+        Range1d(start=0, end=1),
         height=height,
         min_border_left=TRACK_NAMES,
         min_border_right=SCROLL_BAR,
@@ -47,11 +49,12 @@ def _plot(store: TraceStore, *, height: int) -> Plot:
 
 
 def _time_axis() -> LinearAxis:
-    return LinearAxis(
-        formatter=EngineeringTimeFormatter(),
-        ticker=BasicTicker(desired_num_ticks=7),
-        major_label_text_font_size="11px",
-        major_tick_in=0,
-        major_tick_out=4,
-        minor_tick_line_color=None,
-    )
+    look: dict[str, Any] = {
+        "formatter": EngineeringTimeFormatter(),
+        "ticker": BasicTicker(desired_num_ticks=7),
+        "major_label_text_font_size": "11px",
+        "major_tick_in": 0,
+        "major_tick_out": 4,
+        "minor_tick_line_color": None,
+    }
+    return LinearAxis(**look)
