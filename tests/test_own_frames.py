@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuprof_widgets.capture.own_frames import without_own_slices
+from gpuprof_widgets.capture.python_frames import calls_from_slices
 from tests.traces import annotation, python, trace_of
 
 
@@ -25,3 +26,12 @@ def test_another_thread_that_runs_python_functions_is_kept_with_its_built_ins() 
 def test_built_ins_of_the_cell_itself_are_kept() -> None:
     own = python("<built-in function sleep>", ts=20, dur=80)
     assert names_left(own) == ["<built-in function sleep>", "cell"]
+
+
+def test_calls_are_those_of_the_thread_of_the_cell() -> None:
+    record = trace_of(
+        annotation("cell", ts=10, dur=100),
+        python("train.py(3): step", ts=20, dur=50),
+        python("selectors.py(435): select", ts=20, dur=80, thread=7),
+    )
+    assert calls_from_slices(record.trace, "cell").functions["name"].tolist() == ["step"]

@@ -19,14 +19,14 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 Ints = NDArray[np.int64]
 
 
-def calls_from_slices(trace: Trace) -> Calls:
+def calls_from_slices(trace: Trace, label: str) -> Calls:
     """What cProfile would have counted, from the exact ``python_function`` slices.
 
-    As in cProfile, ``total_ns`` counts a function once where it calls itself, and
+    ``label``: the run's region. As in cProfile, only its thread counts, ``total_ns`` counts a function once where it calls itself, and
     ``primitive_calls`` leaves such calls out.
     """
     slices = trace.slices
-    frames = slices[slices["category"] == "python_function"]
+    frames = slices[(slices["category"] == "python_function") & _on_thread_of(trace, label)]
     row = np.full(len(slices) + 1, -1, dtype=np.int64)  # the last entry answers for parent -1
     row[frames.index] = np.arange(len(frames))
     parent = row[frames["parent"].to_numpy()]
@@ -43,6 +43,14 @@ def calls_from_slices(trace: Trace) -> Calls:
             {"caller": pairs // max(len(places), 1), "callee": pairs % max(len(places), 1)}
         ).join(_sums(edge, len(pairs), parent, own, dur)),
     )
+
+
+def _on_thread_of(trace: Trace, label: str) -> NDArray[np.bool_]:
+    """Whether a slice is on the thread of the region with this name; all are where there is none."""
+    slices = trace.slices
+    lane = trace.tracks["lane"].to_numpy()[slices["track"].to_numpy()]
+    region = np.flatnonzero((slices["category"] == "user_annotation") & (slices["name"] == label))
+    return np.asarray(lane == lane[region[0]] if len(region) else np.ones(len(slices), dtype=bool))
 
 
 def _functions(names: pd.Series) -> tuple[Ints, pd.DataFrame]:

@@ -164,7 +164,9 @@ class Recorder:
     def _read_calls(self, trace: Trace) -> Calls | None:
         if self._calls is None:
             wanted = self._options.cprofile and self._options.stack
-            return calls_from_slices(trace) if wanted and STACKS_TAKE_THE_HOOK else None
+            return (
+                calls_from_slices(trace, self._label) if wanted and STACKS_TAKE_THE_HOOK else None
+            )
         calls = self._calls.calls()
         return None if calls is None else without_own_calls(calls, self._cell_labels)
 
