@@ -123,7 +123,10 @@ def test_a_busy_gpu_is_said_to_be_busy_without_a_gap() -> None:
     ("meanwhile", "words"),
     [
         ([annotation(LOADING, ts=105, dur=690)], "while the CPU waited for the DataLoader"),
-        ([annotation("forward", ts=105, dur=690)], "while the CPU was in no PyTorch op"),
+        (
+            [annotation("forward", ts=105, dur=690)],
+            "while the CPU was in no PyTorch op, inside `forward`",
+        ),
         ([], "while the CPU was in no PyTorch op"),
         ([op("aten::cat", ts=105, dur=400)], "while the CPU mostly ran `aten::cat`"),
         (
@@ -205,16 +208,34 @@ def test_without_gpu_the_cpu_ops_are_ranked() -> None:
         "time (596 ns in 1 call), then `aten::addmm` 36 %."
     )
     assert finding.cost_ns == 596
+    assert (finding.start_ns, finding.end_ns) == (400, 1000)
+    assert record.trace.slices["name"].iloc[list(finding.rows)].tolist() == ["aten::copy_"]
 
 
 def test_a_cell_without_any_torch_says_so_and_names_its_python_function() -> None:
     record = trace_of(calls=calls_of((None, "fib", 1000, 900), (None, "main", 1, 100)), cuda=True)
     texts = [finding.text for finding in findings(record)]
     assert texts == [
-        "The Python function `cell.py:1(fib)` itself took 90 % of the time that cProfile saw "
-        "(900 ns in 1,000 calls).",
+        "The Python function `cell.py:1(fib)` itself took 90 % of the Python time (900 ns in "
+        "1,000 calls).",
         "No GPU activity was recorded. No PyTorch op was recorded either.",
     ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "<built-in method sin of type object at 0x7f>",
+        "<built-in function sin>",
+        "<method 'sin' of 'Tensor' objects>",
+        "<built-in method torch.sin>",
+        "<method 'run_backward' of 'torch._C._EngineBase' objects>",
+    ],
+)
+def test_a_function_that_is_an_op_is_left_to_the_op_table(name: str) -> None:
+    calls = calls_of((None, name, 10, 900), (None, "<built-in method time.sleep>", 1, 100))
+    record = trace_of(op("aten::sin", ts=0, dur=900), calls=calls)
+    assert "time.sleep" in only(RULES["python_time"], record).text
 
 
 def test_a_file_of_cprofile_is_not_said_to_lack_a_gpu() -> None:

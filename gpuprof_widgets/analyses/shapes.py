@@ -24,11 +24,15 @@ def shape_codes(trace: Trace) -> tuple[npt.NDArray[np.int32], list[str]]:
     """Per slice the number of its shape text (-1: none was recorded), and those texts."""
     codes = np.full(len(trace), -1, np.int32)
     number: dict[str, int] = {}
-    for key in SHAPE_KEYS:
-        if key in trace.args:
-            values = trace.args[key]
-            texts = map(shape_text, values.tolist())
-            codes[values.index.to_numpy()] = [number.setdefault(t, len(number)) for t in texts]
+    written: dict[str, int] = {"[]": -1}  # by the dims as they stand in the file: few differ
+    for values in (trace.args[key] for key in SHAPE_KEYS if key in trace.args):
+        found = []
+        for dims in values.tolist():
+            key = str(dims)
+            if key not in written:
+                written[key] = number.setdefault(shape_text(dims), len(number))
+            found.append(written[key])
+        codes[values.index.to_numpy()] = found
     return codes, list(number)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.instances import longest_call
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.operators import operators
@@ -47,4 +48,5 @@ def _finding(record: Record, table: pd.DataFrame, nothing: str) -> Finding:
         if part >= WORTH_A_LOOK
     ]
     text += f", then {', '.join(rest)}." if rest else "."
-    return Finding("cpu_ops", text, cost, share_of(cost, run_ns(record)))
+    place = longest_call(record, top["name"], "cpu_op")
+    return Finding("cpu_ops", text, cost, share_of(cost, run_ns(record)), **place)

@@ -79,7 +79,8 @@ def _cpu(record: Record, gap: Any) -> str:
     )
     if frame:
         return f", while the CPU ran Python, mostly in {code(frame)}"
-    return f", while the CPU was {mostly}in no PyTorch op"
+    inside = f", inside {code(gap['cpu_name'])}" if annotated else ""
+    return f", while the CPU was {mostly}in no PyTorch op{inside}"
 
 
 def _remedy(gaps: pd.DataFrame) -> str:

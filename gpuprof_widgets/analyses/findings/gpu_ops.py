@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.instances import longest_call
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
@@ -29,7 +30,7 @@ def gpu_ops(record: Record) -> list[Finding]:
         f"{code(top['name'])} caused {format_share(top['device_self_share'])} of the GPU's work "
         f"({format_ns(cost)} in {format_count(top['calls'], 'call')}){_next(table.iloc[1:3])}."
     )
-    return [Finding("gpu_ops", text, cost, share)]
+    return [Finding("gpu_ops", text, cost, share, **longest_call(record, top["name"], "cpu_op"))]
 
 
 def _next(rest: pd.DataFrame) -> str:
