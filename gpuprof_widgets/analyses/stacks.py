@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -49,16 +51,31 @@ def stack_codes(trace: Trace, depth: int) -> tuple[npt.NDArray[np.int32], list[t
     frame = np.where(source >= 0, frame[source], NONE).astype(np.int32)
     names, parent = trace.slices["name"], trace.slices["parent"].to_numpy()
     hidden = _hidden(names.cat.categories.tolist())[names.cat.codes.to_numpy()]
-    code = np.append(names.cat.codes.to_numpy(), NONE)
-    levels = []
+    name_code = np.append(names.cat.codes.to_numpy(), NONE)
+    texts = [str(text) for text in names.cat.categories]
+    codes = np.zeros(len(trace), np.int64)
+    stacks: list[tuple[str, ...]] = [()]
     for _ in range(depth):
         frame = _not_hidden(frame, hidden, parent)
-        levels.append(code[frame])
+        if not (frame >= 0).any():
+            break
+        codes, stacks = _extended(codes, stacks, name_code[frame], texts)
         frame = np.where(frame >= 0, parent[frame], NONE).astype(np.int32)
-    table, codes = np.unique(np.stack(levels, axis=1), axis=0, return_inverse=True)
-    texts = names.cat.categories
-    stacks = [tuple(str(texts[code]) for code in row if code >= 0) for row in table]
-    return codes.astype(np.int32).reshape(-1), stacks
+    return codes.astype(np.int32), stacks
+
+
+def _extended(
+    codes: npt.NDArray[np.int64],
+    stacks: list[tuple[str, ...]],
+    name: npt.NDArray[np.integer[Any]],
+    texts: list[str],
+) -> tuple[npt.NDArray[np.int64], list[tuple[str, ...]]]:
+    """The stacks with one more frame each (none where the name is -1), numbered anew."""
+    width = len(texts) + 1
+    used, longer = np.unique(codes * width + name + 1, return_inverse=True)
+    pairs = [divmod(int(key), width) for key in used]
+    extended = [stacks[code] + ((texts[name - 1],) if name else ()) for code, name in pairs]
+    return longer.reshape(-1).astype(np.int64), extended
 
 
 def _stack_source(trace: Trace) -> Rows:
