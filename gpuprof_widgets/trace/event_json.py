@@ -9,16 +9,17 @@ from __future__ import annotations
 import gc
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from gpuprof_widgets.exceptions import TraceError
 
+Gathered = TypeVar("Gathered")
 Id = int | str | float | None
 
 
@@ -37,14 +38,20 @@ class Event(msgspec.Struct, gc=False):
     s: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class TraceFile:
-    """The events of a file, the keys beside them, and what could not be read."""
+    """The keys of a file beside its events; the events come in batches, once.
 
-    events: list[Event]
+    ``left_out`` counts the events that are not well-formed, as batches are taken.
+    """
+
     header: dict[str, Any]
-    notes: list[str] = field(default_factory=list)
+    batches: Iterable[list[Event]] = ()
+    left_out: int = 0
 
+
+BATCH_BYTES = 2 << 20
+"""Of this size the objects of a batch fit the processor's cache, and memory is used again."""
 
 _EVENTS = msgspec.json.Decoder(list[Event])
 _EVENT = msgspec.json.Decoder(Event)
@@ -52,16 +59,26 @@ _KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 _NON_FINITE = re.compile(rb"([:\[,]\s*)(-?(?:nan|inf|NaN|Infinity))(?=\s*[,}\]])")
+_CUT = b"\n  },\n"
 _EVENT_END = re.compile(rb"\n  \},?(?=\s*?\n)")
 _STRING_VALUE = re.compile(rb'(": ")(.*?)("(?=\s*(?:,\s*"[^"\n]*": |\})))', re.DOTALL)
 
 
-def decode(data: bytes, path: Path) -> TraceFile:
-    """The events of a trace in object form or as a bare list."""
+def read_events(data: bytes, path: Path, gather: Callable[[TraceFile], Gathered]) -> Gathered:
+    """What ``gather`` makes of the trace, which is in object form or a bare list.
+
+    It is called again where the file turns out to be broken and could be mended.
+    """
     try:
-        return _decode(data, path)
+        return gather(_decoded(data, path))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return _decode_mended(data, path, error)
+        broken = error
+    text = data.decode("utf-8", errors="replace").encode()
+    text = _NON_FINITE.sub(rb'\1"\2"', text)  # JSON has no such numbers: they are kept as text
+    try:
+        return gather(_decoded(text, path))
+    except msgspec.DecodeError:
+        return gather(_mended(text, path, broken))
 
 
 @contextmanager
@@ -76,9 +93,11 @@ def without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _decode(data: bytes, path: Path) -> TraceFile:
+def _decoded(data: bytes, path: Path) -> TraceFile:
     if data[:64].lstrip().startswith(b"["):
-        return _decode_events(msgspec.Raw(data), {})
+        file = TraceFile({})
+        file.batches = _batches(data.lstrip(), file)
+        return file
     keys = _KEYS.decode(data)
     if "traceEvents" not in keys:
         found = ", ".join(list(keys)[:8]) or "nothing"
@@ -86,53 +105,58 @@ def _decode(data: bytes, path: Path) -> TraceFile:
             f'{path}: JSON, but not a trace: there is no "traceEvents" key (found: {found}). '
             "Give the file that torch.profiler's export_chrome_trace wrote."
         )
-    events = keys.pop("traceEvents")
-    if not bytes(events).startswith(b"["):
+    events = bytes(keys.pop("traceEvents"))
+    if not events.startswith(b"["):
         raise TraceError(
-            f'{path}: JSON, but not a trace: "traceEvents" is {bytes(events)[:20]!r}, not a list. '
+            f'{path}: JSON, but not a trace: "traceEvents" is {events[:20]!r}, not a list. '
             "Give the file that torch.profiler's export_chrome_trace wrote."
         )
-    return _decode_events(events, {key: msgspec.json.decode(raw) for key, raw in keys.items()})
+    file = TraceFile({key: msgspec.json.decode(raw) for key, raw in keys.items()})
+    file.batches = _batches(events, file)
+    return file
 
 
-def _decode_events(events: msgspec.Raw, header: dict[str, Any]) -> TraceFile:
+def _batches(text: bytes, file: TraceFile) -> Iterator[list[Event]]:
+    """The events of a JSON list, cut where Kineto ends an event and its line.
+
+    JSON strings hold no line ends, so only a file that is laid out otherwise can be cut wrongly:
+    its first batch is not JSON, and the rest of it is decoded as one.
+    """
+    start = 1
+    while start:
+        cut = text.find(_CUT, start + BATCH_BYTES)
+        batch = b"[" + text[start:cut] + b"\n  }]" if cut > 0 else b"[" + text[start:]
+        try:
+            yield _events(batch, file)
+        except msgspec.DecodeError:
+            yield _events(b"[" + text[start:], file)
+            return
+        start = cut + len(_CUT) if cut > 0 else 0
+
+
+def _events(text: bytes, file: TraceFile) -> list[Event]:
     try:
-        return TraceFile(_EVENTS.decode(events), header)
+        return _EVENTS.decode(text)
     except msgspec.ValidationError:  # JSON, but some event has a wrong type in it
-        return _tolerant(_ITEMS.decode(events), header)
-
-
-def _tolerant(items: list[msgspec.Raw], header: dict[str, Any]) -> TraceFile:
+        items = _ITEMS.decode(text)
     events = []
     for item in items:
-        try:
+        with suppress(msgspec.ValidationError):
             events.append(_EVENT.decode(item))
-        except msgspec.ValidationError:
-            continue
-    left_out = len(items) - len(events)
-    return TraceFile(events, header, [_left_out(left_out, len(items))] if left_out else [])
+    file.left_out += len(items) - len(events)
+    return events
 
 
-def _left_out(count: int, total: int) -> str:
-    return f"{count:,} of {total:,} events are not well-formed and were left out"
-
-
-def _decode_mended(data: bytes, path: Path, error: Exception) -> TraceFile:
-    """What of a file that is not valid JSON can be read, or the error that says where it breaks."""
-    text = data.decode("utf-8", errors="replace").encode()
-    text = _NON_FINITE.sub(rb'\1"\2"', text)  # JSON has no such numbers: they are kept as text
-    try:
-        return _decode(text, path)
-    except msgspec.DecodeError:
-        head, *chunks = _split_kineto(text)
+def _mended(text: bytes, path: Path, error: Exception) -> TraceFile:
+    """What of a file that is not JSON can be read, or the error that says where it breaks."""
+    head, *chunks = _split_kineto(text)
     try:
         header = msgspec.json.decode(head, type=dict[str, Any])
     except msgspec.DecodeError:
-        raise TraceError(_broken(data, path, error)) from error
+        raise TraceError(_broken(text, path, error)) from error
     header.pop("traceEvents")
     events = [event for event in map(_mended_event, chunks) if event is not None]
-    left_out = len(chunks) - len(events)
-    return TraceFile(events, header, [_left_out(left_out, len(chunks))] if left_out else [])
+    return TraceFile(header, [events], len(chunks) - len(events))
 
 
 def _split_kineto(text: bytes) -> list[bytes]:

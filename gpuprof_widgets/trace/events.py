@@ -50,29 +50,46 @@ class FlowEnd:
 
 def text_codes(values: Sequence[str]) -> pd.Categorical:
     """Dictionary-coded text whose dictionary is sorted, whatever the order of the values."""
-    distinct = sorted(set(values))
-    code = {value: index for index, value in enumerate(distinct)}
-    codes = np.fromiter(map(code.__getitem__, values), dtype=np.int32, count=len(values))
-    return pd.Categorical.from_codes(codes, categories=pd.Index(distinct, dtype=object))
+    number = {value: index for index, value in enumerate(dict.fromkeys(values))}
+    codes = np.fromiter(map(number.__getitem__, values), dtype=np.int32, count=len(values))
+    return from_codes(codes, list(number))
+
+
+def from_codes(codes: NDArray[np.int32], texts: Sequence[str]) -> pd.Categorical:
+    """Codes into these texts, which may repeat, as codes into their sorted dictionary."""
+    distinct = sorted(set(texts))
+    place = {text: index for index, text in enumerate(distinct)}
+    renumbered = np.array([place[text] for text in texts], dtype=np.int32)
+    categories = pd.Index(distinct, dtype=object)
+    return pd.Categorical.from_codes(renumbered[codes], categories=categories)
 
 
 def typed(values: Sequence[Any], index: NDArray[np.int64]) -> pd.Series:
-    """A column of args: int64 or float64 where every value is one, else objects as they are."""
+    """A column of args: int64 or float64 where all values are numbers, else objects as they are."""
     column: Any = None
-    kind = type(values[0]) if len(values) else None
-    if kind in (int, float) and set(map(type, values)) == {kind}:
-        column = _numbers(values, kind)
+    if len(values) and type(values[0]) in (int, float):
+        column = _numbers(values, set(map(type, values)))
     if column is None:
         column = np.empty(len(values), dtype=object)
         column[:] = values
     return pd.Series(column, index=pd.Index(index, dtype=np.int64))
 
 
-def _numbers(values: Sequence[Any], kind: Any) -> NDArray[Any] | None:
+def _numbers(values: Sequence[Any], kinds: set[type]) -> NDArray[Any] | None:
+    """Numbers as an array if it can hold them all: int64 not what is above 2**63."""
     try:
-        return np.array(values, dtype=np.int64 if kind is int else np.float64)
-    except OverflowError:  # addresses and hashes above 2**63 stay Python ints
-        return None
+        if kinds == {int}:
+            return np.array(values, dtype=np.int64)
+        if kinds <= {int, float}:
+            array = np.array(values, dtype=np.float64)
+            return array if bool(np.all(np.abs(array) < _EXACT) | (kinds == {float})) else None
+    except OverflowError:
+        pass
+    return None
+
+
+_EXACT = 2.0**53
+"""Below it, float64 holds every integer."""
 
 
 def empty(columns: Mapping[str, Any]) -> pd.DataFrame:

@@ -1,0 +1,189 @@
+"""Columns from batches of JSON events, so that no batch has to be kept."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gpuprof_widgets.trace.event_json import Event, TraceFile
+from gpuprof_widgets.trace.events import Events, from_codes, typed
+from gpuprof_widgets.trace.microseconds import nanoseconds
+from gpuprof_widgets.trace.schema import CATEGORY_ALIASES
+
+INSTANTS = ("i", "I")
+SLICES = frozenset(("X", *INSTANTS))
+KNOWN_PHASES = frozenset((*SLICES, "M", "C", "s", "f", "t"))
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Codes:
+    """Values to numbers in the order in which they first come."""
+
+    def __init__(self) -> None:
+        self._number: dict[Any, int] = {}
+        self._codes: list[NDArray[np.int32]] = []
+
+    def add(self, values: Sequence[Any]) -> None:
+        number = self._number
+        for value in set(values).difference(number):
+            number[value] = len(number)
+        codes = map(number.__getitem__, values)
+        self._codes.append(np.fromiter(codes, dtype=np.int32, count=len(values)))
+
+    def categorical(self, text: Callable[[Any], str]) -> pd.Categorical:
+        """All values as text, with a sorted dictionary."""
+        return from_codes(_joined(self._codes, np.int32), list(map(text, self._number)))
+
+
+class Args:
+    """Sparse columns of the args of events.
+
+    Events of one kind have the same keys in the same order: they are turned in one step.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[NDArray[np.int64]]] = defaultdict(list)
+        self._values: dict[str, list[Any]] = defaultdict(list)
+        self._known: dict[bytes, Any] = {}
+
+    def add(self, args: Sequence[dict[str, Any] | None], first_row: int) -> None:
+        groups: dict[tuple[str, ...], tuple[list[int], list[Any]]] = {}
+        for row, given in enumerate(args, first_row):
+            if given:
+                keys = tuple(given)
+                if keys not in groups:
+                    groups[keys] = ([], [])
+                rows, values = groups[keys]
+                rows.append(row)
+                values.append(given.values())
+        for keys, (rows, values) in groups.items():
+            index = np.array(rows, dtype=np.int64)
+            for key, column in zip(keys, zip(*values, strict=True), strict=True):
+                self._rows[key].append(index)
+                self._values[key].extend(self._shared(column))
+
+    def _shared(self, column: Sequence[Any]) -> Sequence[Any]:
+        """Equal lists (shapes, types, grids repeat all the time) as one object."""
+        if type(column[0]) is not list:
+            return column
+        known = self._known
+        return [known.setdefault(_encode(value), value) for value in column]
+
+    def columns(self) -> dict[str, pd.Series]:
+        return {
+            key: typed(values, np.concatenate(self._rows[key]))
+            for key, values in self._values.items()
+        }
+
+
+class Gathered:
+    """Everything that the reader needs of a file's events.
+
+    ``events`` are the slices and instants, ``others`` the metadata, counter and fwdbwd events,
+    ``spans`` what the profiler notes on itself (name, ts, dur in ns), ``phases`` counts the kinds.
+    """
+
+    def __init__(self, file: TraceFile) -> None:
+        self.header = file.header
+        self.others: dict[str, list[Event]] = defaultdict(list)
+        self.spans: list[tuple[str, int, int]] = []
+        self.phases: Counter[str] = Counter()
+        self.rows = 0
+        self.untimed = 0
+        self._ts: list[NDArray[np.int64]] = []
+        self._dur: list[NDArray[np.int64]] = []
+        self._codes = {name: Codes() for name in ("name", "category", "process", "thread")}
+        self._args = Args()
+        for batch in file.batches:
+            self._add(batch)
+        self.left_out = file.left_out
+
+    def events(self) -> Events:
+        """The slices and instants as columns."""
+        return Events(
+            ts=_joined(self._ts, np.int64),
+            dur=_joined(self._dur, np.int64),
+            name=self._codes["name"].categorical(str),
+            category=self._codes["category"].categorical(_category),
+            process=self._codes["process"].categorical(id_text),
+            thread=self._codes["thread"].categorical(id_text),
+            args=self._args.columns(),
+        )
+
+    def _add(self, batch: list[Event]) -> None:
+        phases = [event.ph for event in batch]
+        self.phases.update(phases)
+        slices = [e for e, phase in zip(batch, phases, strict=True) if phase in SLICES]
+        for event, phase in zip(batch, phases, strict=True):
+            if phase == "M" or phase == "C" or event.cat == "fwdbwd":
+                self.others[phase].append(event)
+        self._add_slices(self._without_markers(slices))
+
+    def _without_markers(self, slices: list[Event]) -> list[Event]:
+        """Without the profiler's own span, "Iteration Start" and "Record Window End"."""
+        markers = [event for event in slices if event.cat == "Trace" or event.s == "g"]
+        if not markers:
+            return slices
+        ts, dur, valid = times(markers)
+        for event, at, length, good in zip(markers, ts.tolist(), dur.tolist(), valid, strict=True):
+            if good:
+                self.spans.append((event.name, at, length))
+        return [event for event in slices if not (event.cat == "Trace" or event.s == "g")]
+
+    def _add_slices(self, slices: list[Event]) -> None:
+        ts, dur, valid = times(slices)
+        if not valid.all():
+            self.untimed += int(np.count_nonzero(~valid))
+            slices = [event for event, good in zip(slices, valid.tolist(), strict=True) if good]
+            ts, dur = ts[valid], dur[valid]
+        self._ts.append(ts)
+        self._dur.append(dur)
+        self._codes["name"].add([event.name for event in slices])
+        self._codes["category"].add([event.cat or event.ph for event in slices])
+        self._codes["process"].add([event.pid for event in slices])
+        self._codes["thread"].add([event.tid for event in slices])
+        self._args.add([event.args for event in slices], self.rows)
+        self.rows += len(slices)
+
+
+def times(
+    events: Sequence[Event],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Start and duration in ns, and which events have both; instants have no duration."""
+    ts, good_ts = nanoseconds(_texts([event.ts for event in events]))
+    written = [event.dur if event.ph == "X" else _NO_TIME for event in events]
+    dur, good_dur = nanoseconds(_texts(written))
+    return ts, dur, good_ts & good_dur & (dur >= 0)
+
+
+_NO_TIME = msgspec.Raw(b"0")
+
+
+def _texts(raws: Sequence[msgspec.Raw]) -> list[bytes]:
+    """The raw texts as bytes: joined and split, as one by one costs several times as much."""
+    texts = b"\n".join(raws).split(b"\n") if raws else []
+    return texts if len(texts) == len(raws) else [bytes(raw) for raw in raws]
+
+
+def id_text(value: Any) -> str:
+    """A process or thread id as text."""
+    return "" if value is None else str(value)
+
+
+def _category(written: str) -> str:
+    """Today's name of a category; what has none is written as its phase."""
+    if written in INSTANTS:
+        return "cpu_instant_event"
+    return CATEGORY_ALIASES.get(written, "other" if written == "X" else written)
+
+
+def _joined(parts: list[NDArray[Any]], kind: Any) -> NDArray[Any]:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=kind)
