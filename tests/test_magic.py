@@ -258,7 +258,7 @@ def test_the_users_transformers_apply_to_the_cell(kernel: Kernel) -> None:
 
 
 def test_the_transformer_breaks_no_other_cell(kernel: Kernel) -> None:
-    for cell in ("%%time\nx = 1", "%%gpuprofileX\n1", "%%bash\necho hi", "", "\n", "%%"):
+    for cell in ("%%time\nx = 1", "%%gpuprofileX\n1", "%%capture\nprint(1)", "", "\n", "%%"):
         kernel.run(cell)
     assert kernel.run("'still fine'").result == "'still fine'"
     assert "gpuprof" not in kernel.run(STATE, store_history=False).stderr

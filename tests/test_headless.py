@@ -1,0 +1,86 @@
+"""A notebook whose profiled cell raises fails everywhere, and no later cell runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+
+from tests.kernels import ipython_8
+
+pytestmark = pytest.mark.kernel
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOK = "work.ipynb"
+COMMANDS = {
+    "jupyter execute": ["-m", "jupyter", "execute", NOTEBOOK],
+    "papermill": ["-m", "papermill", NOTEBOOK, "out.ipynb", "--no-progress-bar"],
+    "nbmake": ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbmake", NOTEBOOK],
+}
+BODIES = {
+    "raises": "%%gpuprofile\nimport torch\ntorch.ones(3)\nraise ValueError('no')",
+    "raises after await": "%%gpuprofile\nimport asyncio\nawait asyncio.sleep(0)\n1 / 0",
+    "wrong option": "%%gpuprofile --bogus\n1",
+    "syntax error": "%%gpuprofile\nx = (1 +",
+    "raises on a line": "%gpuprofile 1 / 0",
+}
+
+
+def execute(
+    command: str, directory: Path, *cells: str, path: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Write a notebook of these cells and run it with one of the commands."""
+    notebook = new_notebook(
+        cells=[new_code_cell(source) for source in cells],
+        metadata={
+            "kernelspec": {"name": "python3", "display_name": "Python", "language": "python"}
+        },
+    )
+    nbformat.write(notebook, directory / NOTEBOOK)
+    search = os.pathsep.join(filter(None, [path, str(ROOT)]))
+    environment = {**os.environ, "PYTHONPATH": search, "IPYTHONDIR": str(directory / "ipython")}
+    return subprocess.run(
+        [sys.executable, *COMMANDS[command]],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+LOAD = "%load_ext gpuprof_widgets"
+LATER = "open('later', 'w').close()"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_raise_in_a_profiled_cell_fails_the_run(command: str, tmp_path: Path) -> None:
+    done = execute(command, tmp_path, LOAD, BODIES["raises"], LATER)
+    assert done.returncode != 0, done.stdout + done.stderr
+    assert not (tmp_path / "later").exists()
+
+
+@pytest.mark.parametrize("body", [body for body in BODIES if body != "raises"])
+def test_every_other_error_fails_the_run_too(body: str, tmp_path: Path) -> None:
+    done = execute("jupyter execute", tmp_path, LOAD, BODIES[body], LATER)
+    assert done.returncode != 0, done.stdout + done.stderr
+    assert not (tmp_path / "later").exists()
+
+
+def test_a_raise_fails_the_run_on_ipython_8_too(tmp_path: Path) -> None:
+    path = str(ipython_8())
+    done = execute("jupyter execute", tmp_path, LOAD, BODIES["raises"], LATER, path=path)
+    assert done.returncode != 0, done.stdout + done.stderr
+    assert not (tmp_path / "later").exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_notebook_without_error_runs_to_its_end(command: str, tmp_path: Path) -> None:
+    done = execute(command, tmp_path, LOAD, "%%gpuprofile\nimport torch\ntorch.ones(3)", LATER)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "later").exists()
