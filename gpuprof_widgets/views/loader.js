@@ -123,8 +123,11 @@
     target.className = "gpuprof-report"
     target.dataset.lmSuppressShortcuts = "true"
     node.append(target)
+    // A front end may render an output again, as after moving its cell: the earlier views go.
+    page.views ??= {}
+    page.views[report.uid]?.clear()
     try {
-      await bokeh.embed.embed_item(item, target)
+      page.views[report.uid] = await bokeh.embed.embed_item(item, target)
     } catch (error) {
       target.remove()
       throw error

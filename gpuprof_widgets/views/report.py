@@ -51,8 +51,10 @@ def outputs(record: Record, *, sort: str, top: int, embed_runtime: bool) -> list
 
 def live_script(record: Record, *, sort: str, embed_runtime: bool) -> str:
     """The script that starts the live views in the output in which it runs."""
-    item = json_item(report_figure(record, sort=sort))
+    figure = report_figure(record, sort=sort)
+    item = json_item(figure)
     output = {
+        "uid": figure.name,
         "bokeh": bokeh.__version__,
         "document": packed(json.dumps(item, separators=(",", ":")).encode()),
         "runtime": runtime() if embed_runtime else None,

@@ -283,6 +283,57 @@ def test_rows_of_the_table_are_chosen_by_keys(open_report: Open) -> None:
     expect(rows.nth(1)).to_be_focused()
 
 
+def test_copied_csv_is_the_table_with_times_in_ns(open_report: Open) -> None:
+    report = open_report(small())
+    report.page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text }")
+    report.page.get_by_label("Filter names").fill("aten::mm")
+    report.page.get_by_role("button", name="Copy CSV").click()
+    expect(report.page.get_by_text("Copied 1 row")).to_be_visible()
+    lines = report.page.evaluate("window.copied").splitlines()
+    assert lines == [
+        "name,category,input_shapes,calls,device_self_ns,device_total_ns,"
+        "cpu_self_ns,cpu_total_ns,cpu_average_ns",
+        f"aten::mm,cpu_op,,2,{3 * MS},{3 * MS},{5 * MS // 2},{3 * MS},{3 * MS // 2}",
+    ]
+
+
+def test_minimap_chooses_what_is_in_view(open_report: Open) -> None:
+    report = open_report(small())
+    minimap = report.page.get_by_role("application", name="Overview of the whole trace")
+    box = minimap.bounding_box()
+    assert box is not None
+    mouse, y = report.page.mouse, box["y"] + 20
+    mouse.move(box["x"] + 0.2 * box["width"], y)
+    mouse.down()
+    mouse.move(box["x"] + 0.5 * box["width"], y, steps=5)
+    mouse.up()
+    start, end = visible(report)
+    assert (start, end) == pytest.approx((2 * MS, 5 * MS), rel=0.02)
+    mouse.move(box["x"] + 0.3 * box["width"], y)
+    mouse.down()
+    mouse.move(box["x"] + 0.5 * box["width"], y, steps=5)
+    mouse.up()
+    assert visible(report) == pytest.approx((start + 2 * MS, end + 2 * MS), rel=0.02)
+    minimap.press("0")
+    assert visible(report) == (0, 10 * MS)
+    assert state(report, "store.window") is None
+
+
+def test_event_is_marked_in_the_flame_graph(open_report: Open) -> None:
+    report = open_report(small())
+    report.page.mouse.click(*place_of(report, state(report, "store.data.rows - 1")))
+    marked = """() => {
+        const store = Object.values(window.gpuprof.reports)[0]
+        const models = [...store.document.all_models]
+        const graph = models.find(model => model.type.endsWith(".FlameGraph"))
+        return [...graph.marked].map(id => graph.tree.path(id).map(node => node.name))
+    }"""
+    # the kernel's op is the aten::mm inside aten::linear, not the one beside it
+    assert report.page.evaluate(marked) == [
+        ["all threads", "ProfilerStep#1", "aten::linear", "aten::mm"]
+    ]
+
+
 def test_every_event_of_a_long_trace_can_be_reached(open_report: Open) -> None:
     """200,000 events: together the views of all ranges show each of them once, by itself."""
     count = 200_000

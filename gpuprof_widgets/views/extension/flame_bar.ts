@@ -3,7 +3,7 @@ import type * as p from "@bokehjs/core/properties"
 import {button, choice, element} from "./element"
 import {flame_sources, format_count, format_ns, format_share} from "./engine"
 import type {FlameSource} from "./engine"
-import {FlameGraph} from "./flame_graph"
+import {FlameGraph, MAX_LEVELS} from "./flame_graph"
 import {matcher} from "./matcher"
 import {Panel, PanelView} from "./panel"
 import {BAR_CSS} from "./styles"
@@ -88,7 +88,9 @@ export class FlameBarView extends PanelView {
       return i == 0 ? [name] : [element("span", {class: "muted"}, "›"), name]
     }))
     if (last == 0) {
-      this.crumbs.append(element("span", {class: "muted"}, "Click a bar to zoom in; its instances light up on the timeline."))
+      const deeper = tree.levels > MAX_LEVELS ? ` The deepest of the ${tree.levels} levels show when you zoom in.` : ""
+      const hint = `Click a bar to zoom in; its instances light up on the timeline.${deeper}`
+      this.crumbs.append(element("span", {class: "muted"}, hint))
     }
   }
 }

@@ -20,7 +20,7 @@ import type {Fact} from "./tooltip"
 import {TraceStore} from "./trace_store"
 
 const ROW_HEIGHT = 19
-const MAX_LEVELS = 22
+export const MAX_LEVELS = 22
 const MIN_LEVELS = 4
 const FONT = "11.5px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 

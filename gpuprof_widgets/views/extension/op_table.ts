@@ -195,7 +195,7 @@ export class OpTableView extends PanelView {
     const share = value / sum
     const fill = element("span", {class: "fill", style: `width:calc((100% - 16px) * ${Math.min(1, share)});--bar:${colour}`})
     return element("td", {class: "number share", "data-column": column.key, "data-value": value},
-      text, " ", element("span", {class: "muted"}, format_share(share)), fill)
+      text, " ", element("span", {class: "muted"}, share < 0.0005 ? "<0.1 %" : format_share(share)), fill)
   }
 
   /** Key of the row that is selected, in whichever view that was done. */

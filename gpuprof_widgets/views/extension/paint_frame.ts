@@ -4,6 +4,9 @@ import type {PlotView} from "@bokehjs/models/plots/plot"
 /** Draws inside a plot's frame, in CSS pixels from its top left corner. */
 export function paint_frame(ctx: Context2d, plot_view: PlotView, draw: (width: number, height: number) => void): void {
   const {left, top, width, height} = plot_view.frame.bbox
+  if (width < 1 || height < 1) {
+    return
+  }
   ctx.save()
   ctx.translate(-0.5, -0.5)
   // Bokeh draws, and so clears, half a pixel off: without this the first column and row would keep old ink.

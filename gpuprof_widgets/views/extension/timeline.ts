@@ -25,7 +25,7 @@ import type {TrackLayout} from "./track_layout"
 import {reveal, view_key, zoom_by, zoom_to} from "./viewport"
 import {WheelLatch} from "./wheel"
 
-const MAX_HEIGHT = 440
+const MAX_HEIGHT = 500
 const HIT_TOLERANCE = 3
 
 /** The tracks over time, drawn on an ordinary Bokeh figure. */
