@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -190,6 +191,26 @@ def test_table_equals_key_averages(run: Run) -> None:
 def test_table_by_shape_equals_key_averages_by_shape(run: Run) -> None:
     expected = run.events.key_averages(group_by_input_shapes=True)
     assert_same_rows(operators(run.record, by_shape=True), expected)
+
+
+def test_table_of_several_threads_equals_key_averages(tmp_path: Path) -> None:
+    def multiply() -> None:
+        for _ in range(20):
+            torch.randn(50, 50).mm(torch.randn(50, 50)).sum()
+
+    everyone = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    with recording(experimental_config=everyone, record_shapes=True) as profiler:
+        threads = [threading.Thread(target=multiply) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        with record_function("main"):
+            multiply()
+        for thread in threads:
+            thread.join()
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    record = read_chrome_trace(tmp_path / "trace.json")
+    assert (record.trace.tracks["kind"] == "cpu").sum() == 4
+    assert_same_rows(operators(record), profiler.events().key_averages())
 
 
 def test_recordings_hold_what_the_comparison_is_about(run: Run, stacked: Run) -> None:
