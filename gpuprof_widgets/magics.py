@@ -231,13 +231,18 @@ def unload(shell: InteractiveShell) -> None:
 
 
 def _warm_up() -> None:
-    import gpuprof_widgets.capture.recorder
-    import gpuprof_widgets.profiles
-    import gpuprof_widgets.views.report  # noqa: F401
-    from gpuprof_widgets.capture.torch_profiler import require_torch_profiler, warm_up
+    """Import, start and draw everything once: what is slow the first time is slow here."""
+    import gpuprof_widgets.profiles  # noqa: F401
+    from gpuprof_widgets.capture import overhead, recorder, torch_profiler  # noqa: F401
+    from gpuprof_widgets.views.report import outputs
 
-    require_torch_profiler()
-    warm_up()
+    torch_profiler.require_torch_profiler()
+    record = torch_profiler.warm_up()
+    overhead.overhead(events=1, calls=1)
+    try:
+        outputs(record, sort=Options().sort, top=Options().top, embed_runtime=True)
+    except Exception:
+        return  # a cell that cannot be shown will say so
 
 
 def _completions(shell: InteractiveShell, event: Any) -> list[str]:

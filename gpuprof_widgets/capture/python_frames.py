@@ -22,8 +22,8 @@ Ints = NDArray[np.int64]
 def calls_from_slices(trace: Trace, label: str) -> Calls:
     """What cProfile would have counted, from the exact ``python_function`` slices.
 
-    ``label``: the run's region. As in cProfile, only its thread counts, ``total_ns`` counts a function once where it calls itself, and
-    ``primitive_calls`` leaves such calls out.
+    ``label``: the run's region. As in cProfile, only its thread counts, ``total_ns`` counts a
+    function once where it calls itself, and ``primitive_calls`` leaves such calls out.
     """
     slices = trace.slices
     frames = slices[(slices["category"] == "python_function") & _on_thread_of(trace, label)]
@@ -46,7 +46,7 @@ def calls_from_slices(trace: Trace, label: str) -> Calls:
 
 
 def _on_thread_of(trace: Trace, label: str) -> NDArray[np.bool_]:
-    """Whether a slice is on the thread of the region with this name; all are where there is none."""
+    """Whether a slice is on the thread of the region with this name; all are if there is none."""
     slices = trace.slices
     lane = trace.tracks["lane"].to_numpy()[slices["track"].to_numpy()]
     region = np.flatnonzero((slices["category"] == "user_annotation") & (slices["name"] == label))

@@ -17,8 +17,9 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.exceptions import RecordingError
+from gpuprof_widgets.trace.assemble import empty_trace
 from gpuprof_widgets.trace.chrome_trace import read_chrome_trace
-from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.model import Record, Trace
 
 SYNCHRONISE_REGION = "gpuprof: wait for the device"
 """Region around our own synchronisation after the run, so that nobody takes it for the user's."""
@@ -76,10 +77,7 @@ class TorchRecording:
         """What was recorded; None where nothing was."""
         if self._profile is None:
             return None
-        with tempfile.TemporaryDirectory(prefix="gpuprof-") as directory:
-            path = Path(directory) / "trace.json"
-            self._profile.export_chrome_trace(str(path))
-            trace = read_chrome_trace(path).trace
+        trace = _read(self._profile)
         return _with_flops(trace, self._profile) if self._options.flops else trace
 
     def _watch_entrances(self) -> None:
@@ -120,16 +118,25 @@ def wait_for_device() -> None:
             torch.cuda.synchronize()
 
 
-def warm_up() -> None:
+def warm_up() -> Record:
     """Pay for torch.profiler's first start (about a second) before any cell is measured.
 
     Without the GPU: a CUDA context made here would be too early for CUDA_VISIBLE_DEVICES.
     """
     if profiler_is_running():
-        return
+        return Record(empty_trace())
     silence_kineto()
-    with profile(activities=[ProfilerActivity.CPU]):
+    with profile(activities=[ProfilerActivity.CPU]) as recording:
         torch.zeros(1)
+    return Record(_read(recording))
+
+
+def _read(recording: Any) -> Trace:
+    """The trace of a torch.profiler that has stopped, through a file that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="gpuprof-") as directory:
+        path = Path(directory) / "trace.json"
+        recording.export_chrome_trace(str(path))
+        return read_chrome_trace(path).trace
 
 
 def profiler_is_running() -> bool:
