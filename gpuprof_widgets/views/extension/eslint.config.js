@@ -16,6 +16,10 @@ export default tseslint.config(
       "@typescript-eslint/no-empty-object-type": "off",
       // Typed arrays of equal length are indexed together everywhere.
       "@typescript-eslint/no-non-null-assertion": "off",
+      // node's test runner awaits its tests itself.
+      "@typescript-eslint/no-floating-promises": [
+        "error", {allowForKnownSafeCalls: [{from: "package", package: "node:test", name: ["test"]}]},
+      ],
       "@typescript-eslint/no-unused-vars": ["error", {argsIgnorePattern: "^_"}],
       "@typescript-eslint/explicit-function-return-type": ["error", {allowExpressions: true}],
     },

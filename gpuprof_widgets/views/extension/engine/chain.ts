@@ -18,25 +18,31 @@ export function chain(store: Store, row: number): Link[] {
   const calls = ops.filter((around) => store.category(around) == "cpu_op")
   const found: [Role, number | undefined][] = [
     ["annotation", ops.find((around) => store.category(around) == "user_annotation")],
-    ["module", find(python_frames(store, cause), (frame) => is_module(store, frame))],
-    ["python", find(python_frames(store, cause), (frame) => SOURCE_LINE.test(store.name(frame)))],
+    ...frames(store, cause),
     ["forward", calls.map((call) => store.forward[call]).find((forward) => forward >= 0)],
     ["op", calls[calls.length - 1]],
     ["op", calls[0]],
-    ["launch", launch >= 0 ? launch : undefined],
+    ["launch", launch >= 0 && launch != op ? launch : undefined],
     [own_role(store, row), row],
   ]
-  const links = new Map<number, Link>()
-  for (const [role, link_row] of found) {
-    if (link_row != null && !links.has(link_row)) {
-      links.set(link_row, {role, text: store.name(link_row), row: link_row})
-    }
-  }
-  return [...links.values()]
+  const rows = found.map(([, known]) => known)
+  return found.flatMap(([role, known], i) =>
+    known == null || rows.indexOf(known, i + 1) >= 0 ? [] : {role, text: store.name(known), row: known})
 }
 
 /** As torch writes a Python frame: `train.py(12): step` */
 const SOURCE_LINE = /\(\d+\): /
+const LIBRARY = /(^|[/\\])(torch|site-packages)[/\\]/
+
+/** The innermost module and Python line, the outer one first; of lines rather one outside of torch. */
+function frames(store: Store, cause: number): [Role, number | undefined][] {
+  const running = [...python_frames(store, cause)]
+  const lines = running.filter((frame) => SOURCE_LINE.test(store.name(frame)))
+  const module = running.find((frame) => is_module(store, frame))
+  const line = lines.find((frame) => !LIBRARY.test(store.name(frame))) ?? lines[0]
+  const links: [Role, number | undefined][] = [["python", line], ["module", module]]
+  return links.sort(([, a], [, b]) => running.indexOf(b ?? -1) - running.indexOf(a ?? -1))
+}
 
 function own_role(store: Store, row: number): Role {
   if (store.on_gpu[row] == 1) {
@@ -50,15 +56,6 @@ function own_role(store: Store, row: number): Role {
     return "launch"
   }
   return category == "cpu_op" ? "op" : "annotation"
-}
-
-function find(rows: Iterable<number>, wanted: (row: number) => boolean): number | undefined {
-  for (const row of rows) {
-    if (wanted(row)) {
-      return row
-    }
-  }
-  return undefined
 }
 
 function is_module(store: Store, row: number): boolean {

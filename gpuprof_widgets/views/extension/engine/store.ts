@@ -55,7 +55,7 @@ export class Store {
   private readonly shape_index: Float64Array | null
   private readonly byte_sizes: Float64Array | null
 
-  private constructor(readonly header: Header, columns: Columns) {
+  constructor(readonly header: Header, columns: Columns) {
     this.rows = header.rows
     this.whole = {start: Math.floor(this.tick(header.start_ns)), end: Math.ceil(this.tick(header.end_ns))}
     this.ts = columns.get("ts")!

@@ -1,0 +1,107 @@
+import assert from "node:assert/strict"
+import {test} from "node:test"
+
+import {flame, flame_instances, flame_sources, nodes_of_rows} from "./flame"
+import type {FlameNode} from "./flame"
+import type {Window} from "./store"
+import {covered, rows_of_track} from "./testing/oracles"
+import {random_store, SEEDS, store_of} from "./testing/traces"
+
+const WINDOWS: Window[] = [{start: 0, end: 200}, {start: 31, end: 90}, {start: 90, end: 91}]
+
+function path(nodes: FlameNode[], id: number): string[] {
+  return id == 0 ? [] : [...path(nodes, nodes[id].parent), nodes[id].name]
+}
+
+test("the widths of the children fit into their parent and add up to its total", () => {
+  for (const seed of SEEDS) {
+    for (const window of WINDOWS) {
+      const nodes = flame(random_store(seed), window, "ops")
+      for (const node of nodes) {
+        const children = nodes.filter(({parent}) => parent == node.id)
+        assert.equal(node.total, node.self + children.reduce((sum, {total}) => sum + total, 0))
+        let x = node.x0
+        for (const child of children.sort((a, b) => a.x0 - b.x0)) {
+          assert.ok(Math.abs(child.x0 - x) < 1e-9)
+          x = child.x1
+        }
+        assert.ok(x <= node.x1 + 1e-9)
+        assert.ok(Math.abs((node.x1 - node.x0)*nodes[0].total - node.total) < 1e-6)
+      }
+    }
+  }
+})
+
+test("the root is the time during which the thread did anything", () => {
+  for (const seed of SEEDS) {
+    const store = random_store(seed)
+    for (const window of WINDOWS) {
+      assert.equal(flame(store, window, "ops")[0].total, covered(store, rows_of_track(store, 0), window))
+    }
+  }
+})
+
+test("equal paths are one node, and its slices are those of the path", () => {
+  for (const seed of SEEDS) {
+    const store = random_store(seed)
+    const nodes = flame(store, store.whole, "ops")
+    const path_of_row = (row: number): string[] => row < 0 ? [] : [...path_of_row(store.parent[row]), store.name(row)]
+    assert.equal(new Set(nodes.map(({id}) => path(nodes, id).join())).size, nodes.length)
+    for (const node of nodes.slice(1)) {
+      const rows = Array.from(flame_instances(store, "ops", nodes, node.id))
+      const expected = rows_of_track(store, 0).filter((row) => path_of_row(row).join() == path(nodes, node.id).join())
+      assert.deepEqual(rows, expected)
+      assert.equal(node.calls, rows.length)
+    }
+  }
+})
+
+const STEP = store_of([
+  {name: "step", ts: 0, dur: 50, category: "user_annotation"},
+  {name: "mm", ts: 12, dur: 6},
+  {name: "launch", ts: 13, dur: 2, category: "cuda_runtime"},
+  {name: "outlives", ts: 30, dur: 15, category: "user_annotation"},
+  {name: "train", ts: 5, dur: 44, track: 1},
+  {name: "matmul", ts: 12, dur: 6, track: 1},
+  {name: "__enter__", ts: 29, dur: 2, track: 1},
+  {name: "gemm", ts: 60, dur: 8, track: 2, owner: 2},
+], {kinds: ["cpu", "python", "gpu"]})
+
+test("Python frames and ops are nested together; a region outlives the frame of its entry", () => {
+  const nodes = flame(STEP, STEP.whole, "merged")
+  const paths = nodes.map(({id}) => path(nodes, id).join(" ")).filter((text) => text != "").sort()
+  assert.deepEqual(paths, [
+    "step", "step train", "step train __enter__", "step train matmul", "step train matmul mm",
+    "step train matmul mm launch", "step train outlives",
+  ])
+})
+
+test("GPU time counts for the launch and all around it, also when it runs later", () => {
+  const nodes = flame(STEP, {start: 60, end: 64}, "merged")
+  assert.deepEqual(nodes.map(({name, calls, self, device}) => [name, calls, self, device]), [
+    ["all threads", 0, 0, 4], ["step", 0, 0, 4], ["mm", 0, 0, 4], ["launch", 0, 0, 4],
+  ])
+})
+
+test("a window keeps who is inside whom", () => {
+  const nodes = flame(STEP, {start: 14, end: 15}, "merged")
+  assert.deepEqual(path(nodes, nodes.length - 1), ["step", "train", "matmul", "mm", "launch"])
+  assert.deepEqual(nodes.map(({self}) => self), [0, 0, 0, 0, 0, 1])
+})
+
+test("several threads are a level of their own", () => {
+  const store = store_of([{name: "a", ts: 0, dur: 4}, {name: "b", ts: 0, dur: 9, track: 1}], {kinds: ["cpu", "cpu"]})
+  const nodes = flame(store, store.whole, "ops")
+  assert.deepEqual(nodes.map(({id}) => path(nodes, id).join()), ["", "cpu 0", "cpu 0,a", "cpu 1", "cpu 1,b"])
+  assert.deepEqual(Array.from(nodes_of_rows(store, "ops", nodes)), [2, 4])
+})
+
+test("cProfile's functions have no slices; sources are those that were recorded", () => {
+  const calls = [{parent: -1, name: "all calls", calls: 0, total_ns: 9, self_ns: 0}, {parent: 0, name: "f", calls: 2, total_ns: 9, self_ns: 9}]
+  const store = store_of([{name: "a", ts: 0, dur: 4}], {calls})
+  const nodes = flame(store, store.whole, "cprofile")
+  assert.deepEqual(nodes.map(({name, depth, total, x1}) => [name, depth, total, x1]), [["all calls", 0, 9, 1], ["f", 1, 9, 1]])
+  assert.deepEqual(Array.from(flame_instances(store, "cprofile", nodes, 1)), [])
+  assert.deepEqual(flame_sources(store), ["ops", "cprofile"])
+  assert.deepEqual(flame_sources(STEP), ["merged", "ops"])
+})

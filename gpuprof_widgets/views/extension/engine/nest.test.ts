@@ -1,0 +1,63 @@
+import assert from "node:assert/strict"
+import {test} from "node:test"
+
+import {is_open, rows_of_track, self_times} from "./testing/oracles"
+import {random_store, row_named, SEEDS, store_of} from "./testing/traces"
+
+test("the parent is the latest-started slice that is still open", () => {
+  for (const seed of SEEDS) {
+    const store = random_store(seed)
+    for (const track of [0, 1]) {
+      for (const row of rows_of_track(store, track)) {
+        const before = rows_of_track(store, track).filter((other) => other < row && is_open(store, other, store.ts[row]))
+        assert.equal(store.parent[row], before.pop() ?? -1)
+      }
+    }
+  }
+})
+
+test("a slice that outlasts its parent stays its child", () => {
+  const store = store_of([{name: "outer", ts: 0, dur: 10}, {name: "late", ts: 8, dur: 9}, {name: "next", ts: 12, dur: 1}])
+  assert.deepEqual(Array.from(store.parent), [-1, 0, 1])
+  assert.deepEqual(Array.from(store.depth), [0, 1, 2])
+})
+
+test("self times are what nobody inside takes, moment by moment", () => {
+  for (const seed of SEEDS) {
+    const store = random_store(seed)
+    for (const track of [0, 1]) {
+      const rows = rows_of_track(store, track)
+      const expected = self_times(store, rows, {start: 0, end: 200})
+      for (const row of rows) {
+        assert.equal(store.self_time(row), expected.get(row) ?? 0)
+      }
+    }
+  }
+})
+
+test("slices of one level follow each other", () => {
+  for (const seed of SEEDS) {
+    const store = random_store(seed)
+    for (let level = 0; level < store.levels(0); level++) {
+      const lane = store.lane(0, level)
+      lane.slice(1).forEach((row, i) => assert.ok(store.ts[row] >= store.end[lane[i]]))
+    }
+  }
+})
+
+test("GPU slices belong to the innermost op around their launch", () => {
+  const store = store_of([
+    {name: "step", ts: 0, dur: 20, category: "user_annotation"},
+    {name: "mm", ts: 1, dur: 9},
+    {name: "cudaLaunchKernel", ts: 2, dur: 3, category: "cuda_runtime"},
+    {name: "gemm", ts: 30, dur: 5, track: 1, owner: 2},
+    {name: "by op", ts: 40, dur: 5, track: 1, owner: 0},
+    {name: "unknown", ts: 50, dur: 5, track: 1},
+  ], {kinds: ["cpu", "gpu"]})
+  assert.equal(store.op[row_named(store, "gemm")], row_named(store, "mm"))
+  assert.equal(store.op[row_named(store, "cudaLaunchKernel")], row_named(store, "mm"))
+  assert.equal(store.op[row_named(store, "by op")], row_named(store, "step"))
+  assert.equal(store.op[row_named(store, "unknown")], -1)
+  assert.deepEqual(Array.from(store.launched(row_named(store, "cudaLaunchKernel"))), [row_named(store, "gemm")])
+  assert.deepEqual(Array.from(store.launched(row_named(store, "mm"))), [])
+})

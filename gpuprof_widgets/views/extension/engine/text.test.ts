@@ -1,0 +1,45 @@
+import assert from "node:assert/strict"
+import {test} from "node:test"
+
+import {to_csv} from "./csv"
+import {format_bytes, format_count, format_ns, format_share} from "./format"
+import {search} from "./search"
+import {store_of} from "./testing/traces"
+
+test("times have three digits and an engineering unit", () => {
+  const written: [number, string][] = [
+    [0, "0 ns"], [999, "999 ns"], [999.6, "1.00 µs"], [1000, "1.00 µs"], [1125, "1.12 µs"], [1135, "1.14 µs"], [12_345, "12.3 µs"],
+    [999_499, "999 µs"], [999_500, "1.00 ms"], [123_456_789, "123 ms"], [5e9, "5.00 s"], [3_600e9, "3600 s"], [-1500, "-1.50 µs"],
+  ]
+  written.forEach(([ns, text]) => assert.equal(format_ns(ns), text))
+})
+
+test("sizes, shares and counts read alike", () => {
+  assert.deepEqual([0, 512, 1536, 2**30].map(format_bytes), ["0 B", "512 B", "1.50 KiB", "1.00 GiB"])
+  assert.deepEqual([0, 0.0001, 0.0123, 0.0994, 0.0996, 0.385, 1].map(format_share),
+    ["0 %", "less than 0.1 %", "1.2 %", "9.9 %", "10 %", "38 %", "100 %"])
+  assert.deepEqual([0, 1, 320, 12345, 1234567].map((count) => format_count(count, "call")),
+    ["0 calls", "1 call", "320 calls", "12,345 calls", "1,234,567 calls"])
+})
+
+test("a search finds names by regular expression, in any case", () => {
+  const store = store_of([{name: "aten::mm", ts: 0, dur: 1}, {name: "aten::add", ts: 1, dur: 1}, {name: "GEMM", ts: 2, dur: 1}])
+  const found = (pattern: string): string[] => {
+    const {matches} = search(store, pattern)
+    return store.header.names.filter((_, label) => matches?.[label] == 1)
+  }
+  assert.deepEqual(found("MM$"), ["aten::mm", "GEMM"])
+  assert.deepEqual(found("^aten"), ["aten::mm", "aten::add"])
+  assert.equal(search(store, "").matches, null)
+})
+
+test("an unfinished pattern is a message, not an exception", () => {
+  const {matches, error} = search(store_of([{name: "a", ts: 0, dur: 1}]), "aten::(")
+  assert.equal(matches, null)
+  assert.match(error!, /^Not a regular expression: .+/)
+})
+
+test("CSV quotes what needs it and disarms formulas", () => {
+  const text = to_csv(["name", "calls"], [['say "hi", you', 1], ["=1+1", -2], ["@x", 0.5], ["a\nb", 3]])
+  assert.equal(text, 'name,calls\r\n"say ""hi"", you",1\r\n\'=1+1,-2\r\n\'@x,0.5\r\n"a\nb",3\r\n')
+})
