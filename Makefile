@@ -17,7 +17,6 @@ demo: $(RUN)
 test: $(DEV) $(IPYTHON8)/.installed
 	sh scripts/find_chromium.sh
 	sh scripts/extension.sh test
-	PYTHONPATH=$(IPYTHON8) $(BIN)/python -m pytest -q -m kernel
 	$(BIN)/python -m pytest
 
 lab: $(RUN)
@@ -51,6 +50,8 @@ extension-check:
 screenshots: $(DEV)
 	sh scripts/find_chromium.sh
 	$(BIN)/python -m pytest tests/browser -k screenshots
+	$(BIN)/python scripts/demo.py
+	$(BIN)/python scripts/readme_screenshot.py
 
 clean:
 	rm -rf build dist $(VENV) $(EXTENSION)/node_modules $(EXTENSION)/build
@@ -69,7 +70,7 @@ $(DEV): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP_INSTALL) -e '.[dev]'
 	@touch $(RUN) $@
 
-# The kernel tests also run on the newest IPython 8: a folder that goes before the environment's.
+# The kernel tests run on the newest IPython 8 as well: a folder that goes before the environment's.
 $(IPYTHON8)/.installed: constraints.txt | $(DEV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
 	  --target $(IPYTHON8) 'ipython<9' decorator

@@ -1,0 +1,69 @@
+"""The notebooks: they run from end to end, and what is committed is what a reader can use."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def outputs_of(notebook: NotebookNode) -> list[NotebookNode]:
+    return [output for cell in notebook.cells if "outputs" in cell for output in cell.outputs]
+
+
+def mime_types(notebook: NotebookNode) -> set[str]:
+    return {mime for output in outputs_of(notebook) for mime in output.get("data", ())}
+
+
+@pytest.mark.kernel
+def test_demo_runs_the_first_notebook_and_prints_why_it_is_slow() -> None:
+    demo = [sys.executable, str(ROOT / "scripts" / "demo.py")]
+    done = subprocess.run(demo, capture_output=True, text=True, check=True)
+    slow, fast = re.split(r"(?m)^Ops by .*$", done.stdout)[:2]
+    assert "waiting for the DataLoader" in slow.split("* ")[1]
+    assert "waiting for the DataLoader" not in fast.split("* ")[1]
+    for suffix in (".ipynb", ".html"):
+        path = ROOT / "build" / f"01_first_profile{suffix}"
+        assert f"{path}\n" in done.stdout
+        assert path.stat().st_size > 0
+
+
+@pytest.mark.kernel
+def test_second_notebook_opens_the_saved_trace() -> None:
+    notebook = nbformat.read(ROOT / "notebooks" / "02_open_a_saved_trace.ipynb", as_version=4)
+    here = {"metadata": {"path": ROOT / "notebooks"}}
+    NotebookClient(notebook, timeout=300, resources=here).execute()
+    assert mime_types(notebook) >= {"text/html", "image/png", "application/javascript"}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+class TestCommitted:
+    """As it lies in the repository."""
+
+    def test_it_was_run_from_top_to_bottom_without_an_error(self, path: Path) -> None:
+        notebook = nbformat.read(path, as_version=4)
+        counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
+        assert counts == list(range(1, len(counts) + 1))
+        assert "error" not in {output.output_type for output in outputs_of(notebook)}
+
+    def test_it_shows_table_and_picture_without_a_script(self, path: Path) -> None:
+        notebook = nbformat.read(path, as_version=4)
+        assert mime_types(notebook) >= {"text/html", "image/png"}
+        pages = [output.data["text/html"] for output in outputs_of(notebook) if "data" in output
+                 if "text/html" in output.data]  # fmt: skip
+        assert any("<table" in page for page in pages)
+
+    def test_it_is_smaller_than_a_megabyte(self, path: Path) -> None:
+        assert path.stat().st_size < 1_000_000
+
+    def test_it_names_no_folder_of_the_machine_that_ran_it(self, path: Path) -> None:
+        assert not re.search(r"/(home|root|tmp|Users|work)/", path.read_text(encoding="utf-8"))
