@@ -119,6 +119,15 @@ def test_a_kernel_launched_before_the_gap_waited_for_the_gpu_itself() -> None:
     assert gap_between_two_kernels(launch=15)["cause"] == "device"
 
 
+def test_a_gap_that_begins_in_a_wait_for_the_gpu_was_made_by_that_wait() -> None:
+    waiting = [op("aten::item", ts=4, dur=26), runtime("cudaStreamSynchronize", ts=5, dur=20)]
+    assert gap_between_two_kernels(*waiting)["cause"] == "synchronise"
+    elsewhere = runtime("cudaStreamSynchronize", ts=5, dur=20, thread=2)
+    assert gap_between_two_kernels(elsewhere)["cause"] == "host"
+    over = runtime("cudaStreamSynchronize", ts=5, dur=15)
+    assert gap_between_two_kernels(over)["cause"] == "host"
+
+
 def test_a_gap_spent_in_the_dataloader_says_so() -> None:
     loading = annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", ts=21,
                          dur=32)  # fmt: skip
@@ -155,12 +164,13 @@ SYNCHRONISING = [
     "hipDeviceSynchronize",
     "hipMemcpyWithStream",
     "cuStreamSynchronize",
+    "cuMemcpyDtoH_v2",
 ]
 
 
 @pytest.mark.parametrize("name", SYNCHRONISING)
 def test_a_call_that_waits_names_its_op_and_the_kernel_it_waited_for(name: str) -> None:
-    category = "cuda_driver" if name.startswith("cuS") else "cuda_runtime"
+    category = "cuda_driver" if name.startswith(("cuS", "cuM")) else "cuda_runtime"
     record = trace_of(
         annotation("step", ts=0, dur=100),
         op("aten::item", ts=10, dur=50),
@@ -178,7 +188,14 @@ def test_a_call_that_waits_names_its_op_and_the_kernel_it_waited_for(name: str) 
 
 
 @pytest.mark.parametrize(
-    "name", ["cudaMemcpyAsync", "cudaLaunchKernel", "hipMemcpyAsync", "cudaEventRecord"]
+    "name",
+    [
+        "cudaMemcpyAsync",
+        "cudaLaunchKernel",
+        "hipMemcpyAsync",
+        "cudaEventRecord",
+        "cuMemcpyDtoHAsync_v2",
+    ],
 )
 def test_a_call_that_returns_at_once_is_no_wait(name: str) -> None:
     assert len(waits(trace_of(runtime(name, ts=20, dur=30)))) == 0

@@ -13,7 +13,7 @@ from gpuprof_widgets.analyses.device_busy import busy_intervals, devices
 from gpuprof_widgets.analyses.innermost import segments
 from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.op_rows import gpu_rows
-from gpuprof_widgets.analyses.waits import is_dataloader
+from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -50,6 +50,8 @@ def idle(record: Record) -> pd.DataFrame:
 
     - "start", "end": before the first and after the last GPU slice,
     - "dataloader": the launching thread was in a DataLoader's ``__next__`` most of the time,
+    - "synchronise": when it began the launching thread was in a call that waits for the GPU: so
+      nothing was queued behind,
     - "host": the next slice was launched after the gap had begun: the GPU waited for the CPU,
     - "device": it was launched before: it waited for other GPU work, an event or its launch,
     - "unknown": the trace holds no launch of it.
@@ -88,7 +90,7 @@ def _gaps(trace: Trace, device: int) -> pd.DataFrame:
         "cpu": cpu.row,
         "cpu_name": names[code[cpu.row]],
         "cpu_share": cpu.share,
-        "cause": _causes(start, before, after, launched, cpu.in_dataloader),
+        "cause": _causes(start, before, after, launched, cpu),
     }
     return pd.DataFrame(columns)
 
@@ -126,6 +128,7 @@ class _Meanwhile:
     row: npt.NDArray[np.int32]
     share: npt.NDArray[np.float64]
     in_dataloader: npt.NDArray[np.bool_]
+    synchronised: npt.NDArray[np.bool_]
 
 
 def _cpu_meanwhile(
@@ -133,13 +136,17 @@ def _cpu_meanwhile(
 ) -> _Meanwhile:
     row = np.full(len(start), NONE, np.int32)
     share = np.zeros(len(start))
-    loading = np.zeros(len(start), bool)
+    loading, synchronised = np.zeros(len(start), bool), np.zeros(len(start), bool)
     for number in np.unique(track[track >= 0]):
         gaps = np.flatnonzero(track == number)
         row[gaps], share[gaps] = _longest(trace, int(number), start[gaps], end[gaps])
-        covered = intervals.overlap((start[gaps], end[gaps]), _dataloader(trace, int(number)))
+        here = trace.slices["track"].to_numpy() == number
+        in_loader = _when(trace, here & is_dataloader(trace))
+        covered = intervals.overlap((start[gaps], end[gaps]), in_loader)
         loading[gaps] = 2 * covered > end[gaps] - start[gaps]
-    return _Meanwhile(row, share, loading)
+        waiting = _when(trace, here & is_synchronising(trace))
+        synchronised[gaps] = intervals.overlap((start[gaps], start[gaps] + 1), waiting) > 0
+    return _Meanwhile(row, share, loading, synchronised)
 
 
 def _longest(
@@ -179,10 +186,10 @@ def python_meanwhile(trace: Trace, thread: int, start: int, end: int) -> str:
     return ""
 
 
-def _dataloader(trace: Trace, track: int) -> intervals.Intervals:
-    here = (trace.slices["track"].to_numpy() == track) & is_dataloader(trace)
-    start = trace.slices["ts"].to_numpy()[here]
-    return intervals.union(start, start + trace.slices["dur"].to_numpy()[here])
+def _when(trace: Trace, chosen: npt.NDArray[np.bool_]) -> intervals.Intervals:
+    """When any of the chosen slices was open."""
+    start = trace.slices["ts"].to_numpy()[chosen]
+    return intervals.union(start, start + trace.slices["dur"].to_numpy()[chosen])
 
 
 def _causes(
@@ -190,14 +197,15 @@ def _causes(
     before: npt.NDArray[np.int32],
     after: npt.NDArray[np.int32],
     launched: Ints,
-    in_dataloader: npt.NDArray[np.bool_],
+    cpu: _Meanwhile,
 ) -> npt.NDArray[np.object_]:
     conditions = [
         before < 0,
         after < 0,
         launched == NONE,
         launched < start,
-        in_dataloader,
+        cpu.in_dataloader,
+        cpu.synchronised,
     ]
-    causes = ["start", "end", "unknown", "device", "dataloader"]
+    causes = ["start", "end", "unknown", "device", "dataloader", "synchronise"]
     return np.select(conditions, causes, default="host").astype(object)

@@ -18,7 +18,7 @@ Rows = npt.NDArray[np.int32]
 
 SYNCHRONISING = re.compile(
     r"(cuda|hip)(Stream|Device|Event)Synchronize(_\w+)?"
-    r"|cu(Stream|Event|Ctx)Synchronize"
+    r"|cu(Stream|Event|Ctx)Synchronize(_\w+)?|cuMemcpy(DtoH|HtoD|DtoD)?(_\w+)?"
     r"|(cuda|hip)Memcpy(2D|3D|ToSymbol|FromSymbol|Peer|DtoH|HtoD|WithStream)?(_\w+)?"
 )
 """Runtime calls that return when GPU work is done; the ``Async`` copies are not among them."""
@@ -50,7 +50,7 @@ def waits(record: Record) -> pd.DataFrame:
     none ran meanwhile). The last three are for synchronising calls.
     """
     trace = record.trace
-    synchronising = _rows(trace, SYNCHRONISING, on_tracks(trace, "cpu") & _launches(trace))
+    synchronising = np.flatnonzero(is_synchronising(trace))
     loading = _outermost(trace, np.flatnonzero(is_dataloader(trace)))
     table = pd.concat([_synchronising(trace, synchronising), _loading(trace, loading)])
     return table[list(COLUMNS)].sort_values(
@@ -63,6 +63,12 @@ def is_dataloader(trace: Trace) -> npt.NDArray[np.bool_]:
     return _matching(trace, DATALOADER) & on_tracks(trace, "cpu")
 
 
+def is_synchronising(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Which CPU slices are runtime calls that wait for the GPU."""
+    counted = trace.slices["count"].to_numpy() > 0
+    return _matching(trace, SYNCHRONISING) & on_tracks(trace, "cpu") & _launches(trace) & counted
+
+
 def _matching(trace: Trace, pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
     categories = trace.slices["name"].cat.categories
     return named(trace, frozenset(n for n in categories if pattern.fullmatch(str(n))))
@@ -71,13 +77,6 @@ def _matching(trace: Trace, pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
 def _launches(trace: Trace) -> npt.NDArray[np.bool_]:
     categories = trace.slices["category"].cat.categories
     return in_category(trace, *(c for c in categories if c.endswith(("_runtime", "_driver"))))
-
-
-def _rows(
-    trace: Trace, pattern: re.Pattern[str], among: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.intp]:
-    counted = trace.slices["count"].to_numpy() > 0
-    return np.flatnonzero(_matching(trace, pattern) & among & counted)
 
 
 def _outermost(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:

@@ -21,6 +21,8 @@ REMEDIES = {
     "batches larger, or launches fewer (torch.compile, CUDA graphs, fused or foreach optimizers).",
     "dataloader": "it waited for the DataLoader: give that workers (num_workers), "
     "pin_memory=True, and do costly transforms beforehand.",
+    "synchronise": "the CPU had just waited for it, so that nothing was queued: fewer .item(), "
+    ".cpu(), prints of tensors and other synchronising calls keep it fed.",
     "device": "work was launched but could not start: look for streams that wait for each other, "
     "for copies in between and for many very short kernels.",
     "start": "its first work had not come yet: set-up, data and warm-up belong outside of what is "
