@@ -402,6 +402,10 @@ BROKEN = {
     "no events": (b'{"traceEvents": []}', r"without a single slice \(its events: none\)"),
     "an empty list": (b"[]", r"without a single slice"),
     "names alone": (b'[{"ph": "M", "name": "x"}]', r"its events: 1 of kind 'M'"),
+    "the profiler's span alone": (
+        json.dumps([event(cat="Trace"), event(ph="i", s="g", dur=None)]).encode(),
+        r"its events: 2 of the profiler on itself",
+    ),
     "events that are no list": (b'{"traceEvents": 5}', r"\"traceEvents\" is b'5', not a list"),
     "a list of numbers": (
         b"[1, 2, 3]",
@@ -436,3 +440,10 @@ def test_a_missing_file_is_named_with_what_is_there(tmp_path: Path) -> None:
 def test_a_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="this is a directory"):
         load(tmp_path)
+
+
+def test_text_that_some_events_lack_stays_text_and_none(write: Any) -> None:
+    record = load(write(event(args={"a": "x"}), event(ts=2, args={"a": None}), event(ts=3)))
+    column = record.trace.args["a"]
+    assert column.dtype == object
+    assert column.to_dict() == {0: "x", 1: None}

@@ -74,12 +74,11 @@ def _restored(file: Gathered, beside: Mapping[str, Any], path: Path) -> Record:
 
 def _notes(file: Gathered) -> list[str]:
     """What of the file could not be read, one line each."""
-    read = file.phases.total()
     slices = file.rows + file.untimed
     counted = [
         (
             file.left_out,
-            f"of {read + file.left_out:,} events are not well-formed and were left out",
+            f"of {file.total + file.left_out:,} events are not well-formed and were left out",
         ),
         (file.untimed, f"of {slices:,} events have no valid ts or dur and were left out"),
     ]
@@ -92,6 +91,8 @@ def _notes(file: Gathered) -> list[str]:
 
 def _nothing(file: Gathered, path: Path, notes: list[str]) -> str:
     kinds = [f"{count} of kind {phase!r}" for phase, count in file.phases.most_common(6)]
+    if file.spans:
+        kinds.append(f"{len(file.spans)} of the profiler on itself")
     found = "; ".join([", ".join(kinds) or "none", *notes])
     return (
         f"{path}: a trace without a single slice (its events: {found}). "

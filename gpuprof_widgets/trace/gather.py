@@ -87,8 +87,9 @@ class Args:
 class Gathered:
     """Everything that the reader needs of a file's events.
 
-    ``events`` are the slices and instants, ``others`` the metadata, counter and fwdbwd events,
-    ``spans`` what the profiler notes on itself (name, ts, dur in ns), ``phases`` counts the kinds.
+    ``events()`` are the slices and instants, ``others`` the metadata, counter and fwdbwd events,
+    ``spans`` what the profiler notes on itself (name, ts, dur in ns). ``phases`` counts the events
+    of other kinds than slices, ``total`` all of them.
     """
 
     def __init__(self, file: TraceFile) -> None:
@@ -96,6 +97,7 @@ class Gathered:
         self.others: dict[str, list[Event]] = defaultdict(list)
         self.spans: list[tuple[str, int, int]] = []
         self.phases: Counter[str] = Counter()
+        self.total = 0
         self.rows = 0
         self.untimed = 0
         self._ts: list[NDArray[np.int64]] = []
@@ -119,12 +121,13 @@ class Gathered:
         )
 
     def _add(self, batch: list[Event]) -> None:
-        phases = [event.ph for event in batch]
-        self.phases.update(phases)
-        slices = [e for e, phase in zip(batch, phases, strict=True) if phase in SLICES]
-        for event, phase in zip(batch, phases, strict=True):
-            if phase == "M" or phase == "C" or event.cat == "fwdbwd":
-                self.others[phase].append(event)
+        self.total += len(batch)
+        slices = [event for event in batch if event.ph in SLICES]
+        others = [event for event in batch if event.ph not in SLICES]
+        self.phases.update([event.ph for event in others])
+        for event in others:
+            if event.ph in ("M", "C") or event.cat == "fwdbwd":
+                self.others[event.ph].append(event)
         self._add_slices(self._without_markers(slices))
 
     def _without_markers(self, slices: list[Event]) -> list[Event]:
