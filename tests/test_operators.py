@@ -213,6 +213,25 @@ def test_table_of_several_threads_equals_key_averages(tmp_path: Path) -> None:
     assert_same_rows(operators(record), profiler.events().key_averages())
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_gpu_times_equal_those_of_key_averages(tmp_path: Path) -> None:
+    """Ops and kernels; runtime calls and GPU-side annotations are counted otherwise there."""
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        left = torch.randn(500, 500, device="cuda", requires_grad=True)
+        for _ in range(5):
+            (left @ left).relu().sum().backward()
+        torch.cuda.synchronize()
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    table = operators(read_chrome_trace(tmp_path / "trace.json"))
+    columns = ["calls", "cpu_total_ns", "device_total_ns", "device_self_ns"]
+    ours = table[table["category"].isin(["cpu_op", "kernel", "gpu_memcpy", "gpu_memset"])]
+    wanted = {row["name"]: row for row in torchs_rows(profiler.key_averages())}
+    assert (ours["device_self_ns"] > 0).any()
+    for row in ours.to_dict("records"):
+        assert [row[c] for c in columns] == [wanted[row["name"]][c] for c in columns]
+
+
 def test_recordings_hold_what_the_comparison_is_about(run: Run, stacked: Run) -> None:
     names = {event.name for event in run.events}
     assert {"forward", "aten::conv2d", "aten::addmm", "aten::bmm", "aten::baddbmm"} <= names
