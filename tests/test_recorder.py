@@ -340,6 +340,28 @@ def test_the_device_is_waited_for_before_the_recording_stops(
     assert running == [True]
 
 
+def test_what_we_do_before_and_after_the_run_is_not_in_the_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started = TorchRecording._watch_entrances
+
+    def start(self: TorchRecording) -> None:
+        torch.zeros(2)
+        started(self)
+
+    def wait() -> None:
+        with torch.profiler.record_function(torch_profiler.SYNCHRONISE_REGION):
+            torch.arange(3)
+
+    monkeypatch.setattr(TorchRecording, "_watch_entrances", start)
+    monkeypatch.setattr(torch_profiler, "wait_for_device", wait)
+    made = record()
+    assert not {"aten::zeros", "aten::arange"} & set(names(made))
+    assert names(made, "user_annotation") == ["the run"]
+    region = made.trace.slices.set_index("name").loc["the run"]
+    assert (made.trace.start_ns, made.trace.end_ns) == (0, region["ts"] + region["dur"])
+
+
 def test_kineto_is_silenced_unless_the_user_set_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KINETO_LOG_LEVEL", raising=False)
     torch_profiler.silence_kineto()

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Calls, Trace
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 
 Mask = NDArray[np.bool_]
 
 _PACKAGE = str(Path(__file__).parent.parent)
 _BUILTIN = "~"
+_OF_DEVICES = (*GPU_CATEGORIES, "gpu_user_annotation")
 
 # torch shortens paths by sys.path, so frames are known by the tail of their file's path.
 _AROUND = re.compile(r"gpuprof_widgets[/\\](capture[/\\]cell|magics|profiling)\.py\(")
@@ -91,24 +93,25 @@ def _is_evaluation(functions: pd.DataFrame) -> Mask:
 
 
 def without_own_slices(trace: Trace, label: str) -> Trace:
-    """The trace without Python frames that are ours, or were open before the run's region began."""
+    """The trace of what ran in the region of that name: not what we did before and after it.
+
+    Out go the frames that are ours or were open already, and what the region's thread did outside
+    it (our wait for the device); what a device still works off after it stays.
+    """
     slices = trace.slices
-    region = slices[(slices["category"] == "user_annotation") & (slices["name"] == label)]
-    frames = (slices["category"] == "python_function").to_numpy()
-    if not len(region) or not frames.any():
+    regions = slices[(slices["category"] == "user_annotation") & (slices["name"] == label)]
+    if not len(regions):
         return trace
-    begin = int(region["ts"].iloc[0])
-    own = _own_frames(slices, frames, begin, begin + region["dur"].iloc[0])
-    return _kept_slices(trace, ~(own | _waiting(trace, frames & ~own, region.index[0])))
-
-
-def _waiting(trace: Trace, frames: Mask, region: int) -> Mask:
-    """Built-ins of other threads that run no Python function meanwhile: the kernel's, asleep."""
-    slices = trace.slices
-    lane = trace.tracks["lane"].to_numpy()[slices["track"].to_numpy()]
-    builtin = slices["name"].str.startswith("<built-in").to_numpy(dtype=bool)
-    at_work = np.unique(lane[frames & ~builtin])
-    return np.asarray(frames & (lane != lane[region]) & ~np.isin(lane, at_work))
+    region = regions.iloc[int(regions["dur"].argmax())]
+    begin, end = int(region["ts"]), int(region["ts"] + region["dur"])
+    ts, track = slices["ts"].to_numpy(), slices["track"].to_numpy()
+    ended = ts + slices["dur"].to_numpy()
+    own = (track == region["track"]) & ((ts < begin) | (ts >= end))
+    own |= ~slices["category"].isin(_OF_DEVICES).to_numpy() & (ended <= begin) & (ts < begin)
+    frames = (slices["category"] == "python_function").to_numpy()
+    if frames.any():
+        own |= _own_frames(slices, frames, begin, end)
+    return _kept_slices(trace, ~own) if own.any() else trace
 
 
 def _own_frames(slices: pd.DataFrame, frames: Mask, begin: int, end: int) -> Mask:

@@ -171,8 +171,9 @@ class Recorder:
         return None if calls is None else without_own_calls(calls, self._cell_labels)
 
     def _metadata(self, trace: Trace, calls: Calls | None) -> dict[str, Any]:
-        measured = calls is not None and not (self._options.stack and STACKS_TAKE_THE_HOOK)
-        counted = int(calls.functions["calls"].sum()) if calls is not None and measured else 0
+        frames = int((trace.slices["category"] == "python_function").sum())
+        # A recorded frame costs what a call under cProfile does: both are the interpreter's hook.
+        counted = frames or (int(calls.functions["calls"].sum()) if calls is not None else 0)
         return {
             "label": self._label,
             "cell_source": self._cell_source,
@@ -181,7 +182,7 @@ class Recorder:
             **environment(),
             "wall_ns": self._wall_ns,
             "stop_ns": self._stop_ns,
-            "overhead": overhead(len(trace), counted),
+            "overhead": overhead(events=len(trace) - frames, calls=counted),
             "interrupted": isinstance(self._error, _INTERRUPTS),
             "error": self._error_text(),
             "notes": self._all_notes(),
