@@ -3,7 +3,7 @@
 GpuprofError
 ├── TraceError      a file that cannot be read as a trace or profile (also a ValueError)
 ├── OptionError     an option that does not exist or has a wrong value (also a ValueError)
-└── RecordingError  the recorder could not start, stop or read what it recorded (also a RuntimeError)
+└── RecordingError  recording could not be started, stopped or read (also a RuntimeError)
 """
 
 from __future__ import annotations
