@@ -8,6 +8,7 @@ import pstats
 import zipfile
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -118,6 +119,19 @@ def test_the_trace_alone_opens_too(tmp_path: Path) -> None:
     with zipfile.ZipFile(save(a_record(), tmp_path / "run.zip")) as saved:
         member = saved.extract("trace.json.gz", tmp_path)
     assert_same_trace(load(member).trace, a_record().trace)
+
+
+def test_as_any_other_readers_trace_it_gives_the_same_tables(tmp_path: Path) -> None:
+    with zipfile.ZipFile(save(a_record(), tmp_path / "run.zip")) as saved:
+        written = json.loads(gzip.decompress(saved.read("trace.json.gz")))
+    del written["gpuprof_widgets"]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(written))
+    found, expected = load(path).trace, a_record().trace
+    pd.testing.assert_frame_equal(found.slices, expected.slices)
+    pd.testing.assert_frame_equal(found.counters, expected.counters)
+    pd.testing.assert_frame_equal(found.flows, expected.flows)
+    assert found.tracks["kind"].tolist() == expected.tracks["kind"].tolist()
 
 
 def test_nanoseconds_since_1970_are_kept(tmp_path: Path) -> None:

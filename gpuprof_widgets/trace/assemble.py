@@ -71,10 +71,11 @@ def empty_trace() -> Trace:
 
 
 def _all_counters(events: Events, written: pd.DataFrame | None) -> pd.DataFrame:
+    """The file's own counters, and those of its allocations that it has not written itself."""
     memory = memory_counters(events)
     if written is None or not len(written):
         return memory
-    tables = [written, memory] if len(memory) else [written]
+    tables = [written, memory[~memory["name"].isin(written["name"])]]
     return counter_table(
         np.concatenate([table["ts"].to_numpy() for table in tables]),
         [name for table in tables for name in table["name"]],

@@ -72,7 +72,9 @@ def typed(values: Sequence[Any], index: NDArray[np.int64]) -> pd.Series:
     if column is None:
         column = np.empty(len(values), dtype=object)
         column[:] = values
-    return pd.Series(column, index=pd.Index(index, dtype=np.int64), dtype=column.dtype)
+    rows = pd.Index(index, dtype=np.int64)
+    series: pd.Series = pd.Series(column, index=rows, dtype=column.dtype)
+    return series
 
 
 def _numbers(values: Sequence[Any], kinds: set[type]) -> NDArray[Any] | None:
