@@ -1,19 +1,11 @@
 /** GPU time of a window, given to the ops that caused it. */
 
 import type {Store, Window} from "./store"
-import {NONE} from "./store"
+import {group_rows, NONE} from "./store"
 
 /** GPU rows in the order of their rows; few beside the CPU rows, and needed for every window. */
 export function gpu_rows(store: Store): Int32Array {
-  return store.lazily("gpu_rows", () => {
-    const rows: number[] = []
-    for (let row = 0; row < store.rows; row++) {
-      if (store.on_gpu[row] == 1) {
-        rows.push(row)
-      }
-    }
-    return Int32Array.from(rows)
-  })
+  return store.lazily("gpu_rows", () => group_rows(store.on_gpu, 0)[1] ?? new Int32Array(0))
 }
 
 /**

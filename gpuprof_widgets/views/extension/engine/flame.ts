@@ -159,13 +159,14 @@ function caller_of({rows, ended, caller, outlasting}: Stack, i: number, is_wante
 
 /** Positions of the rows' parents. */
 function known_callers(store: Store, rows: number[]): Int32Array {
-  const position = new Map(rows.map((row, i) => [row, i]))
-  return Int32Array.from(rows, (row) => position.get(store.parent[row]) ?? NONE)
+  const position = new Int32Array(store.rows).fill(NONE)
+  rows.forEach((row, i) => position[row] = i)
+  return Int32Array.from(rows, (row) => store.parent[row] < 0 ? NONE : position[store.parent[row]])
 }
 
 class Tree {
   private readonly nodes: FlameNode[] = [new_node(0, NONE, 0, NONE, "all threads", "thread")]
-  private readonly children = new Map<string, number>()
+  private readonly children = new Map<number, number>()
   private readonly kept: Uint8Array
   private readonly device: Float64Array
 
@@ -187,10 +188,10 @@ class Tree {
         return
       }
       if (root == NONE) {
-        root = this.child(0, NONE, stack.label, "thread")
+        root = this.thread(stack.label)
       }
       const above = caller_of(stack, i, is_kept)
-      node_at[i] = this.child(above < 0 ? root : node_at[above], store.label[row], store.name(row), store.category(row))
+      node_at[i] = this.child(above < 0 ? root : node_at[above], row)
       const node = nodes[node_at[i]]
       node.calls += kept[row] == INSIDE ? store.count[row] : 0
       node.self += self[i]
@@ -213,14 +214,21 @@ class Tree {
     return this.nodes
   }
 
-  private child(parent: number, label: number, name: string, category: string): number {
-    const key = child_key(parent, label, name)
-    let id = this.children.get(key)
-    if (id == null) {
-      id = this.nodes.length
-      this.children.set(key, id)
-      this.nodes.push(new_node(id, parent, this.nodes[parent].depth + 1, label, name, category))
-    }
+  /** The child of a node for a row's label, made when it is first met. */
+  private child(parent: number, row: number): number {
+    const label = this.store.label[row]
+    const key = parent*this.store.header.label.length + label
+    return this.children.get(key) ?? this.grow(key, parent, label, this.store.name(row), this.store.category(row))
+  }
+
+  private thread(label: string): number {
+    return this.grow(-1 - this.nodes.length, 0, NONE, label, "thread")
+  }
+
+  private grow(key: number, parent: number, label: number, name: string, category: string): number {
+    const id = this.nodes.length
+    this.children.set(key, id)
+    this.nodes.push(new_node(id, parent, this.nodes[parent].depth + 1, label, name, category))
     return id
   }
 }

@@ -10,9 +10,12 @@ export const OWNER = 2
 
 export function kept_rows(store: Store, window: Window): Uint8Array {
   const kept = new Uint8Array(store.rows)
-  for (let row = 0; row < store.rows; row++) {
-    kept[row] = store.is_inside(row, window) ? INSIDE : OUTSIDE
-  }
+  store.header.tracks.forEach((_, track) => {
+    const last = store.first_row[track + 1]
+    for (let row = store.first_row[track]; row < last && store.ts[row] <= window.end; row++) {
+      kept[row] = store.is_inside(row, window) ? INSIDE : OUTSIDE
+    }
+  })
   for (const row of gpu_rows(store)) {
     if (kept[row] == INSIDE) {
       keep_owner(store, kept, store.owner[row])

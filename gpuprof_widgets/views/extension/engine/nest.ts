@@ -20,7 +20,11 @@ export function nest(ts: Float64Array, end: Float64Array): Int32Array {
 
 /** The values of some rows. */
 export function gather(values: Float64Array, rows: ArrayLike<number>): Float64Array {
-  return Float64Array.from(rows, (row) => values[row])
+  const gathered = new Float64Array(rows.length)
+  for (let i = 0; i < gathered.length; i++) {
+    gathered[i] = values[rows[i]]
+  }
+  return gathered
 }
 
 /** Number of ancestors; a parent stands before its children. */
@@ -45,11 +49,11 @@ export function subtree_ends(end: Float64Array, parent: Int32Array): Float64Arra
 }
 
 /** The innermost of a slice's ancestors (not itself) that is wanted, -1 if none is. */
-export function nearest_ancestors(parent: Int32Array, wanted: (row: number) => boolean): Int32Array {
+export function nearest_ancestors(parent: Int32Array, wanted: Uint8Array): Int32Array {
   const found = new Int32Array(parent.length)
   for (let row = 0; row < parent.length; row++) {
     const above = parent[row]
-    found[row] = above < 0 || wanted(above) ? above : found[above]
+    found[row] = above < 0 || wanted[above] == 1 ? above : found[above]
   }
   return found
 }

@@ -4,7 +4,7 @@ import {OUTSIDE} from "./kept"
 import {add_self_times, gather, nest, subtree_ends} from "./nest"
 import type {Nesting} from "./nest"
 import type {Store, Window} from "./store"
-import {NONE} from "./store"
+import {group_rows, NONE} from "./store"
 
 export type OpRows = {
   /** 1 for rows that are counted */
@@ -20,8 +20,12 @@ export type OpRows = {
 }
 
 export function op_rows(store: Store, kept: Uint8Array): OpRows {
-  const listed = listed_rows(store)
-  const is_op = listed.map((wanted, row) => Number(wanted == 1 && kept[row] != OUTSIDE))
+  const is_op = listed_rows(store).slice()
+  for (let row = 0; row < store.rows; row++) {
+    if (kept[row] == OUTSIDE) {
+      is_op[row] = 0
+    }
+  }
   const {index, parent} = nearest_ops(store, is_op)
   return {is_op, index, parent, ...repeats(store, is_op, parent)}
 }
@@ -32,7 +36,9 @@ export function op_self_times(store: Store, window: Window): Float64Array {
   for (const nesting of listed_nestings(store)) {
     const own = new Float64Array(nesting.rows.length)
     add_self_times(own, nesting, window.start, window.end, 0, own.length)
-    nesting.rows.forEach((row, i) => self[row] = own[i])
+    for (let i = 0; i < own.length; i++) {
+      self[nesting.rows[i]] = own[i]
+    }
   }
   return self
 }
@@ -40,9 +46,13 @@ export function op_self_times(store: Store, window: Window): Float64Array {
 /** Rows of CPU tracks, without those that never get a line in an op table. */
 function listed_rows(store: Store): Uint8Array {
   return store.lazily("listed", () => {
-    const is_cpu = store.header.tracks.map(({kind}) => kind == "cpu")
-    const unlisted = new Set(store.header.unlisted)
-    return Uint8Array.from(store.label, (label, row) => Number(is_cpu[store.track[row]] && !unlisted.has(label)))
+    const listed = store.by_label(Uint8Array.from(store.header.label, (_, label) => Number(!store.header.unlisted.includes(label))))
+    store.header.tracks.forEach(({kind}, track) => {
+      if (kind != "cpu") {
+        listed.fill(0, store.first_row[track], store.first_row[track + 1])
+      }
+    })
+    return listed
   })
 }
 
@@ -51,10 +61,9 @@ type ListedNesting = Nesting & {rows: Int32Array}
 /** The listed rows of each track, nested among themselves: what is not listed takes no time away. */
 function listed_nestings(store: Store): ListedNesting[] {
   return store.lazily("listed nestings", () => store.header.tracks.map((_, track) => {
-    const listed = listed_rows(store)
-    const all = Int32Array.from({length: store.first_row[track + 1] - store.first_row[track]},
-      (_, i) => store.first_row[track] + i)
-    const rows = all.filter((row) => listed[row] == 1)
+    const first = store.first_row[track]
+    const listed = listed_rows(store).subarray(first, store.first_row[track + 1])
+    const rows = group_rows(listed, first)[1] ?? new Int32Array(0)
     const ts = gather(store.ts, rows)
     const end = gather(store.end, rows)
     const parent = nest(ts, end)

@@ -34,45 +34,86 @@ const MEMORY_EVENT = "[memory]"
 /** Rows of the op table, in no order; those without calls and time are left out. */
 export function op_table(store: Store, window: Window, grouping: Grouping): OpRow[] {
   const {groups, group_of} = grouped(store, grouping)
-  const table: OpRow[] = groups.map((group) =>
-    ({...group, calls: 0, cpu_total: 0, cpu_self: 0, device_total: 0, device_self: 0}))
+  const sums = new Sums(groups.length)
   const kept = kept_rows(store, window)
-  add_ops(store, window, kept, group_of, table)
-  add_gpu_rows(store, window, kept, group_of, table)
-  return table.filter(has_content).map((row) => in_ns(store, row))
+  add_ops(store, window, kept, group_of, sums)
+  add_gpu_rows(store, window, kept, group_of, sums)
+  return groups.flatMap((group, i) => sums.is_empty(i) ? [] : sums.row(store, group, i))
 }
 
-function add_ops(store: Store, window: Window, kept: Uint8Array, group_of: Int32Array, table: OpRow[]): void {
+/** The numbers of each group; times in ticks. */
+class Sums {
+  readonly calls: Float64Array
+  readonly cpu_total: Float64Array
+  readonly cpu_self: Float64Array
+  readonly device_total: Float64Array
+  readonly device_self: Float64Array
+
+  constructor(groups: number) {
+    this.calls = new Float64Array(groups)
+    this.cpu_total = new Float64Array(groups)
+    this.cpu_self = new Float64Array(groups)
+    this.device_total = new Float64Array(groups)
+    this.device_self = new Float64Array(groups)
+  }
+
+  is_empty(i: number): boolean {
+    return this.calls[i] == 0 && this.cpu_total[i] == 0 && this.cpu_self[i] == 0 && this.device_total[i] == 0
+  }
+
+  row(store: Store, {key, label, shape, name, category}: Group, i: number): OpRow {
+    return {
+      key, label, shape, name, category,
+      calls: this.calls[i],
+      cpu_total: store.ns(this.cpu_total[i]),
+      cpu_self: store.ns(this.cpu_self[i]),
+      device_total: store.ns(this.device_total[i]),
+      device_self: store.ns(this.device_self[i]),
+    }
+  }
+}
+
+function add_ops(store: Store, window: Window, kept: Uint8Array, group_of: Int32Array, sums: Sums): void {
   const ops = op_rows(store, kept)
   const device_self = own_device_times(store, window, ops.index)
   const device_total = subtree_sums(device_self, ops.parent)
   const cpu_self = op_self_times(store, window)
   for (let row = 0; row < store.rows; row++) {
-    if (ops.is_op[row] == 1) {
-      const sums = table[group_of[ops.host[row]]]
-      sums.cpu_self += cpu_self[row]
-      sums.device_self += device_self[row]
-      if (ops.repeat[row] == 0) {
-        sums.calls += kept[row] == INSIDE ? store.count[row] : 0
-        sums.cpu_total += store.time_inside(row, window)
-        sums.device_total += device_total[row]
-      }
-    } else if (kept[row] == INSIDE && ops.index[row] < 0 && store.name(row) == MEMORY_EVENT) {
-      table[group_of[row]].calls += store.count[row] // an allocation outside of any op, as in torch
+    if (ops.is_op[row] == 0) {
+      continue
+    }
+    const group = group_of[ops.host[row]]
+    sums.cpu_self[group] += cpu_self[row]
+    sums.device_self[group] += device_self[row]
+    if (ops.repeat[row] == 0) {
+      sums.calls[group] += kept[row] == INSIDE ? store.count[row] : 0
+      sums.cpu_total[group] += store.time_inside(row, window)
+      sums.device_total[group] += device_total[row]
+    }
+  }
+  for (const row of memory_rows(store)) {
+    if (kept[row] == INSIDE && ops.index[row] == NONE) {
+      sums.calls[group_of[row]] += store.count[row] // an allocation outside of any op, as in torch
     }
   }
 }
 
-function add_gpu_rows(store: Store, window: Window, kept: Uint8Array, group_of: Int32Array, table: OpRow[]): void {
+function add_gpu_rows(store: Store, window: Window, kept: Uint8Array, group_of: Int32Array, sums: Sums): void {
   for (const row of gpu_rows(store)) {
     if (kept[row] == INSIDE) {
-      const sums = table[group_of[row]]
       const time = store.time_inside(row, window)
-      sums.calls += store.count[row]
-      sums.device_self += time
-      sums.device_total += time
+      sums.calls[group_of[row]] += store.count[row]
+      sums.device_self[group_of[row]] += time
+      sums.device_total[group_of[row]] += time
     }
   }
+}
+
+function memory_rows(store: Store): Int32Array {
+  return store.lazily("memory_rows", () => {
+    const labels = store.header.label.flatMap(([name], label) => store.header.names[name] == MEMORY_EVENT ? label : [])
+    return Int32Array.from(labels.flatMap((label) => Array.from(store.instances(label)))).sort()
+  })
 }
 
 /** The slices that a row of the op table stands for, in the whole record. */
@@ -99,58 +140,47 @@ function grouped(store: Store, grouping: Grouping): Groups {
   return store.lazily(`groups by ${grouping}`, () => {
     const groups: Group[] = []
     const index = new Map<string, number>()
-    const is_cpu = store.header.tracks.map(({kind}) => kind == "cpu")
+    const shapes = grouping == "name_shape" ? store.header.shapes.length + 1 : 1
+    const known = new Int32Array(store.header.label.length*shapes).fill(NONE)
     const group_of = new Int32Array(store.rows).fill(NONE)
-    for (let row = 0; row < store.rows; row++) {
-      if (is_cpu[store.track[row]] || store.on_gpu[row] == 1) {
-        group_of[row] = index_of(group_key(store, row, grouping), row)
+    store.header.tracks.forEach(({kind}, track) => {
+      for (let row = store.first_row[track]; row < store.first_row[track + 1]; row++) {
+        if (kind == "cpu" || store.on_gpu[row] == 1) {
+          const shape = shapes == 1 ? 0 : store.shape_of(row) + 1
+          const at = store.label[row]*shapes + shape
+          if (known[at] == NONE) {
+            known[at] = index_of(group(store, row, grouping))
+          }
+          group_of[row] = known[at]
+        }
       }
-    }
+    })
     return {groups, group_of}
 
-    function index_of(key: string, row: number): number {
-      let found = index.get(key)
-      if (found == null) {
-        found = groups.length
-        index.set(key, found)
-        groups.push(group(store, row, grouping, key))
+    function index_of(group: Group): number {
+      const found = index.get(group.key)
+      if (found != null) {
+        return found
       }
-      return found
+      index.set(group.key, groups.length)
+      return groups.push(group) - 1
     }
   })
 }
 
-function group_key(store: Store, row: number, grouping: Grouping): string {
-  switch (grouping) {
-    case "name": return label_key(store, row)
-    case "name_shape": return `${label_key(store, row)}\n${store.shape_of(row)}`
-    case "category": return store.category(row)
+function group(store: Store, row: number, grouping: Grouping): Group {
+  const label = store.label[row]
+  const category = store.category(row)
+  if (grouping == "category") {
+    return {key: category, label, shape: NONE, name: category, category}
   }
-}
-
-function label_key(store: Store, row: number): string {
-  return `${store.category(row)}\n${listed_name(store, row)}`
+  const name = listed_name(store, row)
+  const shape = grouping == "name_shape" ? store.shape_of(row) : NONE
+  return {key: [category, name, shape].join("\n"), label, shape, name, category}
 }
 
 /** All steps of a profiler are one line, as in torch. */
 function listed_name(store: Store, row: number): string {
   const name = store.name(row)
   return name.startsWith("ProfilerStep#") ? "ProfilerStep*" : name
-}
-
-function group(store: Store, row: number, grouping: Grouping, key: string): Group {
-  const category = store.category(row)
-  const name = grouping == "category" ? category : listed_name(store, row)
-  const shape = grouping == "name_shape" ? store.shape_of(row) : NONE
-  return {key, label: store.label[row], shape, name, category}
-}
-
-function has_content(row: OpRow): boolean {
-  return row.calls > 0 || row.cpu_total > 0 || row.cpu_self > 0 || row.device_total > 0
-}
-
-function in_ns(store: Store, row: OpRow): OpRow {
-  const ns = (ticks: number): number => store.ns(ticks)
-  return {...row, cpu_total: ns(row.cpu_total), cpu_self: ns(row.cpu_self),
-    device_total: ns(row.device_total), device_self: ns(row.device_self)}
 }

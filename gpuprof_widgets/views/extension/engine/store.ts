@@ -62,7 +62,7 @@ export class Store {
     this.end = columns.get("dur")!.map((dur, row) => this.ts[row] + dur)
     this.began = columns.get("before")?.map((time, row) => this.ts[row] - time) ?? this.ts
     this.ended = columns.get("after")?.map((time, row) => this.end[row] + time) ?? this.end
-    this.label = Uint32Array.from(columns.get("label")!)
+    this.label = new Uint32Array(columns.get("label")!)
     this.first_row = first_rows(header)
     this.track = this.fill_by_track((track) => track)
     this.parent = this.parents(columns.get("parent"))
@@ -70,11 +70,10 @@ export class Store {
     this.subtree_end = subtree_ends(this.end, this.parent)
     this.owner = this.links(columns.get("owner"))
     this.forward = this.links(columns.get("forward"))
-    this.count = Uint32Array.from(columns.get("count") ?? new Float64Array(this.rows).fill(1))
+    this.count = new Uint32Array(columns.get("count") ?? new Float64Array(this.rows).fill(1))
     this.shape_index = columns.get("shape") ?? null
     this.byte_sizes = columns.get("bytes") ?? null
-    const is_gpu = this.category_mask(GPU_CATEGORIES)
-    this.on_gpu = Uint8Array.from(this.label, (label) => is_gpu[label])
+    this.on_gpu = this.by_label(this.category_mask(GPU_CATEGORIES))
     this.op = this.ops(columns.get("op"))
   }
 
@@ -211,6 +210,15 @@ export class Store {
     return Uint8Array.from(this.header.label, ([, category]) => Number(wanted[category]))
   }
 
+  /** What a mask of labels says of each row. */
+  by_label(mask: Uint8Array): Uint8Array {
+    const rows = new Uint8Array(this.rows)
+    for (let row = 0; row < rows.length; row++) {
+      rows[row] = mask[this.label[row]]
+    }
+    return rows
+  }
+
   private readonly cache = new Map<string, unknown>()
 
   /** Results that not every page needs are computed when they are first asked for. */
@@ -230,7 +238,7 @@ export class Store {
   }
 
   private links(column: Float64Array | undefined): Int32Array {
-    return column == null ? new Int32Array(this.rows).fill(NONE) : Int32Array.from(column)
+    return column == null ? new Int32Array(this.rows).fill(NONE) : new Int32Array(column)
   }
 
   /** As sent where coarse ticks or a window hide them (as the distance upwards), else by nesting. */
@@ -251,16 +259,16 @@ export class Store {
   /** By nesting around the launch, unless the record knows better. */
   private ops(known: Float64Array | undefined): Int32Array {
     if (known != null) {
-      return Int32Array.from(known)
+      return new Int32Array(known)
     }
-    const is_op = this.category_mask(OP_CATEGORIES)
-    const is_launch = this.category_mask(this.header.categories.filter(is_launch_category))
-    const around = nearest_ancestors(this.parent, (row) => is_op[this.label[row]] == 1)
-    return Int32Array.from(this.owner, (owner, row) => {
+    const is_op = this.by_label(this.category_mask(OP_CATEGORIES))
+    const is_launch = this.by_label(this.category_mask(this.header.categories.filter(is_launch_category)))
+    const around = nearest_ancestors(this.parent, is_op)
+    return this.owner.map((owner, row) => {
       if (owner >= 0) {
-        return is_op[this.label[owner]] == 1 ? owner : around[owner]
+        return is_op[owner] == 1 ? owner : around[owner]
       }
-      return is_launch[this.label[row]] == 1 ? around[row] : NONE
+      return is_launch[row] == 1 ? around[row] : NONE
     })
   }
 }

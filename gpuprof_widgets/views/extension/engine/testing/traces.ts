@@ -35,7 +35,8 @@ export function store_of(rows: Row[], options: Options = {}): Store {
   const order = rows.map((_, i) => i)
   order.sort((a, b) => (rows[a].track ?? 0) - (rows[b].track ?? 0) || rows[a].ts - rows[b].ts || rows[b].dur - rows[a].dur || a - b)
   const sorted = order.map((i) => rows[i])
-  const row_of = (given: number | undefined): number => given == null ? -1 : order.indexOf(given)
+  const position = new Map(order.map((given, row) => [given, row]))
+  const row_of = (given: number | undefined): number => given == null ? -1 : position.get(given)!
   const category_of = (row: Row): string => row.category ?? CATEGORY_OF_KIND[kinds[row.track ?? 0]]
   const names = [...new Set(sorted.map(({name}) => name))]
   const categories = [...new Set(sorted.map(category_of))]
@@ -44,7 +45,7 @@ export function store_of(rows: Row[], options: Options = {}): Store {
   const label = pairs.map((pair) => pair.split(" ").map(Number) as [number, number])
   const header: Header = {
     version: 1, tick_ns: options.tick_ns ?? 1, start_ns: 0,
-    end_ns: options.end_ns ?? Math.max(0, ...rows.map(({ts, dur}) => ts + dur))*(options.tick_ns ?? 1),
+    end_ns: options.end_ns ?? rows.reduce((end, {ts, dur}) => Math.max(end, ts + dur), 0)*(options.tick_ns ?? 1),
     rows: rows.length, names, categories, label, shapes, columns: [], calls: options.calls ?? null, notes: [],
     unlisted: label.flatMap(([name], i) => options.unlisted?.includes(names[name]) ? [i] : []),
     tracks: kinds.map((kind, track) => track_of(kind, track, sorted.filter((row) => (row.track ?? 0) == track).length)),
