@@ -334,6 +334,33 @@ def test_event_is_marked_in_the_flame_graph(open_report: Open) -> None:
     ]
 
 
+def test_deep_node_of_an_event_comes_into_view(open_report: Open) -> None:
+    record = trace_of(*(op(f"level{i}", ts=i, dur=1000 - 2 * i) for i in range(60)))
+    report = open_report(record)
+    shown = report.page.get_by_label("Zoomed path").get_by_role("button")
+    fold = report.page.locator("[data-track]")
+    fold.click()
+    expect(fold).to_have_attribute("aria-expanded", "true")
+    report.timeline.focus()
+    report.timeline.press("Enter")
+    for _ in range(50):
+        report.timeline.press("Shift+ArrowDown")
+    expect(report.selection_text).to_contain_text("level50")
+    assert shown.count() > 50 - 22
+    fold.click()
+    expect(fold).to_have_attribute("aria-expanded", "false")
+
+
+@pytest.mark.parametrize("rows", [[], [op("only", ts=0, dur=0)]])
+def test_report_of_next_to_nothing(open_report: Open, rows: list[Any]) -> None:
+    record = trace_of(op("aten::add", ts=0, dur=10), *rows)
+    cut = replace(record, trace=window(record.trace, 5, 5 + len(rows)))
+    report = open_report(cut)
+    report.timeline.press("+")
+    report.timeline.press("Enter")
+    report.timeline.press("Escape")
+
+
 def test_every_event_of_a_long_trace_can_be_reached(open_report: Open) -> None:
     """200,000 events: together the views of all ranges show each of them once, by itself."""
     count = 200_000

@@ -22,6 +22,8 @@ import {TraceStore} from "./trace_store"
 const ROW_HEIGHT = 19
 export const MAX_LEVELS = 22
 const MIN_LEVELS = 4
+/** How many levels below a node that was brought into view stay visible. */
+const LEVELS_BELOW = 3
 const FONT = "11.5px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
 /** The icicle: root on top, widths are shares of the zoomed node's time. */
@@ -282,15 +284,26 @@ export class FlameGraph extends Renderer {
     return new Set(tree.nodes.filter(({label}) => label >= 0 && selection.labels.has(label)).map(({id}) => id))
   }
 
-  /** An event that was selected elsewhere is shown even where the view is zoomed onto something else. */
+  /** What was selected elsewhere comes into view, even where the view is zoomed onto something else. */
   private follow_selection(): void {
     const {selection} = this.store
     if (selection != null && selection.source != "flame") {
       this.chosen = -1
       const [first] = this.marked
-      if (first != null && !this.tree.contains(this.tree.focus, first)) {
-        this.zoom(0)
+      if (first != null) {
+        this.reveal(first)
       }
+    }
+  }
+
+  private reveal(id: number): void {
+    const {tree} = this
+    const path = tree.path(id)
+    const inside = path.some((node) => node.id == tree.focus)
+    const top = inside ? tree.node(tree.focus)?.depth ?? 0 : 0
+    const fits = path.length - top <= MAX_LEVELS
+    if (!inside || !fits) {
+      this.zoom(fits ? 0 : path[path.length - MAX_LEVELS + LEVELS_BELOW].id)
     }
   }
 

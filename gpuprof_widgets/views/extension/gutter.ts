@@ -1,6 +1,7 @@
 import type {BBox} from "@bokehjs/core/util/bbox"
 
 import {button, element} from "./element"
+import {ROW_HEIGHT} from "./track_layout"
 import type {Lane, TrackLayout} from "./track_layout"
 
 const SCROLLBAR = 14
@@ -22,13 +23,16 @@ export class Gutter {
     this.box.addEventListener("scroll", () => { this.box.scrollTop = 0 })
   }
 
+  private names: {el: HTMLElement, lane: Lane}[] = []
+
   fill({lanes, headings, height}: TrackLayout): void {
     const focused = this.box.getRootNode() instanceof ShadowRoot
       ? (this.box.getRootNode() as ShadowRoot).activeElement?.getAttribute("data-track") ?? null : null
     this.spacer.style.height = `${height}px`
+    this.names = lanes.map((lane) => ({lane, el: this.name_of(lane)}))
     this.list.replaceChildren(
       ...headings.map(({text, top}) => element("div", {class: "group", style: `top:${top + 1}px`, title: text}, text)),
-      ...lanes.map((lane) => this.name_of(lane)))
+      ...this.names.map(({el}) => el))
     if (focused != null) {
       this.list.querySelector<HTMLElement>(`[data-track="${focused}"]`)?.focus({preventScroll: true})
     }
@@ -42,7 +46,11 @@ export class Gutter {
     const title = `${lane.label}: ${lane.folded ? "show all" : "fold"} ${lane.depths} levels`
     const attributes = {style, title, "aria-expanded": String(!lane.folded), "data-track": lane.track, class: "tall"}
     const el = button(`${lane.folded ? "▸" : "▾"} ${lane.label}`, attributes, () => this.on_fold(lane.track))
-    el.addEventListener("focus", () => this.on_focus(lane.top, ROW))
+    el.addEventListener("focus", () => {
+      if (el.matches(":focus-visible")) {
+        this.on_focus(lane.top, ROW_HEIGHT)
+      }
+    })
     return el
   }
 
@@ -52,10 +60,17 @@ export class Gutter {
     this.box.style.cssText = `top:${top}px;width:${left}px;height:${height}px`
     this.bar.style.cssText = `top:${top}px;left:${right}px;height:${height}px;visibility:${overflows ? "visible" : "hidden"}`
     this.list.style.transform = `translateY(${-scroll}px)`
+    this.keep_in_view(scroll)
     if (Math.abs(this.bar.scrollTop - scroll) >= 1) {
       this.bar.scrollTop = scroll
     }
   }
-}
 
-const ROW = 17
+  /** The name of a track stays in view as long as any of the track does. */
+  private keep_in_view(scroll: number): void {
+    for (const {el, lane} of this.names) {
+      const shift = Math.max(0, Math.min(scroll - lane.top, lane.height - ROW_HEIGHT))
+      el.style.transform = shift == 0 ? "" : `translateY(${shift}px)`
+    }
+  }
+}

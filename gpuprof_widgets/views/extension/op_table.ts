@@ -158,6 +158,10 @@ export class OpTableView extends PanelView {
 
   private body(rows: OpRow[], chosen: string | null): HTMLElement {
     const sums = new Map(this.columns.filter(({shared}) => shared).map((column) => [column.key, this.sum(column)]))
+    if (rows.length == 0) {
+      const none = element("td", {colspan: this.columns.length + 2, class: "muted"}, "No operators here: widen the range or the filter.")
+      return element("tbody", {}, element("tr", {}, none))
+    }
     return element("tbody", {}, ...rows.map((row) => this.line(row, sums, row.key == chosen)))
   }
 
