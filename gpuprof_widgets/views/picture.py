@@ -14,6 +14,7 @@ from textwrap import wrap
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
@@ -33,7 +34,7 @@ WIDTH, HEIGHT, DPI = 1200, 660, 100
 INK, MUTED = "#222222", "#555555"
 CARD, BAND, RULE = 255, 245, 215
 GLYPH_PIXELS = 5.6
-LABEL_PIXELS = 34
+LABEL_PIXELS = 44
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -102,7 +103,8 @@ class Canvas:
     def png(self, title: str) -> bytes:
         """The bars with the text on them, in at most 128 colours to keep notebooks small."""
         agg = FigureCanvasAgg(self.figure)
-        agg.draw()  # type: ignore[no-untyped-call]  # matplotlib types only a part of Agg
+        with rc_context({"text.hinting": "none"}):  # a third faster, and as legible at this size
+            agg.draw()  # type: ignore[no-untyped-call]  # matplotlib types only a part of Agg
         ink = np.asarray(agg.buffer_rgba())  # type: ignore[no-untyped-call]
         opacity = ink[:, :, 3:].astype(np.uint16)
         mixed = (self.pixels * (255 - opacity) + ink[:, :, :3] * opacity) // 255
