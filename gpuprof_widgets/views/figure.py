@@ -33,7 +33,7 @@ def report_figure(record: Record, *, sort: str) -> Column:
     store = trace_store(record, sort=sort)
     header = ReportHeader(store=store, sizing_mode="stretch_width")
     parts: list[UIElement] = [header, *(part for plot in VIEWS.values() for part in plot(store))]
-    return Column(children=parts, name=store.uid, sizing_mode="stretch_width", spacing=0)
+    return Column(children=parts, name=str(store.uid), sizing_mode="stretch_width", spacing=0)
 
 
 def trace_store(record: Record, *, sort: str) -> TraceStore:
