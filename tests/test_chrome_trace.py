@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace import event_json
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.schema import CATEGORY_ALIASES
@@ -361,6 +362,56 @@ def test_an_event_beyond_mending_is_left_out_and_counted(write: Any) -> None:
     record = load(write(text=text))
     assert names(record) == ["step"]
     assert record.metadata["notes"] == ["1 of 2 events are not well-formed and were left out"]
+
+
+# Batches
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_json, "BATCH_BYTES", 60)
+
+
+def kineto_text(*events: dict[str, Any]) -> str:
+    """Events as Kineto lays them out: each ends with a brace on a line of its own."""
+    bodies = [f"  {{\n    {json.dumps(event)[1:-1]}\n  }}" for event in events]
+    return '{\n  "traceEvents": [\n' + ",\n".join(bodies) + '\n  ],\n  "traceName": "x"\n}'
+
+
+def some_events() -> list[dict[str, Any]]:
+    return [event(f"op {n % 3}", ts=n, args={"n": n, "dims": [[n % 2]]}) for n in range(20)]
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_file_read_in_batches_is_the_same(write: Any) -> None:
+    trace = load(write(text=kineto_text(*some_events()))).trace
+    assert trace.slices["name"].tolist() == [f"op {n % 3}" for n in range(20)]
+    assert trace.args["n"].tolist() == list(range(20))
+    assert trace.args["dims"].tolist() == [[[n % 2]] for n in range(20)]
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_malformed_events_are_counted_over_all_batches(write: Any) -> None:
+    bad = {**event("bad"), "args": 5}
+    record = load(write(text=kineto_text(bad, *some_events(), bad, *some_events(), bad)))
+    assert len(record.trace) == 40
+    assert record.metadata["notes"] == ["3 of 43 events are not well-formed and were left out"]
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_layout_that_cannot_be_cut_there_is_read_whole(write: Any) -> None:
+    text = json.dumps(some_events()).replace("}, ", "\n  },\n ").replace("}}", "\n  }\n}")
+    text = text.replace(', "args": {', ', "args": {"deep": {\n  },\n ')
+    record = load(write(text=text))
+    assert record.trace.args["n"].tolist() == list(range(20))
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_names_are_mended_after_good_batches_too(write: Any) -> None:
+    text = kineto_text(*some_events(), event("step !x!"), *some_events()).replace("!", '"')
+    record = load(write(text=text))
+    assert len(record.trace) == 41
+    assert 'step "x"' in names(record)
 
 
 # Broken files: the error names the file, the place, what was found and what to do
