@@ -59,7 +59,7 @@ _KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 _NON_FINITE = re.compile(rb"([:\[,]\s*)(-?(?:nan|inf|NaN|Infinity))(?=\s*[,}\]])")
-_CUT = b"\n  },\n"
+_CUT = re.compile(rb"\n  \},\n")
 _EVENT_END = re.compile(rb"\n  \},?(?=\s*?\n)")
 _STRING_VALUE = re.compile(rb'(": ")(.*?)("(?=\s*(?:,\s*"[^"\n]*": |\})))', re.DOTALL)
 
@@ -96,7 +96,7 @@ def without_garbage_collection() -> Iterator[None]:
 def _decoded(data: bytes, path: Path) -> TraceFile:
     if data[:64].lstrip().startswith(b"["):
         file = TraceFile({})
-        file.batches = _batches(data.lstrip(), file)
+        file.batches = _batches(memoryview(data.lstrip()), file)
         return file
     keys = _KEYS.decode(data)
     if "traceEvents" not in keys:
@@ -105,10 +105,10 @@ def _decoded(data: bytes, path: Path) -> TraceFile:
             f'{path}: JSON, but not a trace: there is no "traceEvents" key (found: {found}). '
             "Give the file that torch.profiler's export_chrome_trace wrote."
         )
-    events = bytes(keys.pop("traceEvents"))
-    if not events.startswith(b"["):
+    events = memoryview(keys.pop("traceEvents"))
+    if bytes(events[:1]) != b"[":
         raise TraceError(
-            f'{path}: JSON, but not a trace: "traceEvents" is {events[:20]!r}, not a list. '
+            f'{path}: JSON, but not a trace: "traceEvents" is {bytes(events[:20])!r}, not a list. '
             "Give the file that torch.profiler's export_chrome_trace wrote."
         )
     file = TraceFile({key: msgspec.json.decode(raw) for key, raw in keys.items()})
@@ -116,7 +116,7 @@ def _decoded(data: bytes, path: Path) -> TraceFile:
     return file
 
 
-def _batches(text: bytes, file: TraceFile) -> Iterator[list[Event]]:
+def _batches(text: memoryview, file: TraceFile) -> Iterator[list[Event]]:
     """The events of a JSON list, cut where Kineto ends an event and its line.
 
     JSON strings hold no line ends, so only a file that is laid out otherwise can be cut wrongly:
@@ -124,14 +124,14 @@ def _batches(text: bytes, file: TraceFile) -> Iterator[list[Event]]:
     """
     start = 1
     while start:
-        cut = text.find(_CUT, start + BATCH_BYTES)
-        batch = b"[" + text[start:cut] + b"\n  }]" if cut > 0 else b"[" + text[start:]
+        cut = _CUT.search(text, start + BATCH_BYTES)
+        end = (text[start : cut.start()], b"\n  }]") if cut else (text[start:],)
         try:
-            yield _events(batch, file)
+            yield _events(b"".join((b"[", *end)), file)
         except msgspec.DecodeError:
-            yield _events(b"[" + text[start:], file)
+            yield _events(b"".join((b"[", text[start:])), file)
             return
-        start = cut + len(_CUT) if cut > 0 else 0
+        start = cut.end() if cut else 0
 
 
 def _events(text: bytes, file: TraceFile) -> list[Event]:
