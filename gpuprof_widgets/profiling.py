@@ -95,7 +95,7 @@ def profile(
     top: int = 15,
     name: str | None = None,
     quiet: bool = False,
-    save: str | None = None,
+    save: str | os.PathLike[str] | None = None,
 ) -> ProfileRun: ...
 def profile(
     function: Callable[..., Any] | None = None,
@@ -148,7 +148,7 @@ def finish(recorder: Recorder, options: Options) -> tuple[Profile | None, list[s
     try:
         record = recorder.record()
     except RecordingError as error:
-        return None, [str(error)]
+        return None, [text] if (text := str(error)) else []
     result = Profile(record.trace, record.calls, record.metadata)
     gpuprof_widgets.last = result
     try:

@@ -104,6 +104,7 @@ class Kernel:
         }
         environment.pop("KINETO_LOG_LEVEL", None)
         (directory / "cwd").mkdir()
+        self._state: str | None = None
         self._manager = KernelManager(kernel_name="python3")
         self._manager.kernel_spec.argv[0] = sys.executable
         self._manager.start_kernel(env=environment, cwd=str(directory / "cwd"))
@@ -153,6 +154,11 @@ class Kernel:
         assert outcome.status == "ok", outcome.traceback
         return outcome.stdout
 
+    def check_unchanged(self) -> None:
+        """Compare the state with that of the check before; the first only takes note of it."""
+        before, self._state = self._state, self.state()
+        assert before is None or self._state == before
+
     def stop(self) -> None:
         self.client.stop_channels()
         self._manager.shutdown_kernel(now=True)
@@ -181,6 +187,7 @@ def loaded_kernel(
         running.run("display({'text/plain': 'x' * 1_000_000}, raw=True)")
         loaded = running.run("%load_ext gpuprof_widgets")
         assert (loaded.status, loaded.order) == ("ok", []), loaded.messages
+        running.check_unchanged()
         yield running
     finally:
         running.stop()

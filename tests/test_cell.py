@@ -19,9 +19,8 @@ PROFILED_OPS = "print(sorted(set(run.trace.slices.query('category == \"cpu_op\"'
 @pytest.fixture(autouse=True)
 def kernel(loaded_kernel: Kernel) -> Iterator[Kernel]:
     """The kernel; whatever the test ran in it must have left nothing behind."""
-    before = loaded_kernel.state()
     yield loaded_kernel
-    assert loaded_kernel.state() == before
+    loaded_kernel.check_unchanged()
 
 
 def notes(kernel: Kernel) -> list[str]:

@@ -20,9 +20,8 @@ LAST = "__import__('gpuprof_widgets').last"
 @pytest.fixture(autouse=True)
 def kernel(loaded_kernel: Kernel) -> Iterator[Kernel]:
     """The kernel; whatever the test ran in it must have left nothing behind."""
-    before = loaded_kernel.state()
     yield loaded_kernel
-    assert loaded_kernel.state() == before
+    loaded_kernel.check_unchanged()
 
 
 INSTALLED = """

@@ -31,6 +31,10 @@ from gpuprof_widgets.trace.model import Calls, Record, Trace
 STACKS_TAKE_THE_HOOK = sys.version_info < (3, 12)
 """Whether torch's Python frames and cProfile fight over the interpreter's one profile hook."""
 
+_NESTED = (
+    "this code is already being profiled by an outer gpuprof profile, "
+    "which has all of it; the inner one recorded nothing"
+)
 _INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)
 
 
@@ -38,6 +42,7 @@ class _Active:
     """The recorder at work in this process, if any: a second one inside it records nothing."""
 
     recorder: Recorder | None = None
+    told = False  # a decorated function may come by a thousand times: say it once
 
 
 class Recorder:
@@ -70,12 +75,10 @@ class Recorder:
 
     def __enter__(self) -> Self:
         if _Active.recorder is not None:
-            self._failure = (
-                "this code is already being profiled by an outer gpuprof profile, "
-                "which has all of it; the inner one recorded nothing"
-            )
+            self._failure = "" if _Active.told else _NESTED
+            _Active.told = True
             return self
-        _Active.recorder = self
+        _Active.recorder, _Active.told = self, False
         try:
             self._start()
         except BaseException as error:
@@ -106,7 +109,10 @@ class Recorder:
         self._stop_ns = perf_counter_ns() - ended
 
     def record(self) -> Record:
-        """What was recorded; a `RecordingError` of one line where nothing could be."""
+        """What was recorded; a `RecordingError` of one line where nothing could be.
+
+        The line is empty for the second and later recorders inside the same outer one.
+        """
         if self._failure is not None:
             raise RecordingError(self._failure)
         began = perf_counter_ns()
