@@ -222,6 +222,16 @@ def test_a_cell_without_any_torch_says_so_and_names_its_python_function() -> Non
     ]
 
 
+def test_steps_and_loaders_that_torch_1_8_wrote_as_ops_are_none() -> None:
+    record = trace_of(
+        op("ProfilerStep#4", ts=0, dur=1000), op(LOADING, ts=0, dur=40),
+        op("Optimizer.step#SGD", ts=50, dur=300), op("aten::add_", ts=60, dur=30),
+        op("aten::item", ts=400, dur=100), runtime(SYNC, ts=410, dur=80),
+    )  # fmt: skip
+    assert "No GPU activity was recorded. `aten::add_`" in only(RULES["cpu_ops"], record).text
+    assert only(RULES["synchronising"], record).text.startswith("`aten::item` waited 80 ns")
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,9 @@ LEFT_OUT = frozenset(
     }
 )
 """Events that get no row: the profiler's own and trivial accessors, the same as in torch."""
+
+REGION = re.compile(r"ProfilerStep[#*].*|enumerate\(Data(Loader|Pipe)\)#.*|Optimizer\.\w+#.*")
+"""Regions that torch opens itself: torch 1.8 wrote them as ops, later versions as annotations."""
 
 INSTANTS = "cpu_instant_event"
 CPU_DEVICE_TYPE = 0  # of an allocation; any other device type is an accelerator
@@ -95,6 +99,17 @@ def in_category(trace: Trace, *categories: str) -> Mask:
 def named(trace: Trace, names: frozenset[str]) -> Mask:
     """Which slices have one of these names."""
     return _coded(trace, "name", names)
+
+
+def matching(trace: Trace, pattern: re.Pattern[str]) -> Mask:
+    """Which slices have a name that this matches from end to end."""
+    categories = trace.slices["name"].cat.categories
+    return named(trace, frozenset(n for n in categories if pattern.fullmatch(str(n))))
+
+
+def are_ops(trace: Trace) -> Mask:
+    """Which slices are ops proper, regions left out."""
+    return in_category(trace, "cpu_op") & ~matching(trace, REGION)
 
 
 def gpu_rows(trace: Trace) -> npt.NDArray[np.intp]:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
-from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category, named, on_tracks
+from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows, in_category, matching, on_tracks
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -60,18 +60,13 @@ def waits(record: Record) -> pd.DataFrame:
 
 def is_dataloader(trace: Trace) -> npt.NDArray[np.bool_]:
     """Which CPU slices are a DataLoader's ``__next__``."""
-    return _matching(trace, DATALOADER) & on_tracks(trace, "cpu")
+    return matching(trace, DATALOADER) & on_tracks(trace, "cpu")
 
 
 def is_synchronising(trace: Trace) -> npt.NDArray[np.bool_]:
     """Which CPU slices are runtime calls that wait for the GPU."""
     counted = trace.slices["count"].to_numpy() > 0
-    return _matching(trace, SYNCHRONISING) & on_tracks(trace, "cpu") & _launches(trace) & counted
-
-
-def _matching(trace: Trace, pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
-    categories = trace.slices["name"].cat.categories
-    return named(trace, frozenset(n for n in categories if pattern.fullmatch(str(n))))
+    return matching(trace, SYNCHRONISING) & on_tracks(trace, "cpu") & _launches(trace) & counted
 
 
 def _launches(trace: Trace) -> npt.NDArray[np.bool_]:
@@ -121,8 +116,8 @@ def _synchronising(trace: Trace, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
 
 
 def _outermost_op(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
-    """The op that Python called: the last ``cpu_op`` on the way up."""
-    parent, is_op = trace.slices["parent"].to_numpy(), in_category(trace, "cpu_op")
+    """The op that Python called: the last op on the way up."""
+    parent, is_op = trace.slices["parent"].to_numpy(), are_ops(trace)
     found, above = np.full(len(rows), NONE, np.int32), parent[rows]
     while (above >= 0).any():
         found = np.where((above >= 0) & is_op[above], above, found).astype(np.int32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.instances import longest_call
+from gpuprof_widgets.analyses.findings.instances import are_op_names, longest_call
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.operators import operators
@@ -22,7 +22,7 @@ def cpu_ops(record: Record) -> list[Finding]:
     if only_calls or len(gpu_rows(record.trace)):
         return []
     table = operators(record, sort="cpu_self")
-    table = table[(table["category"] == "cpu_op") & (table["cpu_self_ns"] > 0)]
+    table = table[are_op_names(table) & (table["cpu_self_ns"] > 0)]
     nothing = _no_gpu(record)
     if not len(table):
         return [Finding("cpu_ops", f"{nothing} No PyTorch op was recorded either.")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.instances import longest_call
+from gpuprof_widgets.analyses.findings.instances import are_op_names, longest_call
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
@@ -18,7 +18,7 @@ OF_THE_RUN = 0.02  # below it, the GPU's work is not what the run waits for
 def gpu_ops(record: Record) -> list[Finding]:
     """Fires for the op that launched most GPU time: a tenth of it and 2 % of the run, or more."""
     table = operators(record, sort="device_self")
-    table = table[(table["category"] == "cpu_op") & (table["device_self_ns"] > 0)]
+    table = table[are_op_names(table) & (table["device_self_ns"] > 0)]
     if not len(table) or table["device_self_share"].iloc[0] < WORTH_A_LOOK:
         return []
     top = table.iloc[0]

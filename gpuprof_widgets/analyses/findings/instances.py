@@ -1,9 +1,14 @@
-"""The one call of an op that is worth jumping to."""
+"""Which rows of an op table are ops, and the one call of an op that is worth jumping to."""
 
 from __future__ import annotations
 
 from typing import TypedDict
 
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.op_rows import REGION
 from gpuprof_widgets.trace.model import Record
 
 
@@ -13,6 +18,12 @@ class Place(TypedDict):
     start_ns: int
     end_ns: int
     rows: tuple[int, ...]
+
+
+def are_op_names(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which rows of `operators()` are ops proper, regions left out."""
+    region = np.array([bool(REGION.fullmatch(name)) for name in table["name"]], bool)
+    return np.asarray((table["category"] == "cpu_op").to_numpy(bool) & ~region)
 
 
 def longest_call(record: Record, name: str, category: str) -> Place:

@@ -8,6 +8,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
+from gpuprof_widgets.analyses.op_rows import are_ops
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record
@@ -39,7 +40,7 @@ def synchronising(record: Record) -> list[Finding]:
 def _profilers_own(record: Record, table: pd.DataFrame) -> Any:
     """The wait outside of any op with which a recording ends: the profiler's, not the user's."""
     slices = record.trace.slices
-    ops = slices[(slices["category"] == "cpu_op") & (slices["count"] > 0)]
+    ops = slices[are_ops(record.trace) & (slices["count"].to_numpy() > 0)]
     last = int((ops["ts"] + ops["dur"]).max()) if len(ops) else 0
     return (table["op"] < 0) & (table["start_ns"] >= last) & (len(ops) > 0)
 
