@@ -179,6 +179,7 @@ def test_untrusted_copy_shows_findings_table_and_picture(
     profiled: Profiled, page: Page, other_lab: Lab
 ) -> None:
     shutil.copy(profiled.path, other_lab.root / "received.ipynb")
+    other_lab.use_theme("JupyterLab Dark")
     page.goto(other_lab.url("received.ipynb"))
     static = page.locator(".gpuprof-static")
     expect(static.locator("li").first).to_have_text(
@@ -190,6 +191,7 @@ def test_untrusted_copy_shows_findings_table_and_picture(
     assert picture.evaluate("image => image.naturalWidth") == 1200
     assert page.locator(".gpuprof-report").count() == 0
     assert page.evaluate("window.gpuprof") is None
+    screenshot(page, "lab-untrusted-dark")
 
 
 def shown_table(page: Page) -> list[list[str]]:
@@ -248,10 +250,14 @@ def test_screenshots(
     report = Report.wait(page)
     report.brush(0.3, 0.7)
     page.locator(".jp-CodeCell").nth(2).evaluate("cell => cell.scrollIntoView()")
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    page.mouse.move(5, 5)
-    page.wait_for_timeout(300)
-    page.screenshot(path=SCREENSHOTS / f"lab-{width}-{theme.split()[1].lower()}.png")
+    screenshot(page, f"lab-{width}-{theme.split()[1].lower()}")
     output = page.locator(".jp-OutputArea-child", has=page.locator(".gpuprof-report"))
     assert output.evaluate("area => area.scrollWidth <= area.clientWidth")
     context.close()
+
+
+def screenshot(page: Page, name: str) -> None:
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.mouse.move(5, 5)
+    page.wait_for_timeout(300)
+    page.screenshot(path=SCREENSHOTS / f"{name}.png")
