@@ -6,7 +6,7 @@ import {kind_of} from "./categories"
 import {css} from "./colour"
 import type {RGB} from "./colour"
 import {element} from "./element"
-import {density} from "./engine"
+import {op_density} from "./op_density"
 import {paint_frame} from "./paint_frame"
 import {PLOT_CSS} from "./styles"
 import {Surface} from "./surface"
@@ -85,7 +85,7 @@ export class MinimapView extends RendererView {
       const tracks = data.header.tracks.flatMap((track, i) => track.kind == kind ? [i] : [])
       const shares = new Float32Array(pixels)
       for (const track of tracks) {
-        density(data, track, data.whole, pixels).forEach((share, i) => { shares[i] = Math.max(shares[i], share) })
+        op_density(data, track, pixels).forEach((share, i) => { shares[i] = Math.max(shares[i], share) })
       }
       return tracks.length == 0 ? [] : [{colour: kind_of(category).colour, shares}]
     })
@@ -131,6 +131,10 @@ export class MinimapView extends RendererView {
       ctx.globalAlpha = 0.3
       ctx.fillRect(this.x_of(range[0]), 0, Math.max(this.x_of(range[1]) - this.x_of(range[0]), 2), height)
       ctx.globalAlpha = 1
+      ctx.fillStyle = css(palette.foreground)
+      for (const edge of range) {
+        ctx.fillRect(this.x_of(edge) - 0.5, 0, 1, height)
+      }
     }
     const x0 = this.x_of(this.store.visible.start)
     const x1 = this.x_of(this.store.visible.end)

@@ -10,7 +10,7 @@ import type {Band, Store} from "./engine"
 import {chain_text, facts_of} from "./facts"
 import {Gutter} from "./gutter"
 import {paint_frame} from "./paint_frame"
-import {paint_bands} from "./range_bands"
+import {paint_bands, paint_edges} from "./range_bands"
 import {select_event, step_aside, step_level} from "./select_event"
 import {PLOT_CSS} from "./styles"
 import {Surface} from "./surface"
@@ -160,6 +160,7 @@ export class TimelineView extends RendererView {
     if (selection != null && dim) {
       painter.highlight(ctx, layout, selection.rows, view)
     }
+    paint_edges(ctx, store, view)
     if (selection != null && selection.row >= 0) {
       this.paint_links(ctx, selection.row, view)
     }
