@@ -50,7 +50,8 @@ def gpu_op(own: int) -> Record:
 
 def python_function(own: int) -> Record:
     rest = "<method 'x' of 'torch._C' objects>"
-    return trace_of(calls=calls_of((None, "step", 1, own), (None, rest, 1, 1000 - own)))
+    us = 10_000  # large enough to be worth reading about
+    return trace_of(calls=calls_of((None, "step", 1, own * us), (None, rest, 1, (1000 - own) * us)))
 
 
 def overhead(estimate: int) -> Record:
@@ -213,13 +214,20 @@ def test_without_gpu_the_cpu_ops_are_ranked() -> None:
 
 
 def test_a_cell_without_any_torch_says_so_and_names_its_python_function() -> None:
-    record = trace_of(calls=calls_of((None, "fib", 1000, 900), (None, "main", 1, 100)), cuda=True)
+    record = trace_of(
+        calls=calls_of((None, "fib", 1000, 9_000_000), (None, "main", 1, 1_000_000)), cuda=True
+    )
     texts = [finding.text for finding in findings(record)]
     assert texts == [
-        "The Python function `cell.py:1(fib)` itself took 90 % of the Python time (900 ns in "
+        "The Python function `cell.py:1(fib)` itself took 90 % of the Python time (9.00 ms in "
         "1,000 calls).",
         "No GPU activity was recorded. No PyTorch op was recorded either.",
     ]
+
+
+def test_a_python_function_of_less_than_a_millisecond_is_not_worth_a_finding() -> None:
+    assert RULES["python_time"](trace_of(calls=calls_of((None, "fib", 1, 999_999)))) == []
+    assert RULES["python_time"](trace_of(calls=calls_of((None, "fib", 1, 1_000_000))))
 
 
 def test_steps_and_loaders_that_torch_1_8_wrote_as_ops_are_none() -> None:
@@ -243,7 +251,8 @@ def test_steps_and_loaders_that_torch_1_8_wrote_as_ops_are_none() -> None:
     ],
 )
 def test_a_function_that_is_an_op_is_left_to_the_op_table(name: str) -> None:
-    calls = calls_of((None, name, 10, 900), (None, "<built-in method time.sleep>", 1, 100))
+    sleep = (None, "<built-in method time.sleep>", 1, 1_000_000)
+    calls = calls_of((None, name, 10, 9_000_000), sleep)
     record = trace_of(op("aten::sin", ts=0, dur=900), calls=calls)
     assert "time.sleep" in only(RULES["python_time"], record).text
 

@@ -15,6 +15,7 @@ from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_sh
 from gpuprof_widgets.trace.model import Record
 
 WORTH_A_LOOK = 0.1  # of the time of all Python functions
+WORTH_READING_NS = 1_000_000  # below it nobody waits, whatever the share
 
 PYTORCH = re.compile(
     r"[/\\]torch[/\\]|torch\.|of 'torch|run_backward|TensorBase|_VariableFunctions"
@@ -25,16 +26,18 @@ BUILTIN = re.compile(r"^<(?:built-in )?(?:method|function) '?(\w+)'?")
 
 
 def python_time(record: Record) -> list[Finding]:
-    """Fires for the function outside of PyTorch with the largest self time, from 10 % on."""
+    """Fires for the function outside of PyTorch with the largest self time, from 10 % and 1 ms on."""
     table = python_calls(record)
     if not len(table):
         return []
     total = int(table["self_ns"].sum())
     table = table[~_is_pytorch(record, table)]
-    if not len(table) or share_of(table["self_ns"].iloc[0], total) < WORTH_A_LOOK:
+    if not len(table):
         return []
     top, cost = table.iloc[0], int(table["self_ns"].iloc[0])
     share = share_of(cost, total)
+    if share < WORTH_A_LOOK or cost < WORTH_READING_NS:
+        return []
     text = (
         f"The Python function {code(function_labels(table.head(1))[0])} itself took "
         f"{format_share(share)} of the Python time ({format_ns(cost)} in "
