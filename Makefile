@@ -9,7 +9,7 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 IPYTHON8 := build/ipython8
 
-.PHONY: demo test lab lint format extension extension-check screenshots constraints clean
+.PHONY: demo test lab lint format extension extension-check notebooks screenshots constraints clean
 
 demo: $(RUN)
 	$(BIN)/python scripts/demo.py
@@ -46,6 +46,10 @@ extension:
 
 extension-check:
 	sh scripts/extension.sh check
+
+# As they are committed; after a change of the views.
+notebooks: $(DEV)
+	$(BIN)/python scripts/execute_notebooks.py
 
 screenshots: $(DEV)
 	sh scripts/find_chromium.sh
