@@ -17,7 +17,7 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 CHROMIUM_FLAGS = [
@@ -27,6 +27,9 @@ CHROMIUM_FLAGS = [
     "--disable-quic",
     "--no-first-run",
 ]
+
+
+expect.set_options(timeout=30_000)  # a busy machine takes that long to open JupyterLab
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
