@@ -29,6 +29,9 @@ BUDGET_BYTES = 3_000_000
 TICKS_NS = (1, 100, 1_000)
 """Resolutions of the page's clock, tried in this order until the text fits."""
 
+SLOTS = (2_000, 1_000, 500, 200, 50, 10, 1)
+"""Parts of the trace in each of which short events are merged: first about a screen's pixels."""
+
 Ints = npt.NDArray[np.signedinteger[Any]]
 
 
@@ -44,41 +47,37 @@ class Payload:
 def encode(record: Record, *, budget_bytes: int = BUDGET_BYTES) -> Payload:
     """The record as text of at most ``budget_bytes``, exact to the nanosecond if that fits.
 
-    Else times are rounded to 100 ns, then to 1 µs; then the shortest events are merged.
+    Else times are rounded to 100 ns, then to 1 µs; then the shortest events are merged, ever more
+    of them and in ever larger parts of the trace.
     """
     rows = page_rows(record.trace)
     for tick_ns in TICKS_NS:
-        payload = _payload(record, rows, tick_ns, _rounding_note(tick_ns, len(rows)))
+        payload = _payload(record, rows, tick_ns, _notes(rows, tick_ns))
         if len(payload.text) <= budget_bytes:
             return payload
-    return _merged(record, rows, len(payload.text), budget_bytes)
-
-
-def _merged(record: Record, rows: PageRows, size: int, budget_bytes: int) -> Payload:
-    """Merge ever longer events until the text fits or nothing is left to merge."""
-    tick_ns = TICKS_NS[-1]
-    share = min(budget_bytes / size, 1.0)
-    while True:
-        share *= 0.9  # merged rows hold larger numbers, and the names do not shrink
+    share = budget_bytes / len(payload.text)
+    for slots in SLOTS:
+        share *= 0.7  # merged rows hold larger numbers, and the names do not shrink
         longest = int(np.quantile(rows.dur, 1 - share)) if len(rows) else 0
-        fewer = merge_short(rows, longest)
-        notes = (*_rounding_note(tick_ns, len(rows)), *_merging_note(rows, fewer, longest))
+        fewer = merge_short(rows, longest, slots)
+        notes = _notes(rows, tick_ns, len(rows) - len(fewer), longest)
         payload = _payload(record, fewer, tick_ns, notes)
-        if len(payload.text) <= budget_bytes or share < 1e-4:
-            return payload
+        if len(payload.text) <= budget_bytes:
+            break
+    return payload
 
 
-def _rounding_note(tick_ns: int, events: int) -> tuple[str, ...]:
-    if tick_ns == TICKS_NS[0]:
-        return ()
-    return (f"To keep this page small, the times of {events:,} events are rounded to "
-            f"{format_ns(tick_ns)}.",)  # fmt: skip
-
-
-def _merging_note(rows: PageRows, fewer: PageRows, longest_ns: int) -> tuple[str, ...]:
-    gone = format_count(len(rows) - len(fewer), "event")
-    return (f"To keep this page small, {gone} of at most {format_ns(longest_ns)} were merged "
-            "with neighbours of the same name.",)  # fmt: skip
+def _notes(rows: PageRows, tick_ns: int, merged: int = 0, longest_ns: int = 0) -> tuple[str, ...]:
+    """What was done to fit the budget, as one sentence, if anything was."""
+    done = []
+    if tick_ns > TICKS_NS[0]:
+        done.append(f"the times of {len(rows):,} events are rounded to {format_ns(tick_ns)}")
+    if merged:
+        done.append(
+            f"{format_count(merged, 'event')} of at most {format_ns(longest_ns)} are merged "
+            "with neighbours of the same name and caller"
+        )
+    return (f"To keep this page small, {' and '.join(done)}.",) if done else ()
 
 
 def _payload(record: Record, rows: PageRows, tick_ns: int, notes: tuple[str, ...]) -> Payload:

@@ -10,19 +10,16 @@ from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE
 from gpuprof_widgets.views.page_rows import Ints, Mask, PageRows
 
-SLOTS = 2_000
-"""Merging keeps this many places along the trace apart, about as many as a screen has pixels."""
 
-
-def merge_short(rows: PageRows, longest_ns: int) -> PageRows:
-    """Merge events of at most ``longest_ns`` with those near them of the same caller and name.
+def merge_short(rows: PageRows, longest_ns: int, slots: int) -> PageRows:
+    """Merge events of at most ``longest_ns`` with those of the same caller and name near them.
 
     A merged row lasts as long as all of its events together and counts them, so totals stay. Longer
-    events stay as they are, and nothing is merged across one of them. Callers, and the ops of GPU
+    events stay as they are, and nothing is merged across one of them; the outermost short events
+    are near if they begin in the same of ``slots`` parts of the trace. Callers, and the ops of GPU
     slices, stay the same.
     """
-    groups = _grouped(rows, rows.dur <= longest_ns)
-    return _gathered(rows, groups)
+    return _gathered(rows, _grouped(rows, rows.dur <= longest_ns, slots))
 
 
 @dataclass(frozen=True)
@@ -30,49 +27,44 @@ class _Groups:
     """Group and caller (a row) of each row; per group its first row and its start in ns."""
 
     of_row: Ints
+    parent: Ints
     first: Ints
     ts: Ints
-    parent: Ints
 
 
-def _grouped(rows: PageRows, short: Mask) -> _Groups:
+def _grouped(rows: PageRows, short: Mask, slots: int) -> _Groups:
+    # What a long event outlasts cannot hold it: its caller is the next long one around it.
     parent = np.where(short, rows.parent, links.nearest_ancestor(rows.parent, ~short))
+    in_merged = (parent >= 0) & short & short[parent]
+    run, slot = _runs(rows, short), rows.ts // _slot_ns(rows, slots)
+    alone = np.where(short, NONE, np.arange(len(rows)))
     is_gpu = rows.in_categories(GPU_CATEGORIES)
-    run, slot = _runs(rows, short), rows.ts // _slot_ns(rows)
-    of_row = np.full(len(rows), NONE, np.int64)
-    first: list[Ints] = []
-    ts: list[Ints] = []
+    of_row, first, ts = (np.full(len(rows), NONE, np.int64) for _ in range(3))
     length = 0
     for at in _callers_first(rows, is_gpu):
-        above = np.where(parent[at] >= 0, of_row[parent[at]], NONE)
-        caller_merged = (parent[at] >= 0) & short[parent[at]]
-        place = np.where(caller_merged, NONE, run[at]), np.where(caller_merged, NONE, slot[at])
-        alone = np.where(short[at], NONE, at)
-        region = _numbered(rows.track[at], above, *place, alone)
-        op = np.where(is_gpu[at] & (rows.op[at] >= 0), of_row[rows.op[at]], NONE)
+        above = _of(of_row, parent[at])
+        place = (np.where(in_merged[at], NONE, where[at]) for where in (run, slot))
+        region = _numbered(rows.track[at], above, *place, alone[at])
+        op = np.where(is_gpu[at], _of(of_row, rows.op[at]), NONE)
         group = _numbered(region, rows.label[at], rows.shape[at], op)
-        _, sample = np.unique(group, return_index=True)
-        of_row[at] = length + group
-        base = np.where(
-            caller_merged[sample],
-            np.concatenate([*ts, [0]])[above[sample]] if length else 0,
-            rows.ts[at[_first_of(region)]][region[sample]],
-        )
+        sample = _first_of(group)
+        new = slice(length, length + len(sample))
+        begin = np.where(in_merged[at], _of(ts, above), rows.ts[at[_first_of(region)][region]])
         dur = np.bincount(group, rows.dur[at]).astype(np.int64)
-        ts.append(base + _before(region[sample], at[sample], dur))
-        first.append(at[sample])
+        of_row[at], first[new] = length + group, at[sample]
+        ts[new] = begin[sample] + _before(region[sample], at[sample], dur)
         length += len(sample)
-    return _Groups(
-        of_row,
-        np.concatenate([[], *first]).astype(np.int64),
-        np.concatenate([[], *ts]).astype(np.int64),
-        parent,
-    )
+    return _Groups(of_row, parent, first[:length], ts[:length])
 
 
-def _slot_ns(rows: PageRows) -> int:
+def _of(values: Ints, index: Ints) -> Ints:
+    """The values at these places, none where there is no place."""
+    return np.where(index >= 0, values[index], NONE)
+
+
+def _slot_ns(rows: PageRows, slots: int) -> int:
     end = int((rows.ts + rows.dur).max(initial=0))
-    return max((end - int(rows.ts.min(initial=end))) // SLOTS, 1)
+    return max((end - int(rows.ts.min(initial=end))) // slots, 1)
 
 
 def _callers_first(rows: PageRows, is_gpu: Mask) -> list[Ints]:
@@ -104,7 +96,7 @@ def _numbered(*columns: Ints) -> Ints:
 
 
 def _first_of(region: Ints) -> Ints:
-    """Index of the first member of each region."""
+    """Index of the first member of each region or group."""
     _, first = np.unique(region, return_index=True)
     return first
 

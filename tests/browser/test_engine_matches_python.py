@@ -101,6 +101,24 @@ def test_a_record_of_a_window_shows_the_window(engine: Engine) -> None:
         assert_same_tables(engine, part, ends)
 
 
+def test_the_page_of_merged_events_keeps_the_numbers(engine: Engine) -> None:
+    rng = np.random.default_rng(4)
+    steps = []
+    for i, length in enumerate(1_000 * rng.integers(20, 90, 3_000)):
+        ts = 100_000 * i
+        steps += [
+            op(f"aten::op{rng.integers(0, 9)}", ts=ts, dur=int(length)),
+            runtime("cudaLaunchKernel", ts=ts + 2_000, dur=5_000),
+            kernel("gemm", ts=ts + 9_000, dur=int(length), launched_by=3 * i + 1),
+        ]
+    record = trace_of(*steps)
+    engine.load(record, budget_bytes=8_000)
+    assert engine.run("() => store.rows") < len(record.trace) / 2
+    bounds = (0, record.trace.end_ns)
+    assert operators_of_page(engine, bounds, by_shape=False) == operators_of(record, by_shape=False)
+    assert tree_of_page(engine, bounds, "ops") == tree_of(record, "ops")
+
+
 @given(records())
 @example(STEP)
 @settings(max_examples=60)
