@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import re
 import threading
@@ -18,7 +19,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.autograd.profiler_util import EventList
+from torch.autograd.profiler_util import EventList, FunctionEvent, MemRecordsAcc
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -38,6 +39,18 @@ from tests.traces import (
     python,
     runtime,
     trace_of,
+)
+
+# Older torch (2.6 among them) looks an allocation's op up by float microseconds, a quarter of one
+# apart, and so misses some; it keeps Python frames out of its events and threads out of its run.
+EXACT_MEMORY = "start_ns" in inspect.signature(MemRecordsAcc.in_interval).parameters
+needs_frames = pytest.mark.skipif(
+    "is_python_function" not in inspect.signature(FunctionEvent).parameters,
+    reason="this torch does not tell Python frames from ops",
+)
+needs_all_threads = pytest.mark.skipif(
+    "profile_all_threads" not in (torch._C._profiler._ExperimentalConfig.__init__.__doc__ or ""),
+    reason="this torch records the thread that starts it, and those of autograd",
 )
 
 RECORDINGS: dict[str, dict[str, Any]] = {
@@ -149,15 +162,24 @@ def our_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def by_row(rows: list[dict[str, Any]], without: tuple[str, ...] = ()) -> dict[Any, dict[str, Any]]:
-    """The rows by what tells them apart; a key that occurs twice would hide a row."""
+    """The rows by what tells them apart, ``without`` some columns and names; no key twice."""
     found = {}
     for row in rows:
+        if row["name"] in without:
+            continue
         key = (row["name"], row["annotation"], row["input_shapes"], row["stack"])
         assert key not in found
         found[key] = {name: row[name] for name in COMPARED if name not in without}
     return found
 
 
+LOOSE = "[memory]"  # torch's row of allocations outside of any op
+MEMORY = (
+    "cpu_memory_bytes",
+    "cpu_self_memory_bytes",
+    "device_memory_bytes",
+    "device_self_memory_bytes",
+)
 COMPARED = (
     "calls",
     "cpu_total_ns",
@@ -165,10 +187,7 @@ COMPARED = (
     "cpu_average_ns",
     "device_total_ns",
     "device_self_ns",
-    "cpu_memory_bytes",
-    "cpu_self_memory_bytes",
-    "device_memory_bytes",
-    "device_self_memory_bytes",
+    *MEMORY,
     "flops",
 )
 
@@ -178,6 +197,8 @@ def assert_same_rows(ours: pd.DataFrame, torchs: EventList, without: tuple[str, 
     expected = torchs_rows(torchs)
     if not any(row["flops"] for row in expected):
         without = (*without, "flops")
+    if not EXACT_MEMORY:
+        without = (*without, *MEMORY, LOOSE)
     got = by_row(our_rows(ours), without)
     wanted = by_row(expected, without)
     assert got.keys() == wanted.keys()
@@ -193,6 +214,7 @@ def test_table_by_shape_equals_key_averages_by_shape(run: Run) -> None:
     assert_same_rows(operators(run.record, by_shape=True), expected)
 
 
+@needs_all_threads
 def test_table_of_several_threads_equals_key_averages(tmp_path: Path) -> None:
     def multiply() -> None:
         for _ in range(20):
@@ -287,15 +309,13 @@ def with_stacks_of_the_last_forward_op(events: EventList) -> EventList:
     return events
 
 
-# Python frames that hold an allocation hide it from torch's row of loose allocations.
-LOOSE = "[memory]"
-
-
 def assert_same_but_loose_memory(ours: pd.DataFrame, torchs: EventList) -> None:
+    """Python frames that hold an allocation hide it from torch's row of loose allocations."""
     kept = EventList([row for row in torchs if row.key != LOOSE])
     assert_same_rows(ours[ours["name"] != LOOSE], kept)
 
 
+@needs_frames
 def test_with_stacks_the_ops_are_the_same_without_rows_for_python_functions(stacked: Run) -> None:
     events = without_python_rows(stacked.events)
     assert any(event.is_python_function for event in stacked.events)
@@ -304,6 +324,7 @@ def test_with_stacks_the_ops_are_the_same_without_rows_for_python_functions(stac
     assert_same_but_loose_memory(operators(stacked.record, by_shape=True), expected)
 
 
+@needs_frames
 def test_with_stacks_totals_and_counts_equal_those_of_key_averages_as_it_is(stacked: Run) -> None:
     ops = {event.name for event in stacked.events if not event.is_python_function} - {LOOSE}
     rows = [row for row in stacked.events.key_averages() if row.key in ops]
@@ -315,6 +336,7 @@ def test_with_stacks_totals_and_counts_equal_those_of_key_averages_as_it_is(stac
     )
 
 
+@needs_frames
 @pytest.mark.parametrize("depth", [1, 2, 3, 5, 100])
 def test_table_by_stack_equals_key_averages_by_stack(stacked: Run, depth: int) -> None:
     events = with_stacks_of_the_last_forward_op(without_python_rows(stacked.events))
@@ -322,6 +344,7 @@ def test_table_by_stack_equals_key_averages_by_stack(stacked: Run, depth: int) -
     assert_same_but_loose_memory(ours, events.key_averages(group_by_stack_n=depth))
 
 
+@needs_frames
 def test_table_by_stack_and_shape_equals_key_averages(stacked: Run) -> None:
     events = with_stacks_of_the_last_forward_op(without_python_rows(stacked.events))
     ours = operators(stacked.record, stack_depth=3, by_shape=True)
@@ -470,13 +493,16 @@ TORCHS_WORDS = [
 
 @pytest.mark.parametrize("key", TORCHS_WORDS)
 def test_every_key_of_torch_sorts_as_it_does_there(key: str, everything: Run) -> None:
+    if "memory" in key and not EXACT_MEMORY:
+        pytest.skip("this torch rounds memory's times")
     attribute = re.sub("cuda|xpu|privateuse1", "device", key)
     averages = {(r.key, bool(r.is_user_annotation)): r for r in everything.events.key_averages()}
     table = operators(everything.record, sort=key)
     if "device" in attribute and "time" in attribute:
         attribute = attribute.replace("device", "cpu")  # without a GPU these sort by CPU time
     keys = zip(table["name"], table["category"] == "user_annotation", strict=True)
-    values = [getattr(averages[each], attribute) for each in keys]
+    # Torch's float microseconds differ in their last digits where the nanoseconds are equal.
+    values = [round(getattr(averages[each], attribute), 5) for each in keys]
     assert values == sorted(values, reverse=True)
 
 
