@@ -48,7 +48,6 @@ def op(
     sequence: int | None = None,
     forward_thread: int | None = None,
     stack: str | None = None,
-    flops: int | None = None,
     category: str = "cpu_op",
     **args: Any,
 ) -> Row:
@@ -58,7 +57,6 @@ def op(
         "Sequence number": sequence,
         "Fwd thread id": forward_thread,
         "Call stack": stack,
-        "flops": flops,
     }
     args |= {key: value for key, value in written.items() if value is not None}
     return Row(name, category, ts, dur, thread=str(thread), args=args)

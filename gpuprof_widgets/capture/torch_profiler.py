@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import torch
 from torch.autograd import profiler as autograd_profiler
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -77,8 +74,7 @@ class TorchRecording:
         """What was recorded; None where nothing was."""
         if self._profile is None:
             return None
-        trace = _read(self._profile)
-        return _with_flops(trace, self._profile) if self._options.flops else trace
+        return _read(self._profile)
 
     def _watch_entrances(self) -> None:
         for name in _ENTRANCES:
@@ -151,10 +147,10 @@ def _arguments(options: Options) -> dict[str, Any]:
         activities.append(ProfilerActivity.CUDA)
     return {
         "activities": activities,
-        "record_shapes": options.shapes or options.flops,  # FLOPs are computed from shapes
+        # The file holds no FLOPs, with or without torch's own flag: they follow from the shapes.
+        "record_shapes": options.shapes or options.flops,
         "profile_memory": options.memory,
         "with_stack": options.stack,
-        "with_flops": options.flops,
         # In the mode for all threads torch records no allocations.
         "experimental_config": None if options.memory else _all_threads(),
     }
@@ -166,19 +162,6 @@ def _all_threads() -> Any:
         return torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
     except TypeError:
         return None
-
-
-def _with_flops(trace: Trace, profiled: Any) -> Trace:
-    """The trace with an args column "flops", which the JSON lacks: joined by External id."""
-    events = profiled.profiler.kineto_results.events()
-    flops = {event.correlation_id(): event.flops() for event in events if event.flops()}
-    slices = trace.slices
-    rows = np.flatnonzero(
-        (slices["category"] == "cpu_op").to_numpy() & slices["external_id"].isin(list(flops))
-    )
-    values = [flops[number] for number in slices["external_id"].to_numpy()[rows]]
-    series = pd.Series(np.array(values, dtype=np.int64), index=pd.Index(rows, dtype=np.int64))
-    return replace(trace, args={**trace.args, "flops": series})
 
 
 def require_torch_profiler() -> None:

@@ -26,7 +26,7 @@ BUILTIN = re.compile(r"^<(?:built-in )?(?:method|function) '?(\w+)'?")
 
 
 def python_time(record: Record) -> list[Finding]:
-    """Fires for the function outside of PyTorch with the largest self time, from 10 % and 1 ms on."""
+    """Fires for the function outside of PyTorch with most self time, from 10 % and 1 ms on."""
     table = python_calls(record)
     if not len(table):
         return []
