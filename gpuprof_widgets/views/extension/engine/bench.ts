@@ -2,7 +2,6 @@
 
 import {readFileSync} from "node:fs"
 
-import {density} from "./density"
 import {flame} from "./flame"
 import {level_of_detail} from "./lod"
 import {op_table} from "./op_table"
@@ -71,4 +70,3 @@ report("flame graph of ops, whole", () => flame(store, whole, "ops"))
 report("flame graph of ops, a tenth", () => flame(store, tenth, "ops"))
 report("flame graph of ops and Python, a tenth", () => flame(store, tenth, "merged"))
 report("totals, a tenth", () => totals(store, tenth))
-report("minimap of one track", () => density(store, 0, whole, PIXELS))

@@ -6,7 +6,6 @@ import {is_launch_category} from "./categories"
 import type {Columns} from "./decode"
 import {decode_payload} from "./decode"
 import type {Header} from "./header"
-import {Intervals} from "./intervals"
 import {add_self_times, depths, nearest_ancestors, nest, subtree_ends} from "./nest"
 
 /** A time range [start, end) in ticks. One that reaches the end of the record is closed there. */
@@ -191,17 +190,9 @@ export class Store {
     return chain(this, row)
   }
 
-  /** All rows of a label, or those of them with the given shape, in order. */
-  instances(label: number, shape?: number): Int32Array {
-    const rows = this.lazily("instances", () => group_rows(this.label, 0))[label] ?? new Int32Array(0)
-    return shape == null ? rows : rows.filter((row) => this.shape_of(row) == shape)
-  }
-
-  /** The time during which a track has any slice open. */
-  track_busy(track: number): Intervals {
-    const unions = this.lazily("track_busy", () => this.header.tracks.map((_, i) =>
-      Intervals.union(this.ts, this.end, range(this.first_row[i], this.first_row[i + 1]))))
-    return unions[track]
+  /** All rows of a label, in order. */
+  instances(label: number): Int32Array {
+    return this.lazily("instances", () => group_rows(this.label, 0))[label] ?? new Int32Array(0)
   }
 
   /** Per label, whether its category is one of these. */
@@ -291,10 +282,4 @@ export function group_rows(keys: ArrayLike<number>, offset: number): Int32Array[
     groups[keys[i]][filled[keys[i]]++] = offset + i
   }
   return groups
-}
-
-function* range(start: number, end: number): Generator<number> {
-  for (let i = start; i < end; i++) {
-    yield i
-  }
 }

@@ -2,31 +2,20 @@
 
 import {gpu_rows} from "./device_time"
 import {Intervals} from "./intervals"
-import {op_table} from "./op_table"
 import type {Store, Window} from "./store"
 
 /** Times in ns. */
 export type DeviceTotals = {device: number, busy: number, idle: number}
-export type CategoryTotals = {category: string, calls: number, time: number}
-export type Totals = {span: number, devices: DeviceTotals[], categories: CategoryTotals[]}
+export type Totals = {span: number, devices: DeviceTotals[]}
 
-/** Busy time of each GPU (any kernel, copy or memset on any stream) and time by category. */
+/** Busy time of each GPU: any kernel, copy or memset on any stream. */
 export function totals(store: Store, window: Window): Totals {
   const span = window.end - window.start
   const devices = [...device_busy(store)].map(([device, intervals]) => {
     const busy = intervals.covered(window.start, window.end)
     return {device, busy: store.ns(busy), idle: store.ns(span - busy)}
   })
-  return {span: store.ns(span), devices, categories: by_category(store, window)}
-}
-
-/** CPU categories by self time, GPU categories by the sum of their slices; longest first. */
-function by_category(store: Store, window: Window): CategoryTotals[] {
-  const is_gpu = new Set(Array.from(gpu_rows(store), (row) => store.category(row)))
-  return op_table(store, window, "category")
-    .map((row) => ({category: row.category, calls: row.calls,
-      time: is_gpu.has(row.category) ? row.device_self : row.cpu_self}))
-    .sort((a, b) => b.time - a.time)
+  return {span: store.ns(span), devices}
 }
 
 function device_busy(store: Store): Map<number, Intervals> {
