@@ -52,6 +52,19 @@ def test_equal_paths_are_one_node() -> None:
     assert (root["name"], root["total_ns"], root["device_ns"]) == ("all threads", 45, 57)
 
 
+def test_the_steps_of_a_profiler_are_one_node() -> None:
+    record = trace_of(
+        annotation("ProfilerStep#7", ts=0, dur=20),
+        op("aten::mm", ts=1, dur=9),
+        annotation("ProfilerStep#8", ts=30, dur=10),
+        op("aten::mm", ts=31, dur=4),
+    )
+    assert paths(call_tree(record), "calls", "total_ns", "self_ns") == {
+        "/ProfilerStep*": [2, 30, 17],
+        "/ProfilerStep*/aten::mm": [2, 13, 13],
+    }
+
+
 def test_several_threads_have_a_node_each() -> None:
     record = trace_of(
         op("aten::mm", ts=0, dur=20),

@@ -10,6 +10,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.call_estimate import estimated_tree
 from gpuprof_widgets.analyses.op_rows import INSTANTS, gpu_rows, in_category, on_tracks
+from gpuprof_widgets.analyses.steps import names_with_steps_merged
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
@@ -35,6 +36,8 @@ ROOT = "all threads"
 
 def call_tree(record: Record, *, source: str = "ops") -> pd.DataFrame:
     """One row per distinct path of names, parents before their children; row 0 is the root.
+
+    The steps of a profiler are one ``ProfilerStep*``, as in the op table.
 
     ``source``: "ops" (ops, annotations and runtime calls by nesting), "merged" (Python frames and
     ops nested together), "cprofile" (an estimate: cProfile has no timestamps). Columns: ``node``
@@ -97,23 +100,27 @@ def _merged_paths(
     track = slices["track"].to_numpy()[rows]
     group = track if group is None else group
     own, device = _self_times(trace, rows, group), _device_times(trace, rows)
-    name, category = slices["name"].cat, slices["category"].cat
-    label = name.codes.to_numpy()[rows].astype(np.int64) * len(category.categories)
+    code, names = names_with_steps_merged(trace)
+    category = slices["category"].cat
+    label = code[rows].astype(np.int64) * len(category.categories)
     label += category.codes.to_numpy()[rows]
     threads, thread = np.unique(group, return_inverse=True)
-    tree = _Tree(trace, threads, group, track)
+    tree = _Tree(trace, threads, group, track, names)
     node = tree.top(thread.reshape(-1))
     depth = _depths(parent)
     for level in range(int(depth.max(initial=-1)) + 1):
         at = np.flatnonzero(depth == level)
         above = np.where(parent[at] >= 0, node[parent[at]], node[at])
-        node[at] = tree.grow(above, label[at], rows[at])
+        node[at] = tree.grow(above, label[at])
     count = slices["count"].to_numpy()[rows]
     return tree.table(node, {"calls": count, "self_ns": own, "device_ns": device})
 
 
 class _Tree:
-    """Nodes as they are found, level by level: parent, depth and a slice that gives the name."""
+    """Nodes as they are found, level by level: parent, name and category.
+
+    A label is a code of ``names`` times the number of categories plus a code of those.
+    """
 
     def __init__(
         self,
@@ -121,27 +128,33 @@ class _Tree:
         threads: npt.NDArray[np.int32],
         group: npt.NDArray[np.int32],
         track: npt.NDArray[np.int32],
+        names: list[str],
     ) -> None:
-        self._trace = trace
+        self._label_names = names
+        self._label_categories = [str(c) for c in trace.slices["category"].cat.categories]
         self._parent, self._names, self._categories = [NONE], [ROOT], ["thread"]
         self._level = len(threads) > 1
         if self._level:
-            names = trace.tracks.groupby("lane")["label"].first()  # of its ops, before its frames
+            titles = trace.tracks.groupby("lane")["label"].first()  # of its ops, before its frames
             lane = trace.tracks["lane"].to_numpy()[track[np.searchsorted(group, threads)]]
-            self._add([0] * len(threads), names[lane].tolist(), ["thread"] * len(threads))
+            self._add([0] * len(threads), titles[lane].tolist(), ["thread"] * len(threads))
 
     def top(self, thread: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
         """The node above a thread's outermost slices."""
         return thread.astype(np.int64) + 1 if self._level else np.zeros(len(thread), np.int64)
 
-    def grow(self, above: Ints, label: Ints, rows: Rows) -> Ints:
+    def grow(self, above: Ints, label: Ints) -> Ints:
         """One new node per distinct (parent node, label); the node of each row."""
-        labels = int(label.max(initial=0)) + 1
-        key = above * labels + label
-        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-        sample = self._trace.slices.loc[rows[first], ["name", "category"]].astype(object)
+        categories = len(self._label_categories)
+        labels = len(self._label_names) * categories
+        key, inverse = np.unique(above * labels + label, return_inverse=True)
         start = len(self._parent)
-        self._add(above[first].tolist(), sample["name"].tolist(), sample["category"].tolist())
+        name, category = np.divmod(key % labels, categories)
+        self._add(
+            (key // labels).tolist(),
+            [self._label_names[code] for code in name],
+            [self._label_categories[code] for code in category],
+        )
         nodes: Ints = inverse.reshape(-1).astype(np.int64) + start
         return nodes
 

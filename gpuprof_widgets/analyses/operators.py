@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from gpuprof_widgets.analyses.op_rows import Allocations, OpRows
 from gpuprof_widgets.analyses.shapes import shape_codes
 from gpuprof_widgets.analyses.sort_keys import sort_column
 from gpuprof_widgets.analyses.stacks import stack_codes
+from gpuprof_widgets.analyses.steps import names_with_steps_merged
 from gpuprof_widgets.trace.model import Record, Trace
 
 Ints = npt.NDArray[np.int64]
@@ -136,7 +136,7 @@ def _groups(
     trace: Trace, counted: npt.NDArray[np.intp], by_shape: bool, stack_depth: int
 ) -> tuple[npt.NDArray[np.intp], dict[str, Any]]:
     """Per counted slice its row of the table, and the columns that tell those rows apart."""
-    name_codes, names = _op_names(trace)
+    name_codes, names = names_with_steps_merged(trace)
     category = trace.slices["category"].cat
     keys: dict[str, tuple[Any, list[Any]]] = {
         "name": (name_codes, names),
@@ -156,15 +156,6 @@ def _groups(
         for column, (codes, texts) in keys.items()
     }
     return groups.reshape(-1), labels
-
-
-def _op_names(trace: Trace) -> tuple[npt.NDArray[np.intp], list[str]]:
-    """Name codes and names of the op table: all steps of a profiler are one ``ProfilerStep*``."""
-    names = trace.slices["name"].cat
-    merged = [re.sub(r"^ProfilerStep#.*", "ProfilerStep*", str(n)) for n in names.categories]
-    number = {name: index for index, name in enumerate(dict.fromkeys(merged))}
-    code = np.array([number[name] for name in merged], np.intp)
-    return code[names.codes.to_numpy()], list(number)
 
 
 def _sums(groups: npt.NDArray[np.intp], values: Columns, length: int) -> Columns:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.device_busy import busy_intervals, devices
 from gpuprof_widgets.analyses.op_rows import named, on_tracks
-from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.model import Record, Trace
 
 STEP = re.compile(r"ProfilerStep#(\d+)")
 
@@ -42,3 +43,12 @@ def steps(record: Record) -> pd.DataFrame:
     )
     table = table.assign(dur_ns=end - start, gpu_busy_ns=intervals.overlap((start, end), any_busy))
     return table.reset_index(drop=True)
+
+
+def names_with_steps_merged(trace: Trace) -> tuple[npt.NDArray[np.intp], list[str]]:
+    """Per slice the code of its name, and the names: all steps are one ``ProfilerStep*``."""
+    names = trace.slices["name"].cat
+    merged = [re.sub(r"^ProfilerStep#.*", "ProfilerStep*", str(n)) for n in names.categories]
+    number = {name: index for index, name in enumerate(dict.fromkeys(merged))}
+    code = np.array([number[name] for name in merged], np.intp)
+    return code[names.codes.to_numpy()], list(number)
