@@ -111,6 +111,7 @@ def without_own_slices(trace: Trace, label: str) -> Trace:
     frames = (slices["category"] == "python_function").to_numpy()
     if frames.any():
         own |= _own_frames(slices, frames, begin, end)
+        own |= _waiting(trace, frames & ~own, int(regions["dur"].idxmax()))
     return _kept_slices(trace, ~own) if own.any() else trace
 
 
@@ -131,6 +132,15 @@ def _own_frames(slices: pd.DataFrame, frames: Mask, begin: int, end: int) -> Mas
     builtin = slices["name"].str.startswith("<built-in").to_numpy(dtype=bool)
     by_us = frames & builtin & (parent >= 0) & around[parent]
     return np.asarray(outside | around | inside_recording | by_us)
+
+
+def _waiting(trace: Trace, frames: Mask, region: int) -> Mask:
+    """Built-ins of other threads that run no Python function meanwhile: the kernel's, asleep."""
+    slices = trace.slices
+    lane = trace.tracks["lane"].to_numpy()[slices["track"].to_numpy()]
+    builtin = slices["name"].str.startswith("<built-in").to_numpy(dtype=bool)
+    at_work = np.unique(lane[frames & ~builtin])
+    return np.asarray(frames & (lane != lane[region]) & ~np.isin(lane, at_work))
 
 
 def _named(names: pd.Series, pattern: re.Pattern[str]) -> Mask:
