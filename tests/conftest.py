@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ from hypothesis import settings
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from tests.traces import SHARED
+
+# torch reads it at the first profile of a process, and tests use torch's profiler directly as well.
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 settings.register_profile("unhurried", deadline=None)  # no test depends on speed
 settings.load_profile("unhurried")

@@ -33,10 +33,12 @@ expect.set_options(timeout=30_000)  # a busy machine takes that long to open Jup
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the browser tests, and run them last: Playwright leaves an event loop running."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.browser)
+    items.sort(key=lambda item: here in item.path.parents)
 
 
 def chromium_path() -> str:
