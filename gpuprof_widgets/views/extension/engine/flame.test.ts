@@ -6,6 +6,7 @@ import type {FlameNode} from "./flame"
 import type {Window} from "./store"
 import {covered, rows_of_track} from "./testing/oracles"
 import {random_store, SEEDS, store_of} from "./testing/traces"
+import type {Row} from "./testing/traces"
 
 const WINDOWS: Window[] = [{start: 0, end: 200}, {start: 31, end: 90}, {start: 90, end: 91}]
 
@@ -87,6 +88,16 @@ test("a window keeps who is inside whom", () => {
   const nodes = flame(STEP, {start: 14, end: 15}, "merged")
   assert.deepEqual(path(nodes, nodes.length - 1), ["step", "train", "matmul", "mm", "launch"])
   assert.deepEqual(nodes.map(({self}) => self), [0, 0, 0, 0, 0, 1])
+})
+
+test("the steps of a profiler are one node", () => {
+  const step = (number: number): Row[] => [
+    {name: `ProfilerStep#${number}`, ts: 10*number, dur: 9, category: "user_annotation"}, {name: "mm", ts: 10*number + 1, dur: 3},
+  ]
+  const store = store_of([...step(1), ...step(2)])
+  const nodes = flame(store, store.whole, "ops")
+  assert.deepEqual(nodes.map(({name, calls, total}) => [name, calls, total]), [["all threads", 0, 18], ["ProfilerStep*", 2, 18], ["mm", 2, 6]])
+  assert.deepEqual(Array.from(nodes_of_rows(store, "ops", nodes)), [1, 2, 1, 2])
 })
 
 test("several threads are a level of their own", () => {

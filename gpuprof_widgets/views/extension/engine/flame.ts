@@ -2,6 +2,7 @@
 
 import {launched_device_times} from "./device_time"
 import {INSIDE, kept_rows, OUTSIDE} from "./kept"
+import {merged_labels, merged_name} from "./merged_steps"
 import {add_self_times, gather, nest, subtree_ends} from "./nest"
 import type {Nesting} from "./nest"
 import type {Store, Window} from "./store"
@@ -76,12 +77,13 @@ export function nodes_of_rows(store: Store, source: FlameSource, nodes: readonly
   const found = new Int32Array(store.rows).fill(NONE)
   const threads = source == "cprofile" ? [] : stacks(store, source)
   const ids = new Map(nodes.map((node) => [child_key(node.parent, node.label, node.name), node.id]))
+  const labels = merged_labels(store)
   for (const stack of threads) {
     const root = threads.length > 1 ? ids.get(child_key(0, NONE, stack.label)) ?? NONE : 0
     stack.rows.forEach((row, i) => {
       const above = caller_of(stack, i, () => true)
       const caller = above < 0 ? root : found[stack.rows[above]]
-      found[row] = ids.get(child_key(caller, store.label[row], "")) ?? NONE
+      found[row] = ids.get(child_key(caller, labels[store.label[row]], "")) ?? NONE
     })
   }
   return found
@@ -169,8 +171,10 @@ class Tree {
   private readonly children = new Map<number, number>()
   private readonly kept: Uint8Array
   private readonly device: Float64Array
+  private readonly labels: Int32Array
 
   constructor(private readonly store: Store, private readonly window: Window) {
+    this.labels = merged_labels(store)
     this.kept = kept_rows(store, window)
     this.device = launched_device_times(store, window)
   }
@@ -216,9 +220,9 @@ class Tree {
 
   /** The child of a node for a row's label, made when it is first met. */
   private child(parent: number, row: number): number {
-    const label = this.store.label[row]
-    const key = parent*this.store.header.label.length + label
-    return this.children.get(key) ?? this.grow(key, parent, label, this.store.name(row), this.store.category(row))
+    const label = this.labels[this.store.label[row]]
+    const key = parent*this.labels.length + label
+    return this.children.get(key) ?? this.grow(key, parent, label, merged_name(this.store.name(row)), this.store.category(row))
   }
 
   private thread(label: string): number {

@@ -3,6 +3,7 @@
 import {gpu_rows, own_device_times, subtree_sums} from "./device_time"
 import {INSIDE, kept_rows} from "./kept"
 import {op_rows, op_self_times} from "./op_rows"
+import {merged_name} from "./merged_steps"
 import type {Store, Window} from "./store"
 import {NONE} from "./store"
 
@@ -174,13 +175,7 @@ function group(store: Store, row: number, grouping: Grouping): Group {
   if (grouping == "category") {
     return {key: category, label, shape: NONE, name: category, category}
   }
-  const name = listed_name(store, row)
+  const name = merged_name(store.name(row))
   const shape = grouping == "name_shape" ? store.shape_of(row) : NONE
   return {key: [category, name, shape].join("\n"), label, shape, name, category}
-}
-
-/** All steps of a profiler are one line, as in torch. */
-function listed_name(store: Store, row: number): string {
-  const name = store.name(row)
-  return name.startsWith("ProfilerStep#") ? "ProfilerStep*" : name
 }
