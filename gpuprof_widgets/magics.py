@@ -17,24 +17,23 @@ from IPython.core.magic import (
     output_can_be_silenced,
 )
 
+from gpuprof_widgets import runtime_carrier
 from gpuprof_widgets.analyses.sort_keys import SORT_KEYS
 from gpuprof_widgets.capture import command_line
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.profiling import check_sort, finish
-from gpuprof_widgets.runtime_carrier import RuntimeCarrier
 
 NAME = "gpuprofile"
 
 
 @magics_class
 class GpuprofMagics(Magics):
-    """The magics of one shell, and what they remember between cells."""
+    """The magics of one shell."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
         self._shell = shell
-        self.carrier = RuntimeCarrier()
 
     @no_var_expand
     @output_can_be_silenced
@@ -106,21 +105,11 @@ class GpuprofMagics(Magics):
             return
         if profile is not None:
             try:
-                self._show(profile, options)
+                profile.show(sort=options.sort, top=options.top)
             except Exception as error:
                 problems.append(f"the profile could not be shown: {type(error).__name__}: {error}")
         for problem in problems:
             print(f"gpuprofile: {problem}", file=sys.stderr)
-
-    def _show(self, profile: Any, options: Options) -> None:
-        from gpuprof_widgets.views.report import outputs
-
-        embeds = self.carrier.is_needed()
-        bundles = outputs(profile, sort=options.sort, top=options.top, embed_runtime=embeds)
-        for bundle in bundles:
-            self._shell.display_pub.publish(data=bundle)
-        if embeds:
-            self.carrier.embedded()
 
 
 GpuprofMagics.gpuprofile.__doc__ = command_line.help_text()
@@ -181,6 +170,7 @@ class _Installed:
     def __init__(self, shell: InteractiveShell) -> None:
         self.magics = GpuprofMagics(shell)
         self.transformer = CellTransformer(shell)
+        self.carrier = runtime_carrier.RuntimeCarrier()
 
     def put_into(self, shell: InteractiveShell) -> None:
         shell.register_magics(self.magics)
@@ -188,6 +178,7 @@ class _Installed:
         shell.events.register("pre_run_cell", self.before_cell)
         for key in (f"%{NAME}", f"%%{NAME}"):
             shell.set_hook("complete_command", _completions, str_key=key)  # type: ignore[no-untyped-call]
+        runtime_carrier.followed = self.carrier
 
     def take_out_of(self, shell: InteractiveShell) -> None:
         for kind in ("line", "cell"):
@@ -198,11 +189,12 @@ class _Installed:
         shell.events.unregister("pre_run_cell", self.before_cell)
         for key in (f"%{NAME}", f"%%{NAME}"):
             shell.strdispatchers["complete_command"].strs.pop(key, None)
+        runtime_carrier.followed = None
 
     def before_cell(self, info: Any) -> None:
         """Tell the carrier which cell runs now; a shell without a kernel has no requests."""
         parent: Callable[[], Any] | None = getattr(self.magics.shell, "get_parent", None)
-        self.magics.carrier.request((parent() if parent else None) or {})
+        self.carrier.request((parent() if parent else None) or {})
 
 
 _installed: WeakKeyDictionary[InteractiveShell, _Installed] = WeakKeyDictionary()

@@ -142,10 +142,19 @@ class Profile(Record):
 
             print(static_text(self, sort=sort, top=top))
             return
+        from gpuprof_widgets import runtime_carrier
         from gpuprof_widgets.views.report import outputs
 
-        for bundle in outputs(self, sort=sort, top=top, embed_runtime=True):
+        carrier = runtime_carrier.followed or runtime_carrier.RuntimeCarrier()
+        embeds = carrier.is_needed()
+        for bundle in outputs(self, sort=sort, top=top, embed_runtime=embeds):
             display(bundle, raw=True)
+        if embeds:
+            carrier.embedded()
+
+    def _ipython_display_(self) -> None:
+        """A profile as a cell's last value is shown like one just recorded."""
+        self.show()
 
     def __repr__(self) -> str:
         label = self.metadata.get("label") or self.metadata.get("source") or "unnamed"

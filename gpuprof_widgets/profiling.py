@@ -53,7 +53,7 @@ class ProfileRun:
         recorder.__exit__(kind, error, traceback)
         self.profile, problems = finish(recorder, self._options)
         if not self._options.quiet:
-            self._print(problems)
+            self._show(problems)
 
     def __call__(self, function: Function) -> Function:
         label = self._options.name or function.__qualname__
@@ -71,10 +71,10 @@ class ProfileRun:
         chosen: Any = recorded_awaiting if inspect.iscoroutinefunction(function) else recorded
         return chosen  # type: ignore[no-any-return]
 
-    def _print(self, problems: list[str]) -> None:
+    def _show(self, problems: list[str]) -> None:
         if self.profile is not None:
             try:
-                print(summary(self.profile, self._options))
+                self.profile.show(sort=self._options.sort, top=self._options.top)
             except Exception as error:
                 problems = [*problems, f"the profile could not be shown: {error}"]
         for problem in problems:
@@ -114,7 +114,8 @@ def profile(
 ) -> Any:
     """Record a block (as a context manager) or every call of a function (as a decorator).
 
-    Prints a summary at the end unless ``quiet``; the result is ``run.profile`` and
+    Shows the profile at the end unless ``quiet`` (the views in a notebook, a summary in print
+    elsewhere); the result is ``run.profile`` and
     ``gpuprof_widgets.last``. An exception passes through unchanged, and what ran is still recorded.
     """
     options = Options(
@@ -157,13 +158,6 @@ def finish(recorder: Recorder, options: Options) -> tuple[Profile | None, list[s
     except Exception as error:
         return result, [f"the profile could not be saved to {options.save}: {error}"]
     return result, []
-
-
-def summary(profile: Profile, options: Options) -> str:
-    """The profile as plain text of less than 80 columns."""
-    from gpuprof_widgets.views.static import static_text
-
-    return static_text(profile, sort=options.sort, top=options.top)
 
 
 def _place_of_caller() -> str:

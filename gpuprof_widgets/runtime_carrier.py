@@ -35,3 +35,7 @@ class RuntimeCarrier:
     def embedded(self) -> None:
         """The current cell's output now carries BokehJS."""
         self._carrier = self._current
+
+
+followed: RuntimeCarrier | None = None
+"""That of the shell into which the extension is loaded; without it nobody follows the cells."""

@@ -24,7 +24,7 @@ LAYERS = {
     "capture": {"exceptions", "trace"},
     "analyses": {"exceptions", "trace"},
     "views": {"exceptions", "trace", "analyses"},
-    "profiles": {"exceptions", "trace", "analyses", "views"},
+    "profiles": {"exceptions", "trace", "analyses", "views", "runtime_carrier"},
     "profiling": {"exceptions", "trace", "capture", "analyses", "views", "profiles"},
     "runtime_carrier": set(),
 }

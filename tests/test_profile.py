@@ -8,8 +8,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from IPython.core.formatters import IPythonDisplayFormatter
 
-from gpuprof_widgets import Profile, load
+from gpuprof_widgets import Profile, load, runtime_carrier
 from gpuprof_widgets.analyses import call_tree, device_busy, idle, kernels, operators, python_calls
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.views.static import static_html, static_text
@@ -83,9 +84,8 @@ def test_without_a_notebook_show_prints(
     assert capsys.readouterr().out == static_text(profile, top=2) + "\n"
 
 
-def test_in_a_notebook_show_displays_the_reports_outputs(
-    profile: Profile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def displayed(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The bundles that are displayed from now on, as in a notebook."""
     shown: list[dict[str, Any]] = []
 
     def display(bundle: dict[str, Any], *, raw: bool) -> None:
@@ -93,9 +93,41 @@ def test_in_a_notebook_show_displays_the_reports_outputs(
         shown.append(bundle)
 
     monkeypatch.setattr(builtins, "display", display, raising=False)
+    return shown
+
+
+def test_in_a_notebook_show_displays_the_reports_outputs(
+    profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = displayed(monkeypatch)
     profile.show()
     assert [next(kind for kind in bundle if kind != "text/plain") for bundle in shown] == [
         "text/html",
         "image/png",
         "application/javascript",
     ]
+
+
+def test_a_profile_as_last_value_is_shown_with_its_views(
+    profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        builtins, "display", lambda bundle, raw: shown.append(bundle), raising=False
+    )
+    assert IPythonDisplayFormatter()(profile)
+    assert [len(bundle) for bundle in shown] == [2, 2, 2]
+
+
+def test_bokehjs_comes_along_once_where_the_extension_follows_the_cells(
+    profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        builtins, "display", lambda bundle, raw: shown.append(bundle), raising=False
+    )
+    monkeypatch.setattr(runtime_carrier, "followed", runtime_carrier.RuntimeCarrier())
+    profile.show()
+    profile.show()
+    scripts = [bundle["application/javascript"] for bundle in shown[2::3]]
+    assert ['"runtime": null' in script for script in scripts] == [False, True]
