@@ -111,7 +111,8 @@ def without_own_slices(trace: Trace, label: str) -> Trace:
     frames = (slices["category"] == "python_function").to_numpy()
     if frames.any():
         own |= _own_frames(slices, frames, begin, end)
-        own |= _waiting(trace, frames & ~own, int(regions.index.to_numpy()[regions["dur"].argmax()]))
+        longest = int(regions.index.to_numpy()[regions["dur"].argmax()])
+        own |= _waiting(trace, frames & ~own, longest)
     return _kept_slices(trace, ~own) if own.any() else trace
 
 
