@@ -14,6 +14,11 @@ const FIRST_ROWS = 20
 
 const GROUPINGS: [Grouping, string][] = [["name", "name"], ["name_shape", "name and shape"], ["category", "category"]]
 
+/** What "Show" offers before the single categories: at first no GPU work, whose time its op has too. */
+const CPU_SIDE = "cpu"
+const EVERYTHING = "all"
+const GPU_WORK = new Set(["kernel", "gpu_memcpy", "gpu_memset"])
+
 /** The op table: an ordinary table whose heads are buttons and whose rows take the focus. */
 export class OpTableView extends PanelView {
   declare model: OpTable
@@ -27,7 +32,7 @@ export class OpTableView extends PanelView {
   private show_all = false
   private filter = ""
   private as_regex = false
-  private category = ""
+  private shown = CPU_SIDE
   private cursor_key: string | null = null
   private table: HTMLTableElement
   private more: HTMLButtonElement
@@ -69,8 +74,8 @@ export class OpTableView extends PanelView {
       element("h3", {}, "Operators"), this.status,
       element("div", {class: "row push"},
         this.filter_input, regex,
-        choice("Show", [["", "all categories"], ...categories.map((name): [string, string] => [name, name])], "",
-          (value) => this.refine(() => { this.category = value })),
+        choice("Show", [[CPU_SIDE, "ops and runtime calls"], [EVERYTHING, "all categories"], ...categories.map((name): [string, string] => [name, name])], CPU_SIDE,
+          (value) => this.refine(() => { this.shown = value })),
         choice("Group by", GROUPINGS, this.grouping, (value) => {
           this.grouping = value as Grouping
           this.recompute()
@@ -101,8 +106,15 @@ export class OpTableView extends PanelView {
       this.status.textContent = error
       return null
     }
-    const wanted = this.rows.filter((row) => test(row.name) && (this.category == "" || row.category == this.category))
+    const wanted = this.rows.filter((row) => test(row.name) && this.is_shown(row))
     return sorted(wanted, this.order)
+  }
+
+  private is_shown({category}: OpRow): boolean {
+    if (this.shown == CPU_SIDE) {
+      return this.grouping == "category" || !GPU_WORK.has(category)
+    }
+    return this.shown == EVERYTHING || this.shown == category
   }
 
   private fill(): void {
@@ -114,7 +126,8 @@ export class OpTableView extends PanelView {
     const had_focus = this.table.contains(this.shadow_el.activeElement)
     const chosen = this.chosen_key()
     const shown = this.show_all ? rows : rows.slice(0, FIRST_ROWS)
-    const hidden = this.show_all ? undefined : rows.slice(FIRST_ROWS).find(({key}) => key == chosen)
+    // What was selected in another view is shown, whatever is filtered out.
+    const hidden = shown.some(({key}) => key == chosen) ? undefined : this.rows.find(({key}) => key == chosen)
     const visible = hidden == null ? shown : [...shown, hidden]
     this.cursor_key = visible.some(({key}) => key == this.cursor_key) ? this.cursor_key : chosen ?? visible[0]?.key ?? null
     this.table.replaceChildren(this.widths(), this.head(), this.body(visible, chosen))
@@ -167,8 +180,7 @@ export class OpTableView extends PanelView {
 
   /** What shares are of: the CPU's and the GPU's own time, each counted once. */
   private sum(column: Column): number {
-    const kernels = new Set(["kernel", "gpu_memcpy", "gpu_memset"])
-    return this.rows.reduce((sum, row) => !column.on_gpu || kernels.has(row.category) ? sum + column.value(row) : sum, 0)
+    return this.rows.reduce((sum, row) => !column.on_gpu || GPU_WORK.has(row.category) ? sum + column.value(row) : sum, 0)
   }
 
   private line(row: OpRow, sums: Map<string, number>, selected: boolean): HTMLTableRowElement {
