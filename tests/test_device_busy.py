@@ -201,6 +201,23 @@ def test_a_call_that_returns_at_once_is_no_wait(name: str) -> None:
     assert len(waits(trace_of(runtime(name, ts=20, dur=30)))) == 0
 
 
+def test_an_asynchronous_copy_is_a_wait_if_it_returns_after_the_copy() -> None:
+    def calls(end: int) -> Record:
+        return trace_of(
+            op("aten::nonzero", ts=10, dur=90),
+            runtime("cudaMemcpyAsync", ts=20, dur=end - 20),
+            copy("Memcpy DtoH (Device -> Pageable)", ts=60, dur=20, launched_by=1),
+            kernel("gemm", ts=0, dur=58),
+        )
+
+    (wait,) = waits(calls(80)).itertuples()
+    assert (wait.name, wait.dur_ns, wait.op_name) == ("cudaMemcpyAsync", 60, "aten::nonzero")
+    assert (wait.gpu_busy_ns, wait.gpu_name) == (38 + 20, "gemm")
+    assert len(waits(calls(79))) == 0
+    cut = window(calls(79), 0, 70)  # the edge of a window ends both at once
+    assert len(waits(cut)) == 0
+
+
 def test_a_function_that_is_named_like_a_call_is_no_wait() -> None:
     assert len(waits(trace_of(op("cudaMemcpy", ts=20, dur=30)))) == 0
 

@@ -12,6 +12,7 @@ from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows, in_category, matching, on_tracks
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -21,7 +22,13 @@ SYNCHRONISING = re.compile(
     r"|cu(Stream|Event|Ctx)Synchronize(_\w+)?|cuMemcpy(DtoH|HtoD|DtoD)?(_\w+)?"
     r"|(cuda|hip)Memcpy(2D|3D|ToSymbol|FromSymbol|Peer|DtoH|HtoD|WithStream)?(_\w+)?"
 )
-"""Runtime calls that return when GPU work is done; the ``Async`` copies are not among them."""
+"""Runtime calls that return when GPU work is done."""
+
+ASYNC_COPY = re.compile(r"(cuda|hip)Memcpy\w*Async(_\w+)?|cuMemcpy\w*Async(_\w+)?")
+"""Calls that wait only at times: to or from pageable memory the copy is not asynchronous.
+
+Source: CUDA Runtime API, "API synchronization behavior".
+"""
 
 DATALOADER = re.compile(r"enumerate\(Data(Loader|Pipe)\)#.*")
 """The region that torch (1.8 and newer) opens while the loop waits for the next batch."""
@@ -46,8 +53,9 @@ def waits(record: Record) -> pd.DataFrame:
     Columns: ``kind`` ("synchronise" or "dataloader"), ``row``, ``name``, ``start_ns``, ``dur_ns``
     (waited); ``op``, ``op_name``: the outermost op in which the call was made (``aten::item``; -1
     and "" where it was made outside of any); ``gpu_busy_ns``: how much of the wait some GPU was
-    busy; ``gpu``, ``gpu_name``: the GPU slice that ended last before the wait did (-1, "" where
-    none ran meanwhile). The last three are for synchronising calls.
+    busy; ``gpu``, ``gpu_name``: the GPU slice that ended last before the wait did, other than the
+    copy that the call asked for (-1, "" where none ran meanwhile). The last three are for
+    synchronising calls.
     """
     trace = record.trace
     synchronising = np.flatnonzero(is_synchronising(trace))
@@ -66,7 +74,20 @@ def is_dataloader(trace: Trace) -> npt.NDArray[np.bool_]:
 def is_synchronising(trace: Trace) -> npt.NDArray[np.bool_]:
     """Which CPU slices are runtime calls that wait for the GPU."""
     counted = trace.slices["count"].to_numpy() > 0
-    return matching(trace, SYNCHRONISING) & on_tracks(trace, "cpu") & _launches(trace) & counted
+    waiting = matching(trace, SYNCHRONISING) | _outlasting_its_copy(trace)
+    return waiting & on_tracks(trace, "cpu") & _launches(trace) & counted
+
+
+def _outlasting_its_copy(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Which calls of an asynchronous copy returned only when the copy was done."""
+    asynchronous = matching(trace, ASYNC_COPY)
+    _, end = uncut_times(trace)
+    launch = trace.slices["launch"].to_numpy()
+    copies = np.flatnonzero(in_category(trace, "gpu_memcpy") & (launch >= 0))
+    copies = copies[asynchronous[launch[copies]] & (end[copies] <= end[launch[copies]])]
+    outlasting = np.zeros(len(trace), bool)
+    outlasting[launch[copies]] = True
+    return outlasting
 
 
 def _launches(trace: Trace) -> npt.NDArray[np.bool_]:
@@ -133,13 +154,17 @@ def _gpu_busy(trace: Trace, rows: npt.NDArray[np.intp]) -> Ints:
 
 
 def _waited_for(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
-    """The GPU slice that ended last before the wait did, if it was running during the wait."""
+    """The GPU slice that ended last before the wait did, if it was running during the wait.
+
+    Not the copy that the call itself asked for: what was queued before it made the call wait.
+    """
     gpu = gpu_rows(trace)
     if not len(gpu):
         return np.full(len(rows), NONE, np.int32)
     ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
     order = gpu[np.argsort((ts + dur)[gpu], kind="stable")]
     last = np.searchsorted((ts + dur)[order], (ts + dur)[rows], side="right") - 1
+    last -= (last > 0) & (trace.slices["launch"].to_numpy()[order[last]] == rows)
     found = order[np.maximum(last, 0)]
     during = (last >= 0) & ((ts + dur)[found] > ts[rows])
     return np.where(during, found, NONE).astype(np.int32)

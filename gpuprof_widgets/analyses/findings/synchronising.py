@@ -21,8 +21,10 @@ REMEDIES = {
     "aten::_local_scalar_dense": "Read results less often: .item(), float() and printing wait.",
     "aten::nonzero": "The shape of its result depends on data, so the CPU has to wait for it: "
     "torch.where or a mask of fixed shape does not.",
-    "aten::to": "Copy from pinned memory with non_blocking=True.",
-    "aten::copy_": "Copy from pinned memory with non_blocking=True.",
+    "aten::index": "A boolean mask has to be counted first, so the CPU has to wait: torch.where or "
+    "masked_fill keep a fixed shape.",
+    "aten::to": "Use pinned memory and non_blocking=True.",
+    "aten::copy_": "Use pinned memory and non_blocking=True.",
 }
 OTHERWISE = "The CPU launches nothing while it waits: move the call out of the loop if you can."
 
