@@ -67,7 +67,8 @@ dd { margin: 0; }
 export const DETAIL_CSS = `
 :host { padding: 6px 0 8px; }
 .range { min-height: 26px; }
-.chosen { height: 98px; overflow-y: auto; }
+/* Of one height whatever is selected: nothing below moves. */
+.chosen { height: 100px; overflow-y: auto; padding: 4px 10px; background: var(--band); border-radius: 4px; }
 .chain { list-style: none; display: flex; flex-wrap: wrap; gap: 3px 4px; margin-top: 3px; }
 .chain button { max-width: 420px; text-align: left; }
 .chain button[aria-current] { border-color: var(--accent); }
