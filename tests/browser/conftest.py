@@ -32,6 +32,7 @@ CHROMIUM_FLAGS = [
 expect.set_options(timeout=30_000)  # a busy machine takes that long to open JupyterLab
 
 
+@pytest.hookimpl(trylast=True)  # after pytest has grouped the tests by the traces that they share
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the browser tests, and run them last: Playwright leaves an event loop running."""
     here = Path(__file__).parent
