@@ -32,13 +32,14 @@ class ProfileRun:
         self.profile: Profile | None = None
         self._options = options
         self._label = label
-        self._recorder: Recorder | None = None
+        self._recorders: list[Recorder] = []
 
     def __enter__(self) -> Self:
         from gpuprof_widgets.capture.recorder import Recorder
 
-        self._recorder = Recorder(self._options, label=self._label)
-        self._recorder.__enter__()
+        recorder = Recorder(self._options, label=self._label)
+        recorder.__enter__()
+        self._recorders.append(recorder)  # entered again inside itself, it has several
         return self
 
     def __exit__(
@@ -47,9 +48,7 @@ class ProfileRun:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        recorder, self._recorder = self._recorder, None
-        if recorder is None:
-            return
+        recorder = self._recorders.pop()
         recorder.__exit__(kind, error, traceback)
         self.profile, problems = finish(recorder, self._options)
         if not self._options.quiet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import cProfile
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import torch
 
 import gpuprof_widgets
 from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.capture.torch_profiler import profiler_is_running
 from gpuprof_widgets.exceptions import RecordingError
 
 
@@ -97,6 +99,24 @@ def test_a_recursive_decorated_function_is_profiled_once(
     assert capsys.readouterr().err.count("the inner one recorded nothing") == 1
     table = gpuprof_widgets.last.operators()  # type: ignore[union-attr]
     assert table.loc[table["name"] == "aten::ones", "calls"].item() == 3
+
+
+def test_a_run_entered_inside_itself_is_recorded_once_and_leaves_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = gpuprof_widgets.profile(quiet=True)
+    before = (sys.getprofile(), "enable" in vars(cProfile.Profile))
+    for op in (torch.ones, torch.zeros):  # once more after its end
+        with run:
+            with run:
+                op(3)
+            assert profiler_is_running()
+            op(3).sum()
+        assert not profiler_is_running()
+        assert (sys.getprofile(), "enable" in vars(cProfile.Profile)) == before
+        assert ops(run.profile) >= {f"aten::{op.__name__}", "aten::sum"}
+    assert "aten::ones" not in ops(run.profile)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_it_saves_where_asked(tmp_path: Path) -> None:
