@@ -247,6 +247,28 @@ def test_a_failure_of_profiling_is_one_line_and_the_run_goes_on(
     assert str(raised.value) == f"no profile: {words}: RuntimeError: broken"
 
 
+@pytest.mark.parametrize("interrupted", ["waiting", "stopping"])
+def test_an_interrupt_while_we_stop_passes_through_and_leaves_nothing(
+    interrupted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def press(*_: object) -> None:
+        monkeypatch.undo()  # once
+        raise KeyboardInterrupt
+
+    if interrupted == "waiting":
+        monkeypatch.setattr(torch_profiler, "wait_for_device", press)
+    else:
+        monkeypatch.setattr(torch.profiler.profile, "stop", press)
+    before = state()
+    with pytest.raises(KeyboardInterrupt), Recorder(Options(), label="the run") as recorder:
+        work()
+    assert not torch_profiler.profiler_is_running()
+    assert state() == before
+    with pytest.raises(RecordingError, match="could not stop: KeyboardInterrupt"):
+        recorder.record()
+    assert "aten::mm" in names(record())
+
+
 def test_a_cprofile_that_does_not_start_costs_only_the_python_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -101,9 +101,11 @@ class Recorder:
         self._error = error
         try:
             self._stop()
-        except Exception as problem:
+        except BaseException as problem:
             self._abandon()
             self._failure = f"no profile: recording could not stop: {_one_line(problem)}"
+            if not isinstance(problem, Exception):
+                raise
         finally:
             _Active.recorder = None
         self._stop_ns = perf_counter_ns() - ended
@@ -157,7 +159,7 @@ class Recorder:
             try:
                 if recording is not None:
                     recording.stop()
-            except Exception:
+            except BaseException:
                 continue
         self._calls = self._torch = None
 

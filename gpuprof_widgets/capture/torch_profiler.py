@@ -60,15 +60,18 @@ class TorchRecording:
         self._unwatch_entrances()
         if not self._running:
             return
-        self._running = False
         self._region.__exit__(None, None, None)
         if not profiler_is_running():
             # Saving a session that another profiler has ended crashes the process.
+            self._running = False
             self._profile = None
             self.lost = "another torch profiler ended this recording; its ops are lost"
             return
-        wait_for_device()
-        self._profile.stop()
+        try:
+            wait_for_device()
+        finally:
+            self._profile.stop()
+            self._running = False
 
     def trace(self) -> Trace | None:
         """What was recorded; None where nothing was."""
