@@ -6,11 +6,16 @@ import dataclasses
 from collections.abc import Callable
 
 import pytest
+import torch
 
 from gpuprof_widgets.analyses.findings import RULES, Finding, findings
 from gpuprof_widgets.analyses.findings.wording import code
+from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.python_calls import python_calls
+from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.trace.model import Record
-from tests.traces import annotation, calls_of, kernel, op, python, runtime, trace_of
+from tests.traces import Row, annotation, calls_of, kernel, op, python, runtime, trace_of
 
 LOADING = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 SYNC = "cudaStreamSynchronize"
@@ -228,6 +233,60 @@ def test_a_cell_without_any_torch_says_so_and_names_its_python_function() -> Non
 def test_a_python_function_of_less_than_a_millisecond_is_not_worth_a_finding() -> None:
     assert RULES["python_time"](trace_of(calls=calls_of((None, "fib", 1, 999_999)))) == []
     assert RULES["python_time"](trace_of(calls=calls_of((None, "fib", 1, 1_000_000))))
+
+
+MS = 1_000_000
+
+
+def operators_of_two_functions(*frames: Row) -> Record:
+    """`f` and `g` have 50 ms of Python each; an op of 40 ms lies in `f`, one of 10 ms in `g`."""
+    return trace_of(
+        annotation("Cell [1]", ts=0, dur=100 * MS),
+        op("aten::mm", ts=5 * MS, dur=40 * MS), op("aten::inner", ts=6 * MS, dur=30 * MS),
+        op("aten::mm", ts=60 * MS, dur=10 * MS),
+        op("aten::elsewhere", ts=0, dur=100 * MS, thread=7),
+        *frames,
+        calls=calls_of((None, "f", 1, 50 * MS), (None, "g", 2, 50 * MS)), label="Cell [1]",
+    )  # fmt: skip
+
+
+def test_ops_of_operators_are_not_the_time_of_a_python_function() -> None:
+    finding = only(RULES["python_time"], operators_of_two_functions())
+    assert finding.text == (
+        "The Python function `cell.py:1(f)` itself took at most 50 % of the Python time, PyTorch "
+        "ops not counted (50.0 ms in 1 call)."
+    )
+    busy = op("aten::mm", ts=80 * MS, dur=15 * MS)
+    assert only(RULES["python_time"], operators_of_two_functions(busy)).cost_ns == 35 * MS
+    busier = op("aten::mm", ts=70 * MS, dur=41 * MS)
+    assert RULES["python_time"](operators_of_two_functions(busier)) == []
+
+
+def test_recorded_frames_tell_in_which_function_the_operators_were() -> None:
+    finding = only(
+        RULES["python_time"],
+        operators_of_two_functions(
+            python("/home/cell.py(1): f", ts=0, dur=50 * MS),
+            python("/home/cell.py(2): g", ts=50 * MS, dur=50 * MS),
+        ),
+    )
+    assert finding.text == (
+        "The Python function `cell.py:2(g)` itself took 40 % of the Python time, PyTorch ops not "
+        "counted (40.0 ms in 2 calls)."
+    )
+
+
+@pytest.mark.parametrize("stack", [False, True])
+def test_a_recorded_cell_of_operators_alone_blames_no_python(stack: bool) -> None:
+    cell = compile("for _ in range(20): c = a @ a + a", "<cell>", "exec")
+    with Recorder(Options(stack=stack), label="Cell [1]") as recorder:
+        exec(cell, {"a": torch.rand(500, 500)})
+    record = recorder.record()
+    table = operators(record)
+    ops = int(table["cpu_self_ns"][table["category"] == "cpu_op"].sum())
+    python_ns = int(python_calls(record)["self_ns"].sum())
+    assert 0 < ops <= python_ns
+    assert sum(finding.cost_ns for finding in RULES["python_time"](record)) <= python_ns - ops
 
 
 def test_steps_and_loaders_that_torch_1_8_wrote_as_ops_are_none() -> None:

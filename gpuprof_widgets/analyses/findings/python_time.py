@@ -1,4 +1,8 @@
-"""A Python function, rather than PyTorch, took the time."""
+"""A Python function, rather than PyTorch, took the time.
+
+Operators (``a @ b``) are no calls for cProfile: the ops below them are in the self time of the
+function that has them, and are taken out here.
+"""
 
 from __future__ import annotations
 
@@ -8,42 +12,106 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.wording import code, share_of
+from gpuprof_widgets.analyses.innermost import open_at
+from gpuprof_widgets.analyses.op_rows import are_ops, on_tracks
 from gpuprof_widgets.analyses.python_calls import function_labels, python_calls
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
-from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.model import Record, Trace
 
 WORTH_A_LOOK = 0.1  # of the time of all Python functions
 WORTH_READING_NS = 1_000_000  # below it nobody waits, whatever the share
 
 PYTORCH = re.compile(
-    r"[/\\]torch[/\\]|torch\.|of 'torch|run_backward|TensorBase|_VariableFunctions"
+    r"(?:^|[/\\])torch[/\\]|torch\.|of 'torch|run_backward|TensorBase|_VariableFunctions"
 )
 """Functions whose time is that of the ops below them: the op table says it better."""
 
 BUILTIN = re.compile(r"^<(?:built-in )?(?:method|function) '?(\w+)'?")
 
+FRAME = re.compile(r"^(?:.*[/\\])?(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$", re.DOTALL)
+"""A Python frame as torch writes it: ``train.py(12): step``."""
+
 
 def python_time(record: Record) -> list[Finding]:
-    """Fires for the function outside of PyTorch with most self time, from 10 % and 1 ms on."""
+    """Fires for the function outside of PyTorch with most self time, from 10 % and 1 ms on.
+
+    PyTorch's ops do not count. Which function they lie in is known from recorded frames; without
+    these the function gets at most the Python time outside of all ops.
+    """
     table = python_calls(record)
     if not len(table):
         return []
     total = int(table["self_ns"].sum())
+    ops, framed = _ops_of_thread(record), _ops_by_function(record)
+    in_ops = _length(record.trace, ops)
+    known = table[["file", "line", "name"]].assign(line=table["line"].clip(lower=1))
+    labels = pd.Series(function_labels(known), index=table.index)
+    own = (table["self_ns"] - labels.map(framed).fillna(0)).clip(0, max(total - in_ops, 0))
+    table = table.assign(self_ns=own.astype(np.int64), exact=labels.isin(list(framed)))
     table = table[~_is_pytorch(record, table)]
     if not len(table):
         return []
-    top, cost = table.iloc[0], int(table["self_ns"].iloc[0])
+    top = table.sort_values("self_ns", ascending=False, kind="stable").head(1)
+    cost = int(top["self_ns"].iloc[0])
     share = share_of(cost, total)
     if share < WORTH_A_LOOK or cost < WORTH_READING_NS:
         return []
+    most = "at most " if in_ops and not top["exact"].iloc[0] else ""
+    apart = ", PyTorch ops not counted" if in_ops else ""
     text = (
-        f"The Python function {code(function_labels(table.head(1))[0])} itself took "
-        f"{format_share(share)} of the Python time ({format_ns(cost)} in "
-        f"{format_count(top['calls'], 'call')})."
+        f"The Python function {code(function_labels(top)[0])} itself took {most}"
+        f"{format_share(share)} of the Python time{apart} ({format_ns(cost)} in "
+        f"{format_count(top['calls'].iloc[0], 'call')})."
     )
     return [Finding("python_time", text, cost, share)]
+
+
+def _ops_of_thread(record: Record) -> npt.NDArray[np.intp]:
+    """Ops of the thread whose Python calls were counted: the label's region's, else the first."""
+    trace = record.trace
+    lane = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
+    on_cpu = on_tracks(trace, "cpu")
+    label = (trace.slices["name"] == record.metadata.get("label")).to_numpy(bool)
+    candidates = np.flatnonzero(on_cpu & label)
+    candidates = candidates if len(candidates) else np.flatnonzero(on_cpu)
+    if not len(candidates):
+        return candidates
+    return np.flatnonzero(are_ops(trace) & on_cpu & (lane == lane[candidates[0]]))
+
+
+def _length(trace: Trace, rows: npt.NDArray[np.intp]) -> int:
+    """Time (ns) during which any of the rows was open."""
+    ts, dur = trace.slices["ts"].to_numpy()[rows], trace.slices["dur"].to_numpy()[rows]
+    return intervals.length(intervals.union(ts, ts + dur))
+
+
+def _ops_by_function(record: Record) -> dict[str, int]:
+    """Per recorded function of that thread, labelled as in the table: ops (ns) directly in it."""
+    trace, ops = record.trace, _ops_of_thread(record)
+    if not len(ops):
+        return {}
+    lane = trace.tracks["lane"].to_numpy()
+    track = trace.slices["track"].to_numpy()
+    frames = np.flatnonzero(on_tracks(trace, "python") & (lane[track] == lane[track[ops[0]]]))
+    if not len(frames):
+        return {}
+    names = trace.slices["name"].to_numpy(object)
+    spent = {_frame_label(name): 0 for name in set(names[frames])}
+    ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
+    start, end = intervals.union(ts[ops], ts[ops] + dur[ops])
+    for frame, length in zip(open_at(trace, frames, start), end - start, strict=True):
+        if frame >= 0:
+            spent[_frame_label(names[frame])] += int(length)
+    return spent
+
+
+def _frame_label(name: str) -> str:
+    """A frame's name as `function_labels` has it; code of no function begins on line 1."""
+    found = FRAME.match(name)
+    return f"{found['file']}:{max(int(found['line']), 1)}({found['name']})" if found else name
 
 
 def _is_pytorch(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
