@@ -93,6 +93,45 @@ def test_a_region_with_the_label_holds_every_op_of_the_run() -> None:
     assert (rest["parent"] >= 0).all()
 
 
+def noting(owner: type, method: str, events: list[str]) -> Callable[[Any], Any]:
+    original = getattr(owner, method)
+
+    def noted(self: Any) -> Any:
+        events.append(f"{owner.__name__}.{method}")
+        return original(self)
+
+    return noted
+
+
+def test_the_region_is_entered_last_and_left_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    for owner, method in (
+        (TorchRecording, "start"),
+        (CallsRecording, "start"),
+        (TorchRecording, "enter_region"),
+        (TorchRecording, "leave_region"),
+        (CallsRecording, "stop"),
+        (TorchRecording, "stop"),
+    ):
+        monkeypatch.setattr(owner, method, noting(owner, method, events))
+    record(lambda: events.append("the run"))
+    assert events[:6] == [
+        "TorchRecording.start",
+        "CallsRecording.start",
+        "TorchRecording.enter_region",
+        "the run",
+        "TorchRecording.leave_region",
+        "CallsRecording.stop",
+    ]
+
+
+def test_an_empty_run_holds_nothing_of_ours() -> None:
+    made = record(lambda: None, stack=True)
+    assert names(made, "user_annotation") == ["the run"]
+    assert [name.split(": ")[-1] for name in names(made, "python_function")] == ["<lambda>"]
+    assert set(calls(record(lambda: None))) == {"<lambda>"}
+
+
 def test_the_region_ends_with_an_exception() -> None:
     with pytest.raises(ZeroDivisionError), Recorder(Options(), label="the run") as recorder:
         torch.ones(3 // 0)

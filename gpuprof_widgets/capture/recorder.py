@@ -94,11 +94,10 @@ class Recorder:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        ended = perf_counter_ns()
         if _Active.recorder is not self:
             return
-        self._wall_ns = ended - self._began
-        self._error = error
+        ended = perf_counter_ns()
+        self._wall_ns, self._error = ended - self._began, error
         try:
             self._stop()
         except BaseException as problem:
@@ -135,7 +134,12 @@ class Recorder:
         self._torch.start()
         if self._options.cprofile and not (self._options.stack and STACKS_TAKE_THE_HOOK):
             self._start_calls()
+        self._begin(self._torch)
+
+    def _begin(self, recording: TorchRecording) -> None:
+        """The last step, in a frame of its own: what cProfile sees of it is known as ours."""
         self._began = perf_counter_ns()
+        recording.enter_region()
 
     def _start_calls(self) -> None:
         self._calls = CallsRecording()
@@ -147,6 +151,8 @@ class Recorder:
             self._notes.append(f"no Python calls: cProfile could not start: {_one_line(error)}")
 
     def _stop(self) -> None:
+        if self._torch is not None:
+            self._torch.leave_region()
         if self._calls is not None:
             self._calls.stop()
         if self._torch is not None:

@@ -26,7 +26,7 @@ _ENTRANCES = ("_prepare_profiler", "_enable_profiler")
 
 
 class TorchRecording:
-    """One use of torch.profiler, with a region named after the run around all of it.
+    """One use of torch.profiler, with a region named after the run around the run alone.
 
     The user's own torch.profiler comes first. Where one is already running this one does not start;
     where one starts later this one ends just before. ``lost`` says so, in one sentence.
@@ -35,7 +35,8 @@ class TorchRecording:
     def __init__(self, options: Options, label: str) -> None:
         self.lost: str | None = None
         self._options = options
-        self._region = record_function(label)
+        self._label = label
+        self._region: Any = None
         self._profile: Any = None
         self._running = False
         self._entrances: dict[str, Callable[..., Any]] = {}
@@ -53,14 +54,25 @@ class TorchRecording:
         self._profile.start()
         self._running = True
         self._watch_entrances()
-        self._region.__enter__()  # type: ignore[no-untyped-call]
+
+    def enter_region(self) -> None:
+        """Open the region: the last thing before the run, so that none of our work is in it."""
+        if self._running:
+            # record_function's own __enter__ is Python, which a cProfile at work would count.
+            self._region = torch._C._autograd._record_function_with_args_enter(self._label)
+
+    def leave_region(self) -> None:
+        """Close the region: the first thing after the run."""
+        if self._region is not None:
+            torch._C._autograd._record_function_with_args_exit(self._region)
+            self._region = None
 
     def stop(self) -> None:
         """Wait for the device, stop and put everything back as it was."""
         self._unwatch_entrances()
         if not self._running:
             return
-        self._region.__exit__(None, None, None)
+        self.leave_region()
         if not profiler_is_running():
             # Saving a session that another profiler has ended crashes the process.
             self._running = False
