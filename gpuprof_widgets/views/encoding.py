@@ -152,6 +152,8 @@ def _columns(rows: PageRows, tick_ns: int) -> tuple[list[Mapping[str, Any]], byt
     columns.append(("forward", "link", _steps(rows.forward)))
     columns.append(("shape", "plain", rows.shape + 1))
     columns.append(("bytes", "signed", _fold_sign(rows.bytes)))
+    columns.append(("device_bytes", "signed", _fold_sign(rows.device_bytes)))
+    columns.append(("flops", "signed", _fold_sign(rows.flops)))
     if np.any(rows.count != 1):
         columns.append(("count", "plain", rows.count))
     kept = [column for column in columns if column[0] in ("ts", "dur", "label") or column[2].any()]

@@ -11,6 +11,7 @@ from bokeh.models.layouts import LayoutDOM
 from bokeh.models.ui import UIElement
 
 from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.analyses.sort_keys import SORT_KEYS, sort_column
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.encoding import encode
 from gpuprof_widgets.views.flame_graph import plot_flame_graph
@@ -45,10 +46,16 @@ def trace_store(record: Record, *, sort: str) -> TraceStore:
         label=str(record.metadata.get("label") or ""),
         findings=_finding_lines(record),
         notes=[str(note) for note in record.metadata.get("notes", ())],
-        sort=sort,
+        sort=_sort_key(sort),
         on_gpu=bool(trace.tracks["kind"].isin(GPU_TRACKS).any()),
         visible=Range1d(start=trace.start_ns, end=max(trace.end_ns, trace.start_ns + 1)),
     )
+
+
+def _sort_key(sort: str) -> str:
+    """Our name of a sort key; the page knows its columns by no other."""
+    column = sort_column(sort)
+    return next(key for key, name in SORT_KEYS.items() if name == column)
 
 
 def _finding_lines(record: Record) -> list[dict[str, Any]]:

@@ -140,6 +140,8 @@ def _gathered(rows: PageRows, groups: _Groups) -> PageRows:
         ended=ts + dur + after,
         count=summed(rows.count),
         bytes=summed(rows.bytes),
+        device_bytes=summed(rows.device_bytes),
+        flops=summed(rows.flops),
         track=rows.track[chosen],
         label=rows.label[chosen],
         shape=rows.shape[chosen],

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpuprof_widgets.analyses.flops import slice_flops
+from gpuprof_widgets.analyses.op_rows import Allocations, allocations
 from gpuprof_widgets.analyses.shapes import shape_codes
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
@@ -17,8 +19,8 @@ from gpuprof_widgets.trace.window import uncut_times
 Ints = npt.NDArray[np.signedinteger[Any]]
 Mask = npt.NDArray[np.bool_]
 
-SIZE_KEYS = ("bytes", "Bytes")
-"""Args that hold a copy's and an allocation's size."""
+COPY_SIZE = "bytes"
+"""Arg that holds a copy's size."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class PageRows:
 
     ``label`` points into ``label_pairs``, pairs of indices into ``names`` and ``categories``.
     ``owner`` is a GPU slice's launch or, where the trace has none, its op; links are -1 for none.
+    ``bytes`` are those of a copy or an allocation (negative: released), ``device_bytes`` those of
+    them that were allocated on a device; ``flops`` are the op's own.
     """
 
     ts: Ints
@@ -44,6 +48,8 @@ class PageRows:
     count: Ints
     shape: Ints
     bytes: Ints
+    device_bytes: Ints
+    flops: Ints
     names: list[str]
     categories: list[str]
     label_pairs: list[tuple[int, int]]
@@ -86,6 +92,7 @@ def page_rows(trace: Trace) -> PageRows:
     launch, op = slices["launch"].to_numpy(), slices["op"].to_numpy()
     began, ended = uncut_times(trace)
     is_gpu = slices["category"].isin(GPU_CATEGORIES).to_numpy()
+    count, memory = slices["count"].to_numpy(), allocations(trace)
     return PageRows(
         ts=slices["ts"].to_numpy(),
         dur=slices["dur"].to_numpy(),
@@ -98,9 +105,11 @@ def page_rows(trace: Trace) -> PageRows:
         owner=np.where(is_gpu, np.where(launch >= 0, launch, op), NONE),
         op=op,
         forward=slices["forward"].to_numpy(),
-        count=slices["count"].to_numpy(),
+        count=count,
         shape=shape,
-        bytes=_sizes(trace),
+        bytes=_sizes(trace, memory),
+        device_bytes=_at(memory.row, np.where(memory.on_cpu, 0, memory.size), len(trace)),
+        flops=slice_flops(trace) * (count > 0),
         names=names,
         categories=categories,
         label_pairs=pairs,
@@ -122,10 +131,16 @@ def _labels(trace: Trace) -> tuple[Ints, list[tuple[int, int]], list[str], list[
     return label.reshape(-1), pairs, names, categories
 
 
-def _sizes(trace: Trace) -> Ints:
-    sizes = np.zeros(len(trace), np.int64)
-    for key in SIZE_KEYS:
-        values = trace.args.get(key)
-        if values is not None and values.dtype == np.int64:
-            sizes[values.index.to_numpy()] = values.to_numpy()
+def _sizes(trace: Trace, memory: Allocations) -> Ints:
+    sizes = _at(memory.row, memory.size, len(trace))
+    copied = trace.args.get(COPY_SIZE)
+    if copied is not None and copied.dtype == np.int64:
+        sizes[copied.index.to_numpy()] = copied.to_numpy()
     return sizes
+
+
+def _at(rows: npt.NDArray[np.intp], values: Ints, length: int) -> Ints:
+    """A column that is zero but for these rows."""
+    column = np.zeros(length, np.int64)
+    column[rows] = values
+    return column

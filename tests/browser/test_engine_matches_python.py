@@ -54,7 +54,13 @@ STEP = trace_of(
     gpu_annotation("ProfilerStep#1", ts=20, dur=30),
     op("aten::is_leaf", ts=33, dur=2),
     op("aten::add", ts=2, dur=9, thread=7),
+    op("aten::mm", ts=42, dur=11, shapes=[[2, 3], [3, 5]]),
+    memory(2048, ts=7, device=0),
+    memory(-512, ts=44),
+    memory(-1024, ts=47, device=0),
+    memory(64, ts=5, thread=7),
     memory(8, ts=66),
+    memory(16, ts=66, device=0),
 )
 """What the definitions are about: repeats, crossings, owners on the other side of an edge."""
 
@@ -109,7 +115,8 @@ def test_the_page_of_merged_events_keeps_the_numbers(engine: Engine) -> None:
         steps += [
             op(f"aten::op{rng.integers(0, 9)}", ts=ts, dur=int(length)),
             runtime("cudaLaunchKernel", ts=ts + 2_000, dur=5_000),
-            kernel("gemm", ts=ts + 9_000, dur=int(length), launched_by=3 * i + 1),
+            kernel("gemm", ts=ts + 9_000, dur=int(length), launched_by=4 * i + 1),
+            memory(int(length) - 50_000, ts=ts + 3_000, device=(None, 0)[i % 2]),
         ]
     record = trace_of(*steps)
     engine.load(record, budget_bytes=8_000)
@@ -153,12 +160,14 @@ def test_numbers_are_written_as_in_python(engine: Engine, values: list[float]) -
     written = engine.run(
         """values => values.map((value) => [
             engine.format_ns(value), engine.format_bytes(value), engine.format_share(value/1e6),
+            engine.format_flops(value),
         ])""",
         values,
     )
     for value, texts in zip(values, written, strict=True):
         share = quantity.format_share(value / 1e6)
-        assert texts == [quantity.format_ns(value), quantity.format_bytes(value), share]
+        flops = quantity.format_flops(value)
+        assert texts == [quantity.format_ns(value), quantity.format_bytes(value), share, flops]
 
 
 def assert_same_tables(engine: Engine, record: Record, ends: Bounds) -> None:
@@ -182,6 +191,7 @@ def operators_of(record: Record, *, by_shape: bool) -> Numbers:
     table = operators(record, by_shape=by_shape)
     keys = ["name", "category", "input_shapes"][: 3 if by_shape else 2]
     values = ["calls", "cpu_total_ns", "cpu_self_ns", "device_total_ns", "device_self_ns"]
+    values += ["cpu_self_memory_bytes", "device_self_memory_bytes", "flops"]
     return keyed(table[keys].itertuples(index=False), table[values].itertuples(index=False))
 
 
@@ -190,7 +200,8 @@ def operators_of_page(engine: Engine, bounds: Bounds, *, by_shape: bool) -> Numb
         """([start, end, grouping]) => engine.op_table(store, {start, end}, grouping).map((row) => [
             grouping == "name" ? [row.name, row.category]
                 : [row.name, row.category, store.header.shapes[row.shape] ?? ""],
-            [row.calls, row.cpu_total, row.cpu_self, row.device_total, row.device_self]])""",
+            [row.calls, row.cpu_total, row.cpu_self, row.device_total, row.device_self,
+                row.cpu_self_memory, row.device_self_memory, row.flops]])""",
         [*bounds, "name_shape" if by_shape else "name"],
     )
     assert len({tuple(key) for key, _ in rows}) == len(rows)
@@ -297,6 +308,13 @@ def crowded(rng: np.random.Generator) -> Record:
         ts, dur = int(rng.integers(0, 1900)), int(rng.exponential(40))
         owner = int(rng.choice(owners))
         rows.append(kernel(f"k{rng.integers(0, 5)}", ts=ts, dur=dur, launched_by=owner))
+    for _ in range(100):
+        device = None if rng.integers(0, 2) else 0
+        thread = int(rng.choice([100, 101]))
+        size, ts = int(rng.integers(-(2**33), 2**33)), int(rng.integers(0, 1999))
+        rows.append(memory(size, ts=ts, device=device, thread=thread))
+        dims = rng.integers(1, 9, (2, 2)).tolist()
+        rows.append(op("aten::mm", ts=ts, dur=int(rng.exponential(40)), shapes=dims, thread=thread))
     return trace_of(*rows, op("last", ts=1999, dur=1))
 
 

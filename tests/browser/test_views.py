@@ -16,13 +16,13 @@ from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.report import standalone_html
 from tests.browser.report_page import Report, expected_rows
-from tests.traces import SHARED, annotation, kernel, op, python, runtime, trace_of
+from tests.traces import SHARED, annotation, kernel, memory, op, python, runtime, trace_of
 
 MS = 1_000_000
 REAL = ("hta/nccl_a100_rank0_of_2", "kineto/resnet50_v100_num_workers_0")
 HOSTILE = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
 
-Open = Callable[[Record], Report]
+Open = Callable[..., Report]
 
 
 def small() -> Record:
@@ -48,9 +48,9 @@ def open_report(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     page.on("request", lambda request: asked.append(request.url))
     page.on("pageerror", lambda error: errors.append(str(error)))
 
-    def opened(record: Record) -> Report:
+    def opened(record: Record, **options: Any) -> Report:
         path = tmp_path / "report.html"
-        path.write_text(standalone_html(record), encoding="utf-8")
+        path.write_text(standalone_html(record, **options), encoding="utf-8")
         page.goto(path.as_uri())
         return Report.wait(page)
 
@@ -298,9 +298,46 @@ def test_copied_csv_is_the_table_with_times_in_ns(open_report: Open) -> None:
     lines = report.page.evaluate("window.copied").splitlines()
     assert lines == [
         "name,category,input_shapes,calls,device_self_ns,device_total_ns,"
-        "cpu_self_ns,cpu_total_ns,cpu_average_ns",
-        f"aten::mm,cpu_op,,2,{3 * MS},{3 * MS},{5 * MS // 2},{3 * MS},{3 * MS // 2}",
+        "cpu_self_ns,cpu_total_ns,cpu_average_ns,flops",
+        f"aten::mm,cpu_op,,2,{3 * MS},{3 * MS},{5 * MS // 2},{3 * MS},{3 * MS // 2},2048",
     ]
+
+
+def allocating() -> Record:
+    """A matmul that allocates on the CPU and on the GPU, and an op that does neither."""
+    return trace_of(
+        op("aten::mm", ts=0, dur=2 * MS, shapes=[[512, 64], [64, 100]]),
+        op("aten::t", ts=3 * MS, dur=5 * MS),
+        memory(3 * 512, ts=MS),
+        memory(-512, ts=MS + 1),
+        memory(4096, ts=MS + 2, device=0),
+    )
+
+
+def test_memory_and_flops_have_columns_where_they_are_recorded(open_report: Open) -> None:
+    report = open_report(allocating(), sort="self_cuda_memory_usage")
+    heads = report.table.locator("thead th")
+    assert [head.rstrip(" ▾") for head in heads.all_inner_texts()][-3:] == [
+        "CPU mem",
+        "GPU mem",
+        "FLOPs",
+    ]
+    expect(heads.filter(has_text="GPU mem")).to_have_attribute("aria-sort", "descending")
+    cells = report.table.locator("tbody tr").first.locator("td").all_inner_texts()
+    assert cells[0].strip() == "aten::mm"
+    assert cells[-3:] == ["1.00 KiB", "4.00 KiB", "6.55 MFLOP"]
+    report.page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text }")
+    report.page.get_by_role("button", name="Copy CSV").click()
+    expect(report.page.get_by_text("Copied 2 rows")).to_be_visible()
+    lines = report.page.evaluate("window.copied").splitlines()
+    assert lines[0].endswith(",cpu_self_memory_bytes,device_self_memory_bytes,flops")
+    assert lines[1].endswith(",1024,4096,6553600")
+
+
+@pytest.mark.parametrize("sort", ["flops", "cpu_self_memory", "cpu_memory"])
+def test_table_opens_in_the_order_that_was_asked_for(open_report: Open, sort: str) -> None:
+    assert first_cells(open_report(allocating(), sort=sort)) == ["aten::mm", "aten::t"]
+    assert first_cells(open_report(allocating())) == ["aten::t", "aten::mm"]
 
 
 def test_minimap_chooses_what_is_in_view(open_report: Open) -> None:

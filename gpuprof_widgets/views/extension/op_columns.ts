@@ -1,9 +1,10 @@
-import {format_ns} from "./engine"
-import type {OpRow} from "./engine"
+import {format_bytes, format_flops, format_ns} from "./engine"
+import type {OpRow, Recorded} from "./engine"
 
-/** A column of the op table; times are ns. `key` is the sort key of the Python side. */
+/** A column of the op table. `key` is the sort key of the Python side, with `unit` its column. */
 export type Column = {
   key: string
+  unit: "" | "_ns" | "_bytes"
   text: string
   title: string
   width: string
@@ -20,16 +21,22 @@ type Value = (row: OpRow) => number
 
 function time(key: string, text: string, title: string, value: Value, {shared = false, on_gpu = false, extra = false}): Column {
   const format = (row: OpRow): string => value(row) == 0 ? "–" : format_ns(value(row))
-  return {key, text, title, width: shared ? "116px" : "88px", value, format, shared, on_gpu, extra}
+  return {key, unit: "_ns", text, title, width: shared ? "116px" : "88px", value, format, shared, on_gpu, extra}
+}
+
+function quantity(key: keyof Recorded, unit: Column["unit"], text: string, title: string, write: (value: number) => string): Column {
+  const value = (row: OpRow): number => row[key]
+  const format = (row: OpRow): string => value(row) == 0 ? "–" : write(value(row))
+  return {key, unit, text, title, width: "96px", value, format, shared: false, on_gpu: false, extra: false}
 }
 
 function average(total: number, calls: number): number {
   return calls == 0 ? 0 : total / calls
 }
 
-const ALL: Column[] = [
+const TIMES: Column[] = [
   {
-    key: "calls", text: "Calls", title: "How often it began or went on within the range", width: "72px",
+    key: "calls", unit: "", text: "Calls", title: "How often it began or went on within the range", width: "72px",
     value: (row) => row.calls, format: (row) => row.calls.toLocaleString("en"), shared: false, on_gpu: false, extra: false,
   },
   time("device_self", "GPU self", "GPU time of the kernels that it launched itself", (row) => row.device_self, {shared: true, on_gpu: true}),
@@ -39,27 +46,34 @@ const ALL: Column[] = [
   time("cpu_average", "CPU avg", "CPU total per call", (row) => average(row.cpu_total, row.calls), {extra: true}),
 ]
 
+const QUANTITIES: Column[] = [
+  quantity("cpu_self_memory", "_bytes", "CPU mem", "CPU memory that it allocated less released itself", format_bytes),
+  quantity("device_self_memory", "_bytes", "GPU mem", "GPU memory that it allocated less released itself", format_bytes),
+  quantity("flops", "", "FLOPs", "Floating point operations, estimated from the input shapes", format_flops),
+]
+
 /** The columns that say something: without a GPU those of the GPU are left out. */
-export function columns_for(on_gpu: boolean): Column[] {
-  return ALL.filter((column) => on_gpu || !column.on_gpu)
+export function columns_for(on_gpu: boolean, recorded: Recorded): Column[] {
+  const quantities = QUANTITIES.filter(({key}) => recorded[key as keyof Recorded])
+  return [...TIMES.filter((column) => on_gpu || !column.on_gpu), ...quantities]
 }
 
 export type Order = {key: string, descending: boolean}
 
 export function sorted(rows: OpRow[], {key, descending}: Order): OpRow[] {
   const sign = descending ? -1 : 1
-  const column = ALL.find((other) => other.key == key)
+  const column = [...TIMES, ...QUANTITIES].find((other) => other.key == key)
   const compare = column == null
     ? (a: OpRow, b: OpRow) => a.name.localeCompare(b.name)
     : (a: OpRow, b: OpRow) => column.value(a) - column.value(b)
   return [...rows].sort((a, b) => sign * compare(a, b) || a.name.localeCompare(b.name))
 }
 
-/** The order in which the table opens; a key that it has no column for means the CPU's time. */
+/** The order in which the table opens; a key that it has no column for means what is nearest. */
 export function first_order(key: string, columns: Column[]): Order {
   if (key == "name") {
     return {key, descending: false}
   }
-  const known = columns.some((column) => column.key == key)
-  return {key: known ? key : key.endsWith("total") ? "cpu_total" : "cpu_self", descending: true}
+  const nearest = [key, key.replace("_memory", "_self_memory"), key.endsWith("total") ? "cpu_total" : "cpu_self"]
+  return {key: nearest.find((each) => columns.some((column) => column.key == each))!, descending: true}
 }

@@ -2,7 +2,7 @@ import {kind_of} from "./categories"
 import {css} from "./colour"
 import {copy_text} from "./clipboard"
 import {button, choice, element} from "./element"
-import {format_count, format_ns, format_share, op_row_instances, op_row_key, op_table, to_csv} from "./engine"
+import {format_count, format_ns, format_share, op_row_instances, op_row_key, op_table, recorded, to_csv} from "./engine"
 import type {Grouping, OpRow} from "./engine"
 import {matcher} from "./matcher"
 import {columns_for, first_order, sorted} from "./op_columns"
@@ -48,7 +48,7 @@ export class OpTableView extends PanelView {
   }
 
   protected build_content(): Node[] {
-    this.columns = columns_for(this.store.on_gpu)
+    this.columns = columns_for(this.store.on_gpu, recorded(this.store.data))
     this.order = first_order(this.store.sort, this.columns)
     this.table = element("table", {"aria-label": "Operators"})
     this.table.addEventListener("keydown", (event) => this.key(event))
@@ -271,11 +271,11 @@ export class OpTableView extends PanelView {
   private async copy(): Promise<void> {
     const rows = this.filtered() ?? []
     const {shapes} = this.store.data.header
-    const heads = ["name", "category", "input_shapes", ...this.columns.map(({key}) => key == "calls" ? key : `${key}_ns`)]
+    const heads = ["name", "category", "input_shapes", ...this.columns.map(({key, unit}) => key + unit)]
     const lines = rows.map((row) =>
       [row.name, row.category, row.shape < 0 ? "" : shapes[row.shape], ...this.columns.map((column) => column.value(row))])
     const copied = await copy_text(to_csv(heads, lines), this.shadow_el)
-    this.status.textContent = copied ? `Copied ${format_count(rows.length, "row")} (times in ns)` : "The browser did not allow copying"
+    this.status.textContent = copied ? `Copied ${format_count(rows.length, "row")} (times in ns, sizes in bytes)` : "The browser did not allow copying"
   }
 }
 

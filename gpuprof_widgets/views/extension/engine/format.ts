@@ -4,6 +4,7 @@ type Units = readonly (readonly [size: number, unit: string])[]
 
 const TIMES: Units = [[1, "ns"], [1e3, "µs"], [1e6, "ms"], [1e9, "s"]]
 const SIZES: Units = [[1, "B"], [2**10, "KiB"], [2**20, "MiB"], [2**30, "GiB"], [2**40, "TiB"]]
+const FLOPS: Units = [[1, "FLOP"], [1e3, "kFLOP"], [1e6, "MFLOP"], [1e9, "GFLOP"], [1e12, "TFLOP"]]
 
 /** A time in ns, as `12.3 ms`; whole nanoseconds below one microsecond. */
 export function format_ns(ns: number): string {
@@ -13,6 +14,11 @@ export function format_ns(ns: number): string {
 /** A size in bytes, as `1.50 GiB`. */
 export function format_bytes(size: number): string {
   return format(size, SIZES)
+}
+
+/** A number of floating point operations, as `2.71 MFLOP`. */
+export function format_flops(flops: number): string {
+  return format(flops, FLOPS)
 }
 
 /** A share of one as a percentage, as `38 %`; one decimal below ten percent. */

@@ -25,7 +25,14 @@ export type OpRow = {
   /** GPU time caused by the op and by all that it called */
   device_total: number
   device_self: number
+  /** bytes allocated less released while the op was the innermost one of its thread */
+  cpu_self_memory: number
+  device_self_memory: number
+  flops: number
 }
+
+/** Which of the numbers that not every record has this one has. */
+export type Recorded = {cpu_self_memory: boolean, device_self_memory: boolean, flops: boolean}
 
 type Group = Pick<OpRow, "key" | "label" | "shape" | "name" | "category">
 type Groups = {groups: Group[], group_of: Int32Array}
@@ -49,6 +56,9 @@ class Sums {
   readonly cpu_self: Float64Array
   readonly device_total: Float64Array
   readonly device_self: Float64Array
+  readonly cpu_self_memory: Float64Array
+  readonly device_self_memory: Float64Array
+  readonly flops: Float64Array
 
   constructor(groups: number) {
     this.calls = new Float64Array(groups)
@@ -56,6 +66,9 @@ class Sums {
     this.cpu_self = new Float64Array(groups)
     this.device_total = new Float64Array(groups)
     this.device_self = new Float64Array(groups)
+    this.cpu_self_memory = new Float64Array(groups)
+    this.device_self_memory = new Float64Array(groups)
+    this.flops = new Float64Array(groups)
   }
 
   is_empty(i: number): boolean {
@@ -70,6 +83,9 @@ class Sums {
       cpu_self: store.ns(this.cpu_self[i]),
       device_total: store.ns(this.device_total[i]),
       device_self: store.ns(this.device_self[i]),
+      cpu_self_memory: this.cpu_self_memory[i],
+      device_self_memory: this.device_self_memory[i],
+      flops: this.flops[i],
     }
   }
 }
@@ -87,14 +103,23 @@ function add_ops(store: Store, window: Window, kept: Uint8Array, group_of: Int32
     sums.cpu_self[group] += cpu_self[row]
     sums.device_self[group] += device_self[row]
     if (ops.repeat[row] == 0) {
-      sums.calls[group] += kept[row] == INSIDE ? store.count[row] : 0
+      if (kept[row] == INSIDE) {
+        sums.calls[group] += store.count[row]
+        sums.flops[group] += store.flops(row)
+      }
       sums.cpu_total[group] += store.time_inside(row, window)
       sums.device_total[group] += device_total[row]
     }
   }
   for (const row of memory_rows(store)) {
-    if (kept[row] == INSIDE && ops.index[row] == NONE) {
-      sums.calls[group_of[row]] += store.count[row] // an allocation outside of any op, as in torch
+    if (kept[row] == INSIDE) {
+      const op = ops.index[row]
+      const group = group_of[op == NONE ? row : ops.host[op]]
+      sums.cpu_self_memory[group] += cpu_bytes(store, row)
+      sums.device_self_memory[group] += store.device_bytes(row)
+      if (op == NONE) {
+        sums.calls[group] += store.count[row] // an allocation outside of any op, as in torch
+      }
     }
   }
 }
@@ -108,6 +133,20 @@ function add_gpu_rows(store: Store, window: Window, kept: Uint8Array, group_of: 
       sums.device_total[group_of[row]] += time
     }
   }
+}
+
+/** Which columns have anything to say, in the whole record. */
+export function recorded(store: Store): Recorded {
+  const memory = memory_rows(store)
+  return {
+    cpu_self_memory: memory.some((row) => cpu_bytes(store, row) != 0),
+    device_self_memory: memory.some((row) => store.device_bytes(row) != 0),
+    flops: store.ts.some((_, row) => store.flops(row) != 0),
+  }
+}
+
+function cpu_bytes(store: Store, row: number): number {
+  return store.bytes(row) - store.device_bytes(row)
 }
 
 function memory_rows(store: Store): Int32Array {

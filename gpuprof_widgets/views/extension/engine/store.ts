@@ -53,6 +53,8 @@ export class Store {
 
   private readonly shape_index: Float64Array | null
   private readonly byte_sizes: Float64Array | null
+  private readonly device_byte_sizes: Float64Array | null
+  private readonly flop_counts: Float64Array | null
 
   constructor(readonly header: Header, columns: Columns) {
     this.rows = header.rows
@@ -72,6 +74,8 @@ export class Store {
     this.count = new Uint32Array(columns.get("count") ?? new Float64Array(this.rows).fill(1))
     this.shape_index = columns.get("shape") ?? null
     this.byte_sizes = columns.get("bytes") ?? null
+    this.device_byte_sizes = columns.get("device_bytes") ?? null
+    this.flop_counts = columns.get("flops") ?? null
     this.on_gpu = this.by_label(this.category_mask(GPU_CATEGORIES))
     this.op = this.ops(columns.get("op"))
   }
@@ -98,6 +102,16 @@ export class Store {
   /** Bytes copied or allocated (negative: released), 0 where the event has no size. */
   bytes(row: number): number {
     return this.byte_sizes?.[row] ?? 0
+  }
+
+  /** Those of an allocation's bytes that are a device's; the others are the CPU's. */
+  device_bytes(row: number): number {
+    return this.device_byte_sizes?.[row] ?? 0
+  }
+
+  /** Floating point operations of an op, 0 where they do not follow from what was recorded. */
+  flops(row: number): number {
+    return this.flop_counts?.[row] ?? 0
   }
 
   is_op(row: number): boolean {

@@ -14,6 +14,8 @@ export type Row = {
   forward?: number
   shape?: string
   bytes?: number
+  device_bytes?: number
+  flops?: number
   count?: number
 }
 
@@ -59,6 +61,8 @@ export function store_of(rows: Row[], options: Options = {}): Store {
     ["forward", column(({forward}) => row_of(forward))],
     ["shape", column(({shape}) => shape == null ? 0 : shapes.indexOf(shape) + 1)],
     ["bytes", column(({bytes}) => bytes ?? 0)],
+    ["device_bytes", column(({device_bytes}) => device_bytes ?? 0)],
+    ["flops", column(({flops}) => flops ?? 0)],
     ["count", column(({count}) => count ?? 1)],
   ]))
 }
