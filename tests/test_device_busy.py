@@ -213,6 +213,7 @@ def test_an_asynchronous_copy_is_a_wait_if_it_returns_after_the_copy() -> None:
     (wait,) = waits(calls(80)).itertuples()
     assert (wait.name, wait.dur_ns, wait.op_name) == ("cudaMemcpyAsync", 60, "aten::nonzero")
     assert (wait.gpu_busy_ns, wait.gpu_name) == (38 + 20, "gemm")
+    assert (wait.copy, wait.copy_name) == (3, "Memcpy DtoH (Device -> Pageable)")
     assert len(waits(calls(79))) == 0
     cut = window(calls(79), 0, 70)  # the edge of a window ends both at once
     assert len(waits(cut)) == 0

@@ -15,7 +15,7 @@ from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.trace.model import Record
-from tests.traces import Row, annotation, calls_of, kernel, op, python, runtime, trace_of
+from tests.traces import Row, annotation, calls_of, copy, kernel, op, python, runtime, trace_of
 
 LOADING = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 SYNC = "cudaStreamSynchronize"
@@ -172,6 +172,43 @@ def test_synchronising_calls_say_who_waited_for_what() -> None:
     assert finding.share == 0.412
     assert len(finding.rows) == 2
     assert ".item()" in finding.remedy
+
+
+@pytest.mark.parametrize("waits_itself", [True, False])
+@pytest.mark.parametrize("name", ["aten::to", "aten::copy_", "aten::_to_copy"])
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("Memcpy DtoH (Device -> Pageable)", "Keep results on the GPU"),
+        ("Memcpy DtoH (Device -> Pinned)", "Keep results on the GPU"),
+        ("Memcpy HtoD (Pageable -> Device)", "Copy from pinned memory"),
+        ("Memcpy HtoD (Pinned -> Device)", "non_blocking=True suffices"),
+        ("Memcpy DtoD (Device -> Device)", "The CPU launches nothing"),
+    ],
+)
+def test_the_remedy_fits_the_copy_that_was_waited_for(
+    kind: str, words: str, name: str, waits_itself: bool
+) -> None:
+    if waits_itself:
+        calls = [runtime("cudaMemcpy", ts=5, dur=390)]
+    else:
+        calls = [runtime("cudaMemcpyAsync", ts=5, dur=4), runtime(SYNC, ts=10, dur=385)]
+    record = trace_of(
+        op(name, ts=0, dur=400), *calls, op("end", ts=900, dur=100),
+        copy(kind, ts=20, dur=370, launched_by=1),
+    )  # fmt: skip
+    assert words in only(RULES["synchronising"], record).remedy
+
+
+def test_a_synchronisation_outside_of_ops_is_not_blamed_on_a_copy_before() -> None:
+    record = trace_of(
+        annotation("Cell [1]", ts=0, dur=1000),
+        runtime("cudaMemcpyAsync", ts=5, dur=4),
+        runtime("cudaDeviceSynchronize", ts=10, dur=385),
+        op("end", ts=900, dur=100),
+        copy("Memcpy DtoH (Device -> Pageable)", ts=20, dur=370, launched_by=1),
+    )
+    assert "move the call out of the loop" in only(RULES["synchronising"], record).remedy
 
 
 def test_the_wait_that_ends_a_recording_is_the_profilers_own() -> None:

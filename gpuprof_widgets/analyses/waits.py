@@ -10,6 +10,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows, in_category, matching, on_tracks
+from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 from gpuprof_widgets.trace.window import uncut_times
@@ -44,6 +45,8 @@ COLUMNS = (
     "gpu_busy_ns",
     "gpu",
     "gpu_name",
+    "copy",
+    "copy_name",
 )
 
 
@@ -54,8 +57,9 @@ def waits(record: Record) -> pd.DataFrame:
     (waited); ``op``, ``op_name``: the outermost op in which the call was made (``aten::item``; -1
     and "" where it was made outside of any); ``gpu_busy_ns``: how much of the wait some GPU was
     busy; ``gpu``, ``gpu_name``: the GPU slice that ended last before the wait did, other than the
-    copy that the call asked for (-1, "" where none ran meanwhile). The last three are for
-    synchronising calls.
+    copy that the call asked for (-1, "" where none ran meanwhile); ``copy``, ``copy_name``: the
+    copy that the call launched, else the last one that its innermost op launched before it (-1, ""
+    without). The last five are for synchronising calls.
     """
     trace = record.trace
     synchronising = np.flatnonzero(is_synchronising(trace))
@@ -119,19 +123,28 @@ def _times(trace: Trace, rows: npt.NDArray[np.intp]) -> dict[str, object]:
 
 def _loading(trace: Trace, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
     nothing = np.full(len(rows), NONE, np.int32)
-    columns = {"op": nothing, "op_name": "", "gpu_busy_ns": 0, "gpu": nothing, "gpu_name": ""}
+    columns: dict[str, object] = {
+        "op": nothing,
+        "op_name": "",
+        "gpu_busy_ns": 0,
+        "gpu": nothing,
+        "gpu_name": "",
+    }
+    columns |= {"copy": nothing, "copy_name": ""}
     return pd.DataFrame({"kind": "dataloader", **_times(trace, rows), **columns})
 
 
 def _synchronising(trace: Trace, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
     names = np.append(trace.slices["name"].to_numpy(object), "")
-    op, gpu = _outermost_op(trace, rows), _waited_for(trace, rows)
+    op, gpu, copy = _outermost_op(trace, rows), _waited_for(trace, rows), _copied(trace, rows)
     columns = {
         "op": op,
         "op_name": names[op],
         "gpu_busy_ns": _gpu_busy(trace, rows),
         "gpu": gpu,
         "gpu_name": names[gpu],
+        "copy": copy,
+        "copy_name": names[copy],
     }
     return pd.DataFrame({"kind": "synchronise", **_times(trace, rows), **columns})
 
@@ -144,6 +157,26 @@ def _outermost_op(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
         found = np.where((above >= 0) & is_op[above], above, found).astype(np.int32)
         above = np.where(above >= 0, parent[above], NONE)
     return found
+
+
+def _copied(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
+    """The copy that each call waited to have: its own, else the last before it in the same op.
+
+    ``tensor.cpu()`` launches an asynchronous copy and then synchronises, both in `aten::copy_`.
+    """
+    slices = trace.slices
+    launch, ts = slices["launch"].to_numpy(), slices["ts"].to_numpy()
+    copies = np.flatnonzero(in_category(trace, "gpu_memcpy") & (launch >= 0))
+    found = np.full(len(trace), NONE, np.int32)
+    found[launch[copies]] = copies
+    op = np.where(np.append(are_ops(trace), False)[slices["op"].to_numpy()], slices["op"], NONE)
+    inside = copies[op[launch[copies]] >= 0]
+    calls = launch[inside]
+    hit = links.latest_before(op[rows], ts[rows], op[calls], ts[calls])
+    before = np.append(inside, NONE)[hit]
+    earlier = (before >= 0) & (ts[launch[before]] <= ts[rows])
+    own = found[rows]
+    return np.where(own >= 0, own, np.where(earlier, before, NONE)).astype(np.int32)
 
 
 def _gpu_busy(trace: Trace, rows: npt.NDArray[np.intp]) -> Ints:

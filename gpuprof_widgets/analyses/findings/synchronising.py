@@ -23,9 +23,15 @@ REMEDIES = {
     "torch.where or a mask of fixed shape does not.",
     "aten::index": "A boolean mask has to be counted first, so the CPU has to wait: torch.where or "
     "masked_fill keep a fixed shape.",
-    "aten::to": "Use pinned memory and non_blocking=True.",
-    "aten::copy_": "Use pinned memory and non_blocking=True.",
 }
+COPY_REMEDIES = {
+    "DtoH": "Keep results on the GPU, read them less often or later (non_blocking=True needs "
+    "pinned memory and a synchronisation before reading).",
+    "HtoD (Pageable": "Copy from pinned memory (pin_memory=True of the DataLoader, or "
+    ".pin_memory()) with non_blocking=True.",
+    "HtoD (Pinned": "Its memory is pinned already: non_blocking=True suffices.",
+}
+"""What to do about a wait for a copy, by its direction and the kind of memory in its name."""
 OTHERWISE = "The CPU launches nothing while it waits: move the call out of the loop if you can."
 
 
@@ -65,8 +71,18 @@ def _finding(record: Record, group: pd.DataFrame) -> Finding:
         start,
         start + int(longest["dur_ns"]),
         tuple(group["row"].astype(int)),
-        REMEDIES.get(longest["op_name"], OTHERWISE),
+        _remedy(group),
     )
+
+
+def _remedy(group: pd.DataFrame) -> str:
+    """What to do about the op, else about the copies that took most of the waiting."""
+    op = group["op_name"].iloc[0]
+    if op in REMEDIES:
+        return REMEDIES[op]
+    copy = str(group.groupby("copy_name")["dur_ns"].sum().idxmax())
+    fitting = (remedy for kind, remedy in COPY_REMEDIES.items() if kind in copy)
+    return next(fitting, OTHERWISE)
 
 
 def _mostly_for(group: pd.DataFrame) -> str:
