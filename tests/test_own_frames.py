@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuprof_widgets.capture.own_frames import without_own_slices
 from gpuprof_widgets.capture.python_frames import calls_from_slices
-from tests.traces import annotation, python, trace_of
+from tests.traces import annotation, op, python, trace_of
 
 
-def names_left(*rows: object) -> list[str]:
+def names_left(*rows: object, **known: Any) -> list[str]:
     trace = trace_of(annotation("cell", ts=10, dur=100), *rows).trace  # type: ignore[arg-type]
-    return sorted(without_own_slices(trace, "cell").slices["name"].astype(str))
+    return sorted(without_own_slices(trace, "cell", **known).slices["name"].astype(str))
 
 
 def test_another_thread_that_only_sleeps_is_left_out() -> None:
@@ -21,6 +23,23 @@ def test_another_thread_that_runs_python_functions_is_kept_with_its_built_ins() 
     work = python("worker.py(3): fetch", ts=20, dur=80, thread=7)
     waits = python("<built-in function sleep>", ts=30, dur=20, thread=7)
     assert names_left(work, waits) == ["<built-in function sleep>", "cell", "worker.py(3): fetch"]
+
+
+def test_threads_of_the_kernel_are_left_out_unless_they_do_the_users_work() -> None:
+    known = {"cells": ["Cell [3]"], "threads_before": [7, 8, 9]}
+    kernels = python("ipykernel/iostream.py(706): _flush", ts=20, dur=50, thread=7)
+    unknown = python("sqlite3.py(3): commit", ts=20, dur=50, thread=0)
+    with_op = python("loader.py(3): pin", ts=20, dur=50, thread=8)
+    pinned = op("aten::copy_", ts=30, dur=10, thread=8)
+    of_a_cell = python("Cell [3](4): watch", ts=20, dur=50, thread=9)
+    started = python("worker.py(3): fetch", ts=20, dur=50, thread=10)
+    assert names_left(kernels, unknown, with_op, pinned, of_a_cell, started, **known) == [
+        "Cell [3](4): watch",
+        "aten::copy_",
+        "cell",
+        "loader.py(3): pin",
+        "worker.py(3): fetch",
+    ]
 
 
 def test_built_ins_of_the_cell_itself_are_kept() -> None:

@@ -92,11 +92,15 @@ def _is_evaluation(functions: pd.DataFrame) -> Mask:
     return (functions["name"] == "<built-in method builtins.eval>").to_numpy(dtype=bool)
 
 
-def without_own_slices(trace: Trace, label: str) -> Trace:
+def without_own_slices(
+    trace: Trace, label: str, *, cells: Collection[str] = (), threads_before: Collection[int] = ()
+) -> Trace:
     """The trace of what ran in the region of that name: not what we did before and after it.
 
     Out go the frames that are ours or were open already, and what the region's thread did outside
-    it (our wait for the device); what a device still works off after it stays.
+    it (our wait for the device); what a device still works off after it stays. In a kernel out go
+    also the frames of the threads that were there before, unless they ran an op or code of one of
+    the ``cells``.
     """
     slices = trace.slices
     regions = slices[(slices["category"] == "user_annotation") & (slices["name"] == label)]
@@ -112,6 +116,8 @@ def without_own_slices(trace: Trace, label: str) -> Trace:
     if frames.any():
         own |= _own_frames(slices, frames, begin, end)
         longest = int(regions.index.to_numpy()[regions["dur"].argmax()])
+        if threads_before:
+            own |= _of_the_kernel(trace, frames, longest, cells, threads_before)
         own |= _waiting(trace, frames & ~own, longest)
     return _kept_slices(trace, ~own) if own.any() else trace
 
@@ -142,6 +148,29 @@ def _waiting(trace: Trace, frames: Mask, region: int) -> Mask:
     builtin = slices["name"].str.startswith("<built-in").to_numpy(dtype=bool)
     at_work = np.unique(lane[frames & ~builtin])
     return np.asarray(frames & (lane != lane[region]) & ~np.isin(lane, at_work))
+
+
+def _of_the_kernel(
+    trace: Trace, frames: Mask, region: int, cells: Collection[str], threads_before: Collection[int]
+) -> Mask:
+    """Frames of other threads than the region's that were there before and do no user's work.
+
+    Where torch does not know a thread it writes 0. It looks for Python threads only as it starts,
+    so those were there before as well.
+    """
+    slices = trace.slices
+    track = slices["track"].to_numpy()
+    lane = trace.tracks["lane"].to_numpy()[track]
+    before = trace.tracks["thread"].astype(str).isin([str(n) for n in (0, *threads_before)])
+    of_a_cell = frames & _starting(slices["name"], tuple(f"{cell}(" for cell in cells))
+    at_work = np.unique(lane[of_a_cell | (slices["category"] == "cpu_op").to_numpy()])
+    old = frames & before.to_numpy(dtype=bool)[track] & (lane != lane[region])
+    return np.asarray(old & ~np.isin(lane, at_work))
+
+
+def _starting(names: pd.Series, prefixes: tuple[str, ...]) -> Mask:
+    found = np.array([name.startswith(prefixes) for name in names.cat.categories], dtype=bool)
+    return np.asarray(found[names.cat.codes])
 
 
 def _named(names: pd.Series, pattern: re.Pattern[str]) -> Mask:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -71,6 +72,7 @@ class Recorder:
         self._torch: TorchRecording | None = None
         self._calls: CallsRecording | None = None
         self._error: BaseException | None = None
+        self._threads_before: set[int] = set()
         self._began = self._wall_ns = self._stop_ns = 0
 
     def __enter__(self) -> Self:
@@ -130,6 +132,8 @@ class Recorder:
         return Record(trace=trace, calls=calls, metadata=metadata)
 
     def _start(self) -> None:
+        if self._cell_labels:  # in a script the other threads are the user's own
+            self._threads_before = {thread.native_id or 0 for thread in threading.enumerate()}
         self._torch = TorchRecording(self._options, self._label)
         self._torch.start()
         if self._options.cprofile and not (self._options.stack and STACKS_TAKE_THE_HOOK):
@@ -173,7 +177,12 @@ class Recorder:
         trace = self._torch.trace() if self._torch is not None else None
         if trace is None:
             return empty_trace()
-        return with_cell_labels(without_own_slices(trace, self._label), self._cell_labels)
+        return without_own_slices(
+            with_cell_labels(trace, self._cell_labels),
+            self._label,
+            cells=self._cell_labels.values(),
+            threads_before=self._threads_before,
+        )
 
     def _read_calls(self, trace: Trace) -> Calls | None:
         if self._calls is None:
