@@ -340,6 +340,20 @@ def test_table_opens_in_the_order_that_was_asked_for(open_report: Open, sort: st
     assert first_cells(open_report(allocating())) == ["aten::t", "aten::mm"]
 
 
+def test_no_calls_beside_gpu_time_are_explained(open_report: Open) -> None:
+    report = open_report(small())
+    state(report, f"store.brush([{7 * MS}, {8 * MS}])")
+    line = report.table.locator("tbody tr", has_text="aten::mm")
+    calls = line.locator("[data-column=calls]")
+    expect(calls).to_have_text("0 ·")
+    expect(calls).to_have_attribute("data-value", "0")
+    expect(calls).to_have_attribute("title", "launched before the range; its GPU work runs in it")
+    expect(line.locator("[data-column=device_self]")).to_contain_text("1.00 ms")
+    state(report, "store.brush(null)")
+    expect(calls).to_have_text("2")
+    assert calls.get_attribute("title") is None
+
+
 def test_minimap_chooses_what_is_in_view(open_report: Open) -> None:
     report = open_report(small())
     minimap = report.page.get_by_role("application", name="Overview of the whole trace")

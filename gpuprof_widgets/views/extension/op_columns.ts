@@ -10,6 +10,8 @@ export type Column = {
   width: string
   value(row: OpRow): number
   format(row: OpRow): string
+  /** What has to be known about the number in a row, if anything has. */
+  note?(row: OpRow): string | null
   /** The column's sum over all rows, where a share of it makes sense. */
   shared: boolean
   on_gpu: boolean
@@ -34,10 +36,16 @@ function average(total: number, calls: number): number {
   return calls == 0 ? 0 : total / calls
 }
 
+/** Whether only the GPU work of an op lies in the range. */
+function began_before({calls, device_total}: OpRow): boolean {
+  return calls == 0 && device_total > 0
+}
+
 const TIMES: Column[] = [
   {
     key: "calls", unit: "", text: "Calls", title: "How often it began or went on within the range", width: "72px",
-    value: (row) => row.calls, format: (row) => row.calls.toLocaleString("en"), shared: false, on_gpu: false, extra: false,
+    value: (row) => row.calls, format: (row) => row.calls.toLocaleString("en") + (began_before(row) ? " ·" : ""),
+    note: (row) => began_before(row) ? "launched before the range; its GPU work runs in it" : null, shared: false, on_gpu: false, extra: false,
   },
   time("device_self", "GPU self", "GPU time of the kernels that it launched itself", (row) => row.device_self, {shared: true, on_gpu: true}),
   time("device_total", "GPU total", "GPU time of everything launched within it", (row) => row.device_total, {on_gpu: true, extra: true}),

@@ -206,7 +206,8 @@ export class OpTableView extends PanelView {
     const text = column.format(row)
     const value = column.value(row)
     if (!column.shared || value == 0 || sum == 0) {
-      return element("td", {class: column.extra ? "number extra" : "number", "data-column": column.key, "data-value": value}, text)
+      const css_class = column.extra ? "number extra" : "number"
+      return element("td", {class: css_class, "data-column": column.key, "data-value": value, title: column.note?.(row) ?? null}, text)
     }
     const share = value / sum
     const fill = element("span", {class: "fill", style: `width:calc((100% - 16px) * ${Math.min(1, share)});--bar:${colour}`})
