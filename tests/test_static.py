@@ -19,9 +19,17 @@ from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.colours import KINDS, ink_on, luminance, rgb
 from gpuprof_widgets.views.level_of_detail import Level, levels, pixels
-from gpuprof_widgets.views.picture import HEIGHT, TIMELINE, WIDTH, headline, picture_png
-from gpuprof_widgets.views.static import static_html, static_text
-from tests.traces import annotation, kernel, op, python, runtime, trace_of
+from gpuprof_widgets.views.picture import (
+    HEIGHT,
+    TIMELINE,
+    WIDTH,
+    Canvas,
+    draw_top_ops,
+    headline,
+    picture_png,
+)
+from gpuprof_widgets.views.static import op_rows, static_html, static_text
+from tests.traces import annotation, copy, kernel, memory, op, python, runtime, trace_of
 
 EXTENSION = Path(__file__).parents[1] / "gpuprof_widgets" / "views" / "extension"
 
@@ -87,6 +95,64 @@ def test_op_table_shows_gpu_time_on_the_op_that_caused_it(gpu_record: Record) ->
 def test_op_table_shows_the_column_that_it_is_sorted_by(cpu_record: Record) -> None:
     rows = Cells(static_html(cpu_record, sort="cpu_time", top=1)).rows
     assert [row[-1] for row in rows] == ["CPU average", "10.0 ms"]
+
+
+@pytest.fixture
+def unlinked_record() -> Record:
+    """GPU work of which no event tells who launched it; the longest op has the least self time."""
+    return trace_of(
+        op("aten::to", ts=0, dur=600),
+        op("aten::empty", ts=10, dur=500),
+        runtime("cudaMemcpyAsync", ts=1000, dur=5000),
+        copy(ts=1500, dur=4000),
+    )
+
+
+def test_gpu_work_of_no_op_leaves_the_ops_in_the_order_of_their_caption(
+    unlinked_record: Record,
+) -> None:
+    table = op_rows(unlinked_record, sort="device_self", top=15)
+    assert table.sorted_by == "CPU self"
+    assert table.rows["name"].tolist() == ["cudaMemcpyAsync", "aten::empty", "aten::to"]
+
+
+def test_the_picture_ranks_ops_by_the_time_that_it_names(
+    unlinked_record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(Canvas, "text", lambda self, x, y, words, **style: written.append(words))
+    draw_top_ops(Canvas(), unlinked_record)
+    assert written[0] == "Top ops by CPU self time"
+    assert written[1::2] == ["cudaMemcpyAsync", "aten::empty", "aten::to"]
+
+
+@pytest.fixture
+def memory_record() -> Record:
+    """A matmul of 2 x 3 by 3 x 4 on the GPU that allocates 1 KiB there and 2 KiB on the CPU."""
+    return trace_of(
+        op("aten::mm", ts=0, dur=1000, shapes=[[2, 3], [3, 4]]),
+        memory(1024, ts=10, device=0),
+        memory(2048, ts=20),
+        runtime("cudaLaunchKernel", ts=100, dur=50),
+        kernel("gemm", ts=500, dur=500, launched_by=3),
+    )
+
+
+def test_memory_and_flops_have_columns_where_they_were_recorded(memory_record: Record) -> None:
+    heading, first, *_ = Cells(static_html(memory_record)).rows
+    shown = dict(zip(heading, first, strict=True))
+    assert shown["CPU self mem"] == "2.00 KiB"
+    assert shown["GPU self mem"] == "1.00 KiB"
+    assert shown["FLOPs"] == "48 FLOP"
+
+
+@pytest.mark.parametrize("sort", ["device_self", "cpu_self", "device_total", "cpu_memory"])
+def test_the_text_gives_up_other_columns_for_memory(memory_record: Record, sort: str) -> None:
+    caption, heading, *rows = static_text(memory_record, sort=sort).split("\n\n")[1].splitlines()
+    assert {"CPU self mem", "GPU self mem", "FLOPs"} <= set(re.split("  +", heading))
+    assert caption.split(" by ")[1].split(":")[0] in re.split("  +", heading)
+    assert rows[0].startswith("aten::mm ")
+    assert {len(line) for line in [heading, *rows]} == {79}
 
 
 def test_bars_are_as_long_as_the_shares(cpu_record: Record) -> None:

@@ -292,6 +292,7 @@ def draw_top_ops(canvas: Canvas, record: Record) -> None:
     table = operators(record)
     table = table[~table["category"].isin(GPU_CATEGORIES)]
     side = "device" if table["device_self_ns"].any() else "cpu"
+    table = table.sort_values(f"{side}_self_ns", ascending=False, kind="stable")
     title = f"Top ops by {'GPU' if side == 'device' else 'CPU'} self time"
     canvas.text(TOP_OPS.left, 410, title, weight="bold", size=8.5)
     rows = table.head((TOP_OPS.bottom - TOP_OPS.top) // OP_ROW)

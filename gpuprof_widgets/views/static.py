@@ -30,6 +30,7 @@ __all__ = ["op_rows", "picture_png", "static_html", "static_text"]
 BAR_COLOUR = "rgba(86,180,233,0.4)"
 CELL = "padding:1px 8px;vertical-align:top;"
 TEXT_WIDTH = 79
+NAME_WIDTH = 20
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,23 @@ DEVICE = (
     Column("share", "device_self_share", _short_share, share=True),
     Column("GPU total", "device_total_ns", format_ns),
 )
-OTHERS = (
+AVERAGES = (
     Column("CPU average", "cpu_average_ns", format_ns),
     Column("GPU average", "device_average_ns", format_ns),
+)
+MEMORY = (
     Column("CPU memory", "cpu_memory_bytes", format_bytes),
-    Column("CPU self memory", "cpu_self_memory_bytes", format_bytes),
     Column("GPU memory", "device_memory_bytes", format_bytes),
-    Column("GPU self memory", "device_self_memory_bytes", format_bytes),
+)
+WHERE_RECORDED = (
+    Column("CPU self mem", "cpu_self_memory_bytes", format_bytes),
+    Column("GPU self mem", "device_self_memory_bytes", format_bytes),
     Column("FLOPs", "flops", format_flops),
 )
+"""Columns that are shown where any op has a value: --memory or --flops was on."""
+
+EXPENDABLE = (CPU[1], DEVICE[1], CPU[2], DEVICE[2], CPU[0])
+"""Columns that the text gives up, in this order, where names have less than NAME_WIDTH."""
 
 
 @dataclass(frozen=True)
@@ -88,18 +97,22 @@ def op_rows(record: Record, *, sort: str, top: int) -> OpTable:
     table = operators(record, sort=sort)
     table = table[~table["category"].isin(GPU_CATEGORIES)]
     has_device = bool(table["device_total_ns"].any())
-    columns = (CALLS, *DEVICE, CPU[0]) if has_device else (CALLS, *CPU)
+    columns: tuple[Column, ...] = (CALLS, *DEVICE, CPU[0]) if has_device else (CALLS, *CPU)
+    columns += tuple(column for column in WHERE_RECORDED if table[column.key].any())
     by = _sorted_by(sort, has_device)
     if by not in columns:
         columns = (*columns, by)
+    table = table.sort_values(by.key, ascending=False, kind="stable")
     return OpTable(columns, table.head(top), len(table), by.heading)
 
 
 def _sorted_by(sort: str, has_device: bool) -> Column:
+    """The column of a sort key; CPU time stands in where no op of the table has GPU time."""
     key = sort_column(sort)
     if not has_device and key.startswith("device") and key.endswith("_ns"):
         key = key.replace("device", "cpu")
-    return next(column for column in (CALLS, *CPU, *DEVICE, *OTHERS) if column.key == key)
+    columns = (CALLS, *CPU, *DEVICE, *AVERAGES, *MEMORY, *WHERE_RECORDED)
+    return next(column for column in columns if column.key == key)
 
 
 def static_html(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
@@ -189,14 +202,32 @@ def _text_notes(record: Record) -> list[str]:
 
 def _text_table(table: OpTable) -> list[str]:
     rows = table.rows.to_dict("records")
-    cells = [[column.format(row[column.key]) for column in table.columns] for row in rows]
-    headings = [column.heading for column in table.columns]
-    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
-    room = TEXT_WIDTH - sum(widths) - 2 * len(widths)
-    names = [shortened(str(row["name"]), room) for row in rows]
-    lines = [
-        name.ljust(room)
-        + "".join(f"  {cell:>{width}}" for cell, width in zip(line, widths, strict=True))
-        for name, line in zip(["op", *names], [headings, *cells], strict=True)
-    ]
+    cells = {
+        column: [column.heading, *(column.format(row[column.key]) for row in rows)]
+        for column in table.columns
+    }
+    cells = _fitting(cells, table.sorted_by)
+    room = _room(cells)
+    names = ["op", *(shortened(str(row["name"]), room) for row in rows)]
+    padded = [_right_aligned(words) for words in cells.values()]
+    lines = ["  ".join(line) for line in zip((n.ljust(room) for n in names), *padded, strict=True)]
     return [table.caption, *lines]
+
+
+def _fitting(cells: dict[Column, list[str]], sorted_by: str) -> dict[Column, list[str]]:
+    """The columns of the text without those that leave too little room for the names."""
+    cells = dict(cells)
+    for column in EXPENDABLE:
+        if _room(cells) < NAME_WIDTH and column.heading != sorted_by:
+            cells.pop(column, None)
+    return cells
+
+
+def _room(cells: dict[Column, list[str]]) -> int:
+    """Characters that the columns leave for the name."""
+    return TEXT_WIDTH - sum(max(map(len, words)) + 2 for words in cells.values())
+
+
+def _right_aligned(words: list[str]) -> list[str]:
+    width = max(map(len, words))
+    return [word.rjust(width) for word in words]
