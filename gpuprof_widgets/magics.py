@@ -46,7 +46,7 @@ class GpuprofMagics(Magics):
             options, statement = _options(line, over_cell=cell is not None)
             place = cells.called_from(self._shell)
             if cell is None:
-                code = cells.compile_line(self._shell, statement, place=place)
+                code = self._compiled_line(statement, place)
             else:
                 code = self._compiled(line, cell, place.number, awaits=False)
             recorder = self._recorder(options, place.number, statement if cell is None else cell)
@@ -75,6 +75,20 @@ class GpuprofMagics(Magics):
             self._report(recorder, options)
         silenced = self._shell.displayhook.semicolon_at_end_of_expression(cell)  # type: ignore[no-untyped-call]
         return None if silenced else value
+
+    def _compiled_line(self, statement: str, place: Any) -> Any:
+        """The code of a line; what cannot run is a `UsageError` before anything runs.
+
+        Not the SyntaxError itself, under which IPython shows every frame, its own and ours.
+        """
+        from gpuprof_widgets.capture.cell import compile_line, kind_of
+
+        if kind_of(self._shell, statement) == "awaiting":
+            raise UsageError(f"%{NAME} cannot await; over a cell %%{NAME} can")
+        try:
+            return compile_line(self._shell, statement, place=place)
+        except SyntaxError as error:
+            raise UsageError(f"%{NAME}: SyntaxError: {error.msg}: {statement}") from None
 
     def _compiled(self, line: str, cell: str, number: int, *, awaits: bool) -> Any:
         from gpuprof_widgets.capture.cell import compile_cell

@@ -139,6 +139,25 @@ def test_a_line_magic_without_a_statement_is_a_usage_error(kernel: Kernel) -> No
     assert "needs a statement" in outcome.stderr
 
 
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [("foo(", "SyntaxError"), ("1 +* 2", "SyntaxError"), ("await foo()", "cannot await")],
+)
+def test_a_line_that_cannot_run_is_one_line_without_frames(
+    kernel: Kernel, statement: str, words: str
+) -> None:
+    outcome = kernel.run(f"%gpuprofile {statement}")
+    assert outcome.status == "error"
+    assert len(outcome.stderr.strip().splitlines()) == 1
+    assert words in outcome.stderr
+    assert not outcome.displays
+
+
+def test_a_line_may_hold_what_only_ipython_understands(kernel: Kernel) -> None:
+    assert kernel.run("%gpuprofile -q !echo from the shell").stdout == "from the shell\r\n"
+    assert kernel.run("%gpuprofile -q %who_ls str").status == "ok"
+
+
 def test_the_profile_goes_into_the_variable_and_is_the_last(kernel: Kernel) -> None:
     outcome = kernel.run("%%gpuprofile -q -o run\nimport torch\ntorch.ones(3)")
     assert outcome.order == ["execute_result"]

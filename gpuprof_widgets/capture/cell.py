@@ -96,7 +96,7 @@ def compile_cell(shell: Any, body: str, *, first_line: str, number: int, awaits:
 
 def compile_line(shell: Any, statement: str, *, place: Place) -> CellCode:
     """Compile the statement of a line magic, on the line of the cell where it stands."""
-    source = "\n" * (place.line - 1) + statement + "\n"
+    source = "\n" * (place.line - 1) + shell.transform_cell(statement)
     return _compiled(shell, source, raw=source, number=place.number, awaits=False)
 
 
