@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import gpuprof_widgets
 from gpuprof_widgets.capture.options import Options
-from gpuprof_widgets.exceptions import RecordingError
+from gpuprof_widgets.exceptions import OptionError, RecordingError
 
 if TYPE_CHECKING:
     from gpuprof_widgets.capture.recorder import Recorder
@@ -55,7 +55,8 @@ class ProfileRun:
             self._show(problems)
 
     def __call__(self, function: Function) -> Function:
-        label = self._options.name or function.__qualname__
+        _check_function(function)
+        label = self._options.name or str(getattr(function, "__qualname__", function))
 
         @functools.wraps(function)
         def recorded(*args: Any, **kwargs: Any) -> Any:
@@ -132,6 +133,20 @@ def profile(
     check_sort(options)
     run = ProfileRun(options, name or _place_of_caller())
     return run if function is None else run(function)
+
+
+def _check_function(function: Any) -> None:
+    """An `OptionError` for what a call of it would not record."""
+    if not callable(function) or isinstance(function, type):
+        raise OptionError(
+            f"profile decorates a function, which {function!r} is not; options have names, "
+            "as in profile(top=20) or profile(save='step.zip')"
+        )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise OptionError(
+            f"profile cannot decorate the generator {function.__qualname__}: its body runs in "
+            "pieces, between those of its caller; profile the block that consumes it"
+        )
 
 
 def check_sort(options: Options) -> None:

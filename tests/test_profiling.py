@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import cProfile
+import functools
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +18,7 @@ import torch
 import gpuprof_widgets
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.capture.torch_profiler import profiler_is_running
-from gpuprof_widgets.exceptions import RecordingError
+from gpuprof_widgets.exceptions import OptionError, RecordingError
 
 
 def ops(profile: gpuprof_widgets.Profile | None) -> set[str]:
@@ -99,6 +102,32 @@ def test_a_recursive_decorated_function_is_profiled_once(
     assert capsys.readouterr().err.count("the inner one recorded nothing") == 1
     table = gpuprof_widgets.last.operators()  # type: ignore[union-attr]
     assert table.loc[table["name"] == "aten::ones", "calls"].item() == 3
+
+
+@pytest.mark.parametrize("wrong", [5, "step.zip", int])
+def test_only_functions_are_decorated(wrong: Any) -> None:
+    with pytest.raises(OptionError, match="decorates a function"):
+        gpuprof_widgets.profile(wrong)
+
+
+def test_generators_are_refused_where_they_are_decorated() -> None:
+    def batches() -> Iterator[int]:
+        yield 1
+
+    async def batches_awaited() -> AsyncIterator[int]:
+        yield 1
+
+    for generator in (batches, batches_awaited):
+        with pytest.raises(OptionError, match=r"generator .*batches"):
+            gpuprof_widgets.profile(generator)
+        with pytest.raises(OptionError, match=r"generator .*batches"):
+            gpuprof_widgets.profile(quiet=True)(generator)
+
+
+def test_a_callable_without_a_name_is_decorated() -> None:
+    recorded = gpuprof_widgets.profile(quiet=True)(functools.partial(torch.ones, 3))
+    assert recorded().sum().item() == 3
+    assert "aten::ones" in ops(gpuprof_widgets.last)
 
 
 def test_a_run_entered_inside_itself_is_recorded_once_and_leaves_nothing(
