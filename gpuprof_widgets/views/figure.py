@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Any
 from uuid import uuid4
 
@@ -33,8 +34,16 @@ def report_figure(record: Record, *, sort: str) -> Column:
     """The whole report as one Bokeh layout, named by the store's ``uid``."""
     store = trace_store(record, sort=sort)
     header = ReportHeader(store=store, sizing_mode="stretch_width")
-    parts: list[UIElement] = [header, *(part for plot in VIEWS.values() for part in plot(store))]
+    views = [plot for name, plot in VIEWS.items() if has_view(record, name)]
+    parts: list[UIElement] = [header, *(part for plot in views for part in plot(store))]
     return Column(children=parts, name=str(store.uid), sizing_mode="stretch_width", spacing=0)
+
+
+def has_view(record: Record, view: str) -> bool:
+    """Whether a view has anything to show: cProfile alone fills no more than the flame graph."""
+    if len(record.trace):
+        return True
+    return view == ("op_table" if record.calls is None else "flame_graph")
 
 
 def trace_store(record: Record, *, sort: str) -> TraceStore:
@@ -43,7 +52,7 @@ def trace_store(record: Record, *, sort: str) -> TraceStore:
     return TraceStore(
         uid=uuid4().hex[:12],
         payload=encode(record).text,
-        label=str(record.metadata.get("label") or ""),
+        label=_label(record),
         findings=_finding_lines(record),
         notes=[str(note) for note in record.metadata.get("notes", ())],
         sort=_sort_key(sort),
@@ -56,6 +65,12 @@ def _sort_key(sort: str) -> str:
     """Our name of a sort key; the page knows its columns by no other."""
     column = sort_column(sort)
     return next(key for key, name in SORT_KEYS.items() if name == column)
+
+
+def _label(record: Record) -> str:
+    """What the profile is called: its label, else the name of the file that it came from."""
+    source = str(record.metadata.get("source") or "")
+    return str(record.metadata.get("label") or PurePath(source).name)
 
 
 def _finding_lines(record: Record) -> list[dict[str, Any]]:
