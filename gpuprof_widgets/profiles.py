@@ -121,6 +121,40 @@ class Profile(Record):
 
         return idle(self)
 
+    def waits(self) -> pd.DataFrame:
+        """One row per call that waited for the GPU or for the DataLoader, the longest first.
+
+        Columns (times in ns): ``kind`` ("synchronise" or "dataloader"), ``row``, ``name``,
+        ``start_ns``, ``dur_ns``; the op that made the call (``op``, ``op_name``);
+        ``gpu_busy_ns`` (how much of the wait some GPU was busy); the GPU slice after which it ended
+        (``gpu``, ``gpu_name``); the copy that it was for (``copy``, ``copy_name``). Of slices the
+        row is given, -1 and "" where there is none.
+        """
+        from gpuprof_widgets.analyses.waits import waits
+
+        return waits(self)
+
+    def steps(self) -> pd.DataFrame:
+        """One row per step that the profiler's schedule marked, in order of time.
+
+        Columns (times in ns): ``step`` (its number), ``row``, ``start_ns``, ``end_ns``,
+        ``dur_ns``, ``gpu_busy_ns`` (any GPU busy between start and end).
+        """
+        from gpuprof_widgets.analyses.steps import steps
+
+        return steps(self)
+
+    def owners(self, row: int) -> pd.DataFrame:
+        """Who is responsible for one slice: a row per owner, the outermost first, itself last.
+
+        ``row`` is the slice's row in ``trace.slices``, as findings and the other tables name it.
+        Columns: ``role`` (python, module, annotation, op, launch, gpu or the slice's category),
+        ``row``, ``name``.
+        """
+        from gpuprof_widgets.analyses.attribution import owners
+
+        return owners(self, row)
+
     def findings(self) -> list[Finding]:
         """Why it is slow, in sentences with numbers, the costliest first."""
         from gpuprof_widgets.analyses.findings import findings

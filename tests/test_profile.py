@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,22 @@ import pytest
 from IPython.core.formatters import IPythonDisplayFormatter
 
 from gpuprof_widgets import Profile, load, runtime_carrier
-from gpuprof_widgets.analyses import call_tree, device_busy, idle, kernels, operators, python_calls
+from gpuprof_widgets.analyses import (
+    call_tree,
+    device_busy,
+    idle,
+    kernels,
+    operators,
+    python_calls,
+    steps,
+    waits,
+)
 from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.views.figure import trace_store
 from gpuprof_widgets.views.static import static_html, static_text
 from tests.records import assert_same_record
-from tests.traces import calls_of, kernel, op, runtime, trace_of
+from tests.traces import annotation, calls_of, kernel, op, runtime, trace_of
 
 
 @pytest.fixture
@@ -26,6 +38,8 @@ def profile() -> Profile:
         runtime("cudaLaunchKernel", ts=200, dur=300),
         kernel("gemm", ts=1_000_000, dur=500_000, launched_by=2, device=1),
         op("aten::relu", ts=3_000_000, dur=1_500),
+        annotation("ProfilerStep#1", ts=3_100_000, dur=900_000),
+        runtime("cudaStreamSynchronize", ts=3_200_000, dur=400_000),
         calls=calls_of((None, "main", 1, 100), ("main", "step", 3, 250)),
         label="cell [3]",
     )
@@ -45,11 +59,29 @@ def test_methods_are_the_analyses(profile: Profile) -> None:
         (profile.python_calls(), python_calls.python_calls(profile)),
         (profile.device_busy(), device_busy.device_busy(profile)),
         (profile.idle(), idle.idle(profile)),
+        (profile.waits(), waits.waits(profile)),
+        (profile.steps(), steps.steps(profile)),
     ]
     for found, expected in pairs:
         assert len(found)
         pd.testing.assert_frame_equal(found, expected)
     assert profile.findings() == findings(profile)
+
+
+def test_owners_lead_from_a_kernel_up_to_its_op(profile: Profile) -> None:
+    kernel_row = int(profile.trace.slices.index[profile.trace.slices["name"] == "gemm"][0])
+    chain = profile.owners(kernel_row)
+    assert chain["role"].tolist() == ["op", "op", "launch", "gpu"]
+    assert chain["name"].tolist() == ["aten::linear", "aten::mm", "cudaLaunchKernel", "gemm"]
+    for row in (-1, len(profile.trace)):
+        with pytest.raises(OptionError, match=f"no slice {row}: .* 0 to {len(profile.trace) - 1}"):
+            profile.owners(row)
+
+
+def test_the_views_are_headed_by_the_label_else_by_the_file(profile: Profile) -> None:
+    loaded = replace(profile, metadata={"source": "/data/runs/trace.json.gz"})
+    labels = [trace_store(each, sort="cpu_self").label for each in (profile, loaded)]
+    assert labels == ["cell [3]", "trace.json.gz"]
 
 
 def test_a_window_is_a_profile(profile: Profile) -> None:
@@ -67,7 +99,7 @@ def test_saved_and_loaded_it_is_a_profile_again(profile: Profile, tmp_path: Path
 
 
 def test_its_name_is_one_line(profile: Profile) -> None:
-    assert repr(profile) == "<Profile 'cell [3]': 5 slices, 3.002 ms, 1 GPU, 2 Python functions>"
+    assert repr(profile) == "<Profile 'cell [3]': 7 slices, 4.000 ms, 1 GPU, 2 Python functions>"
 
 
 def test_a_notebook_gets_text_and_html_without_script(profile: Profile) -> None:

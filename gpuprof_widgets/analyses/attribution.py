@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from gpuprof_widgets.analyses.stacks import frame_of
+from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, LAUNCH_CATEGORIES
 
@@ -25,6 +26,8 @@ def owners(record: Record, row: int) -> pd.DataFrame:
     A backward op is followed up to the Python frame of its forward op.
     """
     slices = record.trace.slices
+    if not 0 <= row < len(slices):
+        raise OptionError(f"there is no slice {row}: the trace's rows are 0 to {len(slices) - 1}.")
     parent = slices["parent"].to_numpy()
     chain = [row]
     launch, op = (int(slices[link].iloc[row]) for link in ("launch", "op"))
