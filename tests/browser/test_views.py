@@ -16,7 +16,17 @@ from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.report import standalone_html
 from tests.browser.report_page import Report, expected_rows
-from tests.traces import SHARED, annotation, kernel, memory, op, python, runtime, trace_of
+from tests.traces import (
+    SHARED,
+    annotation,
+    calls_of,
+    kernel,
+    memory,
+    op,
+    python,
+    runtime,
+    trace_of,
+)
 
 MS = 1_000_000
 REAL = ("hta/nccl_a100_rank0_of_2", "kineto/resnet50_v100_num_workers_0")
@@ -48,11 +58,13 @@ def open_report(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     page.on("request", lambda request: asked.append(request.url))
     page.on("pageerror", lambda error: errors.append(str(error)))
 
-    def opened(record: Record, **options: Any) -> Report:
+    def opened(record: Record, *, without_table: bool = False, **options: Any) -> Report:
         path = tmp_path / "report.html"
         path.write_text(standalone_html(record, **options), encoding="utf-8")
         page.goto(path.as_uri())
-        return Report.wait(page)
+        report = Report(page) if without_table else Report.wait(page)
+        report.page.get_by_label("Findings").wait_for(state="attached")
+        return report
 
     yield opened
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
@@ -408,14 +420,41 @@ def test_deep_node_of_an_event_comes_into_view(open_report: Open) -> None:
     expect(fold).to_have_attribute("aria-expanded", "false")
 
 
-@pytest.mark.parametrize("rows", [[], [op("only", ts=0, dur=0)]])
-def test_report_of_next_to_nothing(open_report: Open, rows: list[Any]) -> None:
-    record = trace_of(op("aten::add", ts=0, dur=10), *rows)
-    cut = replace(record, trace=window(record.trace, 5, 5 + len(rows)))
+def test_report_of_an_instant(open_report: Open) -> None:
+    record = trace_of(op("aten::add", ts=0, dur=10), op("only", ts=0, dur=0))
+    cut = replace(record, trace=window(record.trace, 5, 6))
     report = open_report(cut)
     report.timeline.press("+")
     report.timeline.press("Enter")
     report.timeline.press("Escape")
+
+
+def test_report_of_nothing_says_so(open_report: Open) -> None:
+    record = trace_of(op("aten::add", ts=0, dur=10))
+    report = open_report(replace(record, trace=window(record.trace, 5, 5)))
+    expect(report.table).to_contain_text("No ops in this trace.")
+    expect(report.timeline).to_have_count(0)
+    expect(report.flame_graph).to_have_count(0)
+
+
+def test_cprofiles_flame_graph_stands_alone(open_report: Open) -> None:
+    calls = calls_of((None, "main", 1, 10), ("main", "load", 4, 300))
+    report = open_report(trace_of(calls=calls), without_table=True)
+    expect(report.flame_graph).to_have_count(1)
+    expect(report.page.get_by_text("Python by cProfile (estimate)")).to_have_count(0)
+    expect(report.page.get_by_text("An estimate: cProfile records")).to_be_visible()
+    expect(report.timeline).to_have_count(0)
+    expect(report.table).to_have_count(0)
+    expect(report.page.get_by_label("Time range")).to_have_count(0)
+    report.flame_graph.press("ArrowDown")
+    report.flame_graph.press("Escape")
+
+
+def test_trace_without_cpu_work_has_no_empty_choice(open_report: Open) -> None:
+    report = open_report(trace_of(kernel("gemm", ts=0, dur=5)))
+    expect(report.table).to_contain_text("No ops in this trace.")
+    expect(report.page.get_by_role("combobox", name="Source")).to_have_count(0)
+    assert list(report.op_rows()) == ["gemm (kernel)"]
 
 
 def test_every_event_of_a_long_trace_can_be_reached(open_report: Open) -> None:

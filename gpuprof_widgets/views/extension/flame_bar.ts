@@ -52,11 +52,11 @@ export class FlameBarView extends PanelView {
       regex.setAttribute("aria-pressed", String(graph.search_as_regex))
     })
     const sources = flame_sources(this.store.data).map((source): [string, string] => [source, SOURCES[source]])
-    const chooser = choice("Source", sources, graph.source, (source) => { graph.source = source })
+    const chooser = sources.length < 2 ? [] : [choice("Source", sources, graph.source, (source) => { graph.source = source })]
     this.update()
     return [
       element("div", {class: "row"}, element("h3", {}, "Flame graph"), this.about,
-        element("div", {class: "row push"}, this.found, this.search, regex, chooser)),
+        element("div", {class: "row push"}, this.found, this.search, regex, ...chooser)),
       this.crumbs,
     ]
   }

@@ -172,10 +172,16 @@ export class OpTableView extends PanelView {
   private body(rows: OpRow[], chosen: string | null): HTMLElement {
     const sums = new Map(this.columns.filter(({shared}) => shared).map((column) => [column.key, this.sum(column)]))
     if (rows.length == 0) {
-      const none = element("td", {colspan: this.columns.length + 2, class: "muted"}, "No operators here: widen the range or the filter.")
+      const none = element("td", {colspan: this.columns.length + 2, class: "muted"}, this.is_without_ops()
+        ? "No ops in this trace." : "No operators here: widen the range or the filter.")
       return element("tbody", {}, element("tr", {}, none))
     }
     return element("tbody", {}, ...rows.map((row) => this.line(row, sums, row.key == chosen)))
+  }
+
+  /** Whether no range and no filter is to blame for an empty table. */
+  private is_without_ops(): boolean {
+    return this.store.window == null && this.filter == "" && this.rows.every(({category}) => GPU_WORK.has(category))
   }
 
   /** What shares are of: the CPU's and the GPU's own time, each counted once. */
