@@ -16,7 +16,10 @@ from nbconvert.filters.strings import clean_html
 from PIL import Image
 
 from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.analyses.python_calls import python_calls
+from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.views.colours import KINDS, ink_on, luminance, rgb
 from gpuprof_widgets.views.level_of_detail import Level, levels, pixels
 from gpuprof_widgets.views.picture import (
@@ -29,7 +32,18 @@ from gpuprof_widgets.views.picture import (
     picture_png,
 )
 from gpuprof_widgets.views.static import op_rows, static_html, static_text
-from tests.traces import annotation, copy, kernel, memory, op, python, runtime, trace_of
+from tests.traces import (
+    SHARED,
+    annotation,
+    calls_of,
+    copy,
+    kernel,
+    memory,
+    op,
+    python,
+    runtime,
+    trace_of,
+)
 
 EXTENSION = Path(__file__).parents[1] / "gpuprof_widgets" / "views" / "extension"
 
@@ -153,6 +167,40 @@ def test_the_text_gives_up_other_columns_for_memory(memory_record: Record, sort:
     assert caption.split(" by ")[1].split(":")[0] in re.split("  +", heading)
     assert rows[0].startswith("aten::mm ")
     assert {len(line) for line in [heading, *rows]} == {79}
+
+
+def test_a_file_of_cprofile_shows_its_python_functions() -> None:
+    ms = 1_000_000
+    record = trace_of(calls=calls_of((None, "main", 1, 10 * ms), ("main", "step", 3, 30 * ms)))
+    html = static_html(record)
+    assert "Python functions by self time: 2 of 2" in html
+    assert Cells(html).rows == [
+        ["Python function", "Calls", "Self time", "share", "Total time"],
+        ["cell.py:2(step)", "3", "30.0 ms", "75 %", "30.0 ms"],
+        ["cell.py:1(main)", "1", "10.0 ms", "25 %", "40.0 ms"],
+    ]
+    assert re.search(r"cell\.py:2\(step\) +3 +30\.0 ms +75 % +30\.0 ms", static_text(record))
+    by_total = Cells(static_html(record, sort="cpu_total", top=1)).rows
+    assert [row[0] for row in by_total] == ["Python function", "cell.py:1(main)"]
+
+
+def test_a_record_with_ops_and_calls_shows_its_ops() -> None:
+    record = trace_of(op("aten::mm", ts=0, dur=9), calls=calls_of((None, "main", 1, 10)))
+    assert [row[0] for row in Cells(static_html(record)).rows] == ["Op", "aten::mm"]
+
+
+@pytest.mark.parametrize("name", ["bittensor.pstats", "cprofile-cycle.pstats"])
+def test_real_files_of_cprofile_are_readable(name: str) -> None:
+    path = SHARED / "pstats" / name
+    if not path.exists():
+        pytest.skip(f"no {path}")
+    record = load(path)
+    table = python_calls(record)
+    text = static_text(record, top=5)
+    assert f"Python functions by self time: {min(5, len(table))} of {len(table):,}" in text
+    assert format_ns(table["self_ns"].max()) in text
+    assert max(map(len, text.splitlines())) < 80
+    assert len(Cells(static_html(record, top=5)).rows) == 1 + min(5, len(table))
 
 
 def test_bars_are_as_long_as_the_shares(cpu_record: Record) -> None:

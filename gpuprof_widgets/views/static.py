@@ -18,6 +18,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.python_calls import function_labels, python_calls
 from gpuprof_widgets.analyses.quantity import format_bytes, format_flops, format_ns, format_share
 from gpuprof_widgets.analyses.sort_keys import sort_column
 from gpuprof_widgets.trace.model import Record
@@ -49,6 +50,11 @@ def _short_share(share: float) -> str:
 
 
 CALLS = Column("Calls", "calls", lambda value: f"{value:,.0f}")
+FUNCTION = (
+    Column("Self time", "self_ns", format_ns),
+    Column("share", "self_share", _short_share, share=True),
+    Column("Total time", "total_ns", format_ns),
+)
 CPU = (
     Column("CPU self", "cpu_self_ns", format_ns),
     Column("share", "cpu_self_share", _short_share, share=True),
@@ -86,10 +92,29 @@ class OpTable:
     rows: pd.DataFrame
     total: int
     sorted_by: str
+    noun: str = "Op"
 
     @property
     def caption(self) -> str:
-        return f"Ops by {self.sorted_by}: {len(self.rows):,} of {self.total:,}"
+        return f"{self.noun}s by {self.sorted_by}: {len(self.rows):,} of {self.total:,}"
+
+
+def table_rows(record: Record, *, sort: str, top: int) -> OpTable:
+    """The ops; of a file of cProfile, which has none, the Python functions."""
+    only_calls = record.calls is not None and not len(record.trace)
+    return (function_rows if only_calls else op_rows)(record, sort=sort, top=top)
+
+
+def function_rows(record: Record, *, sort: str, top: int) -> OpTable:
+    """The ``top`` Python functions by self time, or by calls or total time if ``sort`` says so."""
+    table = python_calls(record)
+    own = table["self_ns"].astype(float)
+    table = table.assign(name=function_labels(table), self_share=own / max(own.sum(), 1.0))
+    wanted = sort_column(sort).removesuffix("_ns").rsplit("_", 1)[-1]
+    by = {"calls": CALLS, "total": FUNCTION[2]}.get(wanted, FUNCTION[0])
+    table = table.sort_values(by.key, ascending=False, kind="stable")
+    columns = (CALLS, *FUNCTION)
+    return OpTable(columns, table.head(top), len(table), by.heading.lower(), "Python function")
 
 
 def op_rows(record: Record, *, sort: str, top: int) -> OpTable:
@@ -118,7 +143,7 @@ def _sorted_by(sort: str, has_device: bool) -> Column:
 def static_html(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
     """Findings and op table as HTML without script, style sheet, id, frame or drawing."""
     found = findings(record)
-    table = op_rows(record, sort=sort, top=top)
+    table = table_rows(record, sort=sort, top=top)
     parts = (_html_findings(found), _html_notes(record), _html_table(table))
     return f'<div class="gpuprof-static">{"".join(parts)}</div>'
 
@@ -151,7 +176,7 @@ def _html_words(words: str) -> str:
 
 
 def _html_table(table: OpTable) -> str:
-    headings = [("Op", "left"), *((column.heading, "right") for column in table.columns)]
+    headings = [(table.noun, "left"), *((column.heading, "right") for column in table.columns)]
     head = "".join(
         f'<td role="columnheader" style="{CELL}text-align:{side}"><strong>{heading}</strong></td>'
         for heading, side in headings
@@ -182,7 +207,7 @@ def _html_cell(value: float, column: Column) -> str:
 
 def static_text(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
     """Findings and op table as plain text: below 80 columns, no escape codes."""
-    table = op_rows(record, sort=sort, top=top)
+    table = table_rows(record, sort=sort, top=top)
     words = [*_text_findings(findings(record)), *_text_notes(record)]
     return "\n".join([*words, "", *_text_table(table)])
 
@@ -208,7 +233,7 @@ def _text_table(table: OpTable) -> list[str]:
     }
     cells = _fitting(cells, table.sorted_by)
     room = _room(cells)
-    names = ["op", *(shortened(str(row["name"]), room) for row in rows)]
+    names = [table.noun.lower(), *(shortened(str(row["name"]), room) for row in rows)]
     padded = [_right_aligned(words) for words in cells.values()]
     lines = ["  ".join(line) for line in zip((n.ljust(room) for n in names), *padded, strict=True)]
     return [table.caption, *lines]
