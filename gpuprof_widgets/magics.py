@@ -22,7 +22,7 @@ from gpuprof_widgets.analyses.sort_keys import SORT_KEYS
 from gpuprof_widgets.capture import command_line
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.profiling import check_sort, finish
+from gpuprof_widgets.profiling import check, finish
 
 NAME = "gpuprofile"
 
@@ -113,9 +113,11 @@ class GpuprofMagics(Magics):
     def _report(self, recorder: Any, options: Options) -> None:
         """Keep and show the profile; what fails here is one line, the cell's result stands."""
         profile, problems = finish(recorder, options)
-        if profile is not None and options.output is not None:
+        if options.output is not None:
             self._shell.user_ns[options.output] = profile
-        if options.quiet:
+            if profile is None and problems:
+                problems[0] += f"; {options.output} is None"
+        if options.quiet and (profile is not None or options.output is None):
             return
         if profile is not None:
             try:
@@ -133,7 +135,7 @@ def _options(line: str, *, over_cell: bool) -> tuple[Options, str]:
     """The options and the statement behind them; a `UsageError` before anything runs."""
     try:
         options, statement = command_line.parse(line)
-        check_sort(options)
+        check(options)
     except OptionError as error:
         raise UsageError(f"%{'%' * over_cell}{NAME}: {error}") from None
     if over_cell and statement:

@@ -130,7 +130,7 @@ def profile(
         quiet=quiet,
         save=None if save is None else os.fspath(save),
     )
-    check_sort(options)
+    check(options)
     run = ProfileRun(options, name or _place_of_caller())
     return run if function is None else run(function)
 
@@ -149,11 +149,26 @@ def _check_function(function: Any) -> None:
         )
 
 
-def check_sort(options: Options) -> None:
-    """An `OptionError` for a key that no op table can be sorted by, before anything runs."""
+def check(options: Options) -> None:
+    """An `OptionError` before anything runs: for a wrong sort key, or a file no one can write."""
     from gpuprof_widgets.analyses.sort_keys import sort_column
 
     sort_column(options.sort)
+    if options.save is not None:
+        _check_writable(_target(options.save))
+
+
+def _target(save: str) -> Path:
+    return Path(save).expanduser()
+
+
+def _check_writable(path: Path) -> None:
+    if path.is_dir():
+        raise OptionError(f"save is the path of a file; {path} is a folder")
+    if not path.parent.is_dir():
+        raise OptionError(f"save cannot write {path}: there is no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise OptionError(f"save cannot write {path}: permission denied")
 
 
 def finish(recorder: Recorder, options: Options) -> tuple[Profile | None, list[str]]:
@@ -168,7 +183,7 @@ def finish(recorder: Recorder, options: Options) -> tuple[Profile | None, list[s
     gpuprof_widgets.last = result
     try:
         if options.save is not None:
-            result.save(options.save)
+            result.save(_target(options.save))
     except Exception as error:
         return result, [f"the profile could not be saved to {options.save}: {error}"]
     return result, []

@@ -231,12 +231,25 @@ def test_a_failure_of_profiling_is_one_line_and_the_result_stands(
     assert kernel.run("%%gpuprofile -q\n5").result == "5"
 
 
-def test_a_file_that_cannot_be_written_costs_only_the_file(kernel: Kernel) -> None:
-    outcome = kernel.run("%%gpuprofile --save /no/such/folder/run.zip\n6 * 7")
-    assert (outcome.status, outcome.result) == ("ok", "42")
-    assert len(outcome.stderr.splitlines()) == 1
-    assert "could not be saved" in outcome.stderr
-    assert outcome.displays
+def test_a_file_that_cannot_be_written_is_a_usage_error_before_the_cell_runs(
+    kernel: Kernel,
+) -> None:
+    kernel.run("ran = False")
+    outcome = kernel.run("%%gpuprofile --save /no/such/folder/run.zip\nran = True")
+    assert (outcome.status, kernel.value("ran")) == ("error", False)
+    assert "no folder /no/such/folder" in outcome.stderr
+    assert not outcome.displays
+
+
+@pytest.mark.parametrize("quiet", ["", "-q"])
+def test_a_nested_profile_leaves_none_in_its_variable_and_says_so(
+    kernel: Kernel, quiet: str
+) -> None:
+    outcome = kernel.run(f"%%gpuprofile -q\n%gpuprofile {quiet} -o inner 1 + 1")
+    assert (outcome.status, kernel.value("inner")) == ("ok", None)
+    (line,) = outcome.stderr.splitlines()
+    assert "outer gpuprof profile" in line
+    assert "inner is None" in line
 
 
 @pytest.mark.parametrize(

@@ -158,11 +158,28 @@ def test_it_saves_where_asked(tmp_path: Path) -> None:
     assert loaded.metadata["label"] == run.profile.metadata["label"]
 
 
-def test_a_path_that_cannot_be_written_costs_only_the_file(
+def test_a_path_that_cannot_be_written_is_an_error_before_anything_runs(tmp_path: Path) -> None:
+    for path, words in ((tmp_path / "no" / "run.zip", "no folder"), (tmp_path, "is a folder")):
+        with pytest.raises(OptionError, match=words):
+            gpuprof_widgets.profile(save=path)
+
+
+def test_a_home_folder_is_written_as_a_tilde(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with gpuprof_widgets.profile(quiet=True, save="~/run.zip"):
+        torch.ones(3)
+    assert "aten::ones" in ops(gpuprof_widgets.load(tmp_path / "run.zip"))
+
+
+def test_a_file_that_cannot_be_saved_after_all_costs_only_the_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with gpuprof_widgets.profile(save=tmp_path / "no" / "such" / "run.zip") as run:
-        torch.ones(3)
+    folder = tmp_path / "there"
+    folder.mkdir()
+    with gpuprof_widgets.profile(save=folder / "run.zip") as run:
+        folder.rmdir()
     assert run.profile is not None
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
