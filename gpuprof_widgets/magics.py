@@ -186,7 +186,10 @@ class _Installed:
     def __init__(self, shell: InteractiveShell) -> None:
         self.magics = GpuprofMagics(shell)
         self.transformer = CellTransformer(shell)
-        self.carrier = runtime_carrier.RuntimeCarrier()
+        kept = _carriers.get(shell)  # of an extension that this cell has unloaded
+        follows = kept is not None and kept.has_followed_to(_request(shell))
+        self.carrier = kept if kept and follows else runtime_carrier.RuntimeCarrier()
+        _carriers[shell] = self.carrier
 
     def put_into(self, shell: InteractiveShell) -> None:
         shell.register_magics(self.magics)
@@ -208,11 +211,17 @@ class _Installed:
         runtime_carrier.followed = None
 
     def before_cell(self, info: Any) -> None:
-        """Tell the carrier which cell runs now; a shell without a kernel has no requests."""
-        parent: Callable[[], Any] | None = getattr(self.magics.shell, "get_parent", None)
-        self.carrier.request((parent() if parent else None) or {})
+        """Tell the carrier which cell runs now."""
+        self.carrier.request(_request(self.magics.shell))
 
 
+def _request(shell: Any) -> Any:
+    """The message that asked for the cell that runs; a shell without a kernel has none."""
+    parent: Callable[[], Any] | None = getattr(shell, "get_parent", None)
+    return (parent() if parent else None) or {}
+
+
+_carriers: WeakKeyDictionary[InteractiveShell, runtime_carrier.RuntimeCarrier] = WeakKeyDictionary()
 _installed: WeakKeyDictionary[InteractiveShell, _Installed] = WeakKeyDictionary()
 
 

@@ -22,10 +22,13 @@ class RuntimeCarrier:
     def request(self, message: Mapping[str, Any]) -> None:
         """Take note of an execute request, before its code runs."""
         metadata = message.get("metadata") or {}
-        code = (message.get("content") or {}).get("code", "")
-        self._current = str(metadata.get("cellId") or code)
+        self._current = _cell(message)
         if self._carrier in (self._current, *(metadata.get("deletedCells") or ())):
             self._carrier = None
+
+    def has_followed_to(self, message: Mapping[str, Any]) -> bool:
+        """Whether that request is the last it took note of: it has missed none."""
+        return self._current == _cell(message)
 
     def is_needed(self) -> bool:
         """Whether the output of the current cell has to bring BokehJS along."""
@@ -35,6 +38,12 @@ class RuntimeCarrier:
     def embedded(self) -> None:
         """The current cell's output now carries BokehJS."""
         self._carrier = self._current
+
+
+def _cell(message: Mapping[str, Any]) -> str:
+    metadata = message.get("metadata") or {}
+    code = (message.get("content") or {}).get("code", "")
+    return str(metadata.get("cellId") or code)
 
 
 followed: RuntimeCarrier | None = None

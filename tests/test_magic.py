@@ -175,7 +175,8 @@ def test_the_profile_is_saved_where_asked(kernel: Kernel, tmp_path: Path) -> Non
 
 
 def test_three_outputs_and_bokehjs_only_in_the_first(kernel: Kernel) -> None:
-    kernel.run("%reload_ext gpuprof_widgets")
+    kernel.run("%unload_ext gpuprof_widgets")
+    kernel.run("%load_ext gpuprof_widgets")
     first, second = (kernel.run(f"%%gpuprofile\nx = {n}") for n in range(2))
     for outcome in (first, second):
         html, picture, script = outcome.displays
@@ -185,6 +186,9 @@ def test_three_outputs_and_bokehjs_only_in_the_first(kernel: Kernel) -> None:
     sizes = [len(outcome.displays[2]["application/javascript"]) for outcome in (first, second)]
     assert sizes[0] > 300_000
     assert sizes[1] < 50_000
+    kernel.run("%reload_ext gpuprof_widgets")
+    reloaded = kernel.run("%%gpuprofile\nx = 2")
+    assert len(reloaded.displays[2]["application/javascript"]) < 50_000
     again = kernel.run("%%gpuprofile\nx = 0")  # the carrier's code: its output is replaced
     assert len(again.displays[2]["application/javascript"]) > 300_000
 
