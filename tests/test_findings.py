@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 
 import pytest
@@ -397,6 +398,15 @@ def test_findings_come_by_cost() -> None:
     assert [finding.cost_ns for finding in said] == sorted((f.cost_ns for f in said), reverse=True)
     rules = [finding.rule for finding in said]
     assert rules == ["device_idle", "dataloader", "gpu_ops", "unlinked"]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_numbers_of_findings_are_plain(rule: str) -> None:
+    for finding in RULES[rule](CASES[rule][0]):
+        said = dataclasses.asdict(finding)
+        assert json.loads(json.dumps(said)) == said | {"rows": list(finding.rows)}
+        assert type(finding.share) is float
+        assert {type(row) for row in finding.rows} <= {int}
 
 
 def test_an_empty_record_has_nothing_to_say() -> None:

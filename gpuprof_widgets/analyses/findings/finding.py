@@ -23,3 +23,15 @@ class Finding:
     end_ns: int | None = None
     rows: tuple[int, ...] = ()
     remedy: str = ""
+
+    def __post_init__(self) -> None:
+        """Numbers of numpy, as the tables hold them, become plain ones: JSON knows no others."""
+        plain = {
+            "cost_ns": int(self.cost_ns),
+            "share": float(self.share),
+            "start_ns": None if self.start_ns is None else int(self.start_ns),
+            "end_ns": None if self.end_ns is None else int(self.end_ns),
+            "rows": tuple(int(row) for row in self.rows),
+        }
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
