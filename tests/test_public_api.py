@@ -44,10 +44,13 @@ def test_the_public_methods_of_a_profile() -> None:
         "kernels",
         "load",
         "operators",
+        "owners",
         "python_calls",
         "report",
         "save",
         "show",
+        "steps",
+        "waits",
         "window",
     }
 
