@@ -249,3 +249,10 @@ def test_merged_rows_keep_their_nesting_and_never_overlap() -> None:
         merged = merge_short(page_rows(LOOP.trace), longest_ns, slots)
         parent, _ = links.nest(merged.ts, merged.ts + merged.dur, merged.track)
         assert parent.tolist() == merged.parent.tolist()
+
+
+def test_payload_says_whether_its_rows_are_the_slices() -> None:
+    assert encode(LOOP).rows_kept
+    merged = encode(LOOP, budget_bytes=1)
+    assert Page(merged).rows < len(LOOP.trace)
+    assert not merged.rows_kept

@@ -37,11 +37,15 @@ Ints = npt.NDArray[np.signedinteger[Any]]
 
 @dataclass(frozen=True)
 class Payload:
-    """Text for the page, the resolution of its times in ns, and what was done to fit the budget."""
+    """Text for the page, the resolution of its times in ns, and what was done to fit the budget.
+
+    ``rows_kept``: the page's rows are the slices, not merged ones.
+    """
 
     text: str
     tick_ns: int
     notes: tuple[str, ...] = ()
+    rows_kept: bool = True
 
 
 def encode(record: Record, *, budget_bytes: int = BUDGET_BYTES) -> Payload:
@@ -85,7 +89,8 @@ def _payload(record: Record, rows: PageRows, tick_ns: int, notes: tuple[str, ...
     header = _header(record, rows, tick_ns, notes) | {"columns": layout}
     text = json.dumps(header, separators=(",", ":")).encode()
     packed = gzip.compress(len(text).to_bytes(4, "little") + text + data, mtime=0)
-    return Payload(base64.b64encode(packed).decode("ascii"), tick_ns, notes)
+    rows_kept = len(rows) == len(record.trace)
+    return Payload(base64.b64encode(packed).decode("ascii"), tick_ns, notes, rows_kept)
 
 
 def _header(record: Record, rows: PageRows, tick_ns: int, notes: Sequence[str]) -> dict[str, Any]:

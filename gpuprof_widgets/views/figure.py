@@ -29,6 +29,9 @@ VIEWS: dict[str, Callable[[TraceStore], list[LayoutDOM]]] = {
 
 GPU_TRACKS = ("gpu", "copy")
 
+SHOWN_ROWS = 1_000
+"""The most events of one finding that the page gets: more would fill the view, and the page."""
+
 
 def report_figure(record: Record, *, sort: str) -> Column:
     """The whole report as one Bokeh layout, named by the store's ``uid``."""
@@ -49,11 +52,12 @@ def has_view(record: Record, view: str) -> bool:
 def trace_store(record: Record, *, sort: str) -> TraceStore:
     """The record as the page gets it."""
     trace = record.trace
+    payload = encode(record)
     return TraceStore(
         uid=uuid4().hex[:12],
-        payload=encode(record).text,
+        payload=payload.text,
         label=_label(record),
-        findings=_finding_lines(record),
+        findings=_finding_lines(record, SHOWN_ROWS if payload.rows_kept else 0),
         notes=[str(note) for note in record.metadata.get("notes", ())],
         sort=_sort_key(sort),
         on_gpu=bool(trace.tracks["kind"].isin(GPU_TRACKS).any()),
@@ -73,13 +77,15 @@ def _label(record: Record) -> str:
     return str(record.metadata.get("label") or PurePath(source).name)
 
 
-def _finding_lines(record: Record) -> list[dict[str, Any]]:
+def _finding_lines(record: Record, shown_rows: int) -> list[dict[str, Any]]:
     return [
         {
             "text": finding.text,
             "remedy": finding.remedy or "",
             "start": finding.start_ns,
             "end": finding.end_ns,
+            "rows": sorted(finding.rows[:shown_rows]),
+            "events": len(finding.rows),
         }
         for finding in findings(record)
     ]

@@ -33,7 +33,7 @@ class TraceStore(Model):
     uid = String(help="names the report in the page, for tests")
     payload = String(help="the encoded record")
     label = String(help="title of the report")
-    findings = List(Any, help="text, remedy, start and end (ns, or None) of each finding")
+    findings = List(Any, help="text, remedy, start, end (ns or None), rows, events of each")
     notes = List(String, help="what was lost or not measured, one line each")
     sort = String("device_self", help="column that sorts the op table at first")
     on_gpu = Bool(False, help="whether the trace has GPU tracks")

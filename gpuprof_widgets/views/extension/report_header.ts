@@ -1,4 +1,5 @@
 import {button, element} from "./element"
+import {format_count} from "./engine"
 import {Panel, PanelView} from "./panel"
 import {HEADER_CSS} from "./styles"
 import type {FindingLine} from "./trace_store"
@@ -23,19 +24,27 @@ export class ReportHeaderView extends PanelView {
     return [...title, findings, ...this.notes()]
   }
 
-  private finding({text, remedy, start, end}: FindingLine): HTMLLIElement {
+  private finding(finding: FindingLine): HTMLLIElement {
+    const {text, remedy, start, rows} = finding
     const words = element("span", {}, ...with_code(text), " ", element("span", {class: "remedy"}, ...with_code(remedy)))
     const item = element("li", {}, words)
-    if (start != null && end != null) {
-      const title = "Select this time range and zoom to it"
-      item.append(button("show", {title, "aria-label": `show: ${text}`}, () => this.show(start, end)))
+    if (start != null || rows.length > 0) {
+      const title = "Zoom to the time range and highlight the events that this is about"
+      item.append(button("show", {title, "aria-label": `show: ${text}`}, () => this.show(finding)))
     }
     return item
   }
 
-  private show(start: number, end: number): void {
-    this.store.brush([start, end])
-    zoom_to(this.store, start, end, 0.25)
+  private show({text, start, end, rows, events}: FindingLine): void {
+    const {store} = this
+    if (start != null && end != null) {
+      store.brush([start, end])
+      zoom_to(store, start, end, 0.25)
+    }
+    const labels = new Set(rows.map((row) => store.data.label[row]))
+    store.choose(rows.length == 0 ? null
+      : {source: "finding", row: -1, rows: Int32Array.from(rows), key: text, labels,
+        text: rows.length < events ? `Finding on ${format_count(events, "event")}, the first` : "Finding"})
   }
 
   private notes(): Node[] {

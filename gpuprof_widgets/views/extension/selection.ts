@@ -1,11 +1,11 @@
 /** What is selected, said by the view in which it was selected; every view shows it in its own way. */
 export type Selection = {
-  source: "timeline" | "flame" | "table"
+  source: "timeline" | "flame" | "table" | "finding"
   /** The one selected event, -1 where all instances of a name or node are meant. */
   row: number
   /** Rows that the timeline highlights. */
   rows: Int32Array
-  /** Keeps two selections apart: the key of the table row, of the flame node or of the event. */
+  /** Keeps two selections apart: the key of the table row, the flame node, the event or the finding. */
   key: string
   /** The names that are meant (indices into the header's labels). */
   labels: Set<number>

@@ -13,8 +13,9 @@ import {same_selection} from "./selection"
 import type {Selection} from "./selection"
 import {Theme} from "./theme"
 
-/** One sentence of the findings, with the time range that shows it (ns) where there is one. */
-export type FindingLine = {text: string, remedy: string, start: number | null, end: number | null}
+/** One sentence of the findings, with the time range (ns) and the events that show it where there are any;
+ * of many events `rows` are the first. */
+export type FindingLine = {text: string, remedy: string, start: number | null, end: number | null, rows: number[], events: number}
 
 /** The one object through which the views are linked: the decoded trace, the brushed range, the selection. */
 export class TraceStore extends Model {
