@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -131,7 +130,8 @@ def test_point_07_a_syntax_error_is_one_error_without_profile(kernel: Kernel, bo
     plain = kernel.run(f"# line 1\n{body}")
     profiled = kernel.run(f"%%gpuprofile\n{body}")
     assert profiled.order == ["error"]
-    assert profiled.errors[0]["ename"] == plain.errors[0]["ename"] == "SyntaxError"
+    assert profiled.errors[0]["ename"] == plain.errors[0]["ename"]
+    assert plain.errors[0]["ename"] in {"SyntaxError", "_IncompleteInputError"}  # as of 3.13
     shown = [re.sub(r"In\[\d+\]", "In[n]", each.traceback) for each in (profiled, plain)]
     assert shown[0] == shown[1]
 
@@ -362,8 +362,7 @@ def test_point_15_stacks_and_cprofile_never_fight(kernel: Kernel) -> None:
     assert kernel.value(f"{calls}.tolist()") == plain == [[3, 1]]
     frames = "sum(run.trace.slices.query('category == \"python_function\"')['name'].str.endswith"
     assert kernel.value(f"int({frames}(': twice')))") == 3
-    instead = [note for note in notes(kernel) if "cProfile did not run" in note]
-    assert bool(instead) is (sys.version_info < (3, 12))
+    assert any("cProfile did not run" in note for note in notes(kernel))
 
 
 def test_point_15_the_kernels_own_calls_stay_out(kernel: Kernel) -> None:

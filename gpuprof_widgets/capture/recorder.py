@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,9 +27,6 @@ from gpuprof_widgets.capture.torch_profiler import TorchRecording
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.trace.assemble import empty_trace
 from gpuprof_widgets.trace.model import Calls, Record, Trace
-
-STACKS_TAKE_THE_HOOK = sys.version_info < (3, 12)
-"""Whether torch's Python frames and cProfile fight over the interpreter's one profile hook."""
 
 _NESTED = (
     "this code is already being profiled by an outer gpuprof profile, "
@@ -136,7 +132,9 @@ class Recorder:
             self._threads_before = {thread.native_id or 0 for thread in threading.enumerate()}
         self._torch = TorchRecording(self._options, self._label)
         self._torch.start()
-        if self._options.cprofile and not (self._options.stack and STACKS_TAKE_THE_HOOK):
+        # On Python 3.11 torch's frames and cProfile fight over one hook; on 3.13 both run, but
+        # cProfile was seen to count calls twice. The frames are exact and tell the same.
+        if self._options.cprofile and not self._options.stack:
             self._start_calls()
         self._begin(self._torch)
 
@@ -187,9 +185,7 @@ class Recorder:
     def _read_calls(self, trace: Trace) -> Calls | None:
         if self._calls is None:
             wanted = self._options.cprofile and self._options.stack
-            return (
-                calls_from_slices(trace, self._label) if wanted and STACKS_TAKE_THE_HOOK else None
-            )
+            return calls_from_slices(trace, self._label) if wanted else None
         calls = self._calls.calls()
         return None if calls is None else without_own_calls(calls, self._cell_labels)
 
@@ -223,7 +219,7 @@ class Recorder:
         notes += [sentence for sentence in lost if sentence]
         if self._options.memory:
             notes.append("with --memory torch leaves out the ops of threads that the code starts")
-        if self._options.cprofile and self._options.stack and STACKS_TAKE_THE_HOOK:
+        if self._options.cprofile and self._options.stack:
             notes.append(
                 "cProfile did not run: the Python calls are counted from the stack's frames"
             )
