@@ -75,9 +75,14 @@ class Outcome:
 
     @property
     def order(self) -> list[str]:
-        """The kinds of output in the order in which they came."""
+        """The kinds of output in the order in which they came; text in pieces counts once."""
         shown = ("stream", "display_data", "execute_result", "error")
-        return [m["msg_type"] for m in self.messages if m["msg_type"] in shown]
+        kinds: list[str] = []
+        for message in self.messages:
+            kind = message["msg_type"]
+            if kind in shown and (kind != "stream" or kinds[-1:] != ["stream"]):
+                kinds.append(kind)
+        return kinds
 
     @property
     def profile_text(self) -> str:
