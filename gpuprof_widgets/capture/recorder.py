@@ -7,10 +7,8 @@ raises it as a `RecordingError` of one line; what was merely not measured is a n
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from time import perf_counter_ns
@@ -26,6 +24,7 @@ from gpuprof_widgets.capture.python_frames import calls_from_slices, with_cell_l
 from gpuprof_widgets.capture.torch_profiler import TorchRecording
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.trace.assemble import empty_trace
+from gpuprof_widgets.trace.event_json import without_garbage_collection
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 
 _NESTED = (
@@ -116,7 +115,7 @@ class Recorder:
             raise RecordingError(self._failure)
         began = perf_counter_ns()
         try:
-            with _garbage_collector_off():
+            with without_garbage_collection():
                 trace = self._read_trace()
                 calls = self._read_calls(trace)
         except Exception as problem:
@@ -229,15 +228,3 @@ class Recorder:
 def _one_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-@contextmanager
-def _garbage_collector_off() -> Iterator[None]:
-    """Building many objects at once is several times faster without it."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
