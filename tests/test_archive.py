@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from snakeviz.stats import json_stats, table_rows
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace import archive
@@ -90,6 +91,15 @@ def test_the_call_statistics_open_in_pstats(tmp_path: Path) -> None:
         250e-9,
         {("cell.py", 1, "main"): (3, 3, 250e-9, 250e-9)},
     )
+
+
+def test_the_call_statistics_are_what_snakeviz_draws(tmp_path: Path) -> None:
+    with zipfile.ZipFile(save(a_record(), tmp_path / "run.zip")) as saved:
+        stats = pstats.Stats(saved.extract("cell.prof", tmp_path))
+    drawn = json_stats(stats)
+    assert drawn["cell.py:1(main)"]["children"] == {"cell.py:2(step)": [3, 3, 250e-9, 250e-9]}
+    assert drawn["cell.py:2(step)"]["stats"] == [3, 3, 250e-9, 250e-9]
+    assert {row[5] for row in table_rows(stats)} == {"cell.py:1(main)", "cell.py:2(step)"}
 
 
 def test_the_trace_is_chrome_json_with_exact_times(tmp_path: Path) -> None:
