@@ -105,6 +105,7 @@ class GpuprofMagics(Magics):
             label=options.name or f"Cell [{number}]",
             cell_source=source,
             execution_count=number,
+            namespace=self._shell.user_ns,
             cell_labels={
                 file: f"Cell [{cell}]" for file, cell in cell_numbers(self._shell).items()
             },

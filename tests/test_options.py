@@ -14,7 +14,14 @@ from gpuprof_widgets.capture.command_line import complete, help_text, parse
 from gpuprof_widgets.capture.options import Options, arguments
 from gpuprof_widgets.exceptions import OptionError
 
-MAGIC_ONLY = {"output"}  # `-o run` in the magic is `as run` in a with statement
+MAGIC_ONLY = {
+    "output",
+    "steps",
+    "warmup",
+    "wait",
+    "repeat",
+    "cprofile_steps",
+}  # `-o run` in the magic is `as run` in a with statement
 
 
 def keywords_of_profile() -> dict[str, inspect.Parameter]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
-from gpuprof_widgets.trace.schema import GPU_CATEGORIES, MEMORY_EVENT, NONE
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES, MEMORY_EVENT, NONE, REGION_CATEGORIES
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -62,7 +62,8 @@ class OpRows:
 def op_rows(trace: Trace) -> OpRows:
     """The CPU slices that an op table counts: ops, annotations, runtime calls, overhead."""
     slices = trace.slices
-    kept = on_tracks(trace, "cpu") & ~named(trace, LEFT_OUT) & ~in_category(trace, INSTANTS)
+    kept = on_tracks(trace, "cpu") & ~named(trace, LEFT_OUT)
+    kept &= ~in_category(trace, INSTANTS, *REGION_CATEGORIES)
     row = np.flatnonzero(kept)
     index = np.full(len(slices), NONE, np.int32)
     index[row] = np.arange(len(row))

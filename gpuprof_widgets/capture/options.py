@@ -20,11 +20,41 @@ def _option(default: Any, help: str, *, flag: str, short: str = "", metavar: str
 class Options:
     """What to record and how to show it; field names are the keywords of `profile()`."""
 
+    steps: int | None = _option(
+        None,
+        "bound the loop: record this many iterations, then end it",
+        flag="--steps",
+        metavar="N",
+    )
+    warmup: int = _option(
+        3, "iterations before them that run unrecorded", flag="--warmup", metavar="N"
+    )
+    wait: int = _option(0, "iterations before the warm-up that run too", flag="--wait", metavar="N")
+    repeat: int = _option(1, "times to wait, warm up and record", flag="--repeat", metavar="N")
+    cprofile_steps: int | None = _option(
+        None, "iterations that cProfile records, if more", flag="--cprofile-steps", metavar="N"
+    )
+    expect: str | None = _option(
+        None, "regions that should run: say which did not", flag="--expect", metavar="NAMES"
+    )
+    lines: bool = _option(True, "do not mark the lines of the cell", flag="--no-lines")
+    modules: str = _option(
+        "auto",
+        "mark nn.Modules: all, none, or the variables that hold them",
+        flag="--modules",
+        metavar="NAMES",
+    )
+    workers: bool = _option(False, "record the DataLoader's worker processes", flag="--workers")
     shapes: bool = _option(False, "record the input shapes of every op", flag="--shapes")
     stack: bool = _option(False, "record Python frames and source lines", flag="--stack")
     memory: bool = _option(False, "record allocations and releases", flag="--memory")
+    sync: bool = _option(False, "record CUDA's synchronisation events", flag="--sync")
     flops: bool = _option(False, "estimate FLOPs of matmuls and convolutions", flag="--flops")
+    nvtx: bool = _option(False, "emit NVTX ranges for Nsight Systems", flag="--nvtx")
     cprofile: bool = _option(True, "do not run cProfile", flag="--no-cprofile")
+    record: str | None = _option(
+        None, "record these topics and nothing else", flag="--record", metavar="TOPICS"
+    )
     sort: str = _option(
         "device_self", "column that sorts the op table", flag="--sort", metavar="KEY"
     )
@@ -40,23 +70,32 @@ class Options:
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            _check_type(one.name, getattr(self, one.name), one.default)
-        if self.top < 1:
-            raise OptionError(f"top is the number of rows to show, at least 1, not {self.top}")
+            _check_type(one, getattr(self, one.name))
+        for name, least in _LEAST.items():
+            number = getattr(self, name)
+            if number is not None and number < least:
+                raise OptionError(f"{name} is at least {least}, not {number}")
         if self.output is not None and not _is_variable(self.output):
             raise OptionError(f"output names a variable, which {self.output!r} cannot be")
         if self.save == "":
             raise OptionError("save is the path of a file, not an empty text")
 
 
-def _check_type(name: str, value: object, default: object) -> None:
-    """Flags are bool, `top` is a whole number, all others are text (or their default None)."""
-    expected = str if default is None else type(default)
-    if value is None and default is None:
+_LEAST = {"top": 1, "steps": 1, "warmup": 0, "wait": 0, "repeat": 1, "cprofile_steps": 1}
+
+
+def _kind(one: Field[Any]) -> type:
+    """What values of this option are, None aside: flags are bool, counts int, all others text."""
+    return {"bool": bool, "int": int}.get(str(one.type).removesuffix(" | None"), str)
+
+
+def _check_type(one: Field[Any], value: object) -> None:
+    expected = _kind(one)
+    if value is None and one.default is None:
         return
     if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
         words = {bool: "True or False", int: "a whole number", str: "text"}[expected]
-        raise OptionError(f"{name} takes {words}, not {value!r}")
+        raise OptionError(f"{one.name} takes {words}, not {value!r}")
 
 
 def _is_variable(text: str) -> bool:
@@ -87,7 +126,7 @@ def arguments() -> Iterator[Argument]:
             keywords["action"] = "store_false" if one.default else "store_true"
         else:
             keywords["metavar"] = spelling["metavar"]
-            keywords["type"] = int if isinstance(one.default, int) else str
+            keywords["type"] = _kind(one)
             if one.default is not None:
                 keywords["help"] += f" (default: {one.default})"
         yield Argument(one.name, flags, keywords)

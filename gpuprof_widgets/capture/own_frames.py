@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.edit import kept_slices
 from gpuprof_widgets.trace.model import Calls, Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 
@@ -22,9 +22,9 @@ _BUILTIN = "~"
 _OF_DEVICES = (*GPU_CATEGORIES, "gpu_user_annotation")
 
 # torch shortens paths by sys.path, so frames are known by the tail of their file's path.
-_AROUND = re.compile(r"gpuprof_widgets[/\\](capture[/\\]cell|magics|profiling)\.py\(")
+_AROUND = re.compile(r"gpuprof_widgets[/\\](capture[/\\](cell|steps)|magics|profiling)\.py\(")
 _RECORDING = re.compile(
-    r"gpuprof_widgets[/\\]capture[/\\](recorder|torch_profiler|cprofile)\.py\("
+    r"gpuprof_widgets[/\\]capture[/\\](recorder|torch_profiler|cprofile|parts|modules|lines\w*)\.py\("
     r"|torch[/\\](autograd|profiler)[/\\]profiler\.py\("
 )
 
@@ -180,27 +180,15 @@ def _named(names: pd.Series, pattern: re.Pattern[str]) -> Mask:
 
 def _kept_slices(trace: Trace, keep: Mask) -> Trace:
     """The trace of these rows, nested anew and starting with the first of them."""
-    row = np.append(np.where(keep, np.cumsum(keep) - 1, -1), -1)  # the last answers for -1
-    slices = trace.slices[keep].reset_index(drop=True)
+    trace = kept_slices(trace, keep)
+    slices, counters = trace.slices, trace.counters
     start = int(slices["ts"].min())
     end = slices["ts"] + slices["dur"]
-    parent, depth = links.nest(slices["ts"].to_numpy(), end.to_numpy(), slices["track"].to_numpy())
-    moved = {name: row[slices[name]].astype(np.int32) for name in ("launch", "op", "forward")}
-    slices = slices.assign(ts=slices["ts"] - start, parent=parent, depth=depth, **moved)
-    flows = trace.flows.assign(source=row[trace.flows["source"]], target=row[trace.flows["target"]])
-    counters = trace.counters[trace.counters["ts"] >= start]
+    counters = counters[counters["ts"] >= start]
     return replace(
         trace,
-        slices=slices,
-        flows=flows[(flows["source"] >= 0) & (flows["target"] >= 0)].reset_index(drop=True),
+        slices=slices.assign(ts=slices["ts"] - start),
         counters=counters.assign(ts=counters["ts"] - start).reset_index(drop=True),
-        args={key: _moved(values, row) for key, values in trace.args.items()},
         end_ns=max(int(end.max()), int(counters["ts"].max()) if len(counters) else 0) - start,
         epoch_ns=trace.epoch_ns + start,
     )
-
-
-def _moved(values: pd.Series, row: NDArray[np.int64]) -> pd.Series:
-    index = row[values.index.to_numpy()]
-    moved: pd.Series = values[index >= 0]
-    return moved.set_axis(pd.Index(index[index >= 0], dtype=np.int64))

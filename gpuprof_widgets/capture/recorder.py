@@ -20,6 +20,7 @@ from gpuprof_widgets.capture.environment import environment
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.overhead import overhead
 from gpuprof_widgets.capture.own_frames import without_own_calls, without_own_slices
+from gpuprof_widgets.capture.parts import Context, Part, parts_for
 from gpuprof_widgets.capture.python_frames import calls_from_slices, with_cell_labels
 from gpuprof_widgets.capture.torch_profiler import TorchRecording
 from gpuprof_widgets.exceptions import RecordingError
@@ -56,6 +57,7 @@ class Recorder:
         cell_source: str | None = None,
         execution_count: int | None = None,
         cell_labels: Mapping[str, str] | None = None,
+        namespace: Mapping[str, Any] | None = None,
     ) -> None:
         self._options = options
         self._label = label
@@ -66,6 +68,8 @@ class Recorder:
         self._notes: list[str] = []
         self._torch: TorchRecording | None = None
         self._calls: CallsRecording | None = None
+        self._parts: list[Part] = []
+        self._namespace = namespace or {}
         self._error: BaseException | None = None
         self._threads_before: set[int] = set()
         self._began = self._wall_ns = self._stop_ns = 0
@@ -129,6 +133,7 @@ class Recorder:
     def _start(self) -> None:
         if self._cell_labels:  # in a script the other threads are the user's own
             self._threads_before = {thread.native_id or 0 for thread in threading.enumerate()}
+        self._start_parts()
         self._torch = TorchRecording(self._options, self._label)
         self._torch.start()
         # On Python 3.11 torch's frames and cProfile fight over one hook; on 3.13 both run, but
@@ -136,6 +141,17 @@ class Recorder:
         if self._options.cprofile and not self._options.stack:
             self._start_calls()
         self._begin(self._torch)
+
+    def _start_parts(self) -> None:
+        context = Context(self._options, self._label, self._namespace, self._cell_labels)
+        for part in parts_for(context):
+            try:
+                part.start()
+            except Exception as error:
+                part.stop()
+                self._notes.append(f"{part.loses}: it could not start: {_one_line(error)}")
+            else:
+                self._parts.append(part)
 
     def _begin(self, recording: TorchRecording) -> None:
         """The last step, in a frame of its own: what cProfile sees of it is known as ours."""
@@ -158,28 +174,34 @@ class Recorder:
             self._calls.stop()
         if self._torch is not None:
             self._torch.stop()
+        for part in reversed(self._parts):
+            part.stop()
 
     def _abandon(self) -> None:
         """Leave nothing running after a failure; what fails again here was reported already."""
         _Active.recorder = None
-        for recording in (self._calls, self._torch):
+        for recording in (self._calls, self._torch, *self._parts):
             try:
                 if recording is not None:
                     recording.stop()
             except BaseException:
                 continue
         self._calls = self._torch = None
+        self._parts = []
 
     def _read_trace(self) -> Trace:
         trace = self._torch.trace() if self._torch is not None else None
         if trace is None:
             return empty_trace()
-        return without_own_slices(
+        trace = without_own_slices(
             with_cell_labels(trace, self._cell_labels),
             self._label,
             cells=self._cell_labels.values(),
             threads_before=self._threads_before,
         )
+        for part in self._parts:
+            trace = part.refine(trace)
+        return trace
 
     def _read_calls(self, trace: Trace) -> Calls | None:
         if self._calls is None:
@@ -204,6 +226,7 @@ class Recorder:
             "interrupted": isinstance(self._error, _INTERRUPTS),
             "error": self._error_text(),
             "notes": self._all_notes(),
+            **{key: value for part in self._parts for key, value in part.metadata().items()},
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
 
@@ -216,6 +239,7 @@ class Recorder:
         notes = [*self._notes]
         lost = [recording.lost for recording in (self._torch, self._calls) if recording is not None]
         notes += [sentence for sentence in lost if sentence]
+        notes += [sentence for part in self._parts for sentence in part.notes()]
         if self._options.memory:
             notes.append("with --memory torch leaves out the ops of threads that the code starts")
         if self._options.cprofile and self._options.stack:

@@ -52,15 +52,17 @@ FLOW_COLUMNS = {
     "kind": "category",  # "launch", "fwdbwd", ...
 }
 
-TRACK_KINDS = ("cpu", "python", "annotation", "gpu", "copy", "other")
+TRACK_KINDS = ("cpu", "python", "worker", "annotation", "gpu", "copy", "other")
 """Track kinds in the order in which they stand on the timeline.
 
-``cpu`` ops, runtime calls and user annotations of one thread; ``python`` the Python frames of that
-thread; ``annotation`` a stream's gpu_user_annotation rows; ``gpu`` a stream's kernels;
-``copy`` its copies and memsets.
+``cpu`` ops, runtime calls, annotations, cell lines and modules of one thread; ``python`` the Python
+frames of that thread; ``worker`` what a DataLoader's worker process did; ``annotation`` a stream's
+gpu_user_annotation rows; ``gpu`` a stream's kernels; ``copy`` its copies and memsets.
 """
 
 OP_CATEGORIES = ("cpu_op", "user_annotation")
+REGION_CATEGORIES = ("cell_line", "module", "module_backward")
+"""What we ourselves mark on a thread: a statement of a cell, a module's forward, its backward."""
 LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver")
 GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 MEMORY_EVENT = "[memory]"
@@ -70,10 +72,12 @@ UNCUT_ARGS = ("uncut ts", "uncut dur")
 
 CATEGORIES = (
     *OP_CATEGORIES,
+    *REGION_CATEGORIES,
     *LAUNCH_CATEGORIES,
     *GPU_CATEGORIES,
     "gpu_user_annotation",
     "python_function",
+    "worker",
     "cpu_instant_event",
     "cuda_sync",
     "overhead",

@@ -17,7 +17,11 @@ KIND_OF_CATEGORY = {
     "user_annotation": "cpu",
     "overhead": "cpu",
     "cpu_instant_event": "cpu",
+    "cell_line": "cpu",
+    "module": "cpu",
+    "module_backward": "cpu",
     "python_function": "python",
+    "worker": "worker",
     "gpu_user_annotation": "annotation",
     "kernel": "gpu",
     "gpu_memcpy": "copy",
@@ -115,7 +119,7 @@ def _label(row: dict[Any, Any], names: Names) -> str:
 def _display_order(table: pd.DataFrame) -> NDArray[np.intp]:
     """CPU threads first (busiest process, main thread, then busiest), devices, the rest."""
     kind = table["kind"].map(TRACK_KINDS.index).to_numpy()
-    cpu = table["kind"].isin(["cpu", "python"]).to_numpy()
+    cpu = table["kind"].isin(["cpu", "python", "worker"]).to_numpy()
     section = np.where(cpu, 0, np.where(table["kind"] == "other", 2, 1))
     by_process = table["events"].where(cpu, 0).groupby(table["process"]).transform("sum")
     by_lane = table["events"].groupby([table["lane"], section]).transform("sum")

@@ -13,7 +13,7 @@ KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "CPU op": ("#56B4E9", ("cpu_op",)),
     "annotation": ("#F0E442", ("user_annotation", "gpu_user_annotation")),
     "CUDA call": ("#E69F00", ("cuda_runtime", "cuda_driver")),
-    "Python": ("#CC79A7", ("python_function", "module", "cell_line")),
+    "Python": ("#CC79A7", ("python_function", "module", "module_backward", "cell_line", "worker")),
     "kernel": ("#009E73", ("kernel",)),
     "copy": ("#0072B2", ("gpu_memcpy", "gpu_memset")),
     "sync, overhead": ("#D55E00", ("cuda_sync", "overhead")),

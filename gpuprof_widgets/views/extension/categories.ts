@@ -20,7 +20,7 @@ export const KINDS: Kind[] = [
   {text: "CPU op", colour: OKABE_ITO.sky, categories: ["cpu_op"]},
   {text: "annotation", colour: OKABE_ITO.yellow, categories: ["user_annotation", "gpu_user_annotation"]},
   {text: "CUDA call", colour: OKABE_ITO.orange, categories: ["cuda_runtime", "cuda_driver"]},
-  {text: "Python", colour: OKABE_ITO.purple, categories: ["python_function", "module", "cell_line"]},
+  {text: "Python", colour: OKABE_ITO.purple, categories: ["python_function", "module", "module_backward", "cell_line", "worker"]},
   {text: "kernel", colour: OKABE_ITO.green, categories: ["kernel"]},
   {text: "copy", colour: OKABE_ITO.blue, categories: ["gpu_memcpy", "gpu_memset"]},
   {text: "sync, overhead", colour: OKABE_ITO.vermillion, categories: ["cuda_sync", "overhead"]},

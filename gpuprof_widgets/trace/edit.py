@@ -1,0 +1,207 @@
+"""Changes of a finished trace: other names, fewer slices, more slices. Links follow their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.events import from_codes, text_codes, typed
+from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.owners import link_ops
+from gpuprof_widgets.trace.schema import NONE, SLICE_COLUMNS
+from gpuprof_widgets.trace.tracks import with_types
+
+Mask = NDArray[np.bool_]
+LINKS = ("launch", "op", "forward")
+
+
+@dataclass(frozen=True)
+class Region:
+    """What the slices of one name become: a cell line, a module, ... (see `REGION_CATEGORIES`)."""
+
+    name: str
+    category: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NewTrack:
+    """A track that a trace gets for slices of its own (see `TRACK_COLUMNS`)."""
+
+    kind: str
+    label: str
+    process: str
+    thread: str
+
+
+@dataclass(frozen=True)
+class NewSlice:
+    """A slice that a trace gets: ns on its clock, on the track of that row.
+
+    Tracks that come with it are numbered after those that the trace has.
+    """
+
+    ts: int
+    dur: int
+    name: str
+    category: str
+    track: int
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+
+def with_regions(trace: Trace, regions: Mapping[str, Region]) -> Trace:
+    """The trace in which the CPU slices of these names are regions; their GPU echoes are gone."""
+    slices = trace.slices
+    marked = slices["name"].isin(list(regions)).to_numpy()
+    if not marked.any():
+        return trace
+    echo = marked & (slices["category"] == "gpu_user_annotation").to_numpy()
+    if echo.any():
+        trace = kept_slices(trace, ~echo)
+        slices, marked = trace.slices, marked[~echo]
+    rows = np.flatnonzero(marked)
+    texts = [str(name) for name in slices["name"].cat.categories]
+    names = slices["name"].cat.codes.to_numpy()
+    became = [regions[texts[code]] for code in names[rows]]
+    renamed = [regions[text].name if text in regions else text for text in texts]
+    category = _recoded(slices["category"], rows, became)
+    slices = slices.assign(name=from_codes(names.astype(np.int32), renamed), category=category)
+    slices = slices.assign(op=link_ops(slices, slices["launch"].to_numpy()))
+    given = [(int(row), region.args) for row, region in zip(rows, became, strict=True)]
+    return replace(trace, slices=slices, args=_with_args(trace.args, given))
+
+
+def _recoded(category: pd.Series, rows: NDArray[np.intp], became: list[Region]) -> pd.Categorical:
+    """The categories, those of these rows replaced."""
+    texts = [str(text) for text in category.cat.categories]
+    new = sorted({region.category for region in became})
+    number = {text: len(texts) + index for index, text in enumerate(new)}
+    codes = np.array(category.cat.codes, dtype=np.int32)
+    codes[rows] = [number[region.category] for region in became]
+    used, place = np.unique(codes, return_inverse=True)
+    return from_codes(place.astype(np.int32), [[*texts, *new][code] for code in used])
+
+
+def with_slices(
+    trace: Trace, added: list[NewSlice], new_tracks: list[NewTrack] | None = None
+) -> Trace:
+    """The trace with more slices, nested anew; where one begins and ends as another, it is outside.
+
+    Its bounds widen where needed; times before its start are an error of the caller.
+    """
+    if not added:
+        return trace
+    old = trace.slices
+    more = _table(added)
+    slices = pd.concat([more, old], ignore_index=True)
+    for column in ("name", "category"):
+        slices[column] = _joined(text_codes(list(more[column])), old[column])
+    ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
+    order = np.lexsort((-dur, ts, slices["track"].to_numpy()))
+    row = np.empty(len(slices), dtype=np.int64)
+    row[order] = np.arange(len(slices))
+    slices = slices.iloc[order].reset_index(drop=True)
+    of_old = np.append(row[len(more) :], NONE)
+    moved = {name: moved_links(slices[name].to_numpy(), of_old) for name in LINKS}
+    slices = _nested(slices.assign(**moved))
+    args = {key: _at(values, of_old) for key, values in trace.args.items()}
+    new_args = [(int(row[number]), one.args) for number, one in enumerate(added)]
+    return replace(
+        trace,
+        slices=slices,
+        tracks=_more_tracks(trace.tracks, new_tracks or []),
+        flows=_moved_flows(trace.flows, of_old),
+        args=_with_args(args, new_args),
+        end_ns=max(trace.end_ns, int((ts + dur).max())),
+    )
+
+
+def _joined(first: pd.Categorical, then: pd.Series) -> pd.Categorical:
+    texts = [*first.categories, *then.cat.categories]
+    codes = np.concatenate([first.codes, then.cat.codes.to_numpy() + len(first.categories)])
+    return from_codes(codes.astype(np.int32), texts)
+
+
+def moved_links(old: NDArray[Any], row: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Links by old row numbers in new ones; the last entry of ``row`` answers for "nobody"."""
+    return np.asarray(row[old], dtype=np.int32)
+
+
+def kept_slices(trace: Trace, keep: Mask) -> Trace:
+    """The trace of these rows alone, nested anew; links to rows that are gone are gone."""
+    row = np.append(np.where(keep, np.cumsum(keep) - 1, NONE), NONE).astype(np.int64)
+    slices = trace.slices[keep].reset_index(drop=True)
+    moved = {name: moved_links(slices[name].to_numpy(), row) for name in LINKS}
+    return replace(
+        trace,
+        slices=_nested(slices.assign(**moved)),
+        flows=_moved_flows(trace.flows, row),
+        args={key: _at(values, row) for key, values in trace.args.items()},
+    )
+
+
+def _nested(slices: pd.DataFrame) -> pd.DataFrame:
+    ts = slices["ts"].to_numpy()
+    parent, depth = links.nest(ts, ts + slices["dur"].to_numpy(), slices["track"].to_numpy())
+    return slices.assign(parent=parent, depth=depth)
+
+
+def _table(added: list[NewSlice]) -> pd.DataFrame:
+    columns: dict[str, Any] = {}
+    for name, kind in SLICE_COLUMNS.items():
+        columns[name] = np.full(len(added), NONE, dtype=np.int64 if kind == "category" else kind)
+    for name, number in (("ts", np.int64), ("dur", np.int64), ("track", np.int32)):
+        columns[name] = np.array([getattr(one, name) for one in added], dtype=number)
+    for name in ("name", "category"):
+        columns[name] = np.array([getattr(one, name) for one in added], dtype=object)
+    columns["count"] = np.ones(len(added), dtype=np.int32)
+    return pd.DataFrame(columns)
+
+
+def _moved_flows(flows: pd.DataFrame, row: NDArray[np.int64]) -> pd.DataFrame:
+    moved = flows.assign(
+        source=moved_links(flows["source"].to_numpy(), row),
+        target=moved_links(flows["target"].to_numpy(), row),
+    )
+    return moved[(moved["source"] >= 0) & (moved["target"] >= 0)].reset_index(drop=True)
+
+
+def _at(values: pd.Series, row: NDArray[np.int64]) -> pd.Series:
+    """The args of the rows that are left, at their new numbers and in their order."""
+    index = row[values.index.to_numpy()]
+    left: pd.Series = values[index >= 0]
+    return left.set_axis(pd.Index(index[index >= 0], dtype=np.int64)).sort_index()
+
+
+def _with_args(
+    args: Mapping[str, pd.Series], added: list[tuple[int, Mapping[str, Any]]]
+) -> dict[str, pd.Series]:
+    """The args with those of more rows; a key that a row has already is replaced."""
+    rows: dict[str, dict[int, Any]] = {}
+    for row, given in added:
+        for key, value in given.items():
+            rows.setdefault(key, {})[row] = value
+    merged = dict(args)
+    for key, values in rows.items():
+        before: dict[Any, Any] = dict(args[key].items()) if key in args else {}
+        every = dict(sorted({**before, **values}.items()))
+        merged[key] = typed(list(every.values()), np.array(list(every), dtype=np.int64))
+    return {key: merged[key] for key in sorted(merged)}
+
+
+def _more_tracks(tracks: pd.DataFrame, new: list[NewTrack]) -> pd.DataFrame:
+    if not new:
+        return tracks
+    lane = int(tracks["lane"].max()) + 1 if len(tracks) else 0
+    rank = int(tracks["rank"].iloc[0]) if len(tracks) else NONE
+    rows = [
+        {**vars(one), "lane": lane + number, "device": NONE, "stream": NONE, "rank": rank}
+        for number, one in enumerate(new)
+    ]
+    return with_types(pd.concat([tracks.astype(object), pd.DataFrame(rows)], ignore_index=True))
