@@ -10,11 +10,13 @@ import ast
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any, Literal
+
+from gpuprof_widgets.capture.embedded import Embedded
 
 _ASSIGNED_ONCE = (ast.AugAssign, ast.AnnAssign)
 
@@ -27,26 +29,57 @@ class Place:
     line: int
 
 
+@dataclass
+class CellTree:
+    """A cell's syntax in two parts; the value of ``last`` is the cell's result.
+
+    ``around_last`` is entered around the evaluation of ``last``, which has no place for a `with`.
+    """
+
+    statements: list[ast.stmt]
+    last: ast.expr | None
+    around_last: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+
+Rewrite = Callable[[CellTree, Embedded], None]
+"""Changes a cell's tree in place before it is compiled; names no new names, adds no functions.
+
+Every new node has the location of the user's node that it serves.
+"""
+
+
 @dataclass(frozen=True)
 class CellCode:
-    """Compiled code: the statements, and the last expression apart, whose value is the result."""
+    """Compiled code: the statements, and the last expression apart, whose value is the result.
+
+    ``plain`` is the same code without any rewrite, and ``rewritten`` says how many were applied.
+    """
 
     statements: CodeType
     last: CodeType | None
+    around_last: Callable[[], AbstractContextManager[Any]]
     global_names: dict[str, Any]
     names: dict[str, Any]
+    plain: tuple[CodeType, CodeType | None]
+    rewritten: int
 
     def run(self) -> Any:
         """Execute in the user's namespace and return the last expression's value."""
         __tracebackhide__ = True
         eval(self.statements, self.global_names, self.names)
-        return None if self.last is None else eval(self.last, self.global_names, self.names)
+        if self.last is None:
+            return None
+        with self.around_last():
+            return eval(self.last, self.global_names, self.names)
 
     async def run_awaiting(self) -> Any:
         """The same for code with a top-level await, on the loop and in the thread of the caller."""
         __tracebackhide__ = True
         await self._awaited(self.statements)
-        return None if self.last is None else await self._awaited(self.last)
+        if self.last is None:
+            return None
+        with self.around_last():
+            return await self._awaited(self.last)
 
     async def _awaited(self, code: CodeType) -> Any:
         __tracebackhide__ = True
@@ -85,43 +118,83 @@ def hide_callers(shell: Any) -> None:
         hidden.f_locals["__tracebackhide__"] = True
 
 
-def compile_cell(shell: Any, body: str, *, first_line: str, number: int, awaits: bool) -> CellCode:
+def compile_cell(
+    shell: Any,
+    body: str,
+    *,
+    first_line: str,
+    number: int,
+    awaits: bool,
+    rewrites: Sequence[Rewrite] = (),
+) -> CellCode:
     """Compile the body of a cell magic; ``first_line`` is the `%%` line, which stays line 1."""
     # IPython strips leading blank lines, which would shift every number after them.
     blank = len(body) - len(body.lstrip("\n")) if body.strip() else 0
     source = f"# {first_line}\n" + "\n" * blank + shell.transform_cell(body)
     raw = f"{first_line}\n{body.removesuffix(chr(10))}"
-    return _compiled(shell, source, raw=raw, number=number, awaits=awaits)
+    return _compiled(shell, source, raw=raw, number=number, awaits=awaits, rewrites=rewrites)
 
 
 def compile_line(shell: Any, statement: str, *, place: Place) -> CellCode:
     """Compile the statement of a line magic, on the line of the cell where it stands."""
     source = "\n" * (place.line - 1) + shell.transform_cell(statement)
-    return _compiled(shell, source, raw=source, number=place.number, awaits=False)
+    return _compiled(shell, source, raw=source, number=place.number, awaits=False, rewrites=())
 
 
-def _compiled(shell: Any, source: str, *, raw: str, number: int, awaits: bool) -> CellCode:
+def _compiled(
+    shell: Any, source: str, *, raw: str, number: int, awaits: bool, rewrites: Sequence[Rewrite]
+) -> CellCode:
     name = shell.compile.cache(source, number, raw_code=raw)
     tree = shell.transform_ast(shell.compile.ast_parse(source, filename=name))
+    interactivity = shell.ast_node_interactivity
+    parts = _in_two_parts(tree.body, interactivity)
+
+    def compiled() -> tuple[CodeType, CodeType | None]:
+        return _two_codes(parts, interactivity == "all", name, shell.compile)
+
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     with shell.compile.extra_flags(flags) if awaits else nullcontext():
-        parts = _in_two_parts(tree, shell.ast_node_interactivity, name, shell.compile)
-    return CellCode(*parts, shell.user_global_ns, shell.user_ns)
+        plain = compiled()
+        code, around_last, rewritten, embedded = plain, parts.around_last, 0, Embedded()
+        for rewrite in rewrites:
+            try:
+                code = _rewritten(parts, rewrite, embedded, compiled)
+            except Exception:  # what compiled without it must still run
+                break
+            around_last, rewritten = parts.around_last, rewritten + 1
+    names = (shell.user_global_ns, shell.user_ns)
+    return CellCode(*code, around_last, *names, plain=plain, rewritten=rewritten)
 
 
-def _in_two_parts(
-    tree: ast.Module, interactivity: str, name: str, compiler: Callable[..., CodeType]
+def _rewritten(
+    parts: CellTree,
+    rewrite: Rewrite,
+    embedded: Embedded,
+    compiled: Callable[[], tuple[CodeType, CodeType | None]],
 ) -> tuple[CodeType, CodeType | None]:
-    nodes = list(tree.body)
+    rewrite(parts, embedded)
+    with warnings.catch_warnings():  # the user's own were shown when the plain code was compiled
+        warnings.simplefilter("ignore")
+        statements, last = compiled()
+    return embedded.filled(statements), last and embedded.filled(last)
+
+
+def _in_two_parts(body: list[ast.stmt], interactivity: str) -> CellTree:
+    nodes = list(body)
     if interactivity == "last_expr_or_assign":
         nodes += _assigned_name(nodes)
     last = nodes.pop().value if nodes and isinstance(nodes[-1], ast.Expr) else None  # type: ignore[attr-defined]
-    statements: ast.Module | ast.Interactive = ast.Module(nodes, tree.type_ignores)
-    if interactivity == "all":
-        statements = ast.Interactive(nodes)
-    mode = "single" if interactivity == "all" else "exec"
-    value = compiler(ast.Expression(last), name, "eval") if last else None
-    return compiler(statements, name, mode), value
+    return CellTree(nodes, last)
+
+
+def _two_codes(
+    parts: CellTree, interactive: bool, name: str, compiler: Callable[..., CodeType]
+) -> tuple[CodeType, CodeType | None]:
+    statements: ast.Module | ast.Interactive = ast.Module(parts.statements, [])
+    if interactive:
+        statements = ast.Interactive(parts.statements)
+    code = compiler(statements, name, "single" if interactive else "exec")
+    return code, compiler(ast.Expression(parts.last), name, "eval") if parts.last else None
 
 
 def _assigned_name(nodes: list[ast.stmt]) -> Iterator[ast.stmt]:
