@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
+import re
+from dataclasses import asdict, fields, replace
 from typing import Any, get_type_hints
 
 import pytest
 
 import gpuprof_widgets
 from gpuprof_widgets.analyses.sort_keys import SORT_KEYS, sort_column
+from gpuprof_widgets.capture.arguments import arguments
 from gpuprof_widgets.capture.command_line import complete, help_text, parse
-from gpuprof_widgets.capture.options import Options, arguments
+from gpuprof_widgets.capture.options import TOPICS, Options
 from gpuprof_widgets.exceptions import OptionError
 
 MAGIC_ONLY = {
@@ -44,7 +46,8 @@ def test_profile_takes_the_magics_types() -> None:
 
 
 def test_the_magics_parser_has_every_option_with_the_same_default() -> None:
-    assert [argument.field for argument in arguments()] == [one.name for one in fields(Options)]
+    listed = [argument.field for argument in arguments() if argument.listed]
+    assert listed == [one.name for one in fields(Options)]
     assert parse("") == (Options(), "")
 
 
@@ -60,6 +63,11 @@ def test_the_magics_parser_has_every_option_with_the_same_default() -> None:
         ('--save "my runs/a.zip"', {"save": "my runs/a.zip"}),
         (r"--save C:\runs\a.zip", {"save": r"C:\runs\a.zip"}),
         ("-o run -q", {"output": "run", "quiet": True}),
+        ("--modules", {"modules": "all"}),
+        ("--modules=model,head", {"modules": "model,head"}),
+        ("--no-modules", {"modules": "none"}),
+        ("--no-lines", {"lines": False}),
+        ("--steps 8 --warmup 2 --wait 1", {"steps": 8, "warmup": 2, "wait": 1}),
         ("--output run --quiet", {"output": "run", "quiet": True}),
     ],
 )
@@ -75,6 +83,8 @@ def test_every_option_can_be_given_on_the_line(line: str, expected: dict[str, An
         ("-o run y = f(x)", "y = f(x)"),
         ("--top 3 -- -x", "-x"),
         ("'--top'", "'--top'"),
+        ("--modules model(x)", "model(x)"),
+        ("--modules=model model(x)", "model(x)"),
     ],
 )
 def test_what_follows_the_options_is_left_as_it_stands(line: str, statement: str) -> None:
@@ -94,6 +104,13 @@ def test_what_follows_the_options_is_left_as_it_stands(line: str, statement: str
         ("-o class", "output names a variable, which 'class' cannot be"),
         ("-o run.a", "output names a variable"),
         ("--save ''", "save is the path of a file"),
+        ("--modules=", "modules is all, none or the names of variables"),
+        ("--warmup 5", "--warmup is for a bounded loop: give --steps N as well"),
+        ("--record ops,shape", "no topic 'shape'. Did you mean shapes? Topics are ops, shapes"),
+        ("--record ''", "record knows no topic ''"),
+        ("--record lines --no-lines", "record asks for lines, which another switch leaves out"),
+        ("--record ops,modules --no-modules", "record asks for modules, which another switch"),
+        ("--record shapes --no-shapes", "record asks for shapes, which another switch"),
     ],
 )
 def test_a_wrong_option_says_what_is_wrong_with_it(line: str, words: str) -> None:
@@ -112,6 +129,9 @@ def test_a_wrong_option_says_what_is_wrong_with_it(line: str, words: str) -> Non
         ({"name": 3}, "name takes text, not 3"),
         ({"sort": "cpu_slef"}, "Did you mean 'cpu_self'?"),
         ({"save": ""}, "save is the path of a file"),
+        ({"record": "stack"}, "no topic 'stack'. Did you mean stacks?"),
+        ({"record": "lines", "lines": False}, "record asks for lines, which lines=False leaves"),
+        ({"record": "modules", "modules": "none"}, "which modules='none' leaves out"),
     ],
 )
 def test_profile_refuses_a_wrong_value_before_anything_runs(
@@ -126,7 +146,8 @@ def test_help_lists_every_option_its_default_and_one_example() -> None:
     text = help_text()
     words = " ".join(text.split())
     for argument in arguments():
-        assert all(flag in words for flag in argument.flags), argument.field
+        shown = [re.search(rf"{flag}(?![\w-])", words) for flag in argument.flags]
+        assert all(shown) or not argument.listed, argument.flags
     assert "rows of the op table in the static output (default: 15)" in words
     assert text.count("example:") == 1
     first = next(line for line in text.splitlines() if "%%gpuprofile --shapes" in line).split()
@@ -155,3 +176,108 @@ def test_completion_offers_what_may_come_next(
     offered = set(complete(typed, {"sort": tuple(SORT_KEYS)}))
     assert expected <= offered
     assert not missing & offered
+
+
+SWITCHES_THAT_ARE_OFF = ("shapes", "stack", "memory", "sync", "flops", "workers")
+NOTHING_BUT_OPS = {"lines": False, "modules": "none"}
+
+
+def topics_of(options: Options) -> dict[str, Any]:
+    """The switches of the topics that differ from those of `Options()`."""
+    names = ["shapes", "stack", "modules", "lines", "memory", "sync", "flops", "workers"]
+    plain = Options()
+    values = {name: getattr(options, name) for name in names}
+    return {name: value for name, value in values.items() if value != getattr(plain, name)}
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ("ops", NOTHING_BUT_OPS),
+        ("shapes", NOTHING_BUT_OPS | {"shapes": True}),
+        ("ops, stacks", NOTHING_BUT_OPS | {"stack": True}),
+        ("lines", {"modules": "none"}),
+        ("modules", {"lines": False}),
+        (
+            "memory,sync,flops,workers",
+            NOTHING_BUT_OPS | dict.fromkeys(("memory", "sync", "flops", "workers"), True),
+        ),
+        (",".join(TOPICS), dict.fromkeys(SWITCHES_THAT_ARE_OFF, True)),
+    ],
+)
+def test_record_names_exactly_what_is_recorded(record: str, expected: dict[str, Any]) -> None:
+    options = Options(record=record)
+    assert topics_of(options) == expected
+    assert options.cprofile  # not a topic: it has its own switch
+
+
+def test_the_record_that_a_profile_keeps_lists_every_topic_in_one_order() -> None:
+    assert Options(record="lines, shapes").record == "ops,shapes,lines"
+    assert (
+        Options(record="lines", memory=True, modules="model").record == "ops,modules,lines,memory"
+    )
+    assert Options(record="ops", modules="model").modules == "model"
+    assert Options().record is None
+
+
+def test_options_that_were_resolved_once_stay_as_they_are() -> None:
+    once = Options(record="shapes,lines", memory=True)
+    assert replace(once) == once
+    assert Options(**asdict(once)) == once
+
+
+@pytest.mark.parametrize(
+    ("defaults", "line", "expected"),
+    [
+        ({"shapes": True}, "", {"shapes": True}),
+        ({"shapes": True}, "--no-shapes", {}),
+        ({"lines": False}, "--lines", {}),
+        ({"cprofile": False}, "--cprofile", {}),
+        ({"steps": 8}, "--no-steps", {}),
+        ({"steps": 8}, "--warmup 5", {"steps": 8, "warmup": 5}),
+        ({"top": 30}, "--top 3", {"top": 3}),
+        ({"save": "a.zip"}, "--no-save", {}),
+        ({"shapes": True}, "--record ops", {"record": "ops"}),
+        ({"modules": "model"}, "--record modules", {"record": "modules", "modules": "model"}),
+        ({"lines": False}, "--record lines", {"record": "lines"}),
+        ({"record": "ops"}, "--lines", {"record": "lines"}),
+        ({"record": "ops,memory"}, "--shapes", {"record": "memory,shapes"}),
+        ({"record": "ops,memory"}, "--no-memory", {"record": "ops"}),
+        ({"record": "ops,memory"}, "--record shapes", {"record": "shapes"}),
+        ({"record": "ops,memory"}, "--no-record", {}),
+    ],
+)
+def test_what_the_line_says_is_stronger_than_the_defaults(
+    defaults: dict[str, Any], line: str, expected: dict[str, Any]
+) -> None:
+    assert parse(line, Options(**defaults)) == (Options(**expected), "")
+
+
+def test_a_line_has_no_loop_to_bound() -> None:
+    with pytest.raises(OptionError, match=r"--steps bounds the loop of a cell: put %%gpuprofile"):
+        parse("--steps 3 f(x)", loop=False)
+    # A default meant for cells does not stand in the way of a line.
+    bounded = Options(steps=3, warmup=1, cprofile_steps=9, shapes=True)
+    assert parse("f(x)", bounded, loop=False) == (Options(shapes=True), "f(x)")
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("%%gpuprofile --record ", set(TOPICS)),
+        ("%%gpuprofile --record sh", set(TOPICS)),
+        ("%%gpuprofile --record ops,", {f"ops,{topic}" for topic in TOPICS if topic != "ops"}),
+        ("%%gpuprofile --record ops,lines,m", {"ops,lines,memory", "ops,lines,shapes"}),
+    ],
+)
+def test_completion_offers_the_topics_not_yet_named(typed: str, expected: set[str]) -> None:
+    offered = complete(typed, {})
+    assert expected <= set(offered)
+    named = typed.split()[-1].split(",")[:-1]
+    assert all(offer.split(",").count(name) == 1 for offer in offered for name in named)
+
+
+def test_completion_keeps_the_opposites_back_until_one_is_typed() -> None:
+    assert not {"--no-shapes", "--lines", "--no-steps"} & set(complete("%%gpuprofile --", {}))
+    assert "--no-shapes" in complete("%%gpuprofile --no-s", {})
+    assert "--modules" not in complete("%%gpuprofile --modules=model --", {})

@@ -2,70 +2,155 @@
 
 from __future__ import annotations
 
+import difflib
 import keyword
-from collections.abc import Iterator
-from dataclasses import Field, dataclass, field, fields
-from typing import Any
+from dataclasses import Field, dataclass, field, fields, replace
+from typing import Any, Self
 
 from gpuprof_widgets.exceptions import OptionError
 
+GROUPS = {
+    "topics": "topics: what is recorded",
+    "loop": "loop: a bounded, warmed-up window of the cell's outermost loop",
+    "output": "output: what is shown and kept",
+}
+"""The groups in which help lists the options, with the heading of each."""
 
-def _option(default: Any, help: str, *, flag: str, short: str = "", metavar: str = "") -> Any:
-    """A dataclass field that also knows how to spell itself on a command line."""
-    spelling = {"help": help, "flag": flag, "short": short, "metavar": metavar}
+
+def _option(
+    default: Any,
+    help: str,
+    *,
+    group: str,
+    flag: str,
+    short: str = "",
+    metavar: str = "",
+    bare: str | None = None,
+    none: str | None = None,
+) -> Any:
+    """A dataclass field that also knows how to spell itself on a command line.
+
+    ``bare`` is what the flag means without a value, ``none`` what its opposite means.
+    """
+    spelling = {
+        "help": help,
+        "group": group,
+        "flag": flag,
+        "short": short,
+        "metavar": metavar,
+        "bare": bare,
+        "none": none,
+    }
     return field(default=default, metadata=spelling)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What to record and how to show it; field names are the keywords of `profile()`."""
+    """What to record and how to show it; field names are the keywords of `profile()`.
+
+    The topics of ``record`` are resolved here: whoever records reads ``lines``, ``shapes``, ...
+    """
 
     steps: int | None = _option(
         None,
         "bound the loop: record this many iterations, then end it",
+        group="loop",
         flag="--steps",
         metavar="N",
     )
     warmup: int = _option(
-        3, "iterations before them that run unrecorded", flag="--warmup", metavar="N"
+        3,
+        "iterations before them that run unrecorded",
+        group="loop",
+        flag="--warmup",
+        metavar="N",
     )
-    wait: int = _option(0, "iterations before the warm-up that run too", flag="--wait", metavar="N")
-    repeat: int = _option(1, "times to wait, warm up and record", flag="--repeat", metavar="N")
+    wait: int = _option(
+        0, "iterations before the warm-up that run too", group="loop", flag="--wait", metavar="N"
+    )
+    repeat: int = _option(
+        1, "times to wait, warm up and record", group="loop", flag="--repeat", metavar="N"
+    )
     cprofile_steps: int | None = _option(
-        None, "iterations that cProfile records, if more", flag="--cprofile-steps", metavar="N"
+        None,
+        "iterations that cProfile records, if more",
+        group="loop",
+        flag="--cprofile-steps",
+        metavar="N",
     )
     expect: str | None = _option(
-        None, "regions that should run: say which did not", flag="--expect", metavar="NAMES"
-    )
-    lines: bool = _option(True, "do not mark the lines of the cell", flag="--no-lines")
-    modules: str = _option(
-        "auto",
-        "mark nn.Modules: all, none, or the variables that hold them",
-        flag="--modules",
+        None,
+        "regions that should run: say which did not",
+        group="output",
+        flag="--expect",
         metavar="NAMES",
     )
-    workers: bool = _option(False, "record the DataLoader's worker processes", flag="--workers")
-    shapes: bool = _option(False, "record the input shapes of every op", flag="--shapes")
-    stack: bool = _option(False, "record Python frames and source lines", flag="--stack")
-    memory: bool = _option(False, "record allocations and releases", flag="--memory")
-    sync: bool = _option(False, "record CUDA's synchronisation events", flag="--sync")
-    flops: bool = _option(False, "estimate FLOPs of matmuls and convolutions", flag="--flops")
-    nvtx: bool = _option(False, "emit NVTX ranges for Nsight Systems", flag="--nvtx")
-    cprofile: bool = _option(True, "do not run cProfile", flag="--no-cprofile")
+    lines: bool = _option(
+        True, "do not mark the lines of the cell", group="topics", flag="--no-lines"
+    )
+    modules: str = _option(
+        "auto",
+        "mark the nn.Modules of all variables, or of these; auto: where there are any; "
+        "--no-modules: none",
+        group="topics",
+        flag="--modules",
+        metavar="NAMES",
+        bare="all",
+        none="none",
+    )
+    workers: bool = _option(
+        False, "record the DataLoader's worker processes", group="topics", flag="--workers"
+    )
+    shapes: bool = _option(
+        False, "record the input shapes of every op", group="topics", flag="--shapes"
+    )
+    stack: bool = _option(
+        False, "record Python frames and source lines", group="topics", flag="--stack"
+    )
+    memory: bool = _option(
+        False, "record allocations and releases", group="topics", flag="--memory"
+    )
+    sync: bool = _option(
+        False, "record CUDA's synchronisation events", group="topics", flag="--sync"
+    )
+    flops: bool = _option(
+        False, "estimate FLOPs of matmuls and convolutions", group="topics", flag="--flops"
+    )
+    nvtx: bool = _option(
+        False, "emit NVTX ranges for Nsight Systems instead", group="topics", flag="--nvtx"
+    )
+    cprofile: bool = _option(True, "do not run cProfile", group="topics", flag="--no-cprofile")
     record: str | None = _option(
-        None, "record these topics and nothing else", flag="--record", metavar="TOPICS"
+        None,
+        "record these topics, and what other switches ask for, and nothing else",
+        group="topics",
+        flag="--record",
+        metavar="TOPICS",
     )
     sort: str = _option(
-        "device_self", "column that sorts the op table", flag="--sort", metavar="KEY"
+        "device_self",
+        "column that sorts the op table",
+        group="output",
+        flag="--sort",
+        metavar="KEY",
     )
-    top: int = _option(15, "rows of the op table in the static output", flag="--top", metavar="N")
-    name: str | None = _option(None, "label of this profile", flag="--name", metavar="LABEL")
+    top: int = _option(
+        15, "rows of the op table in the static output", group="output", flag="--top", metavar="N"
+    )
+    name: str | None = _option(
+        None, "label of this profile", group="output", flag="--name", metavar="LABEL"
+    )
     output: str | None = _option(
-        None, "variable that receives the profile", flag="--output", short="-o", metavar="VAR"
+        None,
+        "variable that receives the profile",
+        group="output",
+        flag="--output",
+        short="-o",
+        metavar="VAR",
     )
-    quiet: bool = _option(False, "show nothing", flag="--quiet", short="-q")
+    quiet: bool = _option(False, "show nothing", group="output", flag="--quiet", short="-q")
     save: str | None = _option(
-        None, "also save the profile to this file", flag="--save", metavar="PATH"
+        None, "also save the profile to this file", group="output", flag="--save", metavar="PATH"
     )
 
     def __post_init__(self) -> None:
@@ -79,18 +164,107 @@ class Options:
             raise OptionError(f"output names a variable, which {self.output!r} cannot be")
         if self.save == "":
             raise OptionError("save is the path of a file, not an empty text")
+        if not self.modules:
+            raise OptionError("modules is all, none or the names of variables, not an empty text")
+        if self.record is not None:
+            self._resolve_topics(topics_in(self.record))
+
+    def _resolve_topics(self, wanted: set[str]) -> None:
+        """Make the single switches say what ``record`` says; those that ask for more add to it."""
+        for topic, name in _SWITCHES.items():
+            value, default = getattr(self, name), _default(name)
+            if topic in wanted and value in _OFF and default not in _OFF:
+                raise OptionError(f"record asks for {topic}, which {name}={value!r} leaves out")
+            if value not in _OFF and value != default:
+                wanted.add(topic)
+        for name, value in self._switches_for(wanted).items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "record", _joined(wanted))
+
+    def _switches_for(self, wanted: set[str]) -> dict[str, Any]:
+        """The switches that have to change for these topics, and to what."""
+        return {
+            name: _switched(name, on=topic in wanted)
+            for topic, name in _SWITCHES.items()
+            if (getattr(self, name) in _OFF) == (topic in wanted)
+        }
+
+    def changed(self, **given: Any) -> Self:
+        """These options with others in place of some, given later and therefore stronger.
+
+        A ``record`` that is given replaces every topic at once; a single switch that is given
+        beside an older ``record`` adds its topic or takes it away.
+        """
+        record = given.get("record", self.record)
+        if record is None:
+            plain = {name: _default(name) for name in _SWITCHES.values()}
+            return replace(self, **((plain if self.record else {}) | given))
+        asked = {
+            topic: given[name] not in _OFF for topic, name in _SWITCHES.items() if name in given
+        }
+        wanted = topics_in(record) | {topic for topic, on in asked.items() if on}
+        refused = {topic for topic, on in asked.items() if not on} & wanted
+        if refused and "record" in given:
+            raise OptionError(
+                f"record asks for {_joined(refused)}, which another switch leaves out"
+            )
+        wanted -= refused
+        return replace(self, **(self._switches_for(wanted) | given | {"record": _joined(wanted)}))
 
 
 _LEAST = {"top": 1, "steps": 1, "warmup": 0, "wait": 0, "repeat": 1, "cprofile_steps": 1}
+_OFF = (False, "none")
+
+LOOP = ("steps", "warmup", "wait", "repeat", "cprofile_steps")
+"""The options that bound a loop: a cell's, by the magic over it."""
+
+_SWITCHES = {
+    "shapes": "shapes",
+    "stacks": "stack",
+    "modules": "modules",
+    "lines": "lines",
+    "memory": "memory",
+    "sync": "sync",
+    "flops": "flops",
+    "workers": "workers",
+}
+TOPICS = ("ops", *_SWITCHES)
+"""What ``record`` can name. Ops are always recorded: the others hang on them."""
 
 
-def _kind(one: Field[Any]) -> type:
+def topics_in(record: str) -> set[str]:
+    """The topics that a text like ``"ops,shapes"`` names, with ``ops`` always among them."""
+    named = {name.strip() for name in record.split(",")}
+    for name in sorted(named.difference(TOPICS)):
+        close = difflib.get_close_matches(name, TOPICS, n=1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        raise OptionError(f"record knows no topic {name!r}.{hint} Topics are {', '.join(TOPICS)}")
+    return {"ops", *named}
+
+
+def _joined(topics: set[str]) -> str:
+    return ",".join(topic for topic in TOPICS if topic in topics)
+
+
+def _default(name: str) -> Any:
+    return Options.__dataclass_fields__[name].default
+
+
+def _switched(name: str, *, on: bool) -> Any:
+    """The value of a topic's switch where nothing more is said than on or off."""
+    default = _default(name)
+    if on:
+        return default or True
+    return "none" if isinstance(default, str) else False
+
+
+def kind_of(one: Field[Any]) -> type:
     """What values of this option are, None aside: flags are bool, counts int, all others text."""
     return {"bool": bool, "int": int}.get(str(one.type).removesuffix(" | None"), str)
 
 
 def _check_type(one: Field[Any], value: object) -> None:
-    expected = _kind(one)
+    expected = kind_of(one)
     if value is None and one.default is None:
         return
     if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
@@ -100,33 +274,3 @@ def _check_type(one: Field[Any], value: object) -> None:
 
 def _is_variable(text: str) -> bool:
     return text.isidentifier() and not keyword.iskeyword(text)
-
-
-def option_fields() -> tuple[Field[Any], ...]:
-    """The dataclass fields of `Options`, in the order in which help lists them."""
-    return fields(Options)
-
-
-@dataclass(frozen=True)
-class Argument:
-    """One option as argparse takes it: ``parser.add_argument(*flags, **keywords)``."""
-
-    field: str
-    flags: tuple[str, ...]
-    keywords: dict[str, Any]
-
-
-def arguments() -> Iterator[Argument]:
-    """Every option of `Options` as an argument of a command line."""
-    for one in option_fields():
-        spelling = one.metadata
-        flags = tuple(flag for flag in (spelling["short"], spelling["flag"]) if flag)
-        keywords = {"dest": one.name, "default": one.default, "help": spelling["help"]}
-        if isinstance(one.default, bool):
-            keywords["action"] = "store_false" if one.default else "store_true"
-        else:
-            keywords["metavar"] = spelling["metavar"]
-            keywords["type"] = _kind(one)
-            if one.default is not None:
-                keywords["help"] += f" (default: {one.default})"
-        yield Argument(one.name, flags, keywords)
