@@ -1,0 +1,136 @@
+"""Traces put one after another: nothing is lost, mixed up or linked across."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.steps import steps
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.join import joined, starts_when_joined
+from gpuprof_widgets.trace.model import Record, Trace
+from tests.records import assert_same_trace, records
+from tests.traces import annotation, kernel, memory, op, python, runtime, trace_of
+
+LINKS = ("parent", "launch", "op", "forward")
+
+
+def step(number: int, *, stream: int = 7) -> Trace:
+    """A step of 100 ns that runs one op and its kernel, under ids that every step uses again."""
+    return trace_of(
+        annotation(f"ProfilerStep#{number}", ts=1000, dur=100),
+        op("aten::mm", ts=1010, dur=20, shapes=[[number]]),
+        runtime("cudaLaunchKernel", ts=1012, dur=5),
+        kernel("gemm", ts=1030, dur=50, launched_by=2, stream=stream),
+        memory(64, ts=1015, allocated=64 * number),
+    ).trace
+
+
+def test_each_trace_begins_where_the_one_before_it_ended() -> None:
+    both = joined([step(3), step(7)])
+    table = steps(Record(both))
+    assert table[["step", "start_ns", "end_ns"]].to_numpy().tolist() == [[3, 0, 100], [7, 100, 200]]
+    assert (both.start_ns, both.end_ns) == (0, 200)
+    assert both.counters[["ts", "value"]].to_numpy().tolist() == [[15, 192.0], [115, 448.0]]
+    assert starts_when_joined([step(3), step(7)]) == [0, 100]
+
+
+def test_a_kernel_keeps_its_owner_where_ids_repeat() -> None:
+    both = joined([step(1), step(2), step(3)])
+    slices = both.slices
+    kernels = slices[slices["name"] == "gemm"]
+    assert (slices["ts"].to_numpy()[kernels["launch"]] == kernels["ts"] - 18).all()
+    assert (slices["ts"].to_numpy()[kernels["op"]] == kernels["ts"] - 20).all()
+    shapes = both.args["Input Dims"]
+    assert [shapes[row] for row in kernels["op"]] == [[[1]], [[2]], [[3]]]
+
+
+def test_the_same_thread_and_stream_are_one_track_and_others_follow() -> None:
+    both = joined([step(1), step(2, stream=20), step(3)])
+    assert both.tracks["kind"].tolist() == ["cpu", "gpu", "gpu"]
+    assert both.tracks["stream"].tolist() == [-1, 7, 20]
+    kernels = both.slices[both.slices["name"] == "gemm"]
+    assert kernels.sort_values("ts")["track"].tolist() == [1, 2, 1]
+
+
+def test_a_thread_that_came_later_stands_before_the_devices() -> None:
+    later = trace_of(
+        op("a", ts=0, dur=5), op("b", ts=0, dur=5, thread=200), python("f", ts=0, dur=9)
+    ).trace
+    both = joined([step(1), later])
+    assert both.tracks["kind"].tolist() == ["cpu", "python", "cpu", "gpu"]
+    assert both.tracks["thread"].tolist() == ["100", "100", "200", "7"]
+    assert both.tracks["lane"].tolist() == [0, 0, 1, 2]
+
+
+def test_the_times_of_ops_add_up() -> None:
+    apart = operators(Record(step(1))).set_index("name")["device_self_ns"]
+    both = operators(Record(joined([step(1), step(2)]))).set_index("name")["device_self_ns"]
+    assert both["aten::mm"] == 2 * apart["aten::mm"] == 100
+
+
+def test_one_trace_stays_as_it_is() -> None:
+    assert joined([only := step(1)]) is only
+
+
+@given(st.lists(records(), min_size=2, max_size=3))
+def test_joining_keeps_order_links_and_args(several: list[Record]) -> None:
+    traces = [record.trace for record in several]
+    both = joined(traces)
+    slices = both.slices
+    assert len(slices) == sum(map(len, traces))
+    assert int(slices["dur"].sum()) == sum(int(trace.slices["dur"].sum()) for trace in traces)
+    ts, track = slices["ts"].to_numpy(), slices["track"].to_numpy()
+    assert np.array_equal(
+        np.lexsort((-slices["dur"].to_numpy(), ts, track)), np.arange(len(slices))
+    )
+    for name in LINKS:
+        row = slices[name].to_numpy()
+        assert (row < len(slices)).all()
+        named = [
+            (t.slices["name"].to_numpy(object)[r], t.slices["name"].to_numpy(object)[i])
+            for t in traces
+            for i, r in enumerate(t.slices[name])
+            if r >= 0
+        ]
+        texts = slices["name"].to_numpy(object)
+        assert sorted((texts[r], texts[i]) for i, r in enumerate(row) if r >= 0) == sorted(named)
+    assert (track[slices["parent"]] == track)[slices["parent"] >= 0].all()
+    assert len(both.flows) == sum(len(trace.flows) for trace in traces)
+    assert sorted(both.args) == sorted({key for trace in traces for key in trace.args})
+    for key, values in both.args.items():
+        assert len(values) == sum(len(t.args[key]) for t in traces if key in t.args)
+
+
+@given(records())
+def test_a_trace_is_in_a_joined_one_as_it_was(record: Record) -> None:
+    trace = record.trace
+    both = joined([trace, step(1)])
+    kept = both.slices["ts"].to_numpy() + both.slices["dur"].to_numpy() <= trace.end_ns
+    assert kept.sum() >= len(trace)
+    texts = ["name", "category", "ts", "dur", "depth", "sequence"]
+    own = both.slices[texts].astype({"name": object, "category": object})
+    mine = trace.slices[texts].astype({"name": object, "category": object})
+    rows = set(map(tuple, own.to_numpy().tolist()))
+    assert set(map(tuple, mine.to_numpy().tolist())) <= rows
+
+
+def test_nesting_anew_gives_the_same_parents() -> None:
+    both = joined([step(1), step(2)]).slices
+    ts = both["ts"].to_numpy()
+    parent, depth = links.nest(ts, ts + both["dur"].to_numpy(), both["track"].to_numpy())
+    assert (parent == both["parent"]).all()
+    assert (depth == both["depth"]).all()
+
+
+def test_a_joined_trace_is_saved_and_loaded_equal(tmp_path: object) -> None:
+    from pathlib import Path
+
+    from gpuprof_widgets import Profile, load
+
+    both = joined([step(1), step(2, stream=20)])
+    path = Path(str(tmp_path)) / "joined.zip"
+    Profile(both, None, {}).save(path)
+    assert_same_trace(load(path).trace, both)
