@@ -21,6 +21,7 @@ from gpuprof_widgets import runtime_carrier
 from gpuprof_widgets.analyses.sort_keys import SORT_KEYS
 from gpuprof_widgets.capture import command_line
 from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.defaults import defaults_of
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.profiling import check, finish
 
@@ -29,11 +30,12 @@ NAME = "gpuprofile"
 
 @magics_class
 class GpuprofMagics(Magics):
-    """The magics of one shell."""
+    """The magics of one shell, with the ``defaults`` that `%config GpuProfile` sets."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
         self._shell = shell
+        self.defaults = defaults_of(shell)
 
     @no_var_expand
     @output_can_be_silenced
@@ -43,13 +45,14 @@ class GpuprofMagics(Magics):
         from gpuprof_widgets.capture import cell as cells
 
         try:
-            options, statement = _options(line, over_cell=cell is not None)
+            options, statement = self._options(line, over_cell=cell is not None)
             place = cells.called_from(self._shell)
             if cell is None:
                 code = self._compiled_line(statement, place)
             else:
-                code = self._compiled(line, cell, place.number, awaits=False)
-            recorder = self._recorder(options, place.number, statement if cell is None else cell)
+                code = self._compiled(line, cell, place.number, options, awaits=False)
+            source = statement if cell is None else cell
+            recorder = self._recorder(options, place.number, source, code)
             try:
                 with recorder:
                     return code.run()
@@ -64,10 +67,10 @@ class GpuprofMagics(Magics):
         __tracebackhide__ = True
         from gpuprof_widgets.capture import cell as cells
 
-        options, _ = _options(line, over_cell=True)
+        options, _ = self._options(line, over_cell=True)
         number = cells.called_from(self._shell).number
-        code = self._compiled(line, cell, number, awaits=True)
-        recorder = self._recorder(options, number, cell)
+        code = self._compiled(line, cell, number, options, awaits=True)
+        recorder = self._recorder(options, number, cell, code)
         try:
             with recorder:
                 value = await code.run_awaiting()
@@ -75,6 +78,20 @@ class GpuprofMagics(Magics):
             self._report(recorder, options)
         silenced = self._shell.displayhook.semicolon_at_end_of_expression(cell)  # type: ignore[no-untyped-call]
         return None if silenced else value
+
+    def _options(self, line: str, *, over_cell: bool) -> tuple[Options, str]:
+        """The options and the statement behind them; a `UsageError` before anything runs."""
+        try:
+            defaults = self.defaults.options()
+            options, statement = command_line.parse(line, defaults, loop=over_cell)
+            check(options)
+        except OptionError as error:
+            raise UsageError(f"%{'%' * over_cell}{NAME}: {error}") from None
+        if over_cell and statement:
+            raise UsageError(f"%%{NAME} takes only options on its line, not {statement!r}")
+        if not over_cell and not statement:
+            raise UsageError(f"%{NAME} needs a statement to profile; over a cell it is %%{NAME}")
+        return options, statement
 
     def _compiled_line(self, statement: str, place: Any) -> Any:
         """The code of a line; what cannot run is a `UsageError` before anything runs.
@@ -90,13 +107,22 @@ class GpuprofMagics(Magics):
         except SyntaxError as error:
             raise UsageError(f"%{NAME}: SyntaxError: {error.msg}: {statement}") from None
 
-    def _compiled(self, line: str, cell: str, number: int, *, awaits: bool) -> Any:
+    def _compiled(
+        self, line: str, cell: str, number: int, options: Options, *, awaits: bool
+    ) -> Any:
         from gpuprof_widgets.capture.cell import compile_cell
+        from gpuprof_widgets.capture.rewrites import rewrites_for
 
-        first_line = f"%%{NAME} {line}".rstrip()
-        return compile_cell(self._shell, cell, first_line=first_line, number=number, awaits=awaits)
+        return compile_cell(
+            self._shell,
+            cell,
+            first_line=f"%%{NAME} {line}".rstrip(),
+            number=number,
+            awaits=awaits,
+            rewrites=rewrites_for(options),
+        )
 
-    def _recorder(self, options: Options, number: int, source: str) -> Any:
+    def _recorder(self, options: Options, number: int, source: str, code: Any) -> Any:
         from gpuprof_widgets.capture.cell import cell_numbers
         from gpuprof_widgets.capture.recorder import Recorder
 
@@ -106,6 +132,7 @@ class GpuprofMagics(Magics):
             cell_source=source,
             execution_count=number,
             namespace=self._shell.user_ns,
+            code=code,
             cell_labels={
                 file: f"Cell [{cell}]" for file, cell in cell_numbers(self._shell).items()
             },
@@ -130,20 +157,6 @@ class GpuprofMagics(Magics):
 
 
 GpuprofMagics.gpuprofile.__doc__ = command_line.help_text()
-
-
-def _options(line: str, *, over_cell: bool) -> tuple[Options, str]:
-    """The options and the statement behind them; a `UsageError` before anything runs."""
-    try:
-        options, statement = command_line.parse(line)
-        check(options)
-    except OptionError as error:
-        raise UsageError(f"%{'%' * over_cell}{NAME}: {error}") from None
-    if over_cell and statement:
-        raise UsageError(f"%%{NAME} takes only options on its line, not {statement!r}")
-    if not over_cell and not statement:
-        raise UsageError(f"%{NAME} needs a statement to profile; over a cell it is %%{NAME}")
-    return options, statement
 
 
 class CellTransformer:
@@ -194,6 +207,7 @@ class _Installed:
 
     def put_into(self, shell: InteractiveShell) -> None:
         shell.register_magics(self.magics)
+        shell.configurables.append(self.magics.defaults)
         shell.input_transformers_cleanup.append(self.transformer)
         shell.events.register("pre_run_cell", self.before_cell)
         for key in (f"%{NAME}", f"%%{NAME}"):
@@ -204,6 +218,7 @@ class _Installed:
         for kind in ("line", "cell"):
             shell.magics_manager.magics[kind].pop(NAME, None)
         shell.magics_manager.registry.pop(GpuprofMagics.__name__, None)
+        shell.configurables.remove(self.magics.defaults)
         if self.transformer in shell.input_transformers_cleanup:
             shell.input_transformers_cleanup.remove(self.transformer)
         shell.events.unregister("pre_run_cell", self.before_cell)
@@ -237,7 +252,10 @@ def load(shell: InteractiveShell) -> None:
             f"gpuprof_widgets profiles PyTorch, which cannot be imported here ({error}). "
             "Type `%pip install torch`, restart the kernel and load the extension again"
         ) from error
-    _installed[shell] = _Installed(shell)
+    try:
+        _installed[shell] = _Installed(shell)
+    except OptionError as error:
+        raise UsageError(f"the configuration of this kernel is wrong: {error}") from None
     _installed[shell].put_into(shell)
 
 

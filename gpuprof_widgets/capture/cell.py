@@ -52,7 +52,7 @@ Every new node has the location of the user's node that it serves.
 class CellCode:
     """Compiled code: the statements, and the last expression apart, whose value is the result.
 
-    ``plain`` is the same code without any rewrite, and ``rewritten`` says how many were applied.
+    ``plain`` is the same code without any rewrite; ``rewrites`` are those that were applied.
     """
 
     statements: CodeType
@@ -61,7 +61,7 @@ class CellCode:
     global_names: dict[str, Any]
     names: dict[str, Any]
     plain: tuple[CodeType, CodeType | None]
-    rewritten: int
+    rewrites: tuple[Rewrite, ...]
 
     def run(self) -> Any:
         """Execute in the user's namespace and return the last expression's value."""
@@ -155,15 +155,16 @@ def _compiled(
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     with shell.compile.extra_flags(flags) if awaits else nullcontext():
         plain = compiled()
-        code, around_last, rewritten, embedded = plain, parts.around_last, 0, Embedded()
+        code, around_last, applied, embedded = plain, parts.around_last, [], Embedded()
         for rewrite in rewrites:
             try:
                 code = _rewritten(parts, rewrite, embedded, compiled)
             except Exception:  # what compiled without it must still run
                 break
-            around_last, rewritten = parts.around_last, rewritten + 1
+            around_last = parts.around_last
+            applied.append(rewrite)
     names = (shell.user_global_ns, shell.user_ns)
-    return CellCode(*code, around_last, *names, plain=plain, rewritten=rewritten)
+    return CellCode(*code, around_last, *names, plain=plain, rewrites=tuple(applied))
 
 
 def _rewritten(

@@ -5,54 +5,12 @@ A new topic is one file and one row in PARTS.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
 
-from gpuprof_widgets.capture.options import Options
-from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.capture.part import Context, Part
+from gpuprof_widgets.capture.workers import workers
 
-
-@dataclass(frozen=True)
-class Context:
-    """What the parts may need to know of the run: its options, its label and the user's names.
-
-    ``cell_labels`` names the notebook's cells by the files of their code; empty in a script.
-    """
-
-    options: Options
-    label: str
-    namespace: Mapping[str, Any]
-    cell_labels: Mapping[str, str]
-
-
-class Part(Protocol):
-    """One topic of a recording.
-
-    ``start`` comes before torch.profiler starts, ``stop`` after it has stopped and after every
-    failure: it takes out whatever ``start`` put in, and may be called twice. Both may come several
-    times, once for each recorded window. The others are asked once, at the end.
-    """
-
-    @property
-    def loses(self) -> str:
-        """What a profile lacks without it, for the note that says so: "no cell lines"."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def refine(self, trace: Trace) -> Trace:
-        """The trace with what this part knows."""
-
-    def notes(self) -> list[str]:
-        """What was lost or not measured, one sentence each."""
-
-    def metadata(self) -> dict[str, Any]:
-        """What the profile's metadata gets, as JSON can hold it."""
-
-
-PARTS: tuple[Callable[[Context], Part | None], ...] = ()
+PARTS: tuple[Callable[[Context], Part | None], ...] = (workers,)
 """The parts in the order in which they start; None where the options do not ask for one."""
 
 

@@ -15,14 +15,17 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Self
 
+from gpuprof_widgets.capture.cell import CellCode
 from gpuprof_widgets.capture.cprofile import CallsRecording
 from gpuprof_widgets.capture.environment import environment
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.overhead import overhead
 from gpuprof_widgets.capture.own_frames import without_own_calls, without_own_slices
-from gpuprof_widgets.capture.parts import Context, Part, parts_for
+from gpuprof_widgets.capture.part import Context, Part
+from gpuprof_widgets.capture.parts import parts_for
 from gpuprof_widgets.capture.python_frames import calls_from_slices, with_cell_labels
 from gpuprof_widgets.capture.torch_profiler import TorchRecording
+from gpuprof_widgets.capture.workers import calls_of_workers
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.trace.assemble import empty_trace
 from gpuprof_widgets.trace.event_json import without_garbage_collection
@@ -58,6 +61,7 @@ class Recorder:
         execution_count: int | None = None,
         cell_labels: Mapping[str, str] | None = None,
         namespace: Mapping[str, Any] | None = None,
+        code: CellCode | None = None,
     ) -> None:
         self._options = options
         self._label = label
@@ -70,6 +74,7 @@ class Recorder:
         self._calls: CallsRecording | None = None
         self._parts: list[Part] = []
         self._namespace = namespace or {}
+        self._code = code
         self._error: BaseException | None = None
         self._threads_before: set[int] = set()
         self._began = self._wall_ns = self._stop_ns = 0
@@ -128,7 +133,8 @@ class Recorder:
         self._stop_ns += perf_counter_ns() - began
         metadata = self._metadata(trace, calls)
         self._torch = self._calls = None  # torch's own copy of the events is no longer needed
-        return Record(trace=trace, calls=calls, metadata=metadata)
+        of_workers = calls_of_workers(self._parts)
+        return Record(trace, calls, metadata, of_workers)
 
     def _start(self) -> None:
         if self._cell_labels:  # in a script the other threads are the user's own
@@ -143,7 +149,9 @@ class Recorder:
         self._begin(self._torch)
 
     def _start_parts(self) -> None:
-        context = Context(self._options, self._label, self._namespace, self._cell_labels)
+        context = Context(
+            self._options, self._label, self._namespace, self._cell_labels, self._code
+        )
         for part in parts_for(context):
             try:
                 part.start()
