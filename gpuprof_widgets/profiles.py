@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 class Profile(Record):
     """One profiled run: ``trace``, ``calls`` (None without cProfile) and ``metadata``.
 
+    ``calls_of_workers`` has the calls in the DataLoader's worker processes, where recorded.
+
     It does not change: methods return new values. Times are ns since the trace's start.
     """
 
@@ -33,7 +35,7 @@ class Profile(Record):
         from gpuprof_widgets.trace.readers import load as load_record
 
         record = load_record(path)
-        return cls(record.trace, record.calls, record.metadata)
+        return cls(record.trace, record.calls, record.metadata, record.calls_of_workers)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write everything to one zip of open formats, whole or not at all; returns its path."""

@@ -200,7 +200,7 @@ def finish(recorder: Recorder, options: Options) -> tuple[Profile | None, list[s
         record = recorder.record()
     except RecordingError as error:
         return None, [text] if (text := str(error)) else []
-    result = Profile(record.trace, record.calls, record.metadata)
+    result = Profile(record.trace, record.calls, record.metadata, record.calls_of_workers)
     gpuprof_widgets.last = result
     try:
         if options.save is not None:

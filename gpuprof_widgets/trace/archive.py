@@ -1,7 +1,8 @@
 """A profile in one file: a zip of open formats.
 
-``trace.json.gz`` opens in Perfetto, ``cell.prof`` in pstats and snakeviz, ``metadata.json`` in any
-editor. A record loads back equal: tables, args, links and metadata.
+``trace.json.gz`` opens in Perfetto, ``cell.prof`` (and ``worker0.pid1234.prof`` of a DataLoader's
+worker) in pstats and snakeviz, ``metadata.json`` in any editor. A record loads back equal: tables,
+args, links and metadata.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from gpuprof_widgets.trace.pstats import dump_pstats, load_calls
 
 TRACE, CALLS, METADATA = "trace.json.gz", "cell.prof", "metadata.json"
 FORMAT_VERSION = 1
+_PSTATS = ".prof"
 
 _COMPRESSION = 1
 """gzip level: 5 times faster than the default for a file a third larger."""
@@ -60,6 +62,8 @@ def _write(record: Record, file: Any) -> None:
         _add(archive, TRACE, _compressed(record.trace))
         if record.calls is not None:
             _add(archive, CALLS, dump_pstats(record.calls))
+        for worker, calls in record.calls_of_workers.items():
+            _add(archive, f"{worker}{_PSTATS}", dump_pstats(calls))
 
 
 def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
@@ -89,7 +93,12 @@ def parse_archive(data: bytes, path: Path) -> Record:
     about = _about(members[METADATA], path)
     trace = parse_chrome_trace(unpack(members[TRACE], path), path).trace
     calls = load_calls(members[CALLS], path) if CALLS in members else None
-    return Record(trace, calls, about["metadata"])
+    workers = {
+        name.removesuffix(_PSTATS): load_calls(data, path)
+        for name, data in members.items()
+        if name.endswith(_PSTATS) and name != CALLS
+    }
+    return Record(trace, calls, about["metadata"], workers)
 
 
 def _members(data: bytes, path: Path) -> dict[str, bytes]:

@@ -58,8 +58,13 @@ class Calls:
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One run: its trace, its Python calls (None where cProfile did not run) and metadata."""
+    """One run: its trace, its Python calls (None where cProfile did not run) and metadata.
+
+    ``calls_of_workers``: what cProfile counted in each recorded worker process of a DataLoader, by
+    the worker's name ("worker2.pid1234").
+    """
 
     trace: Trace
     calls: Calls | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    calls_of_workers: Mapping[str, Calls] = field(default_factory=dict)

@@ -1,0 +1,151 @@
+"""What DataLoader workers have written: their files read back, as slices on tracks of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuprof_widgets.capture.worker_patches import FETCH, IDLE, PUT
+from gpuprof_widgets.capture.worker_process import MOST_ITEMS
+from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace.edit import NewSlice, NewTrack
+from gpuprof_widgets.trace.model import Calls, Trace
+from gpuprof_widgets.trace.pstats import load_calls
+
+CATEGORY = "worker"
+
+Span = tuple[str, int, int, int, int, int]
+"""Name, start, end (ns of `perf_counter_ns`), batch, item (of a fetch: how many), index."""
+
+
+@dataclass(frozen=True)
+class WorkerFile:
+    """One worker process: who it is, what it did, and how it ended."""
+
+    worker: int
+    workers: int
+    pid: int
+    start: int
+    end: int | None
+    items: int
+    died: bool
+    spans: tuple[Span, ...]
+    pstats: bytes | None
+
+    @property
+    def name(self) -> str:
+        """Its name in the profile; a loader's workers are numbered, its processes are not."""
+        return f"worker{self.worker}.pid{self.pid}"
+
+    def calls(self) -> Calls | None:
+        """What cProfile counted, as far as it was written."""
+        try:
+            return load_calls(self.pstats, Path(self.name)) if self.pstats else None
+        except TraceError:
+            return None
+
+    def about(self) -> dict[str, Any]:
+        """What the metadata says of it."""
+        return {"worker": self.worker, "workers": self.workers, "pid": self.pid, "died": self.died}
+
+    def notes(self) -> Iterator[str]:
+        """What is missing of it."""
+        who = f"DataLoader worker {self.worker} (pid {self.pid})"
+        if self.died:
+            batch = self.spans[-1][3] if self.spans else -1
+            when = f"in batch {batch}" if batch >= 0 else "before its first batch"
+            yield f"{who} died {when}: what it did until then is recorded"
+        if self.items > MOST_ITEMS:
+            yield f"{who}: the first {MOST_ITEMS:,} of its {self.items:,} items are on the timeline"
+
+
+def read_folder(folder: Path) -> list[WorkerFile]:
+    """The workers that wrote into this folder, in the order of their start."""
+    found = [one for path in folder.glob("*.spans") if (one := _read(path)) is not None]
+    return sorted(found, key=lambda one: (one.start, one.worker))
+
+
+def _read(path: Path) -> WorkerFile | None:
+    lines = [line for text in path.read_bytes().splitlines() if (line := _parsed(text)) is not None]
+    if not lines:
+        return None
+    head, *rest = lines
+    spans = tuple(tuple(span) for line in rest if isinstance(line, list) for span in line)
+    last = next((line for line in rest if isinstance(line, dict)), {})
+    profile = path.with_suffix(".prof")
+    # The order of writing: two threads of the worker write.
+    spans = tuple(sorted(spans, key=lambda span: span[2]))
+    return WorkerFile(
+        **head,
+        end=last.get("end"),
+        items=last.get("items", 0),
+        died="end" not in last and not _is_alive(head["pid"]),
+        spans=spans,
+        pstats=profile.read_bytes() if profile.exists() else None,
+    )
+
+
+def _parsed(line: bytes) -> Any:
+    """A line as it was written; None for one that a killed worker left unfinished."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (OSError, IndexError):
+        return True
+
+
+def track_slices(
+    files: list[WorkerFile], trace: Trace, place: Callable[[int], int]
+) -> tuple[list[NewSlice], list[NewTrack]]:
+    """The workers' spans within the trace's bounds, cut there, and the tracks they lie on.
+
+    A worker has two: its loop, and the thread that pickles and sends batches meanwhile.
+    """
+    slices: list[NewSlice] = []
+    tracks: list[NewTrack] = []
+    for file in files:
+        label = f"DataLoader worker {file.worker} · pid {file.pid}"
+        for suffix, sends in (("", False), (" · sending", True)):
+            track = len(trace.tracks) + len(tracks)
+            mine = [span for span in file.spans if (span[0] == PUT) == sends]
+            placed = [_slice(span, file, track, trace, place) for span in mine]
+            inside = [one for one in placed if one is not None]
+            if inside:
+                slices += inside
+                thread = f"{file.pid}{'-sending' if sends else ''}"
+                tracks.append(NewTrack("worker", label + suffix, str(file.pid), thread))
+    return slices, tracks
+
+
+def _slice(
+    span: Span, file: WorkerFile, track: int, trace: Trace, place: Callable[[int], int]
+) -> NewSlice | None:
+    name, began, ended, batch, item, index = span
+    start, end = max(place(began), trace.start_ns), min(place(ended), trace.end_ns)
+    if end <= start:
+        return None
+    args = {"worker": file.worker, "batch": batch}
+    if name == FETCH:
+        args["items"] = item
+    elif item >= 0:
+        args["item"] = item
+    if index >= 0:
+        args["index"] = index
+    if name == IDLE:
+        del args["batch"]  # it did not wait for this one in particular
+    return NewSlice(start, end - start, name, CATEGORY, track, args)

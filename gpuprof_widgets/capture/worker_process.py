@@ -1,0 +1,200 @@
+"""What runs in a worker process of a DataLoader: torch's own loop, timed, with cProfile beside it.
+
+Every worker imports it, a freshly spawned one too: so nothing but the standard library and torch.
+
+Times are of `time.perf_counter_ns`, which on Linux, macOS and Windows is one clock for all
+processes of a machine. A worker appends its spans to a file of its own after every batch, in one
+unbuffered write: one that crashes or is killed keeps what it did. It stops recording when the
+folder is gone, and its loop goes on as it would without us.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import inspect
+import json
+import marshal
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+from gpuprof_widgets.capture.worker_patches import Patches
+
+MOST_ITEMS = 20_000
+"""Items of one worker that get a span; batches always do."""
+
+_DUMP_PAUSE = 50
+"""Times as long as writing cProfile's table took, it is not written again: 2 % at most."""
+
+
+class RecordedLoop:
+    """torch's loop of a worker, as the target of its process.
+
+    Pickled it is only the folder: a spawned worker takes the loop of its own torch.
+    """
+
+    def __init__(self, loop: Callable[..., None], folder: str, *, cprofile: bool) -> None:
+        self._loop = loop
+        self._folder = folder
+        self._cprofile = cprofile
+
+    def __reduce__(self) -> Any:
+        return _in_new_process, (self._folder, self._cprofile)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        recording = None
+        with suppress(Exception):  # a worker that cannot be recorded works all the same
+            given = inspect.signature(self._loop).bind(*args, **kwargs).arguments
+            recording = WorkerRecording(Path(self._folder), given, cprofile=self._cprofile)
+            recording.start()
+        try:
+            self._loop(*args, **kwargs)
+        finally:
+            if recording is not None:
+                recording.end()
+
+
+def _in_new_process(folder: str, cprofile: bool) -> RecordedLoop:
+    from torch.utils.data._utils import worker
+
+    return RecordedLoop(worker._worker_loop, folder, cprofile=cprofile)
+
+
+class WorkerRecording:
+    """The spans and the Python calls of one worker process, on their way into two files."""
+
+    def __init__(self, folder: Path, arguments: dict[str, Any], *, cprofile: bool) -> None:
+        self.batch = -1
+        self.items = 0
+        self._folder = folder
+        self._path = folder / f"{os.getpid()}.spans"
+        self._arguments = arguments
+        self._wants_calls = cprofile
+        self._calls: cProfile.Profile | None = None
+        self._dump_after = 0
+        self._spans: deque[tuple[str, int, int, int, int, int]] = deque()
+        self._writing = threading.Lock()
+        self._file = -1
+        self._item_spans = 0
+        self._patches = Patches(self)
+
+    def start(self) -> None:
+        """Open the file, and time torch's functions in this process."""
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        head = {
+            "worker": self._arguments["worker_id"],
+            "workers": self._arguments["num_workers"],
+            "pid": os.getpid(),
+            "start": perf_counter_ns(),
+        }
+        self._write(json.dumps(head))
+        self._patches.apply(self._arguments["index_queue"], self._arguments["data_queue"])
+        if self._wants_calls:
+            _end_inherited_profiler()
+            self._calls = cProfile.Profile()
+            self._calls.enable()
+
+    def add(self, name: str, start: int, batch: int, item: int = -1, index: Any = None) -> None:
+        """A span of that name from ``start`` until now."""
+        number = index if type(index) is int else -1
+        self._spans.append((name, start, perf_counter_ns(), batch, item, number))
+
+    def add_item(self, name: str, start: int, index: Any) -> None:
+        """The span of one item of the batch at hand; of very many only the first are kept."""
+        self._item_spans += 1
+        if self._item_spans <= MOST_ITEMS:
+            self.add(name, start, self.batch, self.items, index)
+
+    def began_batch(self, batch: int) -> None:
+        """A task has arrived: what came before is written, and the batch named in case we die."""
+        self.batch, self.items = batch, 0
+        if self._folder.exists():
+            self._or_end(self._flush)
+        else:
+            self.end()
+
+    def ended_batch(self) -> None:
+        """The batch is on its way: write what there is."""
+        self._or_end(self._flush)
+        if perf_counter_ns() >= self._dump_after:
+            self._or_end(self._dump_calls)
+
+    def sent_batch(self) -> None:
+        """The thread that sends has sent one."""
+        self._or_end(self._flush)
+
+    def _or_end(self, action: Callable[[], None]) -> None:
+        """What cannot be recorded any more (a full disk) must not end the user's worker."""
+        try:
+            action()
+        except Exception:
+            self.end()
+
+    def end(self) -> None:
+        """Stop recording for good: put everything back and close the files. May come twice."""
+        if self._file < 0:
+            return
+        self._patches.undo()
+        self._stop_calls()
+        about = {"end": perf_counter_ns(), "items": self._item_spans}
+        with suppress(Exception):
+            self._flush()
+            self._write(json.dumps(about))
+        with self._writing:
+            os.close(self._file)
+            self._file = -1
+
+    def _flush(self) -> None:
+        spans = []
+        while True:
+            try:
+                spans.append(self._spans.popleft())
+            except IndexError:
+                break
+        if spans:
+            self._write(json.dumps(spans))
+
+    def _write(self, line: str) -> None:
+        with self._writing:
+            if self._file >= 0:
+                os.write(self._file, line.encode() + b"\n")
+
+    def _stop_calls(self) -> None:
+        if self._calls is None:
+            return
+        with suppress(Exception):
+            self._dump_calls()
+        # On Python 3.11 another profiler may have the hook by now: that one goes on.
+        hook: Any = sys.getprofile()
+        if sys.version_info >= (3, 12) or hook is self._calls:
+            self._calls.disable()
+        self._calls = None
+
+    def _dump_calls(self) -> None:
+        """Write cProfile's table, as it is now, in place of the one before."""
+        if self._calls is None or not self._folder.exists():
+            return
+        began = perf_counter_ns()
+        self._calls.snapshot_stats()
+        unfinished = self._path.with_suffix(".unfinished")
+        unfinished.write_bytes(marshal.dumps(self._calls.stats))
+        unfinished.replace(self._path.with_suffix(".prof"))
+        ended = perf_counter_ns()
+        self._dump_after = ended + _DUMP_PAUSE * (ended - began)
+
+
+def _end_inherited_profiler() -> None:
+    """A forked worker has a copy of the main process's profiler at work: it tells nobody."""
+    if sys.version_info >= (3, 12):
+        tool = sys.monitoring.PROFILER_ID
+        if sys.monitoring.get_tool(tool) is not None:
+            sys.monitoring.set_events(tool, 0)
+            sys.monitoring.free_tool_id(tool)
+    else:
+        sys.setprofile(None)

@@ -1,0 +1,169 @@
+"""The worker processes of DataLoaders: recorded where asked for, else at least mentioned.
+
+While a recording runs, the target of a new worker's process is a `RecordedLoop`, which writes what
+it does into a folder. `time.perf_counter_ns` is one clock for all processes of a machine; read
+beside the clock of the day, in whose time torch.profiler writes, it places the spans on the trace.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from time import perf_counter_ns, time_ns
+from typing import Any
+
+from gpuprof_widgets.capture.own_frames import without_own_calls
+from gpuprof_widgets.capture.part import Context, Part
+from gpuprof_widgets.capture.worker_files import WorkerFile, read_folder, track_slices
+from gpuprof_widgets.capture.worker_process import RecordedLoop
+from gpuprof_widgets.trace.edit import with_slices
+from gpuprof_widgets.trace.model import Calls, Trace
+
+LOADS_WITH_WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+"""The region that torch opens while it waits for a batch from a worker."""
+
+
+def workers(context: Context) -> Part:
+    """The part that records workers, or the one that says that they are not recorded."""
+    return Workers(context) if context.options.workers else UnrecordedWorkers()
+
+
+class UnrecordedWorkers:
+    """Says what a profile lacks whose run loaded its data in other processes."""
+
+    loses = "no word on the DataLoader's workers"
+
+    def __init__(self) -> None:
+        self._seen = False
+
+    def start(self) -> None:
+        """Nothing is put in."""
+
+    def stop(self) -> None:
+        """Nothing to take out."""
+
+    def refine(self, trace: Trace) -> Trace:
+        self._seen = loads_with_workers(trace)
+        return trace
+
+    def notes(self) -> list[str]:
+        note = "the DataLoader's worker processes are not recorded: --workers does"
+        return [note] if self._seen else []
+
+    def metadata(self) -> dict[str, Any]:
+        return {}
+
+
+class Workers:
+    """Records the workers that start in the run: their spans and their Python calls."""
+
+    loses = "no DataLoader workers"
+
+    def __init__(self, context: Context) -> None:
+        self._cprofile = context.options.cprofile
+        self._cell_labels = context.cell_labels
+        self._folder: Path | None = None
+        self._loop: Any = None
+        self._began = self._ended = (0, 0)
+        self._files: list[WorkerFile] = []
+        self._notes: list[str] = []
+
+    def start(self) -> None:
+        """Let every worker that starts from now on record itself."""
+        if self._folder is not None:
+            return
+        from torch.utils.data._utils import worker
+
+        self._folder = Path(tempfile.mkdtemp(prefix="gpuprof-workers-"))
+        self._began = self._began if self._files else _both_clocks()
+        self._loop = worker._worker_loop
+        loop = RecordedLoop(self._loop, str(self._folder), cprofile=self._cprofile)
+        worker._worker_loop = loop
+
+    def stop(self) -> None:
+        """Take the loop out again, and let the workers that live on go on without us."""
+        folder, self._folder = self._folder, None
+        if folder is None:
+            return
+        from torch.utils.data._utils import worker
+
+        worker._worker_loop = self._loop
+        self._ended = _both_clocks()
+        try:
+            # Renamed at once: a worker that looks for the folder finds it gone, and stops.
+            folder = folder.rename(f"{folder}-ended")
+            self._files += read_folder(folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def refine(self, trace: Trace) -> Trace:
+        self._notes = list(self._lacks(trace))
+        if not len(trace):
+            return trace
+        place = partial(_on_trace, began=self._began, ended=self._ended, epoch_ns=trace.epoch_ns)
+        slices, tracks = track_slices(self._files, trace, place)
+        return with_slices(trace, slices, tracks) if slices else trace
+
+    def _lacks(self, trace: Trace) -> Iterable[str]:
+        if loads_with_workers(trace) and not self._files:
+            yield (
+                "the DataLoader's workers were started before this recording, so they are not in "
+                "it; those that start while it runs are"
+            )
+        for file in self._files:
+            yield from file.notes()
+
+    def notes(self) -> list[str]:
+        return self._notes
+
+    def metadata(self) -> dict[str, Any]:
+        return {"workers": [file.about() for file in self._files]} if self._files else {}
+
+    def calls(self) -> dict[str, Calls]:
+        """What cProfile counted in each worker, by the worker's name."""
+        found = {file.name: file.calls() for file in self._files}
+        return {
+            name: self._labelled(without_own_calls(calls, {}))
+            for name, calls in found.items()
+            if calls is not None
+        }
+
+    def _labelled(self, calls: Calls) -> Calls:
+        """Functions of cells under their cells' names."""
+        files = calls.functions["file"].map(lambda file: self._cell_labels.get(file, file))
+        return Calls(calls.functions.assign(file=files), calls.edges)
+
+
+def calls_of_workers(parts: Iterable[Part]) -> Mapping[str, Calls]:
+    """What cProfile counted in the workers, if one of these parts has recorded any."""
+    return {
+        name: calls
+        for part in parts
+        if isinstance(part, Workers)
+        for name, calls in part.calls().items()
+    }
+
+
+def loads_with_workers(trace: Trace) -> bool:
+    """Whether a DataLoader waited for worker processes in this trace."""
+    return LOADS_WITH_WORKERS in set(trace.slices["name"].cat.categories)
+
+
+def _both_clocks() -> tuple[int, int]:
+    """The processes' common clock and the time of day, in ns: the tightest of a few readings."""
+    readings = []
+    for _ in range(5):
+        before, day, after = perf_counter_ns(), time_ns(), perf_counter_ns()
+        readings.append((after - before, (before + after) // 2, day))
+    _, clock, day = min(readings)
+    return clock, day
+
+
+def _on_trace(moment: int, *, began: tuple[int, int], ended: tuple[int, int], epoch_ns: int) -> int:
+    """A reading of the common clock as ns on the trace: the two clocks may drift meanwhile."""
+    drift = (ended[1] - began[1]) - (ended[0] - began[0])
+    share = (moment - began[0]) / max(ended[0] - began[0], 1)
+    return began[1] + (moment - began[0]) + round(drift * share) - epoch_ns
