@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.callers import calling_lines
 from gpuprof_widgets.trace.events import typed
 from gpuprof_widgets.trace.links import Mask, nearest_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
@@ -26,8 +27,9 @@ def window(subject: AnyRecord, t0: int, t1: int) -> AnyRecord: ...
 def window(subject: Trace | AnyRecord, t0: int, t1: int) -> Trace | AnyRecord:
     """What happened in [t0, t1) ns; bounds beyond the trace are clipped to it.
 
-    Slices are cut at the edges. Launches and ops outside the range (and their ancestors) that own
-    GPU slices inside stay as owners with dur 0 and count 0, so device time keeps its owner.
+    Slices are cut at the edges. What lies outside the range and answers for something inside stays
+    as an owner with dur 0 and count 0: the launches and ops of GPU slices, the forward ops of
+    backward ops, the cell line that called the backward pass, and whatever is around those.
     Windows that tile the trace add up to it; the last one includes the moment of its end.
     """
     if isinstance(subject, Trace):
@@ -88,16 +90,18 @@ def _inside(trace: Trace, t0: int, t1: int) -> Mask:
 
 
 def _owners(trace: Trace, inside: Mask) -> Mask:
-    """Launches and ops of the GPU slices inside, with all their ancestors."""
+    """Who answers for the slices inside, and for whoever does that, with all their ancestors."""
     slices = trace.slices
     gpu = slices[inside & is_gpu(slices["category"])]
-    parent = slices["parent"].to_numpy()
+    forward, caller = slices["forward"].to_numpy(), calling_lines(trace, *uncut_times(trace))
+    links = (slices["parent"].to_numpy(), forward, caller)
     owners = np.zeros(len(slices), dtype=bool)
-    rows = np.unique(np.concatenate([gpu["launch"].to_numpy(), gpu["op"].to_numpy()]))
+    launchers = (gpu["launch"].to_numpy(), gpu["op"].to_numpy())
+    rows = np.unique(np.concatenate([*launchers, forward[inside], caller[inside]]))
     while len(rows := rows[rows >= 0]):
         rows = rows[~owners[rows]]
         owners[rows] = True
-        rows = np.unique(parent[rows])
+        rows = np.unique(np.concatenate([link[rows] for link in links]))
     return owners
 
 

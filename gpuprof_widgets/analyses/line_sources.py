@@ -1,0 +1,42 @@
+"""The text of the cells whose lines were recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gpuprof_widgets.trace.model import Record
+
+
+@dataclass(frozen=True)
+class LineSource:
+    """A cell, or the function of a file: its name as the slices' ``cell``, and its text.
+
+    ``first`` is the number of the text's first line, ``statements`` are those in which recorded
+    statements begin.
+    """
+
+    name: str
+    first: int
+    text: tuple[str, ...]
+    statements: tuple[int, ...]
+
+    def code(self, line: int) -> str:
+        """A line without its indentation; empty outside of the text."""
+        place = line - self.first
+        return self.text[place].strip() if 0 <= place < len(self.text) else ""
+
+
+def line_sources(record: Record) -> list[LineSource]:
+    """The sources that the recording left in the metadata; none where lines were not recorded."""
+    lines = record.metadata.get("lines") or {}
+    return [_source(given) for given in lines.get("sources", ())]
+
+
+def _source(given: dict[str, Any]) -> LineSource:
+    return LineSource(
+        str(given["name"]),
+        int(given.get("first_line", 1)),
+        tuple(str(given["source"]).splitlines()),
+        tuple(int(line) for line in given.get("statements", ())),
+    )

@@ -1,0 +1,178 @@
+"""The lines of the cell: what each took, launched, waited for and allocated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.analyses import op_rows as rows
+from gpuprof_widgets.analyses.line_owners import line_behind, line_of
+from gpuprof_widgets.analyses.line_sources import line_sources
+from gpuprof_widgets.analyses.waits import is_synchronising
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import NONE
+
+Ints = npt.NDArray[np.int64]
+
+NUMBERS = (
+    "calls",
+    "wall_ns",
+    "self_ns",
+    "cpu_self_ns",
+    "device_ns",
+    "backward_cpu_ns",
+    "backward_device_ns",
+    "wait_ns",
+    "allocated_bytes",
+)
+COLUMNS = ("cell", "line", "code", *NUMBERS)
+
+
+def lines(record: Record) -> pd.DataFrame:
+    """One row per line of the recorded cells in which a statement begins, in their order.
+
+    Columns (times in ns):
+
+    - ``cell`` ("Cell [3]", or the file of a decorated function), ``line`` (as the editor counts,
+      the ``%%`` line is 1), ``code``;
+    - ``calls``: executions begun; ``wall_ns``: time in which any of them was open;
+    - ``self_ns``: the same without the lines that ran within it, so that a loop's head has only
+      what its body has not: on each thread these add up to the time spent in lines;
+    - ``cpu_self_ns``: of that, the time of ops and runtime calls; ``device_ns``: GPU time that it
+      launched itself; ``wait_ns``: waited for the GPU; ``allocated_bytes`` (releases not
+      subtracted; recorded with memory);
+    - ``backward_cpu_ns``, ``backward_device_ns``: time of the backward ops whose forward op ran in
+      it, and of what they launched: once more the time of the line that called ``backward()``.
+
+    The threads of the backward pass count for the line that called it.
+    """
+    trace = record.trace
+    known = cell_lines(trace)
+    counted = _counted(trace, known)
+    table = pd.concat([_statements(record), known.lines], ignore_index=True)
+    table = table.drop_duplicates(["cell", "line"]).set_index(["cell", "line"])
+    index = pd.MultiIndex.from_frame(known.lines[["cell", "line"]])
+    numbers = pd.DataFrame(counted, index=index).reindex(table.index, fill_value=0)
+    table = table.join(numbers).reset_index()
+    return _in_order(table)[list(COLUMNS)]
+
+
+@dataclass(frozen=True)
+class CellLines:
+    """The slices that are cell lines: their rows, and which of the ``lines`` each belongs to.
+
+    ``of_slice`` says the same of every slice of the trace, and is -1 for what is no cell line.
+    ``resumed`` are the later pieces of an execution. ``lines``: ``cell``, ``line``, ``code``.
+    """
+
+    row: npt.NDArray[np.intp]
+    of_slice: Ints
+    resumed: npt.NDArray[np.bool_]
+    lines: pd.DataFrame
+
+
+def cell_lines(trace: Trace) -> CellLines:
+    """The cell lines of a trace; what lacks a cell or a line number is none."""
+    row = np.flatnonzero(rows.in_category(trace, "cell_line"))
+    given = pd.DataFrame(
+        {key: trace.args[key].reindex(row) for key in ("cell", "line") if key in trace.args},
+        index=row,
+        columns=["cell", "line"],
+    ).dropna()
+    row = given.index.to_numpy()
+    number, keys = pd.factorize(pd.MultiIndex.from_arrays([given["cell"], given["line"]]))
+    of_slice = np.full(len(trace), NONE, np.int64)
+    of_slice[row] = number
+    resumed = np.zeros(len(trace), bool)
+    if "resumed" in trace.args:
+        resumed[trace.args["resumed"].index.to_numpy()] = trace.args["resumed"].to_numpy(bool)
+    names = trace.slices["name"].to_numpy(object)[row]
+    first = np.unique(number, return_index=True)[1]
+    table = pd.DataFrame(
+        {
+            "cell": [str(cell) for cell, _ in keys],
+            "line": np.array([int(line) for _, line in keys], np.int64),
+            "code": [str(name).partition(": ")[2] for name in names[first]],
+        }
+    )
+    return CellLines(row, of_slice, resumed[row], table)
+
+
+def _statements(record: Record) -> pd.DataFrame:
+    """The lines in which statements begin, whether they ran or not."""
+    found = [
+        (source.name, line, source.code(line))
+        for source in line_sources(record)
+        for line in source.statements
+    ]
+    return pd.DataFrame(found, columns=["cell", "line", "code"])
+
+
+def _in_order(table: pd.DataFrame) -> pd.DataFrame:
+    """Cells as they come first, their lines by number."""
+    cell = pd.factorize(table["cell"])[0]
+    order = np.lexsort((table["line"].to_numpy(np.int64), cell))
+    return table.iloc[order].reset_index(drop=True)
+
+
+def _counted(trace: Trace, known: CellLines) -> dict[str, Ints]:
+    """Per line of ``known.lines`` its numbers."""
+    slices, size = trace.slices, len(known.lines)
+    ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
+    line = known.of_slice[known.row]
+    where = np.append(known.of_slice, NONE)[line_of(trace)]
+    behind = np.append(known.of_slice, NONE)[line_behind(trace)]
+
+    def summed(at: Ints, values: Ints) -> Ints:
+        sums = np.zeros(size + 1, np.int64)  # the last one takes what is in no line
+        np.add.at(sums, at, values)
+        return sums[:-1]
+
+    cpu, own = _self_times(trace, known)
+    gpu, gpu_time = rows.gpu_rows(trace), dur[rows.gpu_rows(trace)]
+    waits = np.flatnonzero(is_synchronising(trace) & (where >= 0))
+    memory = rows.allocations(trace)
+    begun = np.where(known.resumed, 0, slices["count"].to_numpy()[known.row])
+    return {
+        "calls": summed(line, begun),
+        "wall_ns": intervals.length_by(line, ts[known.row], (ts + dur)[known.row], size),
+        "self_ns": summed(line, line_self_times(trace, known.row)),
+        "cpu_self_ns": summed(where[cpu], own),
+        "device_ns": summed(where[gpu], gpu_time),
+        "backward_cpu_ns": summed(behind[cpu], own),
+        "backward_device_ns": summed(behind[gpu], gpu_time),
+        "wait_ns": intervals.length_by(where[waits], ts[waits], (ts + dur)[waits], size),
+        "allocated_bytes": summed(where[memory.row], np.maximum(memory.size, 0)),
+    }
+
+
+def line_self_times(trace: Trace, row: npt.NDArray[np.intp]) -> Ints:
+    """Time (ns) of each cell line without the lines that ran within it."""
+    ts, end, track = _times(trace, row)
+    parent, _ = links.nest(ts, end, track)
+    return links.self_times(ts, end, parent)
+
+
+def _self_times(trace: Trace, known: CellLines) -> tuple[npt.NDArray[np.intp], Ints]:
+    """Ops and runtime calls, and the time of each in which it was the innermost of them.
+
+    A line that runs within an op (a decorated hook, say) is not the op's time.
+    """
+    ops = rows.op_rows(trace).row
+    ops = ops[~rows.in_category(trace, "user_annotation")[ops]]
+    both = np.sort(np.concatenate([known.row, ops]))
+    ts, end, track = _times(trace, both)
+    parent, _ = links.nest(ts, end, track)
+    is_op = known.of_slice[both] < 0
+    return both[is_op], links.self_times(ts, end, parent)[is_op]
+
+
+def _times(trace: Trace, row: npt.NDArray[np.intp]) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:
+    slices = trace.slices
+    ts = slices["ts"].to_numpy()[row]
+    return ts, ts + slices["dur"].to_numpy()[row], slices["track"].to_numpy()[row]

@@ -1,0 +1,49 @@
+"""Who waits for the backward pass: the cell line that called it, from another thread."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuprof_widgets.trace.links import Ints, Mask, nearest_ancestor, nest
+from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.schema import NONE
+
+Rows = NDArray[np.int32]
+
+BACKWARD = "autograd::engine::evaluate_function"
+"""How the names of the ops begin in which autograd runs one node of the backward pass."""
+
+
+def calling_lines(trace: Trace, began: Ints, ended: Ints) -> Rows:
+    """Per slice of a backward pass the innermost cell line that was open when it began; else -1.
+
+    Autograd works for a GPU on threads of its own, on which no line ran. The line that called it
+    waits meanwhile: the one that is open on the thread of the first cell line. ``began`` and
+    ``ended`` are the times before a window cut them.
+    """
+    found = np.full(len(trace), NONE, np.int32)
+    lines = np.flatnonzero((trace.slices["category"] == "cell_line").to_numpy())
+    if not len(lines):
+        return found
+    track = trace.slices["track"].to_numpy()
+    called = np.flatnonzero(_in_backward(trace) & ~np.isin(track, track[lines]))
+    callers = lines[track[lines] == track[lines[began[lines].argmin()]]]
+    ts, end = began[callers], ended[callers]
+    parent, _ = nest(ts, end, np.zeros(len(callers), np.int32))
+    at = np.searchsorted(ts, began[called], side="right") - 1
+    while (over := (at >= 0) & (end[at] <= began[called])).any():
+        at = np.where(over, parent[at], at)
+    found[called] = np.where(at >= 0, callers[at], NONE)
+    return found
+
+
+def _in_backward(trace: Trace) -> Mask:
+    """Which CPU slices are, or are part of, an op of the backward pass."""
+    slices = trace.slices
+    names = slices["name"].cat
+    backward = np.array([str(name).startswith(BACKWARD) for name in names.categories], bool)
+    marked = np.append(backward, False)[names.codes] | (slices["forward"].to_numpy() >= 0)
+    parent = slices["parent"].to_numpy()
+    is_cpu = (trace.tracks["kind"] == "cpu").to_numpy()[slices["track"].to_numpy()]
+    return np.asarray((marked | (nearest_ancestor(parent, marked) >= 0)) & is_cpu, bool)

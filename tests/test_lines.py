@@ -1,0 +1,208 @@
+"""Cell lines: what each took, launched, waited for and allocated, in exact sums."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.analyses.lines import lines
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.window import window
+from tests.records import records
+from tests.traces import Row, annotation, copy, kernel, memory, op, runtime, trace_of
+
+SOURCE = "%%gpuprofile\nfor x in data:\n    y = model(x)\n    loss.backward()\nelse:\n    done()"
+METADATA = {
+    "sources": [
+        {"name": "Cell [3]", "first_line": 1, "source": SOURCE, "statements": [2, 3, 4, 6]},
+    ]
+}
+
+
+def line(number: int, code: str, *, ts: int, dur: int, cell: str = "Cell [3]", **args: Any) -> Row:
+    """One execution of a statement of the cell."""
+    return op(
+        f"{number}: {code}", ts=ts, dur=dur, category="cell_line", line=number, cell=cell, **args
+    )
+
+
+def step(*, backward_thread: int = 100) -> list[Row]:
+    """A loop of one step: a forward op and its kernel, then its backward op and kernel."""
+    return [
+        line(2, "for x in data:", ts=0, dur=100),
+        line(3, "y = model(x)", ts=5, dur=25),
+        line(4, "loss.backward()", ts=40, dur=50),
+        op("aten::mm", ts=10, dur=10, sequence=7),
+        runtime("cudaLaunchKernel", ts=12, dur=3),
+        kernel("gemm", ts=20, dur=30, launched_by=4),
+        op(
+            "autograd::engine::evaluate_function: MmBackward0",
+            ts=45,
+            dur=35,
+            thread=backward_thread,
+        ),
+        op("MmBackward0", ts=50, dur=20, sequence=7, forward_thread=1, thread=backward_thread),
+        runtime("cudaLaunchKernel", ts=55, dur=4, thread=backward_thread),
+        kernel("gemm_backward", ts=95, dur=8, launched_by=8),
+    ]
+
+
+def numbers(table: pd.DataFrame, *columns: str) -> dict[int, list[int]]:
+    return {
+        int(row["line"]): [row[column] for column in columns] for row in table.to_dict("records")
+    }
+
+
+def test_a_loops_head_has_what_its_body_has_not() -> None:
+    table = lines(trace_of(*step(), lines=METADATA))
+    assert numbers(table, "calls", "wall_ns", "self_ns", "cpu_self_ns") == {
+        2: [1, 100, 25, 0],
+        3: [1, 25, 25, 10],
+        4: [1, 50, 50, 35],
+        6: [0, 0, 0, 0],
+    }
+    assert table["code"].tolist() == ["for x in data:", "y = model(x)", "loss.backward()", "done()"]
+    assert set(table["cell"]) == {"Cell [3]"}
+
+
+@pytest.mark.parametrize("thread", [100, 101])
+def test_backward_work_counts_where_it_ran_and_for_its_forward_line(thread: int) -> None:
+    table = lines(trace_of(*step(backward_thread=thread), lines=METADATA))
+    columns = ("cpu_self_ns", "device_ns", "backward_cpu_ns", "backward_device_ns")
+    assert numbers(table, *columns) == {
+        2: [0, 0, 0, 0],
+        3: [10, 30, 20, 8],
+        4: [35, 8, 0, 0],
+        6: [0, 0, 0, 0],
+    }
+
+
+@pytest.mark.parametrize("thread", [100, 101])
+def test_a_range_of_the_backward_pass_knows_its_lines(thread: int) -> None:
+    record = trace_of(*step(backward_thread=thread), lines=METADATA)
+    table = lines(window(record, 92, 103))
+    columns = ("calls", "wall_ns", "device_ns", "backward_device_ns")
+    assert numbers(table, *columns) == {
+        2: [1, 8, 0, 0],
+        3: [0, 0, 0, 8],
+        4: [0, 0, 8, 0],
+        6: [0, 0, 0, 0],
+    }
+
+
+def test_a_thread_that_is_no_backward_pass_belongs_to_no_line() -> None:
+    record = trace_of(line(2, "work()", ts=0, dur=90), op("aten::pin", ts=10, dur=20, thread=101))
+    assert numbers(lines(record), "cpu_self_ns", "self_ns") == {2: [0, 90]}
+
+
+def test_recursion_of_a_line_counts_its_time_once() -> None:
+    record = trace_of(
+        line(3, "return f(n - 1)", ts=0, dur=90),
+        line(3, "return f(n - 1)", ts=10, dur=60),
+        line(2, "work()", ts=20, dur=30),
+    )
+    assert numbers(lines(record), "calls", "wall_ns", "self_ns") == {
+        2: [1, 30, 30],
+        3: [2, 90, 60],
+    }
+
+
+def test_the_pieces_of_a_generator_are_one_execution() -> None:
+    record = trace_of(
+        line(3, "yield x", ts=0, dur=10),
+        line(3, "yield x", ts=50, dur=20, resumed=1),
+        line(3, "yield x", ts=80, dur=5),
+    )
+    assert numbers(lines(record), "calls", "wall_ns") == {3: [2, 35]}
+
+
+def test_the_same_line_of_two_cells_is_two_lines() -> None:
+    record = trace_of(line(2, "f()", ts=0, dur=10), line(2, "f()", ts=2, dur=5, cell="helpers.py"))
+    table = lines(record)
+    assert table["cell"].tolist() == ["Cell [3]", "helpers.py"]
+    assert table["self_ns"].tolist() == [5, 5]
+
+
+def test_waits_and_allocations_are_those_of_the_innermost_line() -> None:
+    record = trace_of(
+        line(2, "for x in data:", ts=0, dur=100),
+        line(3, "x.item()", ts=10, dur=60),
+        runtime("cudaStreamSynchronize", ts=20, dur=40),
+        runtime("cudaMemcpyAsync", ts=62, dur=6),
+        copy(ts=63, dur=4, launched_by=3),
+        runtime("cudaDeviceSynchronize", ts=80, dur=5),
+        memory(512, ts=15),
+        memory(-512, ts=16),
+        memory(2048, ts=17, device=0),
+        memory(8, ts=90),
+    )
+    assert numbers(lines(record), "wait_ns", "allocated_bytes") == {2: [5, 8], 3: [46, 2560]}
+
+
+def test_an_annotation_is_no_op_of_its_line() -> None:
+    record = trace_of(
+        line(2, "for x in data:", ts=0, dur=100),
+        annotation("ProfilerStep#1", ts=10, dur=80),
+        op("aten::mm", ts=20, dur=30),
+    )
+    assert numbers(lines(record), "cpu_self_ns") == {2: [30]}
+
+
+def test_without_lines_there_is_no_row() -> None:
+    table = lines(trace_of(op("aten::mm", ts=0, dur=5)))
+    assert len(table) == 0
+    assert table["self_ns"].sum() == 0
+
+
+@st.composite
+def lined(draw: st.DrawFn) -> Record:
+    """Random events, and lines around, in and across them."""
+    made = [
+        line(
+            draw(st.integers(1, 4)),
+            "f()",
+            ts=draw(st.integers(0, 40)),
+            dur=draw(st.integers(0, 25)),
+            cell=draw(st.sampled_from(["Cell [1]", "helpers.py"])),
+        )
+        for _ in range(draw(st.integers(1, 6)))
+    ]
+    moved = [replace(row, thread=draw(st.sampled_from(["100", "101"]))) for row in made]
+    return trace_of(*moved, op("aten::mm", ts=draw(st.integers(0, 40)), dur=9))
+
+
+@given(lined(), st.integers(0, 60))
+def test_self_times_add_up_to_the_time_in_lines(record: Record, cut: int) -> None:
+    cut = min(cut, record.trace.end_ns)
+    for part in record, window(record, 0, cut), window(record, cut, record.trace.end_ns):
+        slices = part.trace.slices
+        rows = slices[slices["category"] == "cell_line"]
+        ends = rows["ts"] + rows["dur"]
+        covered = sum(
+            intervals.length(intervals.union(own["ts"], ends[own.index]))
+            for _, own in rows.groupby("track")
+        )
+        assert lines(part)["self_ns"].sum() == covered
+
+
+@given(lined(), st.integers(0, 60))
+def test_two_halves_add_up_to_the_whole(record: Record, cut: int) -> None:
+    end = record.trace.end_ns
+    cut = min(cut, end)
+    halves = [lines(window(record, *ends)) for ends in ((0, cut), (cut, end))]
+    additive = ["wall_ns", "self_ns"]
+    sums = pd.concat(halves).groupby(["cell", "line"])[additive].sum()
+    whole = lines(record).set_index(["cell", "line"])[additive].sort_index()
+    assert np.array_equal(sums.reindex(whole.index, fill_value=0), whole)
+
+
+@given(records())
+def test_any_trace_without_lines_has_none(record: Record) -> None:
+    assert len(lines(record)) == 0
