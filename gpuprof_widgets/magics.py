@@ -33,9 +33,10 @@ class GpuprofMagics(Magics):
     """The magics of one shell, with the ``defaults`` that `%config GpuProfile` sets."""
 
     def __init__(self, shell: InteractiveShell) -> None:
+        defaults = defaults_of(shell)
         super().__init__(shell)
         self._shell = shell
-        self.defaults = defaults_of(shell)
+        self.defaults = defaults
 
     @no_var_expand
     @output_can_be_silenced
@@ -207,7 +208,7 @@ class _Installed:
 
     def put_into(self, shell: InteractiveShell) -> None:
         shell.register_magics(self.magics)
-        shell.configurables.append(self.magics.defaults)
+        shell.configurables.append(self.magics.defaults)  # type: ignore[arg-type]
         shell.input_transformers_cleanup.append(self.transformer)
         shell.events.register("pre_run_cell", self.before_cell)
         for key in (f"%{NAME}", f"%%{NAME}"):
@@ -218,7 +219,8 @@ class _Installed:
         for kind in ("line", "cell"):
             shell.magics_manager.magics[kind].pop(NAME, None)
         shell.magics_manager.registry.pop(GpuprofMagics.__name__, None)
-        shell.configurables.remove(self.magics.defaults)
+        for configurable in (self.magics, self.magics.defaults):
+            shell.configurables.remove(configurable)  # type: ignore[arg-type]
         if self.transformer in shell.input_transformers_cleanup:
             shell.input_transformers_cleanup.remove(self.transformer)
         shell.events.unregister("pre_run_cell", self.before_cell)

@@ -27,6 +27,8 @@ LAYERS = {
     "profiles": {"exceptions", "trace", "analyses", "views", "runtime_carrier"},
     "profiling": {"exceptions", "trace", "capture", "analyses", "views", "profiles"},
     "runtime_carrier": set(),
+    "defaults": {"exceptions", "capture", "profiling"},
+    "commands": {"exceptions"},
 }
 """What each layer may import of ours, besides itself."""
 
@@ -41,6 +43,8 @@ LIBRARIES = {
     "magics": {"IPython"},
     "widgets": {"IPython", "ipywidgets"},
     "profiles": {"pandas"},
+    "defaults": {"traitlets"},
+    "commands": {"jupyter_client"},
 }
 """Libraries that a layer may name; cProfile is here because only capture may run it."""
 
