@@ -146,6 +146,70 @@ class Profile(Record):
 
         return steps(self)
 
+    def allocations(self) -> pd.DataFrame:
+        """One row per block of memory with its life, category and owners, in order of time.
+
+        Columns: ``device``, ``start_ns`` (-1: from before the record), ``end_ns`` (-1: not
+        released in it), ``bytes``, ``category`` ("parameters", "gradients", "optimizer state",
+        "inputs", "activations", "autograd detail", "temporaries", "other", "before the record"),
+        ``classified_by`` ("torch" or "rules"), ``tensor``; ``op``, ``module``, ``line`` (rows) and
+        ``op_name``, ``module_name``, ``line_name``; ``address``, ``row``, ``release``.
+        """
+        from gpuprof_widgets.analyses.memory import allocations
+
+        return allocations(self)
+
+    def memory_curve(self) -> pd.DataFrame:
+        """One row per allocation or release: what the device held after it.
+
+        Columns: ``device``, ``ts_ns``, ``allocated_bytes``, ``reserved_bytes`` (-1: not known).
+        """
+        from gpuprof_widgets.analyses.memory import memory_curve
+
+        return memory_curve(self)
+
+    def memory_peak(self) -> pd.DataFrame:
+        """What was alive when each device held most: a row per category and owner, biggest first.
+
+        Columns: ``device``, ``ts_ns``, ``allocated_bytes``, ``reserved_bytes`` (the moment),
+        ``category``, ``line_name``, ``module_name``, ``op_name``, ``bytes``, ``share``, ``blocks``.
+        """
+        from gpuprof_widgets.analyses.memory import memory_peak
+
+        return memory_peak(self)
+
+    def allocator_events(self) -> pd.DataFrame:
+        """One row per out-of-memory error, allocator retry, cudaMalloc and cudaFree, by time.
+
+        Columns: ``kind`` ("out of memory", "retry", "malloc", "free"), ``row``, ``name``,
+        ``start_ns``, ``dur_ns``, ``device``, ``bytes``, ``op``, ``op_name``, ``module_name``,
+        ``line_name``.
+        """
+        from gpuprof_widgets.analyses.allocator import allocator_events
+
+        return allocator_events(self)
+
+    def workers(self) -> pd.DataFrame:
+        """One row per recorded worker process of a DataLoader (see ``--workers``).
+
+        Columns (times in ns): ``worker`` (its number in its loader), ``pid``, ``batches``,
+        ``items``, ``fetch_ns`` (making batches: ``item_ns`` getting items, ``collate_ns`` putting
+        them together), ``put_ns`` (pickling and sending, beside the next fetch), ``idle_ns``.
+        """
+        from gpuprof_widgets.analyses.workers import workers
+
+        return workers(self)
+
+    def worker_calls(self, worker: int) -> pd.DataFrame:
+        """One row per Python function that cProfile counted in that worker of the DataLoader.
+
+        Columns as in `python_calls`. Workers that a loader started anew, with the same number, are
+        added up.
+        """
+        from gpuprof_widgets.analyses.workers import worker_calls
+
+        return worker_calls(self, worker)
+
     def owners(self, row: int) -> pd.DataFrame:
         """Who is responsible for one slice: a row per owner, the outermost first, itself last.
 

@@ -14,12 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpuprof_widgets.analyses
+from gpuprof_widgets.analyses.allocator import allocator_events
 from gpuprof_widgets.analyses.attribution import owners
 from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.analyses.kernels import kernels
+from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_calls import python_calls, python_edges
 from gpuprof_widgets.analyses.steps import steps
@@ -55,6 +57,10 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "waits": waits,
     "steps": steps,
     "owners": lambda record: [owners(record, row) for row in range(len(record.trace))],
+    "allocations": allocations,
+    "memory_curve": memory_curve,
+    "memory_peak": memory_peak,
+    "allocator_events": allocator_events,
     "findings": findings,
 }
 

@@ -37,12 +37,16 @@ def test_every_public_name_is_there() -> None:
 def test_the_public_methods_of_a_profile() -> None:
     methods = {name for name in dir(gpuprof_widgets.Profile) if not name.startswith("_")}
     assert methods - {field.name for field in fields(gpuprof_widgets.Profile)} == {
+        "allocations",
+        "allocator_events",
         "call_tree",
         "device_busy",
         "findings",
         "idle",
         "kernels",
         "load",
+        "memory_curve",
+        "memory_peak",
         "operators",
         "owners",
         "python_calls",

@@ -144,6 +144,18 @@ def memory(
     return Row("[memory]", "cpu_instant_event", ts, 0, thread=str(thread), args=args)
 
 
+def block(size: int, *, at: int, ts: int, device: int | None = None, **given: Any) -> Row:
+    """An allocation (or release) of the memory at that address; totals as in `memory`."""
+    totals = {key: given.pop(key) for key in ("allocated", "reserved") if key in given}
+    row = memory(size, ts=ts, device=device, **totals)
+    args = row.args if "allocated" in totals else _without_totals(row.args)
+    return replace(row, args=args | {"Addr": at} | given)
+
+
+def _without_totals(args: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in args.items() if not key.startswith("Total ")}
+
+
 def trace_of(*rows: Row, calls: Calls | None = None, **metadata: Any) -> Record:
     """The record of these events; keywords become its metadata."""
     args = [dict(row.args) for row in rows]

@@ -66,6 +66,11 @@ REGION_CATEGORIES = ("cell_line", "module", "module_backward")
 LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver")
 GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 MEMORY_EVENT = "[memory]"
+OUT_OF_MEMORY_EVENT = "[OutOfMemory]"
+
+HELD_AS, HELD_BY, TORCH_CATEGORY = "Held as", "Held by", "Memory category"
+"""Args of ``[memory]`` instants: what the tensor was to its model or optimizer ("parameters",
+"gradients", ...), its name there ("encoder.0.weight"), and what torch itself takes it for."""
 
 UNCUT_ARGS = ("uncut ts", "uncut dur")
 """Args (ns) of slices that a window has cut: when they began and how long they were before it."""

@@ -10,6 +10,7 @@ from gpuprof_widgets.analyses.findings.device_idle import device_idle
 from gpuprof_widgets.analyses.findings.ending import ending
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.gpu_ops import gpu_ops
+from gpuprof_widgets.analyses.findings.memory import memory
 from gpuprof_widgets.analyses.findings.overhead import overhead
 from gpuprof_widgets.analyses.findings.python_time import python_time
 from gpuprof_widgets.analyses.findings.synchronising import synchronising
@@ -26,6 +27,7 @@ RULES: dict[str, Callable[[Record], list[Finding]]] = {
     "gpu_ops": gpu_ops,
     "cpu_ops": cpu_ops,
     "python_time": python_time,
+    "memory": memory,
     "overhead": overhead,
     "unlinked": unlinked,
 }

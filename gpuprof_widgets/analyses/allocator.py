@@ -1,0 +1,134 @@
+"""Where the allocator itself took time or failed: out of memory, retries, calls of the driver."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.memory_blocks import UNKNOWN, memory_events
+from gpuprof_widgets.analyses.memory_owners import owning_lines, owning_modules, owning_ops
+from gpuprof_widgets.analyses.op_rows import CPU_DEVICE_TYPE, matching, named, on_tracks
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import NONE, OUT_OF_MEMORY_EVENT
+
+ALLOCATING = re.compile(
+    r"(cuda|hip)Malloc(Async|Managed|Pitch|3D)?(_\w+)?|cuMem(Create|Map)(_\w+)?"
+)
+FREEING = re.compile(r"(cuda|hip)Free(Async)?(_\w+)?|cuMem(Unmap|Release)(_\w+)?")
+COLUMNS = (
+    "kind",
+    "row",
+    "name",
+    "start_ns",
+    "dur_ns",
+    "device",
+    "bytes",
+    "op",
+    "op_name",
+    "module_name",
+    "line_name",
+)
+
+
+def allocator_events(record: Record) -> pd.DataFrame:
+    """One row per failure, retry and call of the driver for memory, in order of time.
+
+    Columns: ``kind``: "out of memory" (torch's ``[OutOfMemory]``), "retry" (an op freed cached
+    blocks of the GPU and asked again: the time from its first ``cudaFree`` to the end of the next
+    ``cudaMalloc``; seen where memory was recorded), "malloc" or "free" (a ``cudaMalloc`` or
+    ``cudaFree``, which may wait for the GPU); ``row``, ``name``; ``start_ns``, ``dur_ns``;
+    ``device`` and ``bytes`` asked for ("" and 0 where the trace does not tell); ``op``,
+    ``op_name``, ``module_name``, ``line_name``: whose they are (-1, "").
+    """
+    trace = record.trace
+    on_cpu = on_tracks(trace, "cpu")
+    malloc = np.flatnonzero(matching(trace, ALLOCATING) & on_cpu)
+    free = np.flatnonzero(matching(trace, FREEING) & on_cpu)
+    failed = np.flatnonzero(named(trace, frozenset({OUT_OF_MEMORY_EVENT})))
+    parts = [
+        _rows(trace, failed, "out of memory"),
+        _rows(trace, malloc, "malloc"),
+        _rows(trace, free, "free"),
+        _retries(trace, malloc, free),
+    ]
+    table = pd.concat([part for part in parts if len(part)] or parts[:1])
+    table = table.sort_values("start_ns", kind="stable", ignore_index=True)
+    return table.assign(**_owners(trace, table["row"].to_numpy(np.intp)))[list(COLUMNS)]
+
+
+def _rows(trace: Trace, rows: npt.NDArray[np.intp], kind: str) -> pd.DataFrame:
+    slices = trace.slices
+    return pd.DataFrame(
+        {
+            "kind": kind,
+            "row": rows.astype(np.int32),
+            "name": pd.Series(slices["name"].to_numpy(object)[rows], dtype=object),
+            "start_ns": slices["ts"].to_numpy()[rows],
+            "dur_ns": slices["dur"].to_numpy()[rows],
+            "device": pd.Series([_device(trace, row) for row in rows], dtype=object),
+            "bytes": [_number(trace, "Bytes", row, 0) for row in rows],
+        }
+    )
+
+
+def _device(trace: Trace, row: int) -> str:
+    if _number(trace, "Device Type", row, NONE) == NONE:
+        return ""
+    on_cpu = _number(trace, "Device Type", row, NONE) == CPU_DEVICE_TYPE
+    return "CPU" if on_cpu else f"GPU {_number(trace, 'Device Id', row, 0)}"
+
+
+def _number(trace: Trace, key: str, row: int, missing: int) -> int:
+    values = trace.args.get(key)
+    value = None if values is None else values.get(row)
+    return missing if value is None else int(value)
+
+
+def _retries(
+    trace: Trace, malloc: npt.NDArray[np.intp], free: npt.NDArray[np.intp]
+) -> pd.DataFrame:
+    """Frees inside an op that allocates after them, where the allocator itself had less then.
+
+    Libraries free and allocate for themselves too (cuDNN in its first call): that leaves the
+    allocator's reserved bytes alone. Source: ``alloc_block``, ``release_available_cached_blocks``
+    and ``release_cached_blocks`` in c10/cuda/CUDACachingAllocator.cpp.
+    """
+    slices = trace.slices
+    ts, dur, parent = (slices[name].to_numpy() for name in ("ts", "dur", "parent"))
+    shrunk = _allocations_in_less_memory(trace)
+    first, last = [], []
+    for op in np.intersect1d(parent[free], parent[shrunk]):
+        frees = free[parent[free] == op]
+        after = malloc[(parent[malloc] == op) & (ts[malloc] >= ts[frees[0]])]
+        if op >= 0 and len(after):
+            first.append(int(frees[0]))
+            last.append(int(after[0]))
+    table = _rows(trace, np.array(first, np.intp), "retry")
+    return table.assign(dur_ns=ts[last] + dur[last] - ts[first])
+
+
+def _allocations_in_less_memory(trace: Trace) -> npt.NDArray[np.intp]:
+    """Allocations on a GPU after which less was reserved than before, counting their own bytes."""
+    events = memory_events(trace)
+    rows = [np.empty(0, np.intp)]
+    for device in events.devices:
+        own = events.of(device)
+        grown = np.diff(own.reserved, prepend=own.reserved[:1])
+        known = (own.reserved != UNKNOWN) & (own.size > 0)
+        rows.append(own.row[known & (grown != 0) & (grown < own.size)])
+    return np.concatenate(rows)
+
+
+def _owners(trace: Trace, rows: npt.NDArray[np.intp]) -> dict[str, Any]:
+    names = np.append(trace.slices["name"].to_numpy(object), "")
+    op = owning_ops(trace, rows)
+    return {
+        "op": op,
+        "op_name": pd.Series(names[op], dtype=object),
+        "module_name": pd.Series(names[owning_modules(trace, rows)], dtype=object),
+        "line_name": pd.Series(names[owning_lines(trace, rows)], dtype=object),
+    }

@@ -1,0 +1,217 @@
+"""Memory: each allocation's life and owner, the curve that they add up to, and its peak."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpuprof_widgets.analyses.memory_blocks import (
+    UNKNOWN,
+    Blocks,
+    MemoryEvents,
+    blocks,
+    memory_events,
+)
+from gpuprof_widgets.analyses.memory_categories import BEFORE, categories, holders
+from gpuprof_widgets.analyses.memory_owners import owning_lines, owning_modules, owning_ops
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import NONE
+
+OWNERS = ("op", "module", "line")
+COLUMNS = (
+    "device",
+    "start_ns",
+    "end_ns",
+    "bytes",
+    "category",
+    "classified_by",
+    "tensor",
+    "op",
+    "op_name",
+    "module",
+    "module_name",
+    "line",
+    "line_name",
+    "address",
+    "row",
+    "release",
+)
+PEAK_COLUMNS = (
+    "device",
+    "ts_ns",
+    "allocated_bytes",
+    "reserved_bytes",
+    "category",
+    "line_name",
+    "module_name",
+    "op_name",
+    "bytes",
+    "share",
+    "blocks",
+)
+GRANULE = 512
+"""CUDA's caching allocator hands out multiples of this (c10/cuda/CUDACachingAllocator.cpp)."""
+
+
+def allocations(record: Record) -> pd.DataFrame:
+    """One row per block of memory that lived during the record, in order of time.
+
+    Columns: ``device`` ("CPU", "GPU 0"); ``start_ns`` (-1: it was there before the record) and
+    ``end_ns`` (its release; -1: it lived on past the record); ``bytes``; ``category`` and
+    ``classified_by`` ("torch" or "rules", see `memory_categories`); ``tensor`` (the parameter,
+    gradient or state that held it, "" where unknown); the owners ``op`` (the outermost),
+    ``module`` and ``line``, each as a slice row and ``..._name`` (-1, ""): of memory allocated in
+    the backward pass those of the forward op; ``address`` (-1 in traces of torch 1.8: there a
+    release is taken to end the latest block of its size); ``row`` and ``release``: the instants
+    that allocated and released it (-1: none).
+    """
+    trace = record.trace
+    events = memory_events(trace)
+    found = blocks(events)
+    event_row = np.append(events.row, NONE)
+    category, by = categories(trace, events, found)
+    sizes = np.append(events.size, 0)
+    either = np.where(found.begin >= 0, found.begin, found.end)
+    table = pd.DataFrame(
+        {
+            "device": pd.Series(events.device[either], dtype=object),
+            "start_ns": np.where(found.begin >= 0, np.append(events.ts, NONE)[found.begin], NONE),
+            "end_ns": np.where(found.end >= 0, np.append(events.ts, NONE)[found.end], NONE),
+            "bytes": np.abs(sizes[either]).astype(np.int64),
+            "category": pd.Series(category, dtype=object),
+            "classified_by": pd.Series(by, dtype=object),
+            "tensor": pd.Series(holders(trace, events, found), dtype=object),
+            "address": events.address[either],
+            "row": event_row[found.begin].astype(np.int32),
+            "release": np.where(found.released, event_row[found.end], NONE).astype(np.int32),
+        }
+    )
+    table = table.assign(**_owners(trace, table["row"].to_numpy()))
+    return _with_held_before(record, table)[list(COLUMNS)]
+
+
+def _owners(trace: Trace, row: Any) -> dict[str, Any]:
+    """Op, module and line of these rows as links and names; nothing for row -1."""
+    names = np.append(trace.slices["name"].to_numpy(object), "")
+    columns: dict[str, Any] = {}
+    for owner, find in zip(OWNERS, (owning_ops, owning_modules, owning_lines), strict=True):
+        links = np.full(len(row), NONE, np.int32)
+        links[row >= 0] = find(trace, row[row >= 0])
+        columns |= {owner: links, f"{owner}_name": pd.Series(names[links], dtype=object)}
+    return columns
+
+
+def _with_held_before(record: Record, table: pd.DataFrame) -> pd.DataFrame:
+    """The blocks from before the record with what was seen to hold them, and those never released.
+
+    A device counts what it allocated before the record only as far as its totals go: torch's CPU
+    starts from 0, CUDA's allocator tells all. What goes beyond the totals is left out.
+    """
+    held = pd.DataFrame(record.metadata.get("memory", {}).get("before", []))
+    if not len(held):
+        return table
+    held = held[held["device"] != "CPU"]
+    held = held.assign(bytes=-(-held["bytes"] // GRANULE) * GRANULE)
+    old = table["start_ns"] == NONE
+    key = ["device", "address"]
+    known = table[old][key].merge(held, on=key, how="left")
+    for column, given in (("category", "category"), ("tensor", "tensor")):
+        current = table.loc[old, column].to_numpy(object)
+        better = known[given].to_numpy(object)
+        table.loc[old, column] = np.where(known["bytes"].notna(), better, current)
+    kept = held[~_pairs(held, key).isin(_pairs(table[old], key))]
+    room = kept["device"].map(_from_before(record.trace)).fillna(0)
+    kept = kept[kept.groupby("device")["bytes"].cumsum() <= room]
+    return pd.concat([_living_through(kept), table], ignore_index=True)
+
+
+def _pairs(table: pd.DataFrame, key: list[str]) -> pd.MultiIndex:
+    return pd.MultiIndex.from_frame(table[key])
+
+
+def _living_through(held: pd.DataFrame) -> pd.DataFrame:
+    """Blocks that were there before the record and after it."""
+    nothing = dict.fromkeys(("start_ns", "end_ns", "row", "release", *OWNERS), NONE)
+    nowhere = {f"{owner}_name": "" for owner in OWNERS}
+    columns = held[["device", "bytes", "category", "tensor", "address"]]
+    return columns.assign(classified_by="rules", **nothing, **nowhere)
+
+
+def _from_before(trace: Trace) -> dict[str, int]:
+    """Bytes per device that were there before the record and were not released in it."""
+    events = memory_events(trace)
+    found = blocks(events)
+    stray = found.end[found.begin < 0]
+    rest = {}
+    for device in events.devices:
+        first = np.flatnonzero(events.device == device)[0]
+        freed = stray[events.device[stray] == device]
+        base = int(events.allocated[first] - events.size[first])
+        rest[device] = base + int(events.size[freed].sum())
+    return rest
+
+
+def memory_curve(record: Record) -> pd.DataFrame:
+    """One row per allocation or release: what the device held after it, as torch counted it.
+
+    Columns: ``device``, ``ts_ns``, ``allocated_bytes``, ``reserved_bytes`` (-1 where it is not
+    known: the CPU's). The CPU's allocated bytes count from the first record of memory on.
+    """
+    events = memory_events(record.trace)
+    table = pd.DataFrame(
+        {
+            "device": pd.Series(events.device, dtype=object),
+            "ts_ns": events.ts,
+            "allocated_bytes": events.allocated,
+            "reserved_bytes": events.reserved,
+        }
+    )
+    order = {device: number for number, device in enumerate(events.devices)}
+    return table.sort_values(
+        "device", key=lambda names: names.map(order), kind="stable"
+    ).reset_index(drop=True)
+
+
+def memory_peak(record: Record) -> pd.DataFrame:
+    """What was alive when each device held most: a row per category and owner, biggest first.
+
+    Columns: ``device``; ``ts_ns``, ``allocated_bytes`` and ``reserved_bytes``: the moment and the
+    device's totals (-1: not known); ``category``; ``line_name``, ``module_name``, ``op_name``: who
+    allocated it ("" where unknown); ``bytes``, ``share`` (of the total) and ``blocks``. The bytes
+    of a device add up to its total: what nobody is known to hold is "before the record".
+    """
+    trace = record.trace
+    events = memory_events(trace)
+    table, found = allocations(record), blocks(events)
+    parts = [_peak(device, events, found, table) for device in events.devices]
+    if not parts:
+        return pd.DataFrame(columns=list(PEAK_COLUMNS))
+    return pd.concat(parts, ignore_index=True)[list(PEAK_COLUMNS)]
+
+
+def _peak(device: str, events: MemoryEvents, found: Blocks, table: pd.DataFrame) -> pd.DataFrame:
+    here = np.flatnonzero(events.device == device)
+    peak = int(here[events.allocated[here].argmax()])
+    total = int(events.allocated[peak])
+    alive = table[alive_after(peak, found, len(table)) & (table["device"] == device)]
+    owner = ["category", *(f"{owner}_name" for owner in reversed(OWNERS))]
+    rows = alive.groupby(owner, as_index=False)["bytes"].agg(bytes="sum", blocks="count")
+    rows.loc[len(rows)] = [BEFORE, "", "", "", total - int(rows["bytes"].sum()), 0]
+    rows = rows[rows["bytes"] != 0].groupby(owner, as_index=False).sum()
+    rows = rows.sort_values("bytes", ascending=False, kind="stable")
+    peak_rows: pd.DataFrame = rows.assign(
+        device=device,
+        ts_ns=int(events.ts[peak]),
+        allocated_bytes=total,
+        reserved_bytes=int(events.reserved[peak]) if events.reserved[peak] != UNKNOWN else NONE,
+        share=rows["bytes"] / max(total, 1),
+    )
+    return peak_rows
+
+
+def alive_after(event: int, found: Blocks, rows: int) -> Any:
+    """Which rows of `allocations` live after an event; those without events live throughout."""
+    alive = (found.begin <= event) & ((found.end > event) | (found.end < 0))
+    return np.concatenate([np.ones(rows - len(found), bool), alive])

@@ -1,0 +1,175 @@
+"""Blocks of memory: each allocation joined with the release of the same address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.op_rows import CPU_DEVICE_TYPE, named
+from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.schema import MEMORY_EVENT, NONE
+
+Ints = npt.NDArray[np.int64]
+
+UNKNOWN = -1
+"""A total, in bytes, that the trace does not tell."""
+
+
+@dataclass(frozen=True)
+class MemoryEvents:
+    """The ``[memory]`` instants in order of time.
+
+    ``size``: bytes, negative where they were released; ``allocated`` and ``reserved``: the device's
+    totals after the event, `UNKNOWN` where torch did not write them; ``address``: `UNKNOWN` in
+    traces of torch 1.8.
+    """
+
+    row: npt.NDArray[np.intp]
+    ts: Ints
+    device: npt.NDArray[np.object_]
+    size: Ints
+    address: Ints
+    allocated: Ints
+    reserved: Ints
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def of(self, device: str) -> MemoryEvents:
+        """Those of one device, "CPU" or "GPU 0"."""
+        here = self.device == device
+        return MemoryEvents(**{name: values[here] for name, values in vars(self).items()})
+
+    @property
+    def devices(self) -> list[str]:
+        """The devices, accelerators first."""
+        found = sorted(set(self.device), key=lambda name: (len(name), name))
+        return [*(name for name in found if name != "CPU"), *(n for n in found if n == "CPU")]
+
+
+def memory_events(trace: Trace) -> MemoryEvents:
+    """Every allocation and release; of one moment in the order in which torch wrote them."""
+    row = np.flatnonzero(named(trace, frozenset({MEMORY_EVENT})))
+    size = _arg(trace, "Bytes", row, 0)
+    row, size = row[size != 0], size[size != 0]
+    ts = trace.slices["ts"].to_numpy()[row]
+    order = np.lexsort((row, _arg(trace, "Ev Idx", row, 0), ts))
+    row, size, ts = row[order], size[order], ts[order]
+    kind = _arg(trace, "Device Type", row, CPU_DEVICE_TYPE)
+    number = _arg(trace, "Device Id", row, NONE)
+    pairs = zip(kind.tolist(), number.tolist(), strict=True)
+    names = ["CPU" if kind == CPU_DEVICE_TYPE else f"GPU {number}" for kind, number in pairs]
+    device = np.array(names, dtype=object)
+    return MemoryEvents(
+        row=row,
+        ts=ts,
+        device=device,
+        size=size,
+        address=_arg(trace, "Addr", row, UNKNOWN),
+        allocated=_allocated(trace, row, device, size),
+        reserved=_known(_arg(trace, "Total Reserved", row, 0), device),
+    )
+
+
+def _arg(trace: Trace, key: str, rows: npt.NDArray[np.intp], missing: int) -> Ints:
+    if key not in trace.args:
+        return np.full(len(rows), missing, np.int64)
+    values = trace.args[key].reindex(rows, fill_value=missing)
+    return np.asarray(pd.to_numeric(values, errors="coerce").fillna(missing), np.int64)
+
+
+def _allocated(
+    trace: Trace, row: npt.NDArray[np.intp], device: npt.NDArray[np.object_], size: Ints
+) -> Ints:
+    """The totals that torch wrote; where it wrote none, the sum of the sizes so far."""
+    if "Total Allocated" in trace.args:
+        return _arg(trace, "Total Allocated", row, 0)
+    total = np.zeros(len(row), np.int64)
+    for name in set(device):
+        here = device == name
+        total[here] = np.cumsum(size[here])
+    return total
+
+
+def _known(total: Ints, device: npt.NDArray[np.object_]) -> Ints:
+    """The totals; torch writes 0 throughout for what a device does not tell (the CPU's)."""
+    known = total.copy()
+    for name in set(device):
+        here = device == name
+        if not total[here].any():
+            known[here] = UNKNOWN
+    return known
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Pieces of memory that lived during the record, as positions in `MemoryEvents`.
+
+    ``begin`` is -1 for memory from before the record, ``end`` for memory that was not released in
+    it. A block whose address was allocated again without a release in between ended by then:
+    ``end`` is that allocation, and ``released`` false.
+    """
+
+    begin: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    released: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+
+def blocks(events: MemoryEvents) -> Blocks:
+    """Allocations with the next release of their address, in order of their first event.
+
+    Without addresses (torch 1.8) a release ends the latest living block of its device and size.
+    """
+    if len(events) and (events.address == UNKNOWN).all():
+        return _by_size(events)
+    _, device = np.unique(events.device.astype(str), return_inverse=True)
+    order = np.lexsort((np.arange(len(events)), events.address, device))
+    key = np.stack([device.reshape(-1)[order], events.address[order]])
+    follows = np.append(False, (key[:, 1:] == key[:, :-1]).all(axis=0))[: len(events)]
+    grows = events.size[order] > 0
+    after_one = follows & np.append(False, grows[:-1])[: len(events)]
+    begin = np.flatnonzero(grows)
+    following = np.minimum(begin + 1, len(events) - 1)
+    has_end = (begin + 1 < len(events)) & follows[following]
+    end = np.where(has_end, order[following], NONE)
+    stray = order[np.flatnonzero(~grows & ~after_one)]
+    return _in_order(order[begin], end, has_end & ~grows[following], stray)
+
+
+def _by_size(events: MemoryEvents) -> Blocks:
+    """Last in, first out: what a size cannot tell, the order of most programs does."""
+    living: dict[tuple[str, int], list[int]] = {}
+    end: dict[int, int] = {}
+    stray = []
+    for position, (device, size) in enumerate(zip(events.device, events.size, strict=True)):
+        waiting = living.setdefault((device, abs(int(size))), [])
+        if size > 0:
+            waiting.append(position)
+            end[position] = NONE
+        elif waiting:
+            end[waiting.pop()] = position
+        else:
+            stray.append(position)
+    ends = np.array(list(end.values()), np.int64)
+    return _in_order(np.array(list(end), np.int64), ends, ends >= 0, np.array(stray, np.int64))
+
+
+def _in_order(
+    begin: npt.NDArray[np.integer[Any]],
+    end: npt.NDArray[np.integer[Any]],
+    released: npt.NDArray[np.bool_],
+    stray: npt.NDArray[np.integer[Any]],
+) -> Blocks:
+    """The blocks and, as blocks without a begin, the releases of memory from before the record."""
+    begins = np.concatenate([begin, np.full(len(stray), NONE)]).astype(np.int64)
+    ends = np.concatenate([end, stray]).astype(np.int64)
+    freed = np.concatenate([released, np.ones(len(stray), bool)])
+    order = np.argsort(np.where(begins >= 0, begins, ends), kind="stable")
+    return Blocks(begins[order], ends[order], freed[order])

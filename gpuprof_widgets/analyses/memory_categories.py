@@ -1,0 +1,207 @@
+"""What each block of memory was for: torch's own word where there is one, else ours by rules.
+
+The words are those of torch.profiler's memory profiler (``torch/profiler/_memory_profiler.py``,
+class ``Category``). It needs shapes, stacks and a Python session to follow the data; without them
+these rules decide, the first that applies:
+
+1. what a module's parameter, its ``.grad`` or an optimizer's state was seen to hold is that;
+2. memory from before the record that nobody was seen to hold is "before the record";
+3. what was released in the outermost op (or optimizer step) that allocated it is "temporaries";
+4. what an optimizer's step left behind is "optimizer state" (SGD's momentum buffers are cloned in
+   the first step: ``torch/optim/sgd.py``);
+5. of what was allocated in a backward pass, "gradients" outlive the pass (``AccumulateGrad`` keeps
+   them: ``torch/csrc/autograd/functions/accumulate_grad.h``), the rest is "autograd detail";
+6. what the DataLoader's fetch left behind, and copies to another device or type made outside of any
+   module, are "inputs";
+7. what was allocated in a module, or in an op that a backward op belongs to, and lived when the
+   next backward pass began is "activations": saved for it, or an output;
+8. what was released before another backward pass began is "temporaries", the rest "other".
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.memory_blocks import Blocks, MemoryEvents
+from gpuprof_widgets.analyses.op_rows import are_ops, in_category, matching
+from gpuprof_widgets.analyses.stacks import frame_of
+from gpuprof_widgets.analyses.waits import is_dataloader
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.schema import HELD_AS, HELD_BY, NONE, TORCH_CATEGORY
+
+Mask = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+Texts = npt.NDArray[np.object_]
+
+PARAMETERS, GRADIENTS, OPTIMIZER_STATE = "parameters", "gradients", "optimizer state"
+INPUTS, ACTIVATIONS, AUTOGRAD_DETAIL = "inputs", "activations", "autograd detail"
+TEMPORARIES, OTHER, BEFORE = "temporaries", "other", "before the record"
+
+CATEGORIES = (
+    PARAMETERS,
+    GRADIENTS,
+    OPTIMIZER_STATE,
+    INPUTS,
+    ACTIVATIONS,
+    AUTOGRAD_DETAIL,
+    TEMPORARIES,
+    OTHER,
+    BEFORE,
+)
+"""In the order in which a plot stacks them."""
+
+BACKWARD = re.compile(r"autograd::engine::evaluate_function: .*")
+OPTIMIZER_STEP = re.compile(r"Optimizer\.step#.*")
+MODULE_FRAME = re.compile(r"nn\.Module: .*")
+COPIES = re.compile(r"aten::(to|_to_copy|pin_memory|cuda)")
+FOREVER = np.iinfo(np.int64).max
+
+
+def categories(trace: Trace, events: MemoryEvents, found: Blocks) -> tuple[Texts, Texts]:
+    """Per block its category, and by what it was classified: "torch" or "rules"."""
+    category = _by_rules(trace, events, found)
+    held = seen(trace, events, found, HELD_AS)
+    category = np.where(held != "", held, category)
+    of_torch = seen(trace, events, found, TORCH_CATEGORY)
+    by = np.where(of_torch != "", "torch", "rules").astype(object)
+    return np.where(of_torch != "", of_torch, category).astype(object), by
+
+
+def seen(trace: Trace, events: MemoryEvents, found: Blocks, key: str) -> Texts:
+    """Per block what its allocation, else its release, carries under one of our keys, or ""."""
+    texts = np.full(len(found), "", object)
+    if key not in trace.args:
+        return texts
+    values: pd.Series = trace.args[key]
+    for position in (found.end, found.begin):
+        known = position >= 0
+        rows = events.row[position[known]]
+        given = values.reindex(rows, fill_value="").to_numpy(object)
+        texts[known] = np.where(given != "", given, texts[known])
+    return texts
+
+
+def holders(trace: Trace, events: MemoryEvents, found: Blocks) -> Texts:
+    """Per block the name of the parameter, gradient or state that was seen to hold it, or ""."""
+    return seen(trace, events, found, HELD_BY)
+
+
+def _by_rules(trace: Trace, events: MemoryEvents, found: Blocks) -> Texts:
+    where = Where(trace, events, found)
+    category = np.full(len(found), OTHER, object)
+    category[where.ended < where.next_pass] = TEMPORARIES
+    category[where.forward & (where.ended >= where.next_pass)] = ACTIVATIONS
+    category[where.loaded | (where.copied & ~where.in_module)] = INPUTS
+    survives = where.in_backward & (where.ended > where.pass_end)
+    category[where.in_backward] = np.where(survives, GRADIENTS, AUTOGRAD_DETAIL)[where.in_backward]
+    category[where.in_step] = OPTIMIZER_STATE
+    category[where.ended <= where.scope_end] = TEMPORARIES
+    category[found.begin < 0] = BEFORE
+    return category
+
+
+class Where:
+    """Per block: in what it was allocated, and how its life lies to the backward passes (ns)."""
+
+    def __init__(self, trace: Trace, events: MemoryEvents, found: Blocks) -> None:
+        slices = trace.slices
+        row = np.where(found.begin >= 0, events.row[found.begin], NONE) if len(events) else _none()
+        times = np.append(events.ts, FOREVER)
+        began = times[found.begin]
+        self.ended = np.where(found.end >= 0, times[found.end], FOREVER)
+        parent = slices["parent"].to_numpy()
+        backward = _backward(trace)
+        self.in_backward = _is_inside(parent, backward)[row]
+        step = matching(trace, OPTIMIZER_STEP)
+        self.in_step = _is_inside(parent, step)[row]
+        self.in_module = _is_inside(parent, in_category(trace, "module"))[row]
+        if not self.in_module.any():
+            self.in_module = _in_module_frame(trace)[row]
+        self.forward = (self.in_module | _is_inside(parent, _differentiated(trace))[row]) & ~(
+            self.in_backward | self.in_step
+        )
+        loading = is_dataloader(trace)
+        end = slices["ts"].to_numpy() + slices["dur"].to_numpy()
+        self.loaded = _is_inside(parent, loading)[row]
+        self.copied = _is_inside(parent, matching(trace, COPIES))[row]
+        scope = _outermost(parent, are_ops(trace) | backward | step | loading)
+        self.scope_end = np.append(end, NONE)[np.append(scope, NONE)[row]]
+        self.next_pass, self.pass_end = _passes(trace, backward, began)
+
+
+def _none() -> Ints:
+    return np.empty(0, np.int64)
+
+
+def _is_inside(parent: npt.NDArray[np.int32], wanted: Mask) -> Mask:
+    """Per slice whether it or an ancestor is one of these; False at the end, for row -1."""
+    return np.append(wanted | (links.nearest_ancestor(parent, wanted) >= 0), False)
+
+
+def _outermost(parent: npt.NDArray[np.int32], wanted: Mask) -> npt.NDArray[np.int32]:
+    """Per slice the outermost of these around it, itself included; -1 for none."""
+    own = np.arange(len(parent), dtype=np.int32)
+    nearest = links.nearest_ancestor(parent, wanted)
+    above = np.where(wanted, own, nearest).astype(np.int32)
+    while True:
+        higher = np.where(above >= 0, nearest[above], NONE)
+        if not (higher >= 0).any():
+            return above
+        above = np.where(higher >= 0, higher, above).astype(np.int32)
+
+
+def _backward(trace: Trace) -> Mask:
+    """Which slices run a node of the backward pass, whatever torch wrote them."""
+    linked = trace.slices["forward"].to_numpy() >= 0
+    return np.asarray(matching(trace, BACKWARD) | (linked & are_ops(trace)))
+
+
+def _differentiated(trace: Trace) -> Mask:
+    """Which ops a backward op belongs to: all of the forward op's sequence number and thread."""
+    slices = trace.slices
+    forward = slices["forward"].to_numpy()
+    rows = np.unique(forward[forward >= 0])
+    sequence, track = slices["sequence"].to_numpy(), slices["track"].to_numpy()
+    wanted = pd.MultiIndex.from_arrays([sequence[rows], track[rows]])
+    own = pd.MultiIndex.from_arrays([sequence, track])
+    named = (sequence >= 0) & own.isin(wanted) & (forward < 0)
+    named[rows] = True
+    return np.asarray(named)
+
+
+def _in_module_frame(trace: Trace) -> Mask:
+    frames = matching(trace, MODULE_FRAME)
+    if not frames.any():
+        return np.zeros(len(trace) + 1, bool)
+    inside = _is_inside(trace.slices["parent"].to_numpy(), frames)
+    return np.append(inside[frame_of(trace)], False)
+
+
+def _passes(trace: Trace, backward: Mask, began: Ints) -> tuple[Ints, Ints]:
+    """Per moment: when the next backward pass begins, and when the one going on ends.
+
+    A pass is a run of backward nodes without a differentiated op between them; `FOREVER` where
+    there is no other pass, and before the first one the end of nothing: -1.
+    """
+    slices = trace.slices
+    parent = slices["parent"].to_numpy()
+    inside = links.nearest_ancestor(parent, backward) >= 0
+    outer = np.flatnonzero(backward & ~inside)
+    forward = np.flatnonzero(_differentiated(trace) & ~inside)
+    ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
+    rows = np.concatenate([outer, forward])
+    is_backward = np.append(np.ones(len(outer), bool), np.zeros(len(forward), bool))
+    order = np.argsort(ts[rows], kind="stable")
+    rows, is_backward = rows[order], is_backward[order]
+    opens = is_backward & ~np.append(False, is_backward[:-1])[: len(rows)]
+    number = np.cumsum(opens)[is_backward] - 1
+    start = ts[rows[opens]]
+    end = np.zeros(len(start), np.int64)
+    np.maximum.at(end, number, (ts + dur)[rows[is_backward]])
+    following = np.searchsorted(start, began, side="right")
+    return np.append(start, FOREVER)[following], np.append(end, NONE)[following - 1]

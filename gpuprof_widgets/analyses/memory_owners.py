@@ -1,0 +1,61 @@
+"""Who allocated: the op, the module and the cell line behind each event of memory."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuprof_widgets.analyses.op_rows import are_ops, matching
+from gpuprof_widgets.analyses.region_owners import forward_of, region_behind
+from gpuprof_widgets.analyses.stacks import BACKWARD_PREFIX, frame_of
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.schema import NONE
+
+Rows = npt.NDArray[np.int32]
+
+BACKWARD_NODE = re.compile(re.escape(BACKWARD_PREFIX) + ".*")
+MODULE_FRAME = re.compile(r"nn\.Module: .*")
+
+
+def owning_ops(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
+    """The op that Python or autograd called: the outermost around each slice, -1 for none.
+
+    In the backward pass that is the node (`AddmmBackward0`), not the engine's region around it.
+    """
+    parent = trace.slices["parent"].to_numpy()
+    is_node = matching(trace, BACKWARD_NODE)
+    is_op = are_ops(trace) & ~is_node
+    found, above = np.full(len(rows), NONE, np.int32), parent[rows]
+    node = found.copy()
+    while (above >= 0).any():
+        found = np.where((above >= 0) & is_op[above], above, found).astype(np.int32)
+        node = np.where((above >= 0) & is_node[above], above, node).astype(np.int32)
+        above = np.where(above >= 0, parent[above], NONE)
+    return np.where(found >= 0, found, node).astype(np.int32)
+
+
+def owning_modules(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
+    """The module instance behind each slice, in the backward pass that of the forward op."""
+    regions = region_behind(trace, "module")[rows]
+    return regions if (regions >= 0).any() else _module_frames(trace)[rows]
+
+
+def owning_lines(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
+    """The cell line behind each slice, in the backward pass that of the forward op."""
+    return region_behind(trace, "cell_line")[rows]
+
+
+def _module_frames(trace: Trace) -> Rows:
+    """The innermost ``nn.Module`` frame behind each slice, where stacks were recorded."""
+    wanted = matching(trace, MODULE_FRAME)
+    if not wanted.any():
+        return np.full(len(trace), NONE, np.int32)
+    parent = trace.slices["parent"].to_numpy()
+    forward = forward_of(trace)
+    source = np.where(forward >= 0, forward, np.arange(len(trace)))
+    frame = frame_of(trace)[source]
+    above = np.append(links.nearest_ancestor(parent, wanted), NONE)
+    return np.where(np.append(wanted, False)[frame], frame, above[frame]).astype(np.int32)

@@ -1,0 +1,341 @@
+"""Allocations: their lives, owners and categories, and that they add up to the curve exactly."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuprof_widgets.analyses.allocator import allocator_events
+from gpuprof_widgets.analyses.findings.memory import memory as memory_findings
+from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
+from gpuprof_widgets.analyses.memory_blocks import memory_events
+from gpuprof_widgets.analyses.memory_categories import BEFORE
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.window import window
+from tests.traces import Row, annotation, block, memory, op, runtime, trace_of
+
+MIB = 2**20
+
+
+def lives(record: Record) -> list[tuple[int, int, int]]:
+    """Start, end and bytes of each block."""
+    columns = allocations(record)[["start_ns", "end_ns", "bytes"]]
+    return [tuple(row) for row in columns.to_numpy().tolist()]  # type: ignore[misc]
+
+
+def test_an_allocation_ends_with_the_release_of_its_address() -> None:
+    record = trace_of(
+        block(8, at=100, ts=1),
+        block(4, at=200, ts=2),
+        block(-8, at=100, ts=5),
+        op("a", ts=0, dur=9),
+    )
+    assert lives(record) == [(1, 5, 8), (2, -1, 4)]
+
+
+def test_an_address_that_is_used_again_starts_another_block() -> None:
+    rows = [
+        block(8, at=1, ts=1),
+        block(-8, at=1, ts=2),
+        block(8, at=1, ts=3),
+        block(-8, at=1, ts=4),
+    ]
+    assert lives(trace_of(op("a", ts=0, dur=9), *rows)) == [(1, 2, 8), (3, 4, 8)]
+
+
+def test_addresses_of_two_devices_are_not_the_same_memory() -> None:
+    rows = [block(8, at=1, ts=1, device=0), block(8, at=1, ts=2), block(-8, at=1, ts=3, device=0)]
+    table = allocations(trace_of(op("a", ts=0, dur=9), *rows))
+    assert table[["device", "end_ns"]].to_numpy().tolist() == [["GPU 0", 3], ["CPU", -1]]
+
+
+def test_memory_from_before_the_record_has_no_start() -> None:
+    record = trace_of(op("a", ts=0, dur=9), block(-8, at=1, ts=3), block(4, at=1, ts=4))
+    assert lives(record) == [(-1, 3, 8), (4, -1, 4)]
+    assert allocations(record)["category"].tolist()[0] == BEFORE
+
+
+def test_an_address_allocated_twice_was_released_unseen_by_then() -> None:
+    record = trace_of(op("a", ts=0, dur=9), block(8, at=1, ts=1), block(4, at=1, ts=6))
+    table = allocations(record)
+    assert table["end_ns"].tolist() == [6, -1]
+    assert table["release"].tolist() == [-1, -1]
+
+
+def test_without_addresses_a_release_ends_the_latest_block_of_its_size() -> None:
+    rows = [memory(8, ts=1), memory(8, ts=2), memory(4, ts=3), memory(-8, ts=4), memory(-8, ts=5)]
+    record = trace_of(op("a", ts=0, dur=9), *rows, memory(-2, ts=6))
+    assert lives(record) == [(1, 5, 8), (2, 4, 8), (3, -1, 4), (-1, 6, 2)]
+
+
+def test_the_owners_are_the_outermost_op_the_module_and_the_line() -> None:
+    record = trace_of(
+        op("3: y = model(x)", ts=0, dur=50, category="cell_line"),
+        op("encoder.0", ts=5, dur=40, category="module"),
+        op("aten::linear", ts=6, dur=20),
+        op("aten::addmm", ts=7, dur=10),
+        block(64, at=1, ts=8),
+    )
+    (row,) = allocations(record).to_dict("records")
+    assert (row["line_name"], row["module_name"], row["op_name"]) == (
+        "3: y = model(x)",
+        "encoder.0",
+        "aten::linear",
+    )
+    names = record.trace.slices["name"]
+    assert [names[row[key]] for key in ("line", "module", "op")] == [
+        "3: y = model(x)",
+        "encoder.0",
+        "aten::linear",
+    ]
+
+
+def training_step() -> Record:
+    """A forward, a backward and an optimizer step, one block of each category, by ten bytes."""
+    node = "autograd::engine::evaluate_function: MmBackward0"
+    return trace_of(
+        annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", ts=0, dur=10),
+        op("aten::stack", ts=1, dur=5),
+        block(10, at=1, ts=2),
+        op("fc", ts=20, dur=20, category="module"),
+        op("aten::mm", ts=21, dur=10, sequence=7, forward_thread=0),
+        block(20, at=2, ts=22),
+        block(1, at=3, ts=23),
+        block(-1, at=3, ts=24),
+        op("aten::relu", ts=32, dur=4),
+        block(2, at=4, ts=33),
+        block(-2, at=4, ts=41),
+        op(node, ts=50, dur=20),
+        op("MmBackward0", ts=51, dur=18, sequence=7, forward_thread=1),
+        block(30, at=5, ts=52),
+        block(40, at=6, ts=53),
+        op(node, ts=72, dur=5),
+        block(-40, at=6, ts=73),
+        annotation("Optimizer.step#SGD.step", ts=80, dur=10),
+        op("aten::clone", ts=81, dur=3),
+        block(50, at=7, ts=82),
+        op("aten::mul_", ts=85, dur=3),
+        block(3, at=8, ts=86),
+        block(-3, at=8, ts=87),
+        annotation("Optimizer.zero_grad#SGD.zero_grad", ts=92, dur=3),
+        block(-30, at=5, ts=93),
+        block(-20, at=2, ts=95),
+    )
+
+
+def test_the_rules_tell_the_categories_of_a_training_step() -> None:
+    table = allocations(training_step())
+    assert dict(zip(table["bytes"], table["category"], strict=True)) == {
+        10: "inputs",
+        20: "activations",
+        1: "temporaries",
+        2: "temporaries",
+        30: "gradients",
+        40: "autograd detail",
+        50: "optimizer state",
+        3: "temporaries",
+    }
+    assert set(table["classified_by"]) == {"rules"}
+
+
+def test_a_gradient_belongs_to_the_module_of_its_forward_op() -> None:
+    table = allocations(training_step()).set_index("bytes")
+    assert table.loc[30, "module_name"] == "fc"
+    assert table.loc[30, "op_name"] == "MmBackward0"
+
+
+def test_what_a_tensor_was_held_as_comes_before_the_rules_and_torch_before_both() -> None:
+    held = {"Held as": "parameters", "Held by": "fc.weight"}
+    record = trace_of(
+        op("aten::empty", ts=0, dur=9),
+        block(8, at=1, ts=1, **held),
+        block(4, at=2, ts=2, **held, **{"Memory category": "activations"}),
+    )
+    table = allocations(record)
+    assert table["category"].tolist() == ["parameters", "activations"]
+    assert table["classified_by"].tolist() == ["rules", "torch"]
+    assert table["tensor"].tolist() == ["fc.weight", "fc.weight"]
+
+
+def test_the_peak_tells_what_was_alive_then_the_biggest_first() -> None:
+    rows = memory_peak(training_step())
+    assert set(rows["ts_ns"]) == {86}
+    assert rows[["category", "bytes"]].to_numpy().tolist() == [
+        ["optimizer state", 50],
+        ["gradients", 30],
+        ["activations", 20],
+        ["inputs", 10],
+        ["temporaries", 3],
+    ]
+    assert rows["allocated_bytes"].tolist() == [113] * 5
+    assert rows["share"].sum() == pytest.approx(1)
+
+
+def test_what_the_device_held_before_and_nobody_released_is_named_so() -> None:
+    rows = [block(8, at=1, ts=1, device=0, allocated=1008, reserved=4096)]
+    peak = memory_peak(trace_of(op("aten::empty", ts=0, dur=9), *rows))
+    assert peak[["category", "bytes"]].to_numpy().tolist() == [[BEFORE, 1000], ["other", 8]]
+    assert peak["reserved_bytes"].tolist() == [4096, 4096]
+
+
+def test_parameters_seen_before_the_record_are_part_of_what_was_there() -> None:
+    before = [
+        {"device": "GPU 0", "address": 9, "bytes": 600, "category": "parameters", "tensor": "w"},
+        {"device": "CPU", "address": 9, "bytes": 600, "category": "parameters", "tensor": "v"},
+    ]
+    record = trace_of(
+        op("aten::empty", ts=0, dur=9),
+        block(512, at=1, ts=1, device=0, allocated=4096),
+        memory={"before": before},
+    )
+    peak = memory_peak(record).set_index("category")["bytes"]
+    assert peak.to_dict() == {"parameters": 1024, BEFORE: 4096 - 512 - 1024, "other": 512}
+
+
+@st.composite
+def allocation_runs(draw: st.DrawFn) -> tuple[list[Row], int]:
+    """Allocations and releases that a real allocator could make, with its exact totals."""
+    base = draw(st.integers(0, 1000))
+    old = {
+        address: draw(st.integers(1, 99)) for address in range(1000, 1000 + draw(st.integers(0, 3)))
+    }
+    total = base + sum(old.values())
+    living, rows, ts = dict(old), [], 0
+    for _ in range(draw(st.integers(1, 25))):
+        ts += draw(st.integers(0, 3))
+        if living and draw(st.booleans()):
+            address = draw(st.sampled_from(sorted(living)))
+            size = -living.pop(address)
+        else:
+            address = draw(st.integers(1, 6).filter(lambda number: number not in living))
+            size = living[address] = draw(st.integers(1, 99))
+        total += size
+        rows.append(block(size, at=address, ts=ts, allocated=total, device=0))
+    return rows, base + sum(old.values())
+
+
+@given(allocation_runs())
+def test_the_blocks_add_up_to_the_curve_at_every_event(run: tuple[list[Row], int]) -> None:
+    rows, at_first = run
+    record = trace_of(op("a", ts=0, dur=200), *rows)
+    table, curve = allocations(record), memory_curve(record)
+    old = table["start_ns"] < 0
+    untouched = at_first - int(table[old]["bytes"].sum())
+    last_of_moment = curve.groupby("ts_ns")["allocated_bytes"].last()
+    for ts, total in last_of_moment.items():
+        begun = old | (table["start_ns"] <= ts)
+        alive = begun & ((table["end_ns"] < 0) | (table["end_ns"] > ts))
+        assert untouched + table[alive]["bytes"].sum() == total
+    peak = memory_peak(record)
+    assert peak["bytes"].sum() == curve["allocated_bytes"].max() == peak["allocated_bytes"].iloc[0]
+    assert (peak["bytes"] > 0).all()
+
+
+def test_windows_that_tile_a_trace_have_every_event_of_the_curve_once() -> None:
+    record = training_step()
+    halves = [window(record, 0, 53), window(record, 53, record.trace.end_ns)]
+    tiled = pd.concat([memory_curve(half) for half in halves], ignore_index=True)
+    assert len(tiled) == len(memory_curve(record))
+
+
+def test_out_of_memory_is_a_row_and_a_finding() -> None:
+    failure = Row(
+        "[OutOfMemory]",
+        "cpu_instant_event",
+        5,
+        0,
+        args={"Bytes": 3 * MIB, "Device Type": 1, "Device Id": 0},
+    )
+    record = trace_of(op("aten::mm", ts=0, dur=9), failure)
+    (row,) = allocator_events(record).to_dict("records")
+    assert (row["kind"], row["device"], row["bytes"], row["op_name"]) == (
+        "out of memory",
+        "GPU 0",
+        3 * MIB,
+        "aten::mm",
+    )
+    (finding,) = memory_findings(record)
+    assert "`aten::mm` asked GPU 0 for 3.00 MiB" in finding.text
+
+
+def retrying(reserved_after: int) -> Record:
+    """An op that frees and allocates on the driver, then has its memory."""
+    return trace_of(
+        block(8, at=1, ts=1, device=0, allocated=8, reserved=100 * MIB),
+        op("aten::empty", ts=10, dur=90),
+        runtime("cudaMalloc", ts=11, dur=1),
+        runtime("cudaFree", ts=20, dur=30),
+        runtime("cudaMalloc", ts=60, dur=10),
+        block(40 * MIB, at=2, ts=80, device=0, allocated=40 * MIB + 8, reserved=reserved_after),
+    )
+
+
+def test_a_retry_is_where_the_allocator_gave_memory_back_to_have_more() -> None:
+    events = allocator_events(retrying(reserved_after=90 * MIB))
+    retry = events[events["kind"] == "retry"]
+    assert retry[["start_ns", "dur_ns", "op_name"]].to_numpy().tolist() == [[19, 50, "aten::empty"]]
+    assert events["kind"].tolist().count("malloc") == 2
+    texts = [finding.text for finding in memory_findings(retrying(reserved_after=90 * MIB))]
+    assert any("free cached GPU memory and ask again in 1 allocation" in text for text in texts)
+
+
+def test_a_library_that_frees_its_own_memory_is_no_retry() -> None:
+    assert "retry" not in set(allocator_events(retrying(reserved_after=140 * MIB))["kind"])
+
+
+def test_calls_of_the_driver_that_take_long_are_a_finding() -> None:
+    record = trace_of(op("aten::mm", ts=0, dur=1000), runtime("cudaMalloc", ts=10, dur=400))
+    (finding,) = memory_findings(record)
+    assert finding.cost_ns == 400
+    assert "`cudaMalloc` in `aten::mm`" in finding.text
+
+
+def test_the_peak_is_a_finding_with_its_categories_and_their_largest_owner() -> None:
+    record = trace_of(
+        op("7: loss.backward()", ts=0, dur=90, category="cell_line"),
+        op("encoder.mlp", ts=1, dur=30, category="module"),
+        op("aten::linear", ts=2, dur=9, sequence=3, forward_thread=0),
+        block(6 * MIB, at=1, ts=3),
+        op("MmBackward0", ts=50, dur=9, sequence=3, forward_thread=1),
+        block(4 * MIB, at=2, ts=51),
+    )
+    (finding,) = memory_findings(record)
+    assert finding.text == (
+        "Peak memory 10.0 MiB at 51 ns: 60 % activations (most from `encoder.mlp`, "
+        "`7: loss.backward()`), 40 % gradients; one block alone is 6.00 MiB, allocated in "
+        "`aten::linear`."
+    )
+    names = record.trace.slices["name"]
+    assert {names[row] for row in finding.rows} == {"aten::linear", "MmBackward0"}
+
+
+def test_little_memory_is_no_finding() -> None:
+    assert memory_findings(training_step()) == []
+
+
+def test_real_traces_add_up_to_what_torch_counted(shared_record: Record) -> None:
+    peak, curve = memory_peak(shared_record), memory_curve(shared_record)
+    most = curve.groupby("device")["allocated_bytes"].max()
+    assert peak.groupby("device")["bytes"].sum().to_dict() == most.to_dict()
+    assert (peak["bytes"] > 0).all()
+    table = allocations(shared_record)
+    ended = table["end_ns"] >= 0
+    assert (table["end_ns"] >= table["start_ns"])[ended].all()
+    before = curve.groupby("device")["allocated_bytes"].first() - first_sizes(shared_record)
+    began, freed = table[table["row"] >= 0], table[table["release"] >= 0]
+    change = (
+        began.groupby("device")["bytes"]
+        .sum()
+        .sub(freed.groupby("device")["bytes"].sum(), fill_value=0)
+    )
+    last = curve.groupby("device")["allocated_bytes"].last()
+    assert (before + change).to_dict() == last.to_dict()
+
+
+def first_sizes(record: Record) -> pd.Series:
+    """The first event's bytes of each device, as torch wrote them."""
+    events = memory_events(record.trace)
+    sizes: pd.Series = pd.Series(events.size).groupby(events.device).first()
+    return sizes
