@@ -1,11 +1,21 @@
-"""The loop waits for its next batch."""
+"""The loop waits for its next batch, and why."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.wording import run_ns, share_of
+from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.waits import waits
+from gpuprof_widgets.analyses.worker_causes import (
+    item_name,
+    per_batch_ns,
+    per_item_ns,
+    slow_function,
+    while_waiting,
+)
+from gpuprof_widgets.analyses.workers import workers
 from gpuprof_widgets.trace.model import Record
 
 WORTH_A_LOOK = 0.05  # of the run; the customary threshold
@@ -16,8 +26,30 @@ IN_PROCESS = (
 )
 WITH_WORKERS = (
     "Its workers do not keep up: give it more of them, persistent_workers=True, a larger "
-    "prefetch_factor, or lighter transforms."
+    "prefetch_factor, or lighter transforms. They are not recorded: --workers does that."
 )
+REMEDIES = {
+    "items": (
+        "Its workers do not keep up: give it more of them (num_workers), or make an item cheaper: "
+        "prepare it once beforehand, or transform whole batches on the GPU."
+    ),
+    "collate": (
+        "Make collating cheaper: items of equal shape as tensors, no Python loop in collate_fn, "
+        "or larger pieces per item."
+    ),
+    "put": (
+        "Send less from the workers: tensors (they travel in shared memory) instead of lists and "
+        "other objects, and small types (uint8), to be converted on the GPU."
+    ),
+    "idle": (
+        "Give the workers more to do ahead (prefetch_factor), and look at what the main process "
+        "does with a batch before the loop has it (unpickling, pin_memory)."
+    ),
+    "starting": (
+        "Its workers start anew for every pass over the data: persistent_workers=True keeps them."
+    ),
+}
+"""What to try, by what the workers did while the loop waited."""
 
 
 def dataloader(record: Record) -> list[Finding]:
@@ -29,12 +61,14 @@ def dataloader(record: Record) -> list[Finding]:
     if share < WORTH_A_LOOK or not waited:
         return []
     longest = table.iloc[0]
+    because, remedy = _cause(record)
     text = (
         f"{format_share(share)} of the time ({format_ns(waited)} of {format_ns(run)}) went into "
         f"waiting for the DataLoader, {format_count(len(table), 'time')}, "
-        f"the longest {format_ns(longest['dur_ns'])}."
+        f"the longest {format_ns(longest['dur_ns'])}{because}."
     )
-    alone = "SingleProcess" in longest["name"]
+    if "SingleProcess" in longest["name"]:
+        remedy = IN_PROCESS
     start = int(longest["start_ns"])
     return [
         Finding(
@@ -45,6 +79,49 @@ def dataloader(record: Record) -> list[Finding]:
             start,
             start + int(longest["dur_ns"]),
             tuple(table["row"].astype(int)),
-            IN_PROCESS if alone else WITH_WORKERS,
+            remedy,
         )
     ]
+
+
+def _cause(record: Record) -> tuple[str, str]:
+    """What the workers did meanwhile, as the end of the sentence, and what to do about that."""
+    spent = while_waiting(record)
+    if not spent:
+        return "", WITH_WORKERS
+    cause = max(spent, key=lambda name: spent[name])
+    return f", {BECAUSE[cause](record)}", REMEDIES[cause]
+
+
+def _slow_items(record: Record) -> str:
+    slow, table = slow_function(record), workers(record)
+    count = format_count(table["worker"].nunique(), "worker")
+    if slow is None:
+        name, each = item_name(record.trace), per_item_ns(record)
+        return f"because {code(name)} takes {format_ns(each)} per item in its {count}"
+    if slow.outlier is not None:
+        each = slow.by_worker[slow.outlier]
+        return (
+            f"because {code(slow.name)} in worker {slow.outlier} takes {format_ns(each)} per item"
+        )
+    return f"because {code(slow.name)} takes {format_ns(slow.per_item_ns)} per item in its {count}"
+
+
+def _slow_collating(record: Record) -> str:
+    each = per_batch_ns(record, "collate_ns")
+    return f"because collating takes its workers {format_ns(each)} per batch"
+
+
+def _slow_sending(record: Record) -> str:
+    each = per_batch_ns(record, "put_ns")
+    return f"because sending takes its workers {format_ns(each)} per batch"
+
+
+BECAUSE: dict[str, Callable[[Record], str]] = {
+    "items": _slow_items,
+    "collate": _slow_collating,
+    "put": _slow_sending,
+    "idle": lambda _: "while its workers had nothing to do",
+    "starting": lambda _: "while its workers were starting",
+}
+"""How the sentence ends, by what the workers did while the loop waited."""
