@@ -24,7 +24,7 @@ _OF_DEVICES = (*GPU_CATEGORIES, "gpu_user_annotation")
 # torch shortens paths by sys.path, so frames are known by the tail of their file's path.
 _AROUND = re.compile(r"gpuprof_widgets[/\\](capture[/\\](cell|steps)|magics|profiling)\.py\(")
 _RECORDING = re.compile(
-    r"gpuprof_widgets[/\\]capture[/\\](recorder|torch_profiler|cprofile|parts|modules|lines\w*)\.py\("
+    r"gpuprof_widgets[/\\]capture[/\\](recorder|torch_profiler|cprofile|parts|module\w*|lines\w*|memory_\w+)\.py\("
     r"|torch[/\\](autograd|profiler)[/\\]profiler\.py\("
 )
 

@@ -103,6 +103,20 @@ def _forward_track(
     return int(np.bincount(votes).argmax()) if len(votes) else NONE
 
 
+def causes(slices: pd.DataFrame) -> Rows:
+    """Who caused a slice: its parent; of a backward op its forward op, of a GPU slice its launch.
+
+    Following them ends: a parent began before its child or is less deep, a forward op before its
+    backward op; one that began together with it is passed by.
+    """
+    ts, parent = slices["ts"].to_numpy(), slices["parent"].to_numpy()
+    forward, launch = slices["forward"].to_numpy(), slices["launch"].to_numpy()
+    earlier = (forward >= 0) & (ts[forward] < ts)
+    cause = np.where(earlier, forward, parent)
+    launcher = np.where(launch >= 0, launch, slices["op"].to_numpy())
+    return np.where(is_gpu(slices["category"]), launcher, cause).astype(np.int32)
+
+
 def unlinked_gpu(trace: Trace) -> int:
     """Number of GPU slices for which the trace holds no launch (counted, kept, not guessed)."""
     slices = trace.slices

@@ -1,0 +1,115 @@
+"""The names of modules: where in the user's variables an instance hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from torch import jit, nn
+
+MOST_ITEMS = 1_000  # of a list or dict that are looked at
+
+
+@dataclass(frozen=True)
+class ModuleName:
+    """``path`` as `named_modules()` gives it, empty for the root; ``root``: the variable's name."""
+
+    root: str
+    path: str
+
+    def under(self, *, several: bool) -> str:
+        """The path, or the variable's name for the root; with both where there are several."""
+        if not self.path:
+            return self.root
+        return f"{self.root}.{self.path}" if several else self.path
+
+
+@dataclass(frozen=True)
+class Family:
+    """The modules under one root by their ``id``: their paths, and the second path of some."""
+
+    paths: dict[int, str]
+    also: dict[int, str]
+    opaque: dict[int, str]
+    """What compiled or scripted modules hold calls no hooks: their paths, and which they are."""
+
+
+def family(root: nn.Module) -> Family:
+    """All modules under this one, in the order and with the paths of `named_modules()`.
+
+    Not by calling that: a class may have its own. A module that comes twice keeps its first path.
+    """
+    found = Family({}, {}, {})
+    waiting: list[tuple[str, nn.Module]] = [("", root)]
+    while waiting:
+        path, module = waiting.pop()
+        if id(module) in found.paths:
+            found.also.setdefault(id(module), path)
+            continue
+        found.paths[id(module)] = path
+        if isinstance(module, jit.ScriptModule):
+            found.opaque[id(module)] = "scripted"
+            continue
+        if getattr(module, "_compiled_call_impl", None) is not None:
+            found.opaque[id(module)] = "compiled"
+        prefix = f"{path}." if path else ""
+        inside = [(prefix + name, one) for name, one in module._modules.items() if one is not None]
+        waiting += reversed(inside)
+    return found
+
+
+def families(namespace: Mapping[str, Any]) -> dict[str, Family]:
+    """The families of the modules among the user's variables that are in no other one's.
+
+    Keys are the variables: ``model``, ``models[0]``, ``nets['gen']``, ``trainer.model``.
+    """
+    found: dict[int, tuple[str, Family]] = {}
+    for label, module in _candidates(namespace):
+        if id(module) not in found:
+            found[id(module)] = (label, family(module))
+    inner = {
+        number
+        for root, (_, one) in found.items()
+        for number in one.paths
+        if number != root and number in found
+    }
+    # Modules that hold each other are each in the other's: then the first variable counts.
+    kept = {root: pair for root, pair in found.items() if root not in inner} or found
+    return dict(kept.values())
+
+
+def _candidates(namespace: Mapping[str, Any]) -> Iterator[tuple[str, nn.Module]]:
+    """The variables' own modules first, then those in their lists, dicts and attributes."""
+    variables = [(name, value) for name, value in list(namespace.items()) if _is_users(name)]
+    yield from ((name, value) for name, value in variables if isinstance(value, nn.Module))
+    for name, value in variables:
+        if not isinstance(value, nn.Module):
+            yield from (pair for pair in _inside(name, value) if isinstance(pair[1], nn.Module))
+
+
+def _is_users(name: str) -> bool:
+    """Not IPython's `_`, `_3`, `_i`, `In`, `Out`, which hold what other variables hold."""
+    return not name.startswith("_") and name not in ("In", "Out")
+
+
+def _inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """One level deep, without running any code of the user's."""
+    kind = type(value)
+    if kind in (list, tuple):
+        yield from ((f"{name}[{n}]", one) for n, one in enumerate(value[:MOST_ITEMS]))
+    elif kind is dict:
+        yield from ((f"{name}[{key!r}]", one) for key, one in [*value.items()][:MOST_ITEMS])
+    elif not isinstance(value, (type, ModuleType)):
+        attributes = [*_attributes(value).items()][:MOST_ITEMS]
+        yield from ((f"{name}.{key}", one) for key, one in attributes)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """The object's own attributes, past any `__getattr__` of its class."""
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except Exception:
+        return {}
+    return found if type(found) is dict else {}
