@@ -51,6 +51,7 @@ PEAK_COLUMNS = (
     "share",
     "blocks",
 )
+TEXTS = ("device", "category", "tensor")
 GRANULE = 512
 """CUDA's caching allocator hands out multiples of this (c10/cuda/CUDACachingAllocator.cpp)."""
 
@@ -112,18 +113,19 @@ def _with_held_before(record: Record, table: pd.DataFrame) -> pd.DataFrame:
     held = pd.DataFrame(record.metadata.get("memory", {}).get("before", []))
     if not len(held):
         return table
-    held = held[held["device"] != "CPU"]
+    held = held[held["device"] != "CPU"].astype(dict.fromkeys(TEXTS, object))
     held = held.assign(bytes=-(-held["bytes"] // GRANULE) * GRANULE)
     old = table["start_ns"] == NONE
     key = ["device", "address"]
     known = table[old][key].merge(held, on=key, how="left")
-    for column, given in (("category", "category"), ("tensor", "tensor")):
+    for column in ("category", "tensor"):
         current = table.loc[old, column].to_numpy(object)
-        better = known[given].to_numpy(object)
+        better = known[column].to_numpy(object)
         table.loc[old, column] = np.where(known["bytes"].notna(), better, current)
     kept = held[~_pairs(held, key).isin(_pairs(table[old], key))]
-    room = kept["device"].map(_from_before(record.trace)).fillna(0)
-    kept = kept[kept.groupby("device")["bytes"].cumsum() <= room]
+    rest = _from_before(record.trace)
+    room = np.array([rest.get(device, 0) for device in kept["device"]], np.int64)
+    kept = kept[kept.groupby("device")["bytes"].cumsum().to_numpy(np.int64) <= room]
     return pd.concat([_living_through(kept), table], ignore_index=True)
 
 

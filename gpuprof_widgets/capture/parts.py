@@ -7,10 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from gpuprof_widgets.capture.memory_owners import memory_owners
+from gpuprof_widgets.capture.modules import module_spans
+from gpuprof_widgets.capture.nvtx import nvtx_ranges
 from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.capture.workers import workers
 
-PARTS: tuple[Callable[[Context], Part | None], ...] = (workers,)
+PARTS: tuple[Callable[[Context], Part | None], ...] = (
+    module_spans,
+    memory_owners,
+    workers,
+    nvtx_ranges,
+)
 """The parts in the order in which they start; None where the options do not ask for one."""
 
 
