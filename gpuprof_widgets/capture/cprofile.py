@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import cProfile
 import sys
+import threading
 from collections.abc import Callable
+from pstats import add_func_stats  # type: ignore[attr-defined]
 from typing import Any
 
 from gpuprof_widgets.trace.model import Calls
@@ -15,16 +17,23 @@ _MONITORS = sys.version_info >= (3, 12)
 
 
 class CallsRecording:
-    """One use of cProfile. The user's own comes first; ``lost`` says what that cost."""
+    """One use of cProfile, for the thread that starts it.
+
+    The user's own cProfile comes first; ``lost`` says what that cost.
+    """
 
     def __init__(self) -> None:
         self.lost: str | None = None
         self._profile: cProfile.Profile | None = None
+        self._profiles: list[cProfile.Profile] = []  # one per start
         self._running = False
         self._watching = False
 
     def start(self) -> None:
-        """Start recording, or set ``lost`` where another profiler holds the interpreter's hook."""
+        """Start recording, or set ``lost`` where another profiler holds the interpreter's hook.
+
+        What is recorded after a stop and another start is added to what was before.
+        """
         if hook_is_taken():
             self.lost = (
                 "another Python profiler is already running and keeps the Python calls; "
@@ -32,9 +41,11 @@ class CallsRecording:
             )
             return
         self._profile = cProfile.Profile()
+        self._profiles.append(self._profile)
         self._watch_entrance()
         self._running = True
         self._profile.enable()
+        hear_this_thread_only(self._profile)
 
     def stop(self) -> None:
         """Stop, unless another profiler has taken the hook: that one is left running."""
@@ -53,11 +64,16 @@ class CallsRecording:
 
     def calls(self) -> Calls | None:
         """What was recorded; None where nothing was."""
-        if self._profile is None:
+        if not self._profiles:
             return None
-        # Not create_stats(), which would end whatever profiler holds the hook by now.
-        self._profile.snapshot_stats()
-        return calls_of_stats(self._profile.stats)
+        stats: dict[Any, Any] = {}
+        for profile in self._profiles:
+            # Not create_stats(), which would end whatever profiler holds the hook by now.
+            profile.snapshot_stats()
+            for function, numbers in profile.stats.items():
+                before = stats.get(function)
+                stats[function] = add_func_stats(before, numbers) if before else numbers
+        return calls_of_stats(stats)
 
     def _watch_entrance(self) -> None:
         """End this recording when the user enables a cProfile: two at once cannot be."""
@@ -86,3 +102,62 @@ def hook_is_taken() -> bool:
     if sys.version_info >= (3, 12):
         return sys.monitoring.get_tool(sys.monitoring.PROFILER_ID) is not None
     return sys.getprofile() is not None
+
+
+def hear_this_thread_only(profile: cProfile.Profile) -> None:
+    """Keep other threads out of a cProfile that was enabled just now, from Python 3.12 on.
+
+    There it hears the calls and returns of every thread, but keeps one stack for all: a return in
+    one thread ends the call of another, so that callers, times and even counts are wrong as soon
+    as two threads run Python, as in any kernel. On 3.11 it never heard the others.
+    """
+    if sys.version_info >= (3, 12):
+        tool = sys.monitoring.PROFILER_ID
+        for names, only_here in _GATES.items():
+            for name in names:
+                event = getattr(sys.monitoring.events, name)
+                # Registering returns what was registered before: cProfile's own callback.
+                callback = sys.monitoring.register_callback(tool, event, None)
+                if callback is not None:
+                    sys.monitoring.register_callback(tool, event, only_here(callback))
+        profile.clear()  # of what it heard while its callbacks were exchanged
+
+
+# One per number of arguments, thread and callback as defaults: these run at every call.
+def _at_start(callback: Any) -> Callable[..., None]:
+    here = threading.get_ident()
+
+    def gate(code: Any, offset: int, thread: Any = threading.get_ident) -> None:
+        if thread() == here:
+            callback(code, offset)
+
+    return gate
+
+
+def _at_end(callback: Any) -> Callable[..., None]:
+    here = threading.get_ident()
+
+    def gate(code: Any, offset: int, value: Any, thread: Any = threading.get_ident) -> None:
+        if thread() == here:
+            callback(code, offset, value)
+
+    return gate
+
+
+def _at_builtin(callback: Any) -> Callable[..., None]:
+    here = threading.get_ident()
+
+    def gate(
+        code: Any, offset: int, called: Any, first: Any, thread: Any = threading.get_ident
+    ) -> None:
+        if thread() == here:
+            callback(code, offset, called, first)
+
+    return gate
+
+
+_GATES = {
+    ("PY_START", "PY_RESUME"): _at_start,
+    ("PY_RETURN", "PY_YIELD", "PY_THROW", "PY_UNWIND"): _at_end,
+    ("CALL", "C_RETURN", "C_RAISE"): _at_builtin,
+}

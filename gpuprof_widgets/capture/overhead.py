@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from gpuprof_widgets.capture.cprofile import hook_is_taken
-from gpuprof_widgets.capture.torch_profiler import profiler_is_running
+from gpuprof_widgets.capture.cprofile import hear_this_thread_only, hook_is_taken
+from gpuprof_widgets.capture.giving_way import profiler_is_running
 
 REPEATS = 200
 
@@ -48,6 +48,7 @@ def call_cost_ns() -> float:
     profiler = cProfile.Profile()
     profiler.enable()
     try:
+        hear_this_thread_only(profiler)
         recorded = _best_of(_calls)
     finally:
         profiler.disable()
