@@ -65,6 +65,20 @@ THREAD = st.sampled_from(["100", "101", "worker", "-7", "007"])
 
 
 @st.composite
+def region(draw: st.DrawFn) -> Row:
+    """A cell line or a module, on any thread."""
+    category = draw(st.sampled_from(["cell_line", "cell_line", "module", "module_backward"]))
+    given: dict[str, Any] = {"line": draw(st.integers(1, 3)), "cell": "Cell [1]"}
+    name = f"{given['line']}: f()"
+    if category != "cell_line":
+        name, given = draw(st.sampled_from(["encoder.0", "head"])), {"class": "Linear", "root": "m"}
+    elif draw(st.booleans()):
+        given["resumed"] = 1
+    when = {"ts": draw(MOMENT), "dur": draw(LENGTH), "thread": draw(THREAD)}
+    return op(name, category=category, **when, **given)
+
+
+@st.composite
 def rows(draw: st.DrawFn) -> list[Row]:
     """Ops, frames, calls and GPU slices that nest, cross and touch at random."""
     cpu: list[Row] = []
@@ -76,6 +90,8 @@ def rows(draw: st.DrawFn) -> list[Row]:
         cpu.append(row)
     if draw(st.booleans()):
         cpu.append(annotation(draw(NAMES), ts=draw(MOMENT), dur=draw(LENGTH)))
+    for _ in range(draw(st.integers(0, 2))):
+        cpu.append(draw(region()))
     if draw(st.booleans()):
         cpu.append(memory(draw(st.integers(-9, 9)), ts=draw(MOMENT), allocated=draw(LENGTH)))
     owners = [i for i, row in enumerate(cpu) if row.category in ("cpu_op", "cuda_runtime")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,8 +14,7 @@ from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
-from tests.records import records
-from tests.traces import Row, annotation, copy, kernel, memory, op, runtime, trace_of
+from tests.traces import Row, annotation, cell_line, copy, kernel, memory, op, runtime, trace_of
 
 SOURCE = "%%gpuprofile\nfor x in data:\n    y = model(x)\n    loss.backward()\nelse:\n    done()"
 METADATA = {
@@ -26,19 +24,12 @@ METADATA = {
 }
 
 
-def line(number: int, code: str, *, ts: int, dur: int, cell: str = "Cell [3]", **args: Any) -> Row:
-    """One execution of a statement of the cell."""
-    return op(
-        f"{number}: {code}", ts=ts, dur=dur, category="cell_line", line=number, cell=cell, **args
-    )
-
-
 def step(*, backward_thread: int = 100) -> list[Row]:
     """A loop of one step: a forward op and its kernel, then its backward op and kernel."""
     return [
-        line(2, "for x in data:", ts=0, dur=100),
-        line(3, "y = model(x)", ts=5, dur=25),
-        line(4, "loss.backward()", ts=40, dur=50),
+        cell_line(2, "for x in data:", ts=0, dur=100),
+        cell_line(3, "y = model(x)", ts=5, dur=25),
+        cell_line(4, "loss.backward()", ts=40, dur=50),
         op("aten::mm", ts=10, dur=10, sequence=7),
         runtime("cudaLaunchKernel", ts=12, dur=3),
         kernel("gemm", ts=20, dur=30, launched_by=4),
@@ -98,15 +89,17 @@ def test_a_range_of_the_backward_pass_knows_its_lines(thread: int) -> None:
 
 
 def test_a_thread_that_is_no_backward_pass_belongs_to_no_line() -> None:
-    record = trace_of(line(2, "work()", ts=0, dur=90), op("aten::pin", ts=10, dur=20, thread=101))
+    record = trace_of(
+        cell_line(2, "work()", ts=0, dur=90), op("aten::pin", ts=10, dur=20, thread=101)
+    )
     assert numbers(lines(record), "cpu_self_ns", "self_ns") == {2: [0, 90]}
 
 
 def test_recursion_of_a_line_counts_its_time_once() -> None:
     record = trace_of(
-        line(3, "return f(n - 1)", ts=0, dur=90),
-        line(3, "return f(n - 1)", ts=10, dur=60),
-        line(2, "work()", ts=20, dur=30),
+        cell_line(3, "return f(n - 1)", ts=0, dur=90),
+        cell_line(3, "return f(n - 1)", ts=10, dur=60),
+        cell_line(2, "work()", ts=20, dur=30),
     )
     assert numbers(lines(record), "calls", "wall_ns", "self_ns") == {
         2: [1, 30, 30],
@@ -116,15 +109,17 @@ def test_recursion_of_a_line_counts_its_time_once() -> None:
 
 def test_the_pieces_of_a_generator_are_one_execution() -> None:
     record = trace_of(
-        line(3, "yield x", ts=0, dur=10),
-        line(3, "yield x", ts=50, dur=20, resumed=1),
-        line(3, "yield x", ts=80, dur=5),
+        cell_line(3, "yield x", ts=0, dur=10),
+        cell_line(3, "yield x", ts=50, dur=20, resumed=1),
+        cell_line(3, "yield x", ts=80, dur=5),
     )
     assert numbers(lines(record), "calls", "wall_ns") == {3: [2, 35]}
 
 
 def test_the_same_line_of_two_cells_is_two_lines() -> None:
-    record = trace_of(line(2, "f()", ts=0, dur=10), line(2, "f()", ts=2, dur=5, cell="helpers.py"))
+    record = trace_of(
+        cell_line(2, "f()", ts=0, dur=10), cell_line(2, "f()", ts=2, dur=5, cell="helpers.py")
+    )
     table = lines(record)
     assert table["cell"].tolist() == ["Cell [3]", "helpers.py"]
     assert table["self_ns"].tolist() == [5, 5]
@@ -132,8 +127,8 @@ def test_the_same_line_of_two_cells_is_two_lines() -> None:
 
 def test_waits_and_allocations_are_those_of_the_innermost_line() -> None:
     record = trace_of(
-        line(2, "for x in data:", ts=0, dur=100),
-        line(3, "x.item()", ts=10, dur=60),
+        cell_line(2, "for x in data:", ts=0, dur=100),
+        cell_line(3, "x.item()", ts=10, dur=60),
         runtime("cudaStreamSynchronize", ts=20, dur=40),
         runtime("cudaMemcpyAsync", ts=62, dur=6),
         copy(ts=63, dur=4, launched_by=3),
@@ -148,7 +143,7 @@ def test_waits_and_allocations_are_those_of_the_innermost_line() -> None:
 
 def test_an_annotation_is_no_op_of_its_line() -> None:
     record = trace_of(
-        line(2, "for x in data:", ts=0, dur=100),
+        cell_line(2, "for x in data:", ts=0, dur=100),
         annotation("ProfilerStep#1", ts=10, dur=80),
         op("aten::mm", ts=20, dur=30),
     )
@@ -165,7 +160,7 @@ def test_without_lines_there_is_no_row() -> None:
 def lined(draw: st.DrawFn) -> Record:
     """Random events, and lines around, in and across them."""
     made = [
-        line(
+        cell_line(
             draw(st.integers(1, 4)),
             "f()",
             ts=draw(st.integers(0, 40)),
@@ -201,8 +196,3 @@ def test_two_halves_add_up_to_the_whole(record: Record, cut: int) -> None:
     sums = pd.concat(halves).groupby(["cell", "line"])[additive].sum()
     whole = lines(record).set_index(["cell", "line"])[additive].sort_index()
     assert np.array_equal(sums.reindex(whole.index, fill_value=0), whole)
-
-
-@given(records())
-def test_any_trace_without_lines_has_none(record: Record) -> None:
-    assert len(lines(record)) == 0

@@ -62,6 +62,21 @@ def op(
     return Row(name, category, ts, dur, thread=str(thread), args=args)
 
 
+def cell_line(
+    number: int,
+    code: str,
+    *,
+    ts: int,
+    dur: int,
+    thread: int | str = MAIN_THREAD,
+    cell: str = "Cell [3]",
+    **args: Any,
+) -> Row:
+    """One execution of a statement of the cell."""
+    args |= {"line": number, "cell": cell}
+    return op(f"{number}: {code}", ts=ts, dur=dur, thread=thread, category="cell_line", **args)
+
+
 def annotation(name: str, *, ts: int, dur: int, thread: int | str = MAIN_THREAD) -> Row:
     """A `record_function` region."""
     return op(name, ts=ts, dur=dur, thread=thread, category="user_annotation")

@@ -53,13 +53,11 @@ def lines(record: Record) -> pd.DataFrame:
     """
     trace = record.trace
     known = cell_lines(trace)
-    counted = _counted(trace, known)
-    table = pd.concat([_statements(record), known.lines], ignore_index=True)
-    table = table.drop_duplicates(["cell", "line"]).set_index(["cell", "line"])
     index = pd.MultiIndex.from_frame(known.lines[["cell", "line"]])
-    numbers = pd.DataFrame(counted, index=index).reindex(table.index, fill_value=0)
-    table = table.join(numbers).reset_index()
-    return _in_order(table)[list(COLUMNS)]
+    numbers = pd.DataFrame(_counted(trace, known), index=index)
+    table = line_keys(record, known).set_index(["cell", "line"])
+    table = table.join(numbers.reindex(table.index, fill_value=0)).reset_index()
+    return table[list(COLUMNS)]
 
 
 @dataclass(frozen=True)
@@ -103,6 +101,14 @@ def cell_lines(trace: Trace) -> CellLines:
     return CellLines(row, of_slice, resumed[row], table)
 
 
+def line_keys(record: Record, known: CellLines) -> pd.DataFrame:
+    """``cell``, ``line`` and ``code`` of all lines, ran or not: cells as they come, by number."""
+    table = pd.concat([_statements(record), known.lines], ignore_index=True)
+    table = table.drop_duplicates(["cell", "line"])
+    order = np.lexsort((table["line"].to_numpy(np.int64), pd.factorize(table["cell"])[0]))
+    return table.iloc[order].reset_index(drop=True)
+
+
 def _statements(record: Record) -> pd.DataFrame:
     """The lines in which statements begin, whether they ran or not."""
     found = [
@@ -111,13 +117,6 @@ def _statements(record: Record) -> pd.DataFrame:
         for line in source.statements
     ]
     return pd.DataFrame(found, columns=["cell", "line", "code"])
-
-
-def _in_order(table: pd.DataFrame) -> pd.DataFrame:
-    """Cells as they come first, their lines by number."""
-    cell = pd.factorize(table["cell"])[0]
-    order = np.lexsort((table["line"].to_numpy(np.int64), cell))
-    return table.iloc[order].reset_index(drop=True)
 
 
 def _counted(trace: Trace, known: CellLines) -> dict[str, Ints]:

@@ -18,24 +18,31 @@ BACKWARD = "autograd::engine::evaluate_function"
 def calling_lines(trace: Trace, began: Ints, ended: Ints) -> Rows:
     """Per slice of a backward pass the innermost cell line that was open when it began; else -1.
 
-    Autograd works for a GPU on threads of its own, on which no line ran. The line that called it
-    waits meanwhile: the one that is open on the thread of the first cell line. ``began`` and
+    Autograd works for a GPU on threads of its own, on which no line ran; the line that called it
+    waits meanwhile. Of lines on several threads it is the one that began last. ``began`` and
     ``ended`` are the times before a window cut them.
     """
     found = np.full(len(trace), NONE, np.int32)
     lines = np.flatnonzero((trace.slices["category"] == "cell_line").to_numpy())
-    if not len(lines):
-        return found
-    track = trace.slices["track"].to_numpy()
-    called = np.flatnonzero(_in_backward(trace) & ~np.isin(track, track[lines]))
-    callers = lines[track[lines] == track[lines[began[lines].argmin()]]]
-    ts, end = began[callers], ended[callers]
-    parent, _ = nest(ts, end, np.zeros(len(callers), np.int32))
-    at = np.searchsorted(ts, began[called], side="right") - 1
-    while (over := (at >= 0) & (end[at] <= began[called])).any():
-        at = np.where(over, parent[at], at)
-    found[called] = np.where(at >= 0, callers[at], NONE)
+    called = np.flatnonzero(_in_backward(trace)) if len(lines) else lines
+    track = trace.slices["track"].to_numpy()[lines]
+    latest = np.full(len(called), np.iinfo(np.int64).min)
+    for rows in (lines[track == one] for one in np.unique(track)):
+        at = _innermost(began[rows], ended[rows], began[called])
+        start = began[rows[at]]
+        later = (at >= 0) & (start > latest)
+        found[called[later]] = rows[at[later]]
+        latest[later] = start[later]
     return found
+
+
+def _innermost(ts: Ints, end: Ints, moments: Ints) -> Ints:
+    """Per moment which of the slices of one track is open and began last; -1 for none."""
+    parent, _ = nest(ts, end, np.zeros(len(ts), np.int32))
+    at = np.searchsorted(ts, moments, side="right") - 1
+    while (over := (at >= 0) & (end[at] <= moments)).any():
+        at = np.where(over, parent[at], at)
+    return at
 
 
 def _in_backward(trace: Trace) -> Mask:

@@ -1,5 +1,7 @@
 """The colours of the categories: Okabe and Ito's, told apart whatever the kind of colour blindness.
 
+What lies around the ops has two more, of a lightness of their own: dark lines, pale modules.
+
 The same table stands in `extension/categories.ts` for the page; a test compares the two.
 """
 
@@ -10,10 +12,12 @@ from functools import cache
 RGB = tuple[int, int, int]
 
 KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "cell line": ("#4A5866", ("cell_line",)),
+    "module": ("#E3B5CD", ("module", "module_backward")),
     "CPU op": ("#56B4E9", ("cpu_op",)),
     "annotation": ("#F0E442", ("user_annotation", "gpu_user_annotation")),
     "CUDA call": ("#E69F00", ("cuda_runtime", "cuda_driver")),
-    "Python": ("#CC79A7", ("python_function", "module", "module_backward", "cell_line", "worker")),
+    "Python": ("#CC79A7", ("python_function", "worker")),
     "kernel": ("#009E73", ("kernel",)),
     "copy": ("#0072B2", ("gpu_memcpy", "gpu_memset")),
     "sync, overhead": ("#D55E00", ("cuda_sync", "overhead")),

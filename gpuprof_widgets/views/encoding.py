@@ -20,8 +20,13 @@ from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.op_rows import INSTANTS, LEFT_OUT
 from gpuprof_widgets.analyses.quantity import format_count, format_ns
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.schema import REGION_CATEGORIES
 from gpuprof_widgets.views.merge_short import merge_short
+from gpuprof_widgets.views.page_lines import page_lines
 from gpuprof_widgets.views.page_rows import PageRows, page_rows
+
+UNLISTED = frozenset({INSTANTS, *REGION_CATEGORIES})
+"""Categories that get no line in an op table."""
 
 BUDGET_BYTES = 3_000_000
 """Most text that one report may add to a notebook: its server takes 1 MB/s over 3 s."""
@@ -109,7 +114,7 @@ def _header(record: Record, rows: PageRows, tick_ns: int, notes: Sequence[str]) 
         "unlisted": [
             label
             for label, (name, category) in enumerate(rows.label_pairs)
-            if names[name] in LEFT_OUT or rows.categories[category] == INSTANTS
+            if names[name] in LEFT_OUT or rows.categories[category] in UNLISTED
         ],
         "shapes": rows.shapes,
         "tracks": [
@@ -126,6 +131,7 @@ def _header(record: Record, rows: PageRows, tick_ns: int, notes: Sequence[str]) 
             for track, size in zip(trace.tracks.to_dict("records"), sizes, strict=True)
         ],
         "calls": _calls(record),
+        "lines": page_lines(record, rows.label_kinds),
         "notes": list(notes),
     }
 

@@ -15,6 +15,7 @@ from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE, OP_CATEGORIES
 from gpuprof_widgets.trace.window import uncut_times
+from gpuprof_widgets.views.page_lines import slice_kinds
 
 Ints = npt.NDArray[np.signedinteger[Any]]
 Mask = npt.NDArray[np.bool_]
@@ -28,7 +29,8 @@ class PageRows:
     """One row per slice, in the order of the slices; times in ns, ``began`` and ``ended`` before
     a window cut them.
 
-    ``label`` points into ``label_pairs``, pairs of indices into ``names`` and ``categories``.
+    ``label`` points into ``label_pairs``, pairs of indices into ``names`` and ``categories``, and
+    into ``label_kinds`` (see `slice_kinds`).
     ``owner`` is a GPU slice's launch or, where the trace has none, its op; links are -1 for none.
     ``bytes`` are those of a copy or an allocation (negative: released), ``device_bytes`` those of
     them that were allocated on a device; ``flops`` are the op's own.
@@ -53,6 +55,7 @@ class PageRows:
     names: list[str]
     categories: list[str]
     label_pairs: list[tuple[int, int]]
+    label_kinds: list[int]
     shapes: list[str]
 
     def __len__(self) -> int:
@@ -87,7 +90,7 @@ class PageRows:
 def page_rows(trace: Trace) -> PageRows:
     """The slices of a trace with their texts coded."""
     slices = trace.slices
-    label, pairs, names, categories = _labels(trace)
+    label, pairs, kinds, names, categories = _labels(trace)
     shape, shapes = shape_codes(trace)
     launch, op = slices["launch"].to_numpy(), slices["op"].to_numpy()
     began, ended = uncut_times(trace)
@@ -113,22 +116,27 @@ def page_rows(trace: Trace) -> PageRows:
         names=names,
         categories=categories,
         label_pairs=pairs,
+        label_kinds=kinds,
         shapes=shapes,
     )
 
 
-def _labels(trace: Trace) -> tuple[Ints, list[tuple[int, int]], list[str], list[str]]:
-    """Per slice its (name, category) pair, the pairs that occur, and the texts that they need."""
+def _labels(
+    trace: Trace,
+) -> tuple[Ints, list[tuple[int, int]], list[int], list[str], list[str]]:
+    """Per slice its (name, category, kind), the pairs and kinds of these, and the texts needed."""
     name, category = trace.slices["name"].cat, trace.slices["category"].cat
-    width = max(len(category.categories), 1)
+    kind = slice_kinds(trace)
+    width, height = max(len(category.categories), 1), int(kind.max(initial=0)) + 1
     codes = name.codes.to_numpy().astype(np.int64) * width + category.codes.to_numpy()
-    used, label = np.unique(codes, return_inverse=True)
-    name_codes, name_index = np.unique(used // width, return_inverse=True)
-    category_codes, category_index = np.unique(used % width, return_inverse=True)
+    used, label = np.unique(codes * height + kind, return_inverse=True)
+    pair, kinds = np.divmod(used, height)
+    name_codes, name_index = np.unique(pair // width, return_inverse=True)
+    category_codes, category_index = np.unique(pair % width, return_inverse=True)
     pairs = list(zip(name_index.tolist(), category_index.tolist(), strict=True))
     names = [str(name.categories[code]) for code in name_codes]
     categories = [str(category.categories[code]) for code in category_codes]
-    return label.reshape(-1), pairs, names, categories
+    return label.reshape(-1), pairs, kinds.tolist(), names, categories
 
 
 def _sizes(trace: Trace, memory: Allocations) -> Ints:

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser
 from gpuprof_widgets.analyses import quantity
 from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.device_busy import device_busy
+from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.trace.links import self_times
 from gpuprof_widgets.trace.model import Record
@@ -24,6 +25,7 @@ from tests.records import records
 from tests.traces import (
     annotation,
     calls_of,
+    cell_line,
     copy,
     gpu_annotation,
     kernel,
@@ -61,6 +63,20 @@ STEP = trace_of(
     memory(64, ts=5, thread=7),
     memory(8, ts=66),
     memory(16, ts=66, device=0),
+    cell_line(2, "for x in data:", ts=0, dur=64),
+    cell_line(3, "y = model(x)", ts=2, dur=30),
+    cell_line(4, "loss.backward()", ts=43, dur=20),
+    op("encoder.0", ts=3, dur=26, category="module", root="model"),
+    op("aten::matmul", ts=11, dur=6, sequence=9),
+    op("autograd::engine::evaluate_function: MmBackward0", ts=46, dur=15, thread=9),
+    op("encoder.0", ts=47, dur=12, thread=9, category="module_backward", root="model"),
+    op("MmBackward0", ts=48, dur=10, thread=9, sequence=9, forward_thread=1),
+    runtime("cudaMemcpyAsync", ts=49, dur=8, thread=9),
+    copy(ts=50, dur=6, bytes=8, launched_by=31),
+    runtime("cudaStreamSynchronize", ts=20, dur=11),
+    runtime("cudaLaunchKernel", ts=52, dur=2, thread=9),
+    kernel("gemm_backward", ts=58, dur=9, launched_by=34),
+    cell_line(3, "y = model(x)", ts=65, dur=1, resumed=1),
 )
 """What the definitions are about: repeats, crossings, owners on the other side of an edge."""
 
@@ -176,6 +192,7 @@ def assert_same_tables(engine: Engine, record: Record, ends: Bounds) -> None:
     for by_shape in False, True:
         expected = operators_of(part, by_shape=by_shape)
         assert operators_of_page(engine, bounds, by_shape=by_shape) == expected
+    assert lines_of_page(engine, bounds) == lines_of(part, among=record)
     for source in "ops", "merged":
         page, expected = tree_of_page(engine, bounds, source), tree_of(part, source)
         # The page keeps the level of threads that the whole trace has.
@@ -206,6 +223,41 @@ def operators_of_page(engine: Engine, bounds: Bounds, *, by_shape: bool) -> Numb
     )
     assert len({tuple(key) for key, _ in rows}) == len(rows)
     return keyed((key for key, _ in rows), (values for _, values in rows))
+
+
+LINE_VALUES = {
+    "calls": "calls",
+    "wall": "wall_ns",
+    "self": "self_ns",
+    "cpu_self": "cpu_self_ns",
+    "device": "device_ns",
+    "backward_cpu": "backward_cpu_ns",
+    "backward_device": "backward_device_ns",
+    "wait": "wait_ns",
+    "allocated": "allocated_bytes",
+}
+"""The numbers of a line as the page and as Python call them."""
+
+
+def lines_of(record: Record, *, among: Record) -> Numbers:
+    """Numbers of every line of the whole record: those that are not in a window are zero."""
+    none = dict.fromkeys(((cell, line) for cell, line in line_keys(among)), (0,) * len(LINE_VALUES))
+    table = lines(record).set_index(["cell", "line"])[list(LINE_VALUES.values())]
+    return none | dict(zip(table.index, map(tuple, table.to_numpy().tolist()), strict=True))
+
+
+def line_keys(record: Record) -> list[tuple[str, int]]:
+    return list(lines(record)[["cell", "line"]].itertuples(index=False, name=None))
+
+
+def lines_of_page(engine: Engine, bounds: Bounds) -> Numbers:
+    rows = engine.run(
+        """([start, end, values]) => engine.line_rows(store, {start, end}).map((row) => [
+            store.header.lines.cells[row.cell].name, row.line, ...values.map((key) => row[key]),
+        ])""",
+        [*bounds, list(LINE_VALUES)],
+    )
+    return {(cell, line): tuple(values) for cell, line, *values in rows}
 
 
 def keyed(keys: Any, values: Any) -> Numbers:
@@ -315,6 +367,17 @@ def crowded(rng: np.random.Generator) -> Record:
         rows.append(memory(size, ts=ts, device=device, thread=thread))
         dims = rng.integers(1, 9, (2, 2)).tolist()
         rows.append(op("aten::mm", ts=ts, dur=int(rng.exponential(40)), shapes=dims, thread=thread))
+    for _ in range(60):
+        number, ts = int(rng.integers(1, 6)), int(rng.integers(0, 1900))
+        thread, dur = int(rng.choice([100, 101])), int(rng.exponential(90))
+        rows.append(cell_line(number, "f()", ts=ts, dur=dur, thread=thread))
+        rows.append(op("head", ts=ts, dur=dur + 3, thread=thread, category="module", root="m"))
+    for i in range(40):
+        ts = int(rng.integers(0, 1800))
+        rows.append(op("aten::mul", ts=ts, dur=20, sequence=i))
+        backward = {"sequence": i, "forward_thread": 1, "thread": int(rng.choice([100, 102]))}
+        rows.append(op("MulBackward0", ts=ts + 50, dur=30, **backward))
+        rows.append(runtime("cudaDeviceSynchronize", ts=ts + 55, dur=9, thread=backward["thread"]))
     return trace_of(*rows, op("last", ts=1999, dur=1))
 
 

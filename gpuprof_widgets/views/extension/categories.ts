@@ -13,14 +13,22 @@ const OKABE_ITO = {
   grey: hex("#999999"),
 }
 
+/** What lies around the ops is told apart by its lightness too. */
+const AROUND = {
+  slate: hex("#4A5866"),
+  pink: hex("#E3B5CD"),
+}
+
 type Kind = {text: string, colour: RGB, categories: string[]}
 
 /** What the legend lists, in the order of the timeline; a category that is not named is "other". */
 export const KINDS: Kind[] = [
+  {text: "cell line", colour: AROUND.slate, categories: ["cell_line"]},
+  {text: "module", colour: AROUND.pink, categories: ["module", "module_backward"]},
   {text: "CPU op", colour: OKABE_ITO.sky, categories: ["cpu_op"]},
   {text: "annotation", colour: OKABE_ITO.yellow, categories: ["user_annotation", "gpu_user_annotation"]},
   {text: "CUDA call", colour: OKABE_ITO.orange, categories: ["cuda_runtime", "cuda_driver"]},
-  {text: "Python", colour: OKABE_ITO.purple, categories: ["python_function", "module", "module_backward", "cell_line", "worker"]},
+  {text: "Python", colour: OKABE_ITO.purple, categories: ["python_function", "worker"]},
   {text: "kernel", colour: OKABE_ITO.green, categories: ["kernel"]},
   {text: "copy", colour: OKABE_ITO.blue, categories: ["gpu_memcpy", "gpu_memset"]},
   {text: "sync, overhead", colour: OKABE_ITO.vermillion, categories: ["cuda_sync", "overhead"]},

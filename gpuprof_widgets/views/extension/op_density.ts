@@ -1,17 +1,18 @@
+import {REGION_CATEGORIES} from "./engine"
 import type {Store} from "./engine"
 
 /**
- * Share of each of `bins` equal parts of the trace during which a track runs anything but annotations:
- * an annotation around the whole cell would say "busy" from end to end.
+ * Share of each of `bins` equal parts of the trace during which a track runs anything but annotations,
+ * cell lines and modules: what is around the whole cell would say "busy" from end to end.
  */
 export function op_density(store: Store, track: number, bins: number): Float32Array {
   const shares = new Float32Array(bins)
   const {start, end} = store.whole
   const width = (end - start) / bins
-  const annotation = store.category_mask(["user_annotation", "gpu_user_annotation"])
+  const around = store.category_mask(["user_annotation", "gpu_user_annotation", ...REGION_CATEGORIES])
   let covered = start
   for (let row = store.first_row[track]; row < store.first_row[track + 1]; row++) {
-    if (annotation[store.label[row]] == 0 && store.end[row] > covered) {
+    if (around[store.label[row]] == 0 && store.end[row] > covered) {
       add(shares, (Math.max(store.ts[row], covered) - start) / width, (store.end[row] - start) / width)
       covered = store.end[row]
     }

@@ -1,6 +1,6 @@
 /** What the payload's header holds: the strings, the tracks and the layout of the columns. */
 
-export type TrackKind = "cpu" | "python" | "annotation" | "gpu" | "copy" | "other"
+export type TrackKind = "cpu" | "python" | "worker" | "annotation" | "gpu" | "copy" | "other"
 
 export type TrackInfo = {
   kind: TrackKind
@@ -38,6 +38,20 @@ export type CallNode = {
   self_ns: number
 }
 
+/** The lines of the recorded cells; what tells the slices of each apart is their label. */
+export type LineTable = {
+  /** `text`: its lines, the first of which has the number `first`; none where the text is not known */
+  cells: {name: string, first: number, text: string[]}[]
+  /** index into cells, number, code; in the order of the cells */
+  lines: [number, number, string][]
+  /** label, index into lines, 1 for later pieces of an execution */
+  labels: [number, number, 0 | 1][]
+  /** labels of calls that wait for the GPU */
+  waits: number[]
+  /** labels of calls that waited for the copy that they launched */
+  copy_waits: number[]
+}
+
 export type Header = {
   version: 1
   tick_ns: number
@@ -54,6 +68,7 @@ export type Header = {
   tracks: TrackInfo[]
   columns: ColumnInfo[]
   calls: CallNode[] | null
+  lines: LineTable | null
   /** what was done to fit the budget, one line each, to be shown on the page */
   notes: string[]
 }

@@ -1,8 +1,9 @@
 /** The page's engine: decodes the record and answers every question of the views. No DOM, no Bokeh. */
 
 export * from "./header"
-export {Store, NONE, type Window} from "./store"
+export {Store, NONE, REGION_CATEGORIES, type Window} from "./store"
 export {op_table, op_row_instances, op_row_key, recorded, type Grouping, type OpRow, type Recorded} from "./op_table"
+export {line_instances, line_of_row, line_owners, line_rows, type LineRow} from "./lines"
 export {flame, flame_instances, flame_sources, nodes_of_rows, type FlameNode, type FlameSource} from "./flame"
 export {hit, level_of_detail, type LevelOfDetail} from "./lod"
 export {compile} from "./search"

@@ -1,35 +1,48 @@
-/** Which rows make up the record of a window: what lies in it, and the owners of its GPU work. */
+/** Which rows make up the record of a window: what lies in it, and who answers for that. */
 
+import {calling_lines} from "./callers"
 import {gpu_rows} from "./device_time"
 import type {Store, Window} from "./store"
 
 export const OUTSIDE = 0
 export const INSIDE = 1
-/** lies outside, but is a launch or op (or around one) of GPU work inside: GPU time keeps its owner */
+/** lies outside, but is the launch or op of GPU work inside, the forward op of a backward op, the line
+ * that called the backward pass, or around one of these: what is inside keeps its owners */
 export const OWNER = 2
 
 export function kept_rows(store: Store, window: Window): Uint8Array {
   const kept = new Uint8Array(store.rows)
+  const owners: number[] = []
+  const callers = calling_lines(store)
   store.header.tracks.forEach((_, track) => {
     const last = store.first_row[track + 1]
     for (let row = store.first_row[track]; row < last && store.ts[row] <= window.end; row++) {
-      kept[row] = store.is_inside(row, window) ? INSIDE : OUTSIDE
+      if (store.is_inside(row, window)) {
+        kept[row] = INSIDE
+        owners.push(store.forward[row], callers[row])
+      }
     }
   })
   for (const row of gpu_rows(store)) {
     if (kept[row] == INSIDE) {
-      keep_owner(store, kept, store.owner[row])
-      keep_owner(store, kept, store.op[row])
+      owners.push(store.owner[row], store.op[row])
     }
   }
+  keep_owners(store, kept, owners, callers)
   return kept
 }
 
-/** A row and all around it; they may lie inside, but what is around an owner already has been kept. */
-function keep_owner(store: Store, kept: Uint8Array, owner: number): void {
-  for (let row = owner; row >= 0 && kept[row] != OWNER; row = store.parent[row]) {
+/** Owners, all around them, and who answers for those in turn. */
+function keep_owners(store: Store, kept: Uint8Array, owners: number[], callers: Int32Array): void {
+  const seen = new Uint8Array(store.rows)
+  for (let row = owners.pop(); row != null; row = owners.pop()) {
+    if (row < 0 || seen[row] == 1) {
+      continue
+    }
+    seen[row] = 1
     if (kept[row] == OUTSIDE) {
       kept[row] = OWNER
     }
+    owners.push(store.parent[row], store.forward[row], callers[row])
   }
 }

@@ -32,8 +32,13 @@ export function op_rows(store: Store, kept: Uint8Array): OpRows {
 
 /** Per row its self time (ticks) in the window among the rows that an op table may count. */
 export function op_self_times(store: Store, window: Window): Float64Array {
+  return self_times_among(store, window, "listed", () => listed_rows(store))
+}
+
+/** Per row of a mask (known by its name) its self time (ticks) in the window among the mask's rows. */
+export function self_times_among(store: Store, window: Window, name: string, mask: () => Uint8Array): Float64Array {
   const self = new Float64Array(store.rows)
-  for (const nesting of listed_nestings(store)) {
+  for (const nesting of store.lazily(`${name} nestings`, () => nestings(store, mask()))) {
     const own = new Float64Array(nesting.rows.length)
     add_self_times(own, nesting, window.start, window.end, 0, own.length)
     for (let i = 0; i < own.length; i++) {
@@ -44,7 +49,7 @@ export function op_self_times(store: Store, window: Window): Float64Array {
 }
 
 /** Rows of CPU tracks, without those that never get a line in an op table. */
-function listed_rows(store: Store): Uint8Array {
+export function listed_rows(store: Store): Uint8Array {
   return store.lazily("listed", () => {
     const listed = store.by_label(Uint8Array.from(store.header.label, (_, label) => Number(!store.header.unlisted.includes(label))))
     store.header.tracks.forEach(({kind}, track) => {
@@ -56,19 +61,16 @@ function listed_rows(store: Store): Uint8Array {
   })
 }
 
-type ListedNesting = Nesting & {rows: Int32Array}
-
-/** The listed rows of each track, nested among themselves: what is not listed takes no time away. */
-function listed_nestings(store: Store): ListedNesting[] {
-  return store.lazily("listed nestings", () => store.header.tracks.map((_, track) => {
+/** The rows of a mask on each track, nested among themselves: what is not in it takes no time away. */
+function nestings(store: Store, mask: Uint8Array): (Nesting & {rows: Int32Array})[] {
+  return store.header.tracks.map((_, track) => {
     const first = store.first_row[track]
-    const listed = listed_rows(store).subarray(first, store.first_row[track + 1])
-    const rows = group_rows(listed, first)[1] ?? new Int32Array(0)
+    const rows = group_rows(mask.subarray(first, store.first_row[track + 1]), first)[1] ?? new Int32Array(0)
     const ts = gather(store.ts, rows)
     const end = gather(store.end, rows)
     const parent = nest(ts, end)
     return {rows, ts, end, parent, subtree_end: subtree_ends(end, parent)}
-  }))
+  })
 }
 
 function nearest_ops(store: Store, is_op: Uint8Array): Pick<OpRows, "index" | "parent"> {

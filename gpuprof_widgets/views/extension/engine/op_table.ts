@@ -149,7 +149,7 @@ function cpu_bytes(store: Store, row: number): number {
   return store.bytes(row) - store.device_bytes(row)
 }
 
-function memory_rows(store: Store): Int32Array {
+export function memory_rows(store: Store): Int32Array {
   return store.lazily("memory_rows", () => {
     const labels = store.header.label.flatMap(([name], label) => store.header.names[name] == MEMORY_EVENT ? label : [])
     return Int32Array.from(labels.flatMap((label) => Array.from(store.instances(label)))).sort()

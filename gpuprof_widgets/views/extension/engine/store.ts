@@ -13,6 +13,8 @@ export type Window = {start: number, end: number}
 
 export const NONE = -1
 export const OP_CATEGORIES = ["cpu_op", "user_annotation"]
+/** What the recorder itself marks on a thread: a cell's statement, a module's forward, its backward. */
+export const REGION_CATEGORIES = ["cell_line", "module", "module_backward"]
 export const GPU_CATEGORIES = ["kernel", "gpu_memcpy", "gpu_memset"]
 
 export class Store {

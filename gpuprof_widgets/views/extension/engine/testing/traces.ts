@@ -25,10 +25,11 @@ export type Options = {
   end_ns?: number
   calls?: Header["calls"]
   unlisted?: string[]
+  lines?: (label: Header["label"], names: string[], categories: string[]) => Header["lines"]
 }
 
 const CATEGORY_OF_KIND: Record<TrackKind, string> = {
-  cpu: "cpu_op", python: "python_function", annotation: "gpu_user_annotation", gpu: "kernel", copy: "gpu_memcpy", other: "other",
+  cpu: "cpu_op", python: "python_function", worker: "worker", annotation: "gpu_user_annotation", gpu: "kernel", copy: "gpu_memcpy", other: "other",
 }
 
 /** The store of some rows; `kinds` are those of the tracks 0, 1, ... (the CPU alone by default). */
@@ -49,6 +50,7 @@ export function store_of(rows: Row[], options: Options = {}): Store {
     version: 1, tick_ns: options.tick_ns ?? 1, start_ns: 0,
     end_ns: options.end_ns ?? rows.reduce((end, {ts, dur}) => Math.max(end, ts + dur), 0)*(options.tick_ns ?? 1),
     rows: rows.length, names, categories, label, shapes, columns: [], calls: options.calls ?? null, notes: [],
+    lines: options.lines?.(label, names, categories) ?? null,
     unlisted: label.flatMap(([name], i) => options.unlisted?.includes(names[name]) ? [i] : []),
     tracks: kinds.map((kind, track) => track_of(kind, track, sorted.filter((row) => (row.track ?? 0) == track).length)),
   }
