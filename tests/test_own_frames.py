@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuprof_widgets.capture.own_frames import without_own_slices
-from gpuprof_widgets.capture.python_frames import calls_from_slices
+from gpuprof_widgets.trace.python_frames import calls_from_slices
 from tests.traces import annotation, op, python, trace_of
 
 

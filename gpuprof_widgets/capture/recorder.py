@@ -8,41 +8,48 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Self
 
+from gpuprof_widgets.capture.active import Active, Loop
 from gpuprof_widgets.capture.cell import CellCode
 from gpuprof_widgets.capture.cprofile import CallsRecording
 from gpuprof_widgets.capture.environment import environment
+from gpuprof_widgets.capture.loop_bound import loop_bound_of
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.overhead import overhead
 from gpuprof_widgets.capture.own_frames import without_own_calls, without_own_slices
 from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.capture.parts import parts_for
-from gpuprof_widgets.capture.python_frames import calls_from_slices, with_cell_labels
 from gpuprof_widgets.capture.torch_profiler import TorchRecording
+from gpuprof_widgets.capture.window import Window
 from gpuprof_widgets.capture.workers import calls_of_workers
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.trace.assemble import empty_trace
+from gpuprof_widgets.trace.edit import kept_slices
 from gpuprof_widgets.trace.event_json import without_garbage_collection
+from gpuprof_widgets.trace.join import joined, starts_when_joined
 from gpuprof_widgets.trace.model import Calls, Record, Trace
+from gpuprof_widgets.trace.python_frames import calls_from_slices, with_cell_labels
 
 _NESTED = (
     "this code is already being profiled by an outer gpuprof profile, "
     "which has all of it; the inner one recorded nothing"
 )
+_ONE_LOOP = (
+    "gpuprof_widgets.steps records one loop of a recording: a further one, inside or after it, "
+    "ended after its iterations too, but unrecorded"
+)
+_EXPLICIT_LOOP = (
+    "the code bounds a loop itself with gpuprof_widgets.steps: that one was recorded, and --steps "
+    "bounded none"
+)
+_NOT_BOUND = "--steps could not bound the loop of this cell: it ran whole and is recorded whole"
 _INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)
-
-
-class _Active:
-    """The recorder at work in this process, if any: a second one inside it records nothing."""
-
-    recorder: Recorder | None = None
-    told = False  # a decorated function may come by a thousand times: say it once
 
 
 class Recorder:
@@ -70,28 +77,30 @@ class Recorder:
         self._cell_labels = cell_labels or {}
         self._failure: str | None = None
         self._notes: list[str] = []
-        self._torch: TorchRecording | None = None
         self._calls: CallsRecording | None = None
+        self._windows: list[Window] = []
+        self._open = False  # the last window runs, its cProfile at least
+        self._loop: Loop | None = None
         self._parts: list[Part] = []
         self._namespace = namespace or {}
         self._code = code
         self._error: BaseException | None = None
         self._threads_before: set[int] = set()
-        self._began = self._wall_ns = self._stop_ns = 0
+        self._stop_ns = 0
 
     def __enter__(self) -> Self:
-        if _Active.recorder is not None:
-            self._failure = "" if _Active.told else _NESTED
-            _Active.told = True
+        if Active.recorder is not None:
+            self._failure = "" if Active.told else _NESTED
+            Active.told = True
             return self
-        _Active.recorder, _Active.told = self, False
+        Active.recorder, Active.told = self, False
+        if self._cell_labels:  # in a script the other threads are the user's own
+            self._threads_before = {thread.native_id or 0 for thread in threading.enumerate()}
         try:
-            self._start()
+            self._prepare()
         except BaseException as error:
-            self._abandon()
-            if not isinstance(error, Exception):
-                raise
-            self._failure = f"no profile: recording could not start: {_one_line(error)}"
+            Active.recorder = None
+            self._give_up("start", error)
         return self
 
     def __exit__(
@@ -100,19 +109,18 @@ class Recorder:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if _Active.recorder is not self:
+        if Active.recorder is not self:
             return
         ended = perf_counter_ns()
-        self._wall_ns, self._error = ended - self._began, error
+        self._error = error
         try:
+            if self._loop is not None:
+                self._loop.close()
             self._stop()
         except BaseException as problem:
-            self._abandon()
-            self._failure = f"no profile: recording could not stop: {_one_line(problem)}"
-            if not isinstance(problem, Exception):
-                raise
+            self._give_up("stop", problem)
         finally:
-            _Active.recorder = None
+            Active.recorder = None
         self._stop_ns = perf_counter_ns() - ended
 
     def record(self) -> Record:
@@ -132,81 +140,142 @@ class Recorder:
             raise RecordingError(text) from problem
         self._stop_ns += perf_counter_ns() - began
         metadata = self._metadata(trace, calls)
-        self._torch = self._calls = None  # torch's own copy of the events is no longer needed
         of_workers = calls_of_workers(self._parts)
         return Record(trace, calls, metadata, of_workers)
 
-    def _start(self) -> None:
-        if self._cell_labels:  # in a script the other threads are the user's own
-            self._threads_before = {thread.native_id or 0 for thread in threading.enumerate()}
-        self._start_parts()
-        self._torch = TorchRecording(self._options, self._label)
-        self._torch.start()
-        # On Python 3.11 torch's frames and cProfile fight over one hook; on 3.13 both run, but
-        # cProfile was seen to count calls twice. The frames are exact and tell the same.
-        if self._options.cprofile and not self._options.stack:
-            self._start_calls()
-        self._begin(self._torch)
-
-    def _start_parts(self) -> None:
+    def _prepare(self) -> None:
+        """Start recording, or wait for the loop whose steps are to be recorded."""
         context = Context(
             self._options, self._label, self._namespace, self._cell_labels, self._code
         )
-        for part in parts_for(context):
-            try:
+        self._parts = list(parts_for(context))
+        if self._waits_for_loop():
+            self._start_early_parts()
+        else:
+            self._begin(None)
+
+    def _waits_for_loop(self) -> bool:
+        if self._options.steps is None:
+            return False
+        if self._code is None:
+            return True  # gpuprof_widgets.steps made this recording
+        bound = loop_bound_of(self._code)
+        if bound is None:
+            self._notes.append(_NOT_BOUND)
+        return bound is not None and bound.serves(self)
+
+    def _start_early_parts(self) -> None:
+        """Those that are too late when a loop's window begins."""
+        for part in self._parts:
+            if getattr(part, "starts_before_loop", False):
                 part.start()
-            except Exception as error:
-                part.stop()
-                self._notes.append(f"{part.loses}: it could not start: {_one_line(error)}")
-            else:
-                self._parts.append(part)
 
-    def _begin(self, recording: TorchRecording) -> None:
-        """The last step, in a frame of its own: what cProfile sees of it is known as ours."""
-        self._began = perf_counter_ns()
-        recording.enter_region()
+    def _begin(self, step: int | None) -> None:
+        if self._windows:
+            self._windows[-1].trace(self._refined)  # torch has room for one recording
+        # On Python 3.11 torch's frames and cProfile fight over one hook; on 3.13 both run, but
+        # cProfile was seen to count calls twice. The frames are exact and tell the same.
+        if self.has_cprofile and self._calls is None:
+            self._calls = CallsRecording()
+        recording = TorchRecording(self._options, self._label)
+        window = Window(recording, self._calls, self._parts, step)
+        self._windows.append(window)
+        self._open = True
+        failed = window.start(self._note_loss)
+        self._parts = [part for part in self._parts if part not in failed]
 
-    def _start_calls(self) -> None:
-        self._calls = CallsRecording()
-        try:
-            self._calls.start()
-        except Exception as error:
-            self._calls.stop()
-            self._calls = None
-            self._notes.append(f"no Python calls: cProfile could not start: {_one_line(error)}")
+    def _note_loss(self, loses: str, error: Exception) -> None:
+        self._notes.append(f"{loses} could not start: {_one_line(error)}")
 
-    def _stop(self) -> None:
-        if self._torch is not None:
-            self._torch.leave_region()
-        if self._calls is not None:
-            self._calls.stop()
-        if self._torch is not None:
-            self._torch.stop()
+    def _stop(self) -> int:
+        """Stop everything that runs; how long the device had to be waited for (ns)."""
+        waited = self._windows[-1].stop() if self._open else 0
+        self._open = False
         for part in reversed(self._parts):
             part.stop()
+        return waited
 
-    def _abandon(self) -> None:
-        """Leave nothing running after a failure; what fails again here was reported already."""
-        _Active.recorder = None
-        for recording in (self._calls, self._torch, *self._parts):
+    def _give_up(self, verb: str, error: BaseException) -> None:
+        """Leave nothing running after a failure, which is told instead of a profile."""
+        self._failure = f"no profile: recording could not {verb}: {_one_line(error)}"
+        for window in self._windows:
+            window.stop_after_failure()
+        self._windows, self._parts, self._open = [], [], False
+        self._calls = None
+        if not isinstance(error, Exception):
+            raise error
+
+    @property
+    def is_taken(self) -> bool:
+        return self._loop is not None
+
+    @property
+    def has_cprofile(self) -> bool:
+        return self._options.cprofile and not self._options.stack
+
+    def take(self, loop: Loop) -> bool:
+        before = self._loop
+        if before is not None and (before.explicit or not loop.explicit):
+            self._notes.append(_ONE_LOOP)
+            return False
+        if before is not None:
+            before.give_up()
+            self._notes.append(_EXPLICIT_LOOP)
+        self._loop = loop
+        try:
+            self._discard()
+        except BaseException as error:
+            self._give_up("start", error)
+        return True
+
+    def _discard(self) -> None:
+        """Stop what runs and keep nothing of it."""
+        if self._open:
+            self._open = False
+            self._windows[-1].stop()
+        self._windows, self._calls = [], None
+        self._start_early_parts()
+
+    def begin_window(self, step: int) -> None:
+        if self._failure is None:
             try:
-                if recording is not None:
-                    recording.stop()
-            except BaseException:
-                continue
-        self._calls = self._torch = None
-        self._parts = []
+                self._begin(step)
+            except BaseException as error:
+                self._give_up("start", error)
+
+    def end_trace(self) -> int:
+        return self._ended(lambda window: window.stop_trace())
+
+    def end_window(self) -> int:
+        waited = self._ended(lambda window: window.stop())
+        self._open = False
+        return waited
+
+    def _ended(self, end: Callable[[Window], int]) -> int:
+        if not self._open:
+            return 0
+        try:
+            return end(self._windows[-1])
+        except BaseException as error:
+            self._give_up("stop", error)
+            return 0
 
     def _read_trace(self) -> Trace:
-        trace = self._torch.trace() if self._torch is not None else None
-        if trace is None:
-            return empty_trace()
+        read = [window.trace(self._refined) for window in self._windows]
+        traces = [trace for trace in read if trace is not None]
+        return joined(traces) if traces else empty_trace()
+
+    def _refined(self, trace: Trace) -> Trace:
+        """The trace of one window: ours taken out, and what the parts know put in."""
         trace = without_own_slices(
             with_cell_labels(trace, self._cell_labels),
             self._label,
             cells=self._cell_labels.values(),
             threads_before=self._threads_before,
         )
+        left_out = self._loop.left_out() if self._loop is not None else None
+        if left_out is not None:
+            trace = kept_slices(trace, (trace.slices["name"] != left_out).to_numpy())
         for part in self._parts:
             trace = part.refine(trace)
         return trace
@@ -216,7 +285,9 @@ class Recorder:
             wanted = self._options.cprofile and self._options.stack
             return calls_from_slices(trace, self._label) if wanted else None
         calls = self._calls.calls()
-        return None if calls is None else without_own_calls(calls, self._cell_labels)
+        if calls is None:
+            return None
+        return without_own_calls(calls, self._cell_labels, began_inside=self._loop is not None)
 
     def _metadata(self, trace: Trace, calls: Calls | None) -> dict[str, Any]:
         frames = int((trace.slices["category"] == "python_function").sum())
@@ -228,13 +299,14 @@ class Recorder:
             "execution_count": self._execution_count,
             "options": asdict(self._options),
             **environment(),
-            "wall_ns": self._wall_ns,
+            "wall_ns": sum(window.wall_ns for window in self._windows),
             "stop_ns": self._stop_ns,
             "overhead": overhead(events=len(trace) - frames, calls=counted),
             "interrupted": isinstance(self._error, _INTERRUPTS),
             "error": self._error_text(),
             "notes": self._all_notes(),
             **{key: value for part in self._parts for key, value in part.metadata().items()},
+            **self._loop_metadata(),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
 
@@ -243,9 +315,34 @@ class Recorder:
             return None
         return _one_line(self._error)
 
+    def _loop_metadata(self) -> dict[str, Any]:
+        """The ``steps`` of the metadata: the loop, its iterations and the windows around some."""
+        if self._loop is None:
+            return {}
+        read = [(window, window.trace(self._refined)) for window in self._windows]
+        pairs = [(window, trace) for window, trace in read if trace is not None]
+        starts = starts_when_joined([trace for _, trace in pairs])
+        windows = [
+            {
+                "epoch_ns": trace.epoch_ns + trace.start_ns,
+                "start_ns": start,
+                "dur_ns": trace.span_ns,
+                "first_step": window.step,
+            }
+            for (window, trace), start in zip(pairs, starts, strict=True)
+        ]
+        return {"steps": {**self._loop.metadata(), "windows": windows}}
+
     def _all_notes(self) -> list[str]:
+        """One sentence each, none twice: windows may lose the same."""
         notes = [*self._notes]
-        lost = [recording.lost for recording in (self._torch, self._calls) if recording is not None]
+        bound = loop_bound_of(self._code)
+        if bound is not None:
+            notes += bound.notes()
+        if self._loop is not None:
+            notes += self._loop.notes()
+        lost = [window.lost for window in self._windows]
+        lost += [self._calls.lost] if self._calls is not None else []
         notes += [sentence for sentence in lost if sentence]
         notes += [sentence for part in self._parts for sentence in part.notes()]
         if self._options.memory:
@@ -254,7 +351,7 @@ class Recorder:
             notes.append(
                 "cProfile did not run: the Python calls are counted from the stack's frames"
             )
-        return notes
+        return list(dict.fromkeys(notes))
 
 
 def _one_line(error: BaseException) -> str:

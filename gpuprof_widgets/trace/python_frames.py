@@ -1,4 +1,4 @@
-"""Python calls counted from recorded frames, for runs where cProfile could not run beside."""
+"""Recorded Python frames as functions: whose each is, and the calls that they count."""
 
 from __future__ import annotations
 
