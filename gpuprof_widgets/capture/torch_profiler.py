@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any
 
 import torch
-from torch.autograd import profiler as autograd_profiler
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from gpuprof_widgets.capture.giving_way import Entrances, profiler_is_running
+from gpuprof_widgets.capture.memory_torch import with_torch_categories
+from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.trace.assemble import empty_trace
@@ -20,9 +22,6 @@ from gpuprof_widgets.trace.model import Record, Trace
 
 SYNCHRONISE_REGION = "gpuprof: wait for the device"
 """Region around our own synchronisation after the run, so that nobody takes it for the user's."""
-
-_ENTRANCES = ("_prepare_profiler", "_enable_profiler")
-"""What every profiler of torch calls on its way in."""
 
 
 class TorchRecording:
@@ -39,10 +38,12 @@ class TorchRecording:
         self._region: Any = None
         self._profile: Any = None
         self._running = False
-        self._entrances: dict[str, Callable[..., Any]] = {}
+        self._entrances = Entrances(self._give_way)
 
     def start(self) -> None:
-        """Start recording, or set ``lost`` where a profiler of the user's is running."""
+        """Start recording, or set ``lost`` where another profiler has the ops."""
+        if emits_nvtx(self._options):
+            return  # its part says so
         if profiler_is_running():
             self.lost = (
                 "your own torch.profiler is already running and keeps the ops; "
@@ -53,7 +54,7 @@ class TorchRecording:
         self._profile = profile(**_arguments(self._options))
         self._profile.start()
         self._running = True
-        self._watch_entrances()
+        self._entrances.watch()
 
     def enter_region(self) -> None:
         """Open the region: the last thing before the run, so that none of our work is in it."""
@@ -67,54 +68,51 @@ class TorchRecording:
             torch._C._autograd._record_function_with_args_exit(self._region)
             self._region = None
 
-    def stop(self) -> None:
-        """Wait for the device, stop and put everything back as it was."""
-        self._unwatch_entrances()
+    def stop(self) -> int:
+        """Wait for the device (how long: ns), stop and put everything back as it was."""
+        self._entrances.unwatch()
         if not self._running:
-            return
+            return 0
         self.leave_region()
         if not profiler_is_running():
             # Saving a session that another profiler has ended crashes the process.
             self._running = False
             self._profile = None
             self.lost = "another torch profiler ended this recording; its ops are lost"
-            return
+            return 0
+        began = perf_counter_ns()
         try:
             wait_for_device()
         finally:
+            waited = perf_counter_ns() - began
             self._profile.stop()
             self._running = False
+        return waited
 
     def trace(self) -> Trace | None:
         """What was recorded; None where nothing was."""
         if self._profile is None:
             return None
-        return _read(self._profile)
+        trace = _read(self._profile)
+        options = self._options
+        if not (options.memory and options.shapes and options.stack):
+            return trace
+        try:
+            return with_torch_categories(trace, self._profile)
+        except Exception as error:
+            self.lost = self.lost or f"torch could not classify the memory, our rules do: {error}"
+            return trace
 
-    def _watch_entrances(self) -> None:
-        for name in _ENTRANCES:
-            original = getattr(autograd_profiler, name, None)
-            if original is not None:
-                self._entrances[name] = original
-                setattr(autograd_profiler, name, self._giving_way(original))
+    def forget(self) -> None:
+        """Free torch's copy of the events."""
+        self._profile = None
 
-    def _unwatch_entrances(self) -> None:
-        while self._entrances:
-            name, original = self._entrances.popitem()
-            setattr(autograd_profiler, name, original)
-
-    def _giving_way(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, but this recording ends first: of two at once one stays empty."""
-
-        def entrance(*args: Any, **kwargs: Any) -> Any:
-            self.stop()
-            self.lost = (
-                "your own torch.profiler started in this run and has the ops from then on; "
-                "this profile has those before"
-            )
-            return original(*args, **kwargs)
-
-        return entrance
+    def _give_way(self) -> None:
+        self.stop()
+        self.lost = (
+            "your own torch.profiler started in this run and has the ops from then on; "
+            "this profile has those before"
+        )
 
 
 def silence_kineto() -> None:
@@ -150,12 +148,6 @@ def _read(recording: Any) -> Trace:
         return read_chrome_trace(path).trace
 
 
-def profiler_is_running() -> bool:
-    """Whether any torch profiler runs, in this thread or for all threads."""
-    everywhere = getattr(autograd_profiler, "_is_profiler_enabled", False)
-    return bool(everywhere or torch._C._autograd._profiler_enabled())
-
-
 def _arguments(options: Options) -> dict[str, Any]:
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
@@ -166,17 +158,23 @@ def _arguments(options: Options) -> dict[str, Any]:
         "record_shapes": options.shapes or options.flops,
         "profile_memory": options.memory,
         "with_stack": options.stack,
-        # In the mode for all threads torch records no allocations.
-        "experimental_config": None if options.memory else _all_threads(),
+        "experimental_config": _experimental(all_threads=not options.memory, sync=options.sync),
     }
 
 
-def _all_threads() -> Any:
-    """The setting that records the ops of every Python thread, where this torch has it."""
+def _experimental(*, all_threads: bool, sync: bool) -> Any:
+    """The settings beside: the ops of every Python thread, and CUDA's synchronisation events.
+
+    An old torch knows no mode for all threads, and in that mode no torch records allocations.
+    """
+    wanted = {"profile_all_threads": all_threads, "enable_cuda_sync_events": sync}
+    settings = {name: True for name, is_wanted in wanted.items() if is_wanted}
+    make: Any = torch._C._profiler._ExperimentalConfig
     try:
-        return torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+        return make(**settings)
     except TypeError:
-        return None
+        settings.pop("profile_all_threads", None)
+        return make(**settings)
 
 
 def require_torch_profiler() -> None:
