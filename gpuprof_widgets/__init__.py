@@ -9,7 +9,8 @@ from gpuprof_widgets.exceptions import GpuprofError, OptionError, RecordingError
 
 if TYPE_CHECKING:
     from gpuprof_widgets.profiles import Profile, load
-    from gpuprof_widgets.profiling import profile
+    from gpuprof_widgets.profiling import profile, steps
+    from gpuprof_widgets.ranks import profile_ranks
     from gpuprof_widgets.trace.model import Trace
 
 __version__ = "0.1.0"
@@ -26,6 +27,8 @@ __all__ = [
     "load",
     "load_ipython_extension",
     "profile",
+    "profile_ranks",
+    "steps",
     "unload_ipython_extension",
 ]
 
@@ -38,6 +41,8 @@ _HOMES = {
     "Trace": "gpuprof_widgets.trace.model",
     "load": "gpuprof_widgets.profiles",
     "profile": "gpuprof_widgets.profiling",
+    "profile_ranks": "gpuprof_widgets.ranks",
+    "steps": "gpuprof_widgets.profiling",
 }
 
 

@@ -6,7 +6,7 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -17,8 +17,10 @@ from gpuprof_widgets.exceptions import OptionError, RecordingError
 
 if TYPE_CHECKING:
     from gpuprof_widgets.capture.recorder import Recorder
+    from gpuprof_widgets.capture.steps import Steps
     from gpuprof_widgets.profiles import Profile
 
+Item = TypeVar("Item")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -156,6 +158,38 @@ def profile(
     return run if function is None else run(function)
 
 
+def steps(
+    iterable: Iterable[Item],
+    *,
+    warmup: int = 3,
+    active: int = 8,
+    wait: int = 0,
+    repeat: int = 1,
+    cprofile: int | None = None,
+) -> Steps[Item]:
+    """The items of a loop that is warmed up, recorded and ended: ``for batch in steps(loader):``.
+
+    ``wait`` and then ``warmup`` iterations run unrecorded, ``active`` ones are recorded, each as a
+    step; all that ``repeat`` times. cProfile goes on until it has had ``cprofile`` iterations. Then
+    the loop ends as if there were no more items. Inside a recording its window is the loop's;
+    elsewhere the loop makes a profile of its own, shows it and leaves it in
+    ``gpuprof_widgets.last``. ``async for`` works as well.
+    """
+    from gpuprof_widgets.capture.schedule import Schedule
+    from gpuprof_widgets.capture.steps import Steps
+
+    options = Options(
+        steps=active, warmup=warmup, wait=wait, repeat=repeat, cprofile_steps=cprofile
+    )
+    place = _place_of_caller()
+    return Steps(
+        iterable,
+        Schedule.of(options),
+        place=place,
+        alone=lambda: ProfileRun(options, place),
+    )
+
+
 def _check_function(function: Any) -> None:
     """An `OptionError` for what a call of it would not record."""
     if not callable(function) or isinstance(function, type):
@@ -200,14 +234,27 @@ def finish(recorder: Recorder, options: Options) -> tuple[Profile | None, list[s
         record = recorder.record()
     except RecordingError as error:
         return None, [text] if (text := str(error)) else []
-    result = Profile(record.trace, record.calls, record.metadata, record.calls_of_workers)
+    metadata, target = _with_rank_files(record.metadata, options.save)
+    result = Profile(record.trace, record.calls, metadata, record.calls_of_workers)
     gpuprof_widgets.last = result
     try:
-        if options.save is not None:
-            result.save(_target(options.save))
+        if target is not None:
+            result.save(target)
     except Exception as error:
-        return result, [f"the profile could not be saved to {options.save}: {error}"]
+        return result, [f"the profile could not be saved to {target}: {error}"]
     return result, []
+
+
+def _with_rank_files(
+    metadata: Mapping[str, Any], save: str | None
+) -> tuple[Mapping[str, Any], Path | None]:
+    """Where to save: one rank of several has a file of its own, and knows those of the others."""
+    if save is None or "rank" not in metadata:
+        return metadata, None if save is None else _target(save)
+    from gpuprof_widgets.capture.ranks import rank_file
+
+    files = [rank_file(_target(save).absolute(), one) for one in range(metadata["world_size"])]
+    return {**metadata, "rank_files": [str(file) for file in files]}, files[metadata["rank"]]
 
 
 def _place_of_caller() -> str:

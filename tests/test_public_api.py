@@ -24,6 +24,7 @@ def test_the_public_names() -> None:
         "load",
         "load_ipython_extension",
         "profile",
+        "steps",
         "unload_ipython_extension",
     ]
     assert dir(gpuprof_widgets) == sorted(gpuprof_widgets.__all__)

@@ -15,9 +15,10 @@ import torch
 from torch.autograd import profiler as autograd_profiler
 
 from gpuprof_widgets.analyses.operators import operators
-from gpuprof_widgets.capture import recorder as recorder_module
 from gpuprof_widgets.capture import torch_profiler
+from gpuprof_widgets.capture.active import Active
 from gpuprof_widgets.capture.cprofile import CallsRecording
+from gpuprof_widgets.capture.giving_way import Entrances
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.capture.torch_profiler import TorchRecording
@@ -36,7 +37,7 @@ def state() -> dict[str, Any]:
         "threads": threading.active_count(),
         "cwd": os.getcwd(),  # noqa: PTH109
         "gc": gc.isenabled(),
-        "active": recorder_module._Active.recorder,
+        "active": Active.recorder,
     }
 
 
@@ -406,9 +407,9 @@ def test_the_device_is_waited_for_before_the_recording_stops(
 def test_what_we_do_before_and_after_the_run_is_not_in_the_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    started = TorchRecording._watch_entrances
+    started = Entrances.watch
 
-    def start(self: TorchRecording) -> None:
+    def start(self: Entrances) -> None:
         torch.zeros(2)
         started(self)
 
@@ -416,7 +417,7 @@ def test_what_we_do_before_and_after_the_run_is_not_in_the_record(
         with torch.profiler.record_function(torch_profiler.SYNCHRONISE_REGION):
             torch.arange(3)
 
-    monkeypatch.setattr(TorchRecording, "_watch_entrances", start)
+    monkeypatch.setattr(Entrances, "watch", start)
     monkeypatch.setattr(torch_profiler, "wait_for_device", wait)
     made = record()
     assert not {"aten::zeros", "aten::arange"} & set(names(made))

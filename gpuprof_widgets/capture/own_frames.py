@@ -24,24 +24,78 @@ _OF_DEVICES = (*GPU_CATEGORIES, "gpu_user_annotation")
 # torch shortens paths by sys.path, so frames are known by the tail of their file's path.
 _AROUND = re.compile(r"gpuprof_widgets[/\\](capture[/\\](cell|steps)|magics|profiling)\.py\(")
 _RECORDING = re.compile(
-    r"gpuprof_widgets[/\\]capture[/\\](recorder|torch_profiler|cprofile|parts|module\w*|lines\w*|memory_\w+)\.py\("
+    r"gpuprof_widgets[/\\]capture[/\\](?!(cell|steps)\.py)\w+\.py\("
     r"|torch[/\\](autograd|profiler)[/\\]profiler\.py\("
 )
 
 
-def without_own_calls(calls: Calls, cell_labels: Mapping[str, str]) -> Calls:
+_BETWEEN = str(Path(_PACKAGE, "capture", "steps.py"))
+"""Its functions stand between a loop and its items: what they call, the loop has called."""
+
+_KERNEL = re.compile(
+    r"[/\\](ipykernel|IPython|zmq|tornado|asyncio|jupyter_client|traitlets)[/\\]"
+    r"|[/\\](threading|selectors|queue)\.py$"
+)
+
+
+def without_own_calls(
+    calls: Calls, cell_labels: Mapping[str, str], *, began_inside: bool = False
+) -> Calls:
     """The calls without ours; with cells only what their code reached, under their labels.
 
     Others are there when a cell awaits (the event loop's other tasks) and from Python 3.12 on
-    (cProfile then sees every thread).
+    (cProfile then sees every thread). Where cProfile ``began_inside`` the cell's code, the calls
+    by the frames that were open then have no caller.
     """
     ours = calls.functions["file"].str.startswith(_PACKAGE).to_numpy(dtype=bool)
-    functions = _less_called_by(calls, ours)
+    between = (calls.functions["file"] == _BETWEEN).to_numpy(dtype=bool)
+    fetched = _called_by(calls, between)
+    calls = _called_past(calls, between)
+    functions = _less_called_by(calls, ours & ~between)
     keep = ~ours & (functions["calls"].to_numpy() > 0)
     if cell_labels:
-        keep &= _reached(calls, _entries(functions, cell_labels), keep)
+        entries = _entries(functions, cell_labels) | fetched
+        if began_inside:
+            entries |= _without_caller(calls)
+        keep &= _reached(calls, entries, keep)
         functions["file"] = functions["file"].map(lambda file: cell_labels.get(file, file))
     return _kept_calls(Calls(functions, calls.edges), keep)
+
+
+def _called_by(calls: Calls, callers: Mask) -> Mask:
+    called = np.zeros(len(calls.functions), dtype=bool)
+    called[calls.edges["callee"].to_numpy()[callers[calls.edges["caller"].to_numpy()]]] = True
+    return called
+
+
+def _called_past(calls: Calls, between: Mask) -> Calls:
+    """The calls as if what these functions called had been called by who called them.
+
+    Where several did, by the one that did so most; where that was before cProfile began, by none.
+    """
+    edges = calls.edges
+    if not between.any():
+        return calls
+    above = edges[between[edges["callee"]] & ~between[edges["caller"]]]
+    most = above.sort_values("calls").drop_duplicates("callee", keep="last")
+    caller_of = dict(zip(most["callee"], most["caller"], strict=True))
+    past = between[edges["caller"]] & ~between[edges["callee"]]
+    caller = [
+        caller_of.get(caller, caller) if is_past else caller
+        for caller, is_past in zip(edges["caller"], past, strict=True)
+    ]
+    merged = edges.assign(caller=np.array(caller, dtype=edges["caller"].to_numpy().dtype))
+    sums = merged.groupby(["caller", "callee"], as_index=False, sort=False).sum()
+    return Calls(calls.functions, sums[list(edges.columns)])
+
+
+def _without_caller(calls: Calls) -> Mask:
+    """Functions some of whose calls nobody made that cProfile saw, the kernel's own left out."""
+    seen = np.zeros(len(calls.functions), dtype=np.int64)
+    np.add.at(seen, calls.edges["callee"].to_numpy(), calls.edges["calls"].to_numpy())
+    unseen = calls.functions["calls"].to_numpy() > seen
+    of_kernel = calls.functions["file"].str.contains(_KERNEL).to_numpy(dtype=bool)
+    return np.asarray(unseen & ~of_kernel)
 
 
 def _less_called_by(calls: Calls, ours: Mask) -> pd.DataFrame:

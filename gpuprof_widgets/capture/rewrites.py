@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpuprof_widgets.capture.cell import Rewrite
+from gpuprof_widgets.capture.loop_bound import loop_bound
 from gpuprof_widgets.capture.options import Options
 
-REWRITES: tuple[Callable[[Options], Rewrite | None], ...] = ()
+REWRITES: tuple[Callable[[Options], Rewrite | None], ...] = (loop_bound,)
 """The rewrites in the order in which they are applied; None where the options ask for none.
 
 The part of the same topic finds its rewrite in the ``code`` of its `Context`.

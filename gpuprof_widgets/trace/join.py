@@ -53,7 +53,7 @@ def joined(traces: Sequence[Trace]) -> Trace:
 def _united_tracks(traces: Sequence[Trace]) -> tuple[pd.DataFrame, list[NDArray[np.int32]]]:
     """One row per track, in display order, and per trace the new number of each of its tracks."""
     keys = [_track_keys(trace.tracks) for trace in traces]
-    first: dict[Any, dict[str, Any]] = {}
+    first: dict[Any, dict[Any, Any]] = {}
     for trace, of_trace in zip(traces, keys, strict=True):
         for key, row in zip(of_trace, trace.tracks.to_dict("records"), strict=True):
             first.setdefault(key, row)
@@ -77,7 +77,7 @@ def _track_keys(tracks: pd.DataFrame) -> list[tuple[Any, ...]]:
     return keys
 
 
-def _display_order(tracks: dict[Any, dict[str, Any]]) -> list[Any]:
+def _display_order(tracks: dict[Any, dict[Any, Any]]) -> list[Any]:
     """CPU threads, devices, the rest, as one trace has them; what came later stands behind."""
     rows = list(tracks.items())
     process: dict[Any, int] = {}
@@ -86,7 +86,7 @@ def _display_order(tracks: dict[Any, dict[str, Any]]) -> list[Any]:
         process.setdefault(row["process"], len(process))
         lane.setdefault((row["process"], row["thread"]), len(lane))
 
-    def place(item: tuple[Any, dict[str, Any]]) -> tuple[int, ...]:
+    def place(item: tuple[Any, dict[Any, Any]]) -> tuple[int, ...]:
         row = item[1]
         kind, pair = TRACK_KINDS.index(row["kind"]), (row["process"], row["thread"])
         if row["kind"] in DEVICE_KINDS:
@@ -126,12 +126,13 @@ def _joined_slices(
         columns[name] = np.concatenate(
             [moved[table[name].to_numpy()] for moved, table in zip(rows, tables, strict=True)]
         )
+    types: dict[str, Any] = dict(SLICE_COLUMNS)
     texts = {name: _texts([table[name] for table in tables]) for name in ("name", "category")}
     values = {
         name: texts[name].take(order)
         if kind == "category"
         else columns[name][order].astype(kind, copy=False)
-        for name, kind in SLICE_COLUMNS.items()
+        for name, kind in types.items()
     }
     return pd.DataFrame(values), rows
 

@@ -1,0 +1,58 @@
+"""The recorder at work in this process, if any: what runs inside it asks here."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Loop(Protocol):
+    """A loop whose iterations are counted, and which says when the recorder's windows are."""
+
+    @property
+    def explicit(self) -> bool:
+        """Whether the code itself asks for it: then it goes before one that an option bounds."""
+
+    def give_up(self) -> None:
+        """Stop counting: another loop has taken the recorder."""
+
+    def close(self) -> None:
+        """End with the run, if it has not ended itself: its last step was left in the middle."""
+
+    def left_out(self) -> str | None:
+        """The name of a step's annotation that turned out to be none."""
+
+    def notes(self) -> list[str]: ...
+
+    def metadata(self) -> dict[str, Any]: ...
+
+
+class Windows(Protocol):
+    """A recorder, as a loop uses it. None of these raises an Exception; what failed is a note."""
+
+    def take(self, loop: Loop) -> bool:
+        """Record the windows of this loop from now on, and not what ran before it.
+
+        False, and a note, where another loop has the recorder already.
+        """
+
+    @property
+    def is_taken(self) -> bool: ...
+
+    @property
+    def has_cprofile(self) -> bool: ...
+
+    def begin_window(self, step: int) -> None:
+        """Start recording with this step."""
+
+    def end_trace(self) -> int:
+        """Stop the window's trace but not its cProfile; how long it waited for the device (ns)."""
+
+    def end_window(self) -> int:
+        """Stop the window; how long it waited for the device (ns)."""
+
+
+class Active:
+    """The one recorder at work; a second one inside it records nothing."""
+
+    recorder: Windows | None = None
+    told = False  # a decorated function may come by a thousand times: say it once
