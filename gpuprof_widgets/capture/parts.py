@@ -11,12 +11,14 @@ from gpuprof_widgets.capture.memory_owners import memory_owners
 from gpuprof_widgets.capture.modules import module_spans
 from gpuprof_widgets.capture.nvtx import nvtx_ranges
 from gpuprof_widgets.capture.part import Context, Part
+from gpuprof_widgets.capture.ranks import ranks
 from gpuprof_widgets.capture.workers import workers
 
 PARTS: tuple[Callable[[Context], Part | None], ...] = (
     module_spans,
     memory_owners,
     workers,
+    ranks,
     nvtx_ranges,
 )
 """The parts in the order in which they start; None where the options do not ask for one."""

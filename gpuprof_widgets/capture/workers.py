@@ -25,6 +25,11 @@ from gpuprof_widgets.trace.model import Calls, Trace
 LOADS_WITH_WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 """The region that torch opens while it waits for a batch from a worker."""
 
+_STARTED_BEFORE = (
+    "the DataLoader's workers were started before this recording, so they are not in it; those "
+    "that start while it runs are"
+)
+
 
 def workers(context: Context) -> Part:
     """The part that records workers, or the one that says that they are not recorded."""
@@ -61,6 +66,7 @@ class Workers:
     """Records the workers that start in the run: their spans and their Python calls."""
 
     loses = "no DataLoader workers"
+    starts_before_loop = True  # a loop's workers start with it, long before its first window
 
     def __init__(self, context: Context) -> None:
         self._cprofile = context.options.cprofile
@@ -69,7 +75,7 @@ class Workers:
         self._loop: Any = None
         self._began = self._ended = (0, 0)
         self._files: list[WorkerFile] = []
-        self._notes: list[str] = []
+        self._waited = False
 
     def start(self) -> None:
         """Let every worker that starts from now on record itself."""
@@ -100,24 +106,17 @@ class Workers:
             shutil.rmtree(folder, ignore_errors=True)
 
     def refine(self, trace: Trace) -> Trace:
-        self._notes = list(self._lacks(trace))
+        self._waited |= loads_with_workers(trace)
         if not len(trace):
             return trace
         place = partial(_on_trace, began=self._began, ended=self._ended, epoch_ns=trace.epoch_ns)
         slices, tracks = track_slices(self._files, trace, place)
         return with_slices(trace, slices, tracks) if slices else trace
 
-    def _lacks(self, trace: Trace) -> Iterable[str]:
-        if loads_with_workers(trace) and not self._files:
-            yield (
-                "the DataLoader's workers were started before this recording, so they are not in "
-                "it; those that start while it runs are"
-            )
-        for file in self._files:
-            yield from file.notes()
-
     def notes(self) -> list[str]:
-        return self._notes
+        if self._waited and not self._files:
+            return [_STARTED_BEFORE]
+        return [note for file in self._files for note in file.notes()]
 
     def metadata(self) -> dict[str, Any]:
         return {"workers": [file.about() for file in self._files]} if self._files else {}

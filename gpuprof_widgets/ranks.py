@@ -1,0 +1,85 @@
+"""`gpuprof_widgets.profile_ranks(...)`: a distributed run and its profiles from one cell."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gpuprof_widgets
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.profiling import check
+
+if TYPE_CHECKING:
+    from gpuprof_widgets.profiles import Profile
+
+
+@dataclass(frozen=True)
+class _Body:
+    """The user's function under a profile, as a rank runs it; picklable."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    save: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, rank: int) -> None:
+        with gpuprof_widgets.profile(quiet=True, save=self.save, **self.options):
+            self.function(rank, *self.args)
+
+
+def profile_ranks(
+    fn: Callable[..., Any],
+    nprocs: int = 4,
+    *,
+    args: Sequence[Any] = (),
+    backend: str = "gloo",
+    save: str | os.PathLike[str] = "run",
+    **options: Any,
+) -> Profile:
+    """Run ``fn(rank, *args)`` in ``nprocs`` processes of one group, and record each of them.
+
+    Returns the profile of rank 0; ``metadata["rank_files"]`` has the paths of all:
+    ``run.rank0.gpuprof``, ... for ``save="run"``. ``options`` are those of `profile()`. An
+    exception of a rank ends the others and is raised here. With gloo the ranks are forked, so that
+    functions of a notebook work, and have one CPU thread each; with nccl, or once CUDA is in use
+    here, they are spawned, and ``fn`` has to be importable.
+    """
+    from gpuprof_widgets.capture.rank_processes import Group, free_port, run_ranks, start_method
+    from gpuprof_widgets.capture.ranks import rank_file
+
+    if not callable(fn):
+        raise OptionError(f"profile_ranks runs a function fn(rank, *args), which {fn!r} is not")
+    if not isinstance(nprocs, int) or nprocs < 1:
+        raise OptionError(f"nprocs is a number of processes, at least 1, not {nprocs!r}")
+    options = {"name": getattr(fn, "__qualname__", "profile_ranks"), **options}
+    body = _Body(fn, tuple(args), str(Path(save).expanduser().absolute()), options)
+    _check_options(body)
+    paths = [rank_file(body.save, rank) for rank in range(nprocs)]
+    method = start_method(fn, body.args, backend)
+    try:
+        run_ranks(body, Group(nprocs, backend, free_port()), method)
+    finally:
+        _remove_unfinished(paths)
+    profile = gpuprof_widgets.load(paths[0])
+    gpuprof_widgets.last = profile
+    return profile
+
+
+def _check_options(body: _Body) -> None:
+    """An `OptionError` before any process starts."""
+    from gpuprof_widgets.capture.options import Options
+
+    try:
+        check(Options(quiet=True, save=body.save, **body.options))
+    except TypeError as error:
+        raise OptionError(f"profile_ranks: {error}") from None
+
+
+def _remove_unfinished(paths: list[Path]) -> None:
+    """What a rank was writing when it was ended."""
+    for path in paths:
+        for unfinished in path.parent.glob(f".{path.name}.*.unfinished"):
+            unfinished.unlink(missing_ok=True)
