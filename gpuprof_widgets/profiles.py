@@ -136,6 +136,19 @@ class Profile(Record):
 
         return waits(self)
 
+    def lines(self) -> pd.DataFrame:
+        """One row per line of the cell in which a statement begins, whether it ran or not.
+
+        Columns (times in ns): ``cell``, ``line``, ``code``; ``calls``; ``wall_ns`` (open),
+        ``self_ns`` (without the lines that ran within it), ``cpu_self_ns`` (of that, ops);
+        ``device_ns`` (GPU time that it launched), ``wait_ns`` (waited for the GPU),
+        ``allocated_bytes``; ``backward_cpu_ns`` and ``backward_device_ns`` (of the backward ops
+        whose forward op ran in it).
+        """
+        from gpuprof_widgets.analyses.lines import lines
+
+        return lines(self)
+
     def steps(self) -> pd.DataFrame:
         """One row per step that the profiler's schedule marked, in order of time.
 
@@ -210,14 +223,28 @@ class Profile(Record):
 
         return worker_calls(self, worker)
 
+    def attribution(self, level: str) -> pd.DataFrame:
+        """One row per owner at that level ("line", "module", "op", "python"), costliest first.
+
+        What runs in the backward pass is its forward op's owner's. Columns (times in ns): ``name``,
+        ``detail`` (the cell of a line, the class of a module), ``calls``; ``cpu_self_ns``,
+        ``device_ns`` and, of the backward pass, ``backward_cpu_ns``, ``backward_device_ns``;
+        ``wait_ns`` (for the GPU), ``allocated_bytes``: these add up to all that was recorded, what
+        belongs to nobody in the last row; ``cpu_total_ns``, ``device_total_ns`` with what ran
+        inside.
+        """
+        from gpuprof_widgets.analyses.attribution import attribution
+
+        return attribution(self, level)
+
     def owners(self, row: int) -> pd.DataFrame:
         """Who is responsible for one slice: a row per owner, the outermost first, itself last.
 
         ``row`` is the slice's row in ``trace.slices``, as findings and the other tables name it.
-        Columns: ``role`` (python, module, annotation, op, launch, gpu or the slice's category),
-        ``row``, ``name``.
+        Columns: ``role`` (python, line, module, annotation, forward, op, launch, gpu or the
+        slice's category), ``row``, ``name``. A backward op has its forward op's owners as well.
         """
-        from gpuprof_widgets.analyses.attribution import owners
+        from gpuprof_widgets.analyses.owners import owners
 
         return owners(self, row)
 

@@ -15,14 +15,17 @@ from hypothesis import strategies as st
 
 import gpuprof_widgets.analyses
 from gpuprof_widgets.analyses.allocator import allocator_events
-from gpuprof_widgets.analyses.attribution import owners
+from gpuprof_widgets.analyses.attribution import LEVELS, attribution
 from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.analyses.kernels import kernels
+from gpuprof_widgets.analyses.line_sources import line_sources
+from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
 from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.owners import owners
 from gpuprof_widgets.analyses.python_calls import python_calls, python_edges
 from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.analyses.waits import waits
@@ -57,10 +60,13 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "waits": waits,
     "steps": steps,
     "owners": lambda record: [owners(record, row) for row in range(len(record.trace))],
+    "attribution": lambda record: [attribution(record, level) for level in LEVELS],
     "allocations": allocations,
     "memory_curve": memory_curve,
     "memory_peak": memory_peak,
     "allocator_events": allocator_events,
+    "lines": lines,
+    "line_sources": line_sources,
     "findings": findings,
 }
 

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 from hypothesis import given
 
-from gpuprof_widgets.analyses.attribution import owners
 from gpuprof_widgets.analyses.call_tree import call_tree
+from gpuprof_widgets.analyses.owners import owners
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Calls, Record
 from tests.records import records
@@ -270,4 +270,10 @@ def test_a_backward_kernel_is_owned_by_the_forward_frame() -> None:
     )
     slices = record.trace.slices
     chain = owners(record, int(slices.index[slices["name"] == "gemm"][0]))
-    assert chain["name"].tolist() == ["nn.Module: Linear_0", "MmBackward0", "aten::mm", "gemm"]
+    assert chain[["role", "name"]].to_numpy().tolist() == [
+        ["module", "nn.Module: Linear_0"],
+        ["forward", "aten::mm"],
+        ["op", "MmBackward0"],
+        ["op", "aten::mm"],
+        ["gpu", "gemm"],
+    ]

@@ -1,64 +1,227 @@
-"""Who is responsible for a slice: its owners from the Python frame down to the kernel."""
+"""What every line, module, op or Python function cost, its backward pass included."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.stacks import frame_of
+from gpuprof_widgets.analyses.call_tree import merged_parents
+from gpuprof_widgets.analyses.op_rows import (
+    INSTANTS,
+    allocations,
+    are_ops,
+    gpu_rows,
+    in_category,
+    on_tracks,
+    subtree_sum,
+)
+from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.schema import GPU_CATEGORIES, LAUNCH_CATEGORIES
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.owners import causes, is_engine
+from gpuprof_widgets.trace.schema import NONE
 
-ROLES = {
-    "python_function": "python",
-    "user_annotation": "annotation",
-    "cpu_op": "op",
-    **dict.fromkeys(LAUNCH_CATEGORIES, "launch"),
-    **dict.fromkeys(GPU_CATEGORIES, "gpu"),
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
+
+SHARES = (
+    "cpu_self_ns",
+    "backward_cpu_ns",
+    "device_ns",
+    "backward_device_ns",
+    "wait_ns",
+    "allocated_bytes",
+)
+"""Columns that add up over all owners to what was recorded."""
+COLUMNS = ("name", "detail", "calls", *SHARES, "cpu_total_ns", "device_total_ns")
+
+
+def attribution(record: Record, level: str) -> pd.DataFrame:
+    """One row per owner at that level ("line", "module", "op", "python"), the costliest first.
+
+    What runs in the backward pass is its forward op's owner's. Columns (times in ns):
+
+    - ``name``; ``detail``: the cell of a line, the class of a module;
+    - ``calls``: executions of the line, of the module's forward, of the op or function;
+    - ``cpu_self_ns``: CPU time that it and nothing inside it took, and ``backward_cpu_ns``: the
+      same in the backward pass; times of several threads add up;
+    - ``device_ns``, ``backward_device_ns``: GPU time that it launched itself, in either pass;
+    - ``wait_ns``: waited for the GPU; ``allocated_bytes`` (recorded with memory), both passes;
+    - ``cpu_total_ns``, ``device_total_ns``: both passes, with all that ran inside it.
+
+    Of the first six every ns and byte of the trace is in one row; in the last row, whose name is
+    empty, what belongs to nobody. For "op" an op is the innermost one of the forward pass, for
+    "python" a function the innermost one whose frame was recorded.
+    """
+    if level not in LEVELS:
+        raise OptionError(f"unknown level {level!r}: it is one of {', '.join(LEVELS)}.")
+    return _table(record.trace, LEVELS[level](record.trace))
+
+
+@dataclass(frozen=True)
+class _Owning:
+    """Which slices are owners, who caused whom, and whose CPU time counts.
+
+    ``rows`` are sorted by ``group``, start, longest first: within a group they nest.
+    """
+
+    owner: Mask
+    cause: Rows
+    rows: Rows
+    group: Rows
+    calls: Mask
+    detail: str
+
+
+def _lines(trace: Trace) -> _Owning:
+    lines = in_category(trace, "cell_line")
+    resumed = np.zeros(len(trace), bool)
+    if "resumed" in trace.args:
+        resumed[trace.args["resumed"].index.to_numpy()] = True
+    return _regions(trace, lines, lines & ~resumed, "cell")
+
+
+def _modules(trace: Trace) -> _Owning:
+    forward = in_category(trace, "module")
+    return _regions(trace, in_category(trace, "module", "module_backward"), forward, "class")
+
+
+def _regions(trace: Trace, owner: Mask, calls: Mask, detail: str) -> _Owning:
+    rows = np.flatnonzero(on_tracks(trace, "cpu") & ~in_category(trace, INSTANTS))
+    group = trace.slices["track"].to_numpy()[rows]
+    return _Owning(
+        owner, causes(trace.slices), rows.astype(np.int32), group.astype(np.int32), calls, detail
+    )
+
+
+def _ops(trace: Trace) -> _Owning:
+    """Ops of the forward pass, and what the engine does beside the backward ops."""
+    linked = trace.slices["forward"].to_numpy() >= 0
+    engine = is_engine(trace.slices["name"])
+    within = engine | linked
+    inside = within | (links.nearest_ancestor(trace.slices["parent"].to_numpy(), within) >= 0)
+    owner = (are_ops(trace) & ~inside) | (engine & ~linked)
+    return _regions(trace, owner, owner, "")
+
+
+def _functions(trace: Trace) -> _Owning:
+    """Python frames and ops of each thread nested together."""
+    rows, parent, lane = merged_parents(trace)
+    cause = causes(trace.slices)
+    merged = np.full(len(trace), NONE, np.int32)
+    merged[rows] = np.where(parent >= 0, rows[parent], NONE)
+    backward = cause != trace.slices["parent"].to_numpy()
+    merged = np.where(backward, cause, merged).astype(np.int32)
+    frames = in_category(trace, "python_function")
+    return _Owning(frames, merged, rows, lane, frames, "")
+
+
+LEVELS: dict[str, Callable[[Trace], _Owning]] = {
+    "line": _lines,
+    "module": _modules,
+    "op": _ops,
+    "python": _functions,
 }
 
 
-def owners(record: Record, row: int) -> pd.DataFrame:
-    """The chain of owners of one slice, the outermost first, the slice itself last.
+def _table(trace: Trace, owning: _Owning) -> pd.DataFrame:
+    slices, nobody = trace.slices, len(trace)
+    nearest = links.nearest_ancestor(owning.cause, owning.owner)
+    own = np.where(owning.owner, np.arange(len(trace)), nearest)
+    backward = in_backward(trace)
+    gpu, memory = gpu_rows(trace), allocations(trace)
+    waits = np.flatnonzero(is_synchronising(trace))
+    dur = slices["dur"].to_numpy()
+    cpu = _self_times(trace, owning)
 
-    Columns: ``role`` (python, module, annotation, op, launch, gpu or the slice's category),
-    ``row``, ``name``. Of the Python frames: the innermost one, and the innermost ``nn.Module``.
-    A backward op is followed up to the Python frame of its forward op.
-    """
-    slices = record.trace.slices
-    if not 0 <= row < len(slices):
-        raise OptionError(f"there is no slice {row}: the trace's rows are 0 to {len(slices) - 1}.")
-    parent = slices["parent"].to_numpy()
-    chain = [row]
-    launch, op = (int(slices[link].iloc[row]) for link in ("launch", "op"))
-    if launch >= 0 or op >= 0:
-        chain.append(launch if launch >= 0 else op)
-    while parent[chain[-1]] >= 0:
-        chain.append(int(parent[chain[-1]]))
-    category = slices["category"].to_numpy(object)
-    if category[row] != "python_function":
-        chain += _frames(record, chain)
-    names = slices["name"].to_numpy(object)
-    rows = [{"role": _role(category[r], names[r]), "row": r, "name": names[r]} for r in chain]
-    return pd.DataFrame(rows[::-1], columns=["role", "row", "name"])
+    def summed(rows: npt.NDArray[np.integer], values: Ints, only: Mask | None = None) -> Ints:
+        sums = np.zeros(nobody + 1, np.int64)  # the last one takes what belongs to nobody
+        np.add.at(sums, own[rows], values if only is None else np.where(only[rows], values, 0))
+        return sums
 
-
-def _role(category: str, name: str) -> str:
-    is_module = category == "python_function" and name.startswith("nn.Module: ")
-    return "module" if is_module else ROLES.get(category, category)
+    shares = {
+        "cpu_self_ns": summed(owning.rows, cpu, ~backward),
+        "backward_cpu_ns": summed(owning.rows, cpu, backward),
+        "device_ns": summed(gpu, dur[gpu], ~backward),
+        "backward_device_ns": summed(gpu, dur[gpu], backward),
+        "wait_ns": summed(waits, dur[waits]),
+        "allocated_bytes": summed(memory.row, np.maximum(memory.size, 0)),
+    }
+    return _by_name(trace, owning, nearest, shares)
 
 
-def _frames(record: Record, chain: list[int]) -> list[int]:
-    """The innermost Python frame of the chain's ops, and the innermost module around it."""
-    slices = record.trace.slices
-    forward, parent = slices["forward"].to_numpy(), slices["parent"].to_numpy()
-    frame_of_slice = frame_of(record.trace)
-    sources = [int(forward[r]) for r in chain if forward[r] >= 0] or chain
-    frame = next((int(frame_of_slice[r]) for r in sources if frame_of_slice[r] >= 0), -1)
-    if frame < 0:
-        return []
-    module = frame
-    names = slices["name"].to_numpy(object)
-    while module >= 0 and not names[module].startswith("nn.Module: "):
-        module = int(parent[module])
-    return [frame] if module in (-1, frame) else [frame, module]
+def in_backward(trace: Trace) -> Mask:
+    """Which slices ran in a backward pass or were launched there."""
+    slices = trace.slices
+    inside = (slices["forward"].to_numpy() >= 0) | is_engine(trace.slices["name"])
+    inside |= in_category(trace, "module_backward")
+    inside |= links.nearest_ancestor(slices["parent"].to_numpy(), inside) >= 0
+    gpu = gpu_rows(trace)
+    launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"])
+    inside[gpu] = np.append(inside, False)[launcher[gpu]]
+    return inside
+
+
+def _self_times(trace: Trace, owning: _Owning) -> Ints:
+    ts = trace.slices["ts"].to_numpy()[owning.rows]
+    end = ts + trace.slices["dur"].to_numpy()[owning.rows]
+    parent, _ = links.nest(ts, end, owning.group)
+    return links.self_times(ts, end, parent)
+
+
+def _by_name(trace: Trace, owning: _Owning, nearest: Rows, shares: dict[str, Ints]) -> pd.DataFrame:
+    """The shares of single owners by name, and the totals: what is within its own kind once."""
+    row = np.flatnonzero(owning.owner)
+    index = np.full(len(trace) + 1, NONE, np.int32)
+    index[row] = np.arange(len(row))
+    parent = index[nearest[row]]
+    key, names = _names(trace, row, owning.detail)
+    outermost = _outermost(parent, key)
+    counted = trace.slices["count"].to_numpy()[row] * owning.calls[row]
+
+    def by_name(values: Ints, of_nobody: int = 0) -> Ints:
+        sums = np.zeros(len(names), np.int64)
+        np.add.at(sums, key, values)
+        sums[-1] = of_nobody
+        return sums
+
+    def total(*columns: str) -> Ints:
+        whole = np.sum([shares[column] for column in columns], axis=0)
+        below = subtree_sum(whole[row], parent, links.depths(parent))
+        return by_name(np.where(outermost, below, 0), int(whole[-1]))
+
+    table = names.assign(
+        calls=by_name(counted.astype(np.int64)),
+        **{name: by_name(values[row], int(values[-1])) for name, values in shares.items()},
+        cpu_total_ns=total("cpu_self_ns", "backward_cpu_ns"),
+        device_total_ns=total("device_ns", "backward_device_ns"),
+    )
+    costs = [table[column].to_numpy() for column in ("cpu_total_ns", "device_total_ns")]
+    named = np.arange(len(table)) < len(table) - 1
+    order = np.lexsort((*(-cost for cost in costs), ~named))
+    return table.iloc[order].reset_index(drop=True)[list(COLUMNS)]
+
+
+def _names(trace: Trace, row: npt.NDArray[np.intp], detail: str) -> tuple[Ints, pd.DataFrame]:
+    """Per owner the number of its name, and the names with their details; nobody's is the last."""
+    given = trace.args.get(detail)
+    details = [""] * len(row) if given is None else given.reindex(row).fillna("").astype(str)
+    pairs = pd.MultiIndex.from_arrays([trace.slices["name"].to_numpy(object)[row], details])
+    key, known = pd.factorize(pairs)
+    names = pd.DataFrame([*known, ("", "")], columns=["name", "detail"], dtype=object)
+    return key.astype(np.int64), names
+
+
+def _outermost(parent: Rows, key: Ints) -> Mask:
+    """Which owners lie in no other of their name."""
+    inside, above = np.zeros(len(parent), bool), parent
+    while (above >= 0).any():
+        inside |= (above >= 0) & (key[above] == key)
+        above = np.where(above >= 0, parent[above], NONE)
+    return ~inside

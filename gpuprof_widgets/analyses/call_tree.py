@@ -63,12 +63,18 @@ def _ops(record: Record) -> pd.DataFrame:
 
 
 def _python_and_ops(record: Record) -> pd.DataFrame:
+    rows, parent, lane = merged_parents(record.trace)
+    return _merged_paths(record.trace, rows, parent, lane)
+
+
+def merged_parents(trace: Trace) -> tuple[Rows, Rows, Rows]:
     """Frames and ops of each thread nested anew; a parent is open at the start and outlasts it.
 
-    The second condition lifts a `record_function` region out of the frame of its ``__enter__``. It
-    goes by the times before a window cut them: at its edge all would begin and end together.
+    Rows of the trace by thread and start, the place of each one's parent among them, the thread
+    (its lane). The second condition lifts a `record_function` region out of the frame of its
+    ``__enter__``. It goes by the times before a window cut them: at its edge all would begin and
+    end together.
     """
-    trace = record.trace
     slices = trace.slices
     kept = on_tracks(trace, "cpu", "python") & ~in_category(trace, INSTANTS)
     rows = np.flatnonzero(kept)
@@ -78,7 +84,7 @@ def _python_and_ops(record: Record) -> pd.DataFrame:
     order = np.lexsort((is_op, -end, ts, lane))
     rows, lane, ts, end = rows[order], lane[order], ts[order], end[order]
     parent, _ = links.nest(ts, end, lane)
-    return _merged_paths(trace, rows.astype(np.int32), _outlasting(parent, end), lane)
+    return rows.astype(np.int32), _outlasting(parent, end), lane
 
 
 def _outlasting(parent: Rows, end: Ints) -> Rows:

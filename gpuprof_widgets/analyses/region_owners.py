@@ -8,6 +8,7 @@ import numpy.typing as npt
 from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.owners import causes
 from gpuprof_widgets.trace.schema import NONE
 
 Rows = npt.NDArray[np.int32]
@@ -49,9 +50,10 @@ def forward_of(trace: Trace) -> Rows:
 def region_behind(trace: Trace, category: str) -> Rows:
     """Per slice the region that caused it: in the backward pass that around the forward op.
 
-    Elsewhere, and where the forward op is not known, the same as `region_around`.
+    Of a backward op's backward the one behind both; a region within a backward op (checkpointing
+    runs a forward anew there) comes first. Where none is found, the same as `region_around`.
     """
-    around = region_around(trace, category)
-    forward = forward_of(trace)
-    caused = np.append(around, NONE)[forward]
-    return np.where(caused >= 0, caused, around).astype(np.int32)
+    wanted = in_category(trace, category)
+    caused = links.nearest_ancestor(causes(trace.slices), wanted)
+    caused = np.where(wanted, np.arange(len(trace)), caused)
+    return np.where(caused >= 0, caused, region_around(trace, category)).astype(np.int32)

@@ -16,11 +16,8 @@ from numpy.typing import NDArray
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.edit import NewSlice
 from gpuprof_widgets.trace.model import Trace
-from gpuprof_widgets.trace.owners import causes
+from gpuprof_widgets.trace.owners import causes, is_engine
 from gpuprof_widgets.trace.schema import NONE, OP_CATEGORIES, REGION_CATEGORIES
-
-ENGINE = "autograd::engine::"
-"""What torch calls the slices of its engine, one around each backward op."""
 
 Rows = NDArray[np.int32]
 Mask = NDArray[np.bool_]
@@ -114,7 +111,7 @@ class _Passes:
         above = links.nearest_ancestor(parent, backward)
         # torch marks a backward op and the engine's slice around it with the same forward op.
         self._outer = backward & ((above < 0) | (forward[above] != forward))
-        engine = _starting(trace, ENGINE) & ~backward
+        engine = is_engine(slices["name"]) & ~backward
         breaks = slices["category"].isin([*OP_CATEGORIES, *REGION_CATEGORIES]).to_numpy()
         group = np.where(parent >= 0, parent, -2 - slices["track"].to_numpy())
         within = np.isin(group, group[self._outer])
@@ -152,12 +149,6 @@ class _Passes:
 def _ends(trace: Trace) -> NDArray[np.int64]:
     ends: NDArray[np.int64] = (trace.slices["ts"] + trace.slices["dur"]).to_numpy()
     return ends
-
-
-def _starting(trace: Trace, prefix: str) -> Mask:
-    names = trace.slices["name"].cat
-    starts = np.array([str(name).startswith(prefix) for name in names.categories], bool)
-    return np.append(starts, False)[names.codes.to_numpy()]
 
 
 def _as_slice(trace: Trace, span: _Span) -> NewSlice:

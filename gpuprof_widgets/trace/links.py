@@ -35,10 +35,10 @@ def nest(ts: Ints, end: Ints, group: Ints) -> tuple[NDArray[np.int32], NDArray[n
         active = active[end[candidate] <= ts[active]]
         parent[active] = parent[parent[active]]
         active = active[parent[active] >= 0]
-    return parent, _depth(parent)
+    return parent, depths(parent)
 
 
-def _depth(parent: NDArray[np.int32]) -> NDArray[np.int32]:
+def depths(parent: NDArray[np.int32]) -> NDArray[np.int32]:
     """Number of ancestors, by doubling the length of the known part of every path."""
     depth = (parent >= 0).astype(np.int32)
     ancestor = parent.copy()

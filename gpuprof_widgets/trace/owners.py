@@ -15,6 +15,8 @@ from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE, OP_CATEGORIES
 
+ENGINE = "autograd::engine::"
+
 Rows = NDArray[np.int32]
 FlowRows = tuple[Rows, Rows]
 
@@ -115,6 +117,12 @@ def causes(slices: pd.DataFrame) -> Rows:
     cause = np.where(earlier, forward, parent)
     launcher = np.where(launch >= 0, launch, slices["op"].to_numpy())
     return np.where(is_gpu(slices["category"]), launcher, cause).astype(np.int32)
+
+
+def is_engine(names: pd.Series) -> NDArray[np.bool_]:
+    """Which rows are the slices that autograd's engine has around each backward op."""
+    starts = [str(name).startswith(ENGINE) for name in names.cat.categories]
+    return np.array([*starts, False], bool)[names.cat.codes.to_numpy()]
 
 
 def unlinked_gpu(trace: Trace) -> int:

@@ -1,0 +1,92 @@
+"""Who is responsible for a slice: its owners from the Python frame down to the kernel."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from gpuprof_widgets.analyses.stacks import frame_of
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES, LAUNCH_CATEGORIES, REGION_CATEGORIES
+
+REGION_ROLES = {"cell_line": "line", "module": "module", "module_backward": "module"}
+ROLES = {
+    "python_function": "python",
+    "user_annotation": "annotation",
+    "cpu_op": "op",
+    **REGION_ROLES,
+    **dict.fromkeys(LAUNCH_CATEGORIES, "launch"),
+    **dict.fromkeys(GPU_CATEGORIES, "gpu"),
+}
+
+
+def owners(record: Record, row: int) -> pd.DataFrame:
+    """The chain of owners of one slice, the outermost first, the slice itself last.
+
+    Columns: ``role`` (python, line, module, annotation, forward, op, launch, gpu or the slice's
+    category), ``row``, ``name``. Of the Python frames: the innermost one, and the innermost
+    ``nn.Module``. A backward op is followed to its forward op (role "forward"), to the lines and
+    modules in which that ran, and to its Python frame.
+    """
+    slices = record.trace.slices
+    if not 0 <= row < len(slices):
+        raise OptionError(f"there is no slice {row}: the trace's rows are 0 to {len(slices) - 1}.")
+    parent = slices["parent"].to_numpy()
+    chain = [row]
+    launch, op = (int(slices[link].iloc[row]) for link in ("launch", "op"))
+    if launch >= 0 or op >= 0:
+        chain.append(launch if launch >= 0 else op)
+    while parent[chain[-1]] >= 0:
+        chain.append(int(parent[chain[-1]]))
+    category = slices["category"].to_numpy(object)
+    names = slices["name"].to_numpy(object)
+    forward = _forward_side(record, chain)
+    frames = [] if category[row] == "python_function" else _frames(record, chain)
+    found = [(_role(category[r], names[r]), r) for r in chain]
+    found += [(REGION_ROLES.get(category[r], "forward"), r) for r in forward]
+    found += [(_role(category[r], names[r]), r) for r in frames]
+    rows = [{"role": role, "row": r, "name": names[r]} for role, r in reversed(found)]
+    return pd.DataFrame(rows, columns=["role", "row", "name"])
+
+
+def _forward_side(record: Record, chain: list[int]) -> list[int]:
+    """The forward op of the chain's backward op and the regions around it, the innermost first.
+
+    Of a backward op's backward also the forward op behind that; nothing twice.
+    """
+    slices = record.trace.slices
+    forward, parent = slices["forward"].to_numpy(), slices["parent"].to_numpy()
+    category = slices["category"].to_numpy(object)
+    found: list[int] = []
+    at = next((int(forward[r]) for r in chain if forward[r] >= 0), -1)
+    while at >= 0 and at not in found:
+        found.append(at)
+        behind, above = int(forward[at]), int(parent[at])
+        while above >= 0:
+            if category[above] in REGION_CATEGORIES and above not in (*chain, *found):
+                found.append(above)
+            behind = behind if behind >= 0 else int(forward[above])
+            above = int(parent[above])
+        at = behind
+    return found
+
+
+def _role(category: str, name: str) -> str:
+    is_module = category == "python_function" and name.startswith("nn.Module: ")
+    return "module" if is_module else ROLES.get(category, category)
+
+
+def _frames(record: Record, chain: list[int]) -> list[int]:
+    """The innermost Python frame of the chain's ops, and the innermost module around it."""
+    slices = record.trace.slices
+    forward, parent = slices["forward"].to_numpy(), slices["parent"].to_numpy()
+    frame_of_slice = frame_of(record.trace)
+    sources = [int(forward[r]) for r in chain if forward[r] >= 0] or chain
+    frame = next((int(frame_of_slice[r]) for r in sources if frame_of_slice[r] >= 0), -1)
+    if frame < 0:
+        return []
+    module = frame
+    names = slices["name"].to_numpy(object)
+    while module >= 0 and not names[module].startswith("nn.Module: "):
+        module = int(parent[module])
+    return [frame] if module in (-1, frame) else [frame, module]
