@@ -45,6 +45,7 @@ def test_the_public_methods_of_a_profile() -> None:
         "findings",
         "idle",
         "kernels",
+        "lines",
         "load",
         "memory_curve",
         "memory_peak",

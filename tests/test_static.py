@@ -336,7 +336,7 @@ def test_levels_hold_every_slice_once_and_never_overlap(gpu_record: Record) -> N
 def test_colours_are_those_of_the_page() -> None:
     source = (EXTENSION / "categories.ts").read_text()
     named = dict(re.findall(r'(\w+): hex\("(#\w+)"\)', source))
-    kinds = re.findall(r'text: "([^"]+)", colour: OKABE_ITO\.(\w+), categories: \[(.*?)\]', source)
+    kinds = re.findall(r'text: "([^"]+)", colour: \w+\.(\w+), categories: \[(.*?)\]', source)
     page = {
         text: (named[colour], tuple(re.findall(r'"(\w+)"', categories)))
         for text, colour, categories in kinds

@@ -55,7 +55,7 @@ def lines(record: Record) -> pd.DataFrame:
     known = cell_lines(trace)
     index = pd.MultiIndex.from_frame(known.lines[["cell", "line"]])
     numbers = pd.DataFrame(_counted(trace, known), index=index)
-    table = line_keys(record, known).set_index(["cell", "line"])
+    table = line_keys(known, record).set_index(["cell", "line"])
     table = table.join(numbers.reindex(table.index, fill_value=0)).reset_index()
     return table[list(COLUMNS)]
 
@@ -101,7 +101,7 @@ def cell_lines(trace: Trace) -> CellLines:
     return CellLines(row, of_slice, resumed[row], table)
 
 
-def line_keys(record: Record, known: CellLines) -> pd.DataFrame:
+def line_keys(known: CellLines, record: Record) -> pd.DataFrame:
     """``cell``, ``line`` and ``code`` of all lines, ran or not: cells as they come, by number."""
     table = pd.concat([_statements(record), known.lines], ignore_index=True)
     table = table.drop_duplicates(["cell", "line"])

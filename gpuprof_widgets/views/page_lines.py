@@ -38,7 +38,7 @@ def page_lines(record: Record, label_kinds: list[int]) -> dict[str, Any] | None:
     known = cell_lines(record.trace)
     if not len(known.row):
         return None
-    keys = line_keys(record, known)
+    keys = line_keys(known, record)
     cells = list(dict.fromkeys(keys["cell"]))
     place = {key: at for at, key in enumerate(zip(keys["cell"], keys["line"], strict=True))}
     ran = [place[key] for key in zip(known.lines["cell"], known.lines["line"], strict=True)]
