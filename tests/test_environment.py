@@ -10,7 +10,11 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
-CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
+CONDA_NAMES = {
+    "torch": "pytorch",
+    "matplotlib": "matplotlib-base",
+    "jupyter-client": "jupyter_client",
+}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 OTHERS = [name for name in EXTRAS["dev"] if not name.startswith(PROJECT["name"])]

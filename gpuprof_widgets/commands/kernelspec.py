@@ -1,0 +1,164 @@
+"""`gpuprof kernelspec --nsys`: a Jupyter kernel that runs under Nsight Systems.
+
+It records nothing by itself: each cell under `%%gpuprofile --nvtx` becomes one report.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gpuprof_widgets.commands.command import Command
+from gpuprof_widgets.exceptions import OptionError
+
+NAME = "gpuprof-nsys"
+MARK = {"gpuprof_widgets": "nsys"}
+"""In the metadata of the kernels that we install: no other is replaced or removed."""
+
+# Reports are numbered, one for each capture; the kernel goes on (the default would end it).
+# Processes that the kernel leaves behind, such as DataLoader workers, do not hold nsys up.
+_NSYS_OPTIONS = {
+    ("-c", "--capture-range"): "cudaProfilerApi",
+    ("--capture-range-end",): "repeat",
+    ("-t", "--trace"): "cuda,nvtx,osrt",
+    ("-s", "--sample"): "none",
+    ("-w", "--wait"): "primary",
+    ("-o", "--output"): "gpuprof-%p",
+}
+"""Options of `nsys profile`: all their spellings, the one used last, and the value."""
+
+_KERNEL = ("-m", "ipykernel_launcher", "-f", "{connection_file}")
+
+
+def nsys_command(nsys: str, python: str, options: Sequence[str] = ()) -> list[str]:
+    """The command that starts a kernel; an option that is given takes the place of ours."""
+    given = [option.partition("=")[0] for option in options]
+    ours = [
+        f"{flags[-1]}={value}"
+        for flags, value in _NSYS_OPTIONS.items()
+        if not any(_spells(option, flags) for option in given)
+    ]
+    return [nsys, "profile", *ours, *options, python, *_KERNEL]
+
+
+def _spells(option: str, flags: Sequence[str]) -> bool:
+    """Whether this is one of the flags; a short one may have its value attached: ``-ccuda``."""
+    short = [flag for flag in flags if not flag.startswith("--")]
+    return option in flags or any(option.startswith(flag) for flag in short)
+
+
+def kernel_json(command: Sequence[str], display_name: str) -> dict[str, Any]:
+    """The specification of such a kernel, as Jupyter reads it."""
+    return {
+        "argv": list(command),
+        "display_name": display_name,
+        "language": "python",
+        # A signal would reach nsys as well, which then ends; a message reaches the kernel alone.
+        "interrupt_mode": "message",
+        "metadata": {"debugger": True, **MARK},
+    }
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """What `gpuprof kernelspec` takes."""
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument(
+        "--nsys",
+        nargs="?",
+        const="nsys",
+        metavar="PATH",
+        help="install a kernel that starts under this nsys (default: the one on PATH)",
+    )
+    action.add_argument("--remove", action="store_true", help="remove it again")
+    parser.add_argument("--name", default=NAME, help="name of the kernel (default: %(default)s)")
+    parser.add_argument("--display-name", default="Python 3 (Nsight Systems)", metavar="TEXT")
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--user", action="store_true", help="for this user, in every environment")
+    place.add_argument("--prefix", metavar="PATH", help="in PATH/share/jupyter/kernels")
+    place.add_argument(
+        "--sys-prefix",
+        dest="prefix",
+        action="store_const",
+        const=sys.prefix,
+        help="in this Python's environment (the default)",
+    )
+    parser.add_argument(
+        "nsys_options",
+        nargs="*",
+        metavar="-- NSYS_OPTION",
+        help="further options of `nsys profile`, or others in place of ours, as --trace=cuda,cudnn",
+    )
+
+
+def run(arguments: Namespace) -> None:
+    """Install or remove the kernel, and say where."""
+    name = arguments.name.lower()
+    place = {"user": True} if arguments.user else {"prefix": arguments.prefix or sys.prefix}
+    if arguments.remove:
+        print(f"removed the kernel {name} from {_remove(name, place)}")
+        return
+    command = nsys_command(_found(arguments.nsys), sys.executable, arguments.nsys_options)
+    folder = _install(name, place, kernel_json(command, arguments.display_name))
+    print(f"installed the kernel {arguments.display_name!r} ({name}) in {folder}")
+    print(f"  it starts as: {' '.join(command)}")
+    print("  %%gpuprofile --nvtx over a cell writes one report of that cell, beside the notebook")
+
+
+def _found(nsys: str) -> str:
+    path = shutil.which(nsys)
+    if path is None:
+        raise OptionError(
+            f"{nsys} is not found: install Nsight Systems (it comes with the CUDA toolkit), "
+            "or say where it is: gpuprof kernelspec --nsys /path/to/nsys"
+        )
+    return str(Path(path).absolute())
+
+
+def _install(name: str, place: dict[str, Any], kernel: dict[str, Any]) -> str:
+    """The folder into which the kernel was installed."""
+    manager, is_ours = _there(name, place)
+    if is_ours is False:
+        raise OptionError(f"{name} is another kernel: choose a name of its own by --name")
+    with tempfile.TemporaryDirectory(prefix="gpuprof-") as source:
+        Path(source, "kernel.json").write_text(json.dumps(kernel, indent=1) + "\n")
+        try:
+            return str(manager.install_kernel_spec(source, name, **place))
+        except (OSError, ValueError) as error:
+            raise OptionError(f"the kernel {name} cannot be installed: {error}") from error
+
+
+def _remove(name: str, place: dict[str, Any]) -> str:
+    """The folder that was removed."""
+    manager, is_ours = _there(name, place)
+    if is_ours is None:
+        folder = manager.kernel_dirs[0]
+        raise OptionError(f"there is no kernel {name} in {folder}; say which by --name")
+    if not is_ours:
+        raise OptionError(f"the kernel {name} is not one that gpuprof installed")
+    return str(manager.remove_kernel_spec(name))
+
+
+def _there(name: str, place: dict[str, Any]) -> tuple[Any, bool | None]:
+    """The manager of the kernels of that place, and whether the one of this name is ours."""
+    from jupyter_client.kernelspec import KernelSpecManager
+
+    manager = KernelSpecManager(ensure_native_kernel=False)
+    prefix = place.get("prefix")
+    folder = (
+        Path(prefix).absolute() / "share/jupyter/kernels" if prefix else manager.user_kernel_dir
+    )
+    manager.kernel_dirs = [str(folder)]
+    if name not in manager.find_kernel_specs():
+        return manager, None
+    return manager, MARK.items() <= manager.get_kernel_spec(name).metadata.items()
+
+
+COMMAND = Command(
+    "kernelspec", "install a Jupyter kernel that runs under Nsight Systems", add_arguments, run
+)
