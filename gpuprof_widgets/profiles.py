@@ -159,6 +159,16 @@ class Profile(Record):
 
         return steps(self)
 
+    def iterations(self) -> pd.DataFrame:
+        """One row per iteration of the loop that was bounded (see `steps`), recorded or not.
+
+        Columns: ``step``, ``kind`` ("wait", "warmup", "recorded", or "cprofile" where only cProfile
+        still ran), ``dur_ns``, ``complete`` (False where the loop was left in the middle of it).
+        """
+        from gpuprof_widgets.analyses.iterations import iterations
+
+        return iterations(self)
+
     def allocations(self) -> pd.DataFrame:
         """One row per block of memory with its life, category and owners, in order of time.
 

@@ -33,8 +33,8 @@ _BETWEEN = str(Path(_PACKAGE, "capture", "steps.py"))
 """Its functions stand between a loop and its items: what they call, the loop has called."""
 
 _KERNEL = re.compile(
-    r"[/\\](ipykernel|IPython|zmq|tornado|asyncio|jupyter_client|traitlets)[/\\]"
-    r"|[/\\](threading|selectors|queue)\.py$"
+    r"[/\\](?:ipykernel|IPython|zmq|tornado|asyncio|jupyter_client|traitlets)[/\\]"
+    r"|[/\\](?:threading|selectors|queue)\.py$"
 )
 
 

@@ -31,7 +31,9 @@ class Part(Protocol):
 
     ``start`` comes before torch.profiler starts, ``stop`` after it has stopped and after every
     failure: it takes out whatever ``start`` put in, and may be called twice. Both may come several
-    times, once for each recorded window. The others are asked once, at the end.
+    times, once for each recorded window, and ``refine`` once with the trace of each. A part whose
+    class sets ``starts_before_loop`` starts once, before anything else: where only some steps of a
+    loop are recorded, before the loop. The others are asked once, at the end.
     """
 
     @property

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from gpuprof_widgets.capture.expected import expected
+from gpuprof_widgets.capture.lines import lines_part
 from gpuprof_widgets.capture.memory_owners import memory_owners
 from gpuprof_widgets.capture.modules import module_spans
 from gpuprof_widgets.capture.nvtx import nvtx_ranges
@@ -15,11 +17,13 @@ from gpuprof_widgets.capture.ranks import ranks
 from gpuprof_widgets.capture.workers import workers
 
 PARTS: tuple[Callable[[Context], Part | None], ...] = (
+    lines_part,
     module_spans,
     memory_owners,
     workers,
     ranks,
     nvtx_ranges,
+    expected,
 )
 """The parts in the order in which they start; None where the options do not ask for one."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from time import perf_counter_ns
@@ -26,7 +27,7 @@ from gpuprof_widgets.capture.own_frames import without_own_calls, without_own_sl
 from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.capture.parts import parts_for
 from gpuprof_widgets.capture.torch_profiler import TorchRecording
-from gpuprof_widgets.capture.window import Window
+from gpuprof_widgets.capture.window import Window, started
 from gpuprof_widgets.capture.workers import calls_of_workers
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.trace.assemble import empty_trace
@@ -81,6 +82,7 @@ class Recorder:
         self._windows: list[Window] = []
         self._open = False  # the last window runs, its cProfile at least
         self._loop: Loop | None = None
+        self._early_parts: list[Part] = []
         self._parts: list[Part] = []
         self._namespace = namespace or {}
         self._code = code
@@ -140,7 +142,7 @@ class Recorder:
             raise RecordingError(text) from problem
         self._stop_ns += perf_counter_ns() - began
         metadata = self._metadata(trace, calls)
-        of_workers = calls_of_workers(self._parts)
+        of_workers = calls_of_workers(self._all_parts)
         return Record(trace, calls, metadata, of_workers)
 
     def _prepare(self) -> None:
@@ -148,10 +150,13 @@ class Recorder:
         context = Context(
             self._options, self._label, self._namespace, self._cell_labels, self._code
         )
-        self._parts = list(parts_for(context))
-        if self._waits_for_loop():
-            self._start_early_parts()
-        else:
+        for part in parts_for(context):
+            if getattr(part, "starts_before_loop", False):
+                if started(part, self._note_loss):
+                    self._early_parts.append(part)
+            else:
+                self._parts.append(part)
+        if not self._waits_for_loop():
             self._begin(None)
 
     def _waits_for_loop(self) -> bool:
@@ -163,12 +168,6 @@ class Recorder:
         if bound is None:
             self._notes.append(_NOT_BOUND)
         return bound is not None and bound.serves(self)
-
-    def _start_early_parts(self) -> None:
-        """Those that are too late when a loop's window begins."""
-        for part in self._parts:
-            if getattr(part, "starts_before_loop", False):
-                part.start()
 
     def _begin(self, step: int | None) -> None:
         if self._windows:
@@ -191,7 +190,7 @@ class Recorder:
         """Stop everything that runs; how long the device had to be waited for (ns)."""
         waited = self._windows[-1].stop() if self._open else 0
         self._open = False
-        for part in reversed(self._parts):
+        for part in reversed(self._early_parts):
             part.stop()
         return waited
 
@@ -200,10 +199,17 @@ class Recorder:
         self._failure = f"no profile: recording could not {verb}: {_one_line(error)}"
         for window in self._windows:
             window.stop_after_failure()
-        self._windows, self._parts, self._open = [], [], False
-        self._calls = None
+        for part in self._early_parts:
+            with suppress(BaseException):  # what fails again here was reported already
+                part.stop()
+        self._windows, self._early_parts, self._parts = [], [], []
+        self._open, self._calls = False, None
         if not isinstance(error, Exception):
             raise error
+
+    @property
+    def _all_parts(self) -> list[Part]:
+        return [*self._early_parts, *self._parts]
 
     @property
     def is_taken(self) -> bool:
@@ -234,7 +240,6 @@ class Recorder:
             self._open = False
             self._windows[-1].stop()
         self._windows, self._calls = [], None
-        self._start_early_parts()
 
     def begin_window(self, step: int) -> None:
         if self._failure is None:
@@ -276,7 +281,7 @@ class Recorder:
         left_out = self._loop.left_out() if self._loop is not None else None
         if left_out is not None:
             trace = kept_slices(trace, (trace.slices["name"] != left_out).to_numpy())
-        for part in self._parts:
+        for part in self._all_parts:
             trace = part.refine(trace)
         return trace
 
@@ -305,7 +310,7 @@ class Recorder:
             "interrupted": isinstance(self._error, _INTERRUPTS),
             "error": self._error_text(),
             "notes": self._all_notes(),
-            **{key: value for part in self._parts for key, value in part.metadata().items()},
+            **{key: value for part in self._all_parts for key, value in part.metadata().items()},
             **self._loop_metadata(),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
@@ -344,7 +349,7 @@ class Recorder:
         lost = [window.lost for window in self._windows]
         lost += [self._calls.lost] if self._calls is not None else []
         notes += [sentence for sentence in lost if sentence]
-        notes += [sentence for part in self._parts for sentence in part.notes()]
+        notes += [sentence for part in self._all_parts for sentence in part.notes()]
         if self._options.memory:
             notes.append("with --memory torch leaves out the ops of threads that the code starts")
         if self._options.cprofile and self._options.stack:

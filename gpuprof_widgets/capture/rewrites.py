@@ -8,10 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpuprof_widgets.capture.cell import Rewrite
+from gpuprof_widgets.capture.expected import guards
+from gpuprof_widgets.capture.lines import lines_rewrite
 from gpuprof_widgets.capture.loop_bound import loop_bound
 from gpuprof_widgets.capture.options import Options
 
-REWRITES: tuple[Callable[[Options], Rewrite | None], ...] = (loop_bound,)
+REWRITES: tuple[Callable[[Options], Rewrite | None], ...] = (
+    guards,
+    loop_bound,
+    lines_rewrite,
+)
 """The rewrites in the order in which they are applied; None where the options ask for none.
 
 The part of the same topic finds its rewrite in the ``code`` of its `Context`.

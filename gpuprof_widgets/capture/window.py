@@ -44,7 +44,7 @@ class Window:
 
     def start(self, note: Note) -> list[Part]:
         """Start everything, the region last; the parts that did not start, which are left out."""
-        failed = [part for part in self._parts if not _started(part, note)]
+        failed = [part for part in self._parts if not started(part, note)]
         self._parts = [part for part in self._parts if part not in failed]
         self._torch.start()
         if self._calls is not None and not self._calls_started(note):
@@ -117,7 +117,8 @@ class Window:
         return self._trace
 
 
-def _started(part: Part, note: Note) -> bool:
+def started(part: Part, note: Note) -> bool:
+    """Whether the part could be started; if not, it is stopped and the loss is noted."""
     try:
         part.start()
     except Exception as error:

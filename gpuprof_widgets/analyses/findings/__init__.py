@@ -8,11 +8,14 @@ from gpuprof_widgets.analyses.findings.cpu_ops import cpu_ops
 from gpuprof_widgets.analyses.findings.dataloader import dataloader
 from gpuprof_widgets.analyses.findings.device_idle import device_idle
 from gpuprof_widgets.analyses.findings.ending import ending
+from gpuprof_widgets.analyses.findings.expected import expected
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.gpu_ops import gpu_ops
 from gpuprof_widgets.analyses.findings.memory import memory
+from gpuprof_widgets.analyses.findings.one_off import one_off
 from gpuprof_widgets.analyses.findings.overhead import overhead
 from gpuprof_widgets.analyses.findings.python_time import python_time
+from gpuprof_widgets.analyses.findings.step_overhead import step_overhead
 from gpuprof_widgets.analyses.findings.synchronising import synchronising
 from gpuprof_widgets.analyses.findings.unlinked import unlinked
 from gpuprof_widgets.trace.model import Record
@@ -28,6 +31,9 @@ RULES: dict[str, Callable[[Record], list[Finding]]] = {
     "cpu_ops": cpu_ops,
     "python_time": python_time,
     "memory": memory,
+    "expected": expected,
+    "step_overhead": step_overhead,
+    "one_off": one_off,
     "overhead": overhead,
     "unlinked": unlinked,
 }

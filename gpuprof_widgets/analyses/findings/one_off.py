@@ -1,0 +1,68 @@
+"""What was paid once, in the warm-up of a bounded loop, and what was still paid after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.wording import share_of
+from gpuprof_widgets.analyses.iterations import UNRECORDED, iterations, usual_steps
+from gpuprof_widgets.analyses.quantity import format_bytes, format_count, format_ns
+from gpuprof_widgets.trace.model import Record
+
+FIRST_STEP = 2.0  # times the median of the others: below it, it was a step like any other
+GROWTH_BYTES = 1 << 20  # CUDA's allocator takes small blocks from segments of 2 MiB
+
+
+def one_off(record: Record) -> list[Finding]:
+    """Fires for a slow first step, compilation, allocator growth or retries in the warm-up.
+
+    And for what torch.compile still compiled after it: that is in the recorded times.
+    """
+    noted: Mapping[str, Any] = (record.metadata.get("steps") or {}).get("one_off") or {}
+    said = [*_first_step(record), *_costs(noted)]
+    found = []
+    if said:
+        text = f"One-off costs in warm-up, which the record leaves out: {'; '.join(said)}."
+        found.append(Finding("one_off", text))
+    late = noted.get("after_warmup") or {}
+    if late.get("graphs"):
+        cost = int(late["compile_ns"])
+        text = (
+            f"torch.compile still compiled {format_count(late['graphs'], 'graph')} after the "
+            f"warm-up, in {format_ns(cost)}: the recorded steps hold one-off costs."
+        )
+        share = min(share_of(cost, record.trace.span_ns), 1.0)
+        remedy = "Warm up longer (--warmup), or find what changes from step to step: shapes, flags."
+        found.append(Finding("one_off", text, cost, share, remedy=remedy))
+    return found
+
+
+def _first_step(record: Record) -> Iterator[str]:
+    table = iterations(record)
+    if not len(table) or table["kind"].iloc[0] not in UNRECORDED or not table["complete"].iloc[0]:
+        return
+    plain, recorded = usual_steps(record)
+    others = plain if len(plain) else recorded
+    first = int(table["dur_ns"].iloc[0])
+    if not len(others) or first < FIRST_STEP * float(others.median()):
+        return
+    kind = "the warm-up's others" if len(plain) else "the recorded ones"
+    yield (
+        f"the first step took {format_ns(first)}, {format_ns(first - float(others.median()))} more "
+        f"than {kind}"
+    )
+
+
+def _costs(noted: Mapping[str, Any]) -> Iterator[str]:
+    if noted.get("graphs"):
+        graphs = format_count(noted["graphs"], "graph")
+        yield f"torch.compile compiled {graphs} in {format_ns(noted['compile_ns'])}"
+    if noted.get("reserved_bytes", 0) >= GROWTH_BYTES:
+        yield f"CUDA's allocator reserved {format_bytes(noted['reserved_bytes'])} more"
+    if noted.get("alloc_retries"):
+        retries = format_count(noted["alloc_retries"], "time")
+        yield f"it gave its cached memory back and tried again {retries}"
+    if noted.get("cudnn_benchmark"):
+        yield "cuDNN tries its algorithms on new shapes (torch.backends.cudnn.benchmark is on)"

@@ -1,0 +1,49 @@
+"""How much slower the recorded steps of a loop were than those before them."""
+
+from __future__ import annotations
+
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.wording import share_of
+from gpuprof_widgets.analyses.iterations import iterations, usual_steps
+from gpuprof_widgets.analyses.quantity import format_count, format_ns
+from gpuprof_widgets.trace.model import Record
+
+WORTH_A_LOOK = 1.1  # times as slow; below it, the difference is that between any few steps
+ENOUGH = 2  # steps of either kind: the median of a single one is whatever happened in it
+
+REMEDY = (
+    "Short ops look slower than they are, long ones hardly; record less (without stacks, shapes or "
+    "cProfile) for times nearer to the truth."
+)
+
+
+def step_overhead(record: Record) -> list[Finding]:
+    """Fires where the recorded steps of a bounded loop took 1.1 times as long or more.
+
+    Also where there are too few of either kind to tell.
+    """
+    table = iterations(record)
+    if not (table["kind"] == "recorded").any():
+        return []
+    plain, recorded = usual_steps(record)
+    if min(len(plain), len(recorded)) < ENOUGH:
+        return [Finding("step_overhead", _too_few(len(plain), len(recorded)))]
+    before, during = float(plain.median()), float(recorded.median())
+    if during < WORTH_A_LOOK * before:
+        return []
+    cost = round((during - before) * len(recorded))
+    text = (
+        f"Profiling made a step {share_of(during, before):.1f}x slower: the median is "
+        f"{format_ns(during)} in {format_count(len(recorded), 'recorded step')}, "
+        f"{format_ns(before)} in {format_count(len(plain), 'unrecorded one')} before."
+    )
+    share = min(share_of(cost, int(recorded.sum())), 1.0)
+    return [Finding("step_overhead", text, cost, share, remedy=REMEDY)]
+
+
+def _too_few(plain: int, recorded: int) -> str:
+    return (
+        "How much slower profiling made a step cannot be told: that takes "
+        f"{format_count(ENOUGH, 'step')} of either kind after the loop's first, and there are "
+        f"{plain} unrecorded and {recorded} recorded."
+    )
