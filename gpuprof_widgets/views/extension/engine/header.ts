@@ -52,6 +52,45 @@ export type LineTable = {
   copy_waits: number[]
 }
 
+/** What the devices held over time and the big blocks of it; see views/page_memory.py. Times in ns. */
+export type MemoryHeader = {
+  categories: string[]
+  devices: {
+    name: string
+    /** of each change: ns since the one before it, index into categories, bytes */
+    ts: number[]
+    category: number[]
+    bytes: number[]
+    /** the same of the reserved bytes: ns since the change before it, the new total */
+    reserved_ts: number[]
+    reserved: number[]
+    /** whether every change is there */
+    exact: boolean
+  }[]
+  blocks: MemoryColumns
+}
+
+/** Columns by block, in order of time; names are indices into `names`, rows -1 where there is none. */
+export type MemoryColumns = {
+  device: number[]
+  /** ns, -1 for from before the record */
+  start: number[]
+  /** ns, -1 for not released in the record */
+  dur: number[]
+  bytes: number[]
+  category: number[]
+  op_name: number[]
+  module_name: number[]
+  line_name: number[]
+  tensor: number[]
+  names: string[]
+  op: number[]
+  row: number[]
+  release: number[]
+  /** smaller blocks that are not listed */
+  left_out: number
+}
+
 export type Header = {
   version: 1
   tick_ns: number
@@ -69,6 +108,7 @@ export type Header = {
   columns: ColumnInfo[]
   calls: CallNode[] | null
   lines: LineTable | null
+  memory: MemoryHeader | null
   /** what was done to fit the budget, one line each, to be shown on the page */
   notes: string[]
 }
