@@ -72,6 +72,7 @@ def _described(
             "kind": pd.Series([TRACK_KINDS[k] for k in kind[first]], dtype=object),
             "process": pd.Series(list(events.process.take(first)), dtype=object),
             "thread": pd.Series(list(events.thread.take(first)), dtype=object),
+            "category": pd.Series(list(events.category.take(first)), dtype=object),
             "rank": rank,
             "events": rows,
             "first": first,
@@ -106,6 +107,10 @@ def _number(value: Any) -> int:
 
 def _label(row: dict[Any, Any], names: Names) -> str:
     lane = (row["process"], row["thread"])
+    if row["category"] == "cuda_sync":
+        stream = _number(row["thread"])  # -1: the host waits
+        of = "" if stream == NONE else f" · stream {stream}"
+        return f"GPU {row['process']}{of} · synchronisation"
     if row["kind"] in DEVICE_KINDS:
         text = f"GPU {row['device']} · stream {row['stream']}"
     else:
