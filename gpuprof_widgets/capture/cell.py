@@ -16,7 +16,11 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any, Literal
 
+from gpuprof_widgets.capture.code_pairs import code_pairs
 from gpuprof_widgets.capture.embedded import Embedded
+
+Codes = tuple[CodeType, CodeType | None]
+"""Of the statements, and of the last expression."""
 
 _ASSIGNED_ONCE = (ast.AugAssign, ast.AnnAssign)
 
@@ -33,9 +37,12 @@ class Place:
 class CellTree:
     """A cell's syntax in two parts; the value of ``last`` is the cell's result.
 
+    ``source`` is the cell as the editor shows it, as far as its lines are those of the syntax.
     ``around_last`` is entered around the evaluation of ``last``, which has no place for a `with`.
     """
 
+    label: str
+    source: str
     statements: list[ast.stmt]
     last: ast.expr | None
     around_last: Callable[[], AbstractContextManager[Any]] = nullcontext
@@ -60,7 +67,7 @@ class CellCode:
     around_last: Callable[[], AbstractContextManager[Any]]
     global_names: dict[str, Any]
     names: dict[str, Any]
-    plain: tuple[CodeType, CodeType | None]
+    plain: Codes
     rewrites: tuple[Rewrite, ...]
 
     def run(self) -> Any:
@@ -147,9 +154,11 @@ def _compiled(
     name = shell.compile.cache(source, number, raw_code=raw)
     tree = shell.transform_ast(shell.compile.ast_parse(source, filename=name))
     interactivity = shell.ast_node_interactivity
-    parts = _in_two_parts(tree.body, interactivity)
+    same_lines = len(raw.splitlines()) == len(source.splitlines())
+    statements, last = _in_two_parts(tree.body, interactivity)
+    parts = CellTree(f"Cell [{number}]", raw if same_lines else source, statements, last)
 
-    def compiled() -> tuple[CodeType, CodeType | None]:
+    def compiled() -> Codes:
         return _two_codes(parts, interactivity == "all", name, shell.compile)
 
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -158,10 +167,11 @@ def _compiled(
         code, around_last, applied, embedded = plain, parts.around_last, [], Embedded()
         for rewrite in rewrites:
             try:
-                code = _rewritten(parts, rewrite, embedded, compiled)
+                changed = _rewritten(parts, rewrite, embedded, compiled)
+                _check_same_functions(changed, plain)
             except Exception:  # what compiled without it must still run
                 break
-            around_last = parts.around_last
+            code, around_last = changed, parts.around_last
             applied.append(rewrite)
     names = (shell.user_global_ns, shell.user_ns)
     return CellCode(*code, around_last, *names, plain=plain, rewrites=tuple(applied))
@@ -171,8 +181,8 @@ def _rewritten(
     parts: CellTree,
     rewrite: Rewrite,
     embedded: Embedded,
-    compiled: Callable[[], tuple[CodeType, CodeType | None]],
-) -> tuple[CodeType, CodeType | None]:
+    compiled: Callable[[], Codes],
+) -> Codes:
     rewrite(parts, embedded)
     with warnings.catch_warnings():  # the user's own were shown when the plain code was compiled
         warnings.simplefilter("ignore")
@@ -180,17 +190,26 @@ def _rewritten(
     return embedded.filled(statements), last and embedded.filled(last)
 
 
-def _in_two_parts(body: list[ast.stmt], interactivity: str) -> CellTree:
+def _check_same_functions(codes: Codes, plain: Codes) -> None:
+    """A `ValueError` where the rewritten code could not be exchanged for the plain one."""
+    for mine, theirs in zip(codes, plain, strict=True):
+        if mine is not None and theirs is not None:
+            list(code_pairs(mine, theirs))
+
+
+def _in_two_parts(
+    body: list[ast.stmt], interactivity: str
+) -> tuple[list[ast.stmt], ast.expr | None]:
     nodes = list(body)
     if interactivity == "last_expr_or_assign":
         nodes += _assigned_name(nodes)
     last = nodes.pop().value if nodes and isinstance(nodes[-1], ast.Expr) else None  # type: ignore[attr-defined]
-    return CellTree(nodes, last)
+    return nodes, last
 
 
 def _two_codes(
     parts: CellTree, interactive: bool, name: str, compiler: Callable[..., CodeType]
-) -> tuple[CodeType, CodeType | None]:
+) -> Codes:
     statements: ast.Module | ast.Interactive = ast.Module(parts.statements, [])
     if interactive:
         statements = ast.Interactive(parts.statements)

@@ -1,0 +1,146 @@
+"""Regions around the executions of a line, made and entered in C alone.
+
+No Python frame and no built-in that a profiler counts: cProfile and torch's stacks see nothing of
+them. Embedded in code as ``with <next of LineMark>(): statement``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections import namedtuple
+from collections.abc import Iterable, Iterator
+from itertools import chain, compress, count, repeat, takewhile
+from operator import attrgetter
+from typing import Any
+
+from torch._C._profiler import _RecordFunctionFast
+
+LIMIT = 10_000
+"""Executions of one line that are recorded; those beyond it cost a tenth of a microsecond."""
+
+_PIECE = 64
+_serial = count(1)
+
+# Their attributes are C descriptors of tuple items.
+_Entered = namedtuple("_Entered", ["enter", "exit"])
+
+
+class _Recorded(tuple[Any, Any]):
+    """One execution: ``__enter__`` and ``__exit__`` of a region of torch's.
+
+    As method wrappers, which are not "built-in functions" to the interpreter's profile hook.
+    """
+
+    __slots__ = ()
+    __enter__: Any = _Entered.enter
+    __exit__: Any = _Entered.exit
+
+
+class _Unrecorded:
+    """An execution that leaves no trace: both methods are C functions that do nothing."""
+
+    __slots__ = ()
+    __enter__ = repeat(None).__next__
+    __exit__ = functools.partial("".format)
+
+
+_UNRECORDED = _Unrecorded()
+_methods = attrgetter("__enter__.__call__", "__exit__.__call__")
+
+
+class NextRegion(functools.partial[Any]):
+    """What code calls for the region of its next execution.
+
+    Functions may be pickled with their code while the cell runs: elsewhere it does nothing.
+    """
+
+    __slots__ = ()
+
+    def __reduce__(self) -> Any:
+        return functools.partial, (contextlib.nullcontext,)
+
+
+class LineMark:
+    """The regions of one line, of the first `LIMIT` executions after each `switch_on`."""
+
+    def __init__(self, marker: str, switched_on: set[str]) -> None:
+        self.marker = marker
+        self._on = switched_on
+        self._beyond = count(1)
+        # A list of one: the iterator that code has hold of looks here for what comes next.
+        self._pieces: list[Iterator[Iterable[Any]]] = [_nothing()]
+        pieces = map(next, map(self._pieces.__getitem__, repeat(0)))
+        self.next = NextRegion(chain.from_iterable(pieces).__next__)
+
+    def switch_on(self) -> None:
+        """Record from now on; ``switched_on`` must hold the marker, and ends it by losing it."""
+        self._beyond = count(1)
+        markers = takewhile(self._on.__contains__, repeat(self.marker, LIMIT))
+        recorded = map(_Recorded, map(_methods, map(_RecordFunctionFast, markers)))
+        self._pieces[0] = chain((recorded,), compress(_nothing(), self._beyond))
+
+    def ran_beyond(self) -> bool:
+        """Whether the line ran more often than is recorded; to be asked once, before it is off."""
+        return next(self._beyond) > 1
+
+
+def _nothing() -> Iterator[Iterable[Any]]:
+    """Unrecorded executions; one by one, so that a switch is seen at once, then in pieces."""
+    return chain(repeat((_UNRECORDED,), LIMIT), repeat((_UNRECORDED,) * _PIECE))
+
+
+class LineMarks:
+    """The marks of the lines of one text: a cell, or the functions of a file."""
+
+    def __init__(self, label: str, source: str, first_line: int = 1) -> None:
+        self.label = label
+        self.source = source
+        self.first_line = first_line
+        self._prefix = f"gpuprof:line:{next(_serial)}"
+        self._on: set[str] = set()
+        self._marks: dict[tuple[int, bool], LineMark] = {}
+        self._beyond: set[int] = set()
+
+    def mark(self, line: int, *, resumed: bool = False) -> LineMark:
+        """The mark of a line, or of the later pieces of its executions."""
+        key = (line, resumed)
+        if key not in self._marks:
+            marker = f"{self._prefix}:{line}{':resumed' * resumed}"
+            self._marks[key] = LineMark(marker, self._on)
+        return self._marks[key]
+
+    def __reduce__(self) -> Any:
+        return LineMarks, ("", "")
+
+    def switch_on(self) -> None:
+        """Record every line, each up to its limit."""
+        self._on.update(mark.marker for mark in self._marks.values())
+        for mark in self._marks.values():
+            mark.switch_on()
+
+    def switch_off(self) -> None:
+        """From now on nothing is recorded, whoever still runs the code."""
+        if self._on:
+            ran = self._marks.items()
+            self._beyond |= {line for (line, _), mark in ran if mark.ran_beyond()}
+        self._on.clear()
+
+    def lines(self) -> list[int]:
+        """The lines on which statements begin, in their order."""
+        return sorted({line for line, _ in self._marks})
+
+    def lines_beyond(self) -> list[int]:
+        """The lines that ran more often than is recorded."""
+        return sorted(self._beyond)
+
+    def markers(self) -> Iterator[tuple[str, int, bool]]:
+        """Each marker's name, line, and whether it is of a later piece."""
+        for (line, resumed), mark in self._marks.items():
+            yield mark.marker, line, resumed
+
+    def text(self, line: int) -> str:
+        """The source of a line, without its indentation."""
+        lines = self.source.splitlines()
+        index = line - self.first_line
+        return lines[index].strip() if 0 <= index < len(lines) else ""

@@ -1,0 +1,142 @@
+"""Functions that were defined before: their source rewritten, and compiled as it was."""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import linecache
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+from gpuprof_widgets.capture.code_pairs import codes_in
+from gpuprof_widgets.capture.embedded import Embedded
+from gpuprof_widgets.capture.lines_compiled import compiled_definitions
+from gpuprof_widgets.capture.lines_regions import LineMarks
+from gpuprof_widgets.capture.lines_rewrite import MarkedLines
+
+_FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class MarkedFile:
+    """The functions of one file: each with its code with regions; and those that have none."""
+
+    marks: LineMarks
+    functions: list[tuple[FunctionType, CodeType]]
+    without: list[FunctionType]
+
+
+def functions_of_cells(
+    namespace: Mapping[str, Any], cell_labels: Mapping[str, str]
+) -> Iterator[FunctionType]:
+    """The functions in the namespace, and those in its classes, that a cell has defined."""
+    for value in list(namespace.values()):
+        found = vars(value).values() if isinstance(value, type) else [value]
+        for one in found:
+            function = getattr(one, "__func__", getattr(one, "fget", one))
+            if isinstance(function, FunctionType) and _file(function) in cell_labels:
+                yield function
+
+
+def marked_files(
+    functions: Iterable[FunctionType], cell_labels: Mapping[str, str]
+) -> Iterator[MarkedFile]:
+    """The functions with regions in their code, file by file."""
+    distinct = sorted({id(one): one for one in functions}.values(), key=_file)
+    for file, of_file in groupby(distinct, key=_file):
+        yield _marked_file(file, list(of_file), cell_labels.get(file, Path(file).name))
+
+
+def _file(function: FunctionType) -> str:
+    return function.__code__.co_filename
+
+
+def _marked_file(file: str, functions: list[FunctionType], label: str) -> MarkedFile:
+    lines = linecache.getlines(file)
+    try:
+        tree = ast.parse("".join(lines), file)
+        usable = _usable(functions, tree)
+    except (SyntaxError, ValueError):
+        usable = {}
+    if not usable:
+        return MarkedFile(LineMarks(label, ""), [], functions)
+    first = min(_first_line(node) for node in usable.values())
+    last = max(node.end_lineno or node.lineno for node in usable.values())
+    marks = LineMarks(label, "".join(lines[first - 1 : last]), first)
+    embedded = Embedded()
+    rewriter = MarkedLines(marks, embedded, compiled_definitions(tree.body))
+    for node in _outermost(usable.values()):
+        node.body = rewriter.block(node.body)
+    code = embedded.filled(_compiled(tree, functions[0].__code__))
+    codes = {_place(one): one for one in _all_codes(code)}
+    return MarkedFile(
+        marks,
+        [(one, codes[_place(one.__code__)]) for one in functions if _place(one.__code__) in usable],
+        [one for one in functions if _place(one.__code__) not in usable],
+    )
+
+
+def _usable(functions: list[FunctionType], tree: ast.Module) -> dict[Place, _Definition]:
+    """The definitions of the functions whose source is still what they run.
+
+    Not those that a compiler reads, and has perhaps read already.
+    """
+    compiled = compiled_definitions(tree.body)
+    definitions = {
+        (node.name, _first_line(node)): node
+        for node in ast.walk(tree)
+        if isinstance(node, _Definition) and node not in compiled
+    }
+    plain = {_place(one): one for one in _all_codes(_compiled(tree, functions[0].__code__))}
+    places = [
+        _place(one.__code__)
+        for one in functions
+        if plain.get(_place(one.__code__)) == one.__code__ and not _known_to_dynamo(one)
+    ]
+    return {place: definitions[place] for place in places if place in definitions}
+
+
+def _place(code: CodeType) -> Place:
+    return code.co_name, code.co_firstlineno
+
+
+def _first_line(node: _Definition) -> int:
+    """The line that the code has as its first: a decorator's, where there is one."""
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+
+
+def _compiled(tree: ast.Module, like: CodeType) -> CodeType:
+    flags = (like.co_flags & _FUTURE) | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        code: CodeType = compile(tree, like.co_filename, "exec", flags, dont_inherit=True)
+    return code
+
+
+def _all_codes(code: CodeType) -> Iterator[CodeType]:
+    for inner in codes_in(code):
+        yield inner
+        yield from _all_codes(inner)
+
+
+def _outermost(nodes: Iterable[_Definition]) -> Iterator[_Definition]:
+    """Those that are not inside of another: its rewrite reaches them."""
+    chosen = list(nodes)
+    inner = {each for node in chosen for each in ast.walk(node) if each is not node}
+    yield from (node for node in chosen if node not in inner)
+
+
+def _known_to_dynamo(function: FunctionType) -> bool:
+    """Whether torch.compile has compiled this function: other code would be compiled again."""
+    dynamo: Any = sys.modules.get("torch._dynamo.eval_frame")
+    if dynamo is None:
+        return False
+    return bool(dynamo._debug_get_cache_entry_list(function.__code__))

@@ -1,0 +1,176 @@
+"""Regions of lines in generators and coroutines: open only while their frame runs.
+
+Else what other tasks do meanwhile would be blamed on a line that waits.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from collections.abc import Generator, Iterator
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from gpuprof_widgets.capture.lines_regions import LineMark, LineMarks, NextRegion
+
+OpenRegions = dict[FrameType, list["SuspendedRegion"]]
+
+
+class SuspendedRegion:
+    """One execution of a statement that may be suspended in the middle: several pieces."""
+
+    def __init__(self, regions: OpenRegions, first: LineMark, later: LineMark) -> None:
+        self._regions = regions
+        self._first = first
+        self._later = later
+        self._frame: FrameType | None = None
+        self._piece: Any = None
+
+    def __enter__(self) -> Self:
+        self.begin(sys._getframe(1))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.pause()
+        if self._frame is None:
+            return
+        mine = self._regions[self._frame]
+        mine.remove(self)
+        if not mine:
+            del self._regions[self._frame]
+        self._frame = None
+
+    def begin(self, frame: FrameType) -> None:
+        """Open the first piece, in that frame."""
+        self._frame = frame
+        self._regions.setdefault(frame, []).append(self)
+        self._open(self._first)
+
+    def pause(self) -> None:
+        """Close the piece that is open, if one is."""
+        piece, self._piece = self._piece, None
+        if piece is not None:
+            piece.__exit__(None, None, None)
+
+    def resume(self) -> None:
+        """Open the next piece."""
+        self._open(self._later)
+
+    def _open(self, mark: LineMark) -> None:
+        if self._piece is None:
+            piece = mark.next()
+            piece.__enter__()
+            self._piece = piece
+
+
+class LastExpression(SuspendedRegion):
+    """The region of an expression that opens it itself: its frame is not that of the `with`."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def begin_here(self) -> None:
+        """Called by the expression's code, before anything else in it."""
+        self.begin(sys._getframe(1))
+
+
+class Suspensions:
+    """The open regions of every frame that may be suspended, and what such frames call."""
+
+    def __init__(self, marks: LineMarks) -> None:
+        self._marks = marks
+        self._regions: OpenRegions = {}
+
+    def __reduce__(self) -> Any:
+        return Suspensions, (LineMarks("", ""),)
+
+    def next(self, line: int) -> NextRegion:
+        """What code calls for the region of its next execution."""
+        marks = self._marks
+        return NextRegion(
+            SuspendedRegion, self._regions, marks.mark(line), marks.mark(line, resumed=True)
+        )
+
+    def last(self, line: int) -> LastExpression:
+        """The region of a cell's last expression, for its one execution."""
+        marks = self._marks
+        return LastExpression(self._regions, marks.mark(line), marks.mark(line, resumed=True))
+
+    def suspended(self, value: Any) -> Any:
+        """The value that is about to be yielded."""
+        self._pause(sys._getframe(1))
+        return value
+
+    def resumed(self, value: Any) -> Any:
+        """The value that was sent."""
+        self._resume(sys._getframe(1))
+        return value
+
+    def awaited(self, awaitable: Any) -> Any:
+        """An awaitable that tells when the frame is suspended; what is none stays as it is."""
+        frame = sys._getframe(1)
+        if inspect.isgenerator(awaitable):  # @types.coroutine
+            return self._driven(frame, awaitable)
+        if hasattr(type(awaitable), "__await__"):
+            return self._driven(frame, awaitable.__await__())
+        return awaitable
+
+    def delegated(self, iterable: Any) -> Any:
+        """The same for `yield from`."""
+        kind = type(iterable)
+        if not hasattr(kind, "__iter__") and not hasattr(kind, "__getitem__"):
+            return iterable
+        return self._driven(sys._getframe(1), iter(iterable))
+
+    def _pause(self, frame: FrameType) -> None:
+        for region in reversed(self._regions.get(frame, [])):
+            region.pause()
+
+    def _resume(self, frame: FrameType) -> None:
+        for region in self._regions.get(frame, []):
+            region.resume()
+
+    @types.coroutine
+    def _driven(self, frame: FrameType, inner: Iterator[Any]) -> Generator[Any, Any, Any]:
+        """What `yield from inner` does (PEP 380), with the frame's regions closed meanwhile."""
+        __tracebackhide__ = True
+        given: Any = None
+        thrown: BaseException | None = None
+        while True:
+            try:
+                if thrown is not None:
+                    value = _throw(inner, thrown)
+                else:
+                    value = next(inner) if given is None else inner.send(given)  # type: ignore[attr-defined]
+            except StopIteration as stop:
+                return stop.value
+            finally:
+                thrown = None
+            self._pause(frame)
+            try:
+                given = yield value
+            except BaseException as error:
+                # Less our own frame, in which it was caught: it goes on to the inner one.
+                ours = error.__traceback__
+                thrown = error.with_traceback(ours.tb_next if ours else None)
+            self._resume(frame)
+
+
+def _throw(inner: Any, error: BaseException) -> Any:
+    """Hand an exception to what is delegated to; what cannot take it lets it pass."""
+    __tracebackhide__ = True
+    if isinstance(error, GeneratorExit):
+        close = getattr(inner, "close", None)
+        if close is not None:
+            close()
+        raise error
+    throw = getattr(inner, "throw", None)
+    if throw is None:
+        raise error
+    return throw(error)
