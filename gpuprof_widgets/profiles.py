@@ -247,6 +247,17 @@ class Profile(Record):
 
         return attribution(self, level)
 
+    def backward_ops(self) -> pd.DataFrame:
+        """One row per backward op, forward op, module and line, the longest on the CPU first.
+
+        Columns (times in ns): ``name``, ``forward``, ``module``, ``line``, ``cell`` (of the forward
+        op; "" and -1 where unknown), ``calls``, ``cpu_ns``, ``forward_cpu_ns``, ``device_ns``,
+        ``wait_ns`` (for the GPU), ``row`` (of the longest call).
+        """
+        from gpuprof_widgets.analyses.backward_ops import backward_ops
+
+        return backward_ops(self)
+
     def owners(self, row: int) -> pd.DataFrame:
         """Who is responsible for one slice: a row per owner, the outermost first, itself last.
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import gpuprof_widgets.analyses
 from gpuprof_widgets.analyses.allocator import allocator_events
 from gpuprof_widgets.analyses.attribution import LEVELS, attribution
+from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
 from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.findings import findings
@@ -61,6 +62,8 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "steps": steps,
     "owners": lambda record: [owners(record, row) for row in range(len(record.trace))],
     "attribution": lambda record: [attribution(record, level) for level in LEVELS],
+    "backward_ops": backward_ops,
+    "backward_ns": backward_ns,
     "allocations": allocations,
     "memory_curve": memory_curve,
     "memory_peak": memory_peak,

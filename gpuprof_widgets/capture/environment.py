@@ -10,7 +10,7 @@ import torch
 
 
 def environment() -> dict[str, Any]:
-    """Versions, platform, host and GPUs, as JSON takes them."""
+    """Versions, platform, host, GPUs and how torch is set, as JSON takes them."""
     return {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
@@ -18,6 +18,7 @@ def environment() -> dict[str, Any]:
         "host": socket.gethostname(),
         "cuda": torch.cuda.is_available(),
         "devices": devices(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gpuprof_widgets.analyses.findings.backward import backward
 from gpuprof_widgets.analyses.findings.cpu_ops import cpu_ops
 from gpuprof_widgets.analyses.findings.dataloader import dataloader
 from gpuprof_widgets.analyses.findings.device_idle import device_idle
@@ -27,6 +28,7 @@ RULES: dict[str, Callable[[Record], list[Finding]]] = {
     "device_idle": device_idle,
     "dataloader": dataloader,
     "synchronising": synchronising,
+    "backward": backward,
     "gpu_ops": gpu_ops,
     "cpu_ops": cpu_ops,
     "python_time": python_time,

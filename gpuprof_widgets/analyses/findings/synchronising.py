@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.op_rows import are_ops
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.region_owners import forward_of, region_around
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record
 
@@ -36,9 +38,13 @@ OTHERWISE = "The CPU launches nothing while it waits: move the call out of the l
 
 
 def synchronising(record: Record) -> list[Finding]:
-    """At most three findings: the ops whose waits took 2 % of the run or more."""
+    """At most three findings: the ops whose waits took 2 % of the run or more.
+
+    Not those of backward ops, which the rule `backward` names with their forward op.
+    """
     table = waits(record)
-    table = table[(table["kind"] == "synchronise") & ~_profilers_own(record, table)]
+    of_backward = forward_of(record.trace)[table["row"]] >= 0
+    table = table[(table["kind"] == "synchronise") & ~of_backward & ~_profilers_own(record, table)]
     groups = [group for _, group in table.groupby(["op_name", "name"], sort=False)]
     said = [_finding(record, group) for group in groups]
     said = [finding for finding in said if finding.share >= WORTH_A_LOOK]
@@ -60,7 +66,7 @@ def _finding(record: Record, group: pd.DataFrame) -> Finding:
     who = code(longest["op_name"]) if longest["op_name"] else "The CPU"
     text = (
         f"{who} waited {format_ns(waited)} for the GPU ({format_share(share)} of the time), "
-        f"in {calls} of {code(longest['name'])}{_mostly_for(group)}."
+        f"in {calls} of {code(longest['name'])}{_mostly_for(group)}{_mostly_at(record, group)}."
     )
     start = int(longest["start_ns"])
     return Finding(
@@ -91,3 +97,23 @@ def _mostly_for(group: pd.DataFrame) -> str:
     if not len(known):
         return ""
     return f", mostly for {code(str(known.groupby('gpu_name')['dur_ns'].sum().idxmax()))}"
+
+
+def _mostly_at(record: Record, group: pd.DataFrame) -> str:
+    """The module and the cell line in which most of the waiting was, where they are known."""
+    trace = record.trace
+    module = region_around(trace, "module")[group["row"]]
+    line = region_around(trace, "cell_line")[group["row"]]
+    names, lines = np.append(trace.slices["name"].to_numpy(object), ""), trace.args.get("line")
+    places = pd.DataFrame(
+        {
+            "module": names[module],
+            "line": -1 if lines is None else lines.reindex(line).fillna(-1).to_numpy(np.int64),
+            "dur_ns": group["dur_ns"].to_numpy(),
+        }
+    )
+    most = places.groupby(["module", "line"], as_index=False)["dur_ns"].sum()
+    top = most.iloc[int(most["dur_ns"].to_numpy().argmax())]
+    said = [f"in {code(top['module'])}"] if top["module"] else []
+    said += [f"on line {top['line']}"] if top["line"] >= 0 else []
+    return f", {'mostly ' * (len(most) > 1)}{' '.join(said)}" if said else ""

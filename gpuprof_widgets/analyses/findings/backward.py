@@ -1,0 +1,114 @@
+"""Ops of the backward pass that wait for the GPU, or cost far more than their forward op."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
+from gpuprof_widgets.analyses.op_rows import gpu_rows
+from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
+from gpuprof_widgets.trace.model import Record
+
+WORTH_A_LOOK = 0.02  # of the run
+LARGE = 0.25  # of the backward pass
+OUT_OF_PROPORTION = 5  # times its forward op; about two are usual
+MOST = 3  # findings
+
+REMEDIES = {
+    "GatherBackward0": "Index instead, as in x[rows, indices]: the backward of that does not wait."
+}
+WAITED = "The CPU launches nothing while it waits: look for an op whose backward does not."
+OTHERWISE = "Look for another op with the same result, whose backward is cheaper."
+
+WAITS_WHEN_DETERMINISTIC = {"GatherBackward0"}
+"""Backward ops that wait for a GPU under `torch.use_deterministic_algorithms(True)`.
+
+Their scatter_add is then done by indices that are put together with a copy from the CPU.
+"""
+
+
+def backward(record: Record) -> list[Finding]:
+    """At most three findings: ops that waited, were large or out of proportion to their forward.
+
+    Without a GPU also those that would wait for one.
+    """
+    table = backward_ops(record)
+    if not len(table):
+        return []
+    whole = backward_ns(record)
+    said = [_finding(record, op, whole) for _, op in table[_worth_saying(table, whole)].iterrows()]
+    said = [finding for finding in said if finding.share >= WORTH_A_LOOK]
+    said = sorted(said, key=lambda finding: -finding.cost_ns)[:MOST]
+    named = {finding.rows[:1] for finding in said}
+    foreseen = [_foreseen(record, op, whole) for _, op in _would_wait(record, table).iterrows()]
+    return said + [finding for finding in foreseen if finding.rows[:1] not in named]
+
+
+def _worth_saying(table: pd.DataFrame, whole: int) -> npt.NDArray[np.bool_]:
+    """Ops that waited; without a wait, what took the CPU's time is a reason where no GPU worked."""
+    large = table["cpu_ns"] >= LARGE * whole
+    out_of_proportion = table["cpu_ns"] >= OUT_OF_PROPORTION * table["forward_cpu_ns"]
+    on_cpu = not table["device_ns"].any()
+    waited = table["wait_ns"] > 0
+    return np.asarray(waited | (on_cpu & (large | out_of_proportion)), bool)
+
+
+def _finding(record: Record, op: pd.Series, whole: int) -> Finding:
+    if op["wait_ns"] > 0:
+        return _waiting(record, op, whole)
+    cost, times = int(op["cpu_ns"]), op["cpu_ns"] / max(int(op["forward_cpu_ns"]), 1)
+    text = f"{_who(op)} took {format_ns(cost)}: "
+    text += f"{format_share(share_of(cost, whole))} of the backward pass"
+    text += f", {times:.0f} times its forward." if times >= OUT_OF_PROPORTION else "."
+    remedy = REMEDIES.get(op["name"], OTHERWISE if times >= OUT_OF_PROPORTION else "")
+    return _at(record, op, Finding("backward", text, cost, remedy=remedy))
+
+
+def _waiting(record: Record, op: pd.Series, whole: int) -> Finding:
+    cost, calls = int(op["wait_ns"]), format_count(int(op["calls"]), "call")
+    text = (
+        f"{_who(op)} waited {format_ns(cost)} for the GPU in {calls}: "
+        f"{format_share(share_of(cost, whole))} of the backward pass."
+    )
+    return _at(record, op, Finding("backward", text, cost, remedy=REMEDIES.get(op["name"], WAITED)))
+
+
+def _foreseen(record: Record, op: pd.Series, whole: int) -> Finding:
+    cost = int(op["cpu_ns"])
+    text = (
+        f"{_who(op)} makes the CPU wait on a GPU, as deterministic algorithms are on; here it took "
+        f"{format_ns(cost)}: {format_share(share_of(cost, whole))} of the backward pass."
+    )
+    return _at(record, op, Finding("backward", text, cost, remedy=REMEDIES[op["name"]]))
+
+
+def _would_wait(record: Record, table: pd.DataFrame) -> pd.DataFrame:
+    if not record.metadata.get("deterministic") or len(gpu_rows(record.trace)):
+        return table[:0]
+    return table[table["name"].isin(list(WAITS_WHEN_DETERMINISTIC))]
+
+
+def _who(op: pd.Series) -> str:
+    """`GatherBackward0` of `patch_drop` (forward `aten::gather`, line 12)."""
+    of = f" of {code(op['module'])}" if op["module"] else ""
+    line = f", line {op['line']}" if op["line"] >= 0 else ""
+    return f"{code(op['name'])}{of} (forward {code(op['forward'])}{line})"
+
+
+def _at(record: Record, op: pd.Series, finding: Finding) -> Finding:
+    """The finding with its share of the run and its place: the longest call and its forward op."""
+    slices, row = record.trace.slices, int(op["row"])
+    start, dur, forward = (int(slices[column].iloc[row]) for column in ("ts", "dur", "forward"))
+    return replace(
+        finding,
+        share=share_of(finding.cost_ns, run_ns(record)),
+        start_ns=start,
+        end_ns=start + dur,
+        rows=(row, forward),
+    )
