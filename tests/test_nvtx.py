@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity
 
-from gpuprof_widgets.capture import nvtx, torch_profiler
+from gpuprof_widgets.capture import nvtx
+from gpuprof_widgets.capture.giving_way import profiler_is_running
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.exceptions import RecordingError
@@ -64,8 +65,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     monkeypatch.setattr(nvtx, "_nvtx", made)
     monkeypatch.setattr(nvtx, "_cuda_profiler", made)
     monkeypatch.setattr(nvtx._autograd_profiler, "emit_nvtx", made.emit_nvtx)
-    for module in (nvtx, torch_profiler):
-        monkeypatch.setattr(module, "emits_nvtx", lambda options: options.nvtx)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.delenv("NSYS_PROFILING_SESSION_ID", raising=False)
     return made
 
@@ -149,7 +149,7 @@ def test_torchs_profiler_is_off_even_where_its_end_fails(cuda: Cuda) -> None:
     ranges._ops = type("Emitter", (), {"__exit__": staticmethod(leave_on)})
     with pytest.raises(RuntimeError, match="device-side assert"):
         ranges._stop_ops()
-    assert not torch_profiler.profiler_is_running()
+    assert not profiler_is_running()
 
 
 def test_your_own_profiler_in_the_cell_has_its_ops(cuda: Cuda) -> None:
@@ -185,6 +185,25 @@ def test_every_window_is_a_capture(cuda: Cuda) -> None:
     assert cuda.log == [*BEFORE, *AFTER] * 2
 
 
+def marks_of(run: Callable[[], Any], code: Any = None, **options: Any) -> list[str]:
+    """The names of the record functions of ours in a run: under emit_nvtx each becomes a range.
+
+    They are those of a profiler that was running before, which ours leaves alone.
+    """
+    with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as own:
+        record(run, **options)
+    return [event.name for event in own.events() if not event.name.startswith("aten::")]
+
+
+def test_modules_are_ranges_under_their_names(cuda: Cuda) -> None:
+    inner = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    model = torch.nn.Sequential(torch.nn.Flatten(), inner)
+    marks = marks_of(lambda: model(torch.ones(1, 2)), modules="all")
+    assert marks == [
+        *("Sequential", "Sequential.0", "Sequential.1", "Sequential.1.0", "Sequential.1.1")
+    ]
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_without_cuda_the_cell_is_recorded_as_always() -> None:
     made = record(lambda: torch.ones(2))
@@ -203,11 +222,11 @@ def test_on_a_gpu_ops_are_ranges_and_torch_is_off_afterwards() -> None:
     running: list[bool] = []
 
     def run() -> None:
-        running.append(torch_profiler.profiler_is_running())
+        running.append(profiler_is_running())
         torch.ones(8, device="cuda").sum().item()
 
     made = record(run)
     assert running == [True]
-    assert not torch_profiler.profiler_is_running()
+    assert not profiler_is_running()
     assert len(made.trace) == 0
     assert "no NVTX ranges" not in notes(made)

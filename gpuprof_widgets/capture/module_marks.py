@@ -36,9 +36,13 @@ class _Thread(threading.local):
 
 
 class ModuleMarks:
-    """Marks every module that runs between `start` and `stop`; never keeps one alive."""
+    """Marks every module that runs between `start` and `stop`; never keeps one alive.
 
-    def __init__(self) -> None:
+    Marks are numbered, unless they are ``named`` for a reader of their own.
+    """
+
+    def __init__(self, *, named: bool = False) -> None:
+        self._named = named
         self.instances: list[Instance] = []
         self.replicas = False
         self.failure = ""
@@ -98,7 +102,8 @@ class ModuleMarks:
         root, under = self._outermost.get(running[0][0] if running else number, ("", None))
         path = None if under is None else under.paths.get(number)
         called_as = ModuleName(kind, "") if path is None else ModuleName(root, path)
-        instance = Instance(f"{MARKER}{len(self.instances)}", weakref.ref(module), kind, called_as)
+        marker = called_as.under(several=True) if self._named else f"{MARKER}{len(self.instances)}"
+        instance = Instance(marker, weakref.ref(module), kind, called_as)
         self.instances.append(instance)
         self._seen[number] = instance
         return instance

@@ -13,6 +13,7 @@ from typing import Any
 
 from gpuprof_widgets.capture.module_marks import ModuleMarks
 from gpuprof_widgets.capture.module_names import Family, ModuleName, families
+from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.part import Context
 from gpuprof_widgets.trace.backward_spans import backward_spans
 from gpuprof_widgets.trace.edit import Region, kept_slices, with_regions, with_slices
@@ -41,7 +42,7 @@ class ModuleSpans:
         wanted = context.options.modules
         self._wanted = None if wanted in EVERY else [name.strip() for name in wanted.split(",")]
         self._namespace = context.namespace
-        self._marks = ModuleMarks()
+        self._marks = ModuleMarks(named=emits_nvtx(context.options))
         self._notes: list[str] = []
         self._ran: dict[str, int] = {}
 

@@ -4,7 +4,7 @@ A kernel that was started under `nsys profile -c cudaProfilerApi` then records j
 become ranges by torch's `emit_nvtx`, which is a profiler of its own: torch.profiler cannot run
 beside it, nor could it see the GPU, whose one interface for profilers is taken by Nsight.
 Lines and modules are marked by record functions, which `emit_nvtx` turns into ranges like ops: they
-need no calls of ours, only names that can be read (see `mark_name`).
+need no calls of ours, only names that can be read: their parts see to it where `emits_nvtx`.
 """
 
 from __future__ import annotations
@@ -39,11 +39,6 @@ _GAVE_WAY = "NVTX ranges of ops end where your own torch.profiler started"
 def emits_nvtx(options: Options) -> bool:
     """Whether a recording with these options is for Nsight Systems, and not for torch.profiler."""
     return options.nvtx and torch.cuda.is_available()
-
-
-def mark_name(marker: str, shown: str, options: Options) -> str:
-    """What a mark around a line or a module is called: Nsight shows it as it is."""
-    return shown if emits_nvtx(options) else marker
 
 
 def nvtx_ranges(context: Context) -> NvtxRanges | None:
