@@ -205,7 +205,7 @@ def _join(
 
 
 def calls_of(*edges: tuple[str | None, str, int, int]) -> Calls:
-    """What cProfile says of these (caller or None, callee, calls, self_ns)."""
+    """What cProfile says of these (caller or None, callee, calls, self_ns); "<...>" is built in."""
     names = list(dict.fromkeys(name for edge in edges for name in edge[:2] if name is not None))
     number = {name: index for index, name in enumerate(names)}
     table = pd.DataFrame(edges, columns=["caller", "callee", "calls", "self_ns"])
@@ -213,8 +213,10 @@ def calls_of(*edges: tuple[str | None, str, int, int]) -> Calls:
     total = {name: _total(name, edges) for name in names}
     functions = pd.DataFrame(
         {
-            "file": pd.Series(["cell.py"] * len(names), dtype=object),
-            "line": range(1, len(names) + 1),
+            "file": pd.Series(
+                ["~" if name[:1] == "<" else "cell.py" for name in names], dtype=object
+            ),
+            "line": [0 if name[:1] == "<" else line for line, name in enumerate(names, 1)],
             "name": pd.Series(names, dtype=object),
             "calls": own["calls"].to_numpy(dtype=np.int64),
             "primitive_calls": own["calls"].to_numpy(dtype=np.int64),

@@ -31,6 +31,13 @@ ASYNC_COPY = re.compile(r"(cuda|hip)Memcpy\w*Async(_\w+)?|cuMemcpy\w*Async(_\w+)
 Source: CUDA Runtime API, "API synchronization behavior".
 """
 
+FREEING = re.compile(r"(cuda|hip)Free(Host|Array)?(_\w+)?|cuMemFree(Host)?(_\w+)?")
+"""Calls that give memory back, for which the GPU has to be done: the allocator makes room so.
+
+Source: CUDA C++ Best Practices Guide: cudaFree synchronises. Freeing before any GPU work (torch
+does it to start CUDA) waits for nothing.
+"""
+
 DATALOADER = re.compile(r"enumerate\(Data(Loader|Pipe)\)#.*")
 """The region that torch (1.8 and newer) opens while the loop waits for the next batch."""
 
@@ -78,7 +85,7 @@ def is_dataloader(trace: Trace) -> npt.NDArray[np.bool_]:
 def is_synchronising(trace: Trace) -> npt.NDArray[np.bool_]:
     """Which CPU slices are runtime calls that wait for the GPU."""
     counted = trace.slices["count"].to_numpy() > 0
-    waiting = matching(trace, SYNCHRONISING) | _outlasting_its_copy(trace)
+    waiting = matching(trace, SYNCHRONISING) | _outlasting_its_copy(trace) | _freeing(trace)
     return waiting & on_tracks(trace, "cpu") & _launches(trace) & counted
 
 
@@ -92,6 +99,14 @@ def _outlasting_its_copy(trace: Trace) -> npt.NDArray[np.bool_]:
     outlasting = np.zeros(len(trace), bool)
     outlasting[launch[copies]] = True
     return outlasting
+
+
+def _freeing(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Which calls give memory back while a GPU is at work."""
+    rows = np.flatnonzero(matching(trace, FREEING))
+    busy = np.zeros(len(trace), bool)
+    busy[rows] = _gpu_busy(trace, rows) > 0
+    return busy
 
 
 def _launches(trace: Trace) -> npt.NDArray[np.bool_]:
