@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuprof_widgets.exceptions import GpuprofError, OptionError, RecordingError, TraceError
 
 if TYPE_CHECKING:
+    from gpuprof_widgets.capture.lines_chosen import lines
     from gpuprof_widgets.profiles import Profile, load
     from gpuprof_widgets.profiling import profile, steps
     from gpuprof_widgets.ranks import profile_ranks
@@ -24,6 +25,7 @@ __all__ = [
     "TraceError",
     "__version__",
     "last",
+    "lines",
     "load",
     "load_ipython_extension",
     "profile",
@@ -39,6 +41,7 @@ last: Profile | None = None
 _HOMES = {
     "Profile": "gpuprof_widgets.profiles",
     "Trace": "gpuprof_widgets.trace.model",
+    "lines": "gpuprof_widgets.capture.lines_chosen",
     "load": "gpuprof_widgets.profiles",
     "profile": "gpuprof_widgets.profiling",
     "profile_ranks": "gpuprof_widgets.ranks",

@@ -21,6 +21,7 @@ def test_the_public_names() -> None:
         "TraceError",
         "__version__",
         "last",
+        "lines",
         "load",
         "load_ipython_extension",
         "profile",

@@ -59,7 +59,8 @@ Every new node has the location of the user's node that it serves.
 class CellCode:
     """Compiled code: the statements, and the last expression apart, whose value is the result.
 
-    ``plain`` is the same code without any rewrite; ``rewrites`` are those that were applied.
+    ``plain`` is the same code without any rewrite; ``rewrites`` are those that were applied, and
+    ``gave_up`` says whether one could not be.
     """
 
     statements: CodeType
@@ -69,6 +70,7 @@ class CellCode:
     names: dict[str, Any]
     plain: Codes
     rewrites: tuple[Rewrite, ...]
+    gave_up: bool = False
 
     def run(self) -> Any:
         """Execute in the user's namespace and return the last expression's value."""
@@ -174,7 +176,14 @@ def _compiled(
             code, around_last = changed, parts.around_last
             applied.append(rewrite)
     names = (shell.user_global_ns, shell.user_ns)
-    return CellCode(*code, around_last, *names, plain=plain, rewrites=tuple(applied))
+    return CellCode(
+        *code,
+        around_last,
+        *names,
+        plain=plain,
+        rewrites=tuple(applied),
+        gave_up=len(applied) < len(rewrites),
+    )
 
 
 def _rewritten(

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
-from gpuprof_widgets.capture.cell import CellTree
+from gpuprof_widgets.capture.cell import CellCode, CellTree
 from gpuprof_widgets.capture.embedded import Embedded
+from gpuprof_widgets.capture.lines_chosen import chosen
 from gpuprof_widgets.capture.lines_compiled import compiled_definitions
-from gpuprof_widgets.capture.lines_functions import CodeSwap, chosen
+from gpuprof_widgets.capture.lines_functions import CodeSwap
 from gpuprof_widgets.capture.lines_regions import LIMIT, LineMarks
 from gpuprof_widgets.capture.lines_rewrite import MarkedLines
-from gpuprof_widgets.capture.lines_sources import functions_of_cells, marked_files
+from gpuprof_widgets.capture.lines_sources import MarkedFile, functions_of_cells, marked_files
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.part import Context
-from gpuprof_widgets.trace.edit import Region, with_regions
+from gpuprof_widgets.trace.edit import NewSlice, Region, with_regions, with_slices
 from gpuprof_widgets.trace.model import Trace
 
 _LONGEST = 80
@@ -39,36 +42,40 @@ class LinesRewrite:
             tree.last, tree.around_last = lines.last(tree.last)
 
 
-class LinesPart:
-    """Regions on the lines of the cell, and of functions that were defined before it."""
+class MarkedCode:
+    """The code that has regions: the cell's, and that of functions defined before it.
+
+    It has them from the start of the run to its end, whatever is recorded of it.
+    """
 
     loses = "no cell lines"
+    starts_before_loop = True
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._marks: list[LineMarks] = []
         self._swap = CodeSwap()
         self._notes: list[str] = []
-        self._known: set[int] = set()
-        if context.code is not None:
-            self._take_cell()
+        self.marks: list[LineMarks] = []
 
     def start(self) -> None:
-        self._swap.put_again()
+        if self._context.code is not None:
+            self._take_cell(self._context.code)
         self._mark_functions()
-        for marks in self._marks:
-            marks.switch_on()
 
     def stop(self) -> None:
-        for marks in self._marks:
-            marks.switch_off()
         self._swap.take()
+
+    def line_of(self, frame: FrameType) -> tuple[LineMarks, int] | None:
+        """Where a frame of this code is: the marks, and the line of its statement."""
+        marks = self._swap.marks_of(frame.f_code)
+        before = [line for line in marks.lines() if line <= frame.f_lineno] if marks else []
+        return (marks, before[-1]) if marks and before else None
 
     def refine(self, trace: Trace) -> Trace:
         return with_regions(trace, dict(self._regions()))
 
     def notes(self) -> list[str]:
-        return [*self._notes, *map(_beyond, filter(LineMarks.lines_beyond, self._marks))]
+        return [*self._notes, *map(_beyond, filter(LineMarks.lines_beyond, self.marks))]
 
     def metadata(self) -> dict[str, Any]:
         cells = [
@@ -79,51 +86,105 @@ class LinesPart:
                 "statements": marks.lines(),
                 "beyond_limit": marks.lines_beyond(),
             }
-            for marks in self._marks
+            for marks in self.marks
         ]
         return {"lines": {"limit": LIMIT, "cells": cells}} if cells else {}
 
-    def _take_cell(self) -> None:
-        code = self._context.code
-        assert code is not None
+    def _take_cell(self, code: CellCode) -> None:
         rewrite = next((one for one in code.rewrites if isinstance(one, LinesRewrite)), None)
         if rewrite is None or rewrite.marks is None:
+            if code.gave_up:
+                self._notes.append("no cell lines: the cell with regions in it did not compile")
             return
-        self._marks.append(rewrite.marks)
+        self.marks.append(rewrite.marks)
         for marked, plain in zip((code.statements, code.last), code.plain, strict=True):
             if marked is not None and plain is not None:
-                self._swap.add(marked, plain)
+                self._swap.add(marked, plain, rewrite.marks)
         if rewrite.untouched:
             names = ", ".join(rewrite.untouched)
             self._notes.append(f"no lines inside of {names}: a compiler reads this code")
 
     def _mark_functions(self) -> None:
-        """Put regions into the functions that are to have them and have none yet."""
+        """Put regions into the functions that are to have them."""
         functions = set(chosen)
         labels = self._context.cell_labels
         if self._context.options.stack:
             functions |= set(functions_of_cells(self._context.namespace, labels))
-        new = [one for one in functions if id(one) not in self._known]
-        self._known |= {id(one) for one in new}
-        for file in marked_files(new, labels):
+        for file in marked_files(functions, labels):
             if file.functions:
-                self._marks.append(file.marks)
+                self.marks.append(file.marks)
             for function, marked in file.functions:
-                self._swap.add(marked, function.__code__)
-                self._swap.put(function, marked)
-            unmarked = [one.__qualname__ for one in file.without if one in chosen]
-            if unmarked:
-                names = ", ".join(sorted(unmarked))
-                self._notes.append(
-                    f"no lines inside of {names}: its source in {file.marks.label} "
-                    "is not there, has changed, or a compiler reads it"
-                )
+                self._swap.add(marked, function.__code__, file.marks)
+                function.__code__ = marked
+            self._note_those_without(file)
+
+    def _note_those_without(self, file: MarkedFile) -> None:
+        names = ", ".join(sorted(one.__qualname__ for one in file.without if one in chosen))
+        if names:
+            self._notes.append(
+                f"no lines inside of {names}: its source in {file.marks.label} "
+                "is not there, has changed, or a compiler reads it"
+            )
 
     def _regions(self) -> Iterator[tuple[str, Region]]:
-        for marks in self._marks:
+        for marks in self.marks:
             for marker, line, resumed in marks.markers():
-                args = {"cell": marks.label, "line": line, **({"resumed": 1} if resumed else {})}
-                yield marker, Region(_name(marks, line), "cell_line", args)
+                yield marker, Region(_name(marks, line), "cell_line", _args(marks, line, resumed))
+
+
+class LinesWindow:
+    """The regions switched on while a stretch of the run is recorded."""
+
+    loses = "no cell lines"
+
+    def __init__(self, code: MarkedCode) -> None:
+        self._code = code
+        self._open: list[tuple[LineMarks, int]] = []
+
+    def start(self) -> None:
+        self._open = list(self._open_lines())
+        for marks in self._code.marks:
+            marks.switch_on()
+
+    def stop(self) -> None:
+        for marks in self._code.marks:
+            marks.switch_off()
+
+    def refine(self, trace: Trace) -> Trace:
+        """The trace with the statements in whose middle it began, such as the loop of its steps."""
+        around = trace.slices[trace.slices["category"] == "user_annotation"]
+        if not self._open or not len(around):
+            return trace
+        ts, dur, track = (int(around[column].iloc[0]) for column in ("ts", "dur", "track"))
+        return with_slices(
+            trace,
+            [
+                NewSlice(ts + inset, dur - 2 * inset, _name(marks, line), "cell_line", track, args)
+                for inset, (marks, line) in enumerate(self._open, start=1)
+                for args in [_args(marks, line, resumed=True)]
+            ],
+        )
+
+    def notes(self) -> list[str]:
+        return []
+
+    def metadata(self) -> dict[str, Any]:
+        return {}
+
+    def _open_lines(self) -> list[tuple[LineMarks, int]]:
+        """The statements that are being executed, outermost first."""
+        found = []
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            line = self._code.line_of(frame)
+            found += [line] if line is not None else []
+            frame = frame.f_back
+        return found[::-1]
+
+
+def _args(marks: LineMarks, line: int, resumed: bool) -> dict[str, Any]:
+    args = {"cell": marks.label, "line": line}
+    return {**args, "resumed": 1} if resumed else args
 
 
 def _name(marks: LineMarks, line: int) -> str:
@@ -141,6 +202,15 @@ def lines_rewrite(options: Options) -> LinesRewrite | None:
     return LinesRewrite() if options.lines else None
 
 
-def lines_part(context: Context) -> LinesPart | None:
-    """The part, where lines are wanted."""
-    return LinesPart(context) if context.options.lines else None
+def marked_code(context: Context) -> MarkedCode | None:
+    """The part that has the code, where lines are wanted."""
+    if not context.options.lines:
+        return None
+    context.shared["lines"] = code = MarkedCode(context)
+    return code
+
+
+def lines_window(context: Context) -> LinesWindow | None:
+    """The part that records the lines of a window, where lines are wanted."""
+    code = context.shared.get("lines")
+    return None if code is None else LinesWindow(code)

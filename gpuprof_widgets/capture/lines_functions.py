@@ -4,37 +4,27 @@ from __future__ import annotations
 
 import gc
 from types import CodeType, FunctionType
-from weakref import WeakSet, ref
 
 from gpuprof_widgets.capture.code_pairs import code_pairs
-
-chosen: WeakSet[FunctionType] = WeakSet()
-"""The functions marked with `gpuprof_widgets.lines`."""
+from gpuprof_widgets.capture.lines_regions import LineMarks
 
 
 class CodeSwap:
-    """Which code with regions stands for which plain code, and the functions that have it."""
+    """Which code with regions stands for which plain code, and whose marks it has."""
 
     def __init__(self) -> None:
-        self._plain: dict[int, tuple[CodeType, CodeType]] = {}  # by the id of the first
-        self._had: list[tuple[ref[FunctionType], CodeType]] = []
+        # By the id of the first: codes of equal content are equal, and slow to hash.
+        self._plain: dict[int, tuple[CodeType, CodeType, LineMarks]] = {}
 
-    def add(self, marked: CodeType, plain: CodeType) -> None:
+    def add(self, marked: CodeType, plain: CodeType, marks: LineMarks) -> None:
         """Take note of a code and of those inside it; a `ValueError` where they do not match."""
         pairs = list(code_pairs(marked, plain))
-        self._plain.update({id(mine): (mine, theirs) for mine, theirs in pairs})
+        self._plain.update({id(mine): (mine, theirs, marks) for mine, theirs in pairs})
 
-    def put(self, function: FunctionType, marked: CodeType) -> None:
-        """Give a function its code with regions."""
-        function.__code__ = marked
-
-    def put_again(self) -> None:
-        """The same for the functions from which it was taken: for the next window."""
-        for known, marked in self._had:
-            function = known()
-            if function is not None and function.__code__ is self._plain[id(marked)][1]:
-                function.__code__ = marked
-        self._had = []
+    def marks_of(self, code: CodeType) -> LineMarks | None:
+        """The marks in a code, if it is one with regions."""
+        known = self._plain.get(id(code))
+        return known[2] if known is not None else None
 
     def take(self) -> None:
         """Give every function alive its plain code, however it came by the other."""
@@ -42,6 +32,4 @@ class CodeSwap:
             return
         for one in gc.get_objects():
             if type(one) is FunctionType and id(one.__code__) in self._plain:
-                marked, plain = self._plain[id(one.__code__)]
-                one.__code__ = plain
-                self._had.append((ref(one), marked))
+                one.__code__ = self._plain[id(one.__code__)][1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gpuprof_widgets.capture.cell import CellCode
@@ -17,6 +17,7 @@ class Context:
 
     ``cell_labels`` names the notebook's cells by the files of their code; empty in a script.
     ``code`` is the cell, with the rewrites that were applied to it; None in a script.
+    ``shared`` is what the parts of one topic tell each other.
     """
 
     options: Options
@@ -24,6 +25,7 @@ class Context:
     namespace: Mapping[str, Any]
     cell_labels: Mapping[str, str]
     code: CellCode | None = None
+    shared: dict[str, Any] = field(default_factory=dict)
 
 
 class Part(Protocol):

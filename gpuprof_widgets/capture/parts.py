@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from gpuprof_widgets.capture.expected import expected
-from gpuprof_widgets.capture.lines import lines_part
+from gpuprof_widgets.capture.lines import lines_window, marked_code
 from gpuprof_widgets.capture.memory_owners import memory_owners
 from gpuprof_widgets.capture.modules import module_spans
 from gpuprof_widgets.capture.nvtx import nvtx_ranges
@@ -17,7 +17,8 @@ from gpuprof_widgets.capture.ranks import ranks
 from gpuprof_widgets.capture.workers import workers
 
 PARTS: tuple[Callable[[Context], Part | None], ...] = (
-    lines_part,
+    marked_code,
+    lines_window,
     module_spans,
     memory_owners,
     workers,

@@ -1,0 +1,32 @@
+"""`@gpuprof_widgets.lines`: functions whose lines are recorded wherever a profile meets them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+from gpuprof_widgets.exceptions import OptionError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+chosen: WeakSet[FunctionType] = WeakSet()
+"""The functions that were marked."""
+
+
+def lines(function: Function) -> Function:
+    """Mark a function, of an earlier cell or of a module, so that profiles show its lines.
+
+    It is returned as it is, and has other code only while a profile records.
+    """
+    inner: Any = getattr(function, "__func__", function)  # of classmethod and staticmethod
+    inner = inspect.unwrap(inner) if callable(inner) else inner
+    if not isinstance(inner, FunctionType):
+        raise OptionError(
+            f"lines marks a function written in Python, which {function!r} is not; "
+            "to see the lines of a class, mark its methods"
+        )
+    chosen.add(inner)
+    return function
