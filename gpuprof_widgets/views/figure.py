@@ -12,16 +12,19 @@ from bokeh.models.layouts import LayoutDOM
 from bokeh.models.ui import UIElement
 
 from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.analyses.sort_keys import SORT_KEYS, sort_column
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.encoding import encode
 from gpuprof_widgets.views.flame_graph import plot_flame_graph
+from gpuprof_widgets.views.lines import plot_lines
 from gpuprof_widgets.views.models import ReportHeader, TraceStore
 from gpuprof_widgets.views.op_table import plot_op_table
 from gpuprof_widgets.views.timeline import plot_timeline
 
 VIEWS: dict[str, Callable[[TraceStore], list[LayoutDOM]]] = {
     "timeline": plot_timeline,
+    "lines": plot_lines,
     "flame_graph": plot_flame_graph,
     "op_table": plot_op_table,
 }
@@ -44,6 +47,8 @@ def report_figure(record: Record, *, sort: str) -> Column:
 
 def has_view(record: Record, view: str) -> bool:
     """Whether a view has anything to show: cProfile alone fills no more than the flame graph."""
+    if view == "lines":
+        return bool(in_category(record.trace, "cell_line").any())
     if len(record.trace):
         return True
     return view == ("op_table" if record.calls is None else "flame_graph")

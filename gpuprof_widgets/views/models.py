@@ -110,5 +110,9 @@ class FlameBar(Panel):
     graph: _Any = Instance(FlameGraph)
 
 
+class Lines(Panel):
+    """The source of the recorded cells with what each line took in the brushed range."""
+
+
 class OpTable(Panel):
     """The op table of the brushed range."""

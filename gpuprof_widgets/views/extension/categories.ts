@@ -2,7 +2,7 @@ import type {RGB} from "./colour"
 import {css, hex, ink_on, mix} from "./colour"
 
 /** Okabe-Ito, told apart by the common kinds of colour blindness. */
-const OKABE_ITO = {
+export const OKABE_ITO = {
   orange: hex("#E69F00"),
   sky: hex("#56B4E9"),
   green: hex("#009E73"),

@@ -1,5 +1,5 @@
 import {button, element} from "./element"
-import {format_count, format_ns, format_share, totals} from "./engine"
+import {chain, format_count, format_ns, format_share, totals} from "./engine"
 import {ROLES, facts_of} from "./facts"
 import {Panel, PanelView} from "./panel"
 import {select_event} from "./select_event"
@@ -69,7 +69,7 @@ export class DetailsView extends PanelView {
     const {data} = this.store
     const facts = facts_of(data, row).map(([label, value]) =>
       element("span", {}, element("span", {class: "muted"}, `${label} `), value))
-    const links = data.chain(row).map((link) => {
+    const links = chain(data, row).map((link) => {
       const name = button(link.text, {class: "clip", title: link.text, "aria-current": link.row == row ? "true" : null},
         () => select_event(this.store, link.row))
       return element("li", {}, element("span", {class: "muted"}, ROLES[link.role]), name)

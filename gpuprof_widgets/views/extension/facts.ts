@@ -1,4 +1,4 @@
-import {format_bytes, format_ns} from "./engine"
+import {chain, format_bytes, format_ns} from "./engine"
 import type {Link, Store} from "./engine"
 import type {Fact} from "./tooltip"
 
@@ -28,11 +28,12 @@ export function facts_of(store: Store, row: number): Fact[] {
 
 /** The owners of an event from the outermost known down to itself, as one line; empty where none is known. */
 export function chain_text(store: Store, row: number): string {
-  const links = store.chain(row)
+  const links = chain(store, row)
   return links.length < 2 ? "" : links.map(({role, text}) => `${ROLES[role]}: ${text}`).join(" › ")
 }
 
 /** What the page calls the members of a chain. */
 export const ROLES: Record<Link["role"], string> = {
-  annotation: "annotation", module: "module", python: "Python", forward: "forward op", op: "op", launch: "launch", gpu: "GPU",
+  "line": "line", "annotation": "annotation", "module": "module", "python": "Python", "forward line": "forward line",
+  "forward module": "forward module", "forward": "forward op", "op": "op", "launch": "launch", "gpu": "GPU",
 }

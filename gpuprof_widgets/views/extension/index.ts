@@ -3,6 +3,7 @@ import {register_models} from "@bokehjs/base"
 import {Details} from "./details"
 import {FlameBar} from "./flame_bar"
 import {FlameGraph} from "./flame_graph"
+import {Lines} from "./lines"
 import {Minimap} from "./minimap"
 import {OpTable} from "./op_table"
 import {ReportHeader} from "./report_header"
@@ -12,5 +13,5 @@ import {TimelineBar} from "./timeline_bar"
 import {TraceStore} from "./trace_store"
 
 register_models([
-  Details, EngineeringTimeFormatter, FlameBar, FlameGraph, Minimap, OpTable, ReportHeader, Timeline, TimelineBar, TraceStore,
+  Details, EngineeringTimeFormatter, FlameBar, FlameGraph, Lines, Minimap, OpTable, ReportHeader, Timeline, TimelineBar, TraceStore,
 ])

@@ -1,6 +1,6 @@
 /** What is selected, said by the view in which it was selected; every view shows it in its own way. */
 export type Selection = {
-  source: "timeline" | "flame" | "table" | "finding" | "memory"
+  source: "timeline" | "flame" | "table" | "lines" | "finding" | "memory"
   /** The one selected event, -1 where all instances of a name or node are meant. */
   row: number
   /** Rows that the timeline highlights. */

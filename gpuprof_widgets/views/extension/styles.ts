@@ -98,6 +98,30 @@ td.share { position: relative; }
 .more { margin-top: 6px; }
 `
 
+export const LINES_CSS = `
+:host { padding: 8px 0; border-top: 1px solid var(--line); }
+.frame { position: relative; overflow: auto; max-height: 430px; margin-top: 6px; container-type: inline-size; border-bottom: 1px solid var(--line); }
+@container (max-width: 880px) { .extra { display: none; } }
+table { border-collapse: separate; border-spacing: 0; width: 100%; table-layout: fixed; }
+col.at { width: 44px; }
+th, td { padding: 0 8px; text-align: right; height: 20px; line-height: 20px; overflow: hidden; white-space: nowrap; }
+thead th { position: sticky; top: 0; z-index: 2; padding: 0 2px; font-weight: 600; background: var(--bg); border-bottom: 1px solid var(--line); height: 26px; }
+thead th.code { padding-left: 8px; }
+th button { border: 0; background: none; width: 100%; text-align: right; font-weight: 600; padding: 2px 6px; white-space: nowrap; }
+th button[aria-pressed=true] { border-radius: 0; box-shadow: inset 0 -3px 0 var(--accent); }
+.cell th { text-align: left; font-weight: 600; background: var(--band); }
+.at { text-align: right; font-variant-numeric: tabular-nums; user-select: none; }
+.code { position: relative; text-align: left; text-overflow: ellipsis; }
+td.code, .at { font: 12px/20px var(--mono); }
+.text { position: relative; white-space: pre; tab-size: 4; }
+.heat { position: absolute; left: 4px; top: 1px; bottom: 1px; min-width: 0; max-width: calc(100% - 8px); border-radius: 2px; background: var(--heat); }
+.silent .text { color: var(--muted); }
+tr[data-line] { cursor: pointer; }
+tr[data-line]:hover { background: var(--band); }
+tr[aria-selected=true] { background: var(--band); box-shadow: inset 3px 0 0 var(--accent); }
+tr:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
+`
+
 export const PLOT_CSS = `
 .surface:focus { outline: none; }
 .surface:focus-visible { outline: 2px solid var(--gp-accent, #005ea2); }

@@ -1,14 +1,17 @@
-/** Where a slice comes from: annotation, module, Python line, op, launch, GPU slice. */
+/** Where a slice comes from: cell line, annotation, module, Python line, op, launch, GPU slice. */
 
-import type {Store} from "./store"
 import {is_launch_category} from "./categories"
+import {line_owners} from "./lines"
+import type {Store} from "./store"
+import {NONE} from "./store"
 
-export type Role = "annotation" | "module" | "python" | "forward" | "op" | "launch" | "gpu"
+export type Role = "line" | "annotation" | "module" | "python" | "forward line" | "forward module" | "forward" | "op" | "launch" | "gpu"
 export type Link = {role: Role, text: string, row: number}
 
 /**
- * The chain that led to a slice, outermost first, ending with the slice itself: the innermost
- * annotation, module and Python line around its op, the outermost and the innermost op, the launch.
+ * The chain that led to a slice, outermost first, ending with the slice itself: the innermost cell line,
+ * annotation, Python line and module around its op, in the backward pass those of its forward op, the
+ * outermost and the innermost op, the launch.
  */
 export function chain(store: Store, row: number): Link[] {
   const launch = store.owner[row]
@@ -16,10 +19,15 @@ export function chain(store: Store, row: number): Link[] {
   const cause = op >= 0 ? op : launch >= 0 ? launch : row
   const ops = op < 0 ? [] : [op, ...ancestors(store, op)]
   const calls = ops.filter((around) => store.category(around) == "cpu_op")
+  const forward = calls.map((call) => store.forward[call]).find((forward) => forward >= 0)
+  const lines = line_owners(store, cause)
   const found: [Role, number | undefined][] = [
+    ["line", store.category(row) == "cell_line" ? line_owners(store, store.parent[row]).line : lines.line],
     ["annotation", ops.find((around) => store.category(around) == "user_annotation")],
-    ...frames(store, cause),
-    ["forward", calls.map((call) => store.forward[call]).find((forward) => forward >= 0)],
+    ...frames(store, cause, module_region(store, cause)),
+    ["forward line", lines.forward],
+    ["forward module", forward == null ? undefined : module_region(store, forward)],
+    ["forward", forward],
     ["op", calls[calls.length - 1]],
     ["op", calls[0]],
     ["launch", launch >= 0 && launch != op ? launch : undefined],
@@ -27,21 +35,29 @@ export function chain(store: Store, row: number): Link[] {
   ]
   const rows = found.map(([, known]) => known)
   return found.flatMap(([role, known], i) =>
-    known == null || rows.indexOf(known, i + 1) >= 0 ? [] : {role, text: store.name(known), row: known})
+    known == null || known < 0 || rows.indexOf(known, i + 1) >= 0 ? [] : {role, text: store.name(known), row: known})
 }
+
+/** The innermost module around a slice, as the recorder marked it. */
+function module_region(store: Store, row: number): number | undefined {
+  return [row, ...ancestors(store, row)].find((around) => MODULES.includes(store.category(around)))
+}
+
+const MODULES = ["module", "module_backward"]
 
 /** As torch writes a Python frame: `train.py(12): step` */
 const SOURCE_LINE = /\(\d+\): /
 const LIBRARY = /(^|[/\\])(torch|site-packages)[/\\]/
 
-/** The innermost module and Python line, the outer one first; of lines rather one outside of torch. */
-function frames(store: Store, cause: number): [Role, number | undefined][] {
+/** The innermost module and Python line, the later one last; of lines rather one outside of torch. */
+function frames(store: Store, cause: number, region: number | undefined): [Role, number | undefined][] {
   const running = [...python_frames(store, cause)]
   const lines = running.filter((frame) => SOURCE_LINE.test(store.name(frame)))
-  const module = running.find((frame) => is_module(store, frame))
+  const module = region ?? running.find((frame) => is_module(store, frame))
   const line = lines.find((frame) => !LIBRARY.test(store.name(frame))) ?? lines[0]
   const links: [Role, number | undefined][] = [["python", line], ["module", module]]
-  return links.sort(([, a], [, b]) => running.indexOf(b ?? -1) - running.indexOf(a ?? -1))
+  const began = (row: number | undefined): number => row == null ? NONE : store.began[row]
+  return links.sort(([, a], [, b]) => began(a) - began(b))
 }
 
 function own_role(store: Store, row: number): Role {
@@ -54,6 +70,12 @@ function own_role(store: Store, row: number): Role {
   }
   if (is_launch_category(category)) {
     return "launch"
+  }
+  if (category == "cell_line") {
+    return "line"
+  }
+  if (MODULES.includes(category)) {
+    return "module"
   }
   return category == "cpu_op" ? "op" : "annotation"
 }

@@ -2,6 +2,7 @@ import assert from "node:assert/strict"
 import {test} from "node:test"
 
 import {bands} from "./bands"
+import {chain} from "./chain"
 import {random_store, row_named, SEEDS, store_of} from "./testing/traces"
 import {covered, rows_of_track} from "./testing/oracles"
 import {totals} from "./totals"
@@ -20,7 +21,7 @@ const STEP = store_of([
 ], {kinds: ["cpu", "python", "gpu", "copy"], end_ns: 100})
 
 function chain_of(name: string): string[] {
-  return STEP.chain(row_named(STEP, name)).map(({role, text}) => `${role} ${text}`)
+  return chain(STEP, row_named(STEP, name)).map(({role, text}) => `${role} ${text}`)
 }
 
 test("a kernel's chain leads from the step over module, line, ops and launch to itself", () => {

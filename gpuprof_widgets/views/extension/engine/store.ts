@@ -1,7 +1,5 @@
 /** The decoded record: columns by row, in ticks, with everything that follows from them. */
 
-import type {Link} from "./chain"
-import {chain} from "./chain"
 import {is_launch_category} from "./categories"
 import type {Columns} from "./decode"
 import {decode_payload} from "./decode"
@@ -199,11 +197,6 @@ export class Store {
       return rows
     })
     return Int32Array.from(by_owner.get(row) ?? [])
-  }
-
-  /** What led to a row, outermost first, ending with itself. */
-  chain(row: number): Link[] {
-    return chain(this, row)
   }
 
   /** All rows of a label, in order. */
