@@ -67,7 +67,8 @@ def while_waiting(record: Record) -> dict[str, int]:
     """What the workers did while the loop waited for them, in ns; empty where none is recorded.
 
     ``items``: some worker was getting items; ``collate``, ``put`` likewise (they may overlap);
-    ``idle``: there were workers, but none did any of it; ``starting``: there was no worker yet.
+    ``idle``: there were workers, but none did any of it; ``starting``: there was none yet;
+    ``ending``: there was none any more.
     """
     trace = record.trace
     of_workers = processes(trace) >= 0
@@ -83,10 +84,20 @@ def while_waiting(record: Record) -> dict[str, int]:
         "collate": times(trace, of_workers & named(trace, frozenset({COLLATE}))),
         "put": times(trace, of_workers & named(trace, frozenset({PUT}))),
     }
-    there = _during(when, times(trace, of_workers))
-    busy = _during(when, _any(did.values()))
     spent = {name: _during(when, span) for name, span in did.items()}
-    return spent | {"idle": there - busy, "starting": intervals.length(when) - there}
+    there = times(trace, of_workers)
+    spent["idle"] = _during(when, there) - _during(when, _any(did.values()))
+    spent["starting"] = _before_the_first(when, there)
+    absent = intervals.length(when) - _during(when, there)
+    return spent | {"ending": absent - spent["starting"]}
+
+
+def _before_the_first(when: Intervals, there: Intervals) -> int:
+    """How much of each wait passed until there was a worker, where one came in it."""
+    start, end = when
+    place = np.searchsorted(there[1], start, side="right")
+    first = np.append(there[0], np.iinfo(np.int64).max)[place]
+    return int((first - start)[(first > start) & (first < end)].sum())
 
 
 def _during(when: Intervals, what: Intervals) -> int:

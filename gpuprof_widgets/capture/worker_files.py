@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof_widgets.capture.worker_patches import FETCH, IDLE, PUT
-from gpuprof_widgets.capture.worker_process import MOST_ITEMS
+from gpuprof_widgets.capture.worker_process import CALLS, LENGTH_BYTES, MOST_ITEMS, SPANS
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.edit import NewSlice, NewTrack
 from gpuprof_widgets.trace.model import Calls, Trace
@@ -56,8 +56,10 @@ class WorkerFile:
         """What is missing of it."""
         who = f"DataLoader worker {self.worker} (pid {self.pid})"
         if self.died:
-            batch = self.spans[-1][3] if self.spans else -1
-            when = f"in batch {batch}" if batch >= 0 else "before its first batch"
+            fetched = {batch for name, _, _, batch, _, _ in self.spans if name == FETCH}
+            last = max((span[3] for span in self.spans), default=-1)
+            when = f"in batch {last}" if last not in fetched else f"after batch {last}"
+            when = when if last >= 0 else "before its first batch"
             yield f"{who} died {when}: what it did until then is recorded"
         if self.items > MOST_ITEMS:
             yield f"{who}: the first {MOST_ITEMS:,} of its {self.items:,} items are on the timeline"
@@ -65,36 +67,36 @@ class WorkerFile:
 
 def read_folder(folder: Path) -> list[WorkerFile]:
     """The workers that wrote into this folder, in the order of their start."""
-    found = [one for path in folder.glob("*.spans") if (one := _read(path)) is not None]
+    found = [one for path in folder.glob(f"*{SPANS}") if (one := _read(path)) is not None]
     return sorted(found, key=lambda one: (one.start, one.worker))
 
 
 def _read(path: Path) -> WorkerFile | None:
-    lines = [line for text in path.read_bytes().splitlines() if (line := _parsed(text)) is not None]
-    if not lines:
+    told = list(_told(path.read_bytes()))
+    if not told:
         return None
-    head, *rest = lines
-    spans = tuple(tuple(span) for line in rest if isinstance(line, list) for span in line)
-    last = next((line for line in rest if isinstance(line, dict)), {})
-    profile = path.with_suffix(".prof")
-    # The order of writing: two threads of the worker write.
-    spans = tuple(sorted(spans, key=lambda span: span[2]))
+    head, *rest = told
+    spans = [span for one in rest if isinstance(one, list) for span in one]
+    last = next((one for one in rest if isinstance(one, dict)), {})
+    profile = path.with_suffix(CALLS)
     return WorkerFile(
         **head,
         end=last.get("end"),
         items=last.get("items", 0),
         died="end" not in last and not _is_alive(head["pid"]),
-        spans=spans,
+        spans=tuple(sorted(spans, key=lambda span: span[2])),  # two threads of it write
         pstats=profile.read_bytes() if profile.exists() else None,
     )
 
 
-def _parsed(line: bytes) -> Any:
-    """A line as it was written; None for one that a killed worker left unfinished."""
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
+def _told(data: bytes) -> Iterator[Any]:
+    """What the worker wrote, piece by piece, without one that it could not finish."""
+    while len(data) > LENGTH_BYTES:
+        end = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "little")
+        if len(data) < end:
+            return
+        yield marshal.loads(data[LENGTH_BYTES:end])
+        data = data[end:]
 
 
 def _is_alive(pid: int) -> bool:

@@ -95,14 +95,14 @@ class Patches:
         sends = not hasattr(getattr(put, "__self__", None), "_send_bytes")
 
         def timed_put(sent: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._on:
+                self._spans.ended_batch()  # before the main process has it, and may end us
             start = perf_counter_ns()
             try:
                 return put(sent, *args, **kwargs)
             finally:
-                if self._on:
-                    if sends:
-                        self._spans.add(PUT, start, _batch_of(sent))
-                    self._spans.ended_batch()
+                if self._on and sends:
+                    self._spans.add(PUT, start, _batch_of(sent))
 
         return timed_put
 

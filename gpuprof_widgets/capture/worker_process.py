@@ -6,13 +6,15 @@ Times are of `time.perf_counter_ns`, which on Linux, macOS and Windows is one cl
 processes of a machine. A worker appends its spans to a file of its own after every batch, in one
 unbuffered write: one that crashes or is killed keeps what it did. It stops recording when the
 folder is gone, and its loop goes on as it would without us.
+
+What we do beside the loop calls built-in functions only: cProfile counts it as ours, which is left
+out, and not as calls of some library.
 """
 
 from __future__ import annotations
 
 import cProfile
 import inspect
-import json
 import marshal
 import os
 import sys
@@ -25,6 +27,9 @@ from time import perf_counter_ns
 from typing import Any
 
 from gpuprof_widgets.capture.worker_patches import Patches
+
+SPANS, CALLS = ".spans", ".spans.prof"
+LENGTH_BYTES = 4
 
 MOST_ITEMS = 20_000
 """Items of one worker that get a span; batches always do."""
@@ -57,7 +62,7 @@ class RecordedLoop:
             self._loop(*args, **kwargs)
         finally:
             if recording is not None:
-                recording.end()
+                recording.finish()
 
 
 def _in_new_process(folder: str, cprofile: bool) -> RecordedLoop:
@@ -72,8 +77,8 @@ class WorkerRecording:
     def __init__(self, folder: Path, arguments: dict[str, Any], *, cprofile: bool) -> None:
         self.batch = -1
         self.items = 0
-        self._folder = folder
-        self._path = folder / f"{os.getpid()}.spans"
+        self._folder = str(folder)
+        self._path = f"{folder}/{os.getpid()}{SPANS}"
         self._arguments = arguments
         self._wants_calls = cprofile
         self._calls: cProfile.Profile | None = None
@@ -93,7 +98,7 @@ class WorkerRecording:
             "pid": os.getpid(),
             "start": perf_counter_ns(),
         }
-        self._write(json.dumps(head))
+        self._write(head)
         self._patches.apply(self._arguments["index_queue"], self._arguments["data_queue"])
         if self._wants_calls:
             _end_inherited_profiler()
@@ -114,13 +119,13 @@ class WorkerRecording:
     def began_batch(self, batch: int) -> None:
         """A task has arrived: what came before is written, and the batch named in case we die."""
         self.batch, self.items = batch, 0
-        if self._folder.exists():
+        if os.access(self._folder, os.F_OK):
             self._or_end(self._flush)
         else:
             self.end()
 
     def ended_batch(self) -> None:
-        """The batch is on its way: write what there is."""
+        """The batch is about to go: write what there is."""
         self._or_end(self._flush)
         if perf_counter_ns() >= self._dump_after:
             self._or_end(self._dump_calls)
@@ -136,18 +141,22 @@ class WorkerRecording:
         except Exception:
             self.end()
 
-    def end(self) -> None:
-        """Stop recording for good: put everything back and close the files. May come twice."""
+    def finish(self) -> None:
+        """The loop is over. The thread that sends may still be at it: its spans come after."""
         if self._file < 0:
             return
-        self._patches.undo()
         self._stop_calls()
-        about = {"end": perf_counter_ns(), "items": self._item_spans}
         with suppress(Exception):
             self._flush()
-            self._write(json.dumps(about))
+            self._write({"end": perf_counter_ns(), "items": self._item_spans})
+
+    def end(self) -> None:
+        """Stop recording before the loop is over: put everything back, close the file."""
+        self._patches.undo()
+        self.finish()
         with self._writing:
-            os.close(self._file)
+            if self._file >= 0:
+                os.close(self._file)
             self._file = -1
 
     def _flush(self) -> None:
@@ -158,12 +167,14 @@ class WorkerRecording:
             except IndexError:
                 break
         if spans:
-            self._write(json.dumps(spans))
+            self._write(spans)
 
-    def _write(self, line: str) -> None:
+    def _write(self, told: Any) -> None:
+        """Append it to the file, its length before it: what is cut off is known as such."""
+        data = marshal.dumps(told)
         with self._writing:
             if self._file >= 0:
-                os.write(self._file, line.encode() + b"\n")
+                os.write(self._file, len(data).to_bytes(LENGTH_BYTES, "little") + data)
 
     def _stop_calls(self) -> None:
         if self._calls is None:
@@ -178,15 +189,44 @@ class WorkerRecording:
 
     def _dump_calls(self) -> None:
         """Write cProfile's table, as it is now, in place of the one before."""
-        if self._calls is None or not self._folder.exists():
+        if self._calls is None or not os.access(self._folder, os.F_OK):
             return
         began = perf_counter_ns()
-        self._calls.snapshot_stats()
-        unfinished = self._path.with_suffix(".unfinished")
-        unfinished.write_bytes(marshal.dumps(self._calls.stats))
-        unfinished.replace(self._path.with_suffix(".prof"))
+        data = marshal.dumps(_stats(self._calls))
+        with open(f"{self._path}.unfinished", "wb") as file:  # noqa: PTH123 (see the module)
+            file.write(data)
+        os.replace(f"{self._path}.unfinished", f"{self._path}.prof")  # noqa: PTH105
         ended = perf_counter_ns()
         self._dump_after = ended + _DUMP_PAUSE * (ended - began)
+
+
+def _stats(profile: cProfile.Profile) -> dict[Any, Any]:
+    """What `Profile.snapshot_stats` makes of the entries at hand: pstats' dictionary."""
+    entries = profile.getstats()
+    stats: dict[Any, Any] = {}
+    callers: dict[Any, dict[Any, Any]] = {_key(entry.code): {} for entry in entries}
+    for entry in entries:
+        caller = _key(entry.code)
+        for call in entry.calls or ():
+            numbers = _numbers(call)
+            by = callers.setdefault(_key(call.code), {})
+            before = by.get(caller, (0, 0, 0.0, 0.0))
+            by[caller] = tuple(a + b for a, b in zip(before, numbers, strict=True))
+    for entry in entries:
+        calls, primitive, own, total = _numbers(entry)
+        stats[_key(entry.code)] = (primitive, calls, own, total, callers[_key(entry.code)])
+    return stats
+
+
+def _key(code: Any) -> tuple[str, int, str]:
+    if isinstance(code, str):
+        return "~", 0, code  # a built-in function
+    return code.co_filename, code.co_firstlineno, code.co_name
+
+
+def _numbers(entry: Any) -> tuple[int, int, float, float]:
+    calls = entry.callcount
+    return calls, calls - entry.reccallcount, entry.inlinetime, entry.totaltime
 
 
 def _end_inherited_profiler() -> None:

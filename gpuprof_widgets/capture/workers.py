@@ -15,6 +15,8 @@ from pathlib import Path
 from time import perf_counter_ns, time_ns
 from typing import Any
 
+import pandas as pd
+
 from gpuprof_widgets.capture.own_frames import without_own_calls
 from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.capture.worker_files import WorkerFile, read_folder, track_slices
@@ -132,8 +134,9 @@ class Workers:
 
     def _labelled(self, calls: Calls) -> Calls:
         """Functions of cells under their cells' names."""
-        files = calls.functions["file"].map(lambda file: self._cell_labels.get(file, file))
-        return Calls(calls.functions.assign(file=files), calls.edges)
+        files = [self._cell_labels.get(file, file) for file in calls.functions["file"]]
+        named = calls.functions.assign(file=pd.Series(files, dtype=object))
+        return Calls(named, calls.edges)
 
 
 def calls_of_workers(parts: Iterable[Part]) -> Mapping[str, Calls]:

@@ -48,6 +48,9 @@ REMEDIES = {
     "starting": (
         "Its workers start anew for every pass over the data: persistent_workers=True keeps them."
     ),
+    "ending": (
+        "Its workers end with every pass over the data: persistent_workers=True keeps them."
+    ),
 }
 """What to try, by what the workers did while the loop waited."""
 
@@ -123,5 +126,6 @@ BECAUSE: dict[str, Callable[[Record], str]] = {
     "put": _slow_sending,
     "idle": lambda _: "while its workers had nothing to do",
     "starting": lambda _: "while its workers were starting",
+    "ending": lambda _: "while its workers were ending",
 }
 """How the sentence ends, by what the workers did while the loop waited."""

@@ -1,0 +1,213 @@
+"""Why the loop waits for its workers: hand-made traces and calls, whose answers are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpuprof_widgets.analyses.findings import RULES
+from gpuprof_widgets.analyses.worker_causes import (
+    SlowFunction,
+    slow_function,
+    users_time,
+    while_waiting,
+)
+from gpuprof_widgets.analyses.workers import added_up, workers
+from gpuprof_widgets.trace.model import Calls, Record
+from tests.traces import Row, annotation, trace_of
+
+LOADING = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+def did(name: str, *, ts: int, dur: int, worker: int = 0, **args: int) -> Row:
+    """A span of a worker."""
+    pid = str(900 + worker)
+    return Row(name, "worker", ts, dur, pid, pid, {"worker": worker, "batch": 0, **args})
+
+
+def sent(*, ts: int, dur: int, worker: int = 0) -> Row:
+    pid = str(900 + worker)
+    return Row("put", "worker", ts, dur, pid, f"{pid}-sending", {"worker": worker, "batch": 0})
+
+
+def waits_of(*rows: Row, calls: dict[str, Calls] | None = None) -> Record:
+    """A run of 1000 ns that waits for its workers from 100 to 500."""
+    made = trace_of(
+        annotation("Cell [1]", ts=0, dur=1000), annotation(LOADING, ts=100, dur=400), *rows
+    )
+    return Record(made.trace, None, {"label": "Cell [1]"}, calls or {})
+
+
+def calls_in(*edges: tuple[str | None, str, int]) -> Calls:
+    """Calls of (caller, callee, self ns on its behalf); "lib." ones are of an installed package."""
+    names = list(dict.fromkeys(name for edge in edges for name in edge[:2] if name is not None))
+    row = {name: index for index, name in enumerate(names)}
+    own = {name: sum(ns for _, callee, ns in edges if callee == name) for name in names}
+
+    def total(name: str) -> int:
+        return own[name] + sum(total(callee) for caller, callee, _ in edges if caller == name)
+
+    files = [
+        "~"
+        if name.startswith("<")
+        else f"/x/site-packages/{name}.py"
+        if "lib." in name
+        else "me.py"
+        for name in names
+    ]
+    functions = pd.DataFrame(
+        {
+            "file": pd.Series(files, dtype=object),
+            "line": np.ones(len(names), np.int64),
+            "name": pd.Series(names, dtype=object),
+            "calls": 1,
+            "primitive_calls": 1,
+            "self_ns": [own[name] for name in names],
+            "total_ns": [total(name) for name in names],
+        }
+    )
+    inner = [edge for edge in edges if edge[0] is not None]
+    table = pd.DataFrame(
+        {
+            "caller": np.array([row[str(edge[0])] for edge in inner], np.int32),
+            "callee": np.array([row[edge[1]] for edge in inner], np.int32),
+            "calls": 1,
+            "primitive_calls": 1,
+            "self_ns": [edge[2] for edge in inner],
+            "total_ns": [edge[2] + total(edge[1]) - own[edge[1]] for edge in inner],
+        }
+    )
+    return Calls(functions, table)
+
+
+def test_what_the_workers_did_while_the_loop_waited() -> None:
+    record = waits_of(
+        did("idle", ts=160, dur=10),
+        did("fetch", ts=170, dur=300, items=2),
+        did("Data.__getitem__", ts=170, dur=100, item=0),
+        did("Data.__getitem__", ts=270, dur=100, item=1),
+        did("collate", ts=370, dur=60),
+        sent(ts=470, dur=20),
+        did("fetch", ts=160, dur=40, worker=1, items=1),
+        did("Data.__getitem__", ts=160, dur=40, worker=1, item=0),
+    )
+    assert while_waiting(record) == {
+        "items": 210,
+        "collate": 60,
+        "put": 20,
+        "idle": 40,
+        "starting": 60,
+        "ending": 10,
+    }
+
+
+def test_a_run_without_recorded_workers_says_nothing_of_them() -> None:
+    assert while_waiting(waits_of()) == {}
+    assert len(workers(waits_of())) == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "because", "remedy"),
+    [
+        (
+            [
+                did("fetch", ts=100, dur=400, items=2),
+                did("Data.__getitem__", ts=100, dur=300, item=0),
+            ],
+            "because `Data.__getitem__` takes 150 ns per item in its 1 worker.",
+            "num_workers",
+        ),
+        (
+            [did("fetch", ts=100, dur=400, items=2), did("collate", ts=100, dur=380)],
+            "because collating takes its workers 380 ns per batch.",
+            "collate_fn",
+        ),
+        (
+            [did("fetch", ts=100, dur=20, items=2), sent(ts=120, dur=380)],
+            "because sending takes its workers 380 ns per batch.",
+            "shared memory",
+        ),
+        ([did("idle", ts=100, dur=400)], "while its workers had nothing to do.", "prefetch_factor"),
+        ([did("idle", ts=480, dur=20)], "while its workers were starting.", "persistent_workers"),
+        ([did("idle", ts=90, dur=20)], "while its workers were ending.", "persistent_workers"),
+    ],
+    ids=["items", "collate", "put", "idle", "starting", "ending"],
+)
+def test_the_finding_ends_with_the_cause(rows: list[Row], because: str, remedy: str) -> None:
+    (found,) = RULES["dataloader"](waits_of(*rows))
+    assert found.text.endswith(f"the longest 400 ns, {because}")
+    assert remedy in found.remedy
+    assert (found.cost_ns, found.start_ns, found.end_ns) == (400, 100, 500)
+
+
+FETCHED = [
+    did("fetch", ts=100, dur=100, items=2),
+    did("Data.__getitem__", ts=100, dur=100, item=0),
+    did("fetch", ts=100, dur=300, items=2, worker=1),
+    did("Data.__getitem__", ts=100, dur=300, item=0, worker=1),
+]
+
+
+def test_the_finding_names_the_function_of_the_workers_calls() -> None:
+    of_workers = {
+        "worker0.pid900": calls_in((None, "decode", 90)),
+        "worker1.pid901": calls_in((None, "decode", 110)),
+    }
+    (found,) = RULES["dataloader"](waits_of(*FETCHED, calls=of_workers))
+    assert found.text.endswith("because `decode` takes 50 ns per item in its 2 workers.")
+
+
+def test_the_finding_names_the_worker_that_is_much_slower() -> None:
+    of_workers = {
+        "worker0.pid900": calls_in((None, "decode", 80)),
+        "worker1.pid901": calls_in((None, "decode", 280)),
+    }
+    (found,) = RULES["dataloader"](waits_of(*FETCHED, calls=of_workers))
+    assert found.text.endswith("because `decode` in worker 1 takes 140 ns per item.")
+
+
+def test_a_function_with_little_of_the_time_is_not_the_cause() -> None:
+    of_workers = {"worker0.pid900": calls_in((None, "lib.load", 350), ("lib.load", "mine", 20))}
+    assert slow_function(waits_of(*FETCHED, calls=of_workers)) is None
+
+
+def test_what_a_library_does_is_its_callers_time() -> None:
+    calls = calls_in(
+        (None, "lib.fetch", 7),
+        ("lib.fetch", "item", 10),
+        ("item", "decode", 20),
+        ("decode", "lib.open", 30),
+        ("lib.open", "<read>", 40),
+        ("item", "lib.compose", 1),
+        ("lib.compose", "crop", 5),
+    )
+    spent = {name: ns for (_, _, name), ns in users_time(calls).items()}
+    assert spent == pytest.approx({"item": 11, "decode": 90, "crop": 5})
+
+
+def test_a_library_that_calls_itself_loses_no_time() -> None:
+    calls = calls_in((None, "item", 10), ("item", "lib.walk", 20), ("lib.walk", "lib.step", 30))
+    again = pd.concat([calls.edges, calls.edges.iloc[[1]].assign(caller=2, callee=1, self_ns=0)])
+    spent = users_time(Calls(calls.functions, again.reset_index(drop=True)))
+    assert sum(spent.values()) == pytest.approx(60, abs=1)
+
+
+def test_the_calls_of_several_processes_add_up() -> None:
+    first = calls_in((None, "item", 10), ("item", "decode", 20))
+    second = calls_in((None, "crop", 3), ("crop", "decode", 4), (None, "item", 5))
+    both = added_up([first, second])
+    own = dict(zip(both.functions["name"], both.functions["self_ns"], strict=True))
+    assert own == {"item": 15, "decode": 24, "crop": 3}
+    names = both.functions["name"].to_numpy()
+    edges = {
+        (names[a], names[b]): ns
+        for a, b, ns in both.edges[["caller", "callee", "self_ns"]].to_numpy()
+    }
+    assert edges == {("item", "decode"): 20, ("crop", "decode"): 4}
+
+
+def test_one_worker_alone_is_no_outlier() -> None:
+    assert SlowFunction("decode", 5.0, {0: 5.0}).outlier is None
+    assert SlowFunction("decode", 5.0, {0: 5.0, 1: 6.0}).outlier is None
+    assert SlowFunction("decode", 5.0, {0: 5.0, 1: 9.0, 2: 5.0}).outlier == 1

@@ -1,0 +1,410 @@
+"""DataLoader workers: recorded as they are, in the way of nothing, gone afterwards."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import multiprocessing.util
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from pickle import PicklingError
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.autograd.profiler import record_function
+from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, SequentialSampler, Subset
+from torch.utils.data._utils import worker as torch_worker
+
+import gpuprof_widgets
+from gpuprof_widgets import Profile
+from gpuprof_widgets.analyses.worker_causes import slow_function
+from gpuprof_widgets.capture import worker_process, workers
+from gpuprof_widgets.exceptions import OptionError
+from tests.loaders import (
+    COLLATE_S,
+    ITEM_S,
+    AllAtOnce,
+    Decoded,
+    Dying,
+    Failing,
+    SlowInWorkerOne,
+    Stream,
+    Watched,
+    Wrapping,
+    decode,
+    seeding,
+    slow_collate,
+)
+
+NS = 1_000_000_000
+MS = 1_000_000
+
+_UNSENDABLE = (AttributeError, PicklingError)  # by version of Python
+ORIGINAL_LOOP = torch_worker._worker_loop
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    multiprocessing.util.get_temp_dir()  # its own folder is that of the whole process
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    yield
+    assert torch_worker._worker_loop is ORIGINAL_LOOP
+    assert list(tmp_path.glob("gpuprof-*")) == []
+    gc.collect()  # a loader's iterator ends its workers
+    assert multiprocessing.active_children() == []
+
+
+def batches(loader: Any) -> list[list[Any]]:
+    return [batch.tolist() for batch in loader]
+
+
+def recorded(loader: Any, **options: Any) -> tuple[Profile, list[list[Any]]]:
+    """The profile of one pass over the loader, and what came out of it."""
+    options = {"workers": True, **options}
+    with gpuprof_widgets.profile(quiet=True, lines=False, modules="none", **options) as run:
+        came = batches(loader)
+    assert run.profile is not None
+    return run.profile, came
+
+
+def spans(profile: Profile, name: str) -> pd.DataFrame:
+    """The workers' slices of that name with their args, in order of time."""
+    slices = profile.trace.slices
+    found = slices[(slices["category"] == "worker") & (slices["name"] == name)]
+    args = {key: values.reindex(found.index) for key, values in profile.trace.args.items()}
+    found = found.assign(end=found["ts"] + found["dur"])
+    return found.assign(**{k: args[k] for k in args if k not in found}).sort_values("ts")
+
+
+def calls_in_loaders(profile: Profile, worker: int) -> pd.Series:
+    """How often that worker called each function of our datasets."""
+    table = profile.worker_calls(worker)
+    return table[table["file"].str.endswith("loaders.py")].set_index("name")["calls"]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_every_batch_and_item_has_a_span_as_long_as_it_took(method: str) -> None:
+    loader = DataLoader(
+        Decoded(),
+        batch_size=4,
+        num_workers=2,
+        collate_fn=slow_collate,
+        multiprocessing_context=method,
+    )
+    profile, came = recorded(loader)
+    assert sorted(item for batch in came for item in batch) == [[i, i] for i in range(12)]
+    items, collating = spans(profile, "Decoded.__getitem__"), spans(profile, "collate")
+    assert sorted(items["index"]) == list(range(12))
+    assert items["dur"].min() >= ITEM_S * NS * 0.99
+    assert collating["dur"].min() >= COLLATE_S * NS * 0.99
+    assert sorted(zip(items["batch"], items["item"], strict=True)) == [
+        (batch, item) for batch in range(3) for item in range(4)
+    ]
+    fetches = spans(profile, "fetch").set_index("batch")
+    assert sorted(fetches.index) == [0, 1, 2]
+    for inner in (items, collating):
+        around = fetches.loc[inner["batch"]]
+        assert (inner["ts"].to_numpy() >= around["ts"].to_numpy()).all()
+        assert (inner["end"].to_numpy() <= around["end"].to_numpy()).all()
+    assert sorted(spans(profile, "put")["batch"]) == [0, 1, 2]
+
+
+def test_the_table_of_workers_counts_and_adds_up() -> None:
+    loader = DataLoader(Decoded(), batch_size=4, num_workers=2, collate_fn=slow_collate)
+    profile, _ = recorded(loader)
+    table = profile.workers()
+    assert table["worker"].tolist() == [0, 1]
+    assert table["batches"].tolist() == [2, 1]
+    assert table["items"].tolist() == [8, 4]
+    assert (table["item_ns"] >= table["items"] * ITEM_S * NS * 0.99).all()
+    assert (table["collate_ns"] >= table["batches"] * COLLATE_S * NS * 0.99).all()
+    assert (table["fetch_ns"] >= table["item_ns"] + table["collate_ns"]).all()
+    assert (table[["put_ns", "idle_ns"]] > 0).all(axis=None)
+    assert [about["pid"] for about in profile.metadata["workers"]] == table["pid"].tolist()
+    halves = [profile.window(0, 30 * MS), profile.window(30 * MS, profile.trace.end_ns)]
+    times = ["fetch_ns", "item_ns", "collate_ns", "put_ns", "idle_ns"]
+    parts = sum(half.workers()[times].sum() for half in halves)
+    assert parts.tolist() == table[times].sum().tolist()
+
+
+def test_the_workers_lie_on_the_clock_of_the_trace() -> None:
+    """A batch is fetched before the loop has it, and after the loop has had the one before."""
+    loader = DataLoader(Decoded(), batch_size=3, num_workers=1, prefetch_factor=1)
+    profile, _ = recorded(loader)
+    slices = profile.trace.slices
+    waits = slices[slices["name"] == workers.LOADS_WITH_WORKERS].sort_values("ts")
+    ends = (waits["ts"] + waits["dur"]).to_numpy()[:4]
+    fetches = spans(profile, "fetch")
+    assert fetches["batch"].tolist() == [0, 1, 2, 3]
+    assert (fetches["end"].to_numpy() <= ends + MS).all()
+    assert (fetches["ts"].to_numpy()[1:] >= waits["ts"].to_numpy()[:3] - MS).all()
+
+
+def test_a_reading_of_the_clock_is_placed_where_torch_places_it() -> None:
+    began = workers._both_clocks()
+    with gpuprof_widgets.profile(quiet=True) as run:
+        before = perf_counter_ns()
+        with record_function("marked"):
+            torch.ones(2)
+        after = perf_counter_ns()
+    assert run.profile is not None
+    trace, ended = run.profile.trace, workers._both_clocks()
+    marked = trace.slices[trace.slices["name"] == "marked"].iloc[0]
+    first, last = (
+        workers._on_trace(moment, began=began, ended=ended, epoch_ns=trace.epoch_ns)
+        for moment in (before, after)
+    )
+    assert first - MS <= marked["ts"] <= marked["ts"] + marked["dur"] <= last + MS
+
+
+def test_cprofile_counts_in_every_worker() -> None:
+    profile, _ = recorded(DataLoader(Decoded(), batch_size=4, num_workers=2))
+    counted = [calls_in_loaders(profile, worker) for worker in (0, 1)]
+    assert [int(calls["decode"]) for calls in counted] == [8, 4]
+    assert [int(calls["__getitem__"]) for calls in counted] == [8, 4]
+    ours = str(Path(worker_process.__file__).parents[1])
+    files = pd.concat([calls.functions["file"] for calls in profile.calls_of_workers.values()])
+    assert not files.str.startswith(ours).any()
+    with pytest.raises(OptionError, match=r"no Python calls of worker 7 .* of workers: 0, 1"):
+        profile.worker_calls(7)
+
+
+def test_without_cprofile_the_workers_have_none() -> None:
+    profile, _ = recorded(DataLoader(Decoded(4), batch_size=4, num_workers=1), cprofile=False)
+    assert dict(profile.calls_of_workers) == {}
+    assert profile.workers()["items"].tolist() == [4]
+
+
+def test_the_passes_of_a_loader_are_added_up() -> None:
+    loader = DataLoader(Decoded(4), batch_size=2, num_workers=1)
+    with gpuprof_widgets.profile(quiet=True, workers=True) as run:
+        came = batches(loader) + batches(loader)
+    assert run.profile is not None
+    assert len(came) == 4
+    table = run.profile.workers()
+    assert table["worker"].tolist() == [0, 0]
+    assert table["pid"].nunique() == 2
+    assert calls_in_loaders(run.profile, 0)["decode"] == 8
+
+
+LOADERS: dict[str, tuple[Callable[[], DataLoader[Any]], str, int]] = {
+    "iterable": (
+        lambda: DataLoader(Stream(), batch_size=4, num_workers=2),
+        "Stream.__iter__",
+        12,
+    ),
+    "iterable, item by item": (
+        lambda: DataLoader(Stream(5), batch_size=None, num_workers=2),
+        "Stream.__iter__",
+        5,
+    ),
+    "item by item": (
+        lambda: DataLoader(Decoded(5), batch_size=None, num_workers=2),
+        "Decoded.__getitem__",
+        5,
+    ),
+    "batches by sampler": (
+        lambda: DataLoader(
+            Decoded(5),
+            batch_sampler=BatchSampler(SequentialSampler(range(5)), 2, drop_last=True),
+            num_workers=2,
+        ),
+        "Decoded.__getitem__",
+        4,
+    ),
+    "a batch at once": (
+        lambda: DataLoader(AllAtOnce(6), batch_size=3, num_workers=2),
+        "AllAtOnce.__getitems__",
+        6,
+    ),
+    "a part of a dataset": (
+        lambda: DataLoader(Subset(Decoded(9), [1, 2, 4, 8]), batch_size=2, num_workers=1),
+        "Decoded.__getitem__",
+        4,
+    ),
+    "several datasets": (
+        lambda: DataLoader(ConcatDataset([Decoded(3), Decoded(2)]), batch_size=2, num_workers=1),
+        "ConcatDataset.__getitem__",
+        5,
+    ),
+    "a dataset in a dataset": (
+        lambda: DataLoader(Wrapping(Decoded(4)), batch_size=2, num_workers=1),
+        "Decoded.__getitem__",
+        4,
+    ),
+    "a list": (
+        lambda: DataLoader([torch.ones(2)] * 4, batch_size=2, num_workers=1),  # type: ignore[arg-type]
+        "list.__getitem__",
+        4,
+    ),
+    "any order": (
+        lambda: DataLoader(Decoded(6), batch_size=2, num_workers=2, in_order=False),
+        "Decoded.__getitem__",
+        6,
+    ),
+    "own start of workers": (
+        lambda: DataLoader(Decoded(4), batch_size=2, num_workers=2, worker_init_fn=seeding),
+        "Decoded.__getitem__",
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_every_kind_of_loader_gives_what_it_gives_without_us(kind: str) -> None:
+    make, name, items = LOADERS[kind]
+    profile, came = recorded(make())
+    assert sorted(came) == sorted(batches(make()))
+    assert profile.workers()["items"].sum() == items
+    named = spans(profile, name)
+    assert len(named) >= 1
+    assert named["ts"].is_monotonic_increasing
+    assert profile.metadata["notes"] == []
+
+
+def test_an_exception_of_a_worker_is_raised_as_without_us() -> None:
+    def failure(loader: DataLoader[Any]) -> str:
+        with pytest.raises(ValueError, match="item 5 is broken") as caught:
+            batches(loader)
+        return str(caught.value)
+
+    loader = DataLoader(Failing(), batch_size=4, num_workers=1)
+    with gpuprof_widgets.profile(quiet=True, workers=True) as run:
+        text = failure(loader)
+    assert text == failure(loader)
+    assert "Original Traceback" in text
+    assert run.profile is not None
+    assert sorted(spans(run.profile, "Failing.__getitem__")["index"])[:6] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["exits", "is killed"])
+def test_a_worker_that_dies_is_named_and_keeps_what_it_did(killed: bool) -> None:
+    with (
+        gpuprof_widgets.profile(quiet=True, workers=True) as run,
+        pytest.raises(RuntimeError, match=r"exited unexpectedly|is killed by signal"),
+    ):
+        batches(DataLoader(Dying(killed=killed), batch_size=2, num_workers=1))
+    assert run.profile is not None
+    done = spans(run.profile, "Dying.__getitem__")
+    assert sorted(done["index"]) == [0, 1, 2, 3]
+    (about,) = run.profile.metadata["workers"]
+    assert about["died"]
+    assert run.profile.metadata["notes"] == [
+        f"DataLoader worker 0 (pid {about['pid']}) died in batch 2: what it did until then is "
+        "recorded"
+    ]
+
+
+def test_persistent_workers_live_on_without_us() -> None:
+    loader = DataLoader(Watched(4), batch_size=2, num_workers=2, persistent_workers=True)
+    profile, during = recorded(loader)
+    assert during == [[[True, True]] * 2] * 2
+    assert profile.workers()["items"].tolist() == [2, 2]
+    batches(loader)  # each worker finds the folder gone at its first task
+    assert batches(loader) == [[[False, False]] * 2] * 2
+    again, _ = recorded(loader)
+    assert again.metadata["notes"] == [workers._STARTED_BEFORE]
+    assert len(again.workers()) == 0
+    del loader
+
+
+def test_a_loop_that_is_left_early_leaves_nothing() -> None:
+    with gpuprof_widgets.profile(quiet=True, workers=True) as run:
+        for _ in DataLoader(Decoded(), batch_size=2, num_workers=2):
+            break
+    assert run.profile is not None
+    assert run.profile.workers()["batches"].sum() >= 1
+
+
+def test_a_dataset_that_cannot_be_sent_fails_as_without_us() -> None:
+    class Local(Decoded):
+        pass
+
+    def failure() -> tuple[type, str]:
+        loader = DataLoader(Local(), num_workers=1, multiprocessing_context="spawn")
+        with pytest.warns(UserWarning, match="pickle"), pytest.raises(_UNSENDABLE) as caught:
+            batches(loader)
+        return caught.type, str(caught.value)
+
+    with gpuprof_widgets.profile(quiet=True, workers=True):
+        during = failure()
+    assert during == failure()
+
+
+def test_of_very_many_items_the_first_are_kept_and_it_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker_process, "MOST_ITEMS", 3)
+    monkeypatch.setattr("gpuprof_widgets.capture.worker_files.MOST_ITEMS", 3)
+    loader = DataLoader(Decoded(8), batch_size=4, num_workers=1, multiprocessing_context="fork")
+    profile, _ = recorded(loader)
+    assert spans(profile, "Decoded.__getitem__")["index"].tolist() == [0, 1, 2]
+    assert profile.workers()["items"].tolist() == [8]
+    (note,) = profile.metadata["notes"]
+    assert note.endswith("the first 3 of its 8 items are on the timeline")
+
+
+def test_workers_that_are_not_recorded_are_mentioned() -> None:
+    profile, _ = recorded(DataLoader(Decoded(4), batch_size=2, num_workers=1), workers=False)
+    (note,) = profile.metadata["notes"]
+    assert note == "the DataLoader's worker processes are not recorded: --workers does"
+    assert len(profile.workers()) == 0
+    alone, _ = recorded(DataLoader(Decoded(4), batch_size=2), workers=False)
+    assert alone.metadata["notes"] == []
+
+
+def test_a_record_with_workers_loads_back_equal(tmp_path: Path) -> None:
+    profile, _ = recorded(DataLoader(Decoded(4), batch_size=2, num_workers=2))
+    loaded = Profile.load(profile.save(tmp_path / "run.gpuprof"))
+    assert list(loaded.calls_of_workers) == list(profile.calls_of_workers)
+    assert len(loaded.calls_of_workers) == 2
+    for name, calls in profile.calls_of_workers.items():
+        pd.testing.assert_frame_equal(loaded.calls_of_workers[name].functions, calls.functions)
+    pd.testing.assert_frame_equal(loaded.trace.slices, profile.trace.slices)
+    pd.testing.assert_frame_equal(loaded.trace.tracks, profile.trace.tracks)
+    pd.testing.assert_frame_equal(loaded.workers(), profile.workers())
+    window = loaded.window(0, loaded.trace.end_ns // 2)
+    assert list(window.calls_of_workers) == list(profile.calls_of_workers)
+
+
+def why_it_waits(loader: DataLoader[Any]) -> Any:
+    """The finding between start and end of the workers, which take as long as they like."""
+    profile, _ = recorded(loader)
+    fetches = spans(profile, "fetch")
+    all_there = fetches.groupby("track")["ts"].min().max()
+    fetching = profile.window(int(all_there), int(fetches["end"].max()))
+    return next(found for found in fetching.findings() if found.rule == "dataloader")
+
+
+def test_the_finding_names_the_function_and_its_time_per_item() -> None:
+    found = why_it_waits(DataLoader(Decoded(16), batch_size=4, num_workers=2))
+    assert "because `decode` takes " in found.text
+    assert "num_workers" in found.remedy
+
+
+def test_the_finding_names_collating_where_that_is_slow() -> None:
+    loader = DataLoader(AllAtOnce(16), batch_size=4, num_workers=1, collate_fn=slow_collate)
+    found = why_it_waits(loader)
+    assert "because collating takes its workers " in found.text
+    assert "collate_fn" in found.remedy
+
+
+def test_a_worker_that_is_slower_than_the_others_is_found() -> None:
+    profile, _ = recorded(DataLoader(SlowInWorkerOne(16), batch_size=4, num_workers=2))
+    slow = slow_function(profile)
+    assert slow is not None
+    assert (slow.name, slow.outlier) == ("__getitem__", 1)
+    assert slow.by_worker[1] >= 4 * ITEM_S * NS * 0.99
+
+
+def test_decoding_takes_what_it_takes() -> None:
+    """The datasets' own promise: the other tests rely on it."""
+    began = perf_counter_ns()
+    assert decode(3).tolist() == [3, 3]
+    assert perf_counter_ns() - began >= ITEM_S * NS * 0.99
+    assert np.isclose(COLLATE_S, 0.006)
