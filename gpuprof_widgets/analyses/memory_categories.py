@@ -43,17 +43,17 @@ INPUTS, ACTIVATIONS, AUTOGRAD_DETAIL = "inputs", "activations", "autograd detail
 TEMPORARIES, OTHER, BEFORE = "temporaries", "other", "before the record"
 
 CATEGORIES = (
+    BEFORE,
     PARAMETERS,
-    GRADIENTS,
     OPTIMIZER_STATE,
     INPUTS,
+    GRADIENTS,
     ACTIVATIONS,
     AUTOGRAD_DETAIL,
-    TEMPORARIES,
     OTHER,
-    BEFORE,
+    TEMPORARIES,
 )
-"""In the order in which a plot stacks them."""
+"""In the order in which a plot stacks them: what lives longest below."""
 
 BACKWARD = re.compile(r"autograd::engine::evaluate_function: .*")
 OPTIMIZER_STEP = re.compile(r"Optimizer\.step#.*")

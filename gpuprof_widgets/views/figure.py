@@ -12,12 +12,14 @@ from bokeh.models.layouts import LayoutDOM
 from bokeh.models.ui import UIElement
 
 from gpuprof_widgets.analyses.findings import findings
-from gpuprof_widgets.analyses.op_rows import in_category
+from gpuprof_widgets.analyses.op_rows import in_category, named
 from gpuprof_widgets.analyses.sort_keys import SORT_KEYS, sort_column
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.schema import MEMORY_EVENT
 from gpuprof_widgets.views.encoding import encode
 from gpuprof_widgets.views.flame_graph import plot_flame_graph
 from gpuprof_widgets.views.lines import plot_lines
+from gpuprof_widgets.views.memory import plot_memory
 from gpuprof_widgets.views.models import ReportHeader, TraceStore
 from gpuprof_widgets.views.op_table import plot_op_table
 from gpuprof_widgets.views.timeline import plot_timeline
@@ -27,6 +29,7 @@ VIEWS: dict[str, Callable[[TraceStore], list[LayoutDOM]]] = {
     "lines": plot_lines,
     "flame_graph": plot_flame_graph,
     "op_table": plot_op_table,
+    "memory": plot_memory,
 }
 """The views in the order in which they stand under the cell."""
 
@@ -49,6 +52,8 @@ def has_view(record: Record, view: str) -> bool:
     """Whether a view has anything to show: cProfile alone fills no more than the flame graph."""
     if view == "lines":
         return bool(in_category(record.trace, "cell_line").any())
+    if view == "memory":
+        return bool(named(record.trace, frozenset({MEMORY_EVENT})).any())
     if len(record.trace):
         return True
     return view == ("op_table" if record.calls is None else "flame_graph")

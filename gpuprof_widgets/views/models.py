@@ -14,6 +14,7 @@ from bokeh.core.properties import (
     Bool,
     Float,
     Instance,
+    Int,
     List,
     Nullable,
     String,
@@ -116,3 +117,26 @@ class Lines(Panel):
 
 class OpTable(Panel):
     """The op table of the brushed range."""
+
+
+class MemoryPlot(Renderer):
+    """What a device held over time by category, on a figure whose x range is the store's."""
+
+    def __init__(self, *args: _Any, **kwargs: _Any) -> None:
+        super().__init__(*args, **kwargs)
+
+    store = Instance(TraceStore)
+    device = Int(0, help="index of the device that is shown")
+    from_zero = Bool(True, help="the axis starts at zero, not at the least in view")
+
+
+class MemoryBar(Panel):
+    """Peak, device and colours of the memory view."""
+
+    plot: _Any = Instance(MemoryPlot)
+
+
+class MemoryTable(Panel):
+    """The biggest blocks of memory of the brushed range."""
+
+    plot: _Any = Instance(MemoryPlot)

@@ -28,7 +28,7 @@ def plot_timeline(store: TraceStore) -> list[LayoutDOM]:
     """The parts of the timeline from top to bottom."""
     timeline = Timeline(store=store, axis_height=AXIS_HEIGHT)
     tracks = _plot(store, height=300)
-    tracks.add_layout(_time_axis(), "above")
+    tracks.add_layout(time_axis(), "above")
     tracks.renderers.append(timeline)
     overview = _plot(store, height=MINIMAP_HEIGHT)
     overview.renderers.append(Minimap(store=store))
@@ -48,7 +48,8 @@ def _plot(store: TraceStore, *, height: int) -> Plot:
     )
 
 
-def _time_axis() -> LinearAxis:
+def time_axis() -> LinearAxis:
+    """The axis in ns, µs, ms or s above a plot over the store's visible range."""
     look: dict[str, Any] = {
         "formatter": EngineeringTimeFormatter(),
         "ticker": BasicTicker(desired_num_ticks=7),

@@ -4,6 +4,9 @@ import {Details} from "./details"
 import {FlameBar} from "./flame_bar"
 import {FlameGraph} from "./flame_graph"
 import {Lines} from "./lines"
+import {MemoryBar} from "./memory_bar"
+import {MemoryPlot} from "./memory_plot"
+import {MemoryTable} from "./memory_table"
 import {Minimap} from "./minimap"
 import {OpTable} from "./op_table"
 import {ReportHeader} from "./report_header"
@@ -13,5 +16,6 @@ import {TimelineBar} from "./timeline_bar"
 import {TraceStore} from "./trace_store"
 
 register_models([
-  Details, EngineeringTimeFormatter, FlameBar, FlameGraph, Lines, Minimap, OpTable, ReportHeader, Timeline, TimelineBar, TraceStore,
+  Details, EngineeringTimeFormatter, FlameBar, FlameGraph, Lines, MemoryBar, MemoryPlot, MemoryTable, Minimap,
+  OpTable, ReportHeader, Timeline, TimelineBar, TraceStore,
 ])

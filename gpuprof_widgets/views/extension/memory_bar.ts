@@ -1,0 +1,91 @@
+import type * as p from "@bokehjs/core/properties"
+
+import {button, choice, element} from "./element"
+import {format_bytes, format_ns, format_share} from "./engine"
+import type {Memory} from "./engine"
+import {memory_colour} from "./memory_colours"
+import {MemoryPlot} from "./memory_plot"
+import {go_to_peak, memory_of} from "./memory_select"
+import {Panel, PanelView} from "./panel"
+import {BAR_CSS} from "./styles"
+
+/** Title, device, peak and legend of the memory view. */
+export class MemoryBarView extends PanelView {
+  declare model: MemoryBar
+
+  protected readonly css = BAR_CSS
+  private memory: Memory
+  private legend: HTMLUListElement
+  private peak: HTMLElement
+  private from_zero: HTMLButtonElement
+
+  override connect_signals(): void {
+    super.connect_signals()
+    const {plot} = this.model
+    this.connect(plot.properties.device.change, () => this.update())
+    this.connect(plot.properties.from_zero.change, () => this.update())
+    this.connect(this.store.theme.changed, () => this.update())
+  }
+
+  protected build_content(): Node[] {
+    this.memory = memory_of(this.store)
+    const {plot} = this.model
+    const devices = this.memory.devices.map(({name}, i): [string, string] => [String(i), name])
+    const device = devices.length < 2 ? []
+      : [choice("Device", devices, String(plot.device), (value) => { plot.device = Number(value) })]
+    this.from_zero = button("From zero", {title: "Start the axis at zero, or show the changes alone"}, () => {
+      plot.from_zero = !plot.from_zero
+    })
+    this.peak = element("span", {class: "number", role: "status", "aria-label": "Peak memory"})
+    this.legend = element("ul", {class: "legend", "aria-label": "Colours of the memory"})
+    this.update()
+    const tools = element("div", {class: "row push"}, ...device, this.from_zero,
+      button("Go to the peak", {title: "Select the biggest block that was alive at the peak"}, () => go_to_peak(this.store, plot.device)))
+    return [
+      element("div", {class: "row"}, element("h3", {}, "Memory"), this.peak, tools),
+      this.legend,
+    ]
+  }
+
+  private update(): void {
+    const {plot} = this.model
+    const device = this.memory.devices[plot.device]
+    this.from_zero.setAttribute("aria-pressed", String(plot.from_zero))
+    const moment = device.fullest(...this.store.bounds)
+    const stack = [...device.stack(moment)]
+    const total = device.totals[moment] ?? 0
+    const largest = stack.map((bytes, i): [number, number] => [bytes, i]).filter(([bytes]) => bytes > 0)
+      .sort(([a], [b]) => b - a).slice(0, 3)
+    const parts = largest.map(([bytes, i]) => `${format_share(bytes / total)} ${this.memory.categories[i]}`)
+    this.peak.textContent = moment < 0 ? "nothing allocated"
+      : `${device.name}: peak ${format_bytes(total)} at ${format_ns(device.moments[moment])} (${parts.join(", ")})`
+    const {background} = this.store.theme.palette
+    const present = this.memory.categories.filter((_, i) => device.moments.some((_, moment) => device.stack(moment)[i] > 0))
+    const swatches = present.map((category) => element("li", {},
+      element("span", {class: "swatch", style: `background:${memory_colour(category, background)}`}), category))
+    const reserved = device.reserved.moments.length == 0 ? [] : [element("li", {}, "╌╌ reserved by the allocator")]
+    const coarse = device.exact ? [] : [element("li", {}, "short changes are drawn together: each part of the trace at its fullest")]
+    this.legend.replaceChildren(...swatches, ...reserved, ...coarse)
+  }
+}
+
+export class MemoryBar extends Panel {
+  declare properties: MemoryBar.Props
+  declare __view_type__: MemoryBarView
+
+  static override __module__ = "gpuprof_widgets.views.models"
+
+  static {
+    this.prototype.default_view = MemoryBarView
+    this.define<MemoryBar.Props>(({Ref}) => ({
+      plot: [Ref(MemoryPlot)],
+    }))
+  }
+}
+
+export namespace MemoryBar {
+  export type Attrs = p.AttrsOf<Props>
+  export type Props = Panel.Props & {plot: p.Property<MemoryPlot>}
+}
+
+export interface MemoryBar extends MemoryBar.Attrs {}

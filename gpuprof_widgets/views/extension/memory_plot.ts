@@ -1,0 +1,272 @@
+import type * as p from "@bokehjs/core/properties"
+import type {Context2d} from "@bokehjs/core/util/canvas"
+import {Renderer, RendererView} from "@bokehjs/models/renderers/renderer"
+
+import {recolour_axes} from "./axis_colours"
+import {element} from "./element"
+import {format_bytes, format_ns, format_share} from "./engine"
+import type {Memory, MemoryBlock, MemoryDevice} from "./engine"
+import {byte_ticks, paint_block, paint_grid, paint_peak, paint_reserved, paint_stacks, y_of} from "./memory_paint"
+import type {MemoryScale} from "./memory_paint"
+import {block_facts, go_to_peak, memory_of, select_block, selected_block} from "./memory_select"
+import {paint_frame} from "./paint_frame"
+import {paint_bands, paint_edges} from "./range_bands"
+import {MEMORY_PLOT_CSS} from "./memory_styles"
+import {PLOT_CSS} from "./styles"
+import {Surface} from "./surface"
+import type {Point} from "./surface"
+import {TimelineDrag} from "./timeline_drag"
+import {Tooltip} from "./tooltip"
+import type {Fact} from "./tooltip"
+import {TraceStore} from "./trace_store"
+import {pan_by, view_key, zoom_by, zoom_to} from "./viewport"
+
+const HEADROOM = 1.12
+
+/** What one device held over time, stacked by category, on the time axis of the timeline. */
+export class MemoryPlotView extends RendererView {
+  declare model: MemoryPlot
+
+  memory: Memory
+  private surface: Surface
+  private tooltip: Tooltip | null = null
+  private dragging: TimelineDrag
+  private readonly style_el = element("style", {}, PLOT_CSS + MEMORY_PLOT_CSS)
+  private readonly labels = element("div", {class: "bytes", "aria-hidden": "true"})
+
+  get store(): TraceStore {
+    return this.model.store
+  }
+
+  get device(): MemoryDevice {
+    return this.memory.devices[this.model.device]
+  }
+
+  override async lazy_initialize(): Promise<void> {
+    await super.lazy_initialize()
+    await this.store.ready
+    this.memory = memory_of(this.store)
+    this.dragging = new TimelineDrag(this.store, this)
+    this.surface = new Surface({
+      hover: (point) => this.hover(point),
+      leave: () => this.tooltip?.hide(),
+      click: ({x, y}) => select_block(this.store, this.hit(x, y)?.block ?? null),
+      double_click: ({x, y}) => this.zoom_on(this.hit(x, y)?.block ?? null),
+      drag_start: (point) => this.dragging.start(point, false),
+      drag: (point) => this.dragging.move(point),
+      drag_end: (point) => this.dragging.end(point),
+      drag_cancel: () => this.dragging.cancel(),
+      wheel: (event, x) => this.wheel(event, x),
+      key: (event) => this.key(event),
+    }, "Memory. Arrow keys left and right move, plus and minus zoom, up and down step through the biggest blocks, P goes to the peak.")
+  }
+
+  override connect_signals(): void {
+    super.connect_signals()
+    const {store, model} = this
+    const repaint = (): void => this.request_paint()
+    this.connect(store.properties.window.change, repaint)
+    this.connect(store.draft_changed, repaint)
+    this.connect(store.selection_changed, repaint)
+    this.connect(model.properties.device.change, repaint)
+    this.connect(model.properties.from_zero.change, repaint)
+    this.connect(store.theme.changed, () => {
+      recolour_axes(this.plot_model, store.theme.palette)
+      this.request_paint()
+    })
+  }
+
+  override remove(): void {
+    this.tooltip?.remove()
+    for (const el of [this.surface.el, this.style_el, this.labels]) {
+      el.remove()
+    }
+    super.remove()
+  }
+
+  get view(): {start: number, end: number, width: number} {
+    const {start, end} = this.store.visible
+    return {start, end, width: this.plot_view.frame.bbox.width}
+  }
+
+  /** The time at a pixel of the surface, ns. */
+  time_at(x: number): number {
+    const {start, end, width} = this.view
+    return start + x / width * (end - start)
+  }
+
+  private moments(): Int32Array {
+    const {start, end, width} = this.view
+    return this.device.pixels(start, end, Math.max(1, Math.floor(width)))
+  }
+
+  /** Bytes from 0, or where that is wanted from the least to the most that is in view. */
+  private scale(moments: Int32Array): MemoryScale {
+    const {device} = this
+    const {height} = this.plot_view.frame.bbox
+    if (this.model.from_zero) {
+      return {...this.view, low: 0, high: Math.max(device.most * HEADROOM, 1), height}
+    }
+    const totals = Array.from(moments, (moment) => moment < 0 ? 0 : device.totals[moment])
+    const low = Math.min(...totals)
+    const span = Math.max(Math.max(...totals) - low, 1)
+    return {...this.view, low: Math.max(0, low - span / 10), high: low + span * 1.2, height}
+  }
+
+  private mount(): void {
+    const {canvas_view, frame} = this.plot_view
+    if (!this.surface.el.isConnected) {
+      canvas_view.shadow_el.append(this.style_el, this.surface.el, this.labels)
+      canvas_view.events_el.tabIndex = -1
+      this.tooltip ??= new Tooltip(this.root.el, this.root.shadow_el)
+    }
+    this.surface.place(frame.bbox)
+  }
+
+  protected _paint(ctx: Context2d): void {
+    this.mount()
+    const moments = this.moments()
+    const scale = this.scale(moments)
+    this.label(scale)
+    paint_frame(ctx, this.plot_view, () => {
+      const {store, memory, model} = this
+      const {palette} = store.theme
+      paint_grid(ctx, scale, palette)
+      paint_bands(ctx, store, [], scale)
+      paint_stacks(ctx, memory, model.device, moments, scale, palette)
+      paint_reserved(ctx, memory, model.device, scale, palette)
+      const block = selected_block(store)
+      if (block != null && block.device == model.device) {
+        paint_block(ctx, block, scale, palette)
+      }
+      const peak = this.peak
+      if (peak >= 0) {
+        paint_peak(ctx, this.device.moments[peak], this.device.totals[peak], scale, palette)
+      }
+      paint_edges(ctx, store, scale)
+    })
+  }
+
+  /** The fullest moment of all, -1 where the device held nothing. */
+  get peak(): number {
+    return this.device.fullest(...this.store.bounds)
+  }
+
+  private label(scale: MemoryScale): void {
+    const {left, top, height} = this.plot_view.frame.bbox
+    this.labels.style.cssText = `top:${top}px;width:${left}px;height:${height}px`
+    const ticks = byte_ticks(scale.low, scale.high).filter((tick) => y_of(tick, scale) > 6)
+    this.labels.replaceChildren(...ticks.map((tick) =>
+      element("div", {style: `top:${Math.min(y_of(tick, scale), height - 6)}px`}, format_bytes(tick))))
+  }
+
+  private hit(x: number, y: number): {category: number, block: MemoryBlock | null} | null {
+    const scale = this.scale(this.moments())
+    const bytes = scale.low + (scale.height - y) / scale.height * (scale.high - scale.low)
+    const moment = this.shown_at(x)
+    return moment < 0 ? null : this.memory.hit(this.model.device, this.device.moments[moment], bytes)
+  }
+
+  /** The moment that a pixel shows. */
+  private shown_at(x: number): number {
+    const pixel = Math.floor(x)
+    return this.device.fullest(this.time_at(pixel), this.time_at(pixel + 1))
+  }
+
+  private hover({x, y, event}: Point): void {
+    const moment = this.shown_at(x)
+    const edge = this.dragging.edge_at(x)
+    const found = this.hit(x, y)
+    this.surface.cursor(edge != null ? "ew-resize" : found?.block != null ? "pointer" : "crosshair")
+    if (moment < 0) {
+      this.tooltip?.hide()
+      return
+    }
+    const {device, memory} = this
+    const total = device.totals[moment]
+    const stack = [...device.stack(moment)].map((bytes, category): [number, number] => [category, bytes])
+    const facts: Fact[] = stack.filter(([, bytes]) => bytes > 0).reverse()
+      .map(([category, bytes]) => [memory.categories[category], `${format_bytes(bytes)} (${format_share(bytes / total)})`])
+    const reserved = device.reserved_at(device.moments[moment])
+    if (reserved != null) {
+      facts.push(["reserved", format_bytes(reserved)])
+    }
+    if (found?.block != null) {
+      facts.push(["Here", `${format_bytes(found.block.bytes)} of ${memory.categories[found.category]}`], ...block_facts(found.block))
+    }
+    const time = format_ns(Math.max(device.moments[moment], this.time_at(x)))
+    this.tooltip?.show(`${device.name}: ${format_bytes(total)} at ${time}`, facts, event.clientX, event.clientY)
+  }
+
+  private zoom_on(block: MemoryBlock | null): void {
+    if (block != null) {
+      const [low, high] = this.store.bounds
+      zoom_to(this.store, Math.max(block.start, low), Math.min(block.end, high), 0.2)
+    }
+  }
+
+  private wheel(event: WheelEvent, x: number): boolean {
+    this.tooltip?.hide()
+    if (event.ctrlKey || event.metaKey) {
+      zoom_by(this.store, Math.exp(-event.deltaY / 250), x / this.view.width)
+      return true
+    }
+    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+      pan_by(this.store, (event.deltaX == 0 ? event.deltaY : event.deltaX) / this.view.width)
+      return true
+    }
+    return false
+  }
+
+  /** The next smaller or bigger block that lives in the range; the biggest at first. */
+  private step(direction: 1 | -1): void {
+    const {store} = this
+    const [start, end] = store.window ?? [store.visible.start, store.visible.end]
+    const blocks = this.memory.living(this.model.device, start, end)
+    const now = blocks.findIndex(({index}) => index == selected_block(store)?.index)
+    const next = now < 0 ? 0 : Math.max(0, Math.min(now + direction, blocks.length - 1))
+    select_block(store, blocks[next] ?? null)
+  }
+
+  private key(event: KeyboardEvent): boolean {
+    switch (event.key) {
+      case "ArrowUp": this.step(-1); return true
+      case "ArrowDown": case "Enter": this.step(1); return true
+      case "p": case "P": go_to_peak(this.store, this.model.device); return true
+      case "f": this.zoom_on(selected_block(this.store)); return true
+      case "Escape": this.store.reset(); return true
+      default: return view_key(this.store, event.key)
+    }
+  }
+}
+
+export class MemoryPlot extends Renderer {
+  declare properties: MemoryPlot.Props
+  declare __view_type__: MemoryPlotView
+
+  static override __module__ = "gpuprof_widgets.views.models"
+
+  constructor(attrs?: Partial<MemoryPlot.Attrs>) {
+    super(attrs)
+  }
+
+  static {
+    this.prototype.default_view = MemoryPlotView
+    this.define<MemoryPlot.Props>(({Bool, Int, Ref}) => ({
+      store: [Ref(TraceStore)],
+      device: [Int, 0],
+      from_zero: [Bool, true],
+    }))
+  }
+}
+
+export namespace MemoryPlot {
+  export type Attrs = p.AttrsOf<Props>
+  export type Props = Renderer.Props & {
+    store: p.Property<TraceStore>
+    device: p.Property<number>
+    from_zero: p.Property<boolean>
+  }
+}
+
+export interface MemoryPlot extends MemoryPlot.Attrs {}
