@@ -167,7 +167,7 @@ def steps(
     repeat: int = 1,
     cprofile: int | None = None,
 ) -> Steps[Item]:
-    """Warm a loop up, record some of its iterations, end it: ``for batch in steps(loader): ...``.
+    """Warm a loop up, record some of its iterations, then end it: write it around its items.
 
     ``wait`` and then ``warmup`` iterations run unrecorded, ``active`` ones are recorded, each as a
     step; all that ``repeat`` times. cProfile goes on until it has had ``cprofile`` iterations. Then

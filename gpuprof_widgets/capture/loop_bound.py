@@ -1,9 +1,10 @@
 """`--steps`: bound the outermost loop of a cell by rewriting its syntax tree.
 
     for batch in loader: ...        for batch in OVER(loader): ...
-    while running: ...              try: while NEXT() and (running or NO_MORE()): ...
-                                    finally: CLOSE()
+    while running: ...              with USE: while NEXT() and (running or NO_MORE()): ...
+    async for item in stream: ...   with USE: async for item in OVER(stream): ...
 
+A `try` around it would end on its own line, which IPython would then show as that of an error.
 Of several outermost loops the first that runs is bounded; the others run as they are.
 """
 
@@ -83,8 +84,11 @@ class LoopBound:
             self._lines.append(node.lineno)
             use = LoopUse(self, node.lineno)
             if isinstance(node, ast.While):
-                return _counted_while(node, use, embedded)
-            return _counted_for(node, use, embedded)
+                return _closed(_counted_while(node, use, embedded), use, embedded)
+            counted = _counted_for(node, use, embedded)
+            # An asynchronous generator that is dropped closes at some later await.
+            asynchronous = isinstance(node, ast.AsyncFor)
+            return _closed(counted, use, embedded) if asynchronous else counted
         if isinstance(node, _BLOCKS):
             for block in _blocks(node):
                 block[:] = self._bounded(block, embedded)
@@ -97,6 +101,11 @@ class LoopBound:
             return False
         inner = source.iterable if is_progress_bar(source) else source
         return not isinstance(inner, Steps)
+
+    def close(self) -> None:
+        """The bounded loop has ended, if one of ours was it."""
+        if self._recorder is not None and self._ran is not None:
+            self._recorder.close_loop()
 
     def steps(self, source: Any, line: int) -> Steps[Any]:
         """The bounded items of the loop on that line."""
@@ -117,6 +126,7 @@ class LoopUse:
         """What a `for` runs over."""
         if not self._bound.is_open_to(source):
             return source
+        self._entered = True
         return self._bound.steps(source, self._line)
 
     def next(self) -> bool:
@@ -124,8 +134,7 @@ class LoopUse:
         if not self._entered:
             self._entered = True
             if self._bound.is_open_to():
-                self._counting = self._bound.steps((), self._line).counting()
-                self._counting.__enter__()
+                self._counting = self._bound.steps((), self._line).counting().__enter__()
         return self._counting is None or self._counting.next_step()
 
     def no_more(self) -> bool:
@@ -134,12 +143,14 @@ class LoopUse:
             self._counting.exhausted()
         return False
 
-    def close(self) -> None:
-        """After the loop, however it ended."""
-        counting, self._counting = self._counting, None
+    def __enter__(self) -> None:
+        """Before a loop of which nobody else tells how it ends."""
         self._entered = False
-        if counting is not None:
-            counting.__exit__(None, None, None)
+
+    def __exit__(self, *error: object) -> None:
+        """After it, however it ended."""
+        if self._entered:
+            self._bound.close()
 
 
 def _counted_for(
@@ -156,14 +167,19 @@ def _counted_for(
     return node
 
 
-def _counted_while(node: ast.While, use: LoopUse, embedded: Embedded) -> ast.stmt:
+def _counted_while(node: ast.While, use: LoopUse, embedded: Embedded) -> ast.While:
     test = node.test
     no_more = embedded.call(use.no_more, at=test)
     either = ast.copy_location(ast.BoolOp(ast.Or(), [test, no_more]), test)
     both = ast.BoolOp(ast.And(), [embedded.call(use.next, at=test), either])
     node.test = ast.copy_location(both, test)
-    close = ast.copy_location(ast.Expr(embedded.call(use.close, at=node)), node)
-    return ast.copy_location(ast.Try([node], [], [], [close]), node)
+    return node
+
+
+def _closed(node: ast.stmt, use: LoopUse, embedded: Embedded) -> ast.stmt:
+    """The loop in a `with` that ends the recording with it, however it is left."""
+    around = ast.withitem(embedded.expression(use, at=node))
+    return ast.copy_location(ast.With([around], [node]), node)
 
 
 def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:

@@ -116,8 +116,7 @@ class Recorder:
         ended = perf_counter_ns()
         self._error = error
         try:
-            if self._loop is not None:
-                self._loop.close()
+            self.close_loop()
             self._stop()
         except BaseException as problem:
             self._give_up("stop", problem)
@@ -240,6 +239,11 @@ class Recorder:
             self._open = False
             self._windows[-1].stop()
         self._windows, self._calls = [], None
+
+    def close_loop(self) -> None:
+        """End the loop that was taken, if it has not ended itself."""
+        if self._loop is not None:
+            self._loop.close()
 
     def begin_window(self, step: int) -> None:
         if self._failure is None:

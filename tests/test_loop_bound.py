@@ -1,0 +1,298 @@
+"""`%%gpuprofile --steps` in real kernels: a loop is bounded, everything else is as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.kernels import Kernel, loaded_kernel
+
+pytestmark = pytest.mark.kernel
+__all__ = ["loaded_kernel"]
+
+LAST = "__import__('gpuprof_widgets').last"
+OPTIONS = "--steps 4 --warmup 2"
+SETUP = """
+import itertools, time, torch, gpuprof_widgets, multiprocessing
+from tqdm import tqdm
+tqdm.monitor_interval = 0
+def work(item):
+    torch.full((1,), float(item))
+"""
+
+
+@pytest.fixture(scope="module")
+def prepared(loaded_kernel: Kernel) -> Kernel:
+    assert loaded_kernel.run(SETUP).status == "ok"
+    return loaded_kernel
+
+
+@pytest.fixture(autouse=True)
+def kernel(prepared: Kernel) -> Iterator[Kernel]:
+    """The kernel; whatever the test ran in it must have left nothing behind."""
+    yield prepared
+    prepared.check_unchanged()
+
+
+def profiled(kernel: Kernel, body: str, options: str = OPTIONS) -> Any:
+    return kernel.run(f"%%gpuprofile {options} -q\n{body}")
+
+
+def steps(kernel: Kernel) -> list[int]:
+    found: list[int] = kernel.value(f"{LAST}.steps()['step'].tolist()")
+    return found
+
+
+def notes(kernel: Kernel) -> list[str]:
+    found: list[str] = kernel.value(f"{LAST}.metadata['notes']")
+    return found
+
+
+LOOPS = {
+    "for": "for i in range(100):\n    seen.append(i); work(i)",
+    "enumerate": "for i, x in enumerate('a' * 100, start=0):\n    seen.append(i); work(i)",
+    "zip": "for i, x in zip(range(100), itertools.count()):\n    seen.append(i); work(i)",
+    "generator": "for i in (n for n in range(100)):\n    seen.append(i); work(i)",
+    "tqdm": "for i in tqdm(range(100)):\n    seen.append(i); work(i)",
+    "enumerate of tqdm": "for i, _ in enumerate(tqdm(range(100))):\n    seen.append(i); work(i)",
+    "while": "i = -1\nwhile i < 99:\n    i += 1; seen.append(i); work(i)",
+    "while true": "i = -1\nwhile True:\n    i += 1; seen.append(i); work(i)",
+    "continue": "for i in range(100):\n    seen.append(i); work(i)\n    if i % 2: continue",
+    "in with": "with torch.no_grad():\n    for i in range(100):\n        seen.append(i); work(i)",
+    "in if": "if not seen:\n    for i in range(100):\n        seen.append(i); work(i)",
+    "in try": "try:\n    for i in range(100):\n        seen.append(i); work(i)\nfinally:\n    pass",
+    "nested": "for i in range(100):\n    seen.append(i)\n    for j in range(3):\n        work(j)",
+    "async for": (
+        "async def numbers():\n    for i in range(100):\n        yield i\n"
+        "async for i in numbers():\n    seen.append(i); work(i)"
+    ),
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_outermost_loop_is_bounded(kernel: Kernel, loop: str) -> None:
+    outcome = profiled(kernel, f"seen = []\n{LOOPS[loop]}\nseen, i")
+    assert outcome.status == "ok", outcome.traceback
+    assert outcome.result == "([0, 1, 2, 3, 4, 5], 5)"
+    assert steps(kernel) == [2, 3, 4, 5]
+    assert notes(kernel) == []
+    count = f"int(({LAST}.trace.slices['name'] == 'aten::full').sum())"
+    assert kernel.value(count) == (12 if loop == "nested" else 4)
+
+
+@pytest.mark.parametrize("loop", ["for i in range(100):", "i = -1\nwhile i < 99:\n    i += 1"])
+def test_else_and_what_follows_run(kernel: Kernel, loop: str) -> None:
+    body = f"ran = []\n{loop}\n    work(i)\nelse:\n    ran.append('else')\nran.append('after')\nran"
+    assert profiled(kernel, body).result == "['else', 'after']"
+
+
+NUMBERS = "async def numbers():\n    for i in range(100):\n        yield i\n"
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for i in range(100):",
+        "i = -1\nwhile i < 99:\n    i += 1",
+        f"{NUMBERS}async for i in numbers():",
+    ],
+)
+def test_break_leaves_without_else_and_what_follows_is_not_recorded(
+    kernel: Kernel, loop: str
+) -> None:
+    body = (
+        f"ran = []\n{loop}\n    work(i)\n    if i == 3: break\n"
+        "else:\n    ran.append('else')\ntorch.zeros(3)\nran"
+    )
+    assert profiled(kernel, body).result == "[]"
+    assert steps(kernel) == [2, 3]
+    assert kernel.value(f"'aten::zeros' in set({LAST}.trace.slices['name'])") is False
+    (note,) = notes(kernel)
+    assert note == "the loop was left after 4 iterations: 2 of the 4 steps asked for are recorded"
+
+
+@pytest.mark.parametrize("loop", ["for i in range(4):", "i = -1\nwhile i < 3:\n    i += 1"])
+def test_a_loop_that_ends_earlier_says_so(kernel: Kernel, loop: str) -> None:
+    body = f"ran = []\n{loop}\n    work(i)\nelse:\n    ran.append('else')\nran, i"
+    assert profiled(kernel, body).result == "(['else'], 3)"
+    assert steps(kernel) == [2, 3]
+    assert notes(kernel) == [
+        "the loop ended after 4 iterations: 2 of the 4 steps asked for are recorded"
+    ]
+    table = f"{LAST}.trace.slices['name'].tolist()"
+    assert "ProfilerStep#4" not in kernel.value(table)
+
+
+@pytest.mark.parametrize("loop", ["for i in range(100):", "i = -1\nwhile i < 99:\n    i += 1"])
+def test_an_error_has_the_traceback_that_it_has_without_us(kernel: Kernel, loop: str) -> None:
+    body = f"{loop}\n    work(i)\n    1 / (3 - i)"
+    plain = kernel.run(f"# first line\n{body}").traceback.splitlines()
+    outcome = profiled(kernel, body)
+    assert outcome.errors[0]["ename"] == "ZeroDivisionError"
+    ours = outcome.traceback.splitlines()
+    where = [line.strip() for line in plain if line.startswith("---->")]
+    assert where[0] in [line.strip() for line in ours]
+    assert not any("capture" in line for line in ours)
+    assert steps(kernel) == [2, 3]
+    assert kernel.value(f"{LAST}.metadata['error']") == "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize("loop", ["for i in range(10**9):", "i = 0\nwhile True:\n    i += 1"])
+def test_an_interrupt_ends_it_and_keeps_what_ran(kernel: Kernel, loop: str) -> None:
+    body = f"{loop}\n    work(i)\n    if i == 4: print('ready', flush=True); time.sleep(60)"
+    outcome = kernel.run_interrupted(f"%%gpuprofile {OPTIONS} -q\n{body}")
+    assert outcome.errors[0]["ename"] == "KeyboardInterrupt"
+    assert kernel.value(f"{LAST}.metadata['interrupted']") is True
+    assert steps(kernel)[:2] in ([2, 3], [1, 2])
+
+
+@pytest.mark.parametrize("loop", [name for name in LOOPS if name != "async for"])
+def test_the_variables_after_a_short_loop_are_those_without_us(kernel: Kernel, loop: str) -> None:
+    body = LOOPS[loop].replace("100", "5").replace("99", "4").replace("while True", "while i < 4")
+    names = "sorted(n for n in globals() if not n.startswith('_'))"
+    kernel.run("seen = []; plain = ours = 0; i = j = x = None")
+    kernel.run(f"seen = []\n{body}")
+    plain = kernel.value(f"({names}, seen, i, j, x)")
+    kernel.run("seen = []; i = j = x = None")
+    assert profiled(kernel, f"seen = []\n{body}", "--steps 50 --warmup 2").status == "ok"
+    assert kernel.value(f"({names}, seen, i, j, x)") == plain
+
+
+def test_a_cell_without_a_loop_says_so_and_runs_once(kernel: Kernel) -> None:
+    outcome = profiled(kernel, "def f():\n    for i in range(9): work(i)\nf()\n'done'")
+    assert outcome.result == "'done'"
+    assert notes(kernel) == [
+        "--steps found no loop at the top level of the cell: it ran once and is recorded whole"
+    ]
+    assert kernel.value(f"int(({LAST}.trace.slices['name'] == 'aten::full').sum())") == 9
+
+
+def test_a_loop_that_is_not_reached_says_so(kernel: Kernel) -> None:
+    assert profiled(kernel, "if False:\n    for i in range(9): work(i)\n'done'").result == "'done'"
+    assert notes(kernel) == ["the loop of line 3 did not run: nothing was recorded"]
+    assert kernel.value(f"len({LAST}.trace)") == 0
+
+
+def test_the_first_of_several_loops_is_bounded_and_named(kernel: Kernel) -> None:
+    body = (
+        "a = [i for i in range(9)]\nfor i in range(100): work(i)\nfor j in range(20): work(j)\ni, j"
+    )
+    assert profiled(kernel, body).result == "(5, 19)"
+    assert steps(kernel) == [2, 3, 4, 5]
+    (note,) = notes(kernel)
+    assert "the loop of line 3 was bounded" in note
+    assert "line 4" in note
+    assert kernel.value(f"{LAST}.metadata['steps']['place']") == "line 3"
+
+
+def test_the_loop_of_the_branch_that_runs_is_bounded(kernel: Kernel) -> None:
+    body = "if False:\n    for i in range(50): work(i)\nelse:\n    for i in range(100): work(i)\ni"
+    assert profiled(kernel, body).result == "5"
+    assert kernel.value(f"{LAST}.metadata['steps']['place']") == "line 5"
+
+
+def test_the_cells_own_steps_go_before_the_option(kernel: Kernel) -> None:
+    body = "for i in gpuprof_widgets.steps(range(100), warmup=1, active=2): work(i)\ni"
+    assert profiled(kernel, body).result == "2"
+    assert steps(kernel) == [1, 2]
+
+
+def test_the_cells_own_steps_inside_another_loop_go_before_the_option(kernel: Kernel) -> None:
+    body = (
+        "for epoch in range(7):\n"
+        "    for i in gpuprof_widgets.steps(range(100), warmup=1, active=2): work(i)\n"
+        "epoch, i"
+    )
+    assert profiled(kernel, body).result == "(6, 2)"
+    assert steps(kernel) == [1, 2]
+    assert any("bounds a loop itself" in note for note in notes(kernel))
+
+
+def test_options_of_the_window_are_followed(kernel: Kernel) -> None:
+    body = "seen = []\nfor i in range(100):\n    seen.append(i); work(i)\nlen(seen)"
+    options = "--steps 2 --warmup 1 --wait 1 --repeat 2 --cprofile-steps 3"
+    assert profiled(kernel, body, options).result == "10"
+    assert steps(kernel) == [2, 3, 7, 8]
+    calls = f"{LAST}.python_calls().set_index('name')['calls'].to_dict()"
+    assert kernel.value(calls)["work"] == 6
+
+
+def test_python_calls_of_the_loop_are_the_cells(kernel: Kernel) -> None:
+    kernel.run(
+        "def source():\n    for i in range(100):\n        yield helped(i)\ndef helped(i): return i"
+    )
+    profiled(kernel, "for i in source(): work(i)")
+    calls = kernel.value(f"{LAST}.python_calls().set_index('name')['calls'].to_dict()")
+    assert (calls["work"], calls["helped"]) == (4, 4)
+    files = set(kernel.value(f"{LAST}.python_calls()['file'].tolist()"))
+    assert all(file == "~" or file.startswith("Cell [") for file in files)
+
+
+def test_with_stacks_the_frames_are_the_cells(kernel: Kernel) -> None:
+    profiled(kernel, "for i in range(100): work(i)", f"{OPTIONS} --stack")
+    frames = f"{LAST}.trace.slices.query(\"category == 'python_function'\")['name'].tolist()"
+    names = kernel.value(frames)
+    assert sum(name.endswith(": work") for name in names) == 4
+    assert not any("gpuprof_widgets" in name for name in names)
+
+
+def test_a_dataloader_with_workers_is_closed(kernel: Kernel) -> None:
+    kernel.run(
+        "class Numbers(torch.utils.data.Dataset):\n"
+        "    def __len__(self): return 1000\n"
+        "    def __getitem__(self, i): return i\n"
+        "loader = torch.utils.data.DataLoader(Numbers(), batch_size=2, num_workers=2)"
+    )
+    body = (
+        "for i, batch in enumerate(loader): alive = len(multiprocessing.active_children())\n"
+        "i, alive, len(multiprocessing.active_children())"
+    )
+    assert profiled(kernel, body).result == "(5, 2, 0)"
+    assert steps(kernel) == [2, 3, 4, 5]
+
+
+def test_a_progress_bar_ends_full(kernel: Kernel) -> None:
+    outcome = profiled(kernel, "for i in tqdm(range(100), mininterval=0): work(i)")
+    assert "6/6" in outcome.stderr
+    assert "100%" in outcome.stderr
+
+
+GUARDED = """
+def checkpoint(): torch.zeros(3)
+def evaluate(): torch.zeros(3)
+for step in range(1, 100):
+    work(step)
+    if step % 500 == 0:
+        checkpoint()
+    if step % 3 == 0:
+        evaluate()
+"""
+
+
+def test_a_region_that_is_expected_and_did_not_run_is_a_finding(kernel: Kernel) -> None:
+    outcome = profiled(kernel, GUARDED, f"{OPTIONS} --expect checkpoint,evaluate,work,validate")
+    assert outcome.status == "ok"
+    found = f"[f.text for f in {LAST}.findings() if f.rule == 'expected']"
+    assert kernel.value(found) == [
+        "`checkpoint` did not run in these 4 steps; it runs every 500 (line 7).",
+        "`validate` did not run in these 4 steps.",
+    ]
+
+
+def test_the_page_is_shown_with_its_notes(kernel: Kernel) -> None:
+    outcome = kernel.run(f"%%gpuprofile {OPTIONS}\nfor i in range(3): work(i)")
+    assert (outcome.status, outcome.stderr) == ("ok", "")
+    assert "1 of the 4 steps asked for" in outcome.profile_text
+
+
+def test_alone_in_a_plain_cell_a_loop_shows_its_own_profile(kernel: Kernel) -> None:
+    outcome = kernel.run(
+        "for i in gpuprof_widgets.steps(range(100), warmup=2, active=2): work(i)\n"
+        "else: print('else', i)"
+    )
+    assert outcome.order[-1] == "stream"
+    assert outcome.stdout == "else 3\n"
+    assert "display_data" in outcome.order
+    assert steps(kernel) == [2, 3]
