@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from gpuprof_widgets.analyses.findings import Finding
+    from gpuprof_widgets.snakeviz_server import SnakevizServer
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,6 +43,25 @@ class Profile(Record):
         from gpuprof_widgets.trace.archive import save
 
         return save(self, path)
+
+    def save_pstats(self, path: str | os.PathLike[str]) -> Path:
+        """Write the Python calls as a ``.prof`` for pstats and snakeviz; returns its path."""
+        from gpuprof_widgets.analyses.python_time import calls_or_why_not
+        from gpuprof_widgets.trace.pstats import save_pstats
+
+        return save_pstats(calls_or_why_not(self), path)
+
+    def snakeviz(self) -> SnakevizServer | None:
+        """Show the Python calls in snakeviz, in a tab of the local browser.
+
+        Returns the server, with ``url`` and ``close()``; it ends with the interpreter at the
+        latest. Where no local browser can be reached, prints the path of the ``.prof`` instead.
+        """
+        from gpuprof_widgets.analyses.python_time import calls_or_why_not
+        from gpuprof_widgets.snakeviz_server import show_in_snakeviz
+
+        name = str(self.metadata.get("label") or "")
+        return show_in_snakeviz(calls_or_why_not(self), name=name)
 
     def window(self, t0: int, t1: int) -> Self:
         """The profile of the range [t0, t1) ns: what crosses an edge is cut there.
@@ -102,6 +122,19 @@ class Profile(Record):
         from gpuprof_widgets.analyses.python_calls import python_calls
 
         return python_calls(self)
+
+    def python_time(self) -> pd.DataFrame:
+        """One row per Python function: its time, and how much of it waited for the GPU.
+
+        Columns (times in ns): ``file``, ``line``, ``name``, ``calls``, ``primitive_calls``;
+        ``self_ns`` (cProfile's tottime) = ``self_waiting_ns`` + ``self_python_ns``; ``total_ns``
+        (its cumtime) = ``total_waiting_ns`` + ``total_python_ns``; ``waited_for`` (kernel or copy),
+        ``launched_by`` (op), ``launched_at`` (cell line); ``exact``: known from recorded frames,
+        not estimated from cProfile.
+        """
+        from gpuprof_widgets.analyses.python_time import python_time
+
+        return python_time(self)
 
     def device_busy(self) -> pd.DataFrame:
         """One row per GPU: busy and idle time, which add up to the span exactly.

@@ -24,7 +24,11 @@ LAYERS = {
     "capture": {"exceptions", "trace"},
     "analyses": {"exceptions", "trace"},
     "views": {"exceptions", "trace", "analyses"},
-    "profiles": {"exceptions", "trace", "analyses", "views", "runtime_carrier"},
+    "profiles": {
+        *("exceptions", "trace", "analyses", "views"),
+        *("runtime_carrier", "snakeviz_server"),
+    },
+    "snakeviz_server": {"exceptions", "trace"},
     "profiling": {"exceptions", "trace", "capture", "analyses", "views", "profiles"},
     "runtime_carrier": set(),
     "defaults": {"exceptions", "capture", "profiling"},

@@ -20,7 +20,7 @@ from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.chrome_trace import parse_chrome_trace
 from gpuprof_widgets.trace.chrome_writer import chrome_trace, in_blocks
 from gpuprof_widgets.trace.event_json import without_garbage_collection
-from gpuprof_widgets.trace.files import unpack
+from gpuprof_widgets.trace.files import unpack, write_whole
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.pstats import dump_pstats, load_calls
 
@@ -37,22 +37,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 def save(record: Record, path: str | os.PathLike[str]) -> Path:
     """Write the record to this file, whole or not at all; returns its path."""
-    target = Path(path)
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
-    try:
-        with unfinished.open("wb") as file:
-            _write(record, file)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(target)
-    except OSError as error:
-        raise TraceError(
-            f"{target}: cannot be written ({error.strerror or error}); "
-            "name a file in a folder that exists and that you may write to."
-        ) from error
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return target
+    return write_whole(path, lambda file: _write(record, file))
 
 
 def _write(record: Record, file: Any) -> None:

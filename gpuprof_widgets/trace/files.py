@@ -1,10 +1,13 @@
-"""The bytes of a file: unpacked if they are gzip, whatever the file is called."""
+"""The bytes of a file: unpacked if they are gzip, whatever it is called; written whole or not."""
 
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from gpuprof_widgets.exceptions import TraceError
 
@@ -43,6 +46,26 @@ def unpack(data: bytes, path: Path) -> bytes:
         raise TraceError(
             f"{path}: starts as gzip but does not unpack ({error}); copy the file again."
         ) from error
+
+
+def write_whole(path: str | os.PathLike[str], write: Callable[[Any], object]) -> Path:
+    """Let ``write`` fill the file, which appears when it is complete, or not at all."""
+    target = Path(path)
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
+    try:
+        with unfinished.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(target)
+    except OSError as error:
+        raise TraceError(
+            f"{target}: cannot be written ({error.strerror or error}); "
+            "name a file in a folder that exists and that you may write to."
+        ) from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return target
 
 
 def _nearby(path: Path) -> str:

@@ -7,6 +7,7 @@ resolution of its clock. Written back, each time is that number of nanoseconds i
 from __future__ import annotations
 
 import marshal
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pandas as pd
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.assemble import empty_trace
+from gpuprof_widgets.trace.files import write_whole
 from gpuprof_widgets.trace.model import Calls, Record
 
 Function = tuple[str, int, str]
@@ -85,6 +87,12 @@ def _swapped(numbers: Any) -> Numbers:
 def dump_pstats(calls: Calls) -> bytes:
     """The bytes of a file that ``pstats.Stats(path)`` and snakeviz open."""
     return marshal.dumps(stats_of_calls(calls))
+
+
+def save_pstats(calls: Calls, path: str | os.PathLike[str]) -> Path:
+    """Write a file that pstats and snakeviz open, whole or not at all; returns its path."""
+    data = dump_pstats(calls)
+    return write_whole(path, lambda file: file.write(data))
 
 
 def is_pstats(data: bytes) -> bool:
