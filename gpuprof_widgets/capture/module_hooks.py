@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,41 +17,47 @@ from torch.nn.modules import module as torch_modules
 
 Before = Callable[[torch.nn.Module, Any], None]
 After = Callable[[torch.nn.Module, Any, Any], None]
+Around = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class ModuleHooks:
-    """The two hooks, out of sight of torch.compile.
+    """The two hooks, out of sight of torch.compile and torch.export.
 
-    torch.compile warns of global hooks, and what it compiles while they are there is compiled
-    again when they are gone. So they are gone while it compiles, and do not count for its
-    warning; ``compiled`` says whether it was at work: what runs inside a graph calls no hooks.
+    Both take other ways where there are global hooks: they warn, fail, or compile again when the
+    hooks are gone. So these are gone while they compile, and do not count for the warning.
+    ``compiled`` says whether a graph was made or ran: what is inside one calls no hooks.
     """
 
     def __init__(self, before: Before, after: After) -> None:
         self.compiled = False
         self._before, self._after = before, after
+        self._there = False
+        self._absences = 0
         self._handles: list[Any] = []
         self._patched: dict[tuple[Any, str], Any] = {}
         self._callbacks: list[tuple[Callable[[Any], None], Callable[[Any], None]]] = []
 
     def add(self) -> None:
         """Put the hooks in."""
+        self._there = True
         self._patch(torch_modules, "_has_any_global_hook", self._not_counting)
-        if _dynamo() is None:
-            self._patch(torch, "compile", self._following)
+        self._follow_export()
+        if _loaded("torch._dynamo") is None:
+            self._patch(torch, "compile", self._loading_dynamo)
         else:
             self._follow_dynamo()
         self._register()
 
     def remove(self) -> None:
         """Take everything out again; may be called twice."""
+        self._there, self._absences = False, 0
         self._unregister()
         while self._patched:
             (owner, name), original = self._patched.popitem()
             setattr(owner, name, original)
         while self._callbacks:
             start, end = self._callbacks.pop()
-            handler = _dynamo().callback_handler
+            handler = _loaded("torch._dynamo").callback_handler
             # torch._dynamo.reset() has taken out everyone's.
             if start in handler.start_callbacks:
                 handler.remove_start_callback(start)
@@ -59,51 +66,67 @@ class ModuleHooks:
 
     def _register(self) -> None:
         before, after = self._before, self._after
-        if (dynamo := _dynamo()) is not None:
+        if (dynamo := _loaded("torch._dynamo")) is not None:
             # Beside a graph the hooks run under dynamo, which would compile them as well.
             before, after = dynamo.disable(before), dynamo.disable(after)
-        if not self._handles:
-            self._handles = [
-                torch_modules.register_module_forward_pre_hook(before),
-                torch_modules.register_module_forward_hook(after, always_call=True),
-            ]
+        self._handles = [
+            torch_modules.register_module_forward_pre_hook(before),
+            torch_modules.register_module_forward_hook(after, always_call=True),
+        ]
 
     def _unregister(self) -> None:
         while self._handles:
             self._handles.pop().remove()
 
-    def _patch(self, owner: Any, name: str, around: Callable[[Any], Any]) -> None:
+    def _leave(self) -> None:
+        self._absences += 1
+        self._unregister()
+
+    def _return(self) -> None:
+        self._absences -= 1
+        if self._there and self._absences <= 0 and not self._handles:
+            self._register()
+
+    @contextmanager
+    def _absent(self) -> Iterator[None]:
+        self._leave()
+        try:
+            yield
+        finally:
+            self._return()
+
+    def _patch(self, owner: Any, name: str, around: Around) -> None:
         original = getattr(owner, name, None)
         if original is not None:
             self._patched[owner, name] = original
-            setattr(owner, name, around(original))
+            setattr(owner, name, functools.wraps(original)(around(original)))
 
-    def _not_counting(self, original: Callable[[], Any]) -> Callable[[], bool]:
+    def _not_counting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """What torch asks before it runs a compiled module: ours do not count."""
 
         def has_any_global_hook() -> bool:
             self.compiled = True
-            there = bool(self._handles)
-            self._unregister()
-            try:
+            with self._absent():
                 return bool(original())
-            finally:
-                if there:
-                    self._register()
 
         return has_any_global_hook
 
-    def _following(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _without_hooks(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def exported(*args: Any, **kwargs: Any) -> Any:
+            with self._absent():
+                return original(*args, **kwargs)
+
+        return exported
+
+    def _loading_dynamo(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """torch.compile where nothing was compiled yet: it imports what has to be followed."""
 
-        @functools.wraps(original)
         def following(*args: Any, **kwargs: Any) -> Any:
-            if self._handles and not self._callbacks:
+            if self._there and not self._callbacks:
                 import torch._dynamo  # noqa: F401
 
-                self._follow_dynamo()
-                self._unregister()
-                self._register()
+                with self._absent():
+                    self._follow_dynamo()
             return original(*args, **kwargs)
 
         return following
@@ -111,17 +134,23 @@ class ModuleHooks:
     def _follow_dynamo(self) -> None:
         def start(_: Any) -> None:
             self.compiled = True
-            self._unregister()
+            self._leave()
 
         def end(_: Any) -> None:
-            if self._callbacks:
-                self._register()
+            self._return()
 
         self._callbacks.append((start, end))
-        _dynamo().callback_handler.register_start_callback(start)
-        _dynamo().callback_handler.register_end_callback(end)
+        _loaded("torch._dynamo").callback_handler.register_start_callback(start)
+        _loaded("torch._dynamo").callback_handler.register_end_callback(end)
+
+    def _follow_export(self) -> None:
+        """`torch.export.export` imports what does the work when it is first called."""
+        if (trace := _loaded("torch.export._trace")) is not None:
+            self._patch(trace, "_export", self._without_hooks)
+        elif (export := _loaded("torch.export")) is not None:
+            self._patch(export, "export", self._without_hooks)
 
 
-def _dynamo() -> Any:
-    """torch._dynamo if it was imported: that takes a second, and without it nothing is compiled."""
-    return sys.modules.get("torch._dynamo")
+def _loaded(name: str) -> Any:
+    """That module if it was imported: to import it would take a second."""
+    return sys.modules.get(name)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from gpuprof_widgets.capture.module_hooks import ModuleHooks
-from gpuprof_widgets.capture.module_names import Family, ModuleName, family
+from gpuprof_widgets.capture.module_names import Family, ModuleName, family, is_compiled
 
 MARKER = "gpuprof:module:"
 
@@ -73,8 +73,7 @@ class ModuleMarks:
                 return
             instance = self._seen.get(id(module))
             if instance is None or instance.module() is not module:
-                if getattr(module, "_is_replica", False):
-                    self.replicas = True
+                if self._is_left_out(module):
                     return
                 instance = self._met(module)
             mark = _Mark(instance.marker)
@@ -92,6 +91,12 @@ class ModuleMarks:
             mark.__exit__(None, None, None)
             if ended == number:
                 return
+
+    def _is_left_out(self, module: nn.Module) -> bool:
+        """What DataParallel makes for one call, and what torch.compile puts around a module."""
+        is_replica = getattr(module, "_is_replica", False)
+        self.replicas |= is_replica
+        return is_replica or is_compiled(module)
 
     def _met(self, module: nn.Module) -> Instance:
         """A module that runs for the first time."""

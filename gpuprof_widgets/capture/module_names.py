@@ -39,7 +39,8 @@ class Family:
 def family(root: nn.Module) -> Family:
     """All modules under this one, in the order and with the paths of `named_modules()`.
 
-    Not by calling that: a class may have its own. A module that comes twice keeps its first path.
+    Not by calling that: a class may have its own. A module that comes twice keeps its first path;
+    a compiled one and what it is compiled from have the same.
     """
     found = Family({}, {}, {})
     waiting: list[tuple[str, nn.Module]] = [("", root)]
@@ -56,8 +57,15 @@ def family(root: nn.Module) -> Family:
             found.opaque[id(module)] = "compiled"
         prefix = f"{path}." if path else ""
         inside = [(prefix + name, one) for name, one in module._modules.items() if one is not None]
+        if is_compiled(module):
+            inside = [(path, one) for _, one in inside]
         waiting += reversed(inside)
     return found
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether `torch.compile` made it around a module; it has that one's name."""
+    return type(module).__name__ == "OptimizedModule" and "_orig_mod" in module._modules
 
 
 def families(namespace: Mapping[str, Any]) -> dict[str, Family]:
