@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
+from tests.leftovers import AFTER_RECORDING, LEFTOVERS
 from tests.traces import SHARED
 
 # torch reads it at the first profile of a process, and tests use torch's profiler directly as well.
@@ -42,3 +46,33 @@ def shared_record(shared_trace: Path) -> Record:
         _loaded.clear()  # tests are ordered by this parameter: one at a time is enough
         _loaded[shared_trace] = load(shared_trace)
     return _loaded[shared_trace]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Temporary files where no other process puts any, so that what stays is ours."""
+    before, tempfile.tempdir = tempfile.tempdir, str(tmp_path_factory.mktemp("temporary"))
+    yield
+    tempfile.tempdir = before
+
+
+@pytest.fixture(autouse=True)
+def no_leftovers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing of ours stays after a test: no hook, patch, file, thread or changed function."""
+    recorded = []
+    start = Recorder.__enter__
+
+    def noted(recorder: Recorder) -> Recorder:
+        recorded.append(recorder)
+        return start(recorder)
+
+    before = {name: look() for name, look in LEFTOVERS.items()}
+    Recorder.__enter__ = noted  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Recorder.__enter__ = start  # type: ignore[method-assign]
+    monkeypatch.undo()  # what the test itself has patched is not what we look for
+    assert {name: look() for name, look in LEFTOVERS.items()} == before
+    if recorded:
+        assert {name: found for name, look in AFTER_RECORDING.items() if (found := look())} == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections.abc import Iterator
 from types import FrameType
@@ -16,6 +17,7 @@ from gpuprof_widgets.capture.lines_functions import CodeSwap
 from gpuprof_widgets.capture.lines_regions import LIMIT, LineMarks
 from gpuprof_widgets.capture.lines_rewrite import MarkedLines
 from gpuprof_widgets.capture.lines_sources import MarkedFile, functions_of_cells, marked_files
+from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.part import Context
 from gpuprof_widgets.trace.edit import NewSlice, Region, with_regions, with_slices
@@ -133,18 +135,25 @@ class MarkedCode:
 
 
 class LinesWindow:
-    """The regions switched on while a stretch of the run is recorded."""
+    """The regions switched on while a stretch of the run is recorded.
+
+    They are numbered, unless they are ``named`` for a reader of their own.
+    """
 
     loses = "no cell lines"
 
-    def __init__(self, code: MarkedCode) -> None:
+    def __init__(self, code: MarkedCode, *, named: bool = False) -> None:
         self._code = code
+        self._named = named
         self._open: list[tuple[LineMarks, int]] = []
 
     def start(self) -> None:
         self._open = list(self._open_lines())
         for marks in self._code.marks:
-            marks.switch_on()
+            if self._named:
+                marks.switch_on(functools.partial(_name, marks))
+            else:
+                marks.switch_on()
 
     def stop(self) -> None:
         for marks in self._code.marks:
@@ -213,4 +222,4 @@ def marked_code(context: Context) -> MarkedCode | None:
 def lines_window(context: Context) -> LinesWindow | None:
     """The part that records the lines of a window, where lines are wanted."""
     code = context.shared.get("lines")
-    return None if code is None else LinesWindow(code)
+    return None if code is None else LinesWindow(code, named=emits_nvtx(context.options))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import namedtuple
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, compress, count, repeat, takewhile
 from operator import attrgetter
 from typing import Any
@@ -73,11 +73,15 @@ class LineMark:
         pieces = map(next, map(self._pieces.__getitem__, repeat(0)))
         self.next = NextRegion(chain.from_iterable(pieces).__next__)
 
-    def switch_on(self) -> None:
-        """Record from now on; ``switched_on`` must hold the marker, and ends it by losing it."""
+    def switch_on(self, name: str = "") -> None:
+        """Record from now on; ``switched_on`` must hold the marker, and ends it by losing it.
+
+        The regions are called as the marker, or by a ``name`` for a reader of their own.
+        """
         self._beyond = count(1)
         markers = takewhile(self._on.__contains__, repeat(self.marker, LIMIT))
-        recorded = map(_Recorded, map(_methods, map(_RecordFunctionFast, markers)))
+        names = map({self.marker: name or self.marker}.__getitem__, markers)
+        recorded = map(_Recorded, map(_methods, map(_RecordFunctionFast, names)))
         self._pieces[0] = chain((recorded,), compress(_nothing(), self._beyond))
 
     def ran_beyond(self) -> bool:
@@ -113,11 +117,11 @@ class LineMarks:
     def __reduce__(self) -> Any:
         return LineMarks, ("", "")
 
-    def switch_on(self) -> None:
-        """Record every line, each up to its limit."""
+    def switch_on(self, name_of: Callable[[int], str] = lambda line: "") -> None:
+        """Record every line, each up to its limit, under a name of its own where it has one."""
         self._on.update(mark.marker for mark in self._marks.values())
-        for mark in self._marks.values():
-            mark.switch_on()
+        for (line, _), mark in self._marks.items():
+            mark.switch_on(name_of(line))
 
     def switch_off(self) -> None:
         """From now on nothing is recorded, whoever still runs the code."""

@@ -51,28 +51,41 @@ def marked_files(
 ) -> Iterator[MarkedFile]:
     """The functions with regions in their code, file by file."""
     distinct = sorted({id(one): one for one in functions}.values(), key=_file)
+    if not distinct:
+        return
+    trees = {file: _tree(file) for file in {*map(_file, distinct), *cell_labels}}
+    # What one cell defines another compiles.
+    every = [statement for tree in trees.values() for statement in tree.body]
+    compiled = {inner for node in compiled_definitions(every) for inner in ast.walk(node)}
     for file, of_file in groupby(distinct, key=_file):
-        yield _marked_file(file, list(of_file), cell_labels.get(file, Path(file).name))
+        label = cell_labels.get(file, Path(file).name)
+        yield _marked_file(trees[file], compiled, list(of_file), label)
+
+
+def _tree(file: str) -> ast.Module:
+    """The syntax of a file, empty where it cannot be read any more."""
+    try:
+        return ast.parse("".join(linecache.getlines(file)), file)
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])
 
 
 def _file(function: FunctionType) -> str:
     return function.__code__.co_filename
 
 
-def _marked_file(file: str, functions: list[FunctionType], label: str) -> MarkedFile:
-    lines = linecache.getlines(file)
-    try:
-        tree = ast.parse("".join(lines), file)
-        usable = _usable(functions, tree)
-    except (SyntaxError, ValueError):
-        usable = {}
+def _marked_file(
+    tree: ast.Module, compiled: set[ast.AST], functions: list[FunctionType], label: str
+) -> MarkedFile:
+    usable = _usable(functions, tree, compiled)
     if not usable:
         return MarkedFile(LineMarks(label, ""), [], functions)
     first = min(_first_line(node) for node in usable.values())
     last = max(node.end_lineno or node.lineno for node in usable.values())
+    lines = linecache.getlines(_file(functions[0]))
     marks = LineMarks(label, "".join(lines[first - 1 : last]), first)
     embedded = Embedded()
-    rewriter = MarkedLines(marks, embedded, compiled_definitions(tree.body))
+    rewriter = MarkedLines(marks, embedded, compiled)
     for node in _outermost(usable.values()):
         node.body = rewriter.block(node.body)
     code = embedded.filled(_compiled(tree, functions[0].__code__))
@@ -84,12 +97,13 @@ def _marked_file(file: str, functions: list[FunctionType], label: str) -> Marked
     )
 
 
-def _usable(functions: list[FunctionType], tree: ast.Module) -> dict[Place, _Definition]:
+def _usable(
+    functions: list[FunctionType], tree: ast.Module, compiled: set[ast.AST]
+) -> dict[Place, _Definition]:
     """The definitions of the functions whose source is still what they run.
 
     Not those that a compiler reads, and has perhaps read already.
     """
-    compiled = compiled_definitions(tree.body)
     definitions = {
         (node.name, _first_line(node)): node
         for node in ast.walk(tree)

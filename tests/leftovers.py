@@ -1,0 +1,124 @@
+"""What a recording must leave as it found it: one row per kind, compared around every test."""
+
+from __future__ import annotations
+
+import builtins
+import cProfile
+import gc
+import multiprocessing
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, FunctionType
+from typing import Any
+
+import torch
+from torch.autograd import profiler as autograd_profiler
+from torch.nn.modules import module
+from torch.optim import optimizer
+from torch.utils.data import DataLoader, dataloader
+from torch.utils.data._utils import collate, fetch, worker
+
+from gpuprof_widgets.capture.active import Active
+
+PACKAGE = "gpuprof_widgets"
+
+
+def python_hooks() -> Any:
+    tools = [sys.monitoring.get_tool(n) for n in range(6)] if sys.version_info >= (3, 12) else []
+    return sys.getprofile(), sys.gettrace(), threading.getprofile(), *tools
+
+
+def torch_profiler() -> Any:
+    entrances = autograd_profiler._prepare_profiler, autograd_profiler._enable_profiler
+    running = autograd_profiler._is_profiler_enabled, torch._C._autograd._profiler_enabled()
+    return running, entrances
+
+
+def attributes_of(*owners: Any) -> Callable[[], Any]:
+    """Whether someone has put other functions in the place of these owners' own."""
+
+    def state() -> Any:
+        return [
+            {name: value for name, value in vars(owner).items() if callable(value)}
+            for owner in owners
+        ]
+
+    return state
+
+
+def global_hooks() -> Any:
+    owners = (module, optimizer)
+    return {
+        name: list(hooks)
+        for owner in owners
+        for name, hooks in vars(owner).items()
+        if name.startswith("_global_") and hasattr(hooks, "__len__")
+    }
+
+
+def files() -> Any:
+    return sorted(path.name for path in Path(tempfile.gettempdir()).glob("gpuprof*"))
+
+
+def threads_of_ours() -> Any:
+    frames = sys._current_frames()
+    main = threading.main_thread().ident
+    return [
+        thread.name
+        for thread in threading.enumerate()
+        if thread.ident != main and _runs_package(frames.get(thread.ident or 0))
+    ]
+
+
+def _runs_package(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if PACKAGE in Path(frame.f_code.co_filename).parts:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def instrumented_functions() -> Any:
+    """Functions alive whose code has an object of ours as a constant."""
+    return [
+        one.__qualname__
+        for one in gc.get_objects()
+        if type(one) is FunctionType
+        and any(_is_ours(constant) for constant in one.__code__.co_consts)
+    ]
+
+
+def _is_ours(constant: object) -> bool:
+    owner = getattr(constant, "__self__", constant)
+    return type(owner).__module__.startswith(PACKAGE)
+
+
+LEFTOVERS: dict[str, Callable[[], Any]] = {
+    "Python's profile hooks": python_hooks,
+    "torch's profiler": torch_profiler,
+    "cProfile's methods": attributes_of(cProfile.Profile),
+    "the data loader's functions": attributes_of(
+        DataLoader, dataloader, dataloader._BaseDataLoaderIter, worker, fetch, collate
+    ),
+    "the modules' methods": attributes_of(torch.nn.Module),
+    "the autograd functions": attributes_of(torch.autograd, torch.Tensor),
+    "global hooks of modules and optimizers": global_hooks,
+    "names of builtins": lambda: sorted(vars(builtins)),
+    "our recorder": lambda: Active.recorder,
+    "threads that run our code": threads_of_ours,
+    "child processes": multiprocessing.active_children,
+    "temporary files": files,
+    "the working directory": os.getcwd,
+    "garbage collection": gc.isenabled,
+    "environment": lambda: {name for name in os.environ if "GPUPROF" in name.upper()},
+}
+"""What is looked at before and after every test; a new kind is one row."""
+
+AFTER_RECORDING: dict[str, Callable[[], Any]] = {
+    "functions whose code has something of ours": instrumented_functions,
+}
+"""What is looked at where a test has recorded, because looking takes long; must be empty."""
