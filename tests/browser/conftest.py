@@ -13,11 +13,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.views.report import standalone_html
+from tests.browser.report_page import Open, Report
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 CHROMIUM_FLAGS = [
@@ -58,6 +63,30 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=chromium_path(), args=CHROMIUM_FLAGS)
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def open_report(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    """Opens records as pages from disk with the network cut; nothing may go wrong."""
+    context = browser.new_context(offline=True, viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    asked: list[str] = []
+    errors: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+
+    def opened(record: Record, *, without_table: bool = False, **options: Any) -> Report:
+        path = tmp_path / "report.html"
+        path.write_text(standalone_html(record, **options), encoding="utf-8")
+        page.goto(path.as_uri())
+        report = Report(page) if without_table else Report.wait(page)
+        report.page.get_by_label("Findings").wait_for(state="attached")
+        return report
+
+    yield opened
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert errors == []
+    context.close()
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +81,10 @@ class Report:
         mouse.up()
         expect(self.range_text).to_contain_text("Range")
         return self.brushed()
+
+
+Open = Callable[..., Report]
+"""What the fixture `open_report` gives: it opens a record as a page."""
 
 
 def expected_rows(record: Record) -> dict[str, tuple[int, ...]]:

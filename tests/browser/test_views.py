@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.report import standalone_html
-from tests.browser.report_page import Report, expected_rows
+from tests.browser.report_page import Open, Report, expected_rows
 from tests.traces import (
     SHARED,
     annotation,
@@ -32,8 +31,6 @@ MS = 1_000_000
 REAL = ("hta/nccl_a100_rank0_of_2", "kineto/resnet50_v100_num_workers_0")
 HOSTILE = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
 
-Open = Callable[..., Report]
-
 
 def small() -> Record:
     """One step: a matmul that launches a kernel, and a copy of a tensor that waits."""
@@ -46,30 +43,6 @@ def small() -> Record:
         kernel("sgemm", ts=5 * MS, dur=3 * MS, launched_by=3),
         label="small step",
     )
-
-
-@pytest.fixture
-def open_report(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Opens records as pages from disk with the network cut; nothing may go wrong."""
-    context = browser.new_context(offline=True, viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    asked: list[str] = []
-    errors: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("pageerror", lambda error: errors.append(str(error)))
-
-    def opened(record: Record, *, without_table: bool = False, **options: Any) -> Report:
-        path = tmp_path / "report.html"
-        path.write_text(standalone_html(record, **options), encoding="utf-8")
-        page.goto(path.as_uri())
-        report = Report(page) if without_table else Report.wait(page)
-        report.page.get_by_label("Findings").wait_for(state="attached")
-        return report
-
-    yield opened
-    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
-    assert errors == []
-    context.close()
 
 
 def state(report: Report, expression: str) -> Any:
