@@ -77,15 +77,17 @@ def families(namespace: Mapping[str, Any]) -> dict[str, Family]:
     for label, module in _candidates(namespace):
         if id(module) not in found:
             found[id(module)] = (label, family(module))
-    inner = {
-        number
-        for root, (_, one) in found.items()
-        for number in one.paths
-        if number != root and number in found
-    }
-    # Modules that hold each other are each in the other's: then the first variable counts.
-    kept = {root: pair for root, pair in found.items() if root not in inner} or found
-    return dict(kept.values())
+    kept: dict[str, Family] = {}
+    for place, (root, (label, one)) in enumerate(found.items()):
+        # Of modules that hold each other the first variable counts.
+        others = enumerate(found.items())
+        if not any(
+            root in other.paths and (number not in one.paths or earlier < place)
+            for earlier, (number, (_, other)) in others
+            if number != root
+        ):
+            kept[label] = one
+    return kept
 
 
 def _candidates(namespace: Mapping[str, Any]) -> Iterator[tuple[str, nn.Module]]:

@@ -1,0 +1,457 @@
+"""Spans of nn.Modules on real runs: which, where, by what name; and nothing changed by them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_modules
+from torch.utils.checkpoint import checkpoint
+
+from gpuprof_widgets.analyses.attribution import attribution
+from gpuprof_widgets.analyses.region_owners import region_behind
+from gpuprof_widgets.capture.module_names import families, family
+from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.owners import is_engine
+
+HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks")
+
+
+@pytest.fixture(autouse=True)
+def no_hook_stays() -> Any:
+    before = [dict(getattr(torch_modules, name)) for name in HOOKS]
+    asked = torch_modules._has_any_global_hook
+    yield
+    assert [dict(getattr(torch_modules, name)) for name in HOOKS] == before
+    assert torch_modules._has_any_global_hook is asked
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.act, self.down = nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(self.act(self.up(x)))
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def record(
+    run: Callable[[], object], namespace: Mapping[str, Any] | None = None, **options: Any
+) -> Record:
+    given = {"lines": False, "cprofile": False} | options
+    with Recorder(Options(**given), label="the run", namespace=namespace or {}) as recorder:
+        run()
+    return recorder.record()
+
+
+def spans(made: Record, category: str = "module") -> pd.DataFrame:
+    slices = made.trace.slices
+    return slices[slices["category"] == category]
+
+
+def names(made: Record, category: str = "module") -> list[str]:
+    return spans(made, category).sort_values("ts", kind="stable")["name"].tolist()
+
+
+def train(model: nn.Module, x: torch.Tensor | None = None) -> None:
+    model(torch.rand(3, 4) if x is None else x).square().sum().backward()
+
+
+FORWARD = ["model", "blocks.0", "blocks.0.up", "blocks.0.act", "blocks.0.down", "blocks.1",
+           "blocks.1.up", "blocks.1.act", "blocks.1.down", "head"]  # fmt: skip
+
+
+class TestForward:
+    def test_every_instance_has_a_span_by_its_qualified_name(self) -> None:
+        model = Net()
+        assert names(record(lambda: train(model), {"model": model})) == FORWARD
+
+    def test_spans_nest_as_the_modules_call_each_other(self) -> None:
+        model = Net()
+        made = record(lambda: model(torch.rand(3, 4)), {"model": model})
+        slices = made.trace.slices
+        for row, name in spans(made)["name"].items():
+            above = slices["parent"].loc[row]
+            expected = name.rpartition(".")[0] if name.count(".") == 2 else "model"
+            assert slices["name"].loc[above] == ("the run" if name == "model" else expected)
+
+    def test_a_span_tells_class_and_variable(self) -> None:
+        model = Net()
+        made = record(lambda: model(torch.rand(3, 4)), {"model": model})
+        kinds = [made.trace.args["class"][row] for row in spans(made).index]
+        assert kinds == ["Net", *["Block", "Linear", "ReLU", "Linear"] * 2, "Linear"]
+        assert {made.trace.args["root"][row] for row in spans(made).index} == {"model"}
+
+    def test_each_op_lies_in_the_module_that_ran_it(self) -> None:
+        model = Net()
+        made = record(lambda: model(torch.rand(3, 4)), {"model": model})
+        slices = made.trace.slices
+        module = region_behind(made.trace, "module")
+        where = Counter(slices["name"].iloc[module[slices["name"] == "aten::linear"]])
+        assert where == dict.fromkeys(
+            [name for name in FORWARD if name[-2:] in ("up", "wn", "ad")], 1
+        )
+
+    def test_a_module_that_the_run_makes_and_drops_has_its_names_too(self) -> None:
+        made = record(lambda: train(Net()))
+        assert names(made) == ["Net", *FORWARD[1:]]
+
+    def test_a_module_nobody_knows_has_the_name_of_its_class(self) -> None:
+        class Loose(nn.Module):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return nn.Softmax(dim=-1)(x)
+
+        assert names(record(lambda: Loose()(torch.rand(3)))) == ["Loose", "Softmax"]
+
+    def test_two_models_are_told_apart_by_their_variables(self) -> None:
+        first, second, loss = nn.Sequential(nn.ReLU()), nn.Sequential(nn.ReLU()), nn.MSELoss()
+        variables = {"first": first, "second": second, "loss": loss, "idle": Net()}
+        x = torch.rand(3)
+        made = record(lambda: loss(first(x), second(x)), variables)
+        assert names(made) == ["first", "first.0", "second", "second.0", "loss"]
+
+    def test_a_shared_module_keeps_its_first_name_and_a_note_says_so(self) -> None:
+        class Tied(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.encode = nn.Linear(4, 4)
+                self.decode = self.encode
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return self.decode(self.encode(x))
+
+        model = Tied()
+        made = record(lambda: model(torch.rand(2, 4)), {"model": model})
+        assert names(made) == ["model", "encode", "encode"]
+        (note,) = made.metadata["notes"]
+        assert note == "the module encode is shared: it is decode as well, and its spans say encode"
+
+    def test_a_module_that_calls_itself_is_in_itself(self) -> None:
+        class Recursive(nn.Module):
+            def forward(self, x: torch.Tensor, depth: int) -> torch.Tensor:
+                return self(x + 1, depth - 1) if depth else x
+
+        model = Recursive()
+        made = record(lambda: model(torch.zeros(1), 2), {"model": model})
+        assert spans(made)["name"].tolist() == ["model"] * 3
+        assert spans(made)["depth"].diff().dropna().tolist() == [1, 1]
+
+    def test_an_exception_ends_the_spans_that_it_leaves(self) -> None:
+        class Failing(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.inner = nn.Linear(4, 4)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return self.inner(x.reshape(2, 3))
+
+        model, after = Failing(), nn.ReLU()
+
+        def run() -> None:
+            with pytest.raises(RuntimeError, match="shape"):
+                model(torch.zeros(6))
+            after(torch.zeros(1))
+
+        made = record(run, {"model": model, "after": after})
+        assert names(made) == ["model", "inner", "after"]
+        above = spans(made).loc[spans(made)["name"] == "after", "parent"].iloc[0]
+        assert made.trace.slices["name"].loc[above] == "the run"
+
+    def test_an_interrupt_ends_the_spans_as_well(self) -> None:
+        class Interrupted(nn.Module):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                raise KeyboardInterrupt
+
+        model, after = nn.Sequential(Interrupted()), nn.ReLU()
+
+        def run() -> None:
+            with pytest.raises(KeyboardInterrupt):
+                model(torch.zeros(6))
+            after(torch.zeros(1))
+
+        made = record(run, {"model": model, "after": after})
+        assert "after" in names(made)
+        once = record(lambda: after(torch.zeros(1)), {"after": after})
+        assert names(once) == ["after"]
+
+    def test_modules_lie_on_the_thread_that_ran_them(self) -> None:
+        first, second = nn.ReLU(), nn.Sigmoid()
+
+        def run() -> None:
+            other = threading.Thread(target=lambda: second(torch.rand(3)))
+            other.start()
+            other.join()
+            first(torch.rand(3))
+
+        made = record(run, {"first": first, "second": second})
+        assert spans(made).groupby("track")["name"].agg(list).tolist() in (
+            [["first"], ["second"]],
+            [["second"], ["first"]],
+        )
+
+
+class TestOptions:
+    def test_none_marks_nothing(self) -> None:
+        model = Net()
+        made = record(lambda: train(model), {"model": model}, modules="none")
+        assert names(made) == []
+        assert not made.trace.slices["name"].str.startswith("gpuprof:").any()
+
+    def test_named_variables_are_marked_alone(self) -> None:
+        model, other = Net(), Net()
+        variables = {"model": model, "other": other}
+        made = record(lambda: (train(model), train(other)), variables, modules="model")
+        assert names(made) == FORWARD
+        assert set(spans(made, "module_backward")["name"]) <= set(FORWARD)
+        assert not made.trace.slices["name"].str.startswith("gpuprof:").any()
+
+    def test_a_variable_without_a_module_is_told(self) -> None:
+        made = record(lambda: train(Net()), {"x": 3}, modules="x")
+        assert made.metadata["notes"] == ["no nn.Module was found in the variable x"]
+
+
+class TestNames:
+    def test_paths_are_those_of_named_modules(self) -> None:
+        model = nn.Transformer(8, 2, 2, 2, 16)
+        expected = {id(module): path for path, module in model.named_modules()}
+        assert family(model).paths == expected
+        assert [*family(model).paths.values()] == [path for path, _ in model.named_modules()]
+
+    def test_modules_are_found_in_lists_dicts_and_attributes(self) -> None:
+        class Trainer:
+            def __init__(self, model: nn.Module) -> None:
+                self.model = model
+
+        nets = [nn.ReLU() for _ in range(4)]
+        variables = {
+            "models": [nets[0], 3], "by_name": {"gen": nets[1]}, "trainer": Trainer(nets[2]),
+            "model": nets[3], "_3": nn.ReLU(), "Out": {3: nn.ReLU()}, "torch": torch, "cls": Net,
+        }  # fmt: skip
+        found = families(variables)
+        assert set(found) == {"models[0]", "by_name['gen']", "trainer.model", "model"}
+
+    def test_a_part_of_another_variables_model_is_no_root(self) -> None:
+        model = Net()
+        assert set(families({"head": model.head, "model": model, "again": model})) == {"model"}
+
+    def test_modules_that_hold_each_other_are_found_once(self) -> None:
+        one, other = nn.Module(), nn.Module()
+        one.inner, other.inner = other, one
+        (found,) = families({"one": one, "other": other}).values()
+        assert sorted(found.paths.values()) == ["", "inner"]
+
+
+class TestUnchanged:
+    """The user's run is the same with us as without."""
+
+    def test_gradients_and_graph_are_the_same(self) -> None:
+        torch.manual_seed(0)
+        model, x = Net(), torch.rand(3, 4)
+        train(model, x)
+        expected = [parameter.grad.clone() for parameter in model.parameters()]  # type: ignore[union-attr]
+        model.zero_grad()
+        graph: list[str] = []
+
+        def run() -> None:
+            loss = model(x).square().sum()
+            node = loss.grad_fn
+            while node is not None:
+                graph.append(type(node).__name__)
+                node = node.next_functions[0][0] if node.next_functions else None
+            loss.backward()
+
+        record(run, {"model": model})
+        for parameter, grad in zip(model.parameters(), expected, strict=True):
+            assert parameter.grad is not None
+            assert torch.equal(parameter.grad, grad)
+        assert graph[:2] == ["SumBackward0", "PowBackward0"]
+        assert "BackwardHookFunctionBackward" not in graph
+
+    def test_changes_in_place_of_a_modules_output_and_input_are_allowed(self) -> None:
+        """Full backward hooks, which others use for the same purpose, forbid them."""
+        model = nn.Sequential(nn.Linear(4, 4))
+
+        def run() -> None:
+            y = model(torch.rand(2, 4))
+            y += 1
+            y[0].mul_(2)
+            y.sum().backward()
+
+        assert names(record(run, {"model": model}), "module_backward") == ["model", "0"]
+        handle = model.register_full_backward_hook(lambda *_: None)
+        with pytest.raises(RuntimeError, match="inplace"):
+            run()
+        handle.remove()
+
+    def test_copies_and_pickles_made_meanwhile_hold_nothing_of_ours(self) -> None:
+        model = Net()
+        kept: list[Any] = []
+
+        def run() -> None:
+            model(torch.rand(3, 4))
+            kept.extend([copy.deepcopy(model), pickle.dumps(model)])
+
+        expected = pickle.dumps(model)
+        record(run, {"model": model})
+        copied, pickled = kept
+        assert pickled == expected
+        assert not copied._forward_hooks
+        assert not copied._forward_pre_hooks
+        assert not copied.head._forward_hooks
+
+    def test_no_module_is_kept_alive(self) -> None:
+        gone: list[str] = []
+
+        class Mortal(nn.Module):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return x
+
+            def __del__(self) -> None:
+                gone.append("gone")
+
+        def run() -> None:
+            Mortal()(torch.zeros(1))
+            assert gone == ["gone"]
+
+        record(run)
+
+    def test_the_users_own_hooks_run_in_their_order(self) -> None:
+        model, order = nn.ReLU(), []
+        model.register_forward_pre_hook(lambda *_: order.append("before"))
+        model.register_forward_hook(lambda *_: order.append("after"))
+        handle = torch_modules.register_module_forward_hook(lambda *_: order.append("everywhere"))
+        try:
+            record(lambda: model(torch.zeros(1)), {"model": model})
+            assert len(torch_modules._global_forward_hooks) == 1
+        finally:
+            handle.remove()
+        assert order == ["before", "everywhere", "after"]
+
+
+def engine(made: Record) -> pd.DataFrame:
+    slices = made.trace.slices
+    return slices[is_engine(slices["name"])]
+
+
+class TestBackward:
+    def test_backward_spans_run_the_other_way_round(self) -> None:
+        model = Net()
+        made = record(lambda: train(model), {"model": model})
+        reverse = ["model", "head", "blocks.1", "blocks.1.down", "blocks.1.act", "blocks.1.up",
+                   "blocks.0", "blocks.0.down", "blocks.0.act", "blocks.0.up"]  # fmt: skip
+        found = spans(made, "module_backward").sort_values(["ts", "depth"])["name"].tolist()
+        assert found == reverse
+
+    def test_every_backward_op_lies_in_the_span_of_its_module(self) -> None:
+        model = Net()
+        made = record(lambda: (train(model), train(model)), {"model": model})
+        assert_backward_ops_in_spans(made)
+        assert len(spans(made, "module_backward")) == 2 * len(FORWARD)
+
+    def test_accumulating_gradients_belongs_to_the_module(self) -> None:
+        model = Net()
+        made = record(lambda: train(model), {"model": model})
+        slices, above = made.trace.slices, engine(made)["parent"]
+        accumulating = engine(made)["name"].str.contains("AccumulateGrad")
+        owners = Counter(slices["name"].loc[above[accumulating]])
+        assert owners == {name: 2 for name in FORWARD if name[-2:] in ("up", "wn", "ad")}
+
+    @pytest.mark.parametrize("reentrant", [True, False])
+    def test_a_checkpointed_module_runs_its_forward_within_its_backward(
+        self, reentrant: bool
+    ) -> None:
+        class Saving(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.block = Block()
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return checkpoint(self.block, x, use_reentrant=reentrant)
+
+        model = Saving()
+        x = torch.rand(3, 4, requires_grad=True)
+        made = record(lambda: train(model, x), {"model": model})
+        again = spans(made)[spans(made)["name"] == "block"]
+        assert len(again) == 2
+        second = int(again.index[-1])
+        assert inside(made, second, "module_backward") >= {"model"}
+        assert_backward_ops_in_spans(made)
+
+    def test_the_backward_of_a_backward_belongs_to_the_module_as_well(self) -> None:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+        x = torch.rand(2, 4, requires_grad=True)
+
+        def run() -> None:
+            (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+            slope.square().sum().backward()
+
+        made = record(run, {"model": model})
+        assert_backward_ops_in_spans(made)
+        assert Counter(spans(made, "module_backward")["name"])["1"] >= 2
+
+    def test_both_models_of_a_run_have_their_own_spans(self) -> None:
+        first, second = nn.Sequential(nn.Linear(4, 4)), nn.Sequential(nn.Linear(4, 4))
+        made = record(
+            lambda: train(nn.Sequential(first, second)), {"first": first, "second": second}
+        )
+        found = Counter(spans(made, "module_backward")["name"])
+        assert found >= Counter(["first", "first.0", "second", "second.0"])
+
+
+def inside(made: Record, row: int, category: str) -> set[str]:
+    """The names of the slices of that category around one."""
+    slices, found = made.trace.slices, set()
+    while row >= 0:
+        if slices["category"].loc[row] == category:
+            found.add(slices["name"].loc[row])
+        row = int(slices["parent"].loc[row])
+    return found
+
+
+def assert_backward_ops_in_spans(made: Record) -> None:
+    """Every backward op whose forward op ran in a module lies in a backward span of its name."""
+    slices = made.trace.slices
+    module = region_behind(made.trace, "module")
+    linked = slices.index[(slices["forward"] >= 0)]
+    checked = 0
+    for row in linked:
+        behind = module[int(slices["forward"].loc[row])]
+        if behind >= 0:
+            assert slices["name"].loc[behind] in inside(made, int(row), "module_backward")
+            checked += 1
+    assert checked
+
+
+def test_attribution_adds_up_to_the_time_of_the_threads() -> None:
+    model = Net()
+    made = record(lambda: (train(model), train(model)), {"model": model}, memory=True)
+    slices = made.trace.slices
+    for level in ("line", "module", "op", "python"):
+        table = attribution(made, level)
+        total = table["cpu_self_ns"].sum() + table["backward_cpu_ns"].sum()
+        top = slices[(slices["parent"] < 0) & (slices["dur"] > 0)]
+        assert total == top["dur"].sum()
+        allocated = made.trace.args["Bytes"]
+        assert table["allocated_bytes"].sum() == allocated[allocated > 0].sum()
