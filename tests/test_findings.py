@@ -10,13 +10,24 @@ import pytest
 import torch
 
 from gpuprof_widgets.analyses.findings import RULES, Finding, findings
-from gpuprof_widgets.analyses.findings.wording import code
+from gpuprof_widgets.analyses.findings.wording import code, function_name
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.trace.model import Record
-from tests.traces import Row, annotation, calls_of, copy, kernel, op, python, runtime, trace_of
+from tests.traces import (
+    Row,
+    annotation,
+    calls_of,
+    cell_line,
+    copy,
+    kernel,
+    op,
+    python,
+    runtime,
+    trace_of,
+)
 
 LOADING = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 SYNC = "cudaStreamSynchronize"
@@ -60,6 +71,18 @@ def python_function(own: int) -> Record:
     return trace_of(calls=calls_of((None, "step", 1, own * us), (None, rest, 1, (1000 - own) * us)))
 
 
+ITEM = "<method 'item' of 'torch._C.TensorBase' objects>"
+
+
+def blamed(waited: int) -> Record:
+    """`Tensor.item` has 100 of 1000 ms of Python's time, of which it waited ``waited``."""
+    return trace_of(
+        op("aten::item", ts=0, dur=100 * MS), runtime(SYNC, ts=0, dur=waited * MS),
+        kernel("sgemm", ts=0, dur=waited * MS), op("end", ts=999 * MS, dur=1 * MS),
+        calls=calls_of((None, "step", 1, 900 * MS), ("step", ITEM, 9, 100 * MS)),
+    )  # fmt: skip
+
+
 def overhead(estimate: int) -> Record:
     return trace_of(
         op("aten::mm", ts=0, dur=9), wall_ns=1000, overhead={"events": 7, "estimate_ns": estimate}
@@ -72,15 +95,55 @@ def launched(by: int | None) -> Record:
     )
 
 
+def bounded(*durations: tuple[str, int], **noted: object) -> Record:
+    """A loop of these iterations: kind and ns; ``noted`` are its one-off costs."""
+    rows = [
+        {"step": number, "kind": kind, "dur_ns": dur}
+        for number, (kind, dur) in enumerate(durations)
+    ]
+    return trace_of(op("x", ts=0, dur=9), steps={"iterations": rows, "one_off": noted})
+
+
+def slowed(to: int) -> Record:
+    """Steps of 100 ns that take so long when they are recorded."""
+    return bounded(*[("warmup", 100)] * 3, *[("recorded", to)] * 2)
+
+
+def first_step(took: int) -> Record:
+    return bounded(("warmup", took), *[("warmup", 100)] * 2, *[("recorded", 100)] * 2)
+
+
+def expecting(names: str, *rows: Row, **noted: object) -> Record:
+    return trace_of(op("aten::mm", ts=0, dur=9), *rows, options={"expect": names}, **noted)
+
+
+def line(own: int) -> Record:
+    """Line 3 takes ``own`` of 1000 ns; the head of its loop and ten other lines have the rest."""
+    rest = [cell_line(4 + i, "f()", ts=own + 1 + 80 * i, dur=75) for i in range(9)]
+    return trace_of(
+        cell_line(2, "for x in data:", ts=0, dur=1000), cell_line(3, "g(x)", ts=0, dur=own), *rest
+    )
+
+
+MS = 1_000_000
+
 CASES: dict[str, tuple[Record, Record]] = {
     "ending": (trace_of(op("x", ts=0, dur=9), interrupted=True), trace_of(op("x", ts=0, dur=9))),
     "device_idle": (idle_gpu(1), trace_of(op("aten::mm", ts=0, dur=1000))),
     "dataloader": (loading(50), loading(49)),
     "synchronising": (synchronising(20), synchronising(19)),
+    "lines": (line(200), line(199)),
     "gpu_ops": (gpu_op(10), gpu_op(9)),
     "cpu_ops": (trace_of(op("x", ts=0, dur=9)), idle_gpu(1)),
     "python_time": (python_function(100), python_function(99)),
+    "python_waiting": (blamed(50), blamed(49)),
     "overhead": (overhead(50), overhead(49)),
+    "expected": (
+        expecting("checkpoint"),
+        expecting("checkpoint", annotation("checkpoint", ts=2, dur=3)),
+    ),
+    "step_overhead": (slowed(to=110), slowed(to=109)),
+    "one_off": (first_step(took=200), first_step(took=199)),
     "unlinked": (launched(by=None), launched(by=0)),
 }
 
@@ -239,6 +302,32 @@ def test_dataloader_waits_are_summed_and_the_remedy_fits_the_loader() -> None:
     assert "do not keep up" in only(RULES["dataloader"], trace_of(workers)).remedy
 
 
+def test_the_costliest_line_is_no_head_of_a_loop_and_says_what_its_gpu_work_took() -> None:
+    record = trace_of(
+        cell_line(2, "for x in data:", ts=0, dur=1000),
+        cell_line(3, "loss.backward(`x`)", ts=0, dur=310),
+        cell_line(3, "loss.backward(`x`)", ts=500, dur=300),
+        runtime("cudaLaunchKernel", ts=510, dur=5),
+        kernel("gemm", ts=520, dur=420, launched_by=3),
+        cell_line(4, "step()", ts=320, dur=100),
+    )
+    finding = only(RULES["lines"], record)
+    assert finding.text == (
+        "Line 3 `loss.backward('x')` took 61 % of the time (610 ns in 2 runs); "
+        "its GPU work took 420 ns."
+    )
+    assert (finding.start_ns, finding.end_ns, finding.cost_ns) == (0, 310, 610)
+    names = record.trace.slices["name"].iloc[list(finding.rows)]
+    assert names.tolist() == ["3: loss.backward(`x`)"] * 2
+
+
+def test_a_line_that_waited_says_so_and_a_single_line_says_nothing() -> None:
+    waiting = [cell_line(3, "x.item()", ts=0, dur=900), runtime(SYNC, ts=10, dur=800)]
+    assert RULES["lines"](trace_of(*waiting)) == []
+    found = only(RULES["lines"], trace_of(*waiting, cell_line(4, "y", ts=900, dur=100)))
+    assert found.text.endswith("(900 ns), 800 ns of it waiting for the GPU.")
+
+
 def test_without_gpu_the_cpu_ops_are_ranked() -> None:
     record = trace_of(
         annotation("forward", ts=0, dur=1000),
@@ -271,9 +360,6 @@ def test_a_cell_without_any_torch_says_so_and_names_its_python_function() -> Non
 def test_a_python_function_of_less_than_a_millisecond_is_not_worth_a_finding() -> None:
     assert RULES["python_time"](trace_of(calls=calls_of((None, "fib", 1, 999_999)))) == []
     assert RULES["python_time"](trace_of(calls=calls_of((None, "fib", 1, 1_000_000))))
-
-
-MS = 1_000_000
 
 
 def operators_of_two_functions(*frames: Row) -> Record:
@@ -325,6 +411,72 @@ def test_a_recorded_cell_of_operators_alone_blames_no_python(stack: bool) -> Non
     python_ns = int(python_calls(record)["self_ns"].sum())
     assert 0 < ops <= python_ns
     assert sum(finding.cost_ns for finding in RULES["python_time"](record)) <= python_ns - ops
+
+
+def waiting_for_a_matmul(*frames: Row) -> Record:
+    place = {"cell": "Cell [3]", "line": 12}
+    return trace_of(
+        annotation("Cell [3]", ts=0, dur=500 * MS),
+        op("12: c = a @ b", ts=0, dur=10 * MS, category="cell_line", **place),
+        op("aten::mm", ts=1 * MS, dur=5 * MS), runtime("cudaLaunchKernel", ts=2 * MS, dur=1 * MS),
+        op("aten::item", ts=20 * MS, dur=410 * MS), runtime(SYNC, ts=25 * MS, dur=395 * MS),
+        kernel("sgemm_128x64", ts=10 * MS, dur=409 * MS, launched_by=3), *frames,
+        calls=calls_of((None, "step", 1, 88 * MS), ("step", ITEM, 9, 412 * MS)),
+        label="Cell [3]", execution_count=3,
+    )  # fmt: skip
+
+
+def test_a_function_that_cprofile_blames_says_what_it_waited_for() -> None:
+    record = waiting_for_a_matmul()
+    finding = only(RULES["python_waiting"], record)
+    assert finding.text == (
+        "`Tensor.item` took 412 ms of Python's time (82 %): an estimated 96 % of it was waiting "
+        "for the GPU, mostly for `sgemm_128x64`, launched by `aten::mm` at line 12."
+    )
+    assert finding.cost_ns == 395 * MS
+    assert (finding.start_ns, finding.end_ns) == (25 * MS, 420 * MS)
+    assert record.trace.slices["name"].iloc[list(finding.rows)].tolist() == [SYNC]
+
+
+def test_with_recorded_frames_the_wait_is_no_estimate() -> None:
+    frames = [
+        python("/home/train.py(3): step", ts=0, dur=500 * MS),
+        python("<built-in method item of Tensor object at 0x7f>", ts=19 * MS, dur=412 * MS),
+    ]
+    text = only(RULES["python_waiting"], waiting_for_a_matmul(*frames)).text
+    assert text.startswith("`Tensor.item` took 412 ms of Python's time (82 %): 96 % of it was wait")
+    assert RULES["python_time"](waiting_for_a_matmul(*frames))[0].cost_ns == 83 * MS
+
+
+def test_a_synchronisation_is_not_the_time_of_a_python_function() -> None:
+    synchronize = "<built-in method torch._C._cuda_synchronize>"
+    calls = calls_of((None, "step", 1, 50 * MS), ("step", synchronize, 1, 400 * MS))
+    record = trace_of(
+        op("end", ts=440 * MS, dur=10 * MS),
+        runtime("cudaDeviceSynchronize", ts=20 * MS, dur=400 * MS),
+        kernel("gemm", ts=0, dur=415 * MS),
+        calls=calls,
+    )
+    assert "`cell.py:1(step)`" in only(RULES["python_time"], record).text
+    text = only(RULES["python_waiting"], record).text
+    assert text.startswith("`torch._C._cuda_synchronize` took 400 ms of Python's time (89 %)")
+
+
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        (ITEM, "Tensor.item"),
+        ("<built-in method item of Tensor object>", "Tensor.item"),
+        ("<built-in method nonzero of type object at 0x7f10>", "torch.nonzero"),
+        ("<built-in method torch.nonzero>", "torch.nonzero"),
+        ("<built-in function _cuda_synchronize>", "_cuda_synchronize"),
+        ("<method 'run_backward' of 'torch._C._EngineBase' objects>", "run_backward"),
+        ("train.py:12(step)", "train.py:12(step)"),
+        ("<lambda>", "<lambda>"),
+    ],
+)
+def test_built_in_functions_are_called_as_users_write_them(label: str, words: str) -> None:
+    assert function_name(label) == words
 
 
 def test_steps_and_loaders_that_torch_1_8_wrote_as_ops_are_none() -> None:
@@ -453,3 +605,106 @@ def test_findings_of_real_traces_are_sane(shared_record: Record) -> None:
 
 def _devices(record: Record) -> int:
     return int(record.trace.tracks["device"].nunique())
+
+
+def test_recorded_steps_are_compared_with_unrecorded_ones_without_the_first() -> None:
+    record = bounded(
+        ("wait", 900_000), ("wait", 80_000), ("warmup", 86_000), ("warmup", 300_000),
+        ("recorded", 100_000), ("recorded", 121_000), ("recorded", 900_000), ("cprofile", 5),
+    )  # fmt: skip
+    finding = only(RULES["step_overhead"], record)
+    assert finding.text == (
+        "Profiling made a step 1.4x slower: the median is 121 µs in 3 recorded steps, 86.0 µs in "
+        "3 unrecorded ones before."
+    )
+    assert finding.cost_ns == 3 * (121_000 - 86_000)
+
+
+def test_a_step_that_was_left_in_the_middle_is_not_compared() -> None:
+    record = slowed(to=109)
+    record.metadata["steps"]["iterations"].append(
+        {"step": 5, "kind": "recorded", "dur_ns": 900, "left": True}
+    )
+    assert RULES["step_overhead"](record) == []
+
+
+@pytest.mark.parametrize(("plain", "recorded"), [(0, 8), (1, 8), (2, 8), (8, 1)])
+def test_too_few_steps_to_compare_are_said_to_be_too_few(plain: int, recorded: int) -> None:
+    record = bounded(*[("warmup", 100)] * plain, *[("recorded", 500)] * recorded)
+    finding = only(RULES["step_overhead"], record)
+    assert "cannot be told" in finding.text
+    assert finding.cost_ns == 0
+
+
+def test_the_estimate_of_the_overhead_gives_way_to_the_measured_one() -> None:
+    noted = {"wall_ns": 1000, "overhead": {"events": 7, "estimate_ns": 900}}
+    measured = slowed(to=109)
+    assert RULES["overhead"](dataclasses.replace(measured, metadata=noted)) != []
+    assert (
+        RULES["overhead"](dataclasses.replace(measured, metadata=measured.metadata | noted)) == []
+    )
+
+
+def test_one_off_costs_are_listed() -> None:
+    record = bounded(
+        ("warmup", 5_000_000), ("warmup", 1_000_000), ("recorded", 1_000_000),
+        compile_ns=3_000_000, graphs=2, reserved_bytes=3 << 30, alloc_retries=1,
+        cudnn_benchmark=True, after_warmup={"graphs": 0, "compile_ns": 0},
+    )  # fmt: skip
+    assert only(RULES["one_off"], record).text == (
+        "One-off costs in warm-up, which the record leaves out: the first step took 5.00 ms, "
+        "4.00 ms more than the warm-up's others; torch.compile compiled 2 graphs in 3.00 ms; "
+        "CUDA's allocator reserved 3.00 GiB more; it gave its cached memory back and tried again "
+        "1 time; cuDNN tries its algorithms on new shapes (torch.backends.cudnn.benchmark is on)."
+    )
+
+
+def test_a_first_step_that_was_recorded_is_no_cost_of_the_warm_up() -> None:
+    assert RULES["one_off"](bounded(("recorded", 900), ("recorded", 100))) == []
+
+
+def test_compilation_after_the_warm_up_costs_recorded_time() -> None:
+    late = {"graphs": 1, "compile_ns": 7}
+    finding = only(RULES["one_off"], bounded(("recorded", 9), after_warmup=late))
+    assert finding.cost_ns == 7
+    assert "still compiled 1 graph after the warm-up" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("eval", annotation("eval", ts=2, dur=3)),
+        ("encoder.norm", op("encoder.norm", ts=2, dur=3, category="module")),
+        ("norm", op("encoder.norm", ts=2, dur=3, category="module")),
+        ("mul", op("aten::mul", ts=2, dur=3)),
+        ("aten::mul", op("aten::mul", ts=2, dur=3)),
+        ("save", python("train.py(12): save", ts=2, dur=3)),
+        ("save", python("<built-in method save of type object at 0x7f>", ts=2, dur=3)),
+    ],
+)
+def test_what_is_expected_is_found_under_its_names(name: str, row: Row) -> None:
+    assert RULES["expected"](expecting(name, row)) == []
+    assert len(RULES["expected"](expecting(name))) == 1
+
+
+def test_what_cprofile_counted_did_run() -> None:
+    record = dataclasses.replace(
+        expecting("step,checkpoint"), calls=calls_of((None, "step", 1, 10))
+    )
+    assert only(RULES["expected"], record).text == "`checkpoint` did not run in what was recorded."
+
+
+def test_without_python_functions_a_missing_name_may_be_one() -> None:
+    assert only(RULES["expected"], expecting("checkpoint")).text == (
+        "`checkpoint` did not run in what was recorded, as far as can be told: Python functions "
+        "were not recorded."
+    )
+
+
+def test_a_guard_in_the_source_says_how_often_it_runs() -> None:
+    steps = {"iterations": [{"step": n, "kind": "recorded", "dur_ns": 9} for n in range(8)]}
+    guards = {"checkpoint": {"every": 1500, "line": 12}}
+    record = expecting("checkpoint", steps=steps, guards=guards)
+    assert only(RULES["expected"], record).text == (
+        "`checkpoint` did not run in these 8 steps; it runs every 1,500 (line 12)."
+    )

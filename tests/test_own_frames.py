@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from gpuprof_widgets.capture.own_frames import without_own_slices
+import gpuprof_widgets
+from gpuprof_widgets.capture.own_frames import without_own_calls, without_own_slices
+from gpuprof_widgets.trace.model import Calls
 from gpuprof_widgets.trace.python_frames import calls_from_slices
-from tests.traces import annotation, op, python, trace_of
+from tests.traces import annotation, calls_of, op, python, trace_of
 
 
 def names_left(*rows: object, **known: Any) -> list[str]:
@@ -54,3 +57,48 @@ def test_calls_are_those_of_the_thread_of_the_cell() -> None:
         python("selectors.py(435): select", ts=20, dur=80, thread=7),
     )
     assert calls_from_slices(record.trace, "cell").functions["name"].tolist() == ["step"]
+
+
+BETWEEN = str(Path(gpuprof_widgets.__file__).parent / "capture" / "steps.py")
+
+
+def calls_between(*edges: tuple[str | None, str, int, int]) -> Calls:
+    """Calls of which `_items` is the function of ours that stands between a loop and its items."""
+    calls = calls_of(*edges)
+    ours = calls.functions["name"] == "_items"
+    return Calls(
+        calls.functions.assign(file=calls.functions["file"].mask(ours, BETWEEN)), calls.edges
+    )
+
+
+def pairs(calls: Calls) -> set[tuple[str, str]]:
+    names = calls.functions["name"].to_numpy()
+    return set(zip(names[calls.edges["caller"]], names[calls.edges["callee"]], strict=True))
+
+
+def test_what_fetched_an_item_was_called_by_the_loop() -> None:
+    calls = calls_between(
+        (None, "train", 1, 5), ("train", "_items", 3, 1), ("_items", "fetch", 3, 9),
+        ("train", "fetch", 1, 2), ("fetch", "read", 3, 4),
+    )  # fmt: skip
+    left = without_own_calls(calls, {})
+    assert pairs(left) == {("train", "fetch"), ("fetch", "read")}
+    edge = left.edges.iloc[[left.functions["name"][n] == "fetch" for n in left.edges["callee"]]]
+    assert edge["calls"].tolist() == [4]
+    assert edge["self_ns"].tolist() == [11]
+
+
+def test_in_a_cell_the_calls_by_frames_that_were_open_are_the_cells() -> None:
+    calls = calls_between(
+        (None, "_items", 3, 1), ("_items", "fetch", 3, 9), (None, "work", 3, 2),
+        ("work", "inner", 3, 2), (None, "poll", 3, 2),
+    )  # fmt: skip
+    kernels = calls.functions["file"].mask(
+        calls.functions["name"] == "poll", "/lib/zmq/sugar/poll.py"
+    )
+    calls = Calls(calls.functions.assign(file=kernels), calls.edges)
+    labels = {"/tmp/cell_7.py": "Cell [7]"}
+    left = without_own_calls(calls, labels, began_inside=True)
+    assert left.functions["name"].tolist() == ["fetch", "work", "inner"]
+    without = without_own_calls(calls, labels)
+    assert without.functions["name"].tolist() == ["fetch"]

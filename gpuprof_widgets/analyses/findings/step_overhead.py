@@ -29,7 +29,7 @@ def step_overhead(record: Record) -> list[Finding]:
     if min(len(plain), len(recorded)) < ENOUGH:
         return [Finding("step_overhead", _too_few(len(plain), len(recorded)))]
     before, during = float(plain.median()), float(recorded.median())
-    if during < WORTH_A_LOOK * before:
+    if share_of(during, before) < WORTH_A_LOOK:
         return []
     cost = round((during - before) * len(recorded))
     text = (
