@@ -77,17 +77,19 @@ def families(namespace: Mapping[str, Any]) -> dict[str, Family]:
     for label, module in _candidates(namespace):
         if id(module) not in found:
             found[id(module)] = (label, family(module))
-    kept: dict[str, Family] = {}
-    for place, (root, (label, one)) in enumerate(found.items()):
-        # Of modules that hold each other the first variable counts.
-        others = enumerate(found.items())
-        if not any(
-            root in other.paths and (number not in one.paths or earlier < place)
-            for earlier, (number, (_, other)) in others
-            if number != root
-        ):
-            kept[label] = one
-    return kept
+    held = {number for root, (_, one) in found.items() for number in one.paths if number != root}
+    return {
+        label: one
+        for root, (label, one) in found.items()
+        if root not in held or _comes_first(root, found)
+    }
+
+
+def _comes_first(root: int, found: dict[int, tuple[str, Family]]) -> bool:
+    """Of modules that hold each other the first variable counts."""
+    _, own = found[root]
+    holders = [number for number, (_, one) in found.items() if root in one.paths]
+    return holders[0] == root and all(number in own.paths for number in holders)
 
 
 def _candidates(namespace: Mapping[str, Any]) -> Iterator[tuple[str, nn.Module]]:
