@@ -11,28 +11,20 @@ import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets import TraitError
-from traitlets.config import Config
 
 from gpuprof_widgets import load_ipython_extension, unload_ipython_extension
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.defaults import GpuProfile
 from tests.kernels import Kernel
+from tests.shells import a_shell, loaded
 
 OF_ONE_CELL = {"name", "output", "save"}
 
 
-def a_shell(**configured: Any) -> InteractiveShell:
-    """A shell of its own, as if ``c.GpuProfile.<name> = <value>`` stood in ipython_config.py."""
-    config = Config({"GpuProfile": configured, "HistoryManager": {"enabled": False}})
-    return InteractiveShell(config=config)
-
-
 @pytest.fixture
 def shell() -> Iterator[InteractiveShell]:
-    made = a_shell()
-    load_ipython_extension(made)
-    yield made
-    unload_ipython_extension(made)
+    with loaded() as made:
+        yield made
 
 
 def defaults_in(shell: InteractiveShell) -> Any:
@@ -111,12 +103,8 @@ def test_defaults_that_contradict_each_other_are_refused() -> None:
 
 
 def test_a_configuration_file_sets_defaults() -> None:
-    shell = a_shell(top=30, steps=8, warmup=1)
-    load_ipython_extension(shell)
-    try:
+    with loaded(top=30, steps=8, warmup=1) as shell:
         assert defaults_in(shell).options() == Options(top=30, steps=8, warmup=1)
-    finally:
-        unload_ipython_extension(shell)
 
 
 def test_a_wrong_configuration_file_is_named_when_the_extension_is_loaded() -> None:

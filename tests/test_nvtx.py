@@ -18,6 +18,7 @@ from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.trace.model import Record
+from tests.shells import loaded
 
 BEFORE = ["ops on", "capture on", "push the run"]
 AFTER = ["pop", "ops off", "capture off"]
@@ -202,6 +203,15 @@ def test_modules_are_ranges_under_their_names(cuda: Cuda) -> None:
     assert marks == [
         *("Sequential", "Sequential.0", "Sequential.1", "Sequential.1.0", "Sequential.1.1")
     ]
+
+
+def test_lines_of_a_cell_are_ranges_with_their_text(cuda: Cuda) -> None:
+    cell = "total = 0\nfor number in range(2):\n    total += number\n"
+    with loaded() as shell, torch.profiler.profile(activities=[ProfilerActivity.CPU]) as own:
+        shell.run_cell_magic("gpuprofile", "-q --nvtx --no-cprofile", cell)
+    marks = [event.name for event in own.events() if event.name[0].isdigit()]
+    loop = "3: for number in range(2):"
+    assert marks == ["2: total = 0", loop, *("4: total += number",) * 2]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
