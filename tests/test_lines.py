@@ -18,8 +18,8 @@ from tests.traces import Row, annotation, cell_line, copy, kernel, memory, op, r
 
 SOURCE = "%%gpuprofile\nfor x in data:\n    y = model(x)\n    loss.backward()\nelse:\n    done()"
 METADATA = {
-    "sources": [
-        {"name": "Cell [3]", "first_line": 1, "source": SOURCE, "statements": [2, 3, 4, 6]},
+    "cells": [
+        {"label": "Cell [3]", "first_line": 1, "source": SOURCE, "statements": [2, 3, 4, 6]},
     ]
 }
 

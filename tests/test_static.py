@@ -36,6 +36,7 @@ from tests.traces import (
     SHARED,
     annotation,
     calls_of,
+    cell_line,
     copy,
     kernel,
     memory,
@@ -349,3 +350,37 @@ def test_labels_on_bars_have_enough_contrast(kind: str) -> None:
     fill = rgb(KINDS[kind][0])
     low, high = sorted([luminance(fill), luminance(rgb(ink_on(fill)))])
     assert (high + 0.05) / (low + 0.05) >= 4.5
+
+
+def lined(code: str = "loss.backward()") -> Record:
+    """A cell of a loop with two statements, one of them with GPU work."""
+    return trace_of(
+        cell_line(2, "for x in data:", ts=0, dur=100_000),
+        cell_line(3, code, ts=1_000, dur=80_000),
+        runtime("cudaLaunchKernel", ts=2_000, dur=500),
+        runtime("cudaStreamSynchronize", ts=3_000, dur=50_000),
+        kernel("gemm", ts=4_000, dur=48_000, launched_by=2),
+    )
+
+
+def test_the_text_lists_the_lines_by_their_own_time() -> None:
+    text = static_text(lined()).splitlines()
+    start = text.index("Lines by self time: 2 of 2")
+    assert [" ".join(line.split()) for line in text[start + 1 : start + 4]] == [
+        "line Self share Wall GPU GPU wait",
+        "3: loss.backward() 80.0 µs 80 % 80.0 µs 48.0 µs 50.0 µs",
+        "2: for x in data: 20.0 µs 20 % 100 µs 0 ns 0 ns",
+    ]
+
+
+def test_there_is_no_table_of_lines_where_none_were_recorded() -> None:
+    assert "Lines by" not in static_text(trace_of(op("aten::mm", ts=0, dur=9)))
+    assert "Lines by" not in static_html(trace_of(op("aten::mm", ts=0, dur=9)))
+
+
+def test_the_code_of_a_line_is_never_markup_and_fits() -> None:
+    code = "print('<script>alert(1)</script>', `x`, \"&amp;\")" + " + 1" * 99
+    html, text = static_html(lined(code)), static_text(lined(code))
+    assert "<script>" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;&#x27;, `x`, &quot;&amp;amp;&quot;" in html
+    assert max(map(len, text.splitlines())) < 80

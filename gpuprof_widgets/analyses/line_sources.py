@@ -30,12 +30,12 @@ class LineSource:
 def line_sources(record: Record) -> list[LineSource]:
     """The sources that the recording left in the metadata; none where lines were not recorded."""
     lines = record.metadata.get("lines") or {}
-    return [_source(given) for given in lines.get("sources", ())]
+    return [_source(given) for given in lines.get("cells", ())]
 
 
 def _source(given: dict[str, Any]) -> LineSource:
     return LineSource(
-        str(given["name"]),
+        str(given["label"]),
         int(given.get("first_line", 1)),
         tuple(str(given["source"]).splitlines()),
         tuple(int(line) for line in given.get("statements", ())),

@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings import Finding, findings
+from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_calls import function_labels, python_calls
 from gpuprof_widgets.analyses.quantity import format_bytes, format_flops, format_ns, format_share
@@ -80,13 +81,25 @@ WHERE_RECORDED = (
 )
 """Columns that are shown where any op has a value: --memory or --flops was on."""
 
+LINES = (
+    Column("Self", "self_ns", format_ns),
+    Column("share", "self_share", _short_share, share=True),
+    Column("Wall", "wall_ns", format_ns),
+)
+LINES_WHERE_RECORDED = (
+    Column("GPU", "device_ns", format_ns),
+    Column("GPU wait", "wait_ns", format_ns),
+)
+HOTTEST = 5
+"""Lines of the cell that the static output shows."""
+
 EXPENDABLE = (CPU[1], DEVICE[1], CPU[2], DEVICE[2], CPU[0])
 """Columns that the text gives up, in this order, where names have less than NAME_WIDTH."""
 
 
 @dataclass(frozen=True)
 class OpTable:
-    """The rows that the static output shows; ``total`` counts those that it could show."""
+    """The rows that a static table shows; ``total`` counts those that it could show."""
 
     columns: tuple[Column, ...]
     rows: pd.DataFrame
@@ -117,6 +130,22 @@ def function_rows(record: Record, *, sort: str, top: int) -> OpTable:
     return OpTable(columns, table.head(top), len(table), by.heading.lower(), "Python function")
 
 
+def hottest_lines(record: Record) -> OpTable | None:
+    """The lines of the cell that took most time without the lines in them; None without lines."""
+    table = lines(record)
+    table = table[table["wall_ns"] > 0].sort_values("self_ns", ascending=False, kind="stable")
+    if not len(table):
+        return None
+    cell = table["cell"] + " " if table["cell"].nunique() > 1 else ""
+    code = table["code"].str.split().str.join(" ")
+    table = table.assign(
+        name=cell + table["line"].astype(str) + ": " + code,
+        self_share=table["self_ns"] / max(int(table["self_ns"].sum()), 1),
+    )
+    recorded = tuple(column for column in LINES_WHERE_RECORDED if table[column.key].any())
+    return OpTable((*LINES, *recorded), table.head(HOTTEST), len(table), "self time", "Line")
+
+
 def op_rows(record: Record, *, sort: str, top: int) -> OpTable:
     """The ``top`` ops by ``sort``, without the kernels they launched, and the columns to show."""
     table = operators(record, sort=sort)
@@ -141,10 +170,12 @@ def _sorted_by(sort: str, has_device: bool) -> Column:
 
 
 def static_html(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
-    """Findings and op table as HTML without script, style sheet, id, frame or drawing."""
+    """Findings, lines and ops as HTML without script, style sheet, id, frame or drawing."""
     found = findings(record)
     table = table_rows(record, sort=sort, top=top)
-    parts = (_html_findings(found), _html_notes(record), _html_table(table))
+    hottest = hottest_lines(record)
+    shown = [table] if hottest is None else [hottest, table]
+    parts = (_html_findings(found), _html_notes(record), *map(_html_table, shown))
     return f'<div class="gpuprof-static">{"".join(parts)}</div>'
 
 
@@ -206,9 +237,12 @@ def _html_cell(value: float, column: Column) -> str:
 
 
 def static_text(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
-    """Findings and op table as plain text: below 80 columns, no escape codes."""
+    """Findings, lines and ops as plain text: below 80 columns, no escape codes."""
     table = table_rows(record, sort=sort, top=top)
     words = [*_text_findings(findings(record)), *_text_notes(record)]
+    hottest = hottest_lines(record)
+    if hottest is not None:
+        words += ["", *_text_table(hottest)]
     return "\n".join([*words, "", *_text_table(table)])
 
 

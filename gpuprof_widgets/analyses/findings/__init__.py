@@ -12,10 +12,12 @@ from gpuprof_widgets.analyses.findings.ending import ending
 from gpuprof_widgets.analyses.findings.expected import expected
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.gpu_ops import gpu_ops
+from gpuprof_widgets.analyses.findings.lines import costliest_line
 from gpuprof_widgets.analyses.findings.memory import memory
 from gpuprof_widgets.analyses.findings.one_off import one_off
 from gpuprof_widgets.analyses.findings.overhead import overhead
 from gpuprof_widgets.analyses.findings.python_time import python_time
+from gpuprof_widgets.analyses.findings.python_waiting import python_waiting
 from gpuprof_widgets.analyses.findings.step_overhead import step_overhead
 from gpuprof_widgets.analyses.findings.synchronising import synchronising
 from gpuprof_widgets.analyses.findings.unlinked import unlinked
@@ -29,9 +31,11 @@ RULES: dict[str, Callable[[Record], list[Finding]]] = {
     "dataloader": dataloader,
     "synchronising": synchronising,
     "backward": backward,
+    "lines": costliest_line,
     "gpu_ops": gpu_ops,
     "cpu_ops": cpu_ops,
     "python_time": python_time,
+    "python_waiting": python_waiting,
     "memory": memory,
     "expected": expected,
     "step_overhead": step_overhead,

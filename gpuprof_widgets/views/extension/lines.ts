@@ -89,7 +89,7 @@ export class LinesView extends PanelView {
 
   private widths(): HTMLElement {
     return element("colgroup", {}, element("col", {class: "at"}), element("col"),
-      ...this.columns.map((column) => element("col", {class: this.class_of(column), style: `width:${column == this.heat ? 124 : 86}px`})))
+      ...this.columns.map((column) => element("col", {class: this.class_of(column), style: `width:${column.width + (column == this.heat ? 40 : 0)}px`})))
   }
 
   private class_of({extra}: LineColumn): string {

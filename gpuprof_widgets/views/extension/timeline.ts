@@ -59,7 +59,7 @@ export class TimelineView extends RendererView {
     await super.lazy_initialize()
     await this.store.ready
     this.depths = track_depths(this.data)
-    this.folded = folded_at_first(this.depths)
+    this.folded = folded_at_first(this.data, this.depths)
     this.steps = bands(this.data).filter(({kind}) => kind == "step")
     this.painter = new TimelinePainter(this.data)
     this.painter.recolour(this.store.theme.palette.background)

@@ -22,14 +22,17 @@ const LANE_GAP = 5
 const FOLDED_HEIGHT = 34
 /** Tracks deeper than this start folded: a Python stack of 60 frames would push the GPU off the screen. */
 const DEEP = 9
+/** Ops lie within cell lines and modules: so deep, and the GPU is still on the screen. */
+const DEEP_OPS = 20
 
 /** Number of nesting levels of every track. */
 export function track_depths(store: Store): number[] {
   return store.header.tracks.map((_, track) => store.levels(track))
 }
 
-export function folded_at_first(depths: number[]): Set<number> {
-  return new Set(depths.flatMap((depth, track) => depth > DEEP ? [track] : []))
+export function folded_at_first(store: Store, depths: number[]): Set<number> {
+  const most = store.header.tracks.map(({kind}) => kind == "cpu" ? DEEP_OPS : DEEP)
+  return new Set(depths.flatMap((depth, track) => depth > most[track] ? [track] : []))
 }
 
 function heading_of(track: TrackInfo): string {

@@ -1,0 +1,70 @@
+"""Which line of the cell took the time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.wording import LONGEST, run_ns, share_of
+from gpuprof_widgets.analyses.lines import cell_lines, lines
+from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
+from gpuprof_widgets.trace.model import Record
+
+WORTH_A_LOOK = 0.2  # of the run
+WAITING = 0.5  # of the line's time: what it waits for is another line's work
+OWN_WORK = 0.1  # of the line's time: GPU work below it says nothing of the line
+
+
+def costliest_line(record: Record) -> list[Finding]:
+    """Fires for the line with most time of its own, where that is a fifth of the run or more.
+
+    Not for the only line that ran, and not for a head whose time is in the lines within it.
+    """
+    table = lines(record)
+    ran = table[table["wall_ns"] > 0]
+    if len(ran) < 2:
+        return []
+    top = ran.loc[ran["self_ns"].idxmax()].to_dict()
+    share = share_of(top["self_ns"], run_ns(record))
+    if share < WORTH_A_LOOK:
+        return []
+    text = (
+        f"Line {top['line']}{_where(ran['cell'].nunique(), top)} {_statement(top['code'])} took "
+        f"{format_share(share)} of the time ({format_ns(top['self_ns'])}{_runs(top)})"
+        f"{_device(top)}."
+    )
+    return [Finding("lines", text, int(top["self_ns"]), share, **_place(record, top))]
+
+
+def _statement(source: str) -> str:
+    """The code in backticks: it holds none itself, and is short."""
+    words = source.replace("`", "'")
+    return f"`{words if len(words) <= LONGEST else words[: LONGEST - 1] + '…'}`"
+
+
+def _where(cells: int, top: dict[Any, Any]) -> str:
+    return f" of {top['cell']}" if cells > 1 else ""
+
+
+def _runs(top: dict[Any, Any]) -> str:
+    calls = int(top["calls"])
+    return f" in {format_count(calls, 'run')}" if calls > 1 else ""
+
+
+def _device(top: dict[Any, Any]) -> str:
+    """What the GPU did for the line, and whether the line stood still meanwhile."""
+    waited, device = int(top["wait_ns"]), int(top["device_ns"])
+    own = int(top["self_ns"])
+    if waited >= WAITING * own:
+        return f", {format_ns(waited)} of it waiting for the GPU"
+    return f"; its GPU work took {format_ns(device)}" if device >= OWN_WORK * own else ""
+
+
+def _place(record: Record, top: dict[Any, Any]) -> dict[str, Any]:
+    """All executions of the line; the range is that of the longest."""
+    known = cell_lines(record.trace)
+    of_line = known.lines["cell"].eq(top["cell"]) & known.lines["line"].eq(top["line"])
+    rows = known.row[of_line.to_numpy()[known.of_slice[known.row]]]
+    slices = record.trace.slices.loc[rows, ["ts", "dur"]]
+    start, dur = (int(value) for value in slices.loc[slices["dur"].idxmax()])
+    return {"start_ns": start, "end_ns": start + dur, "rows": tuple(rows.tolist())}
