@@ -47,9 +47,14 @@ def profile_ranks(
     functions of a notebook work, and have one CPU thread each; with nccl, or once CUDA is in use
     here, they are spawned, and ``fn`` has to be importable.
     """
+    from gpuprof_widgets.capture.active import Active
     from gpuprof_widgets.capture.rank_processes import Group, free_port, run_ranks, start_method
     from gpuprof_widgets.capture.ranks import rank_file
 
+    if Active.recorder is not None:
+        raise OptionError(
+            "profile_ranks records its own processes: call it outside of a profiled block or cell"
+        )
     if not callable(fn):
         raise OptionError(f"profile_ranks runs a function fn(rank, *args), which {fn!r} is not")
     if not isinstance(nprocs, int) or nprocs < 1:

@@ -30,6 +30,7 @@ LAYERS = {
     },
     "snakeviz_server": {"exceptions", "trace"},
     "profiling": {"exceptions", "trace", "capture", "analyses", "views", "profiles"},
+    "ranks": {"exceptions", "capture", "profiles", "profiling"},
     "runtime_carrier": set(),
     "defaults": {"exceptions", "capture", "profiling"},
     "commands": {"exceptions"},
@@ -116,7 +117,7 @@ def breaks_layers(found: Import) -> bool:
     if target is None or source in (target, "package", "__main__"):
         return False
     if target == "package":  # the package itself holds nothing but names, `last` among them
-        return source not in FRONT_DOORS | {"profiling"}
+        return source not in FRONT_DOORS | {"profiling", "ranks"}
     return target not in allowed(source)
 
 

@@ -25,6 +25,7 @@ def test_the_public_names() -> None:
         "load",
         "load_ipython_extension",
         "profile",
+        "profile_ranks",
         "steps",
         "unload_ipython_extension",
     ]
@@ -59,6 +60,8 @@ def test_the_public_methods_of_a_profile() -> None:
         "steps",
         "waits",
         "window",
+        "worker_calls",
+        "workers",
     }
 
 
