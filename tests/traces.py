@@ -216,7 +216,9 @@ def calls_of(*edges: tuple[str | None, str, int, int]) -> Calls:
             "file": pd.Series(
                 ["~" if name[:1] == "<" else "cell.py" for name in names], dtype=object
             ),
-            "line": [0 if name[:1] == "<" else line for line, name in enumerate(names, 1)],
+            "line": np.array(
+                [0 if name[:1] == "<" else line for line, name in enumerate(names, 1)], np.int64
+            ),
             "name": pd.Series(names, dtype=object),
             "calls": own["calls"].to_numpy(dtype=np.int64),
             "primitive_calls": own["calls"].to_numpy(dtype=np.int64),

@@ -1,7 +1,7 @@
 """A Python function, rather than PyTorch, took the time.
 
 Operators (``a @ b``) are no calls for cProfile: the ops below them are in the self time of the
-function that has them, and are taken out here.
+function that has them, and are taken out here. So is what it waited for the GPU.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.wording import code, share_of
 from gpuprof_widgets.analyses.innermost import open_at
 from gpuprof_widgets.analyses.op_rows import are_ops, on_tracks
-from gpuprof_widgets.analyses.python_calls import function_labels, python_calls
+from gpuprof_widgets.analyses.python_calls import function_labels
+from gpuprof_widgets.analyses.python_time import python_time as python_time_table
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.thread_waits import run_lane
+from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.trace.model import Record, Trace
 
 WORTH_A_LOOK = 0.1  # of the time of all Python functions
@@ -38,10 +41,10 @@ FRAME = re.compile(r"^(?:.*[/\\])?(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$",
 def python_time(record: Record) -> list[Finding]:
     """Fires for the function outside of PyTorch with most self time, from 10 % and 1 ms on.
 
-    PyTorch's ops do not count. Which function they lie in is known from recorded frames; without
-    these the function gets at most the Python time outside of all ops.
+    PyTorch's ops and waits for the GPU do not count. Which function they lie in is known from
+    recorded frames; without these the function gets at most the Python time outside of all ops.
     """
-    table = python_calls(record)
+    table = python_time_table(record)
     if not len(table):
         return []
     total = int(table["self_ns"].sum())
@@ -49,8 +52,10 @@ def python_time(record: Record) -> list[Finding]:
     in_ops = _length(record.trace, ops)
     known = table[["file", "line", "name"]].assign(line=table["line"].clip(lower=1))
     labels = pd.Series(function_labels(known), index=table.index)
-    own = (table["self_ns"] - labels.map(framed).fillna(0)).clip(0, max(total - in_ops, 0))
-    table = table.assign(self_ns=own.astype(np.int64), exact=labels.isin(list(framed)))
+    exact = labels.isin(list(framed))
+    own = (table["self_ns"] - labels.map(framed)).where(exact, table["self_python_ns"])
+    own = own.clip(0, max(total - in_ops, 0))
+    table = table.assign(self_ns=own.astype(np.int64), exact=exact)
     table = table[~_is_pytorch(record, table)]
     if not len(table):
         return []
@@ -70,16 +75,11 @@ def python_time(record: Record) -> list[Finding]:
 
 
 def _ops_of_thread(record: Record) -> npt.NDArray[np.intp]:
-    """Ops of the thread whose Python calls were counted: the label's region's, else the first."""
+    """Ops and waits of the thread whose Python calls were counted."""
     trace = record.trace
     lane = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
-    on_cpu = on_tracks(trace, "cpu")
-    label = (trace.slices["name"] == record.metadata.get("label")).to_numpy(bool)
-    candidates = np.flatnonzero(on_cpu & label)
-    candidates = candidates if len(candidates) else np.flatnonzero(on_cpu)
-    if not len(candidates):
-        return candidates
-    return np.flatnonzero(are_ops(trace) & on_cpu & (lane == lane[candidates[0]]))
+    there = on_tracks(trace, "cpu") & (lane == run_lane(record))
+    return np.flatnonzero((are_ops(trace) | is_synchronising(trace)) & there)
 
 
 def _length(trace: Trace, rows: npt.NDArray[np.intp]) -> int:

@@ -10,6 +10,10 @@ LONGEST = 60
 
 _SIGNATURE = re.compile(r"^(?:void |static )?(?P<name>[\w:~]+)(?:<.*)?(?:\(.*)?$", re.DOTALL)
 
+_METHOD = re.compile(r"<(?:built-in )?method '?(?P<name>\w+)'? of '?(?P<owner>[\w.]+)")
+_BUILTIN = re.compile(r"<(?:built-in )?(?:method|function) (?P<name>[\w.]+)>")
+_OWNERS = {"TensorBase": "Tensor.", "Tensor": "Tensor.", "type": "torch."}
+
 
 def code(name: str) -> str:
     """A name in backticks; a C++ kernel without namespace, template arguments and parameters."""
@@ -21,6 +25,14 @@ def code(name: str) -> str:
     if len(short) > LONGEST:
         short = short[: LONGEST - 1] + "…"
     return f"`{short}`"
+
+
+def function_name(label: str) -> str:
+    """A built-in function as users write it: ``Tensor.item``; any other label as it is."""
+    if found := _METHOD.match(label):
+        return _OWNERS.get(found["owner"].rsplit(".", 1)[-1], "") + found["name"]
+    found = _BUILTIN.match(label)
+    return found["name"] if found else label
 
 
 def run_ns(record: Record) -> int:

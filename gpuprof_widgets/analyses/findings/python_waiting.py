@@ -1,0 +1,80 @@
+"""A Python function that a Python profiler blames, although it mostly waits for the GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.wording import code, function_name, run_ns, share_of
+from gpuprof_widgets.analyses.python_calls import function_labels
+from gpuprof_widgets.analyses.python_time import python_time
+from gpuprof_widgets.analyses.quantity import format_ns, format_share
+from gpuprof_widgets.analyses.waits import waits
+from gpuprof_widgets.trace.model import Record
+
+RANKED_HIGH = 0.1  # of the self time of all Python functions
+MOSTLY = 0.5  # of a function's own time
+WORTH_READING_NS = 1_000_000  # below it nobody waits, whatever the share
+MOST = 2  # findings
+
+REMEDY = (
+    "Making this function faster gains nothing: shorten the GPU's work before it, or read its "
+    "result later."
+)
+
+
+def python_waiting(record: Record) -> list[Finding]:
+    """At most two: functions with 10 % of the Python time, most of which they waited."""
+    table = python_time(record)
+    if not len(table):
+        return []
+    whole = int(table["self_ns"].sum())
+    high = table["self_ns"] >= max(RANKED_HIGH * whole, WORTH_READING_NS)
+    mostly = table["self_waiting_ns"] >= MOSTLY * table["self_ns"]
+    found = table[high & mostly].sort_values("self_waiting_ns", ascending=False, kind="stable")
+    return [_finding(record, row, whole) for row in found.head(MOST).to_dict("records")]
+
+
+def _finding(record: Record, row: dict[Any, Any], whole: int) -> Finding:
+    label = function_labels(pd.DataFrame([row]))[0]
+    waited, own = int(row["self_waiting_ns"]), int(row["self_ns"])
+    estimated = "" if row["exact"] else "an estimated "
+    text = (
+        f"{code(function_name(label))} took {format_ns(own)} of Python's time "
+        f"({format_share(share_of(own, whole))}): {estimated}{format_share(share_of(waited, own))} "
+        f"of it was waiting for the GPU{_mostly_for(record, row)}."
+    )
+    share = share_of(waited, run_ns(record))
+    return Finding(
+        "python_waiting", text, waited, share, remedy=REMEDY, **_longest(record, row["waited_for"])
+    )
+
+
+def _mostly_for(record: Record, row: dict[Any, Any]) -> str:
+    if not row["waited_for"]:
+        return ""
+    by = f", launched by {code(row['launched_by'])}" if row["launched_by"] else ""
+    at = _place(record, row["launched_at"])
+    launched = by or (", launched" if at else "")
+    return f", mostly for {code(row['waited_for'])}{launched}{at}"
+
+
+def _place(record: Record, launched_at: str) -> str:
+    """A line of the profiled cell by its number, of others with their name."""
+    cell, _, line = launched_at.rpartition(":")
+    if not line:
+        return ""
+    own = f"Cell [{record.metadata.get('execution_count')}]"
+    return f" at line {line}" if cell == own else f" at {launched_at}"
+
+
+def _longest(record: Record, waited_for: str) -> dict[str, Any]:
+    """The longest wait for work of this name, as the arguments of a `Finding`."""
+    table = waits(record)
+    table = table[(table["gpu_name"] == waited_for) | (table["copy_name"] == waited_for)]
+    if not waited_for or not len(table):
+        return {}
+    start, dur, row = (int(table[key].iloc[0]) for key in ("start_ns", "dur_ns", "row"))
+    return {"start_ns": start, "end_ns": start + dur, "rows": (row,)}
