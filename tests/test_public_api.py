@@ -46,6 +46,7 @@ def test_the_public_methods_of_a_profile() -> None:
         "device_busy",
         "findings",
         "idle",
+        "iterations",
         "kernels",
         "lines",
         "load",
