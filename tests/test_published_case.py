@@ -1,0 +1,154 @@
+"""A Vision Transformer whose patch dropout gathers: one run names module, op and line.
+
+Published as a bottleneck that took its author several tools and runs to find: with deterministic
+algorithms the backward of `torch.gather` makes the CPU wait for the GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from gpuprof_widgets.analyses.attribution import attribution
+from gpuprof_widgets.analyses.backward_ops import backward_ops
+from gpuprof_widgets.analyses.findings import Finding, findings
+from gpuprof_widgets.analyses.owners import owners
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.views.static import static_text
+from tests.cells import recorded
+from tests.published_case import FakeImages, vision_transformer
+
+CELL = """\
+for images, labels in loader:
+    images, labels = images.to(device), labels.to(device)
+    optimizer.zero_grad()
+    loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+"""
+FORWARD_LINE = 1 + 4  # the %% line is line 1
+
+
+@pytest.fixture(autouse=True)
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def training(device: str, **changes: Any) -> dict[str, Any]:
+    """The variables of the notebook in which the cell runs."""
+    model = vision_transformer(**changes).to(device)
+    size = changes.get("img_size", 32)
+    return {
+        "model": model,
+        "device": device,
+        "criterion": torch.nn.CrossEntropyLoss(),
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9),
+        "loader": torch.utils.data.DataLoader(FakeImages(8, size), batch_size=4),
+    }
+
+
+def profiled(names: dict[str, Any]) -> Record:
+    """The record of the cell in which it trains."""
+    outcome, made = recorded(CELL, names)
+    assert not outcome.error
+    return made
+
+
+@pytest.fixture(scope="module")
+def on_cpu() -> Record:
+    torch.use_deterministic_algorithms(True)
+    return profiled(training("cpu"))
+
+
+def of_gather(record: Record) -> Finding:
+    found = [one for one in findings(record) if "`GatherBackward0`" in one.text]
+    (finding,) = [one for one in found if one.rule == "backward"]
+    return finding
+
+
+def test_the_finding_names_module_op_and_line(on_cpu: Record) -> None:
+    finding = of_gather(on_cpu)
+    expected = f"`GatherBackward0` of `patch_drop` (forward `aten::gather`, line {FORWARD_LINE})"
+    assert finding.text.startswith(expected)
+    assert "Index instead" in finding.remedy
+
+
+def test_its_cost_is_the_time_of_the_backward_op(on_cpu: Record) -> None:
+    slices = on_cpu.trace.slices
+    engine = slices[slices["name"] == "autograd::engine::evaluate_function: GatherBackward0"]
+    assert len(engine) == 2  # one per step
+    assert of_gather(on_cpu).cost_ns == engine["dur"].sum()
+
+
+def test_the_report_says_it(on_cpu: Record) -> None:
+    assert "`GatherBackward0` of `patch_drop`" in static_text(on_cpu)
+
+
+def test_the_backward_op_is_attributed_to_forward_op_module_and_line(on_cpu: Record) -> None:
+    table = backward_ops(on_cpu).set_index("name")
+    row = table.loc["GatherBackward0"]
+    assert (row["forward"], row["module"], row["line"]) == (
+        "aten::gather",
+        "patch_drop",
+        FORWARD_LINE,
+    )
+    assert row["calls"] == 2
+    chain = owners(on_cpu, int(row["row"]))
+    roles = list(zip(chain["role"], chain["name"], strict=True))
+    assert ("forward", "aten::gather") in roles
+    assert ("module", "patch_drop") in roles
+    assert ("line", f"{FORWARD_LINE}: loss = criterion(model(images), labels)") in roles
+
+
+def test_the_modules_row_has_its_backward_time(on_cpu: Record) -> None:
+    table = attribution(on_cpu, "module").set_index("name")
+    row = table.loc["patch_drop"]
+    assert row["detail"] == "PatchDropout"
+    assert row["calls"] == 2
+    assert row["backward_cpu_ns"] >= of_gather(on_cpu).cost_ns
+    assert len(table) > 50  # every instance of the transformer has a row
+
+
+def test_indexing_instead_has_no_such_finding() -> None:
+    names = training("cpu")
+    names["model"].patch_drop = IndexingPatchDropout()
+    made = profiled(names)
+    assert not [one for one in findings(made) if "Gather" in one.text]
+    assert "IndexBackward0" in set(backward_ops(made).query("module == 'patch_drop'")["name"])
+
+
+class IndexingPatchDropout(torch.nn.Module):
+    """The same patches kept, picked by indices rather than gathered."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        prefix, patches = x[:, :1], x[:, 1:]
+        number = patches.shape[1] // 2
+        keep = torch.rand(patches.shape[:2], device=x.device).argsort(dim=1)[:, :number]
+        rows = torch.arange(len(x), device=x.device)[:, None]
+        return torch.cat([prefix, patches[rows, keep]], dim=1)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+def test_on_a_gpu_the_backward_op_is_named_with_its_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    names = training("cuda", img_size=224, patch_size=16, embed_dim=192, num_heads=3, depth=6)
+    names["loader"] = torch.utils.data.DataLoader(FakeImages(64, 224), batch_size=16)
+    profiled(names)  # what starts once starts here
+    made = profiled(names)
+    row = backward_ops(made).set_index("name").loc["GatherBackward0"]
+    assert (row["module"], row["line"]) == ("patch_drop", FORWARD_LINE)
+    assert row["wait_ns"] > 0
+    said = [one.text for one in findings(made) if one.rule == "backward"]
+    expected = f"`GatherBackward0` of `patch_drop` (forward `aten::gather`, line {FORWARD_LINE})"
+    assert [text for text in said if text.startswith(f"{expected} waited ")]
+    names["model"].patch_drop = IndexingPatchDropout().to("cuda")
+    fixed = backward_ops(profiled(names)).query("module == 'patch_drop'")
+    assert fixed["wait_ns"].sum() == 0
