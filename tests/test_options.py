@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import asdict, fields, replace
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
@@ -281,3 +282,16 @@ def test_completion_keeps_the_opposites_back_until_one_is_typed() -> None:
     assert not {"--no-shapes", "--lines", "--no-steps"} & set(complete("%%gpuprofile --", {}))
     assert "--no-shapes" in complete("%%gpuprofile --no-s", {})
     assert "--modules" not in complete("%%gpuprofile --modules=model --", {})
+
+
+@pytest.mark.parametrize("file", ["README.md", "docs/usage.md"])
+def test_the_documentation_has_every_option(file: str) -> None:
+    text = (Path(__file__).parents[1] / file).read_text()
+    listed = [flag for argument in arguments() if argument.listed for flag in argument.flags]
+    assert [flag for flag in listed if not re.search(rf"`{flag}(?![\w-])", text)] == []
+
+
+@pytest.mark.parametrize("file", ["README.md", "docs/usage.md"])
+def test_the_documentation_has_every_topic(file: str) -> None:
+    text = re.sub(r"[`\s]+", "", (Path(__file__).parents[1] / file).read_text())
+    assert ",".join(TOPICS) in text
