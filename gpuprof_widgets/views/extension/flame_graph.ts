@@ -10,7 +10,7 @@ import {element} from "./element"
 import {flame_sources, format_count, format_ns, format_share} from "./engine"
 import type {FlameNode, FlameSource} from "./engine"
 import {FlameTree} from "./flame_tree"
-import {Labels} from "./labels"
+import {Labels, short_name} from "./labels"
 import {matcher} from "./matcher"
 import {paint_frame} from "./paint_frame"
 import {PLOT_CSS} from "./styles"
@@ -122,7 +122,7 @@ export class FlameGraphView extends RendererView {
     ctx.fillStyle = dim ? paint.dim_fill : paint.fill
     ctx.fillRect(x0, y, Math.max(room, 0.6), ROW_HEIGHT - 1)
     ctx.fillStyle = dim ? paint.dim_ink : paint.ink
-    this.labels.draw(ctx, node.name, x0 + 4, y + ROW_HEIGHT / 2, room - 6)
+    this.labels.draw(ctx, node.name, x0 + 4, y + ROW_HEIGHT / 2, room - 6, short_name(node.name, node.category))
     if (marked.has(node.id)) {
       ctx.strokeStyle = css(this.store.theme.palette.foreground)
       ctx.lineWidth = 2

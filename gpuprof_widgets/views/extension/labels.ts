@@ -1,13 +1,16 @@
 import type {Context2d} from "@bokehjs/core/util/canvas"
 
+import {REGION_CATEGORIES} from "./engine"
+
 /** Draws names into bars: whole, shortened with an ellipsis, or not at all. */
 export class Labels {
   private readonly widths = new Map<string, number>()
 
   constructor(readonly font: string) {}
 
-  draw(ctx: Context2d, text: string, x: number, y: number, room: number): void {
-    const fitting = this.fit(ctx, text, room)
+  /** `short` stands in where the whole text does not fit. */
+  draw(ctx: Context2d, text: string, x: number, y: number, room: number, short: string = text): void {
+    const fitting = this.fit(ctx, short != text && this.width(ctx, text) > room ? short : text, room)
     if (fitting != "") {
       ctx.fillText(fitting, x, y)
     }
@@ -37,4 +40,9 @@ export class Labels {
     }
     return length >= 3 ? `${text.slice(0, length)}…` : ""
   }
+}
+
+/** The last part of a module's name, which the bars around it begin: `layers.3` of `encoder.layers.3`. */
+export function short_name(name: string, category: string): string {
+  return REGION_CATEGORIES.includes(category) && category != "cell_line" ? /[^.]+(\.\d+)*$/.exec(name)?.[0] ?? name : name
 }

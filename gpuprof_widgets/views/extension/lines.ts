@@ -151,7 +151,7 @@ export class LinesView extends PanelView {
     }
     const whole = column.adds_up ? sum : this.span()
     const share = column == this.heat && column.key != "calls" && whole > 0
-      ? [" ", element("span", {class: "muted"}, format_share(value / whole))] : []
+      ? [" ", element("span", {class: "muted"}, format_share(value / whole).replace("less than ", "<"))] : []
     return element("td", attributes, column.format(value), ...share)
   }
 

@@ -6,7 +6,7 @@ import type {RGB} from "./colour"
 import {css} from "./colour"
 import {level_of_detail} from "./engine"
 import type {Store} from "./engine"
-import {Labels} from "./labels"
+import {Labels, short_name} from "./labels"
 import type {Palette} from "./theme"
 import type {Lane, TrackLayout} from "./track_layout"
 
@@ -77,7 +77,8 @@ export class TimelinePainter {
     if (named && row_height >= 12) {
       ctx.fillStyle = dim ? paint.dim_ink : paint.ink
       const from = Math.max(left, 0) + 3
-      this.labels.draw(ctx, this.store.name(row), from, y + height / 2 + 0.5, left + width - gap - 2 - from)
+      const name = this.store.name(row)
+      this.labels.draw(ctx, name, from, y + height / 2 + 0.5, left + width - gap - 2 - from, short_name(name, this.store.category(row)))
     }
   }
 
