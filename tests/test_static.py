@@ -384,3 +384,30 @@ def test_the_code_of_a_line_is_never_markup_and_fits() -> None:
     assert "<script>" not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;&#x27;, `x`, &quot;&amp;amp;&quot;" in html
     assert max(map(len, text.splitlines())) < 80
+
+
+WAITS = [
+    op("aten::item", ts=0, dur=90_000),
+    runtime("cudaStreamSynchronize", ts=1_000, dur=80_000),
+    kernel("sgemm", ts=0, dur=81_000),
+]
+ITEM = "<method 'item' of 'torch._C.TensorBase' objects>"
+
+
+def test_python_functions_are_shown_with_what_they_waited_where_that_matters() -> None:
+    calls = calls_of((None, "step", 1, 900_000), ("step", ITEM, 9, 100_000))
+    text = static_text(trace_of(*WAITS, calls=calls))
+    (row,) = [line.split() for line in text.splitlines() if line.startswith("Tensor.item")]
+    assert row == ["Tensor.item", "9", "100", "µs", "80.0", "µs", "80", "%", "100", "µs"]
+    assert "waited (est.)" in text
+    html = static_html(trace_of(*WAITS, calls=calls))
+    assert "<code>Tensor.item</code>" in html
+    little = calls_of((None, "step", 1, 1_500_000), ("step", ITEM, 9, 100_000))
+    assert "Python functions by" not in static_text(trace_of(*WAITS, calls=little))
+
+
+def test_waits_known_from_frames_are_no_estimate_in_the_table() -> None:
+    frames = [python("a.py(1): step", ts=0, dur=100_000)]
+    text = static_text(trace_of(*WAITS, *frames))
+    assert "Python functions by self time" in text
+    assert "est." not in text
