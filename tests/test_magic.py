@@ -103,7 +103,12 @@ def test_question_mark_shows_the_help(kernel: Kernel) -> None:
 @pytest.mark.parametrize("magic", ["%gpuprofile", "%%gpuprofile"])
 @pytest.mark.parametrize(
     ("typed", "expected"),
-    [(" --sh", "--shapes"), (" --shapes --st", "--stack"), (" --sort cpu_s", "cpu_self")],
+    [
+        (" --sh", "--shapes"),
+        (" --shapes --sta", "--stack"),
+        (" --sort cpu_s", "cpu_self"),
+        (" --record ops,li", "lines"),
+    ],
 )
 def test_tab_completes_options(kernel: Kernel, magic: str, typed: str, expected: str) -> None:
     line = magic + typed

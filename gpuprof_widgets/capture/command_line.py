@@ -167,9 +167,8 @@ def complete(text_until_cursor: str, values: Mapping[str, Sequence[str]]) -> lis
 
 
 def _completed(argument: Argument, typed: str, values: Mapping[str, Sequence[str]]) -> list[str]:
-    """The values of an option that may stand for what is typed so far."""
+    """The values of an option; of a list of topics the next one, as IPython completes by words."""
     if argument.field != "record":
         return list(values.get(argument.field, ()))
-    before, comma, _ = typed.rpartition(",")
-    named = before.split(",")
-    return [f"{before}{comma}{topic}" for topic in TOPICS if topic not in named]
+    named = typed.split(",")[:-1]
+    return [topic for topic in TOPICS if topic not in named]
