@@ -339,3 +339,10 @@ def first_sizes(record: Record) -> pd.Series:
     events = memory_events(record.trace)
     sizes: pd.Series = pd.Series(events.size).groupby(events.device).first()
     return sizes
+
+
+def test_of_several_devices_the_fullest_gpu_is_told_of() -> None:
+    rows = [block(9 * MIB, at=1, ts=1), block(3 * MIB, at=2, ts=2, device=1)]
+    rows.append(block(2 * MIB, at=3, ts=3, device=0))
+    (finding,) = memory_findings(trace_of(op("aten::empty", ts=0, dur=9), *rows))
+    assert finding.text.startswith("Peak memory of GPU 1 3.00 MiB at 2 ns")

@@ -193,6 +193,16 @@ def memory_peak(record: Record) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)[list(PEAK_COLUMNS)]
 
 
+def fullest(peaks: pd.DataFrame) -> pd.DataFrame:
+    """Of `memory_peak` the rows of the device to tell of: the fullest GPU, without one the CPU."""
+    on_gpu = peaks[peaks["device"] != "CPU"]
+    peaks = on_gpu if len(on_gpu) else peaks
+    most = peaks["allocated_bytes"].to_numpy(np.int64)
+    return (
+        peaks[peaks["device"] == peaks["device"].iloc[int(most.argmax())]] if len(peaks) else peaks
+    )
+
+
 def _peak(device: str, events: MemoryEvents, found: Blocks, table: pd.DataFrame) -> pd.DataFrame:
     here = np.flatnonzero(events.device == device)
     peak = int(here[events.allocated[here].argmax()])

@@ -7,7 +7,7 @@ import pandas as pd
 from gpuprof_widgets.analyses.allocator import allocator_events
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
-from gpuprof_widgets.analyses.memory import allocations, memory_peak
+from gpuprof_widgets.analyses.memory import allocations, fullest, memory_peak
 from gpuprof_widgets.analyses.memory_categories import ACTIVATIONS, BEFORE
 from gpuprof_widgets.analyses.quantity import format_bytes, format_count, format_ns, format_share
 from gpuprof_widgets.trace.model import Record
@@ -41,13 +41,10 @@ def memory(record: Record) -> list[Finding]:
 
 
 def _peak(record: Record) -> list[Finding]:
-    peaks = memory_peak(record)
-    on_gpu = peaks[peaks["device"] != "CPU"]
-    peaks = on_gpu if len(on_gpu) else peaks
-    if not len(peaks) or peaks["allocated_bytes"].max() < WORTH_A_SENTENCE:
+    rows = fullest(memory_peak(record))
+    if not len(rows) or rows["allocated_bytes"].iloc[0] < WORTH_A_SENTENCE:
         return []
-    device = str(peaks["device"].iloc[int(peaks["allocated_bytes"].to_numpy().argmax())])
-    rows = peaks[peaks["device"] == device]
+    device = str(rows["device"].iloc[0])
     total, moment = int(rows["allocated_bytes"].iloc[0]), int(rows["ts_ns"].iloc[0])
     alive = _alive(record, device, moment)
     where = "memory" if device == "CPU" else f"memory of {device}"
