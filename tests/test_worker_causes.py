@@ -36,7 +36,8 @@ def waits_of(*rows: Row, calls: dict[str, Calls] | None = None) -> Record:
     made = trace_of(
         annotation("Cell [1]", ts=0, dur=1000), annotation(LOADING, ts=100, dur=400), *rows
     )
-    return Record(made.trace, None, {"label": "Cell [1]"}, calls or {})
+    about = [{"worker": worker, "items_in_calls": 2} for worker in range(len(calls or {}))]
+    return Record(made.trace, None, {"label": "Cell [1]", "workers": about}, calls or {})
 
 
 def calls_in(*edges: tuple[str | None, str, int]) -> Calls:

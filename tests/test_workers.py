@@ -408,3 +408,25 @@ def test_decoding_takes_what_it_takes() -> None:
     assert decode(3).tolist() == [3, 3]
     assert perf_counter_ns() - began >= ITEM_S * NS * 0.99
     assert np.isclose(COLLATE_S, 0.006)
+
+
+@pytest.mark.parametrize("repeat", [1, 2])
+def test_the_workers_of_a_loop_are_recorded_in_its_windows(repeat: int) -> None:
+    """They start with the loop, before its first window, and are there in every one."""
+    loader = DataLoader(Decoded(40), batch_size=2, num_workers=2, prefetch_factor=1)
+    with gpuprof_widgets.profile(quiet=True, workers=True) as run:
+        for _ in gpuprof_widgets.steps(loader, warmup=2, active=3, repeat=repeat):
+            pass
+    assert run.profile is not None
+    windows = run.profile.metadata["steps"]["windows"]
+    assert len(windows) == repeat
+    for window in windows:
+        start = window["start_ns"]
+        part = run.profile.window(start, start + window["dur_ns"])
+        assert part.workers()["worker"].tolist() == [0, 1]
+        assert part.workers()["batches"].sum() >= 1
+    assert sum(about["items_in_calls"] for about in run.profile.metadata["workers"]) >= 10 * repeat
+    slow = slow_function(run.profile)
+    assert slow is not None
+    assert slow.name == "decode"
+    assert slow.per_item_ns >= ITEM_S * NS * 0.99

@@ -118,9 +118,8 @@ def loads_with_workers(trace: Trace) -> bool:
 
 def slow_function(record: Record) -> SlowFunction | None:
     """The user's function that costs the workers most per item, if one stands out."""
-    table = workers(record)
-    calls, items = by_worker(record), table.groupby("worker")["items"].sum()
-    known = [worker for worker in calls if items.get(worker, 0) > 0]
+    calls, items = by_worker(record), _items_by_worker(record)
+    known = [worker for worker in calls if items[worker] > 0]
     if not known:
         return None
     spent = {worker: users_time(added_up(calls[worker])) for worker in known}
@@ -130,10 +129,19 @@ def slow_function(record: Record) -> SlowFunction | None:
     if not total:
         return None
     top, cost = total.most_common(1)[0]
-    if cost < MOST * int(table["item_ns"].sum()) or cost <= 0:
+    per_item = cost / sum(items[worker] for worker in known)
+    if per_item < MOST * per_item_ns(record) or cost <= 0:
         return None
-    each = {worker: spent[worker].get(top, 0.0) / int(items[worker]) for worker in known}
-    return SlowFunction(top[2], cost / sum(int(items[worker]) for worker in known), each)
+    each = {worker: spent[worker].get(top, 0.0) / items[worker] for worker in known}
+    return SlowFunction(top[2], per_item, each)
+
+
+def _items_by_worker(record: Record) -> Counter[int]:
+    """How many items each worker's calls are for: those of its whole life, window or not."""
+    items: Counter[int] = Counter()
+    for process in record.metadata.get("workers", ()):
+        items[int(process["worker"])] += int(process["items_in_calls"])
+    return items
 
 
 def users_time(calls: Calls) -> dict[Function, float]:

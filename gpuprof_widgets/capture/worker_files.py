@@ -11,10 +11,9 @@ from typing import Any
 
 from gpuprof_widgets.capture.worker_patches import FETCH, IDLE, PUT
 from gpuprof_widgets.capture.worker_process import CALLS, LENGTH_BYTES, MOST_ITEMS, SPANS
-from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.edit import NewSlice, NewTrack
 from gpuprof_widgets.trace.model import Calls, Trace
-from gpuprof_widgets.trace.pstats import load_calls
+from gpuprof_widgets.trace.pstats import calls_of_stats
 
 CATEGORY = "worker"
 
@@ -34,7 +33,8 @@ class WorkerFile:
     items: int
     died: bool
     spans: tuple[Span, ...]
-    pstats: bytes | None
+    counted: int
+    stats: dict[Any, Any]
 
     @property
     def name(self) -> str:
@@ -42,15 +42,13 @@ class WorkerFile:
         return f"worker{self.worker}.pid{self.pid}"
 
     def calls(self) -> Calls | None:
-        """What cProfile counted, as far as it was written."""
-        try:
-            return load_calls(self.pstats, Path(self.name)) if self.pstats else None
-        except TraceError:
-            return None
+        """What cProfile counted in the ``counted`` items it had seen when it was last written."""
+        return calls_of_stats(self.stats) if self.stats else None
 
     def about(self) -> dict[str, Any]:
         """What the metadata says of it."""
-        return {"worker": self.worker, "workers": self.workers, "pid": self.pid, "died": self.died}
+        who = {"worker": self.worker, "workers": self.workers, "pid": self.pid}
+        return {**who, "items_in_calls": self.counted, "died": self.died}
 
     def notes(self) -> Iterator[str]:
         """What is missing of it."""
@@ -78,15 +76,24 @@ def _read(path: Path) -> WorkerFile | None:
     head, *rest = told
     spans = [span for one in rest if isinstance(one, list) for span in one]
     last = next((one for one in rest if isinstance(one, dict)), {})
-    profile = path.with_suffix(CALLS)
+    counted, stats = _stats(path.with_suffix(CALLS))
     return WorkerFile(
         **head,
         end=last.get("end"),
         items=last.get("items", 0),
         died="end" not in last and not _is_alive(head["pid"]),
         spans=tuple(sorted(spans, key=lambda span: span[2])),  # two threads of it write
-        pstats=profile.read_bytes() if profile.exists() else None,
+        counted=counted,
+        stats=stats,
     )
+
+
+def _stats(path: Path) -> tuple[int, dict[Any, Any]]:
+    """The items and the calls in them, as cProfile had them last; nothing where it did not run."""
+    if not path.exists():
+        return 0, {}
+    counted, stats = marshal.loads(path.read_bytes())
+    return counted, stats
 
 
 def _told(data: bytes) -> Iterator[Any]:

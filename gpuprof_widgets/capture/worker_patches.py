@@ -167,7 +167,8 @@ class Patches:
                 return data
             finally:
                 if self._on:
-                    self._spans.add(FETCH, start, self._spans.batch, self._spans.items or asked)
+                    self._spans.items = self._spans.items or asked  # it may get all at once
+                    self._spans.add(FETCH, start, self._spans.batch, self._spans.items)
 
         return timed_fetch
 

@@ -87,6 +87,7 @@ class WorkerRecording:
         self._writing = threading.Lock()
         self._file = -1
         self._item_spans = 0
+        self._fetched = 0  # items of the batches before this one
         self._patches = Patches(self)
 
     def start(self) -> None:
@@ -118,6 +119,7 @@ class WorkerRecording:
 
     def began_batch(self, batch: int) -> None:
         """A task has arrived: what came before is written, and the batch named in case we die."""
+        self._fetched += self.items
         self.batch, self.items = batch, 0
         if os.access(self._folder, os.F_OK):
             self._or_end(self._flush)
@@ -192,7 +194,7 @@ class WorkerRecording:
         if self._calls is None or not os.access(self._folder, os.F_OK):
             return
         began = perf_counter_ns()
-        data = marshal.dumps(_stats(self._calls))
+        data = marshal.dumps((self._fetched + self.items, _stats(self._calls)))
         with open(f"{self._path}.unfinished", "wb") as file:  # noqa: PTH123 (see the module)
             file.write(data)
         os.replace(f"{self._path}.unfinished", f"{self._path}.prof")  # noqa: PTH105

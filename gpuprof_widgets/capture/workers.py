@@ -86,7 +86,7 @@ class Workers:
         from torch.utils.data._utils import worker
 
         self._folder = Path(tempfile.mkdtemp(prefix="gpuprof-workers-"))
-        self._began = self._began if self._files else _both_clocks()
+        self._began = _both_clocks()
         self._loop = worker._worker_loop
         loop = RecordedLoop(self._loop, str(self._folder), cprofile=self._cprofile)
         worker._worker_loop = loop
@@ -111,8 +111,11 @@ class Workers:
         self._waited |= loads_with_workers(trace)
         if not len(trace):
             return trace
-        place = partial(_on_trace, began=self._began, ended=self._ended, epoch_ns=trace.epoch_ns)
-        slices, tracks = track_slices(self._files, trace, place)
+        files, ended = self._files, self._ended
+        if self._folder is not None:  # one window of several: the workers are still at it
+            files, ended = read_folder(self._folder), _both_clocks()
+        place = partial(_on_trace, began=self._began, ended=ended, epoch_ns=trace.epoch_ns)
+        slices, tracks = track_slices(files, trace, place)
         return with_slices(trace, slices, tracks) if slices else trace
 
     def notes(self) -> list[str]:
