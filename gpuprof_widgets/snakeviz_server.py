@@ -20,9 +20,10 @@ from gpuprof_widgets.trace.model import Calls
 from gpuprof_widgets.trace.pstats import save_pstats
 
 SERVE = """
-import os, sys, threading
+import os, shutil, sys, threading
 def leave_with_the_parent():
     sys.stdin.read()
+    shutil.rmtree(os.path.dirname(sys.argv[-1]), ignore_errors=True)
     os._exit(0)
 threading.Thread(target=leave_with_the_parent, daemon=True).start()
 from snakeviz.cli import main

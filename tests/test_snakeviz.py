@@ -138,8 +138,7 @@ def test_no_server_outlives_the_interpreter(ending: str) -> None:
             break
         time.sleep(0.1)
     assert not is_running(int(pid))
-    if "sleep" not in ending:
-        assert not Path(path).parent.exists()
+    assert not Path(path).parent.exists()
 
 
 def test_without_a_browser_the_path_of_the_file_is_printed(
