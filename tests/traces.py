@@ -77,6 +77,37 @@ def cell_line(
     return op(f"{number}: {code}", ts=ts, dur=dur, thread=thread, category="cell_line", **args)
 
 
+def module(
+    name: str,
+    *,
+    ts: int,
+    dur: int,
+    thread: int | str = MAIN_THREAD,
+    kind: str = "Module",
+    category: str = "module",
+) -> Row:
+    """The forward of a module (or its backward, by the category)."""
+    args = {"class": kind, "root": "model"}
+    return Row(name, category, ts, dur, thread=str(thread), args=args)
+
+
+def backward_op(
+    name: str,
+    *,
+    ts: int,
+    dur: int,
+    sequence: int,
+    thread: int | str = MAIN_THREAD,
+    forward_thread: int = 1,
+) -> list[Row]:
+    """A backward op as torch writes it: the engine's slice with the op itself inside."""
+    link = {"sequence": sequence, "forward_thread": forward_thread, "thread": thread}
+    return [
+        op(f"autograd::engine::evaluate_function: {name}", ts=ts, dur=dur, **link),  # type: ignore[arg-type]
+        op(name, ts=ts + 1, dur=max(dur - 2, 0), **link),  # type: ignore[arg-type]
+    ]
+
+
 def annotation(name: str, *, ts: int, dur: int, thread: int | str = MAIN_THREAD) -> Row:
     """A `record_function` region."""
     return op(name, ts=ts, dur=dur, thread=thread, category="user_annotation")
