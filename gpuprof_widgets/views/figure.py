@@ -12,7 +12,8 @@ from bokeh.models.layouts import LayoutDOM
 from bokeh.models.ui import UIElement
 
 from gpuprof_widgets.analyses.findings import findings
-from gpuprof_widgets.analyses.op_rows import in_category, named
+from gpuprof_widgets.analyses.lines import cell_lines
+from gpuprof_widgets.analyses.op_rows import named
 from gpuprof_widgets.analyses.sort_keys import SORT_KEYS, sort_column
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import MEMORY_EVENT
@@ -51,7 +52,7 @@ def report_figure(record: Record, *, sort: str) -> Column:
 def has_view(record: Record, view: str) -> bool:
     """Whether a view has anything to show: cProfile alone fills no more than the flame graph."""
     if view == "lines":
-        return bool(in_category(record.trace, "cell_line").any())
+        return len(cell_lines(record.trace).row) > 0
     if view == "memory":
         return bool(named(record.trace, frozenset({MEMORY_EVENT})).any())
     if len(record.trace):

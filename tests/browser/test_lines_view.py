@@ -1,0 +1,247 @@
+"""The lines view in Chromium: numbers, heat, and its links with the timeline, by mouse and keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from gpuprof_widgets.analyses.lines import lines
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.window import window
+from tests.browser.report_page import Open, Report
+from tests.traces import cell_line, kernel, op, runtime, trace_of
+
+MS = 1_000_000
+CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text(encoding="utf-8")
+HOSTILE = "print('<img src=x onerror=\"document.title=1\">')"
+SOURCE = f"""%%gpuprofile
+for x in data:
+    y = model(x)  # forward
+
+    loss.backward()
+else:
+    {HOSTILE}
+"""
+LINES = {
+    "cells": [
+        {"label": "Cell [3]", "first_line": 1, "source": SOURCE, "statements": [2, 3, 5, 7]},
+        {
+            "label": "helpers.py",
+            "first_line": 41,
+            "source": "@lines\ndef f(x):\n" + "    # why\n" * 30 + "    return x + 1",
+            "statements": [42, 73],
+        },
+    ]
+}
+COLUMNS = {
+    "self": "self_ns",
+    "wall": "wall_ns",
+    "cpu_self": "cpu_self_ns",
+    "device": "device_ns",
+    "backward_device": "backward_device_ns",
+    "wait": "wait_ns",
+    "calls": "calls",
+}
+
+
+def backward(sequence: int) -> dict[str, Any]:
+    return {"sequence": sequence, "forward_thread": 1}
+
+
+def training() -> Record:
+    """Two steps; the backward pass has its own thread, and a function's line runs in line 3."""
+    rows = [cell_line(2, "for x in data:", ts=0, dur=100 * MS)]
+    for start in 0, 50 * MS:
+        first = len(rows)
+        rows += [
+            cell_line(3, "y = model(x)  # forward", ts=start + MS, dur=18 * MS),
+            op("encoder.0", ts=start + 2 * MS, dur=9 * MS, category="module", root="model"),
+            op("aten::mm", ts=start + 3 * MS, dur=6 * MS, sequence=start),
+            runtime("cudaLaunchKernel", ts=start + 4 * MS, dur=MS),
+            kernel("gemm", ts=start + 6 * MS, dur=9 * MS, launched_by=first + 3),
+            cell_line(73, "return x + 1", ts=start + 12 * MS, dur=5 * MS, cell="helpers.py"),
+            cell_line(5, "loss.backward()", ts=start + 20 * MS, dur=25 * MS),
+            op("MmBackward0", ts=start + 22 * MS, dur=9 * MS, thread=7, **backward(start)),
+            runtime("cudaLaunchKernel", ts=start + 24 * MS, dur=MS, thread=7),
+            kernel("gemm_backward", ts=start + 28 * MS, dur=14 * MS, launched_by=first + 8),
+            runtime("cudaDeviceSynchronize", ts=start + 33 * MS, dur=11 * MS),
+        ]
+    return trace_of(*rows, label="training", lines=LINES)
+
+
+def table(report: Report) -> Locator:
+    return report.page.locator("table[aria-label=Lines]")
+
+
+def line(report: Report, code: str) -> Locator:
+    return table(report).locator("tr[data-line]", has_text=code)
+
+
+def shown(report: Report) -> list[list[int]]:
+    """The numbers of every line as the view shows them."""
+    values: list[list[float]] = table(report).evaluate(
+        """(table, columns) => {
+            const value = (line, key) => line.querySelector(`[data-column=${key}]`).dataset.value
+            const lines = Array.from(table.querySelectorAll("tr[data-line]"))
+            return lines.map((line) => columns.map((key) => Number(value(line, key))))
+        }""",
+        list(COLUMNS),
+    )
+    return [[round(value) for value in row] for row in values]
+
+
+def expected(record: Record) -> list[list[int]]:
+    return lines(record)[list(COLUMNS.values())].to_numpy().tolist()
+
+
+def state(report: Report, expression: str) -> Any:
+    store = "const store = Object.values(window.gpuprof.reports)[0]"
+    return report.page.evaluate(f"(() => {{ {store}; return {expression} }})()")
+
+
+def rows_named(record: Record, name: str) -> list[int]:
+    slices = record.trace.slices
+    return slices.index[slices["name"] == name].tolist()
+
+
+def select_event(report: Report, row: int) -> None:
+    """Click an event where the timeline draws it."""
+    x, y, width, height = state(report, f"store.event_box({row})")
+    report.timeline.click(position={"x": x + width / 2, "y": y + height / 2})
+
+
+def test_numbers_are_pythons_and_follow_the_brushed_range(open_report: Open) -> None:
+    record = training()
+    report = open_report(record)
+    assert shown(report) == expected(record)
+    start, end = report.brush(0.23, 0.61)
+    assert shown(report) == expected(replace(record, trace=window(record.trace, start, end)))
+    expect(report.page.get_by_text("selected range").first).to_be_visible()
+    report.page.keyboard.press("Escape")
+    assert shown(report) == expected(record)
+
+
+def test_the_source_stands_there_whole_but_for_long_silence(open_report: Open) -> None:
+    report = open_report(training())
+    text = table(report).locator("tbody").first.locator("td.code").all_text_contents()
+    assert text == SOURCE.splitlines()
+    assert table(report).locator("tbody").nth(1).locator("tr.gap").text_content() == (
+        "⋯ 24 lines without recorded statements"
+    )
+    assert report.page.title() != "1"
+
+
+def test_a_line_lights_up_its_executions_and_gives_them_back(open_report: Open) -> None:
+    record = training()
+    report = open_report(record)
+    line(report, "loss.backward()").click()
+    assert state(report, "Array.from(store.selection.rows)") == rows_named(
+        record, "5: loss.backward()"
+    )
+    expect(line(report, "loss.backward()")).to_have_attribute("aria-selected", "true")
+    expect(report.selection_text).to_contain_text("Line 5: loss.backward()")
+    expect(report.selection_text).to_contain_text("2 events highlighted")
+    line(report, "loss.backward()").click()
+    assert state(report, "store.selection") is None
+    expect(table(report).locator("[aria-selected=true]")).to_have_count(0)
+
+
+def test_keys_walk_the_lines_and_choose_one(open_report: Open) -> None:
+    report = open_report(training())
+    line(report, "for x in data:").focus()
+    for key in "ArrowDown", "ArrowDown", "Enter":
+        report.page.keyboard.press(key)
+    expect(line(report, "loss.backward()")).to_be_focused()
+    expect(line(report, "loss.backward()")).to_have_attribute("aria-selected", "true")
+    report.page.keyboard.press("End")
+    expect(line(report, "return x + 1")).to_be_focused()
+    report.page.keyboard.press("Escape")
+    assert state(report, "store.selection") is None
+
+
+def test_an_event_of_the_timeline_marks_its_line(open_report: Open) -> None:
+    record = training()
+    report = open_report(record)
+    chosen = table(report).locator("[aria-selected=true] .text")
+    for name, code in {
+        "gemm": "y = model(x)  # forward",
+        "gemm_backward": "loss.backward()",
+        "73: return x + 1": "return x + 1",
+    }.items():
+        select_event(report, rows_named(record, name)[1])
+        expect(chosen).to_have_text(code)
+
+
+def test_a_backward_kernels_chain_names_both_lines_and_leads_there(open_report: Open) -> None:
+    record = training()
+    report = open_report(record)
+    select_event(report, rows_named(record, "gemm_backward")[0])
+    links = report.selection_text.locator("li")
+    assert [" ".join(text.split()) for text in links.all_text_contents()] == [
+        "line5: loss.backward()",
+        "forward line3: y = model(x) # forward",
+        "forward moduleencoder.0",
+        "forward opaten::mm",
+        "opMmBackward0",
+        "launchcudaLaunchKernel",
+        "GPUgemm_backward",
+    ]
+    links.get_by_role("button", name="3: y = model(x)").click()
+    expect(table(report).locator("[aria-selected=true] .text")).to_have_text(
+        "y = model(x)  # forward"
+    )
+    assert (
+        state(report, "store.selection.row") == rows_named(record, "3: y = model(x)  # forward")[0]
+    )
+
+
+def test_a_heading_chooses_what_the_bars_behind_the_code_show(open_report: Open) -> None:
+    record = training()
+    report = open_report(record)
+    for heading, column in {"Self": "self_ns", "GPU wait": "wait_ns", "Calls": "calls"}.items():
+        button = table(report).get_by_role("button", name=heading, exact=True)
+        button.click()
+        expect(button).to_have_attribute("aria-pressed", "true")
+        expect(table(report).locator("[aria-pressed=true]")).to_have_count(1)
+        shares = (
+            table(report)
+            .locator(".heat")
+            .evaluate_all("(bars) => bars.map((bar) => parseFloat(bar.style.width))")
+        )
+        values = lines(record)[column].to_numpy()
+        assert shares == pytest.approx(100 * values / values.max(), abs=0.01)
+
+
+def test_there_is_no_lines_view_without_lines(open_report: Open) -> None:
+    report = open_report(trace_of(op("aten::mm", ts=0, dur=5 * MS)))
+    expect(table(report)).to_have_count(0)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_code_is_legible_on_its_heat(open_report: Open, scheme: str) -> None:
+    report = open_report(training())
+    report.page.emulate_media(color_scheme=scheme)
+    report.page.wait_for_timeout(300)  # the theme follows the page with a delay
+    ratios = report.page.evaluate(CONTRASTS)
+    assert [text for ratio, text in ratios if ratio < 4.5] == []
+    heat = table(report).evaluate(
+        """(table) => {
+            const [store] = Object.values(window.gpuprof.reports)
+            const {contrast, parse_colour} = store.constructor.colours
+            const style = (selector) => getComputedStyle(table.querySelector(selector))
+            const heat = parse_colour(style(".heat").backgroundColor).rgb
+            return contrast(heat, parse_colour(style("tr[data-line] .text").color).rgb)
+        }"""
+    )
+    assert heat >= 4.5
+
+
+def test_the_table_fits_a_narrow_page(open_report: Open) -> None:
+    report = open_report(training())
+    report.page.set_viewport_size({"width": 700, "height": 900})
+    wide = report.page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= 700
