@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -52,11 +53,18 @@ def notes(kernel: Kernel) -> list[str]:
 
 LOOPS = {
     "for": "for i in range(100):\n    seen.append(i); work(i)",
-    "enumerate": "for i, x in enumerate('a' * 100, start=0):\n    seen.append(i); work(i)",
+    "enumerate": "for i, x in enumerate('a' * 100):\n    seen.append(i); work(i)",
     "zip": "for i, x in zip(range(100), itertools.count()):\n    seen.append(i); work(i)",
     "generator": "for i in (n for n in range(100)):\n    seen.append(i); work(i)",
     "tqdm": "for i in tqdm(range(100)):\n    seen.append(i); work(i)",
     "enumerate of tqdm": "for i, _ in enumerate(tqdm(range(100))):\n    seen.append(i); work(i)",
+    "enumerate from": "for i, x in enumerate('a' * 100, start=0):\n    seen.append(i); work(i)",
+    "zip of tqdm": "for i, x in zip(tqdm(range(100)), range(99)):\n    seen.append(i); work(i)",
+    "strict": "for i, x in zip(range(100), range(100), strict=True):\n    seen.append(i); work(i)",
+    "await": (
+        "import asyncio\nfor i in range(100):\n    await asyncio.sleep(0)\n"
+        "    seen.append(i); work(i)"
+    ),
     "while": "i = -1\nwhile i < 99:\n    i += 1; seen.append(i); work(i)",
     "while true": "i = -1\nwhile True:\n    i += 1; seen.append(i); work(i)",
     "continue": "for i in range(100):\n    seen.append(i); work(i)\n    if i % 2: continue",
@@ -148,9 +156,9 @@ def test_an_interrupt_ends_it_and_keeps_what_ran(kernel: Kernel, loop: str) -> N
     assert steps(kernel)[:2] in ([2, 3], [1, 2])
 
 
-@pytest.mark.parametrize("loop", [name for name in LOOPS if name != "async for"])
+@pytest.mark.parametrize("loop", [name for name in LOOPS if not name.startswith("a")])
 def test_the_variables_after_a_short_loop_are_those_without_us(kernel: Kernel, loop: str) -> None:
-    body = LOOPS[loop].replace("100", "5").replace("99", "4").replace("while True", "while i < 4")
+    body = re.sub(r"\b(?:100|99)\b", "5", LOOPS[loop]).replace("while True", "while i < 4")
     names = "sorted(n for n in globals() if not n.startswith('_'))"
     kernel.run("seen = []; plain = ours = 0; i = j = x = None")
     kernel.run(f"seen = []\n{body}")
@@ -253,8 +261,13 @@ def test_a_dataloader_with_workers_is_closed(kernel: Kernel) -> None:
     assert steps(kernel) == [2, 3, 4, 5]
 
 
-def test_a_progress_bar_ends_full(kernel: Kernel) -> None:
-    outcome = profiled(kernel, "for i in tqdm(range(100), mininterval=0): work(i)")
+BARS = ("{}", "enumerate({})", "zip({}, itertools.count())")
+
+
+@pytest.mark.parametrize("items", BARS)
+def test_a_progress_bar_ends_full(kernel: Kernel, items: str) -> None:
+    bar = items.format("tqdm(range(100), mininterval=0)")
+    outcome = profiled(kernel, f"for i in {bar}: work(3)")
     assert "6/6" in outcome.stderr
     assert "100%" in outcome.stderr
 

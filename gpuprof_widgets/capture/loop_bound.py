@@ -24,6 +24,8 @@ from gpuprof_widgets.capture.steps import Counting, Steps, is_progress_bar
 _BLOCKS = (ast.With, ast.AsyncWith, ast.If, ast.Try, ast.TryStar, ast.Match)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
+_WRAPPERS = ("enumerate", "zip")  # which end with their first argument
+
 _NO_LOOP = "--steps found no loop at the top level of the cell: it ran once and is recorded whole"
 
 
@@ -156,10 +158,10 @@ class LoopUse:
 def _counted_for(
     node: ast.For | ast.AsyncFor, use: LoopUse, embedded: Embedded
 ) -> ast.For | ast.AsyncFor:
-    """`enumerate(items)` counts the same from bounded items, which a bar inside it needs."""
+    """Inside of `enumerate(items)` and the like, so that a progress bar in there is full."""
     match node.iter:
-        case ast.Call(func=ast.Name(id="enumerate"), args=[items, *_]) as call if not isinstance(
-            items, ast.Starred
+        case ast.Call(func=ast.Name(id=name), args=[items, *_]) as call if (
+            name in _WRAPPERS and not call.keywords and not isinstance(items, ast.Starred)
         ):
             call.args[0] = embedded.call(use.over, items, at=items)
         case items:

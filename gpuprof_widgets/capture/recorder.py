@@ -18,7 +18,6 @@ from typing import Any, Self
 
 from gpuprof_widgets.capture.active import Active, Loop
 from gpuprof_widgets.capture.cell import CellCode
-from gpuprof_widgets.capture.cprofile import CallsRecording
 from gpuprof_widgets.capture.environment import environment
 from gpuprof_widgets.capture.loop_bound import loop_bound_of
 from gpuprof_widgets.capture.options import Options
@@ -26,14 +25,12 @@ from gpuprof_widgets.capture.overhead import overhead
 from gpuprof_widgets.capture.own_frames import without_own_calls, without_own_slices
 from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.capture.parts import parts_for
-from gpuprof_widgets.capture.torch_profiler import TorchRecording
-from gpuprof_widgets.capture.window import Window, started
+from gpuprof_widgets.capture.window import started
+from gpuprof_widgets.capture.window_series import WindowSeries
 from gpuprof_widgets.capture.workers import calls_of_workers
 from gpuprof_widgets.exceptions import RecordingError
-from gpuprof_widgets.trace.assemble import empty_trace
 from gpuprof_widgets.trace.edit import kept_slices
 from gpuprof_widgets.trace.event_json import without_garbage_collection
-from gpuprof_widgets.trace.join import joined, starts_when_joined
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.python_frames import calls_from_slices, with_cell_labels
 
@@ -78,9 +75,7 @@ class Recorder:
         self._cell_labels = cell_labels or {}
         self._failure: str | None = None
         self._notes: list[str] = []
-        self._calls: CallsRecording | None = None
-        self._windows: list[Window] = []
-        self._open = False  # the last window runs, its cProfile at least
+        self._windows = WindowSeries(options, label, self._refined)
         self._loop: Loop | None = None
         self._early_parts: list[Part] = []
         self._parts: list[Part] = []
@@ -134,7 +129,7 @@ class Recorder:
         began = perf_counter_ns()
         try:
             with without_garbage_collection():
-                trace = self._read_trace()
+                trace = self._windows.trace()
                 calls = self._read_calls(trace)
         except Exception as problem:
             text = f"no profile: the recording could not be read: {_one_line(problem)}"
@@ -169,40 +164,25 @@ class Recorder:
         return bound is not None and bound.serves(self)
 
     def _begin(self, step: int | None) -> None:
-        if self._windows:
-            self._windows[-1].trace(self._refined)  # torch has room for one recording
-        # On Python 3.11 torch's frames and cProfile fight over one hook; on 3.13 both run, but
-        # cProfile was seen to count calls twice. The frames are exact and tell the same.
-        if self.has_cprofile and self._calls is None:
-            self._calls = CallsRecording()
-        recording = TorchRecording(self._options, self._label)
-        window = Window(recording, self._calls, self._parts, step)
-        self._windows.append(window)
-        self._open = True
-        failed = window.start(self._note_loss)
+        failed = self._windows.begin(self._parts, step, self._note_loss)
         self._parts = [part for part in self._parts if part not in failed]
 
     def _note_loss(self, loses: str, error: Exception) -> None:
         self._notes.append(f"{loses} could not start: {_one_line(error)}")
 
-    def _stop(self) -> int:
-        """Stop everything that runs; how long the device had to be waited for (ns)."""
-        waited = self._windows[-1].stop() if self._open else 0
-        self._open = False
+    def _stop(self) -> None:
+        self._windows.end()
         for part in reversed(self._early_parts):
             part.stop()
-        return waited
 
     def _give_up(self, verb: str, error: BaseException) -> None:
         """Leave nothing running after a failure, which is told instead of a profile."""
         self._failure = f"no profile: recording could not {verb}: {_one_line(error)}"
-        for window in self._windows:
-            window.stop_after_failure()
+        self._windows.stop_after_failure()
         for part in self._early_parts:
             with suppress(BaseException):  # what fails again here was reported already
                 part.stop()
-        self._windows, self._early_parts, self._parts = [], [], []
-        self._open, self._calls = False, None
+        self._early_parts, self._parts = [], []
         if not isinstance(error, Exception):
             raise error
 
@@ -216,7 +196,7 @@ class Recorder:
 
     @property
     def has_cprofile(self) -> bool:
-        return self._options.cprofile and not self._options.stack
+        return self._windows.has_cprofile
 
     def take(self, loop: Loop) -> bool:
         before = self._loop
@@ -228,17 +208,10 @@ class Recorder:
             self._notes.append(_EXPLICIT_LOOP)
         self._loop = loop
         try:
-            self._discard()
+            self._windows.discard()
         except BaseException as error:
             self._give_up("start", error)
         return True
-
-    def _discard(self) -> None:
-        """Stop what runs and keep nothing of it."""
-        if self._open:
-            self._open = False
-            self._windows[-1].stop()
-        self._windows, self._calls = [], None
 
     def close_loop(self) -> None:
         """End the loop that was taken, if it has not ended itself."""
@@ -253,26 +226,17 @@ class Recorder:
                 self._give_up("start", error)
 
     def end_trace(self) -> int:
-        return self._ended(lambda window: window.stop_trace())
+        return self._ended(self._windows.end_trace)
 
     def end_window(self) -> int:
-        waited = self._ended(lambda window: window.stop())
-        self._open = False
-        return waited
+        return self._ended(self._windows.end)
 
-    def _ended(self, end: Callable[[Window], int]) -> int:
-        if not self._open:
-            return 0
+    def _ended(self, end: Callable[[], int]) -> int:
         try:
-            return end(self._windows[-1])
+            return end()
         except BaseException as error:
             self._give_up("stop", error)
             return 0
-
-    def _read_trace(self) -> Trace:
-        read = [window.trace(self._refined) for window in self._windows]
-        traces = [trace for trace in read if trace is not None]
-        return joined(traces) if traces else empty_trace()
 
     def _refined(self, trace: Trace) -> Trace:
         """The trace of one window: ours taken out, and what the parts know put in."""
@@ -290,10 +254,9 @@ class Recorder:
         return trace
 
     def _read_calls(self, trace: Trace) -> Calls | None:
-        if self._calls is None:
-            wanted = self._options.cprofile and self._options.stack
-            return calls_from_slices(trace, self._label) if wanted else None
-        calls = self._calls.calls()
+        if not self._windows.has_cprofile:
+            return calls_from_slices(trace, self._label) if self._options.cprofile else None
+        calls = self._windows.calls()
         if calls is None:
             return None
         return without_own_calls(calls, self._cell_labels, began_inside=self._loop is not None)
@@ -308,7 +271,7 @@ class Recorder:
             "execution_count": self._execution_count,
             "options": asdict(self._options),
             **environment(),
-            "wall_ns": sum(window.wall_ns for window in self._windows),
+            "wall_ns": self._windows.wall_ns,
             "stop_ns": self._stop_ns,
             "overhead": overhead(events=len(trace) - frames, calls=counted),
             "interrupted": isinstance(self._error, _INTERRUPTS),
@@ -328,31 +291,17 @@ class Recorder:
         """The ``steps`` of the metadata: the loop, its iterations and the windows around some."""
         if self._loop is None:
             return {}
-        read = [(window, window.trace(self._refined)) for window in self._windows]
-        pairs = [(window, trace) for window, trace in read if trace is not None]
-        starts = starts_when_joined([trace for _, trace in pairs])
-        windows = [
-            {
-                "epoch_ns": trace.epoch_ns + trace.start_ns,
-                "start_ns": start,
-                "dur_ns": trace.span_ns,
-                "first_step": window.step,
-            }
-            for (window, trace), start in zip(pairs, starts, strict=True)
-        ]
-        return {"steps": {**self._loop.metadata(), "windows": windows}}
+        return {"steps": {**self._loop.metadata(), "windows": self._windows.metadata()}}
 
     def _all_notes(self) -> list[str]:
         """One sentence each, none twice: windows may lose the same."""
         notes = [*self._notes]
         bound = loop_bound_of(self._code)
-        if bound is not None:
+        if bound is not None and not (self._loop is not None and self._loop.explicit):
             notes += bound.notes()
         if self._loop is not None:
             notes += self._loop.notes()
-        lost = [window.lost for window in self._windows]
-        lost += [self._calls.lost] if self._calls is not None else []
-        notes += [sentence for sentence in lost if sentence]
+        notes += self._windows.lost
         notes += [sentence for part in self._all_parts for sentence in part.notes()]
         if self._options.memory:
             notes.append("with --memory torch leaves out the ops of threads that the code starts")
