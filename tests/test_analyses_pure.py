@@ -29,6 +29,7 @@ from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_pe
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.owners import owners
 from gpuprof_widgets.analyses.python_calls import python_calls, python_edges
+from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record
@@ -57,6 +58,7 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "call_tree_cprofile": lambda record: call_tree(record, source="cprofile"),
     "python_calls": python_calls,
     "python_edges": python_edges,
+    "python_time": python_time,
     "device_busy": device_busy,
     "idle": idle,
     "waits": waits,
