@@ -15,7 +15,7 @@ from gpuprof_widgets.trace.edit import NewSlice, NewTrack
 from gpuprof_widgets.trace.model import Calls, Trace
 from gpuprof_widgets.trace.pstats import calls_of_stats
 
-CATEGORY = "worker"
+CATEGORY, IDLE_CATEGORY = "worker", "worker_idle"
 
 Span = tuple[str, int, int, int, int, int]
 """Name, start, end (ns of `perf_counter_ns`), batch, item (of a fetch: how many), index."""
@@ -128,8 +128,8 @@ def track_slices(
     slices: list[NewSlice] = []
     tracks: list[NewTrack] = []
     for file in files:
-        label = f"DataLoader worker {file.worker} · pid {file.pid}"
-        for suffix, sends in (("", False), (" · sending", True)):
+        label = f"DataLoader worker {file.worker} · "
+        for suffix, sends in ((f"pid {file.pid}", False), ("sending", True)):
             track = len(trace.tracks) + len(tracks)
             mine = [span for span in file.spans if (span[0] == PUT) == sends]
             placed = [_slice(span, file, track, trace, place) for span in mine]
@@ -157,4 +157,5 @@ def _slice(
         args["index"] = index
     if name == IDLE:
         del args["batch"]  # it did not wait for this one in particular
-    return NewSlice(start, end - start, name, CATEGORY, track, args)
+    category = IDLE_CATEGORY if name == IDLE else CATEGORY
+    return NewSlice(start, end - start, name, category, track, args)

@@ -83,6 +83,7 @@ CATEGORIES = (
     "gpu_user_annotation",
     "python_function",
     "worker",
+    "worker_idle",
     "cpu_instant_event",
     "cuda_sync",
     "overhead",

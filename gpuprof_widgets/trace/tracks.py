@@ -22,6 +22,7 @@ KIND_OF_CATEGORY = {
     "module_backward": "cpu",
     "python_function": "python",
     "worker": "worker",
+    "worker_idle": "worker",
     "gpu_user_annotation": "annotation",
     "kernel": "gpu",
     "gpu_memcpy": "copy",

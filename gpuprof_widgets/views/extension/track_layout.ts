@@ -24,6 +24,8 @@ const FOLDED_HEIGHT = 34
 const DEEP = 9
 /** Ops lie within cell lines and modules: so deep, and the GPU is still on the screen. */
 const DEEP_OPS = 20
+/** Each is a process of its own, but they do one job. */
+const WORKERS = "DataLoader workers"
 
 /** Number of nesting levels of every track. */
 export function track_depths(store: Store): number[] {
@@ -39,7 +41,15 @@ function heading_of(track: TrackInfo): string {
   if (track.device >= 0) {
     return `GPU ${track.device}`
   }
+  if (track.kind == "worker") {
+    return WORKERS
+  }
   return track.kind == "other" ? "Other" : `CPU · process ${track.process}`
+}
+
+/** What a lane is called under its heading, which has said the rest. */
+function label_under(heading: string, {label}: TrackInfo): string {
+  return heading == WORKERS ? label.replace("DataLoader ", "") : label.replace(`${heading} · `, "")
 }
 
 function lane_of(track: number, label: string, top: number, depths: number, folded: boolean): Lane {
@@ -61,7 +71,7 @@ export function layout_tracks(store: Store, depths: number[], folded: Set<number
       headings.push({text, top})
       top += HEADING_HEIGHT
     }
-    const lane = lane_of(track, info.label.replace(`${text} · `, ""), top, depths[track], folded.has(track))
+    const lane = lane_of(track, label_under(text, info), top, depths[track], folded.has(track))
     lanes.push(lane)
     top += lane.height + LANE_GAP
   })
