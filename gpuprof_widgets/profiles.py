@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.exceptions import RecordingError
+from gpuprof_widgets.trace.model import Calls, Record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,10 +47,9 @@ class Profile(Record):
 
     def save_pstats(self, path: str | os.PathLike[str]) -> Path:
         """Write the Python calls as a ``.prof`` for pstats and snakeviz; returns its path."""
-        from gpuprof_widgets.analyses.python_time import calls_or_why_not
         from gpuprof_widgets.trace.pstats import save_pstats
 
-        return save_pstats(calls_or_why_not(self), path)
+        return save_pstats(_calls_or_why_not(self), path)
 
     def snakeviz(self) -> SnakevizServer | None:
         """Show the Python calls in snakeviz, in a tab of the local browser.
@@ -57,11 +57,10 @@ class Profile(Record):
         Returns the server, with ``url`` and ``close()``; it ends with the interpreter at the
         latest. Where no local browser can be reached, prints the path of the ``.prof`` instead.
         """
-        from gpuprof_widgets.analyses.python_time import calls_or_why_not
         from gpuprof_widgets.snakeviz_server import show_in_snakeviz
 
         name = str(self.metadata.get("label") or "")
-        return show_in_snakeviz(calls_or_why_not(self), name=name)
+        return show_in_snakeviz(_calls_or_why_not(self), name=name)
 
     def window(self, t0: int, t1: int) -> Self:
         """The profile of the range [t0, t1) ns: what crosses an edge is cut there.
@@ -357,3 +356,26 @@ class Profile(Record):
 def load(path: str | os.PathLike[str]) -> Profile:
     """Open a saved profile, a torch.profiler trace or a cProfile file, whatever its name."""
     return Profile.load(path)
+
+
+def _calls_or_why_not(record: Record) -> Calls:
+    """The calls of cProfile, else those of recorded frames; else an error that says why not."""
+    from gpuprof_widgets.analyses.thread_waits import python_lanes
+    from gpuprof_widgets.trace.python_frames import calls_from_slices
+
+    if record.calls is not None:
+        return record.calls
+    if len(python_lanes(record)):
+        return calls_from_slices(record.trace, str(record.metadata.get("label")))
+    raise RecordingError(f"this profile has no Python calls: {_why_no_calls(record)}")
+
+
+def _why_no_calls(record: Record) -> str:
+    metadata = record.metadata
+    notes = [str(note) for note in metadata.get("notes", ()) if "Python calls" in str(note)]
+    if notes:
+        return notes[0].removeprefix("no Python calls: ")
+    if (metadata.get("options") or {}).get("cprofile") is False:
+        return "it was recorded without cProfile (--no-cprofile); record it again with it"
+    source = f" ({metadata['source']})" if metadata.get("source") else ""
+    return f"the trace{source} holds neither cProfile's nor Python frames; record with either"

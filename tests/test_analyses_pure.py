@@ -31,6 +31,7 @@ from gpuprof_widgets.analyses.owners import owners
 from gpuprof_widgets.analyses.python_calls import python_calls, python_edges
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.steps import steps
+from gpuprof_widgets.analyses.thread_waits import python_lanes, run_lane, thread_waits
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
@@ -59,6 +60,9 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "python_calls": python_calls,
     "python_edges": python_edges,
     "python_time": python_time,
+    "thread_waits": thread_waits,
+    "run_lane": run_lane,
+    "python_lanes": python_lanes,
     "device_busy": device_busy,
     "idle": idle,
     "waits": waits,

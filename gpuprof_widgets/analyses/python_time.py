@@ -8,7 +8,6 @@ import pandas as pd
 from gpuprof_widgets.analyses.python_wait_estimate import estimated_waits
 from gpuprof_widgets.analyses.python_waits import FunctionWaits, recorded_waits
 from gpuprof_widgets.analyses.thread_waits import REASONS, python_lanes, thread_waits
-from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.python_frames import calls_from_slices
 from gpuprof_widgets.trace.schema import NONE
@@ -47,32 +46,12 @@ def python_time(record: Record) -> pd.DataFrame:
         return pd.DataFrame(columns=list(COLUMNS))
     waited = thread_waits(record)
     if framed:
-        waits = recorded_waits(record, calls.functions, waited)
+        waits = recorded_waits(calls.functions, waited, record)
     else:
-        waits = estimated_waits(record, calls, waited)
+        waits = estimated_waits(calls, waited, record)
     known = framed or (len(record.trace) > 0 and not len(waited.table))
     table = _table(calls, waits, waited.reasons).assign(exact=known)[list(COLUMNS)]
     return table.sort_values("self_ns", ascending=False, kind="stable", ignore_index=True)
-
-
-def calls_or_why_not(record: Record) -> Calls:
-    """The calls of cProfile, else those of recorded frames; else an error that says why not."""
-    if record.calls is not None:
-        return record.calls
-    if len(python_lanes(record)):
-        return calls_from_slices(record.trace, str(record.metadata.get("label")))
-    raise RecordingError(f"this profile has no Python calls: {_why_no_calls(record)}")
-
-
-def _why_no_calls(record: Record) -> str:
-    metadata = record.metadata
-    notes = [str(note) for note in metadata.get("notes", ()) if "Python calls" in str(note)]
-    if notes:
-        return notes[0].removeprefix("no Python calls: ")
-    if (metadata.get("options") or {}).get("cprofile") is False:
-        return "it was recorded without cProfile (--no-cprofile); record it again with it"
-    source = f" ({metadata['source']})" if metadata.get("source") else ""
-    return f"the trace{source} holds neither cProfile's nor Python frames; record with either"
 
 
 def _table(calls: Calls, waits: FunctionWaits, reasons: pd.DataFrame) -> pd.DataFrame:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.call_graph import carried_up
+from gpuprof_widgets.analyses.iterations import calls_per_traced_step
 from gpuprof_widgets.analyses.line_sources import LineSource, line_sources
 from gpuprof_widgets.analyses.python_waits import RUNS_BACKWARD, FunctionWaits
 from gpuprof_widgets.analyses.thread_waits import ThreadWaits, run_lane
@@ -45,14 +46,14 @@ OUTSIDE_OF_OPS = (
 MOST_REASONS = 32  # that are followed up the callers; the others are too short to be the main one
 
 
-def estimated_waits(record: Record, calls: Calls, waited: ThreadWaits) -> FunctionWaits:
+def estimated_waits(calls: Calls, waited: ThreadWaits, record: Record) -> FunctionWaits:
     """The waits of ops are those of the built-ins that run them, but no more than their own time.
 
     What no built-in can have waited (operators and indexing are no calls to cProfile) is that of
     the cell's function whose line it was, where lines were recorded, and otherwise of all Python
     functions by the share of their own time.
     """
-    table = waited.table.assign(ns=waited.length_ns.astype(np.float64))
+    table = waited.table.assign(ns=waited.length_ns * calls_per_traced_step(record))
     table = table[(table["lane"] == run_lane(record)) | table["backward"]]
     dealt = _Dealt(calls.functions, table)
     for groups in (_by_builtin, _by_cell_function, _by_language):

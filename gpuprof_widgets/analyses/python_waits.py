@@ -29,7 +29,7 @@ class FunctionWaits:
     reason: Ints
 
 
-def recorded_waits(record: Record, functions: pd.DataFrame, waited: ThreadWaits) -> FunctionWaits:
+def recorded_waits(functions: pd.DataFrame, waited: ThreadWaits, record: Record) -> FunctionWaits:
     """Each wait is the innermost frame's that was open on its thread, and of all above it."""
     trace = record.trace
     parts = _frames_waiting(trace, waited, python_lanes(record))
