@@ -19,6 +19,7 @@ from gpuprof_widgets.trace.model import Record
 from tests.traces import (
     Row,
     annotation,
+    block,
     calls_of,
     cell_line,
     copy,
@@ -127,6 +128,12 @@ def line(own: int) -> Record:
 
 MS = 1_000_000
 
+
+def allocated(size: int) -> Record:
+    """An op that allocates so many bytes."""
+    return trace_of(op("aten::empty", ts=0, dur=9), block(size, at=1, ts=3))
+
+
 CASES: dict[str, tuple[Record, Record]] = {
     "ending": (trace_of(op("x", ts=0, dur=9), interrupted=True), trace_of(op("x", ts=0, dur=9))),
     "device_idle": (idle_gpu(1), trace_of(op("aten::mm", ts=0, dur=1000))),
@@ -142,6 +149,7 @@ CASES: dict[str, tuple[Record, Record]] = {
         expecting("checkpoint"),
         expecting("checkpoint", annotation("checkpoint", ts=2, dur=3)),
     ),
+    "memory": (allocated(2**20), allocated(2**20 - 1)),
     "step_overhead": (slowed(to=110), slowed(to=109)),
     "one_off": (first_step(took=200), first_step(took=199)),
     "unlinked": (launched(by=None), launched(by=0)),
@@ -618,6 +626,16 @@ def test_recorded_steps_are_compared_with_unrecorded_ones_without_the_first() ->
         "3 unrecorded ones before."
     )
     assert finding.cost_ns == 3 * (121_000 - 86_000)
+
+
+def test_ops_are_weighed_up_where_cprofile_counted_more_steps_than_the_trace_has() -> None:
+    calls = calls_of((None, "train", 1, 10_000_000))
+    rows = op("aten::mm", ts=0, dur=4_000_000)
+    steps = {"iterations": [{"step": 0, "kind": "recorded", "dur_ns": 9}]}
+    alone = only(RULES["python_time"], trace_of(rows, calls=calls, steps=steps))
+    assert alone.cost_ns == 6_000_000
+    steps["iterations"].append({"step": 1, "kind": "cprofile", "dur_ns": 9})
+    assert only(RULES["python_time"], trace_of(rows, calls=calls, steps=steps)).cost_ns == 2_000_000
 
 
 def test_a_step_that_was_left_in_the_middle_is_not_compared() -> None:

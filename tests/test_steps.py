@@ -156,6 +156,7 @@ def test_cprofile_goes_on_where_the_trace_has_ended() -> None:
     assert calls["step_work"] == 7
     assert recorded_steps() == [2, 3, 4]
     assert kinds() == ["warmup"] * 2 + ["recorded"] * 3 + ["cprofile"] * 4
+    assert notes() == ["cProfile counted 7 steps, of which the trace has 3"]
 
 
 def test_nothing_of_ours_is_among_the_python_calls() -> None:
@@ -475,7 +476,7 @@ def test_the_iterations_know_how_long_they_took() -> None:
 
 @pytest.fixture(scope="module")
 def compiler() -> None:
-    """torch's compiler with its first use behind it, when it patches `Module.__init__` for good."""
+    """The compiler of torch after its first use, when it patches `Module.__init__` for good."""
     torch.compile(torch.neg, backend="eager")(torch.ones(1))
 
 

@@ -41,3 +41,13 @@ def usual_steps(record: Record) -> tuple[pd.Series, pd.Series]:
     table = table[table["complete"] & (table["step"] > 0)]
     plain = table["kind"].isin(UNRECORDED)
     return table.loc[plain, "dur_ns"], table.loc[table["kind"] == "recorded", "dur_ns"]
+
+
+def calls_per_traced_step(record: Record) -> float:
+    """How many iterations cProfile had for each one in the trace: 1, unless it went on longer.
+
+    What the trace holds is to be multiplied by it before it is compared with Python calls.
+    """
+    kinds = iterations(record)["kind"]
+    traced = int((kinds == "recorded").sum())
+    return 1.0 + int((kinds == "cprofile").sum()) / traced if traced else 1.0

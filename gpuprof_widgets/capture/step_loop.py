@@ -7,6 +7,7 @@ over the steps since the wait before: it is their work that was not done.
 
 from __future__ import annotations
 
+from collections import Counter
 from time import perf_counter_ns
 from typing import Any
 
@@ -163,8 +164,17 @@ class StepLoop:
         return self._no_step
 
     def notes(self) -> list[str]:
-        """What a reader would not expect: an early end."""
-        recorded = sum(step.kind == "recorded" for step in self._steps)
+        """What a reader would not expect: an early end, and a longer window of cProfile's."""
+        count = Counter(step.kind for step in self._steps)
+        notes = self._early_end(count["recorded"])
+        if count["recorded"] and count["cprofile"]:
+            notes.append(
+                f"cProfile counted {count['recorded'] + count['cprofile']} steps, of which the "
+                f"trace has {count['recorded']}"
+            )
+        return notes
+
+    def _early_end(self, recorded: int) -> list[str]:
         wanted = self._schedule.repeat * self._schedule.active
         if self._ending not in ("exhausted", "left") or recorded == wanted:
             return []

@@ -16,6 +16,7 @@ from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.wording import code, share_of
 from gpuprof_widgets.analyses.innermost import open_at
+from gpuprof_widgets.analyses.iterations import calls_per_traced_step
 from gpuprof_widgets.analyses.op_rows import are_ops, on_tracks
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.python_time import python_time as python_time_table
@@ -49,7 +50,7 @@ def python_time(record: Record) -> list[Finding]:
         return []
     total = int(table["self_ns"].sum())
     ops, framed = _ops_of_thread(record), _ops_by_function(record)
-    in_ops = _length(record.trace, ops)
+    in_ops = round(_length(record.trace, ops) * calls_per_traced_step(record))
     known = table[["file", "line", "name"]].assign(line=table["line"].clip(lower=1))
     labels = pd.Series(function_labels(known), index=table.index)
     exact = labels.isin(list(framed))
