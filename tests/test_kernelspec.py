@@ -15,28 +15,14 @@ from jupyter_client.manager import KernelManager
 from gpuprof_widgets.cli import main
 from gpuprof_widgets.commands.kernelspec import NAME, nsys_command
 from tests.kernels import ROOT, TIMEOUT_S
+from tests.nsys import stand_in
 
 
 @pytest.fixture
 def nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program `nsys` on PATH that logs how it is called; like nsys it is the kernel's parent."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    program = folder / "nsys"
-    program.write_text(
-        f"#!{sys.executable}\n"
-        "import json, os, pathlib, signal, subprocess, sys\n"
-        f"log = pathlib.Path({str(tmp_path / 'nsys.log')!r})\n"
-        "def interrupted(*_):\n"
-        "    log.with_suffix('.interrupted').touch()\n"
-        "signal.signal(signal.SIGINT, interrupted)\n"
-        "log.write_text(json.dumps(sys.argv))\n"
-        "rest = sys.argv[sys.argv.index(sys.executable):]\n"
-        "os.environ['NSYS_PROFILING_SESSION_ID'] = '71'\n"
-        "sys.exit(subprocess.call(rest))\n"
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    """A program `nsys` on PATH."""
+    program = stand_in(tmp_path / "bin")
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
     return program
 
 
@@ -186,12 +172,12 @@ def test_the_installed_kernel_runs_is_interrupted_and_ends(
         assert "".join(printed) == "71\n"
         interrupted = execute("import time\nprint('ready', flush=True)\ntime.sleep(600)")
         assert interrupted["ename"] == "KeyboardInterrupt"
-        assert not (tmp_path / "nsys.interrupted").exists()
+        assert not (nsys.parent / "nsys.interrupted").exists()
         assert execute("6 * 7")["status"] == "ok"
     finally:
         client.stop_channels()
         manager.shutdown_kernel()
-    called = json.loads((tmp_path / "nsys.log").read_text())
+    called = json.loads((nsys.parent / "nsys.log").read_text())
     assert called[1:] == [
         word.replace("{connection_file}", manager.connection_file)
         for word in installed(prefix).argv[1:]
