@@ -60,7 +60,7 @@ def profile_ranks(
     if not isinstance(nprocs, int) or nprocs < 1:
         raise OptionError(f"nprocs is a number of processes, at least 1, not {nprocs!r}")
     options = {"name": getattr(fn, "__qualname__", "profile_ranks"), **options}
-    body = _Body(fn, tuple(args), str(Path(save).expanduser().absolute()), options)
+    body = _Body(fn, tuple(args), str(_target(save)), options)
     _check_options(body)
     paths = [rank_file(body.save, rank) for rank in range(nprocs)]
     method = start_method(fn, body.args, backend)
@@ -71,6 +71,12 @@ def profile_ranks(
     profile = gpuprof_widgets.load(paths[0])
     gpuprof_widgets.last = profile
     return profile
+
+
+def _target(save: str | os.PathLike[str]) -> Path:
+    """The file whose name those of the ranks come from; "run" may be a folder as well."""
+    path = Path(save).expanduser().absolute()
+    return path if path.suffix in (".gpuprof", ".zip") else path.with_name(f"{path.name}.gpuprof")
 
 
 def _check_options(body: _Body) -> None:

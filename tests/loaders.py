@@ -129,3 +129,11 @@ def mean_rank(rank: int, factor: float) -> None:
     distributed.all_reduce(value)
     world = distributed.get_world_size()
     assert value.tolist() == [factor * sum(range(world))] * 4
+
+
+def sum_on_gpu(rank: int) -> None:
+    from torch import distributed
+
+    value = torch.ones(1024, device="cuda")
+    distributed.all_reduce(value)
+    assert value.mean().item() == distributed.get_world_size()

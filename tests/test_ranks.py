@@ -54,6 +54,12 @@ def test_every_rank_writes_a_file_and_rank_0_returns(nprocs: int, tmp_path: Path
     assert profile.metadata["rank"] == 0
 
 
+def test_a_folder_of_the_same_name_is_in_nobody_s_way(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    profile = gpuprof_widgets.profile_ranks(mean_rank, 1, args=(1.0,), save=tmp_path / "run")
+    assert profile.metadata["rank_files"] == [str(tmp_path / "run.rank0.gpuprof")]
+
+
 def test_a_function_of_a_notebook_runs_in_the_ranks(tmp_path: Path) -> None:
     """It has no file to be imported from: here it is local, which is as bad."""
     told = tmp_path / "told"
