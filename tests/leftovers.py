@@ -25,6 +25,7 @@ from torch.utils.data._utils import collate, fetch, worker
 from gpuprof_widgets.capture.active import Active
 
 PACKAGE = "gpuprof_widgets"
+IPYTHONS_NAMES = {"__IPYTHON__", "display", "get_ipython", "_"}
 
 
 def python_hooks() -> Any:
@@ -83,11 +84,15 @@ def _runs_package(frame: FrameType | None) -> bool:
 
 
 def instrumented_functions() -> Any:
-    """Functions alive whose code has an object of ours as a constant."""
+    """Functions alive whose code has an object of ours as a constant.
+
+    Not the one that the interpreter makes for a cell's own code, which a traceback keeps alive.
+    """
     return [
         one.__qualname__
         for one in gc.get_objects()
         if type(one) is FunctionType
+        and one.__code__.co_name != "<module>"
         and any(_is_ours(constant) for constant in one.__code__.co_consts)
     ]
 
@@ -107,7 +112,7 @@ LEFTOVERS: dict[str, Callable[[], Any]] = {
     "the modules' methods": attributes_of(torch.nn.Module),
     "the autograd functions": attributes_of(torch.autograd, torch.Tensor),
     "global hooks of modules and optimizers": global_hooks,
-    "names of builtins": lambda: sorted(vars(builtins)),
+    "names of builtins": lambda: sorted(set(vars(builtins)) - IPYTHONS_NAMES),
     "our recorder": lambda: Active.recorder,
     "threads that run our code": threads_of_ours,
     "child processes": multiprocessing.active_children,

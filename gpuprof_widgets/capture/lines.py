@@ -117,7 +117,7 @@ class MarkedCode:
                 self.marks.append(file.marks)
             for function, marked in file.functions:
                 self._swap.add(marked, function.__code__, file.marks)
-                function.__code__ = marked
+                self._swap.put(function, marked)
             self._note_those_without(file)
 
     def _note_those_without(self, file: MarkedFile) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from types import CodeType, FunctionType
 
 from gpuprof_widgets.capture.code_pairs import code_pairs
@@ -15,11 +16,21 @@ class CodeSwap:
     def __init__(self) -> None:
         # By the id of the first: codes of equal content are equal, and slow to hash.
         self._plain: dict[int, tuple[CodeType, CodeType, LineMarks]] = {}
+        self._files: set[str] = set()
+        self._references: list[tuple[int, int]] = []
 
     def add(self, marked: CodeType, plain: CodeType, marks: LineMarks) -> None:
         """Take note of a code and of those inside it; a `ValueError` where they do not match."""
-        pairs = list(code_pairs(marked, plain))
-        self._plain.update({id(mine): (mine, theirs, marks) for mine, theirs in pairs})
+        self._plain.update(
+            {id(mine): (mine, theirs, marks) for mine, theirs in code_pairs(marked, plain)}
+        )
+        self._files.add(marked.co_filename)
+        self._references = self._count_references()
+
+    def put(self, function: FunctionType, marked: CodeType) -> None:
+        """Give a function its code with regions."""
+        function.__code__ = marked
+        self._references = []
 
     def marks_of(self, code: CodeType) -> LineMarks | None:
         """The marks in a code, if it is one with regions."""
@@ -28,8 +39,28 @@ class CodeSwap:
 
     def take(self) -> None:
         """Give every function alive its plain code, however it came by the other."""
-        if not self._plain:
-            return
+        if self._count_references() == self._references:
+            return  # none was made, or none is left: looking for them takes tens of milliseconds
         for one in gc.get_objects():
-            if type(one) is FunctionType and id(one.__code__) in self._plain:
-                one.__code__ = self._plain[id(one.__code__)][1]
+            if type(one) is FunctionType and one.__code__.co_filename in self._files:
+                plain = self._plain_of(one.__code__)
+                if plain is not None:
+                    one.__code__ = plain
+
+    def _count_references(self) -> list[tuple[int, int]]:
+        """Of the codes that functions can have: not those of comprehensions, which do not stay."""
+        return [
+            (sys.getrefcount(marked), sys.getrefcount(marked.co_consts))
+            for marked, _, _ in self._plain.values()
+            if marked.co_name == "<lambda>" or not marked.co_name.startswith("<")
+        ]
+
+    def _plain_of(self, code: CodeType) -> CodeType | None:
+        known = self._plain.get(id(code))
+        if known is not None:
+            return known[1]
+        for marked, plain, _ in self._plain.values():
+            # types.coroutine gives a function a copy of its code with another flag.
+            if code.co_consts is marked.co_consts and code.co_name == marked.co_name:
+                return plain.replace(co_flags=code.co_flags)
+        return None

@@ -1,0 +1,346 @@
+"""Regions on the lines of a cell: the cell behaves as without them, and each is where it ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gpuprof_widgets.capture import lines_regions, lines_rewrite
+from gpuprof_widgets.capture.lines import LinesRewrite
+from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.trace.model import Record
+from tests.cells import compiled, line_calls, line_rows, marked, plain, recorded, run, value
+
+TEXT = (Path(__file__).parent / "data" / "tricky_cells.txt").read_text()
+CELLS = dict(part.split("\n", 1) for part in TEXT.removesuffix("\n").split("# %% ")[1:])
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_cell_behaves_as_without_regions(cell: str) -> None:
+    expected = plain(CELLS[cell])
+    assert marked(CELLS[cell]) == expected
+    outcome, record = recorded(CELLS[cell], cprofile=False)
+    assert outcome == expected
+    assert record.metadata["notes"] == []
+
+
+@pytest.mark.parametrize("interactivity", ["all", "last_expr_or_assign", "last", "none"])
+@pytest.mark.parametrize(
+    "body", ["1\nx = 2\n'a'", "x = 3", "for i in range(2):\n    i\n", "print(1)"]
+)
+def test_what_a_cell_shows_of_its_expressions_is_the_same(body: str, interactivity: str) -> None:
+    expected = plain(body, interactivity)
+    assert marked(body, interactivity) == expected
+    assert recorded(body, interactivity=interactivity, cprofile=False)[0] == expected
+
+
+def test_a_cell_that_compiles_only_without_regions_runs_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lines_rewrite, "MOST_NESTED", 99)
+    names: dict[str, Any] = {}
+    code = compiled(CELLS["twenty blocks"], names, [LinesRewrite()])
+    assert code.gave_up
+    recorder = Recorder(Options(), label="the run", code=code)
+    with recorder:
+        run(code)
+    assert names["x"] == "deep"
+    (note,) = recorder.record().metadata["notes"]
+    assert note.startswith("no cell lines")
+
+
+COUNTED = """import torch
+def f(n):
+    for i in range(n):
+        if i % 2:
+            continue
+        x = torch.ones(2)
+    return x
+for n in (1, 4):
+    y = f(n) + 1
+lambda: 0
+y.sum()"""
+
+
+def test_each_execution_of_a_line_is_one_region() -> None:
+    _, record = recorded(COUNTED)
+    # f runs twice, its loop 1 + 4 times; the body of the condition has no time of its own.
+    expected = {2: 1, 3: 1, 4: 2, 5: 5, 7: 3, 8: 2, 9: 1, 10: 2, 11: 1, 12: 1}
+    assert line_calls(record) == expected
+
+
+def test_each_op_is_in_the_region_of_its_line() -> None:
+    _, record = recorded(COUNTED)
+    assert ops_by_line(record) == {
+        "aten::ones": {7: 3},
+        "aten::add": {10: 2},
+        "aten::sum": {12: 1},
+    }
+
+
+def ops_by_line(record: Record) -> dict[str, dict[int, int]]:
+    """For each op that no other op calls: how often on which innermost line."""
+    slices = record.trace.slices
+    lines: dict[str, dict[int, int]] = {}
+    for row in slices.index[slices["category"] == "cpu_op"]:
+        above = int(slices["parent"][row])
+        if above >= 0 and slices["category"][above] == "cell_line":
+            line = int(value(record, "line", above))
+            counted = lines.setdefault(str(slices["name"][row]), {})
+            counted[line] = counted.get(line, 0) + 1
+    return lines
+
+
+def test_a_region_lasts_as_long_as_its_statement() -> None:
+    body = "import time\ntime.sleep(0.02)\nfor i in range(3):\n    time.sleep(0.01)\nx = 1"
+    _, record = recorded(body)
+    slices = record.trace.slices
+    spent: dict[int, int] = {}
+    for row in line_rows(record):
+        line = int(value(record, "line", row))
+        spent[line] = spent.get(line, 0) + int(slices["dur"][row])
+    assert spent[3] >= 20_000_000
+    assert spent[4] >= spent[5] >= 30_000_000
+
+
+def test_regions_are_named_after_the_lines_of_the_editor() -> None:
+    body = "x = [\n    1,\n]\nif x:\n    y = 'long " + "g" * 100 + "'\n%env HOME"
+    _, record = recorded(body)
+    names = [str(record.trace.slices["name"][row]) for row in line_rows(record)]
+    assert names[:2] == ["2: x = [", "5: if x:"]
+    assert names[2].startswith("6: y = 'long ggg")
+    assert len(names[2]) == 80
+    assert names[3] == "7: %env HOME"
+    lines = record.metadata["lines"]["cells"]
+    assert [(cell["label"], cell["statements"]) for cell in lines] == [("Cell [7]", [2, 5, 6, 7])]
+    assert lines[0]["source"] == f"%%gpuprofile\n{body}"
+
+
+TASKS = """import asyncio, torch
+async def sines(n):
+    for i in range(n):
+        torch.sin(x)
+        await asyncio.sleep(0)
+async def cosines(n):
+    for i in range(n):
+        torch.cos(x)
+        await asyncio.sleep(0)
+x = torch.ones(2)
+await asyncio.gather(sines(3), cosines(3))"""
+
+
+def test_tasks_that_take_turns_keep_their_own_ops() -> None:
+    _, record = recorded(TASKS)
+    ops = ops_by_line(record)
+    assert ops["aten::sin"] == {5: 3}
+    assert ops["aten::cos"] == {9: 3}
+    assert lines_around(record, "aten::sin") == {(4, 5)}
+    assert lines_around(record, "aten::cos") == {(8, 9)}
+    assert line_calls(record) == {
+        2: 1,
+        3: 1,
+        4: 1,
+        5: 3,
+        6: 3,
+        7: 1,
+        8: 1,
+        9: 3,
+        10: 3,
+        11: 1,
+        12: 1,
+    }
+
+
+def lines_around(record: Record, op: str) -> set[tuple[int, ...]]:
+    """The lines around each op of that name, outermost first."""
+    slices = record.trace.slices
+    found = set()
+    for row in slices.index[slices["name"] == op]:
+        lines = []
+        while row >= 0:
+            if slices["category"][row] == "cell_line":
+                lines.append(int(value(record, "line", row)))
+            row = int(slices["parent"][row])
+        found.add(tuple(reversed(lines)))
+    return found
+
+
+PRODUCER = """import torch
+def batches(n):
+    for i in range(n):
+        x = torch.sin(one)
+        yield x
+one = torch.ones(2)
+for batch in batches(3):
+    torch.cos(batch)
+rest = batches(2)
+next(rest)
+torch.tan(one)
+rest.close()"""
+
+
+def test_what_a_generators_consumer_does_is_not_the_generators() -> None:
+    _, record = recorded(PRODUCER)
+    assert lines_around(record, "aten::sin") == {(8, 4, 5), (11, 4, 5)}
+    assert lines_around(record, "aten::cos") == {(8, 9)}
+    assert lines_around(record, "aten::tan") == {(12,)}
+    pieces = [bool(value(record, "resumed", row)) for row in line_rows(record)]
+    assert any(pieces)
+
+
+DELEGATING = """import torch
+def inner():
+    torch.sin(one)
+    got = yield 1
+    torch.cos(one)
+def outer():
+    yield from inner()
+    torch.exp(one)
+one = torch.ones(2)
+for i in outer():
+    torch.tan(one)"""
+
+
+def test_delegating_to_a_generator_keeps_its_ops_below_the_line_that_delegates() -> None:
+    _, record = recorded(DELEGATING)
+    assert lines_around(record, "aten::sin") == {(11, 8, 4)}
+    assert lines_around(record, "aten::cos") == {(11, 8, 6)}
+    assert lines_around(record, "aten::exp") == {(11, 9)}
+    assert lines_around(record, "aten::tan") == {(11, 12)}
+
+
+THROWN = """import torch
+def g():
+    for i in range(2):
+        try:
+            yield i
+        except ValueError:
+            torch.sin(one)
+            yield 'caught'
+one = torch.ones(2)
+i = g()
+next(i)
+i.throw(ValueError)
+torch.tan(one)
+del i"""
+
+
+def test_a_generator_that_is_thrown_into_or_dropped_leaves_no_region_open() -> None:
+    _, record = recorded(THROWN)
+    assert lines_around(record, "aten::tan") == {(14,)}
+    assert {lines[-1] for lines in lines_around(record, "aten::sin")} == {8}
+
+
+def test_threads_have_their_lines_on_their_own_tracks() -> None:
+    body = (
+        "import threading, torch\ndef work():\n    torch.sin(torch.ones(2))\n"
+        "t = threading.Thread(target=work)\nt.start()\nt.join()"
+    )
+    _, record = recorded(body)
+    slices = record.trace.slices
+    tracks = {int(value(record, "line", row)): slices["track"][row] for row in line_rows(record)}
+    if "aten::sin" in set(slices["name"]):  # this torch records other threads
+        assert tracks[4] != tracks[6]
+        assert lines_around(record, "aten::sin") == {(4,)}
+
+
+def test_beyond_its_limit_a_line_runs_unrecorded_and_a_note_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lines_regions, "LIMIT", 50)
+    outcome, record = recorded("n = 0\nfor i in range(60):\n    n += 1\n    if i < 50: n += 1\nn")
+    assert outcome.result == "110"
+    assert line_calls(record) == {2: 1, 3: 1, 4: 50, 5: 50, 6: 1}
+    assert record.metadata["lines"]["cells"][0]["beyond_limit"] == [4, 5]
+    (note,) = record.metadata["notes"]
+    assert note.startswith("Cell [7]: ")
+    assert note.endswith("lines 4, 5")
+
+
+def test_the_profilers_of_python_see_nothing_of_the_regions() -> None:
+    body = CELLS["return from everywhere"] + "\nimport torch\n[torch.ones(2) for i in range(3)]"
+    with_lines, without = (recorded(body, lines=lines)[1] for lines in (True, False))
+    assert calls(with_lines) == calls(without)
+    with_lines, without = (recorded(body, lines=lines, stack=True)[1] for lines in (True, False))
+    assert frames(with_lines) == frames(without) != []
+
+
+def calls(record: Record) -> list[tuple[str, int]]:
+    assert record.calls is not None
+    table = record.calls.functions
+    return sorted(zip(table["name"], table["calls"].astype(int), strict=True))
+
+
+def frames(record: Record) -> list[str]:
+    """The frames of the cell's own code, and what they call."""
+    slices = record.trace.slices
+    names = slices["name"].astype(str)
+    of_cell = names.str.startswith("Cell [7](")
+    called = slices["parent"].map(lambda above: above >= 0 and of_cell[above])
+    python = slices["category"] == "python_function"
+    return sorted(name.split(" at 0x")[0] for name in names[python & (of_cell | called)])
+
+
+def test_without_lines_the_cell_runs_as_it_is() -> None:
+    _, record = recorded("x = 1\nx", lines=False)
+    assert line_rows(record) == []
+    assert "lines" not in record.metadata
+
+
+DEFINITIONS = """import functools
+def plain(): return 1
+class C:
+    def method(self): return 2
+    @staticmethod
+    def static(): return 3
+    @classmethod
+    def of_class(cls): return 4
+    @property
+    def value(self): return 5
+def closure(x):
+    def inner():
+        def innermost(): return x
+        return innermost
+    return inner()
+kept = closure(6)
+anonymous = lambda: 7
+def wraps(f):
+    @functools.wraps(f)
+    def wrapper(): return f()
+    return wrapper
+@wraps
+def wrapped(): return 8
+cached = functools.lru_cache(plain)
+partial = functools.partial(closure, 1)
+def generator(): yield 9
+suspended = generator()
+next(suspended)"""
+
+
+def test_no_function_of_the_cell_keeps_its_regions() -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    recorded(DEFINITIONS, names)  # the fixture looks at every function that is alive
+    one = names["C"]()
+    values = [names["plain"](), one.method(), one.static(), one.of_class(), one.value]
+    values += [names["kept"](), names["anonymous"](), names["wrapped"](), *names["generator"]()]
+    assert values == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    expected: dict[str, Any] = {"__name__": "__main__"}
+    run(compiled(DEFINITIONS, expected))
+    for name in ("plain", "kept", "anonymous", "wrapped", "generator"):
+        assert names[name].__code__ == expected[name].__code__, name
+
+
+def test_a_generator_left_suspended_marks_nothing_afterwards() -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    body = "import torch\ndef g():\n    while True:\n        yield torch.ones(2)\ni = g()\nnext(i)"
+    recorded(body, names)
+    with torch.profiler.profile() as own:
+        next(names["i"])
+    names["i"].close()
+    found = {event.name for event in own.events()}
+    assert "aten::ones" in found
+    assert not {name for name in found if name.startswith("gpuprof:")}
