@@ -1,0 +1,61 @@
+"""A training step with ``--memory`` in JupyterLab: the view is there and says what Python says."""
+
+from __future__ import annotations
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_notebook
+from playwright.sync_api import Browser, expect
+
+import gpuprof_widgets
+from gpuprof_widgets.analyses.quantity import format_bytes
+from tests.browser.conftest import SCREENSHOTS, Lab
+from tests.browser.report_page import Report
+
+NOTEBOOK = "memory.ipynb"
+CELLS = [
+    "%load_ext gpuprof_widgets\nimport torch",
+    "model = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.Linear(1024, 512))\n"
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)",
+    "%%gpuprofile --memory --save memory.zip\n"
+    "for _ in range(2):\n"
+    "    out = model(torch.rand(64, 512))\n"
+    "    loss = out.square().mean()\n"
+    "    loss.backward()\n"
+    "    optimizer.step()\n"
+    "    optimizer.zero_grad()\n",
+]
+PARAMETERS = 4 * (512 * 1024 + 1024 + 1024 * 512 + 512)
+
+
+def test_a_training_step_shows_its_memory(browser: Browser, lab: Lab) -> None:
+    cells = [new_code_cell(source) for source in CELLS]
+    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+    notebook = new_notebook(cells=cells, metadata={"kernelspec": kernel})
+    nbformat.write(notebook, lab.root / NOTEBOOK)
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    lab.open(page, NOTEBOOK)
+    page.locator(".jp-CodeCell .cm-content").first.click()
+    for _ in CELLS:
+        page.keyboard.press("Shift+Enter")
+    report = Report.wait(page)
+    profile = gpuprof_widgets.load(lab.root / "memory.zip")
+    table = profile.allocations()
+    sizes = table.groupby("category")["bytes"].sum()
+    assert sizes["optimizer state"] == PARAMETERS
+    assert sizes["gradients"] == 2 * PARAMETERS  # of two steps
+    gradient = table[table["tensor"] == "model.0.weight.grad"].iloc[0]
+    assert gradient["module_name"] == "0"
+    assert gradient["line_name"] == "3: out = model(torch.rand(64, 512))"
+    peak = profile.memory_peak().iloc[0]
+    expect(report.page.get_by_label("Peak memory", exact=True)).to_contain_text(
+        f"CPU: peak {format_bytes(peak['allocated_bytes'])}"
+    )
+    biggest = report.page.locator("table[aria-label='Biggest allocations'] tbody tr")
+    biggest.first.click()
+    expect(report.selection_text).to_contain_text(table.nlargest(1, "bytes")["op_name"].iloc[0])
+    biggest.first.scroll_into_view_if_needed()
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / "memory.png")
+    context.close()
+    lab.end_kernels()
