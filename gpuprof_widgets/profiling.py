@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import gpuprof_widgets
+from gpuprof_widgets.capture.cell import cell_numbers
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 
@@ -258,6 +259,11 @@ def _with_rank_files(
 
 
 def _place_of_caller() -> str:
-    """File and line that called `profile()`, as the label of a profile without a name."""
+    """File, or cell, and line that called: the label of a profile without a name."""
     frame = sys._getframe(2)
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    file = frame.f_code.co_filename
+    shell = frame.f_globals.get("get_ipython", lambda: None)()
+    number = cell_numbers(shell).get(file) if hasattr(shell, "compile") else None
+    if number is not None:
+        return f"Cell [{number}], line {frame.f_lineno}"
+    return f"{Path(file).name}:{frame.f_lineno}"

@@ -272,6 +272,16 @@ def test_a_progress_bar_ends_full(kernel: Kernel, items: str) -> None:
     assert "100%" in outcome.stderr
 
 
+@pytest.mark.parametrize("items", ["bar", "enumerate(bar)", "gpuprof_widgets.steps(bar, active=3)"])
+def test_a_progress_bar_of_a_notebook_ends_as_a_success(kernel: Kernel, items: str) -> None:
+    kernel.run("from tqdm.notebook import tqdm as notebook_bar")
+    outcome = profiled(kernel, f"bar = notebook_bar(range(100))\nfor i in {items}: work(3)")
+    assert outcome.status == "ok", outcome.traceback
+    progress = "bar.container.children[1]"
+    style, value, most = kernel.value(f"({progress}.bar_style, {progress}.value, {progress}.max)")
+    assert (style, value, most) == ("success", 6, 6)
+
+
 GUARDED = """
 def checkpoint(): torch.zeros(3)
 def evaluate(): torch.zeros(3)
@@ -307,5 +317,7 @@ def test_alone_in_a_plain_cell_a_loop_shows_its_own_profile(kernel: Kernel) -> N
     )
     assert outcome.order[-1] == "stream"
     assert outcome.stdout == "else 3\n"
+    number = kernel.value("get_ipython().execution_count") - 1
+    assert kernel.value(f"{LAST}.metadata['label']") == f"Cell [{number}], line 1"
     assert "display_data" in outcome.order
     assert steps(kernel) == [2, 3]
