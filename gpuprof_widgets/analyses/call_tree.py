@@ -170,25 +170,32 @@ class _Tree:
         self._categories += categories
 
     def table(self, node: Ints, values: dict[str, Ints]) -> pd.DataFrame:
-        """The tree as a table; what is below a node is added to its total and device time."""
+        """The tree as a table; what is below a node is added to its total and device time.
+
+        Nodes that a window keeps for their links alone, without any call or time, are left out.
+        """
         parent = np.array(self._parent, np.int32)
         sums = {key: np.zeros(len(parent), np.int64) for key in values}
         for key, total in sums.items():
             np.add.at(total, node, values[key])
+        used = np.logical_or.reduce([total > 0 for total in sums.values()])
+        used[0] = True
         total = sums["self_ns"].copy()
         for child in range(len(parent) - 1, 0, -1):
+            used[parent[child]] |= used[child]
             total[parent[child]] += total[child]
             sums["device_ns"][parent[child]] += sums["device_ns"][child]
+        number = np.append(np.cumsum(used) - 1, NONE).astype(np.int32)
         columns = {
-            "node": np.arange(len(parent)),
-            "parent": parent,
+            "node": number[:-1],
+            "parent": number[parent],
             "depth": _depths(parent),
             "name": pd.Series(self._names, dtype=object),
             "category": pd.Series(self._categories, dtype=object),
             "total_ns": total,
             **sums,
         }
-        return pd.DataFrame(columns)[list(COLUMNS)]
+        return pd.DataFrame(columns)[list(COLUMNS)][used].reset_index(drop=True)
 
 
 def _depths(parent: Rows) -> npt.NDArray[np.int32]:

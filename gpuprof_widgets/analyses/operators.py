@@ -80,6 +80,7 @@ def operators(
     )
     groups, labels = _groups(trace, counted, by_shape, stack_depth)
     table = pd.DataFrame({**labels, **_sums(groups, values, len(labels["name"]))})
+    table = table[table[list(SUMS)].any(axis=1)]  # a window keeps some ops for their links alone
     kernel_ns = int(trace.slices["dur"].to_numpy()[gpu].sum())
     table = _with_averages_and_shares(table, kernel_ns)
     if column.startswith("device") and column.endswith("_ns") and not kernel_ns:

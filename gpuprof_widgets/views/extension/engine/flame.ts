@@ -203,8 +203,9 @@ class Tree {
     })
   }
 
-  /** The nodes with totals, in ns. */
+  /** The nodes with totals, in ns; without those that a window keeps for their links alone. */
   summed(): FlameNode[] {
+    const used = this.nodes.map(({calls, self, device}, id) => id == 0 || calls > 0 || self > 0 || device > 0)
     for (const node of this.nodes) {
       node.self = this.store.ns(node.self)
       node.device = this.store.ns(node.device)
@@ -212,10 +213,11 @@ class Tree {
     }
     for (let id = this.nodes.length - 1; id > 0; id--) {
       const above = this.nodes[this.nodes[id].parent]
+      used[above.id] ||= used[id]
       above.total += this.nodes[id].total
       above.device += this.nodes[id].device
     }
-    return this.nodes
+    return renumbered(this.nodes.filter((_, id) => used[id]))
   }
 
   /** The child of a node for a row's label, made when it is first met. */
@@ -235,6 +237,12 @@ class Tree {
     this.nodes.push(new_node(id, parent, this.nodes[parent].depth + 1, label, name, category))
     return id
   }
+}
+
+/** Nodes after some were left out, a parent before its children. */
+function renumbered(nodes: FlameNode[]): FlameNode[] {
+  const number = new Map(nodes.map(({id}, i) => [id, i]))
+  return nodes.map((node, id) => ({...node, id, parent: number.get(node.parent) ?? NONE}))
 }
 
 function new_node(id: number, parent: number, depth: number, label: number, name: string, category: string): FlameNode {
