@@ -24,7 +24,7 @@ def costliest_line(record: Record) -> list[Finding]:
     ran = table[table["wall_ns"] > 0]
     if len(ran) < 2:
         return []
-    top = ran.loc[ran["self_ns"].idxmax()].to_dict()
+    top = ran.iloc[int(ran["self_ns"].argmax())].to_dict()
     share = share_of(top["self_ns"], run_ns(record))
     if share < WORTH_A_LOOK:
         return []
@@ -65,6 +65,7 @@ def _place(record: Record, top: dict[Any, Any]) -> dict[str, Any]:
     known = cell_lines(record.trace)
     of_line = known.lines["cell"].eq(top["cell"]) & known.lines["line"].eq(top["line"])
     rows = known.row[of_line.to_numpy()[known.of_slice[known.row]]]
-    slices = record.trace.slices.loc[rows, ["ts", "dur"]]
-    start, dur = (int(value) for value in slices.loc[slices["dur"].idxmax()])
-    return {"start_ns": start, "end_ns": start + dur, "rows": tuple(rows.tolist())}
+    ts, dur = (record.trace.slices[column].to_numpy()[rows] for column in ("ts", "dur"))
+    longest = int(dur.argmax())
+    start = int(ts[longest])
+    return {"start_ns": start, "end_ns": start + int(dur[longest]), "rows": tuple(rows.tolist())}
