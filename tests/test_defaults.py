@@ -135,7 +135,7 @@ def test_unloading_takes_the_defaults_back() -> None:
 def test_a_kernel_takes_defaults_from_its_profile_and_from_config(tmp_path: Path) -> None:
     profile = tmp_path / "ipython" / "profile_default"
     profile.mkdir(parents=True)
-    (profile / "ipython_kernel_config.py").write_text("c = get_config()\nc.GpuProfile.top = 30\n")
+    (profile / "ipython_config.py").write_text("c = get_config()\nc.GpuProfile.top = 30\n")
     kernel = Kernel(None, tmp_path)
     try:
         assert kernel.run("%load_ext gpuprof_widgets").order == []
