@@ -40,15 +40,22 @@ def torch_profiler() -> Any:
 
 
 def attributes_of(*owners: Any) -> Callable[[], Any]:
-    """Whether someone has put other functions in the place of these owners' own."""
+    """The attributes of these owners that are functions of ours, put in the place of their own."""
 
     def state() -> Any:
         return [
-            {name: value for name, value in vars(owner).items() if callable(value)}
+            f"{owner.__name__}.{name}"
             for owner in owners
+            for name, value in vars(owner).items()
+            if _is_ours(value) or PACKAGE in Path(_file_of(value)).parts
         ]
 
     return state
+
+
+def _file_of(value: object) -> str:
+    code = getattr(getattr(value, "__func__", value), "__code__", None)
+    return str(getattr(code, "co_filename", ""))
 
 
 def global_hooks() -> Any:

@@ -1,0 +1,269 @@
+"""Lines of functions defined before: marked by hand, with --stack, and left to compilers."""
+
+from __future__ import annotations
+
+import importlib.util
+import pickle
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import gpuprof_widgets
+from gpuprof_widgets.capture.lines_compiled import compiled_definitions
+from gpuprof_widgets.capture.lines_regions import LineMarks
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.model import Record
+from tests.cells import line_calls, line_rows, recorded, value
+
+MODULE = '''"""A module."""
+import functools
+import gpuprof_widgets
+import torch
+
+@gpuprof_widgets.lines
+def step(x):
+    """Add one."""
+    def inner(y):
+        return y + 1
+    return inner(x)
+
+class Net(torch.nn.Module):
+    @gpuprof_widgets.lines
+    def forward(self, x):
+        return super().__class__.__name__, step(x)
+
+    @gpuprof_widgets.lines
+    @staticmethod
+    def static(x):
+        return step(x)
+
+@functools.lru_cache
+@gpuprof_widgets.lines
+def cached(n):
+    total = 0
+    for i in range(n):
+        total += i
+    return total
+
+def unmarked(x):
+    return x
+'''
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Iterator[ModuleType]:
+    """A module with marked functions, imported from a file."""
+    path = tmp_path / "marked_module.py"
+    path.write_text(MODULE)
+    spec = importlib.util.spec_from_file_location("marked_module", path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules["marked_module"] = made
+    spec.loader.exec_module(made)
+    yield made
+    del sys.modules["marked_module"]
+
+
+def record_of(function: Any, *arguments: Any, **options: Any) -> Record:
+    with gpuprof_widgets.profile(quiet=True, **options) as run:
+        function(*arguments)
+    assert run.profile is not None
+    return Record(run.profile.trace, run.profile.calls, run.profile.metadata)
+
+
+def test_a_marked_function_shows_its_lines_in_a_script(module: ModuleType) -> None:
+    record = record_of(lambda: (module.Net()(torch.ones(2)), module.unmarked(1)))
+    assert line_calls(record, "marked_module.py") == {9: 1, 10: 1, 11: 1, 16: 1}
+    (cell,) = record.metadata["lines"]["cells"]
+    text = MODULE.splitlines()
+    assert cell["source"].splitlines() == text[cell["first_line"] - 1 : 29]
+    assert text[cell["first_line"] - 1] == "@gpuprof_widgets.lines"
+    names = {str(record.trace.slices["name"][row]) for row in line_rows(record)}
+    assert "10: return y + 1" in names
+
+
+def test_it_is_the_same_function_before_while_and_after(module: ModuleType) -> None:
+    functions = [module.step, module.Net.forward, module.Net.static, module.cached.__wrapped__]
+    codes = [one.__code__ for one in functions]
+    seen = []
+    record_of(lambda: seen.extend(one.__code__ for one in functions))
+    assert all(mine is not theirs for mine, theirs in zip(seen, codes, strict=True))
+    assert [one.__code__ for one in functions] == codes
+    assert all(mine.__code__ is theirs for mine, theirs in zip(functions, codes, strict=True))
+    assert pickle.loads(pickle.dumps(module.step)) is module.step
+
+
+def test_static_and_wrapped_functions_can_be_marked(module: ModuleType) -> None:
+    record = record_of(lambda: (module.Net.static(1), module.cached(3)))
+    assert line_calls(record, "marked_module.py") == {9: 1, 10: 1, 11: 1, 21: 1, 26: 1, 27: 1} | {
+        28: 3,
+        29: 1,
+    }
+
+
+def test_an_error_leaves_the_functions_as_they_were(module: ModuleType) -> None:
+    code = module.step.__code__
+    with pytest.raises(TypeError) as raised:
+        record_of(module.step, "text")
+    last = raised.traceback[-1]
+    assert (last.name, last.lineno + 1) == ("inner", 10)
+    assert module.step.__code__ is code
+
+
+def test_without_lines_no_function_changes(module: ModuleType) -> None:
+    code = module.step.__code__
+    seen = []
+    record = record_of(lambda: seen.append(module.step.__code__), lines=False)
+    assert seen == [code]
+    assert seen[0] is code
+    assert line_rows(record) == []
+
+
+def test_a_function_whose_source_has_changed_is_told_and_left_alone(
+    module: ModuleType,
+) -> None:
+    path = Path(str(module.__file__))
+    path.write_text(MODULE.replace("y + 1", "y + 2"))
+    record = record_of(module.step, 1)
+    assert 10 not in line_calls(record, "marked_module.py")
+    (note,) = [note for note in record.metadata["notes"] if "step" in note]
+    assert "marked_module.py" in note
+
+
+def test_a_function_without_source_is_told() -> None:
+    names: dict[str, Any] = {}
+    exec("def f(): return 1", names)
+    gpuprof_widgets.lines(names["f"])
+    record = record_of(names["f"])
+    assert any(note.startswith("no lines inside of f") for note in record.metadata["notes"])
+
+
+@pytest.mark.parametrize("thing", [int, 3, print])
+def test_only_functions_written_in_python_can_be_marked(thing: Any) -> None:
+    with pytest.raises(OptionError, match="lines marks a function written in Python"):
+        gpuprof_widgets.lines(thing)
+
+
+EARLIER = """import torch
+def helper(x):
+    return x * 2
+class Model:
+    def run(self):
+        return helper(torch.ones(2))
+    @property
+    def size(self):
+        return 2
+    @classmethod
+    def made(cls):
+        return cls()
+    decorated = staticmethod(helper)"""
+
+
+def test_functions_of_earlier_cells_show_their_lines_with_stacks_only() -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    recorded(EARLIER, names)
+    body = "model = Model.made()\nmodel.run(), model.size"
+    _, without = recorded(body, names)
+    assert line_calls(without) == {2: 1, 3: 1}
+    _, record = recorded(body, names, stack=True)
+    # Both cells have the same number here; the later one has two lines.
+    lines = [int(value(record, "line", row)) for row in line_rows(record)]
+    assert lines == [2, 13, 3, 7, 4, 10]
+
+
+COMPILED = """import torch
+def helper(x):
+    return x.sin()
+@torch.compile(fullgraph=True, backend="eager")
+def decorated(x):
+    y = helper(x)
+    return y.cos()
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return self.inner(x)
+    def inner(self, x):
+        return x + 1
+def passed(x):
+    return x * 2
+def free(x):
+    return x - 1
+x = torch.ones(3)
+model = Net()
+fast = torch.compile(passed, fullgraph=True, backend="eager")
+compiled_model = torch.compile(model, fullgraph=True, backend="eager")
+values = decorated(x), fast(x), compiled_model(x), free(x)
+[value.tolist() for value in values]"""
+
+
+def test_torch_compile_finds_functions_of_the_cell_as_they_were_written() -> None:
+    torch._dynamo.reset()  # type: ignore[attr-defined]
+    names: dict[str, Any] = {"__name__": "__main__"}
+    outcome, record = recorded(COMPILED, names, cprofile=False)
+    assert outcome.error == ""  # a graph break would be an error
+    x = torch.ones(3)
+    expected = [x.sin().cos(), x * 2, x + 1, x - 1]
+    assert outcome.result == repr([value.tolist() for value in expected])
+    assert line_calls(record)[17] == 1
+    assert not {4, 7, 8, 11, 13, 15} & set(line_calls(record))
+    assert any("Net, decorated, helper, inner, passed" in n for n in record.metadata["notes"])
+    _, later = recorded("decorated(x[:2]), fast(x[:2])", names, stack=True, cprofile=False)
+    assert len(line_rows(later)) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("@torch.jit.script\ndef f(): g()\ndef g(): h()\ndef h(): 0\ndef i(): 0", "f g h"),
+        ("@numba.njit(parallel=True)\ndef f(): 0\ndef g(): 0", "f"),
+        ("@triton.jit\ndef f(): 0\n@triton.autotune(configs=[])\n@triton.jit\ndef g(): 0", "f g"),
+        ("class A: pass\ndef f(): 0\na = A()\na.compile()\nf.b()", "A"),
+        ("def f(): 0\ng = f\nh = torch.compile(mode='x')(g)", "f"),
+        ("def f(): 0\nx = re.compile('f')\nf()", ""),
+        ("def f(): 0\nf()\nx = compile_all", ""),
+        ("def f(): 0\nh = torch.compile(lambda x: f())", "f"),
+    ],
+)
+def test_what_a_compiler_reads(source: str, names: str) -> None:
+    import ast
+
+    found = compiled_definitions(ast.parse(source).body)
+    assert sorted(getattr(node, "name", "?") for node in found) == names.split()
+
+
+def test_a_pickled_region_does_nothing() -> None:
+    entrance = LineMarks("Cell [1]", "x").mark(1).next
+    with pickle.loads(pickle.dumps(entrance))() as nothing:
+        assert nothing is None
+
+
+def test_steps_leave_every_line_its_limit_and_show_the_loop_around() -> None:
+    from gpuprof_widgets.capture.lines import LinesRewrite
+    from gpuprof_widgets.capture.loop_bound import loop_bound
+    from gpuprof_widgets.capture.options import Options
+    from gpuprof_widgets.capture.recorder import Recorder
+    from tests.cells import compiled, run
+
+    options = Options(steps=2, warmup=1)
+    body = (
+        "n = 0\nfor i in range(9):\n    for j in range(3):\n        n += 1\ndef after(): return n"
+    )
+    names: dict[str, Any] = {}
+    bound = loop_bound(options)
+    assert bound is not None
+    code = compiled(body, names, [bound, LinesRewrite()])
+    recorder = Recorder(options, label="Cell [7]", code=code)
+    with recorder:
+        run(code)
+    record = recorder.record()
+    assert names["n"] == 9
+    assert line_calls(record) == {4: 2, 5: 6}
+    slices = record.trace.slices
+    (loop,) = [row for row in line_rows(record) if value(record, "line", row) == 3]
+    steps = slices.index[slices["name"].astype(str).str.startswith("ProfilerStep#")]
+    assert [slices["parent"][row] for row in steps] == [loop, loop]
