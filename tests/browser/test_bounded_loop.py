@@ -1,0 +1,71 @@
+"""A bounded loop in JupyterLab, in a real browser: its steps and its findings are on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+from playwright.sync_api import Browser, Page, expect
+
+import gpuprof_widgets
+from tests.browser.conftest import SCREENSHOTS, Lab
+from tests.browser.report_page import Report, expected_rows
+
+NOTEBOOK = "bounded.ipynb"
+CELLS = [
+    "%load_ext gpuprof_widgets",
+    "import time, torch\n"
+    "from tqdm.notebook import tqdm\n"
+    "model = torch.nn.Linear(64, 64)\n"
+    "def checkpoint(): pass",
+    "%%gpuprofile --steps 4 --warmup 3 --expect checkpoint --save bounded.zip\n"
+    "for step, batch in enumerate(tqdm(torch.rand(100, 8, 64))):\n"
+    "    if step == 0: time.sleep(0.3)\n"
+    "    model(batch).sum().backward()\n"
+    "    time.sleep(0.01)\n"
+    "    if step % 500 == 499: checkpoint()\n"
+    "else:\n"
+    "    print('the loop ended after', step + 1)",
+]
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1280, "height": 1400})
+    yield context.new_page()
+    context.close()
+
+
+def test_the_steps_and_the_findings_are_on_the_page(page: Page, lab: Lab) -> None:
+    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+    notebook = new_notebook(
+        cells=[new_code_cell(source) for source in CELLS], metadata={"kernelspec": kernel}
+    )
+    nbformat.write(notebook, lab.root / NOTEBOOK)
+    lab.open(page, NOTEBOOK)
+    page.locator(".jp-CodeCell .cm-content").first.click()
+    for _ in CELLS:
+        page.keyboard.press("Shift+Enter")
+    cell = page.locator(".jp-CodeCell").nth(len(CELLS) - 1)
+    expect(cell.locator(".jp-InputPrompt")).to_have_text(f"[{len(CELLS)}]:", timeout=120_000)
+    report = Report.wait(page)
+    cell.evaluate("cell => cell.scrollIntoView()")
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / "bounded_loop.png")
+    outputs = cell.locator(".jp-OutputArea")
+    for text in (
+        "the loop ended after 7",
+        "7/7",
+        "did not run in these 4 steps; it runs every 500",
+        "the first step took",
+    ):
+        # The static outputs hold them as well, hidden.
+        expect(outputs.get_by_text(text).locator("visible=true").first).to_be_visible()
+    profile = gpuprof_widgets.load(lab.root / "bounded.zip")
+    assert profile.steps()["step"].tolist() == [3, 4, 5, 6]
+    rows = report.op_rows()
+    assert rows == expected_rows(profile)
+    assert rows["ProfilerStep* (user_annotation)"][0] == 4
+    lab.end_kernels()
