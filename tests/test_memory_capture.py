@@ -14,6 +14,7 @@ import torch
 from torch.optim import optimizer as optimizers
 
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
+from gpuprof_widgets.capture import memory_torch
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.trace.archive import save
@@ -203,6 +204,15 @@ def test_owners_survive_a_file(tmp_path: Path) -> None:
     record = recorded(training(), step)
     again = load(save(record, tmp_path / "run.gpuprof"))
     pd.testing.assert_frame_equal(allocations(again), allocations(record))
+
+
+def test_torch_is_not_asked_about_more_events_than_one_would_wait_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory_torch, "MOST_EVENTS", 10)
+    record = recorded(training(), step, shapes=True, stack=True)
+    assert any("too long for more than 10 events" in note for note in record.metadata["notes"])
+    assert set(allocations(record)["classified_by"]) == {"rules"}
 
 
 def test_what_torch_cannot_classify_our_rules_do(monkeypatch: pytest.MonkeyPatch) -> None:

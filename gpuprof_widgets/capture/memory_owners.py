@@ -7,10 +7,10 @@ name are all that is taken from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Iterable, Mapping
 from time import time_ns
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.optim.optimizer import (
@@ -20,14 +20,21 @@ from torch.optim.optimizer import (
 )
 
 from gpuprof_widgets.capture.memory_places import MemoryPlaces, with_args
+from gpuprof_widgets.capture.memory_sightings import (
+    INPUTS,
+    RANK,
+    Sighting,
+    Tensor,
+    as_parameters,
+    gradients_of,
+    parameters_of,
+    reachable,
+    sighting,
+    state_of,
+)
 from gpuprof_widgets.capture.part import Context
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import HELD_AS, HELD_BY
-
-PARAMETERS, GRADIENTS, OPTIMIZER_STATE = "parameters", "gradients", "optimizer state"
-INPUTS = "inputs"
-MOST_ITEMS = 1_000
-"""Items of a list or dict in the namespace that are looked at."""
 
 COUNTS = {"retries": "num_alloc_retries", "out_of_memory": "num_ooms"}
 """What CUDA's allocator counts, by our names."""
@@ -36,18 +43,6 @@ COUNTS = {"retries": "num_alloc_retries", "out_of_memory": "num_ooms"}
 def memory_owners(context: Context) -> MemoryOwners | None:
     """The part, where memory is recorded."""
     return MemoryOwners(context.namespace) if context.options.memory else None
-
-
-class Sighting(NamedTuple):
-    """A tensor's storage, seen alive at a moment (ns since 1970; None: before the record)."""
-
-    moment: int | None
-    device: str
-    address: int
-    category: str
-    parameter: int  # id of the parameter whose gradient or state it is, 0 for none
-    suffix: str  # of its name: "", ".grad", ".momentum_buffer"; of an input the name itself
-    bytes: int
 
 
 class MemoryOwners:
@@ -60,6 +55,7 @@ class MemoryOwners:
         self._hooks: list[Any] = []
         self._names: dict[int, str] = {}
         self._seen: list[Sighting] = []
+        self._known: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
         self._counts: dict[str, int] = {}
         self._started: dict[str, int] = {}
 
@@ -68,8 +64,8 @@ class MemoryOwners:
         self._note_namespace(before=True)
         self._started = _allocator_counts()
         self._hooks = [
-            register_optimizer_step_pre_hook(self._on_step),
-            register_optimizer_step_post_hook(self._on_step),
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
         ]
 
     def stop(self) -> None:
@@ -117,81 +113,37 @@ class MemoryOwners:
         name = self._names.get(one.parameter)
         return f"{name}{one.suffix}" if name else ""
 
-    def _on_step(self, optimizer: Optimizer, *_: Any) -> None:
-        """Before a step its gradients are there, after it its state; never in a compiled graph."""
-        if torch.compiler.is_compiling():
+    def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
+        """Before a step its gradients are there; not in a compiled graph, which has no tensors."""
+        if not torch.compiler.is_compiling():
+            self._note(gradients_of(parameters_of(optimizer)), time_ns())
+
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        """After the first step its state is there; it stays where it is in the next ones."""
+        if torch.compiler.is_compiling() or self._known.get(optimizer) == len(optimizer.state):
             return
-        self._note(_of_optimizer(optimizer), time_ns())
+        self._known[optimizer] = len(optimizer.state)
+        moment = time_ns()
+        self._note(as_parameters(parameters_of(optimizer)), moment)
+        self._note(state_of(optimizer), moment)
 
     def _note_namespace(self, *, before: bool) -> None:
         moment = None if before and not self._seen else time_ns()
-        for name, value in _reachable(self._namespace):
+        for name, value in reachable(self._namespace):
             if isinstance(value, torch.nn.Module):
                 for key, parameter in value.named_parameters():
                     self._names.setdefault(id(parameter), f"{name}.{key}")
-                self._note(_of_parameters(value.parameters()), moment)
             elif isinstance(value, Optimizer):
-                self._note(_of_optimizer(value), moment)
+                self._note(state_of(value), moment)
             elif before and type(value) is torch.Tensor:
-                self._note([(value, INPUTS, 0, name)], moment)
+                self._note([Tensor(value, INPUTS, 0, name)], moment)
+            if isinstance(value, (torch.nn.Module, Optimizer)):
+                self._note(as_parameters(parameters_of(value)), moment)
+                self._note(gradients_of(parameters_of(value)), moment)
 
-    def _note(self, tensors: Iterable[tuple[Any, str, int, str]], moment: int | None) -> None:
-        for tensor, category, parameter, suffix in tensors:
-            place = _place(tensor)
-            if place is not None:
-                self._seen.append(
-                    Sighting(moment, *place[:2], category, parameter, suffix, place[2])
-                )
-
-
-RANK = {PARAMETERS: 0, GRADIENTS: 1, OPTIMIZER_STATE: 2, INPUTS: 3}
-"""Where one storage is several things, the lowest counts."""
-
-
-def _reachable(namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The values of the names, and what lists, dicts and objects of the user's hold directly."""
-    for name, value in list(namespace.items()):
-        if name.startswith("_") or isinstance(value, (ModuleType, type)):
-            continue
-        yield name, value
-        if isinstance(value, (list, tuple)):
-            yield from ((f"{name}[{i}]", each) for i, each in enumerate(value[:MOST_ITEMS]))
-        elif isinstance(value, dict):
-            yield from ((f"{name}[{key!r}]", value[key]) for key in list(value)[:MOST_ITEMS])
-        elif not isinstance(value, (torch.nn.Module, torch.Tensor, Optimizer)):
-            fields = getattr(value, "__dict__", None)
-            if isinstance(fields, dict):
-                yield from ((f"{name}.{key}", each) for key, each in list(fields.items()))
-
-
-def _of_parameters(parameters: Iterable[Any]) -> Iterator[tuple[Any, str, int, str]]:
-    for parameter in parameters:
-        yield parameter, PARAMETERS, id(parameter), ""
-        if parameter.grad is not None:
-            yield parameter.grad, GRADIENTS, id(parameter), ".grad"
-
-
-def _of_optimizer(optimizer: Optimizer) -> Iterator[tuple[Any, str, int, str]]:
-    for group in optimizer.param_groups:
-        yield from _of_parameters(group["params"])
-    for parameter, state in list(optimizer.state.items()):
-        if isinstance(state, dict):
-            for key, value in list(state.items()):
-                if isinstance(value, torch.Tensor):
-                    yield value, OPTIMIZER_STATE, id(parameter), f".{key}"
-
-
-def _place(tensor: Any) -> tuple[str, int, int] | None:
-    """Device, address and bytes of a tensor's storage; None where it has none."""
-    try:
-        storage = tensor.untyped_storage()
-        address, size = storage.data_ptr(), storage.nbytes()
-    except (RuntimeError, NotImplementedError, AttributeError):
-        return None  # sparse, fake, meta and functional tensors
-    if not address or not size:
-        return None
-    kind = tensor.device.type
-    return ("CPU" if kind == "cpu" else f"GPU {tensor.device.index}"), address, size
+    def _note(self, tensors: Iterable[Tensor], moment: int | None) -> None:
+        found = (sighting(one, moment) for one in tensors)
+        self._seen += [one for one in found if one is not None]
 
 
 def _allocator_counts() -> dict[str, int]:
