@@ -6,12 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
-from playwright.sync_api import Locator, expect
+from nbformat.v4 import new_code_cell, new_notebook
+from playwright.sync_api import Browser, Locator, expect
 
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
+from tests.browser.conftest import SCREENSHOTS, Lab
 from tests.browser.report_page import Open, Report
 from tests.traces import cell_line, kernel, op, runtime, trace_of
 
@@ -52,6 +56,28 @@ def backward(sequence: int) -> dict[str, Any]:
     return {"sequence": sequence, "forward_thread": 1}
 
 
+TRANSFORMER = [
+    "%load_ext gpuprof_widgets",
+    """import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 3)
+model = nn.Sequential(nn.Embedding(100, 32), encoder, nn.Linear(32, 100))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+batches = torch.randint(0, 100, (3, 8, 16))""",
+    """%%gpuprofile --save lines.gpuprof
+for step, tokens in enumerate(batches):
+    scores = model(tokens)
+    loss = cross_entropy(scores.flatten(0, 1), tokens.flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step < 0:
+        print("never")""",
+]
+
+
 def training() -> Record:
     """Two steps; the backward pass has its own thread, and a function's line runs in line 3."""
     rows = [cell_line(2, "for x in data:", ts=0, dur=100 * MS)]
@@ -81,7 +107,7 @@ def line(report: Report, code: str) -> Locator:
     return table(report).locator("tr[data-line]", has_text=code)
 
 
-def shown(report: Report) -> list[list[int]]:
+def shown(report: Report, columns: dict[str, str] = COLUMNS) -> list[list[int]]:
     """The numbers of every line as the view shows them."""
     values: list[list[float]] = table(report).evaluate(
         """(table, columns) => {
@@ -89,13 +115,14 @@ def shown(report: Report) -> list[list[int]]:
             const lines = Array.from(table.querySelectorAll("tr[data-line]"))
             return lines.map((line) => columns.map((key) => Number(value(line, key))))
         }""",
-        list(COLUMNS),
+        list(columns),
     )
     return [[round(value) for value in row] for row in values]
 
 
-def expected(record: Record) -> list[list[int]]:
-    return lines(record)[list(COLUMNS.values())].to_numpy().tolist()
+def expected(record: Record, columns: dict[str, str] = COLUMNS) -> list[list[int]]:
+    numbers: list[list[int]] = lines(record)[list(columns.values())].to_numpy().tolist()
+    return numbers
 
 
 def state(report: Report, expression: str) -> Any:
@@ -245,3 +272,34 @@ def test_the_table_fits_a_narrow_page(open_report: Open) -> None:
     report.page.set_viewport_size({"width": 700, "height": 900})
     wide = report.page.evaluate("document.documentElement.scrollWidth")
     assert wide <= 700
+
+
+def test_a_transformers_lines_and_modules_in_jupyterlab(browser: Browser, lab: Lab) -> None:
+    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+    cells = [new_code_cell(source) for source in TRANSFORMER]
+    notebook = new_notebook(cells=cells, metadata={"kernelspec": kernel})
+    nbformat.write(notebook, lab.root / "lines.ipynb")
+    page = browser.new_page(viewport={"width": 1280, "height": 1400})
+    lab.open(page, "lines.ipynb")
+    page.locator(".jp-CodeCell .cm-content").first.click()
+    for _ in cells:
+        page.keyboard.press("Shift+Enter")
+    report = Report.wait(page)
+    table(report).scroll_into_view_if_needed()
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / "lines.png")
+    record = load(lab.root / "lines.gpuprof")
+    text = table(report).locator("td.code").all_text_contents()
+    assert text == TRANSFORMER[-1].splitlines()
+    columns = {"self": "self_ns", "wall": "wall_ns", "calls": "calls"}
+    assert shown(report, columns) == expected(record, columns)
+    ran = dict(zip(lines(record)["code"], lines(record)["calls"], strict=True))
+    assert ran["loss.backward()"] == 3
+    assert ran['print("never")'] == 0
+    backward = record.trace.slices.query("name == 'AddmmBackward0'").index[0]
+    select_event(report, int(backward))
+    links = report.selection_text.locator("li").all_text_contents()
+    assert "line6: loss.backward()" in links
+    assert "forward line3: scores = model(tokens)" in links
+    assert any(link.startswith("forward module") for link in links)
+    page.close()
