@@ -213,9 +213,9 @@ def test_cell_lines_tell_in_which_function_an_operator_waited() -> None:
         line(8, 0, 500), line(4, 10, 400), op("aten::index", ts=20, dur=300),
         runtime(SYNC, ts=30, dur=200), kernel("gemm", ts=0, dur=225, launched_by=2),
     ]  # fmt: skip
-    sources = [{"name": "Cell [3]", "source": source, "first_line": 1, "statements": [8, 4]}]
+    cells = [{"label": "Cell [3]", "source": source, "first_line": 1, "statements": [8, 4]}]
     assert waiting(trace_of(*rows, calls=calls)) == {"f": 99, "g": 99, "<module>": 2}
-    record = trace_of(*rows, calls=calls, lines={"sources": sources})
+    record = trace_of(*rows, calls=calls, lines={"cells": cells})
     assert waiting(record) == {"f": 200}
     found = python_time(record).set_index("name").loc["f"]
     assert found[["waited_for", "launched_by", "launched_at"]].tolist() == [
