@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import cProfile
 import sys
-import threading
 from collections.abc import Callable
 from pstats import add_func_stats  # type: ignore[attr-defined]
 from typing import Any
 
+from gpuprof_widgets.capture.one_thread import hear_this_thread_only
 from gpuprof_widgets.trace.model import Calls
 from gpuprof_widgets.trace.pstats import calls_of_stats
 
@@ -102,62 +102,3 @@ def hook_is_taken() -> bool:
     if sys.version_info >= (3, 12):
         return sys.monitoring.get_tool(sys.monitoring.PROFILER_ID) is not None
     return sys.getprofile() is not None
-
-
-def hear_this_thread_only(profile: cProfile.Profile) -> None:
-    """Keep other threads out of a cProfile that was enabled just now, from Python 3.12 on.
-
-    There it hears the calls and returns of every thread, but keeps one stack for all: a return in
-    one thread ends the call of another, so that callers, times and even counts are wrong as soon
-    as two threads run Python, as in any kernel. On 3.11 it never heard the others.
-    """
-    if sys.version_info >= (3, 12):
-        tool = sys.monitoring.PROFILER_ID
-        for names, only_here in _GATES.items():
-            for name in names:
-                event = getattr(sys.monitoring.events, name)
-                # Registering returns what was registered before: cProfile's own callback.
-                callback = sys.monitoring.register_callback(tool, event, None)
-                if callback is not None:
-                    sys.monitoring.register_callback(tool, event, only_here(callback))
-        profile.clear()  # of what it heard while its callbacks were exchanged
-
-
-# One per number of arguments, thread and callback as defaults: these run at every call.
-def _at_start(callback: Any) -> Callable[..., None]:
-    here = threading.get_ident()
-
-    def gate(code: Any, offset: int, thread: Any = threading.get_ident) -> None:
-        if thread() == here:
-            callback(code, offset)
-
-    return gate
-
-
-def _at_end(callback: Any) -> Callable[..., None]:
-    here = threading.get_ident()
-
-    def gate(code: Any, offset: int, value: Any, thread: Any = threading.get_ident) -> None:
-        if thread() == here:
-            callback(code, offset, value)
-
-    return gate
-
-
-def _at_builtin(callback: Any) -> Callable[..., None]:
-    here = threading.get_ident()
-
-    def gate(
-        code: Any, offset: int, called: Any, first: Any, thread: Any = threading.get_ident
-    ) -> None:
-        if thread() == here:
-            callback(code, offset, called, first)
-
-    return gate
-
-
-_GATES = {
-    ("PY_START", "PY_RESUME"): _at_start,
-    ("PY_RETURN", "PY_YIELD", "PY_THROW", "PY_UNWIND"): _at_end,
-    ("CALL", "C_RETURN", "C_RAISE"): _at_builtin,
-}

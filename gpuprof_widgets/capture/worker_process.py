@@ -13,6 +13,7 @@ out, and not as calls of some library.
 
 from __future__ import annotations
 
+import _lsprof
 import cProfile
 import inspect
 import marshal
@@ -26,6 +27,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
+from gpuprof_widgets.capture.one_thread import hear_this_thread_only
 from gpuprof_widgets.capture.worker_patches import Patches
 
 SPANS, CALLS = ".spans", ".spans.prof"
@@ -81,7 +83,7 @@ class WorkerRecording:
         self._path = f"{folder}/{os.getpid()}{SPANS}"
         self._arguments = arguments
         self._wants_calls = cprofile
-        self._calls: cProfile.Profile | None = None
+        self._calls: Any = None
         self._dump_after = 0
         self._spans: deque[tuple[str, int, int, int, int, int]] = deque()
         self._writing = threading.Lock()
@@ -103,8 +105,10 @@ class WorkerRecording:
         self._patches.apply(self._arguments["index_queue"], self._arguments["data_queue"])
         if self._wants_calls:
             _end_inherited_profiler()
-            self._calls = cProfile.Profile()
+            # The class below cProfile.Profile, whose `enable` the main process may have replaced.
+            self._calls = _lsprof.Profiler()
             self._calls.enable()
+            hear_this_thread_only(self._calls)
 
     def add(self, name: str, start: int, batch: int, item: int = -1, index: Any = None) -> None:
         """A span of that name from ``start`` until now."""
@@ -202,7 +206,7 @@ class WorkerRecording:
         self._dump_after = ended + _DUMP_PAUSE * (ended - began)
 
 
-def _stats(profile: cProfile.Profile) -> dict[Any, Any]:
+def _stats(profile: Any) -> dict[Any, Any]:
     """What `Profile.snapshot_stats` makes of the entries at hand: pstats' dictionary."""
     entries = profile.getstats()
     stats: dict[Any, Any] = {}
@@ -233,6 +237,8 @@ def _numbers(entry: Any) -> tuple[int, int, float, float]:
 
 def _end_inherited_profiler() -> None:
     """A forked worker has a copy of the main process's profiler at work: it tells nobody."""
+    if "enable" in vars(cProfile.Profile):
+        del cProfile.Profile.enable  # the recorder's, which makes way for the user's own
     if sys.version_info >= (3, 12):
         tool = sys.monitoring.PROFILER_ID
         if sys.monitoring.get_tool(tool) is not None:
