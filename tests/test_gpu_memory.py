@@ -1,4 +1,4 @@
-"""What only a real GPU shows of memory: the caching allocator's totals, its driver calls, failures."""
+"""What only a real GPU shows of memory: its allocator's totals, driver calls and failures."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import given
 
 from gpuprof_widgets.analyses.memory import allocations, memory_curve
+from gpuprof_widgets.analyses.memory_categories import CATEGORIES
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views import page_memory as module
 from gpuprof_widgets.views.figure import has_view
@@ -118,3 +121,10 @@ def test_the_view_is_there_only_where_memory_was_recorded() -> None:
 def test_real_traces_add_up(shared_record: Record) -> None:
     if len(memory_curve(shared_record)):
         assert_adds_up(shared_record)
+
+
+def test_every_category_has_a_colour_of_its_own_on_the_page() -> None:
+    source = (Path(module.__file__).parent / "extension" / "memory_colours.ts").read_text()
+    colours = dict(re.findall(r'"([\w ]+)": hex\("(#\w+)"\)', source))
+    assert set(colours) == set(CATEGORIES) - {"other", "before the record"}  # these are grey
+    assert len(set(colours.values())) == len(colours)
