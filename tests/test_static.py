@@ -411,3 +411,11 @@ def test_waits_known_from_frames_are_no_estimate_in_the_table() -> None:
     text = static_text(trace_of(*WAITS, *frames))
     assert "Python functions by self time" in text
     assert "est." not in text
+
+
+def test_the_picture_shows_ops_below_deep_modules() -> None:
+    spans = [op(f"m{'.0' * i}", ts=i, dur=1000 - 2 * i, category="module") for i in range(8)]
+    image = colours(picture_png(trace_of(*spans, op("aten::mm", ts=10, dur=900))))
+    timeline = image[TIMELINE.top : TIMELINE.bottom, TIMELINE.left : TIMELINE.right]
+    blue = np.abs(timeline - rgb(KINDS["CPU op"][0])).sum(axis=2) < 120
+    assert blue.sum() > 5_000

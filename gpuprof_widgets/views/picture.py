@@ -22,10 +22,11 @@ from PIL.PngImagePlugin import PngInfo
 
 from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import GPU_CATEGORIES
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES, REGION_CATEGORIES
 from gpuprof_widgets.views.colours import KINDS, RGB, colour_of, ink_on, kind_of, rgb
 from gpuprof_widgets.views.level_of_detail import Level, levels, pixels
 from gpuprof_widgets.views.text import shortened
@@ -53,6 +54,7 @@ TIMELINE = Box(200, 66, 1188, 352)
 FLAME_GRAPH = Box(12, 424, 780, 650)
 TOP_OPS = Box(812, 424, 1188, 650)
 MAX_DEPTH = 6
+MAX_AROUND = 8
 MAX_LEVELS = 28
 FLAME_ROW = 17
 OP_ROW = 25
@@ -166,7 +168,7 @@ def draw_timeline(canvas: Canvas, trace: Trace) -> None:
 def shown_lanes(trace: Trace) -> dict[int, list[Level]]:
     """The levels to draw by track: all tracks where they fit, else those most of the time busy."""
     lanes: dict[int, list[Level]] = {}
-    for level in levels(trace, MAX_DEPTH):
+    for level in levels(trace, shown_depth(trace)):
         lanes.setdefault(level.track, []).append(level)
     busy = sorted(lanes, key=lambda track: -sum(len(level.row) for level in lanes[track]))
     kept, count = set(), 0
@@ -175,6 +177,12 @@ def shown_lanes(trace: Trace) -> dict[int, list[Level]]:
             kept.add(track)
             count += len(lanes[track])
     return {track: lane for track, lane in lanes.items() if track in kept}
+
+
+def shown_depth(trace: Trace) -> int:
+    """Levels to draw: some of ops, below those of the cell lines and modules around them."""
+    around = trace.slices.loc[in_category(trace, *REGION_CATEGORIES), "depth"]
+    return MAX_DEPTH + min(int(around.max()) + 1 if len(around) else 0, MAX_AROUND)
 
 
 def _draw_level(canvas: Canvas, trace: Trace, level: Level, top: int, bottom: int) -> None:
@@ -215,9 +223,10 @@ def nice_step(least: float) -> float:
 
 def _draw_omitted(canvas: Canvas, trace: Trace, lanes: dict[int, list[Level]]) -> None:
     dropped = trace.slices["track"].nunique() - len(lanes)
-    deeper = bool((trace.slices["depth"] >= MAX_DEPTH).any())
+    depth = shown_depth(trace)
+    deeper = bool((trace.slices["depth"] >= depth).any())
     notes = [f"{dropped} more tracks"] if dropped else []
-    notes += [f"nesting below level {MAX_DEPTH}"] if deeper else []
+    notes += [f"nesting below level {depth}"] if deeper else []
     if notes:
         words = f"not drawn here: {', '.join(notes)}"
         canvas.text(TIMELINE.right, 384, words, size=7, colour=MUTED, align="right")
