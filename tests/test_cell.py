@@ -406,3 +406,99 @@ def test_point_16_the_cell_runs_once_and_the_device_is_waited_for(kernel: Kernel
     kernel.run("%%gpuprofile\nran.append(1)\nimport torch\ntorch.ones(3)")
     kernel.run("recording.wait_for_device = original")
     assert kernel.value("(ran, waited)") == ([1], [True])
+
+
+LINES = "run.trace.slices.query('category == \"cell_line\"')['name'].astype(str).tolist()"
+
+
+def test_the_lines_of_a_cell_are_regions_in_the_profile(kernel: Kernel) -> None:
+    kernel.run(
+        "%%gpuprofile -q -o run\nimport torch\nx = !echo from the shell\n"
+        "for i in range(2):\n    %env HOME\n    torch.ones(2)\nx"
+    )
+    assert kernel.value(LINES) == [
+        "2: import torch",
+        "3: x = !echo from the shell",
+        "4: for i in range(2):",
+        *["5: %env HOME", "6: torch.ones(2)"] * 2,
+        "7: x",
+    ]
+    label = kernel.value("run.metadata['label']")
+    (cell,) = kernel.value("run.metadata['lines']['cells']")
+    assert (cell["label"], cell["first_line"]) == (label, 1)
+    assert cell["source"].startswith("%%gpuprofile -q -o run\nimport torch\n")
+
+
+TASKS = """%%gpuprofile -q -o run
+import asyncio, torch
+async def sines():
+    for i in range(3):
+        torch.sin(torch.ones(2))
+        await asyncio.sleep(0)
+await asyncio.gather(sines(), sines())
+await asyncio.sleep(0, 'slept')"""
+
+
+def test_lines_of_awaiting_tasks_are_open_only_while_they_run(kernel: Kernel) -> None:
+    outcome = kernel.run(TASKS)
+    assert outcome.result == "'slept'"
+    parents = (
+        "run.trace.slices.loc[run.trace.slices.query('name == \"aten::sin\"')['parent'], 'name']"
+    )
+    assert kernel.value(f"{parents}.tolist()") == ["5: torch.sin(torch.ones(2))"] * 6
+    assert kernel.value(f"{LINES}[-1]") == "8: await asyncio.sleep(0, 'slept')"
+
+
+def test_an_interrupt_inside_of_many_regions_points_at_the_line(kernel: Kernel) -> None:
+    outcome = kernel.run_interrupted(
+        "%%gpuprofile -q\nimport time\ndef work():\n    for i in range(9):\n"
+        "        with open('/dev/null'):\n            print('ready', flush=True)\n"
+        "            time.sleep(60)\nwork()"
+    )
+    assert outcome.errors[0]["ename"] == "KeyboardInterrupt"
+    assert "----> 8 work()" in outcome.traceback
+    assert "7             time.sleep(60)" in outcome.traceback
+    assert "gpuprof_widgets" not in outcome.traceback
+    after = kernel.run("%%gpuprofile -q -o run\nx = 1\nx")
+    assert after.result == "1"
+    assert kernel.value(LINES) == ["2: x = 1", "3: x"]
+
+
+def test_a_traceback_through_an_await_shows_no_frame_of_ours(kernel: Kernel) -> None:
+    trace = kernel.run(
+        "%%gpuprofile -q\nimport asyncio\nasync def fails():\n    await asyncio.sleep(0)\n"
+        "    return 1 / 0\nawait fails()"
+    ).traceback
+    assert "----> 5     return 1 / 0" in trace
+    assert "----> 6 await fails()" in trace
+    assert "gpuprof_widgets" not in trace
+
+
+def test_functions_of_a_profiled_cell_are_the_users_own_afterwards(kernel: Kernel) -> None:
+    kernel.run("%%gpuprofile -q\nimport inspect, pickle\ndef f(x):\n    y = x + 1\n    return y")
+    assert kernel.value("inspect.getsource(f)") == "def f(x):\n    y = x + 1\n    return y\n"
+    assert kernel.value("(f.__code__.co_consts, f(1), pickle.loads(pickle.dumps(f)) is f)") == (
+        (None, 1),
+        2,
+        True,
+    )
+    ran = kernel.run("%%gpuprofile -q -o run --stack\nf(2)")
+    assert ran.result == "3"
+    assert kernel.value(LINES) == ["2: f(2)", "4: y = x + 1", "5: return y"]
+
+
+def test_a_marked_function_of_an_earlier_cell_shows_its_lines(kernel: Kernel) -> None:
+    kernel.run("import gpuprof_widgets\n@gpuprof_widgets.lines\ndef f(x):\n    return x + 1")
+    kernel.run("%%gpuprofile -q -o run\nf(2)")
+    assert kernel.value(LINES) == ["2: f(2)", "4: return x + 1"]
+    cells = kernel.value(
+        "[(c['label'], c['first_line'], c['source']) for c in run.metadata['lines']['cells']]"
+    )
+    assert len({label for label, _, _ in cells}) == 2
+    assert cells[1][1:] == (2, "@gpuprof_widgets.lines\ndef f(x):\n    return x + 1\n")
+
+
+def test_no_lines_leaves_the_cell_as_it_is(kernel: Kernel) -> None:
+    kernel.run("%%gpuprofile -q -o run --no-lines\ndef f(): return f.__code__.co_consts\nx = f()")
+    assert kernel.value("x") == (None,)
+    assert kernel.value(LINES) == []
