@@ -272,6 +272,17 @@ def test_the_remedy_fits_the_copy_that_was_waited_for(
     assert words in only(RULES["synchronising"], record).remedy
 
 
+def test_memory_given_back_while_the_gpu_works_is_a_wait_with_its_remedy() -> None:
+    record = trace_of(
+        op("aten::empty", ts=0, dur=500), runtime("cudaFree", ts=5, dur=390),
+        runtime("cudaMalloc", ts=400, dur=90), kernel("gemm", ts=0, dur=390),
+        op("end", ts=900, dur=100),
+    )  # fmt: skip
+    finding = only(RULES["synchronising"], record)
+    assert "in 1 call of `cudaFree`, mostly for `gemm`" in finding.text
+    assert "gave cached blocks back" in finding.remedy
+
+
 def test_a_synchronisation_outside_of_ops_is_not_blamed_on_a_copy_before() -> None:
     record = trace_of(
         annotation("Cell [1]", ts=0, dur=1000),

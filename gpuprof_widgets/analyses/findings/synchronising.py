@@ -12,7 +12,7 @@ from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.op_rows import are_ops
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.region_owners import forward_of, region_around
-from gpuprof_widgets.analyses.waits import waits
+from gpuprof_widgets.analyses.waits import FREEING, waits
 from gpuprof_widgets.trace.model import Record
 
 WORTH_A_LOOK = 0.02  # of the run
@@ -34,6 +34,10 @@ COPY_REMEDIES = {
     "HtoD (Pinned": "Its memory is pinned already: non_blocking=True suffices.",
 }
 """What to do about a wait for a copy, by its direction and the kind of memory in its name."""
+FREEING_REMEDY = (
+    "Memory ran short and the allocator gave cached blocks back first: use less of it, or set "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
+)
 OTHERWISE = "The CPU launches nothing while it waits: move the call out of the loop if you can."
 
 
@@ -83,6 +87,8 @@ def _finding(record: Record, group: pd.DataFrame) -> Finding:
 
 def _remedy(group: pd.DataFrame) -> str:
     """What to do about the op, else about the copies that took most of the waiting."""
+    if FREEING.fullmatch(group["name"].iloc[0]):
+        return FREEING_REMEDY
     op = group["op_name"].iloc[0]
     if op in REMEDIES:
         return REMEDIES[op]
