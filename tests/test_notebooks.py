@@ -45,6 +45,20 @@ def test_second_notebook_opens_the_saved_trace() -> None:
     assert mime_types(notebook) >= {"text/html", "image/png", "application/javascript"}
 
 
+@pytest.mark.kernel
+def test_third_notebook_names_module_op_and_line_and_repairs_them() -> None:
+    notebook = nbformat.read(ROOT / "notebooks" / "03_backward_bottleneck.ipynb", as_version=4)
+    here = {"metadata": {"path": ROOT / "notebooks"}}
+    NotebookClient(notebook, timeout=600, resources=here).execute()
+    pages = [output.data["text/html"] for output in outputs_of(notebook)
+             if "text/html" in output.get("data", {})]  # fmt: skip
+    text = re.sub(r"<[^>]+>", "", "".join(pages))
+    assert "GatherBackward0 of patch_drop (forward aten::gather, line 5)" in text
+    printed = "".join(output.text for output in outputs_of(notebook) if "text" in output)
+    assert "with gather: [" in printed
+    assert "with indexing: nothing on a gather" in printed
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 class TestCommitted:
     """As it lies in the repository."""

@@ -41,13 +41,12 @@ def backward(record: Record) -> list[Finding]:
     table = backward_ops(record)
     if not len(table):
         return []
-    whole = backward_ns(record)
-    said = [_finding(record, op, whole) for _, op in table[_worth_saying(table, whole)].iterrows()]
+    whole, would_wait = backward_ns(record), _would_wait(record, table)
+    foreseen = [_foreseen(record, op, whole) for _, op in table[would_wait].iterrows()]
+    worth_saying = _worth_saying(table, whole) & ~would_wait
+    said = [_finding(record, op, whole) for _, op in table[worth_saying].iterrows()]
     said = [finding for finding in said if finding.share >= WORTH_A_LOOK]
-    said = sorted(said, key=lambda finding: -finding.cost_ns)[:MOST]
-    named = {finding.rows[:1] for finding in said}
-    foreseen = [_foreseen(record, op, whole) for _, op in _would_wait(record, table).iterrows()]
-    return said + [finding for finding in foreseen if finding.rows[:1] not in named]
+    return sorted(said, key=lambda finding: -finding.cost_ns)[:MOST] + foreseen
 
 
 def _worth_saying(table: pd.DataFrame, whole: int) -> npt.NDArray[np.bool_]:
@@ -88,10 +87,10 @@ def _foreseen(record: Record, op: pd.Series, whole: int) -> Finding:
     return _at(record, op, Finding("backward", text, cost, remedy=REMEDIES[op["name"]]))
 
 
-def _would_wait(record: Record, table: pd.DataFrame) -> pd.DataFrame:
-    if not record.metadata.get("deterministic") or len(gpu_rows(record.trace)):
-        return table[:0]
-    return table[table["name"].isin(list(WAITS_WHEN_DETERMINISTIC))]
+def _would_wait(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    known = table["name"].isin(list(WAITS_WHEN_DETERMINISTIC)).to_numpy(bool)
+    without_gpu = not len(gpu_rows(record.trace))
+    return np.asarray(known & bool(record.metadata.get("deterministic")) & without_gpu)
 
 
 def _who(op: pd.Series) -> str:
