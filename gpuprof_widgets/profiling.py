@@ -6,7 +6,7 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -53,6 +53,8 @@ class ProfileRun:
     ) -> None:
         recorder = self._recorders.pop()
         recorder.__exit__(kind, error, traceback)
+        if sys.is_finalizing():
+            return  # a loop over `steps` that was never ended: nobody is left to see it
         self.profile, problems = finish(recorder, self._options)
         if not self._options.quiet:
             self._show(problems)
@@ -160,7 +162,7 @@ def profile(
 
 
 def steps(
-    iterable: Iterable[Item],
+    iterable: Iterable[Item] | AsyncIterable[Item],
     *,
     warmup: int = 3,
     active: int = 8,

@@ -21,7 +21,11 @@ from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.analyses.idle import idle
-from gpuprof_widgets.analyses.iterations import iterations
+from gpuprof_widgets.analyses.iterations import (
+    calls_per_traced_step,
+    iterations,
+    usual_steps,
+)
 from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.analyses.line_sources import line_sources
 from gpuprof_widgets.analyses.lines import lines
@@ -68,6 +72,8 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "waits": waits,
     "steps": steps,
     "iterations": iterations,
+    "usual_steps": usual_steps,
+    "calls_per_traced_step": calls_per_traced_step,
     "owners": lambda record: [owners(record, row) for row in range(len(record.trace))],
     "attribution": lambda record: [attribution(record, level) for level in LEVELS],
     "backward_ops": backward_ops,

@@ -7,6 +7,9 @@ import gc
 import io
 import itertools
 import multiprocessing
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -508,6 +511,20 @@ def test_compilation_after_the_warm_up_is_a_finding(compiler: None) -> None:
         compiled(torch.ones(3 if item < 3 else 4))
     (finding,) = [one for one in last().findings() if "still compiled 1 graph" in one.text]
     assert finding.cost_ns > 0
+
+
+NEVER_ENDED = """
+import gpuprof_widgets
+items = iter(gpuprof_widgets.steps(range(9), warmup=0))
+next(items)
+"""
+
+
+def test_a_loop_that_is_never_ended_ends_quietly_with_the_program() -> None:
+    environment = os.environ | {"KINETO_LOG_LEVEL": "99"}
+    command = [sys.executable, "-c", NEVER_ENDED]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_the_schedule_is_checked_before_anything_runs() -> None:
