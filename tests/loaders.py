@@ -109,7 +109,13 @@ class Watched(Decoded):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         method: Any = type(self).__getitem__
-        return torch.tensor([hasattr(method, "gpuprof"), sys.getprofile() is not None])
+        return torch.tensor([hasattr(method, "gpuprof"), _is_profiled()])
+
+
+def _is_profiled() -> bool:
+    if sys.version_info >= (3, 12):
+        return sys.monitoring.get_tool(sys.monitoring.PROFILER_ID) is not None
+    return sys.getprofile() is not None
 
 
 def slow_collate(items: list[torch.Tensor]) -> Any:

@@ -11,8 +11,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from gpuprof_widgets.capture.cprofile import hook_is_taken
-from gpuprof_widgets.capture.one_thread import hear_this_thread_only
 from gpuprof_widgets.capture.giving_way import profiler_is_running
+from gpuprof_widgets.capture.one_thread import hear_this_thread_only
 
 REPEATS = 200
 
