@@ -64,6 +64,15 @@ def test_an_address_allocated_twice_was_released_unseen_by_then() -> None:
     assert table["release"].tolist() == [-1, -1]
 
 
+def test_what_was_released_between_two_windows_is_not_alive_in_the_second() -> None:
+    rows = [block(8, at=1, ts=1, allocated=8), block(4, at=2, ts=2, allocated=12)]
+    rows.append(block(5, at=3, ts=50, allocated=9))  # 8 bytes were released before, unseen
+    record = trace_of(op("a", ts=0, dur=5), *rows, op("a", ts=49, dur=5))
+    assert lives(record) == [(1, 50, 8), (2, -1, 4), (50, -1, 5)]
+    assert allocations(record)["release"].tolist() == [-1, -1, -1]
+    assert sorted(memory_peak(record)["bytes"]) == [4, 8]  # before the second window
+
+
 def test_without_addresses_a_release_ends_the_latest_block_of_its_size() -> None:
     rows = [memory(8, ts=1), memory(8, ts=2), memory(4, ts=3), memory(-8, ts=4), memory(-8, ts=5)]
     record = trace_of(op("a", ts=0, dur=9), *rows, memory(-2, ts=6))

@@ -110,8 +110,10 @@ class Blocks:
     """Pieces of memory that lived during the record, as positions in `MemoryEvents`.
 
     ``begin`` is -1 for memory from before the record, ``end`` for memory that was not released in
-    it. A block whose address was allocated again without a release in between ended by then:
-    ``end`` is that allocation, and ``released`` false.
+    it. A block may have been released unseen, between two recorded windows or in a thread that was
+    not recorded: ``released`` is false then, and ``end`` is where it shows at the latest. That is
+    where its address is allocated again, or where the device holds less than all blocks that were
+    not released (of these the oldest are taken to be gone).
     """
 
     begin: npt.NDArray[np.int64]
@@ -140,7 +142,8 @@ def blocks(events: MemoryEvents) -> Blocks:
     has_end = (begin + 1 < len(events)) & follows[following]
     end = np.where(has_end, order[following], NONE)
     stray = order[np.flatnonzero(~grows & ~after_one)]
-    return _in_order(order[begin], end, has_end & ~grows[following], stray)
+    found = _in_order(order[begin], end, has_end & ~grows[following], stray)
+    return _without_the_impossible(events, found)
 
 
 def _by_size(events: MemoryEvents) -> Blocks:
@@ -173,3 +176,22 @@ def _in_order(
     freed = np.concatenate([released, np.ones(len(stray), bool)])
     order = np.argsort(np.where(begins >= 0, begins, ends), kind="stable")
     return Blocks(begins[order], ends[order], freed[order])
+
+
+def _without_the_impossible(events: MemoryEvents, found: Blocks) -> Blocks:
+    """The blocks, those ended of which the totals leave no room."""
+    end = found.end.copy()
+    for device in set(events.device):
+        here = np.flatnonzero(events.device == device)
+        own = np.flatnonzero((found.begin >= 0) & (end < 0))
+        own = own[events.device[found.begin[own]] == device]
+        size = events.size[here]
+        room = events.allocated[here] - np.cumsum(size)
+        while (room < 0).any() and len(own):
+            short = int(np.argmax(room < 0))
+            ended, own = own[:1], own[1:]
+            if found.begin[ended[0]] >= here[short]:
+                break
+            end[ended] = here[short]
+            room[short:] += events.size[found.begin[ended[0]]]
+    return Blocks(found.begin, end, found.released)
