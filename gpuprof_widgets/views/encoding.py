@@ -24,6 +24,7 @@ from gpuprof_widgets.trace.schema import REGION_CATEGORIES
 from gpuprof_widgets.views.merge_short import merge_short
 from gpuprof_widgets.views.page_lines import page_lines
 from gpuprof_widgets.views.page_memory import page_memory
+from gpuprof_widgets.views.page_modules import module_classes
 from gpuprof_widgets.views.page_rows import PageRows, page_rows
 
 UNLISTED = frozenset({INSTANTS, *REGION_CATEGORIES})
@@ -133,6 +134,7 @@ def _header(record: Record, rows: PageRows, tick_ns: int, notes: Sequence[str]) 
         ],
         "calls": _calls(record),
         "lines": page_lines(record, rows.label_kinds),
+        "module_classes": module_classes(trace),
         "memory": page_memory(record, rows_kept=len(rows) == len(trace)),
         "notes": list(notes),
     }

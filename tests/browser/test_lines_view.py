@@ -52,6 +52,9 @@ COLUMNS = {
 }
 
 
+ENCODER = {"class": "EncoderLayer", "root": "model"}
+
+
 def backward(sequence: int) -> dict[str, Any]:
     return {"sequence": sequence, "forward_thread": 1}
 
@@ -85,7 +88,7 @@ def training() -> Record:
         first = len(rows)
         rows += [
             cell_line(3, "y = model(x)  # forward", ts=start + MS, dur=18 * MS),
-            op("encoder.0", ts=start + 2 * MS, dur=9 * MS, category="module", root="model"),
+            op("encoder.0", ts=start + 2 * MS, dur=9 * MS, category="module", **ENCODER),
             op("aten::mm", ts=start + 3 * MS, dur=6 * MS, sequence=start),
             runtime("cudaLaunchKernel", ts=start + 4 * MS, dur=MS),
             kernel("gemm", ts=start + 6 * MS, dur=9 * MS, launched_by=first + 3),
@@ -224,6 +227,13 @@ def test_a_backward_kernels_chain_names_both_lines_and_leads_there(open_report: 
     assert (
         state(report, "store.selection.row") == rows_named(record, "3: y = model(x)  # forward")[0]
     )
+
+
+def test_a_modules_facts_name_its_class(open_report: Open) -> None:
+    record = training()
+    report = open_report(record)
+    select_event(report, rows_named(record, "encoder.0")[0])
+    expect(report.selection_text.locator(".facts")).to_contain_text("Class EncoderLayer")
 
 
 def test_a_heading_chooses_what_the_bars_behind_the_code_show(open_report: Open) -> None:

@@ -1,4 +1,4 @@
-import {chain, format_bytes, format_ns} from "./engine"
+import {chain, MODULES, format_bytes, format_ns} from "./engine"
 import type {Link, Store} from "./engine"
 import type {Fact} from "./tooltip"
 
@@ -20,6 +20,11 @@ export function facts_of(store: Store, row: number): Fact[] {
   }
   if (store.bytes(row) != 0) {
     facts.push(["Size", format_bytes(store.bytes(row))])
+  }
+  const {module_classes} = store.header
+  const name = store.name(row)
+  if (MODULES.includes(store.category(row)) && Object.hasOwn(module_classes, name)) {
+    facts.push(["Class", module_classes[name]])
   }
   facts.push(["Category", store.category(row)])
   facts.push(track.stream >= 0 ? ["Stream", `${track.stream} on GPU ${track.device}`] : ["Track", track.label])

@@ -100,7 +100,7 @@ td.share { position: relative; }
 
 export const LINES_CSS = `
 :host { padding: 8px 0; border-top: 1px solid var(--line); }
-.frame { position: relative; overflow: auto; max-height: 430px; margin-top: 6px; container-type: inline-size; border-bottom: 1px solid var(--line); }
+.frame { position: relative; overflow: auto; max-width: 1440px; max-height: 430px; margin-top: 6px; container-type: inline-size; border-bottom: 1px solid var(--line); }
 @container (max-width: 880px) { .extra { display: none; } }
 table { border-collapse: separate; border-spacing: 0; width: 100%; table-layout: fixed; }
 col.at { width: 44px; }

@@ -43,7 +43,7 @@ function module_region(store: Store, row: number): number | undefined {
   return [row, ...ancestors(store, row)].find((around) => MODULES.includes(store.category(around)))
 }
 
-const MODULES = ["module", "module_backward"]
+export const MODULES = ["module", "module_backward"]
 
 /** As torch writes a Python frame: `train.py(12): step` */
 const SOURCE_LINE = /\(\d+\): /

@@ -108,6 +108,8 @@ export type Header = {
   columns: ColumnInfo[]
   calls: CallNode[] | null
   lines: LineTable | null
+  /** by the name of the module */
+  module_classes: Record<string, string>
   memory: MemoryHeader | null
   /** what was done to fit the budget, one line each, to be shown on the page */
   notes: string[]

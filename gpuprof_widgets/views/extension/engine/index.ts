@@ -7,7 +7,7 @@ export {line_instances, line_of_row, line_owners, line_rows, type LineRow} from 
 export {flame, flame_instances, flame_sources, nodes_of_rows, type FlameNode, type FlameSource} from "./flame"
 export {hit, level_of_detail, type LevelOfDetail} from "./lod"
 export {compile} from "./search"
-export {chain, type Link, type Role} from "./chain"
+export {chain, MODULES, type Link, type Role} from "./chain"
 export {totals, type DeviceTotals, type Totals} from "./totals"
 export {to_csv} from "./csv"
 export {format_bytes, format_count, format_flops, format_ns, format_share} from "./format"
