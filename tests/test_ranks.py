@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -114,6 +115,19 @@ def dying(rank: int) -> None:
 def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match=r"rank 1 \(pid \d+\) ended with exit code 7"):
         gpuprof_widgets.profile_ranks(dying, 2, save=tmp_path / "run")
+
+
+def test_an_interrupt_ends_all_ranks(tmp_path: Path) -> None:
+    here = os.getpid()
+
+    def main(rank: int) -> None:
+        distributed.barrier()
+        if rank == 0:
+            os.kill(here, signal.SIGINT)
+        time.sleep(HANGING_S)
+
+    with pytest.raises(KeyboardInterrupt):
+        gpuprof_widgets.profile_ranks(main, 2, save=tmp_path / "run")
 
 
 class UnsendableError(Exception):
