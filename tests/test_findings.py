@@ -19,11 +19,13 @@ from gpuprof_widgets.trace.model import Record
 from tests.traces import (
     Row,
     annotation,
+    backward_op,
     block,
     calls_of,
     cell_line,
     copy,
     kernel,
+    module,
     op,
     python,
     runtime,
@@ -134,11 +136,37 @@ def allocated(size: int) -> Record:
     return trace_of(op("aten::empty", ts=0, dur=9), block(size, at=1, ts=3))
 
 
+def backward_waiting(waited: int) -> Record:
+    """On CUDA's autograd thread the backward of a gather waits that long of 1000 ns."""
+    return trace_of(
+        cell_line(4, "loss = model(x)", ts=0, dur=100),
+        module("patch_drop", ts=10, dur=50),
+        op("aten::gather", ts=20, dur=30, sequence=3),
+        *backward_op("GatherBackward0", ts=200, dur=300, sequence=3, thread=200),
+        runtime(SYNC, ts=210, dur=waited, thread=200),
+        kernel("scatter", ts=200, dur=30),
+        op("end", ts=990, dur=10),
+    )
+
+
+def backward_on_cpu(took: int, *, forward: int = 100, **metadata: object) -> Record:
+    """The backward of a gather takes that long of a backward pass of 1000 ns."""
+    return trace_of(
+        module("patch_drop", ts=0, dur=forward),
+        op("aten::gather", ts=0, dur=forward, sequence=3),
+        op("aten::mm", ts=500, dur=400, sequence=4),
+        *backward_op("MmBackward0", ts=1000, dur=1000 - took, sequence=4),
+        *backward_op("GatherBackward0", ts=2000 - took, dur=took, sequence=3),
+        **metadata,
+    )
+
+
 CASES: dict[str, tuple[Record, Record]] = {
     "ending": (trace_of(op("x", ts=0, dur=9), interrupted=True), trace_of(op("x", ts=0, dur=9))),
     "device_idle": (idle_gpu(1), trace_of(op("aten::mm", ts=0, dur=1000))),
     "dataloader": (loading(50), loading(49)),
     "synchronising": (synchronising(20), synchronising(19)),
+    "backward": (backward_waiting(20), backward_waiting(19)),
     "lines": (line(200), line(199)),
     "gpu_ops": (gpu_op(10), gpu_op(9)),
     "cpu_ops": (trace_of(op("x", ts=0, dur=9)), idle_gpu(1)),
@@ -737,3 +765,69 @@ def test_a_guard_in_the_source_says_how_often_it_runs() -> None:
     assert only(RULES["expected"], record).text == (
         "`checkpoint` did not run in these 8 steps; it runs every 1,500 (line 12)."
     )
+
+
+def test_a_wait_in_the_backward_pass_names_module_op_and_line() -> None:
+    finding = only(RULES["backward"], backward_waiting(120))
+    assert finding.text == (
+        "`GatherBackward0` of `patch_drop` (forward `aten::gather`, line 4) waited 120 ns for the "
+        "GPU in 1 call: 40 % of the backward pass."
+    )
+    assert (finding.cost_ns, finding.share) == (120, 0.12)
+    assert (finding.start_ns, finding.end_ns) == (200, 500)
+    named = backward_waiting(120).trace.slices["name"].iloc[list(finding.rows)].tolist()
+    assert named == ["autograd::engine::evaluate_function: GatherBackward0", "aten::gather"]
+
+
+def test_a_wait_in_the_backward_pass_is_told_once() -> None:
+    assert RULES["synchronising"](backward_waiting(120)) == []
+
+
+def said_of_gather(record: Record) -> list[str]:
+    return [one.text for one in RULES["backward"](record) if "`GatherBackward0`" in one.text]
+
+
+def test_a_large_part_of_the_backward_pass_is_said_where_no_gpu_works() -> None:
+    assert said_of_gather(backward_on_cpu(250)) == [
+        "`GatherBackward0` of `patch_drop` (forward `aten::gather`) took 250 ns: 25 % of the "
+        "backward pass."
+    ]
+    assert said_of_gather(backward_on_cpu(249)) == []
+
+
+def test_a_backward_op_out_of_proportion_to_its_forward_is_said() -> None:
+    (text,) = said_of_gather(backward_on_cpu(100, forward=20))
+    assert text.endswith("took 100 ns: 10 % of the backward pass, 5 times its forward.")
+    assert said_of_gather(backward_on_cpu(100, forward=21)) == []
+    assert said_of_gather(backward_on_cpu(39, forward=1)) == []  # below 2 % of the run
+
+
+def test_what_sorts_on_a_gpu_is_foreseen_with_deterministic_algorithms_alone() -> None:
+    (text,) = said_of_gather(backward_on_cpu(10, deterministic=True))
+    assert "took 10 ns: 1.0 % of the backward pass. On a GPU" in text
+    assert said_of_gather(backward_on_cpu(10, deterministic=False)) == []
+
+
+def test_a_synchronising_op_is_named_with_its_module_and_line() -> None:
+    record = trace_of(
+        cell_line(7, "total += loss.item()", ts=0, dur=600),
+        module("model.head", ts=0, dur=550),
+        op("aten::item", ts=0, dur=500),
+        runtime(SYNC, ts=1, dur=100),
+        op("end", ts=990, dur=10),
+    )
+    text = only(RULES["synchronising"], record).text
+    assert text.endswith("in 1 call of `cudaStreamSynchronize`, in `model.head` on line 7.")
+
+
+def test_of_several_places_the_one_where_most_was_waited_is_named() -> None:
+    record = trace_of(
+        cell_line(7, "a = x.item()", ts=0, dur=300),
+        op("aten::item", ts=0, dur=200),
+        runtime(SYNC, ts=1, dur=100),
+        cell_line(9, "b = y.item()", ts=400, dur=300),
+        op("aten::item", ts=400, dur=200),
+        runtime(SYNC, ts=401, dur=150),
+        op("end", ts=990, dur=10),
+    )
+    assert only(RULES["synchronising"], record).text.endswith(", mostly on line 9.")

@@ -21,29 +21,30 @@ OUT_OF_PROPORTION = 5  # times its forward op; about two are usual
 MOST = 3  # findings
 
 REMEDIES = {
-    "GatherBackward0": "Index instead, as in x[rows, indices]: the backward of that does not wait."
+    "GatherBackward0": "Index instead, as in x[rows, indices]: it is cheaper in both passes."
 }
 WAITED = "The CPU launches nothing while it waits: look for an op whose backward does not."
 OTHERWISE = "Look for another op with the same result, whose backward is cheaper."
 
-WAITS_WHEN_DETERMINISTIC = {"GatherBackward0"}
-"""Backward ops that wait for a GPU under `torch.use_deterministic_algorithms(True)`.
+SORTS_WHEN_DETERMINISTIC = {"GatherBackward0"}
+"""Backward ops that sort on a GPU under `torch.use_deterministic_algorithms(True)`.
 
-Their scatter_add is then done by indices that are put together with a copy from the CPU.
+Their scatter_add is done by `index_put_` then. PyTorch 2.0 to 2.5 at least also copy from the CPU
+for it, and wait for the copy; later versions have changed that.
 """
 
 
 def backward(record: Record) -> list[Finding]:
     """At most three findings: ops that waited, were large or out of proportion to their forward.
 
-    Without a GPU also those that would wait for one.
+    Without a GPU also those that are known to cost far more on one.
     """
     table = backward_ops(record)
     if not len(table):
         return []
-    whole, would_wait = backward_ns(record), _would_wait(record, table)
-    foreseen = [_foreseen(record, op, whole) for _, op in table[would_wait].iterrows()]
-    worth_saying = _worth_saying(table, whole) & ~would_wait
+    whole, known = backward_ns(record), _is_foreseen(record, table)
+    foreseen = [_foreseen(record, op, whole) for _, op in table[known].iterrows()]
+    worth_saying = _worth_saying(table, whole) & ~known
     said = [_finding(record, op, whole) for _, op in table[worth_saying].iterrows()]
     said = [finding for finding in said if finding.share >= WORTH_A_LOOK]
     return sorted(said, key=lambda finding: -finding.cost_ns)[:MOST] + foreseen
@@ -81,14 +82,15 @@ def _waiting(record: Record, op: pd.Series, whole: int) -> Finding:
 def _foreseen(record: Record, op: pd.Series, whole: int) -> Finding:
     cost = int(op["cpu_ns"])
     text = (
-        f"{_who(op)} makes the CPU wait on a GPU, as deterministic algorithms are on; here it took "
-        f"{format_ns(cost)}: {format_share(share_of(cost, whole))} of the backward pass."
+        f"{_who(op)} took {format_ns(cost)}: {format_share(share_of(cost, whole))} of the backward "
+        "pass. On a GPU, deterministic algorithms make it sort, and in many versions of PyTorch "
+        "the CPU waits for it."
     )
     return _at(record, op, Finding("backward", text, cost, remedy=REMEDIES[op["name"]]))
 
 
-def _would_wait(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    known = table["name"].isin(list(WAITS_WHEN_DETERMINISTIC)).to_numpy(bool)
+def _is_foreseen(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    known = table["name"].isin(list(SORTS_WHEN_DETERMINISTIC)).to_numpy(bool)
     without_gpu = not len(gpu_rows(record.trace))
     return np.asarray(known & bool(record.metadata.get("deterministic")) & without_gpu)
 
