@@ -558,6 +558,23 @@ def test_a_recording_that_cannot_start_costs_the_profile_and_not_the_loop(
     assert "recording could not start: RuntimeError: broken" in capsys.readouterr().err
 
 
+def test_a_further_window_that_cannot_start_costs_only_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start, begun = TorchRecording.start, []
+
+    def fail_the_second(self: TorchRecording) -> None:
+        begun.append(self)
+        if len(begun) == 2:
+            raise RuntimeError("broken")
+        start(self)
+
+    monkeypatch.setattr(TorchRecording, "start", fail_the_second)
+    assert len(list(gpuprof_widgets.steps(range(100), warmup=1, active=2, repeat=3))) == 9
+    assert recorded_steps() == [1, 2, 7, 8]
+    assert notes() == ["a further window could not start: RuntimeError: broken"]
+
+
 def test_threads_that_the_body_starts_are_recorded() -> None:
     def work() -> None:
         torch.full((1,), 7)

@@ -219,11 +219,15 @@ class Recorder:
             self._loop.close()
 
     def begin_window(self, step: int) -> None:
-        if self._failure is None:
-            try:
-                self._begin(step)
-            except BaseException as error:
+        if self._failure is not None:
+            return
+        try:
+            self._begin(step)
+        except BaseException as error:
+            if not isinstance(error, Exception) or not self._windows.drop_failed():
                 self._give_up("start", error)
+            else:
+                self._notes.append(f"a further window could not start: {_one_line(error)}")
 
     def end_trace(self) -> int:
         return self._ended(self._windows.end_trace)

@@ -64,6 +64,12 @@ class WindowSeries:
         self.end()
         self._windows, self._calls = [], None
 
+    def drop_failed(self) -> bool:
+        """Give up the window that could not start; whether there are others to keep."""
+        self._windows.pop().stop_after_failure()
+        self._open = False
+        return bool(self._windows)
+
     def stop_after_failure(self) -> None:
         """Leave nothing running and keep nothing."""
         for window in self._windows:
