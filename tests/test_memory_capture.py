@@ -14,7 +14,7 @@ import torch
 from torch.optim import optimizer as optimizers
 
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
-from gpuprof_widgets.capture import memory_torch
+from gpuprof_widgets.capture import memory_owners, memory_torch
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.trace.archive import save
@@ -176,6 +176,19 @@ def test_hooks_are_gone_after_an_error_as_well() -> None:
     with pytest.raises(ValueError, match="of the user"):
         recorded(training(), run)
     assert len(optimizers._global_optimizer_pre_hooks) == before
+
+
+def test_a_step_notices_nothing_of_our_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise LookupError("not now")
+
+    monkeypatch.setattr(memory_owners, "gradients_of", failing)
+    names = {"trainer": training()}  # out of sight: only the steps' hooks look at it
+    before = [parameter.clone() for parameter in names["trainer"]["model"].parameters()]
+    record = recorded({"names": [names]}, lambda _: step(names["trainer"]))
+    after = names["trainer"]["model"].parameters()
+    assert not any(torch.equal(old, new) for old, new in zip(before, after, strict=True))
+    assert any("LookupError: not now" in note for note in record.metadata["notes"])
 
 
 def test_without_memory_no_hook_is_there() -> None:

@@ -56,6 +56,7 @@ class MemoryOwners:
         self._names: dict[int, str] = {}
         self._seen: list[Sighting] = []
         self._known: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
+        self._failure = ""
         self._counts: dict[str, int] = {}
         self._started: dict[str, int] = {}
 
@@ -90,7 +91,9 @@ class MemoryOwners:
         return with_args(trace, HELD_BY, {row: name for row, (_, name) in held.items() if name})
 
     def notes(self) -> list[str]:
-        return []
+        """That some optimizer would not tell, which its step must not notice."""
+        text = f"whose gradients and optimizer state are, is not known: {self._failure}"
+        return [text] if self._failure else []
 
     def metadata(self) -> dict[str, Any]:
         """``memory``: the storages from before the record, and the allocator's failed attempts."""
@@ -115,15 +118,25 @@ class MemoryOwners:
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         """Before a step its gradients are there; not in a compiled graph, which has no tensors."""
-        if not torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or self._failure:
+            return
+        try:
             self._note(gradients_of(parameters_of(optimizer)), time_ns())
+        except Exception as error:
+            self._failure = f"{type(error).__name__}: {error}"
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         """After the first step its state is there; it stays where it is in the next ones."""
-        if torch.compiler.is_compiling() or self._known.get(optimizer) == len(optimizer.state):
+        if torch.compiler.is_compiling() or self._failure:
             return
+        try:
+            if self._known.get(optimizer) != len(optimizer.state):
+                self._note_state(optimizer, time_ns())
+        except Exception as error:
+            self._failure = f"{type(error).__name__}: {error}"
+
+    def _note_state(self, optimizer: Optimizer, moment: int) -> None:
         self._known[optimizer] = len(optimizer.state)
-        moment = time_ns()
         self._note(as_parameters(parameters_of(optimizer)), moment)
         self._note(state_of(optimizer), moment)
 
