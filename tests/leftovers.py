@@ -93,8 +93,15 @@ def _runs_package(frame: FrameType | None) -> bool:
 def instrumented_functions() -> Any:
     """Functions alive whose code has an object of ours as a constant.
 
-    Not the one that the interpreter makes for a cell's own code, which a traceback keeps alive.
+    Not the one that the interpreter makes for a cell's own code, which a traceback keeps alive, and
+    not what only waits for the garbage collector, which comes later on newer Pythons.
     """
+    if _instrumented():
+        gc.collect()
+    return _instrumented()
+
+
+def _instrumented() -> list[str]:
     return [
         one.__qualname__
         for one in gc.get_objects()
