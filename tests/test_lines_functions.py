@@ -162,19 +162,22 @@ class Model:
     @classmethod
     def made(cls):
         return cls()
-    decorated = staticmethod(helper)"""
+    decorated = staticmethod(helper)
+@torch.no_grad()
+def without_gradients(x):
+    return x"""
 
 
 def test_functions_of_earlier_cells_show_their_lines_with_stacks_only() -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     recorded(EARLIER, names)
-    body = "model = Model.made()\nmodel.run(), model.size"
+    body = "model = Model.made()\nmodel.run(), model.size, without_gradients(1)"
     _, without = recorded(body, names)
     assert line_calls(without) == {2: 1, 3: 1}
     _, record = recorded(body, names, stack=True)
     # Both cells have the same number here; the later one has two lines.
     lines = [int(value(record, "line", row)) for row in line_rows(record)]
-    assert lines == [2, 13, 3, 7, 4, 10]
+    assert lines == [2, 13, 3, 7, 4, 10, 17]
 
 
 COMPILED = """import torch

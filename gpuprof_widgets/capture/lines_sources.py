@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import _lru_cache_wrapper
 from itertools import groupby
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -39,11 +40,23 @@ def functions_of_cells(
 ) -> Iterator[FunctionType]:
     """The functions in the namespace, and those in its classes, that a cell has defined."""
     for value in list(namespace.values()):
-        found = vars(value).values() if isinstance(value, type) else [value]
+        found = list(vars(value).values()) if isinstance(value, type) else [value]
         for one in found:
-            function = getattr(one, "__func__", getattr(one, "fget", one))
-            if isinstance(function, FunctionType) and _file(function) in cell_labels:
-                yield function
+            for function in _functions_of(one):
+                if _file(function) in cell_labels:
+                    yield function
+
+
+def _functions_of(value: Any) -> Iterator[FunctionType]:
+    """The function that a value is or wraps, and those that decorators have wrapped in it."""
+    if isinstance(value, (staticmethod, classmethod)):
+        value = value.__func__
+    elif isinstance(value, property):
+        value = value.fget
+    while isinstance(value, (FunctionType, _lru_cache_wrapper)):
+        if isinstance(value, FunctionType):
+            yield value
+        value = vars(value).get("__wrapped__")
 
 
 def marked_files(
