@@ -41,6 +41,8 @@ def test_the_public_methods_of_a_profile() -> None:
     methods = {name for name in dir(gpuprof_widgets.Profile) if not name.startswith("_")}
     assert methods - {field.name for field in fields(gpuprof_widgets.Profile)} == {
         "allocations",
+        "attribution",
+        "backward_ops",
         "allocator_events",
         "call_tree",
         "device_busy",
