@@ -136,7 +136,8 @@ export class LinesView extends PanelView {
     const row = this.rows[index]
     const share = largest == 0 ? 0 : row[this.heat.key] / largest
     const heat = element("span", {class: "heat", style: `width:${(100 * share).toFixed(2)}%`})
-    const el = element("tr", {tabindex: index == this.reachable ? 0 : -1, "data-line": index, "aria-selected": "false", title: text.trim()},
+    const el = element("tr", {tabindex: index == this.reachable ? 0 : -1, "data-line": index, "aria-selected": "false", title: text.trim(),
+      class: row.wall == 0 && row.calls == 0 ? "silent" : ""},
       at, element("td", {class: "code"}, heat, code), ...this.columns.map((column) => this.number(column, row, sum)))
     el.addEventListener("click", () => this.choose(index))
     this.lines.set(index, el)
