@@ -34,13 +34,13 @@ class ModuleHooks:
         self._there = False
         self._absences = 0
         self._handles: list[Any] = []
+        self._asked: Callable[[], Any] | None = None
         self._patched: dict[tuple[Any, str], Any] = {}
         self._callbacks: list[tuple[Callable[[Any], None], Callable[[Any], None]]] = []
 
     def add(self) -> None:
         """Put the hooks in."""
         self._there = True
-        self._patch(torch_modules, "_has_any_global_hook", self._not_counting)
         self._follow_export()
         if _loaded("torch._dynamo") is None:
             self._patch(torch, "compile", self._loading_dynamo)
@@ -65,16 +65,19 @@ class ModuleHooks:
                 handler.remove_end_callback(end)
 
     def _register(self) -> None:
-        before, after = self._before, self._after
-        if (dynamo := _loaded("torch._dynamo")) is not None:
-            # Beside a graph the hooks run under dynamo, which would compile them as well.
-            before, after = dynamo.disable(before), dynamo.disable(after)
+        # Beside a graph these run under dynamo, which would compile them as well.
+        unseen = getattr(_loaded("torch._dynamo"), "disable", lambda function: function)
         self._handles = [
-            torch_modules.register_module_forward_pre_hook(before),
-            torch_modules.register_module_forward_hook(after, always_call=True),
+            torch_modules.register_module_forward_pre_hook(unseen(self._before)),
+            torch_modules.register_module_forward_hook(unseen(self._after), always_call=True),
         ]
+        self._asked = torch_modules._has_any_global_hook
+        torch_modules._has_any_global_hook = unseen(self._not_counting(self._asked))
 
     def _unregister(self) -> None:
+        if self._asked is not None:
+            torch_modules._has_any_global_hook = self._asked
+            self._asked = None
         while self._handles:
             self._handles.pop().remove()
 
