@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import distributed
 from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
 
 ITEM_S = 0.004
@@ -129,8 +130,6 @@ def seeding(worker: int) -> None:
 
 def mean_rank(rank: int, factor: float) -> None:
     """What the ranks of a group do: an all_reduce whose result is known."""
-    from torch import distributed
-
     value = torch.full((4,), factor * rank)
     distributed.all_reduce(value)
     world = distributed.get_world_size()
@@ -138,8 +137,6 @@ def mean_rank(rank: int, factor: float) -> None:
 
 
 def sum_on_gpu(rank: int) -> None:
-    from torch import distributed
-
     value = torch.ones(1024, device="cuda")
     distributed.all_reduce(value)
     assert value.mean().item() == distributed.get_world_size()
