@@ -229,7 +229,7 @@ def header(times: dict[tuple[str, str], list[Time]], rounds: int) -> str:
     kind = "on the clock" if DEVICE == "cuda" else "of CPU time"
     return (
         f"{datetime.now(UTC):%Y-%m-%d}, {device}, {os.cpu_count()} CPU cores "
-        f"({os.getloadavg()[0]:.1f} other processes wanted them), "
+        f"(load average {os.getloadavg()[0]:.1f}), "
         f"Python {platform.python_version()}, torch {torch.__version__}.\n"
         f"{STEPS} training steps of a transformer with {LAYERS} layers, "
         f"batch {BATCH} × {TOKENS} × {WIDTH}, "
