@@ -51,7 +51,8 @@ def test_every_rank_writes_a_file_and_rank_0_returns(nprocs: int, tmp_path: Path
         assert one.metadata["error"] is None
         assert "gloo:all_reduce" in set(one.trace.slices["name"].cat.categories)
         assert one.calls is not None
-        assert "mean_rank" in set(one.calls.functions["name"])
+        # Not mean_rank itself: cProfile of Python 3.12 and 3.13 loses the caller of all_reduce.
+        assert "all_reduce" in set(one.calls.functions["name"])
     assert profile.metadata["rank"] == 0
 
 
