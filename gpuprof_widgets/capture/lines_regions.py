@@ -42,7 +42,7 @@ class _Unrecorded:
 
     __slots__ = ()
     __enter__ = repeat(None).__next__
-    __exit__ = functools.partial("".format)
+    __exit__ = staticmethod(functools.partial("".format))
 
 
 _UNRECORDED = _Unrecorded()
