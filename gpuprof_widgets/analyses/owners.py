@@ -59,7 +59,7 @@ def _forward_side(record: Record, chain: list[int]) -> list[int]:
     category = slices["category"].to_numpy(object)
     found: list[int] = []
     at = next((int(forward[r]) for r in chain if forward[r] >= 0), -1)
-    while at >= 0 and at not in found:
+    while at >= 0 and at not in (*chain, *found):
         found.append(at)
         behind, above = int(forward[at]), int(parent[at])
         while above >= 0:
