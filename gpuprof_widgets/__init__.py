@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuprof_widgets.exceptions import GpuprofError, OptionError, RecordingError, TraceError
 
 if TYPE_CHECKING:
-    from gpuprof_widgets.capture.lines_chosen import lines
+    from gpuprof_widgets.capture.lines.chosen import lines
     from gpuprof_widgets.profiles import Profile, load
     from gpuprof_widgets.profiling import profile, steps
     from gpuprof_widgets.ranks import profile_ranks
@@ -41,7 +41,7 @@ last: Profile | None = None
 _HOMES = {
     "Profile": "gpuprof_widgets.profiles",
     "Trace": "gpuprof_widgets.trace.model",
-    "lines": "gpuprof_widgets.capture.lines_chosen",
+    "lines": "gpuprof_widgets.capture.lines.chosen",
     "load": "gpuprof_widgets.profiles",
     "profile": "gpuprof_widgets.profiling",
     "profile_ranks": "gpuprof_widgets.ranks",

@@ -17,8 +17,8 @@ from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 
 if TYPE_CHECKING:
+    from gpuprof_widgets.capture.loop.steps import Steps
     from gpuprof_widgets.capture.recorder import Recorder
-    from gpuprof_widgets.capture.steps import Steps
     from gpuprof_widgets.profiles import Profile
 
 Item = TypeVar("Item")
@@ -178,8 +178,8 @@ def steps(
     elsewhere the loop makes a profile of its own, shows it and leaves it in
     ``gpuprof_widgets.last``. ``async for`` works as well.
     """
-    from gpuprof_widgets.capture.schedule import Schedule
-    from gpuprof_widgets.capture.steps import Steps
+    from gpuprof_widgets.capture.loop.schedule import Schedule
+    from gpuprof_widgets.capture.loop.steps import Steps
 
     options = Options(
         steps=active, warmup=warmup, wait=wait, repeat=repeat, cprofile_steps=cprofile
@@ -254,7 +254,7 @@ def _with_rank_files(
     """Where to save: one rank of several has a file of its own, and knows those of the others."""
     if save is None or "rank" not in metadata:
         return metadata, None if save is None else _target(save)
-    from gpuprof_widgets.capture.ranks import rank_file
+    from gpuprof_widgets.capture.ranks.gathered import rank_file
 
     files = [rank_file(_target(save).absolute(), one) for one in range(metadata["world_size"])]
     return {**metadata, "rank_files": [str(file) for file in files]}, files[metadata["rank"]]

@@ -48,8 +48,8 @@ def profile_ranks(
     here, they are spawned, and ``fn`` has to be importable.
     """
     from gpuprof_widgets.capture.active import Active
-    from gpuprof_widgets.capture.rank_processes import Group, free_port, run_ranks, start_method
-    from gpuprof_widgets.capture.ranks import rank_file
+    from gpuprof_widgets.capture.ranks.gathered import rank_file
+    from gpuprof_widgets.capture.ranks.processes import Group, free_port, run_ranks, start_method
 
     if Active.recorder is not None:
         raise OptionError(

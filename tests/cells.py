@@ -15,7 +15,7 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 
 from gpuprof_widgets.capture.cell import CellCode, Rewrite, cell_numbers, compile_cell, kind_of
-from gpuprof_widgets.capture.lines import LinesRewrite
+from gpuprof_widgets.capture.lines.recording import LinesRewrite
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.trace.model import Record

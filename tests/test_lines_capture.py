@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from gpuprof_widgets.capture import lines_regions, lines_rewrite
-from gpuprof_widgets.capture.lines import LinesRewrite
+from gpuprof_widgets.capture.lines import regions as lines_regions
+from gpuprof_widgets.capture.lines import rewrite as lines_rewrite
+from gpuprof_widgets.capture.lines.recording import LinesRewrite
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.trace.model import Record

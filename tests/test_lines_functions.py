@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import gpuprof_widgets
-from gpuprof_widgets.capture.lines_compiled import compiled_definitions
-from gpuprof_widgets.capture.lines_regions import LineMarks
+from gpuprof_widgets.capture.lines.compiled import compiled_definitions
+from gpuprof_widgets.capture.lines.regions import LineMarks
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from tests.cells import line_calls, line_rows, recorded, value
@@ -246,8 +246,8 @@ def test_a_pickled_region_does_nothing() -> None:
 
 
 def test_steps_leave_every_line_its_limit_and_show_the_loop_around() -> None:
-    from gpuprof_widgets.capture.lines import LinesRewrite
-    from gpuprof_widgets.capture.loop_bound import loop_bound
+    from gpuprof_widgets.capture.lines.recording import LinesRewrite
+    from gpuprof_widgets.capture.loop.bound import loop_bound
     from gpuprof_widgets.capture.options import Options
     from gpuprof_widgets.capture.recorder import Recorder
     from tests.cells import compiled, run

@@ -59,7 +59,7 @@ def test_calls_are_those_of_the_thread_of_the_cell() -> None:
     assert calls_from_slices(record.trace, "cell").functions["name"].tolist() == ["step"]
 
 
-BETWEEN = str(Path(gpuprof_widgets.__file__).parent / "capture" / "steps.py")
+BETWEEN = str(Path(gpuprof_widgets.__file__).parent / "capture" / "loop" / "steps.py")
 
 
 def calls_between(*edges: tuple[str | None, str, int, int]) -> Calls:

@@ -18,7 +18,7 @@ from torch.multiprocessing.spawn import spawn
 
 import gpuprof_widgets
 from gpuprof_widgets import Profile
-from gpuprof_widgets.capture.ranks import rank_and_world, rank_file
+from gpuprof_widgets.capture.ranks.gathered import rank_and_world, rank_file
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 from tests.loaders import mean_rank
 
@@ -242,7 +242,7 @@ def spawned(rank: int, port: int, save: str) -> None:
 
 
 def test_under_torch_spawn_every_process_writes_its_own_file(tmp_path: Path) -> None:
-    from gpuprof_widgets.capture.rank_processes import free_port
+    from gpuprof_widgets.capture.ranks.processes import free_port
 
     spawn(spawned, (free_port(), str(tmp_path / "run")), nprocs=2)  # type: ignore[no-untyped-call]
     files = sorted(tmp_path.iterdir())

@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 import gpuprof_widgets
 from gpuprof_widgets.capture.active import Active
-from gpuprof_widgets.capture.schedule import Schedule
+from gpuprof_widgets.capture.loop.schedule import Schedule
 from gpuprof_widgets.capture.torch_profiler import TorchRecording, profiler_is_running
 from gpuprof_widgets.exceptions import OptionError
 from tests.test_recorder import state

@@ -22,14 +22,16 @@ _BUILTIN = "~"
 _OF_DEVICES = (*GPU_CATEGORIES, "gpu_user_annotation")
 
 # torch shortens paths by sys.path, so frames are known by the tail of their file's path.
-_AROUND = re.compile(r"gpuprof_widgets[/\\](capture[/\\](cell|steps)|magics|profiling)\.py\(")
+_AROUND = re.compile(
+    r"gpuprof_widgets[/\\](capture[/\\](cell|loop[/\\]steps)|magics|profiling)\.py\("
+)
 _RECORDING = re.compile(
-    r"gpuprof_widgets[/\\]capture[/\\](?!(cell|steps)\.py)\w+\.py\("
+    r"gpuprof_widgets[/\\]capture[/\\](?!(cell|loop[/\\]steps)\.py)[\w/\\]+\.py\("
     r"|torch[/\\](autograd|profiler)[/\\]profiler\.py\("
 )
 
 
-_BETWEEN = str(Path(_PACKAGE, "capture", "steps.py"))
+_BETWEEN = str(Path(_PACKAGE, "capture", "loop", "steps.py"))
 """Its functions stand between a loop and its items: what they call, the loop has called."""
 
 _KERNEL = re.compile(

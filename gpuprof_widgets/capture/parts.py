@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from gpuprof_widgets.capture.expected import expected
-from gpuprof_widgets.capture.lines import lines_window, marked_code
-from gpuprof_widgets.capture.memory_owners import memory_owners
-from gpuprof_widgets.capture.modules import module_spans
+from gpuprof_widgets.capture.lines.recording import lines_window, marked_code
+from gpuprof_widgets.capture.loop.expected import expected
+from gpuprof_widgets.capture.memory.recording import memory_owners
+from gpuprof_widgets.capture.modules.recording import module_spans
 from gpuprof_widgets.capture.nvtx import nvtx_ranges
 from gpuprof_widgets.capture.part import Context, Part
-from gpuprof_widgets.capture.ranks import ranks
-from gpuprof_widgets.capture.workers import workers
+from gpuprof_widgets.capture.ranks.gathered import ranks
+from gpuprof_widgets.capture.workers.recording import workers
 
 PARTS: tuple[Callable[[Context], Part | None], ...] = (
     marked_code,

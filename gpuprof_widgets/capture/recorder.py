@@ -19,7 +19,7 @@ from typing import Any, Self
 from gpuprof_widgets.capture.active import Active, Loop
 from gpuprof_widgets.capture.cell import CellCode
 from gpuprof_widgets.capture.environment import environment
-from gpuprof_widgets.capture.loop_bound import loop_bound_of
+from gpuprof_widgets.capture.loop.bound import loop_bound_of
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.overhead import overhead
 from gpuprof_widgets.capture.own_frames import without_own_calls, without_own_slices
@@ -27,7 +27,7 @@ from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.capture.parts import parts_for
 from gpuprof_widgets.capture.window import started
 from gpuprof_widgets.capture.window_series import WindowSeries
-from gpuprof_widgets.capture.workers import calls_of_workers
+from gpuprof_widgets.capture.workers.recording import calls_of_workers
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.trace.edit import kept_slices
 from gpuprof_widgets.trace.event_json import without_garbage_collection

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpuprof_widgets.capture.cell import Rewrite
-from gpuprof_widgets.capture.expected import guards
-from gpuprof_widgets.capture.lines import lines_rewrite
-from gpuprof_widgets.capture.loop_bound import loop_bound
+from gpuprof_widgets.capture.lines.recording import lines_rewrite
+from gpuprof_widgets.capture.loop.bound import loop_bound
+from gpuprof_widgets.capture.loop.expected import guards
 from gpuprof_widgets.capture.options import Options
 
 REWRITES: tuple[Callable[[Options], Rewrite | None], ...] = (

@@ -12,7 +12,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from gpuprof_widgets.capture.giving_way import Entrances, profiler_is_running
-from gpuprof_widgets.capture.memory_torch import with_torch_categories
+from gpuprof_widgets.capture.memory.torch_categories import with_torch_categories
 from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.exceptions import RecordingError

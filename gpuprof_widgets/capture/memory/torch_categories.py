@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuprof_widgets.capture.memory_places import MemoryPlaces, with_args
+from gpuprof_widgets.capture.memory.places import MemoryPlaces, with_args
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import TORCH_CATEGORY
 

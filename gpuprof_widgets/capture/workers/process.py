@@ -28,7 +28,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from gpuprof_widgets.capture.one_thread import hear_this_thread_only
-from gpuprof_widgets.capture.worker_patches import Patches
+from gpuprof_widgets.capture.workers.patches import Patches
 
 SPANS, CALLS = ".spans", ".spans.prof"
 LENGTH_BYTES = 4

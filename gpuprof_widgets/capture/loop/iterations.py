@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from gpuprof_widgets.capture.active import Windows
-from gpuprof_widgets.capture.one_off import Costs, searches_algorithms, uses_cuda
-from gpuprof_widgets.capture.schedule import Kind, Schedule
+from gpuprof_widgets.capture.loop.one_off import Costs, searches_algorithms, uses_cuda
+from gpuprof_widgets.capture.loop.schedule import Kind, Schedule
 
 
 class Step:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuprof_widgets.capture.embedded import Embedded
-from gpuprof_widgets.capture.lines_regions import LineMarks
-from gpuprof_widgets.capture.lines_suspended import Suspensions
+from gpuprof_widgets.capture.lines.regions import LineMarks
+from gpuprof_widgets.capture.lines.suspended import Suspensions
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (*_FUNCTIONS, ast.ClassDef)

@@ -7,7 +7,7 @@ import sys
 from types import CodeType, FunctionType
 
 from gpuprof_widgets.capture.code_pairs import code_pairs
-from gpuprof_widgets.capture.lines_regions import LineMarks
+from gpuprof_widgets.capture.lines.regions import LineMarks
 
 
 class CodeSwap:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuprof_widgets.capture.worker_patches import FETCH, IDLE, PUT
-from gpuprof_widgets.capture.worker_process import CALLS, LENGTH_BYTES, MOST_ITEMS, SPANS
+from gpuprof_widgets.capture.workers.patches import FETCH, IDLE, PUT
+from gpuprof_widgets.capture.workers.process import CALLS, LENGTH_BYTES, MOST_ITEMS, SPANS
 from gpuprof_widgets.trace.edit import NewSlice, NewTrack
 from gpuprof_widgets.trace.model import Calls, Trace
 from gpuprof_widgets.trace.pstats import calls_of_stats

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from gpuprof_widgets.capture.lines_regions import LineMark, LineMarks, NextRegion
+from gpuprof_widgets.capture.lines.regions import LineMark, LineMarks, NextRegion
 
 OpenRegions = dict[FrameType, list["SuspendedRegion"]]
 

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from gpuprof_widgets.capture.active import Active
-from gpuprof_widgets.capture.schedule import Schedule
-from gpuprof_widgets.capture.step_loop import StepLoop
+from gpuprof_widgets.capture.loop.iterations import StepLoop
+from gpuprof_widgets.capture.loop.schedule import Schedule
 
 Item = TypeVar("Item")
 Run = Callable[[], AbstractContextManager[Any]]

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpuprof_widgets.capture.module_hooks import ModuleHooks
-from gpuprof_widgets.capture.module_names import Family, ModuleName, family, is_compiled
+from gpuprof_widgets.capture.modules.hooks import ModuleHooks
+from gpuprof_widgets.capture.modules.names import Family, ModuleName, family, is_compiled
 
 MARKER = "gpuprof:module:"
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gpuprof_widgets.capture.module_marks import ModuleMarks
-from gpuprof_widgets.capture.module_names import Family, ModuleName, families
+from gpuprof_widgets.capture.modules.marks import ModuleMarks
+from gpuprof_widgets.capture.modules.names import Family, ModuleName, families
 from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.part import Context
 from gpuprof_widgets.trace.backward_spans import backward_spans

@@ -17,9 +17,9 @@ from typing import Any
 from gpuprof_widgets.capture.active import Active
 from gpuprof_widgets.capture.cell import CellCode, CellTree, Rewrite
 from gpuprof_widgets.capture.embedded import Embedded
+from gpuprof_widgets.capture.loop.schedule import Schedule
+from gpuprof_widgets.capture.loop.steps import Counting, Steps, is_progress_bar
 from gpuprof_widgets.capture.options import Options
-from gpuprof_widgets.capture.schedule import Schedule
-from gpuprof_widgets.capture.steps import Counting, Steps, is_progress_bar
 
 _BLOCKS = (ast.With, ast.AsyncWith, ast.If, ast.Try, ast.TryStar, ast.Match)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)

@@ -11,12 +11,12 @@ from typing import Any
 
 from gpuprof_widgets.capture.cell import CellCode, CellTree
 from gpuprof_widgets.capture.embedded import Embedded
-from gpuprof_widgets.capture.lines_chosen import chosen
-from gpuprof_widgets.capture.lines_compiled import compiled_definitions
-from gpuprof_widgets.capture.lines_functions import CodeSwap
-from gpuprof_widgets.capture.lines_regions import LIMIT, LineMarks
-from gpuprof_widgets.capture.lines_rewrite import MarkedLines
-from gpuprof_widgets.capture.lines_sources import MarkedFile, functions_of_cells, marked_files
+from gpuprof_widgets.capture.lines.chosen import chosen
+from gpuprof_widgets.capture.lines.compiled import compiled_definitions
+from gpuprof_widgets.capture.lines.functions import CodeSwap
+from gpuprof_widgets.capture.lines.regions import LIMIT, LineMarks
+from gpuprof_widgets.capture.lines.rewrite import MarkedLines
+from gpuprof_widgets.capture.lines.sources import MarkedFile, functions_of_cells, marked_files
 from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.part import Context

@@ -19,8 +19,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from gpuprof_widgets.capture.memory_places import MemoryPlaces, with_args
-from gpuprof_widgets.capture.memory_sightings import (
+from gpuprof_widgets.capture.memory.places import MemoryPlaces, with_args
+from gpuprof_widgets.capture.memory.sightings import (
     INPUTS,
     RANK,
     Sighting,

@@ -17,9 +17,9 @@ from typing import Any
 
 from gpuprof_widgets.capture.code_pairs import codes_in
 from gpuprof_widgets.capture.embedded import Embedded
-from gpuprof_widgets.capture.lines_compiled import compiled_definitions
-from gpuprof_widgets.capture.lines_regions import LineMarks
-from gpuprof_widgets.capture.lines_rewrite import MarkedLines
+from gpuprof_widgets.capture.lines.compiled import compiled_definitions
+from gpuprof_widgets.capture.lines.regions import LineMarks
+from gpuprof_widgets.capture.lines.rewrite import MarkedLines
 
 _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef

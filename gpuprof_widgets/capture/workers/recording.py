@@ -19,8 +19,8 @@ import pandas as pd
 
 from gpuprof_widgets.capture.own_frames import without_own_calls
 from gpuprof_widgets.capture.part import Context, Part
-from gpuprof_widgets.capture.worker_files import WorkerFile, read_folder, track_slices
-from gpuprof_widgets.capture.worker_process import RecordedLoop
+from gpuprof_widgets.capture.workers.files import WorkerFile, read_folder, track_slices
+from gpuprof_widgets.capture.workers.process import RecordedLoop
 from gpuprof_widgets.trace.edit import with_slices
 from gpuprof_widgets.trace.model import Calls, Trace
 

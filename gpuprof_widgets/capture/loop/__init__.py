@@ -1,0 +1,1 @@
+"""Bounded loops: warm up, record some of the steps, end the loop."""

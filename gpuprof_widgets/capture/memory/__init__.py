@@ -1,0 +1,1 @@
+"""What recorded memory was for: whose storage lies at which address."""

@@ -1,0 +1,1 @@
+"""The ranks of a distributed run: their processes and their files."""
