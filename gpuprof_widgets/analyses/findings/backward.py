@@ -18,6 +18,7 @@ from gpuprof_widgets.trace.model import Record
 WORTH_A_LOOK = 0.02  # of the run
 LARGE = 0.25  # of the backward pass
 OUT_OF_PROPORTION = 5  # times its forward op; about two are usual
+NOTABLE = 0.1  # of the backward pass: below it a disproportion is often but noise
 MOST = 3  # findings
 
 REMEDIES = {
@@ -54,6 +55,7 @@ def _worth_saying(table: pd.DataFrame, whole: int) -> npt.NDArray[np.bool_]:
     """Ops that waited; without a wait, what took the CPU's time is a reason where no GPU worked."""
     large = table["cpu_ns"] >= LARGE * whole
     out_of_proportion = table["cpu_ns"] >= OUT_OF_PROPORTION * table["forward_cpu_ns"]
+    out_of_proportion &= table["cpu_ns"] >= NOTABLE * whole
     on_cpu = not table["device_ns"].any()
     waited = table["wait_ns"] > 0
     return np.asarray(waited | (on_cpu & (large | out_of_proportion)), bool)
