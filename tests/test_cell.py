@@ -107,7 +107,7 @@ def test_point_06_top_level_await_runs_on_the_same_loop_and_thread(kernel: Kerne
 def test_point_06_await_still_works_after_an_interrupt(kernel: Kernel) -> None:
     kernel.run("import asyncio, threading\nloop = asyncio.get_running_loop()")
     kernel.run("thread = threading.current_thread()")
-    cell = "%%gpuprofile\nprint('ready', flush=True)\nawait asyncio.sleep(60)"
+    cell = "%%gpuprofile\nprint('ready', flush=True)\nawait asyncio.sleep(10)"
     outcome = kernel.run_interrupted(cell)
     assert outcome.status == "error"
     assert outcome.errors[0]["ename"] in ("CancelledError", "KeyboardInterrupt")

@@ -110,8 +110,9 @@ def test_a_notebook_gets_text_and_html_without_script(profile: Profile) -> None:
 
 
 def test_without_a_notebook_show_prints(
-    profile: Profile, capsys: pytest.CaptureFixture[str]
+    profile: Profile, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delattr(builtins, "display", raising=False)  # a shell of another test leaves it
     profile.show(top=2)
     assert capsys.readouterr().out == static_text(profile, top=2) + "\n"
 
