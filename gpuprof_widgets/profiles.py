@@ -175,7 +175,8 @@ class Profile(Record):
         ``self_ns`` (without the lines that ran within it), ``cpu_self_ns`` (of that, ops);
         ``device_ns`` (GPU time that it launched), ``wait_ns`` (waited for the GPU),
         ``allocated_bytes``; ``backward_cpu_ns`` and ``backward_device_ns`` (of the backward ops
-        whose forward op ran in it).
+        whose forward op ran in it); ``complete`` (False where a line ran more than 10,000 times,
+        and for the line around it, for which its time counts beyond that).
         """
         from gpuprof_widgets.analyses.lines import lines
 

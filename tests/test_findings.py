@@ -375,6 +375,31 @@ def test_a_line_that_waited_says_so_and_a_single_line_says_nothing() -> None:
     assert found.text.endswith("(900 ns), 800 ns of it waiting for the GPU.")
 
 
+def limited(*rows: Row, beyond: list[int]) -> Record:
+    """A loop at line 3, of which these rows were recorded, until they ran too often."""
+    source = {"label": "Cell [3]", "source": "", "beyond_limit": beyond}
+    head = cell_line(3, "for i in range(30000):", ts=0, dur=900 * MS)
+    after = cell_line(9, "h()", ts=900 * MS, dur=100 * MS)
+    return trace_of(head, *rows, after, lines={"limit": 10_000, "cells": [source]})
+
+
+def test_no_line_is_blamed_for_what_ran_in_it_beyond_the_limit() -> None:
+    two = [cell_line(4 + i, "g()", ts=50 * i * MS, dur=50 * MS) for i in range(2)]
+    finding = only(RULES["lines"], limited(*two, beyond=[4, 5]))
+    assert finding.text == (
+        "Lines 4 and 5 ran more than 10,000 times: beyond that their time counts for line 3 "
+        "(80 % of the time, 800 ms)."
+    )
+    assert (finding.cost_ns, finding.end_ns) == (800 * MS, 900 * MS)
+    most = cell_line(4, "g()", ts=0, dur=700 * MS)
+    assert only(RULES["lines"], limited(most, beyond=[4])).text == (
+        "Line 4 ran more than 10,000 times: beyond that its time counts for line 3 "
+        "(20 % of the time, 200 ms)."
+    )
+    assert only(RULES["lines"], limited(most, beyond=[9])).text.startswith("Line 4 `g()` took 70 %")
+    assert RULES["lines"](limited(beyond=[3])) == []
+
+
 def test_without_gpu_the_cpu_ops_are_ranked() -> None:
     record = trace_of(
         annotation("forward", ts=0, dur=1000),

@@ -150,6 +150,20 @@ def test_an_annotation_is_no_op_of_its_line() -> None:
     assert numbers(lines(record), "cpu_self_ns") == {2: [30]}
 
 
+def test_what_ran_beyond_the_limit_makes_its_line_and_the_one_around_incomplete() -> None:
+    source = {**METADATA["cells"][0], "beyond_limit": [3, 4], "statements": [1, 2, 3, 4, 5]}
+    record = trace_of(
+        cell_line(1, "f()", ts=0, dur=100),
+        cell_line(2, "for x in data:", ts=5, dur=60),
+        cell_line(3, "for y in x:", ts=10, dur=20),
+        cell_line(4, "g(y)", ts=12, dur=8),
+        cell_line(5, "h()", ts=70, dur=8),
+        lines={"limit": 10_000, "cells": [source]},
+    )
+    complete = lines(record).set_index("line")["complete"]
+    assert complete.to_dict() == {1: True, 2: False, 3: False, 4: False, 5: True}
+
+
 def test_without_lines_there_is_no_row() -> None:
     table = lines(trace_of(op("aten::mm", ts=0, dur=5)))
     assert len(table) == 0

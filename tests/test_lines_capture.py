@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.capture.lines import regions as lines_regions
 from gpuprof_widgets.capture.lines import rewrite as lines_rewrite
 from gpuprof_widgets.capture.lines.recording import LinesRewrite
@@ -258,8 +259,9 @@ def test_beyond_its_limit_a_line_runs_unrecorded_and_a_note_says_so(
     assert line_calls(record) == {2: 1, 3: 1, 4: 50, 5: 50, 6: 1}
     assert record.metadata["lines"]["cells"][0]["beyond_limit"] == [4, 5]
     (note,) = record.metadata["notes"]
-    assert note.startswith("Cell [7]: ")
-    assert note.endswith("lines 4, 5")
+    assert note == "Cell [7]: lines 4, 5 are recorded for their first 10,000 runs only"
+    table = lines(record).set_index("line")
+    assert table.index[~table["complete"]].tolist() == [3, 4, 5]  # the head has what they have not
 
 
 def test_the_profilers_of_python_see_nothing_of_the_regions() -> None:

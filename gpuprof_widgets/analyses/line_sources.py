@@ -13,13 +13,14 @@ class LineSource:
     """A cell, or the function of a file: its name as the slices' ``cell``, and its text.
 
     ``first`` is the number of the text's first line, ``statements`` are those in which recorded
-    statements begin.
+    statements begin, ``beyond_limit`` those that ran more often than is recorded.
     """
 
     name: str
     first: int
     text: tuple[str, ...]
     statements: tuple[int, ...]
+    beyond_limit: tuple[int, ...] = ()
 
     def code(self, line: int) -> str:
         """A line without its indentation; empty outside of the text."""
@@ -39,4 +40,5 @@ def _source(given: dict[str, Any]) -> LineSource:
         int(given.get("first_line", 1)),
         tuple(str(given["source"]).splitlines()),
         tuple(int(line) for line in given.get("statements", ())),
+        tuple(int(line) for line in given.get("beyond_limit", ())),
     )

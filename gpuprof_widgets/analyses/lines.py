@@ -18,6 +18,7 @@ from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
 Ints = npt.NDArray[np.int64]
+Line = tuple[str, int]
 
 NUMBERS = (
     "calls",
@@ -30,7 +31,7 @@ NUMBERS = (
     "wait_ns",
     "allocated_bytes",
 )
-COLUMNS = ("cell", "line", "code", *NUMBERS)
+COLUMNS = ("cell", "line", "code", *NUMBERS, "complete")
 
 
 def lines(record: Record) -> pd.DataFrame:
@@ -47,7 +48,9 @@ def lines(record: Record) -> pd.DataFrame:
       launched itself; ``wait_ns``: waited for the GPU; ``allocated_bytes`` (releases not
       subtracted; recorded with memory);
     - ``backward_cpu_ns``, ``backward_device_ns``: time of the backward ops whose forward op ran in
-      it, and of what they launched: once more the time of the line that called ``backward()``.
+      it, and of what they launched: once more the time of the line that called ``backward()``;
+    - ``complete``: False for a line that ran more often than is recorded, and for the line around
+      it, for which what runs beyond the limit counts.
 
     The threads of the backward pass count for the line that called it.
     """
@@ -56,8 +59,12 @@ def lines(record: Record) -> pd.DataFrame:
     index = pd.MultiIndex.from_frame(known.lines[["cell", "line"]])
     numbers = pd.DataFrame(_counted(trace, known), index=index)
     table = line_keys(known, record).set_index(["cell", "line"])
-    table = table.join(numbers.reindex(table.index, fill_value=0)).reset_index()
-    return table[list(COLUMNS)]
+    table = table.join(numbers.reindex(table.index, fill_value=0))
+    beyond = lines_beyond_limit(record, known)
+    complete = ~table.index.isin(
+        [*beyond, *(each for around in beyond.values() for each in around)]
+    )
+    return table.assign(complete=complete).reset_index()[list(COLUMNS)]
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,32 @@ def cell_lines(trace: Trace) -> CellLines:
         }
     )
     return CellLines(row, of_slice, resumed[row], table)
+
+
+def lines_beyond_limit(record: Record, known: CellLines) -> dict[Line, set[Line]]:
+    """The lines that ran more often than is recorded: by cell and line, the lines around each.
+
+    Those are where its time counts beyond the limit: the innermost ones that are within theirs.
+    """
+    beyond = {
+        (source.name, line): set[Line]()
+        for source in line_sources(record)
+        for line in source.beyond_limit
+    }
+    if not beyond:
+        return beyond
+    keys = list(zip(known.lines["cell"], known.lines["line"], strict=True))
+    line = known.of_slice[known.row]
+    is_beyond = np.array([*(key in beyond for key in keys), False])[line]
+    parent, _ = links.nest(*_times(record.trace, known.row))
+    inner = np.flatnonzero(is_beyond)
+    around = parent[inner]
+    while (still := (around >= 0) & is_beyond[around]).any():
+        around = np.where(still, parent[around], around)
+    inner, around = inner[around >= 0], around[around >= 0]
+    for one, other in set(zip(line[inner].tolist(), line[around].tolist(), strict=True)):
+        beyond[keys[one]].add(keys[other])
+    return beyond
 
 
 def line_keys(known: CellLines, record: Record) -> pd.DataFrame:

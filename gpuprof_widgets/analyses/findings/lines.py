@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
+
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.wording import LONGEST, run_ns, share_of
-from gpuprof_widgets.analyses.lines import cell_lines, lines
+from gpuprof_widgets.analyses.lines import Line, cell_lines, lines, lines_beyond_limit
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.trace.model import Record
 
@@ -18,7 +20,8 @@ OWN_WORK = 0.1  # of the line's time: GPU work below it says nothing of the line
 def costliest_line(record: Record) -> list[Finding]:
     """Fires for the line with most time of its own, where that is a fifth of the run or more.
 
-    Not for the only line that ran, and not for a head whose time is in the lines within it.
+    Not for the only line that ran, and not for a head whose time is in the lines within it. Where
+    those ran more often than is recorded, that is all that can be said.
     """
     table = lines(record)
     ran = table[table["wall_ns"] > 0]
@@ -28,12 +31,43 @@ def costliest_line(record: Record) -> list[Finding]:
     share = share_of(top["self_ns"], run_ns(record))
     if share < WORTH_A_LOOK:
         return []
+    if not top["complete"]:
+        return _beyond_limit(record, ran, (top["cell"], top["line"]))
     text = (
         f"Line {top['line']}{_where(ran['cell'].nunique(), top)} {_statement(top['code'])} took "
         f"{format_share(share)} of the time ({format_ns(top['self_ns'])}{_runs(top)})"
         f"{_device(top)}."
     )
     return [Finding("lines", text, int(top["self_ns"]), share, **_place(record, top))]
+
+
+def _beyond_limit(record: Record, ran: pd.DataFrame, top: Line) -> list[Finding]:
+    """Says of which lines the head of a loop has the time; nothing where no line is around them."""
+    beyond = lines_beyond_limit(record, cell_lines(record.trace))
+    head = min(beyond.get(top, {top}), default=None)
+    if head is None:
+        return []
+    within = sorted(line for line, around in beyond.items() if head in around)
+    numbers = [str(line) for _, line in within]
+    named = (
+        f"Lines {', '.join(numbers[:-1])} and {numbers[-1]}"
+        if numbers[1:]
+        else f"Line {numbers[0]}"
+    )
+    of_head = ran[ran["cell"].eq(head[0]) & ran["line"].eq(head[1])].iloc[0].to_dict()
+    own = int(of_head["self_ns"])
+    share = share_of(own, run_ns(record))
+    where = _where(ran["cell"].nunique(), of_head)
+    text = (
+        f"{named}{where} ran more than {_limit(record):,} times: beyond that "
+        f"{'their' if numbers[1:] else 'its'} time counts for line {head[1]} "
+        f"({format_share(share)} of the time, {format_ns(own)})."
+    )
+    return [Finding("lines", text, own, share, **_place(record, of_head))]
+
+
+def _limit(record: Record) -> int:
+    return int(record.metadata["lines"]["limit"])
 
 
 def _statement(source: str) -> str:

@@ -202,8 +202,14 @@ def _name(marks: LineMarks, line: int) -> str:
 
 
 def _beyond(marks: LineMarks) -> str:
-    lines = ", ".join(map(str, marks.lines_beyond()))
-    return f"{marks.label}: the first {LIMIT:,} runs are recorded of each of the lines {lines}"
+    beyond = marks.lines_beyond()
+    lines = ", ".join(map(str, beyond))
+    which = (
+        f"lines {lines} are recorded for their"
+        if len(beyond) > 1
+        else f"line {lines} is recorded for its"
+    )
+    return f"{marks.label}: {which} first {LIMIT:,} runs only"
 
 
 def lines_rewrite(options: Options) -> LinesRewrite | None:
