@@ -121,11 +121,10 @@ def expecting(names: str, *rows: Row, **noted: object) -> Record:
 
 
 def line(own: int) -> Record:
-    """Line 3 takes ``own`` of 1000 ns; the head of its loop and ten other lines have the rest."""
-    rest = [cell_line(4 + i, "f()", ts=own + 1 + 80 * i, dur=75) for i in range(9)]
-    return trace_of(
-        cell_line(2, "for x in data:", ts=0, dur=1000), cell_line(3, "g(x)", ts=0, dur=own), *rest
-    )
+    """Line 3 takes ``own`` of 1000 ms; the head of its loop and ten other lines have the rest."""
+    rest = [cell_line(4 + i, "f()", ts=(own + 1 + 80 * i) * MS, dur=75 * MS) for i in range(9)]
+    head = cell_line(2, "for x in data:", ts=0, dur=1000 * MS)
+    return trace_of(head, cell_line(3, "g(x)", ts=0, dur=own * MS), *rest)
 
 
 MS = 1_000_000
@@ -351,28 +350,50 @@ def test_dataloader_waits_are_summed_and_the_remedy_fits_the_loader() -> None:
 
 def test_the_costliest_line_is_no_head_of_a_loop_and_says_what_its_gpu_work_took() -> None:
     record = trace_of(
-        cell_line(2, "for x in data:", ts=0, dur=1000),
-        cell_line(3, "loss.backward(`x`)", ts=0, dur=310),
-        cell_line(3, "loss.backward(`x`)", ts=500, dur=300),
-        runtime("cudaLaunchKernel", ts=510, dur=5),
-        kernel("gemm", ts=520, dur=420, launched_by=3),
-        cell_line(4, "step()", ts=320, dur=100),
+        cell_line(2, "for x in data:", ts=0, dur=1000 * MS),
+        cell_line(3, "loss.backward(`x`)", ts=0, dur=310 * MS),
+        cell_line(3, "loss.backward(`x`)", ts=500 * MS, dur=300 * MS),
+        runtime("cudaLaunchKernel", ts=510 * MS, dur=5),
+        kernel("gemm", ts=520 * MS, dur=420 * MS, launched_by=3),
+        cell_line(4, "step()", ts=320 * MS, dur=100 * MS),
     )
     finding = only(RULES["lines"], record)
     assert finding.text == (
-        "Line 3 `loss.backward('x')` took 61 % of the time (610 ns in 2 runs); "
-        "its GPU work took 420 ns."
+        "Line 3 `loss.backward('x')` took 61 % of the time (610 ms in 2 runs); "
+        "its GPU work took 420 ms."
     )
-    assert (finding.start_ns, finding.end_ns, finding.cost_ns) == (0, 310, 610)
+    assert (finding.start_ns, finding.end_ns, finding.cost_ns) == (0, 310 * MS, 610 * MS)
     names = record.trace.slices["name"].iloc[list(finding.rows)]
     assert names.tolist() == ["3: loss.backward(`x`)"] * 2
 
 
 def test_a_line_that_waited_says_so_and_a_single_line_says_nothing() -> None:
-    waiting = [cell_line(3, "x.item()", ts=0, dur=900), runtime(SYNC, ts=10, dur=800)]
+    waiting = [
+        cell_line(3, "x.item()", ts=0, dur=900 * MS),
+        runtime(SYNC, ts=10 * MS, dur=800 * MS),
+    ]
     assert RULES["lines"](trace_of(*waiting)) == []
-    found = only(RULES["lines"], trace_of(*waiting, cell_line(4, "y", ts=900, dur=100)))
-    assert found.text.endswith("(900 ns), 800 ns of it waiting for the GPU.")
+    found = only(RULES["lines"], trace_of(*waiting, cell_line(4, "y", ts=900 * MS, dur=100 * MS)))
+    assert found.text.endswith("(900 ms), 800 ms of it waiting for the GPU.")
+
+
+@pytest.mark.parametrize(("waited", "says"), [(449, True), (450, False)])
+def test_a_line_that_waits_for_the_dataloader_is_left_to_the_finding_about_it(
+    waited: int, says: bool
+) -> None:
+    record = trace_of(
+        cell_line(2, "for x in loader:", ts=0, dur=1000 * MS),
+        annotation(LOADING, ts=0, dur=waited * MS),
+        cell_line(3, "y(x)", ts=900 * MS, dur=100 * MS),
+    )
+    assert bool(RULES["lines"](record)) is says
+    assert RULES["dataloader"](record) != []
+
+
+@pytest.mark.parametrize(("took", "says"), [(MS, True), (MS - 1, False)])
+def test_a_line_that_nobody_waits_for_is_not_named(took: int, says: bool) -> None:
+    record = trace_of(cell_line(2, "a()", ts=0, dur=took), cell_line(3, "b()", ts=took, dur=9))
+    assert bool(RULES["lines"](record)) is says
 
 
 def limited(*rows: Row, beyond: list[int]) -> Record:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.wording import LONGEST, run_ns, share_of
+from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.lines import Line, cell_lines, lines, lines_beyond_limit
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record
 
 WORTH_A_LOOK = 0.2  # of the run
+WORTH_NS = 1_000_000  # nobody waits for less
 WAITING = 0.5  # of the line's time: what it waits for is another line's work
 OWN_WORK = 0.1  # of the line's time: GPU work below it says nothing of the line
 
@@ -20,7 +25,8 @@ OWN_WORK = 0.1  # of the line's time: GPU work below it says nothing of the line
 def costliest_line(record: Record) -> list[Finding]:
     """Fires for the line with most time of its own, where that is a fifth of the run or more.
 
-    Not for the only line that ran, and not for a head whose time is in the lines within it. Where
+    Not for the only line that ran, not for one that waits for the DataLoader, which has a finding
+    of its own, and not for a head whose time is in the lines within it. Where
     those ran more often than is recorded, that is all that can be said.
     """
     table = lines(record)
@@ -29,7 +35,7 @@ def costliest_line(record: Record) -> list[Finding]:
         return []
     top = ran.iloc[int(ran["self_ns"].argmax())].to_dict()
     share = share_of(top["self_ns"], run_ns(record))
-    if share < WORTH_A_LOOK:
+    if share < WORTH_A_LOOK or top["self_ns"] < WORTH_NS or _loads(record, top):
         return []
     if not top["complete"]:
         return _beyond_limit(record, ran, (top["cell"], top["line"]))
@@ -39,6 +45,15 @@ def costliest_line(record: Record) -> list[Finding]:
         f"{_device(top)}."
     )
     return [Finding("lines", text, int(top["self_ns"]), share, **_place(record, top))]
+
+
+def _loads(record: Record, top: dict[Any, Any]) -> bool:
+    """Whether most of the line's time is waiting for the DataLoader."""
+    table = waits(record)
+    table = table[table["kind"] == "dataloader"]
+    around = line_of(record.trace)[table["row"]]
+    loading = table["dur_ns"].to_numpy()[np.isin(around, _rows(record, top))]
+    return bool(loading.sum() >= WAITING * top["self_ns"])
 
 
 def _beyond_limit(record: Record, ran: pd.DataFrame, top: Line) -> list[Finding]:
@@ -96,10 +111,15 @@ def _device(top: dict[Any, Any]) -> str:
 
 def _place(record: Record, top: dict[Any, Any]) -> dict[str, Any]:
     """All executions of the line; the range is that of the longest."""
-    known = cell_lines(record.trace)
-    of_line = known.lines["cell"].eq(top["cell"]) & known.lines["line"].eq(top["line"])
-    rows = known.row[of_line.to_numpy()[known.of_slice[known.row]]]
+    rows = _rows(record, top)
     ts, dur = (record.trace.slices[column].to_numpy()[rows] for column in ("ts", "dur"))
     longest = int(dur.argmax())
     start = int(ts[longest])
     return {"start_ns": start, "end_ns": start + int(dur[longest]), "rows": tuple(rows.tolist())}
+
+
+def _rows(record: Record, top: dict[Any, Any]) -> npt.NDArray[np.intp]:
+    """The slices that are executions of the line."""
+    known = cell_lines(record.trace)
+    of_line = known.lines["cell"].eq(top["cell"]) & known.lines["line"].eq(top["line"])
+    return known.row[of_line.to_numpy(bool)[known.of_slice[known.row]]]
