@@ -171,7 +171,8 @@ class Profile(Record):
     def lines(self) -> pd.DataFrame:
         """One row per line of the cell in which a statement begins, whether it ran or not.
 
-        Columns (times in ns): ``cell``, ``line``, ``code``; ``calls``; ``wall_ns`` (open),
+        Columns (times in ns): ``cell``, ``line``, ``code``; ``calls`` (statements begun on it);
+        ``wall_ns`` (open, less the time in which ``await`` or ``yield`` suspended its function),
         ``self_ns`` (without the lines that ran within it), ``cpu_self_ns`` (of that, ops);
         ``device_ns`` (GPU time that it launched), ``wait_ns`` (waited for the GPU),
         ``allocated_bytes``; ``backward_cpu_ns`` and ``backward_device_ns`` (of the backward ops
