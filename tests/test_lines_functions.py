@@ -116,6 +116,18 @@ def test_an_error_leaves_the_functions_as_they_were(module: ModuleType) -> None:
     assert module.step.__code__ is code
 
 
+def test_the_text_of_functions_that_did_not_run_is_not_kept(module: ModuleType) -> None:
+    record = record_of(module.unmarked, 1)
+    assert "lines" not in record.metadata
+    names: dict[str, Any] = {"__name__": "__main__"}
+    _, cell = recorded("x = 1", names)
+    assert [kept["label"] for kept in cell.metadata["lines"]["cells"]] == ["Cell [7]"]
+    names["step"] = module.step
+    _, cell = recorded("step(1)", names)
+    kept = [one["label"] for one in cell.metadata["lines"]["cells"]]
+    assert kept == ["Cell [7]", "marked_module.py"]
+
+
 def test_without_lines_no_function_changes(module: ModuleType) -> None:
     code = module.step.__code__
     seen = []
@@ -144,7 +156,7 @@ def test_a_function_without_source_is_told() -> None:
     assert any(note.startswith("no lines inside of f") for note in record.metadata["notes"])
 
 
-@pytest.mark.parametrize("thing", [int, 3, print])
+@pytest.mark.parametrize("thing", [int, 3, print, lambda x: x + 1])
 def test_only_functions_written_in_python_can_be_marked(thing: Any) -> None:
     with pytest.raises(OptionError, match="lines marks a function written in Python"):
         gpuprof_widgets.lines(thing)

@@ -23,9 +23,9 @@ def lines(function: Function) -> Function:
     """
     inner: Any = getattr(function, "__func__", function)  # of classmethod and staticmethod
     inner = inspect.unwrap(inner) if callable(inner) else inner
-    if not isinstance(inner, FunctionType):
+    if not isinstance(inner, FunctionType) or inner.__name__ == "<lambda>":
         raise OptionError(
-            f"lines marks a function written in Python, which {function!r} is not; "
+            f"lines marks a function written in Python with def, which {function!r} is not; "
             "to see the lines of a class, mark its methods"
         )
     chosen.add(inner)

@@ -58,6 +58,8 @@ class MarkedCode:
         self._swap = CodeSwap()
         self._notes: list[str] = []
         self.marks: list[LineMarks] = []
+        self.shown: set[LineMarks] = set()
+        """Those of the profiled cell, and those of which anything was recorded."""
 
     def start(self) -> None:
         if self._context.code is not None:
@@ -74,6 +76,12 @@ class MarkedCode:
         return (marks, before[-1]) if marks and before else None
 
     def refine(self, trace: Trace) -> Trace:
+        found = set(trace.slices["name"].unique())
+        self.shown |= {
+            marks
+            for marks in self.marks
+            if any(marker in found for marker, _, _ in marks.markers())
+        }
         return with_regions(trace, dict(self._regions()))
 
     def notes(self) -> list[str]:
@@ -89,6 +97,7 @@ class MarkedCode:
                 "beyond_limit": marks.lines_beyond(),
             }
             for marks in self.marks
+            if marks in self.shown
         ]
         return {"lines": {"limit": LIMIT, "cells": cells}} if cells else {}
 
@@ -99,6 +108,7 @@ class MarkedCode:
                 self._notes.append("no cell lines: the cell with regions in it did not compile")
             return
         self.marks.append(rewrite.marks)
+        self.shown.add(rewrite.marks)
         for marked, plain in zip((code.statements, code.last), code.plain, strict=True):
             if marked is not None and plain is not None:
                 self._swap.add(marked, plain, rewrite.marks)
@@ -164,6 +174,7 @@ class LinesWindow:
         around = trace.slices[trace.slices["category"] == "user_annotation"]
         if not self._open or not len(around):
             return trace
+        self._code.shown.update(marks for marks, _ in self._open)
         ts, dur, track = (int(around[column].iloc[0]) for column in ("ts", "dur", "track"))
         return with_slices(
             trace,
