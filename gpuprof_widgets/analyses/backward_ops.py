@@ -8,6 +8,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.region_owners import region_behind
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
@@ -23,6 +24,7 @@ KEYS = ["name", "forward", "module", "line", "cell"]
 NUMBERS = ["calls", "cpu_ns", "forward_cpu_ns", "device_ns", "wait_ns"]
 
 
+@remembered
 def backward_ops(record: Record) -> pd.DataFrame:
     """One row per backward op, forward op, module and line, the longest on the CPU first.
 

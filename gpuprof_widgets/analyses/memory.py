@@ -16,6 +16,7 @@ from gpuprof_widgets.analyses.memory_blocks import (
 )
 from gpuprof_widgets.analyses.memory_categories import BEFORE, categories, holders
 from gpuprof_widgets.analyses.memory_owners import owning_lines, owning_modules, owning_ops
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -56,6 +57,7 @@ GRANULE = 512
 """CUDA's caching allocator hands out multiples of this (c10/cuda/CUDACachingAllocator.cpp)."""
 
 
+@remembered
 def allocations(record: Record) -> pd.DataFrame:
     """One row per block of memory that lived during the record, in order of time.
 

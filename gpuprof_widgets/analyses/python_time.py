@@ -7,6 +7,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.python_wait_estimate import estimated_waits
 from gpuprof_widgets.analyses.python_waits import FunctionWaits, recorded_waits
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.thread_waits import REASONS, python_lanes, thread_waits
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.python_frames import calls_from_slices
@@ -21,6 +22,7 @@ COLUMNS = (
 )
 
 
+@remembered
 def python_time(record: Record) -> pd.DataFrame:
     """One row per Python function, the largest self time first; empty without Python calls.
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows, in_category, matching, on_tracks
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -57,6 +58,7 @@ COLUMNS = (
 )
 
 
+@remembered
 def waits(record: Record) -> pd.DataFrame:
     """One row per synchronising call or DataLoader wait, the longest first.
 

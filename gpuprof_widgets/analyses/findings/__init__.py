@@ -21,6 +21,7 @@ from gpuprof_widgets.analyses.findings.python_waiting import python_waiting
 from gpuprof_widgets.analyses.findings.step_overhead import step_overhead
 from gpuprof_widgets.analyses.findings.synchronising import synchronising
 from gpuprof_widgets.analyses.findings.unlinked import unlinked
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record
 
 __all__ = ["RULES", "Finding", "findings"]
@@ -45,6 +46,7 @@ RULES: dict[str, Callable[[Record], list[Finding]]] = {
 }
 
 
+@remembered
 def findings(record: Record) -> list[Finding]:
     """What all rules say about a run, the costliest first; ties in the order of `RULES`."""
     said = [finding for rule in RULES.values() for finding in rule(record)]

@@ -1,0 +1,37 @@
+"""Analyses that are done once per record."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pandas as pd
+
+from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.trace.model import Record
+from tests.traces import op, trace_of
+
+
+def test_a_record_is_analysed_once_and_each_caller_may_change_what_it_gets() -> None:
+    seen: list[Record] = []
+
+    @remembered
+    def names(record: Record) -> pd.DataFrame:
+        seen.append(record)
+        return pd.DataFrame({"name": record.trace.slices["name"].astype(object)})
+
+    first, second = (trace_of(op(name, ts=0, dur=1)) for name in ("a", "b"))
+    names(first).loc[0, "name"] = "changed"
+    assert names(first)["name"].tolist() == ["a"]
+    assert names(second)["name"].tolist() == ["b"]
+    assert seen == [first, second]
+
+
+def test_nothing_keeps_a_record_alive() -> None:
+    lengths = remembered(lambda record: [len(record.trace)])
+    record = trace_of(op("a", ts=0, dur=1))
+    assert lengths(record) == [1]
+    gone = weakref.ref(record)
+    del record
+    gc.collect()
+    assert gone() is None
