@@ -201,6 +201,28 @@ def test_the_loop_of_the_branch_that_runs_is_bounded(kernel: Kernel) -> None:
     assert kernel.value(f"{LAST}.metadata['steps']['place']") == "line 5"
 
 
+@pytest.mark.parametrize("inner", ["for i in range(3):", "if True:\n  while (i := i + 1) % 3:"])
+def test_a_loop_inside_the_bounded_one_is_named_with_the_way_to_bound_it(
+    kernel: Kernel, inner: str
+) -> None:
+    inner = inner.replace("\n", "\n    ")
+    body = f"i = 0\nfor epoch in range(100):\n    work(0)\n    {inner}\n        work(i)\nepoch"
+    assert profiled(kernel, body).result == "5"
+    line = 5 + inner.count("\n")
+    assert notes(kernel) == [
+        f"the loop of line 3 was bounded; to bound the one of line {line} write "
+        "`for ... in gpuprof_widgets.steps(...)`"
+    ]
+
+
+def test_a_loop_in_a_function_defined_in_the_bounded_one_is_not_named(kernel: Kernel) -> None:
+    body = (
+        "for i in range(100):\n    def inside():\n        for j in range(2): work(j)\n    inside()"
+    )
+    assert profiled(kernel, body).status == "ok"
+    assert notes(kernel) == []
+
+
 def test_the_cells_own_steps_go_before_the_option(kernel: Kernel) -> None:
     body = "for i in gpuprof_widgets.steps(range(100), warmup=1, active=2): work(i)\ni"
     assert profiled(kernel, body).result == "2"

@@ -50,6 +50,7 @@ class LoopBound:
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self._lines: list[int] = []
+        self._inner: dict[int, int] = {}  # the line of a loop: that of the first one in its body
         self._ran: int | None = None  # the line of the loop that was bounded
         self._recorder: Any = None
 
@@ -69,13 +70,26 @@ class LoopBound:
         if self._ran is None:
             lines = " or ".join(map(str, self._lines))
             return [f"the loop of line {lines} did not run: nothing was recorded"]
+        return [*self._others(self._ran), *self._inside(self._ran)]
+
+    def _others(self, ran: int) -> list[str]:
         if len(self._lines) == 1:
             return []
-        others = ", ".join(str(line) for line in self._lines if line != self._ran)
+        others = ", ".join(str(line) for line in self._lines if line != ran)
         return [
-            f"the loop of line {self._ran} was bounded and recorded; the other loops of the cell "
+            f"the loop of line {ran} was bounded and recorded; the other loops of the cell "
             f"(line {others}) ran as they are: to choose another, write "
             "`for item in gpuprof_widgets.steps(items)` there"
+        ]
+
+    def _inside(self, ran: int) -> list[str]:
+        """Epochs around batches: it may be the inner loop that the user meant."""
+        inner = self._inner.get(ran)
+        if inner is None:
+            return []
+        return [
+            f"the loop of line {ran} was bounded; to bound the one of line {inner} write "
+            "`for ... in gpuprof_widgets.steps(...)`"
         ]
 
     def _bounded(self, body: list[ast.stmt], embedded: Embedded) -> list[ast.stmt]:
@@ -84,6 +98,9 @@ class LoopBound:
     def _statement(self, node: ast.stmt, embedded: Embedded) -> ast.stmt:
         if isinstance(node, _LOOPS):
             self._lines.append(node.lineno)
+            inner = _first_loop(node.body)
+            if inner is not None:
+                self._inner[node.lineno] = inner.lineno
             use = LoopUse(self, node.lineno)
             if isinstance(node, ast.While):
                 return _closed(_counted_while(node, use, embedded), use, embedded)
@@ -182,6 +199,19 @@ def _closed(node: ast.stmt, use: LoopUse, embedded: Embedded) -> ast.stmt:
     """The loop in a `with` that ends the recording with it, however it is left."""
     around = ast.withitem(embedded.expression(use, at=node))
     return ast.copy_location(ast.With([around], [node]), node)
+
+
+def _first_loop(body: list[ast.stmt]) -> ast.For | ast.AsyncFor | ast.While | None:
+    """The first loop of these statements, those of functions and classes in them left out."""
+    for node in body:
+        if isinstance(node, _LOOPS):
+            return node
+        if isinstance(node, _BLOCKS):
+            for block in _blocks(node):
+                inner = _first_loop(block)
+                if inner is not None:
+                    return inner
+    return None
 
 
 def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
