@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import pytest
+
 import gpuprof_widgets
 from gpuprof_widgets.capture.own_frames import without_own_calls, without_own_slices
+from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Calls
 from gpuprof_widgets.trace.python_frames import calls_from_slices
 from tests.traces import annotation, calls_of, op, python, trace_of
@@ -69,6 +73,17 @@ def calls_between(*edges: tuple[str | None, str, int, int]) -> Calls:
     return Calls(
         calls.functions.assign(file=calls.functions["file"].mask(ours, BETWEEN)), calls.edges
     )
+
+
+@pytest.mark.parametrize("calls", [calls_of((None, "f", 1, 9)), calls_of()], ids=["some", "none"])
+def test_the_calls_of_a_cell_load_back_equal(calls: Calls, tmp_path: Path) -> None:
+    """To the dtype: what the cell's label takes the place of is a column of objects still."""
+    left = without_own_calls(calls, {"cell.py": "Cell [3]"})
+    profile = Profile(trace_of(op("aten::mm", ts=0, dur=9)).trace, left, {})
+    loaded = gpuprof_widgets.load(profile.save(tmp_path / "x.gpuprof"))
+    assert profile.python_calls()["file"].tolist() == ["Cell [3]"] * len(calls.functions)
+    pd.testing.assert_frame_equal(loaded.python_calls(), profile.python_calls())
+    assert loaded.python_calls().equals(profile.python_calls())
 
 
 def pairs(calls: Calls) -> set[tuple[str, str]]:

@@ -60,7 +60,9 @@ def without_own_calls(
         if began_inside:
             entries |= _without_caller(calls)
         keep &= _reached(calls, entries, keep)
-        functions["file"] = functions["file"].map(lambda file: cell_labels.get(file, file))
+        files = [cell_labels.get(file, file) for file in functions["file"]]
+        # As objects, which they are when loaded: pandas would infer a dtype of its own.
+        functions["file"] = pd.Series(files, index=functions.index, dtype=object)
     return _kept_calls(Calls(functions, calls.edges), keep)
 
 
