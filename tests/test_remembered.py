@@ -21,7 +21,8 @@ def test_a_record_is_analysed_once_and_each_caller_may_change_what_it_gets() -> 
         return pd.DataFrame({"name": record.trace.slices["name"].astype(object)})
 
     first, second = (trace_of(op(name, ts=0, dur=1)) for name in ("a", "b"))
-    names(first).loc[0, "name"] = "changed"
+    table = names(first)
+    table.loc[0, "name"] = "changed"
     assert names(first)["name"].tolist() == ["a"]
     assert names(second)["name"].tolist() == ["b"]
     assert seen == [first, second]
