@@ -37,6 +37,13 @@ from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.analyses.thread_waits import python_lanes, run_lane, thread_waits
 from gpuprof_widgets.analyses.waits import waits
+from gpuprof_widgets.analyses.worker_causes import (
+    per_batch_ns,
+    per_item_ns,
+    slow_function,
+    while_waiting,
+)
+from gpuprof_widgets.analyses.workers import by_worker, worker_calls, workers
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
 from tests.records import records
@@ -52,6 +59,8 @@ from tests.traces import (
     runtime,
     trace_of,
 )
+
+WORKER_TIMES = ("fetch_ns", "item_ns", "collate_ns", "put_ns", "idle_ns")
 
 ANALYSES: dict[str, Callable[[Record], Any]] = {
     "operators": operators,
@@ -84,6 +93,13 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "allocator_events": allocator_events,
     "lines": lines,
     "line_sources": line_sources,
+    "workers": workers,
+    "by_worker": by_worker,
+    "worker_calls": lambda record: [worker_calls(record, worker) for worker in by_worker(record)],
+    "while_waiting": while_waiting,
+    "slow_function": slow_function,
+    "per_batch_ns": lambda record: [per_batch_ns(record, column) for column in WORKER_TIMES],
+    "per_item_ns": per_item_ns,
     "findings": findings,
 }
 

@@ -61,7 +61,7 @@ def lines(record: Record) -> pd.DataFrame:
     numbers = pd.DataFrame(_counted(trace, known), index=index)
     table = line_keys(known, record).set_index(["cell", "line"])
     table = table.join(numbers.reindex(table.index, fill_value=0))
-    beyond = lines_beyond_limit(record, known)
+    beyond = lines_beyond_limit(known, record)
     complete = ~table.index.isin(
         [*beyond, *(each for around in beyond.values() for each in around)]
     )
@@ -109,7 +109,7 @@ def cell_lines(trace: Trace) -> CellLines:
     return CellLines(row, of_slice, resumed[row], table)
 
 
-def lines_beyond_limit(record: Record, known: CellLines) -> dict[Line, set[Line]]:
+def lines_beyond_limit(known: CellLines, record: Record) -> dict[Line, set[Line]]:
     """The lines that ran more often than is recorded: by cell and line, the lines around each.
 
     Those are where its time counts beyond the limit: the innermost ones that are within theirs.

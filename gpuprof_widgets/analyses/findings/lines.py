@@ -58,7 +58,7 @@ def _loads(record: Record, top: dict[Any, Any]) -> bool:
 
 def _beyond_limit(record: Record, ran: pd.DataFrame, top: Line) -> list[Finding]:
     """Says of which lines the head of a loop has the time; nothing where no line is around them."""
-    beyond = lines_beyond_limit(record, cell_lines(record.trace))
+    beyond = lines_beyond_limit(cell_lines(record.trace), record)
     head = min(beyond.get(top, {top}), default=None)
     if head is None:
         return []
