@@ -93,6 +93,7 @@ def show_in_snakeviz(calls: Calls, *, name: str) -> SnakevizServer | None:
     browser = local_browser()
     if browser is None:
         path = prof_file(calls, name=name)
+        atexit.register(_remove_folder, path.parent, os.getpid())
         print(f"No local browser can be reached. The calls are in {path}: `snakeviz {path}`")
         return None
     server = SnakevizServer(calls, name=name)
@@ -105,6 +106,12 @@ def prof_file(calls: Calls, *, name: str) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="gpuprof-snakeviz-"))
     readable = re.sub(r"[^\w.-]+", "_", name).strip("._")
     return save_pstats(calls, folder / f"{readable or 'cell'}.prof")
+
+
+def _remove_folder(folder: Path, owner: int) -> None:
+    """Remove it as its process ends; the end of a fork of that one leaves it."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def local_browser(environment: Mapping[str, str] | None = None) -> Any:

@@ -157,6 +157,35 @@ def test_without_a_browser_the_path_of_the_file_is_printed(
     assert pstats.Stats(str(path)).total_calls == 4  # type: ignore[attr-defined]
 
 
+PRINTING = """
+import os, pathlib, tempfile
+from tests.test_snakeviz import a_profile
+from gpuprof_widgets import snakeviz_server
+snakeviz_server.local_browser = lambda: None
+a_profile().snakeviz()
+if os.fork() == 0:
+    raise SystemExit
+os.wait()
+print(len(list(pathlib.Path(tempfile.gettempdir()).rglob("*.prof"))))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+@pytest.mark.parametrize("ending", ["", "1 / 0"])
+def test_the_printed_file_stays_until_the_interpreter_ends(ending: str, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", PRINTING + ending],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[1],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=False,
+    )
+    assert f"are in {tmp_path}" in ended.stdout
+    assert ended.stdout.splitlines()[-1] == "1"
+    assert list(tmp_path.rglob("gpuprof-snakeviz-*")) == []
+
+
 def test_a_browser_that_does_not_open_leaves_the_address(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
