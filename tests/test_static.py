@@ -34,6 +34,7 @@ from gpuprof_widgets.views.picture import (
 from gpuprof_widgets.views.static import op_rows, static_html, static_text
 from tests.traces import (
     SHARED,
+    Row,
     annotation,
     calls_of,
     cell_line,
@@ -352,7 +353,7 @@ def test_labels_on_bars_have_enough_contrast(kind: str) -> None:
     assert (high + 0.05) / (low + 0.05) >= 4.5
 
 
-def lined(code: str = "loss.backward()") -> Record:
+def lined(code: str = "loss.backward()", *more: Row) -> Record:
     """A cell of a loop with two statements, one of them with GPU work."""
     return trace_of(
         cell_line(2, "for x in data:", ts=0, dur=100_000),
@@ -360,16 +361,17 @@ def lined(code: str = "loss.backward()") -> Record:
         runtime("cudaLaunchKernel", ts=2_000, dur=500),
         runtime("cudaStreamSynchronize", ts=3_000, dur=50_000),
         kernel("gemm", ts=4_000, dur=48_000, launched_by=2),
+        *more,
     )
 
 
 def test_the_text_lists_the_lines_by_their_own_time() -> None:
-    text = static_text(lined()).splitlines()
+    text = static_text(lined("loss.backward()", op("end", ts=190_000, dur=10_000))).splitlines()
     start = text.index("Lines by self time: 2 of 2")
     assert [" ".join(line.split()) for line in text[start + 1 : start + 4]] == [
         "line Self share Wall GPU GPU wait",
-        "3: loss.backward() 80.0 µs 80 % 80.0 µs 48.0 µs 50.0 µs",
-        "2: for x in data: 20.0 µs 20 % 100 µs 0 ns 0 ns",
+        "3: loss.backward() 80.0 µs 40 % 80.0 µs 48.0 µs 50.0 µs",
+        "2: for x in data: 20.0 µs 10 % 100 µs 0 ns 0 ns",
     ]
 
 

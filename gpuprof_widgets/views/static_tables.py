@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from gpuprof_widgets.analyses.findings.wording import function_name
+from gpuprof_widgets.analyses.findings.wording import function_name, run_ns, share_of
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_calls import function_labels, python_calls
@@ -113,16 +113,20 @@ def function_rows(record: Record, *, sort: str, top: int) -> OpTable:
 
 
 def hottest_lines(record: Record) -> OpTable | None:
-    """The lines of the cell that took most time without the lines in them; None without lines."""
+    """The lines of the cell that took most time without the lines in them; None without lines.
+
+    The shares are of the run, as in the findings.
+    """
     table = lines(record)
     table = table[table["wall_ns"] > 0].sort_values("self_ns", ascending=False, kind="stable")
     if not len(table):
         return None
     cell = table["cell"] + " " if table["cell"].nunique() > 1 else ""
     code = table["code"].str.split().str.join(" ")
+    whole = run_ns(record)
     table = table.assign(
         name=cell + table["line"].astype(str) + ": " + code,
-        self_share=table["self_ns"] / max(int(table["self_ns"].sum()), 1),
+        self_share=[share_of(own, whole) for own in table["self_ns"]],
     )
     recorded = tuple(column for column in LINES_WHERE_RECORDED if table[column.key].any())
     return OpTable((*LINES, *recorded), table.head(HOTTEST), len(table), "self time", "Line")

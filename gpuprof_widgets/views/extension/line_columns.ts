@@ -7,7 +7,7 @@ export type LineColumn = {
   text: string
   title: string
   format(value: number): string
-  /** Whether the lines' values add up to a whole of which each is a share. */
+  /** Whether each is a share of what the lines' values add up to; times in lines are shares of the range. */
   adds_up: boolean
   /** Shown where any line has a value. */
   optional: boolean
@@ -21,7 +21,7 @@ type Value = "calls" | "wall" | "self" | "cpu_self" | "device" | "backward_cpu" 
 const TIME = {format: format_ns, adds_up: true, optional: true, width: 78, extra: false}
 
 const COLUMNS: LineColumn[] = [
-  {...TIME, key: "self", text: "Self", title: "Time in the line without the lines that ran within it", optional: false},
+  {...TIME, key: "self", text: "Self", title: "Time in the line without the lines that ran within it", adds_up: false, optional: false},
   {...TIME, key: "wall", text: "Wall", title: "Time in which the line was running, with the lines within it", adds_up: false, optional: false},
   {...TIME, key: "cpu_self", text: "CPU ops", title: "CPU time of the ops and runtime calls in the line itself"},
   {...TIME, key: "device", text: "GPU", title: "GPU time of what the line itself launched"},
