@@ -146,7 +146,19 @@ class TestForward:
         made = record(lambda: model(torch.rand(2, 4)), {"model": model})
         assert names(made) == ["model", "encode", "encode"]
         (note,) = made.metadata["notes"]
-        assert note == "the module encode is shared: it is decode as well, and its spans say encode"
+        assert note == (
+            "the module `encode` is shared: it is `decode` as well, and its spans say `encode`"
+        )
+
+    def test_children_that_have_numbers_are_told_with_the_variable_of_their_sequence(self) -> None:
+        act = nn.ReLU()
+        net = nn.Sequential(nn.Linear(4, 4), act, nn.Sequential(nn.Linear(4, 4)), act)
+        made = record(lambda: net(torch.rand(2, 4)), {"net": net})
+        assert names(made) == ["net", "net.0", "net.1", "net.2", "net.2.0", "net.1"]
+        (note,) = made.metadata["notes"]
+        assert note == (
+            "the module `net.1` is shared: it is `net.3` as well, and its spans say `net.1`"
+        )
 
     def test_a_module_that_calls_itself_is_in_itself(self) -> None:
         class Recursive(nn.Module):
@@ -299,7 +311,7 @@ class TestUnchanged:
             y[0].mul_(2)
             y.sum().backward()
 
-        assert names(record(run, {"model": model}), "module_backward") == ["model", "0"]
+        assert names(record(run, {"model": model}), "module_backward") == ["model", "model.0"]
         handle = model.register_full_backward_hook(lambda *_: None)
         with pytest.raises(RuntimeError, match="inplace"):
             run()
@@ -409,7 +421,7 @@ class TestBackward:
 
         made = record(run, {"model": model})
         assert_backward_ops_in_spans(made)
-        assert Counter(spans(made, "module_backward")["name"])["1"] >= 2
+        assert Counter(spans(made, "module_backward")["name"])["model.1"] >= 2
 
     def test_both_models_of_a_run_have_their_own_spans(self) -> None:
         first, second = nn.Sequential(nn.Linear(4, 4)), nn.Sequential(nn.Linear(4, 4))

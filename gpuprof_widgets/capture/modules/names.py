@@ -20,10 +20,11 @@ class ModuleName:
     path: str
 
     def under(self, *, several: bool) -> str:
-        """The path, or the variable's name for the root; with both where there are several."""
+        """The path, or the variable's name for the root; both where one would not be plain."""
         if not self.path:
             return self.root
-        return f"{self.root}.{self.path}" if several else self.path
+        # A bare "0" of an `nn.Sequential` names nothing.
+        return f"{self.root}.{self.path}" if several or self.path[0].isdigit() else self.path
 
 
 @dataclass(frozen=True)

@@ -56,11 +56,11 @@ class ModuleSpans:
         """The trace with the spans of both passes; those of other modules than wanted are gone."""
         found = families(self._namespace)
         names = self._names(found)
-        self._note(found, names)
+        several = len({name.root for name in names.values() if name.path}) > 1
+        self._note(found, names, several=several)
         trace = _without(trace, [i.marker for i in self._marks.instances if i.marker not in names])
         for name in names.values():
             self._ran[name.root] = self._ran.get(name.root, 0) + 1
-        several = len({name.root for name in names.values() if name.path}) > 1
         kinds = {instance.marker: instance.kind for instance in self._marks.instances}
         regions = {
             marker: Region(
@@ -93,7 +93,9 @@ class ModuleSpans:
     def _is_wanted(self, name: ModuleName) -> bool:
         return self._wanted is None or _variable(name.root) in self._wanted
 
-    def _note(self, found: dict[str, Family], names: dict[str, ModuleName]) -> None:
+    def _note(
+        self, found: dict[str, Family], names: dict[str, ModuleName], *, several: bool
+    ) -> None:
         ran = {id(one.module()) for one in self._marks.instances if one.marker in names}
         self._notes += [
             f"no nn.Module was found in the variable {name}"
@@ -107,7 +109,7 @@ class ModuleSpans:
             self._notes.append("modules inside a scripted module have no spans: they call no hooks")
         if self._marks.replicas:
             self._notes.append(_REPLICAS)
-        self._notes += _shared(found, ran)
+        self._notes += _shared(found, ran, several=several)
         if self._marks.failure:
             self._notes.append(f"some modules have no spans: {self._marks.failure}")
 
@@ -117,11 +119,11 @@ def _variable(root: str) -> str:
     return re.split(r"[.\[]", root, maxsplit=1)[0]
 
 
-def _shared(found: dict[str, Family], ran: set[int]) -> list[str]:
+def _shared(found: dict[str, Family], ran: set[int], *, several: bool) -> list[str]:
     """A sentence on modules with two paths of which the spans bear one."""
     pairs = [
-        (one.paths[number], second)
-        for one in found.values()
+        [ModuleName(root, path).under(several=several) for path in (one.paths[number], second)]
+        for root, one in found.items()
         for number, second in one.also.items()
         if number in ran
     ]
@@ -130,7 +132,8 @@ def _shared(found: dict[str, Family], ran: set[int]) -> list[str]:
     first, second = pairs[0]
     more = f" (so are {len(pairs) - 1} more)" if len(pairs) > 1 else ""
     return [
-        f"the module {first} is shared: it is {second} as well, and its spans say {first}{more}"
+        f"the module `{first}` is shared: it is `{second}` as well, and its spans say "
+        f"`{first}`{more}"
     ]
 
 
