@@ -60,13 +60,13 @@ class Options:
     )
     warmup: int = _option(
         3,
-        "iterations before them that run unrecorded",
+        "unrecorded iterations right before the recorded ones",
         group="loop",
         flag="--warmup",
         metavar="N",
     )
     wait: int = _option(
-        0, "iterations before the warm-up that run too", group="loop", flag="--wait", metavar="N"
+        0, "unrecorded iterations before the warm-up", group="loop", flag="--wait", metavar="N"
     )
     repeat: int = _option(
         1, "times to wait, warm up and record", group="loop", flag="--repeat", metavar="N"
