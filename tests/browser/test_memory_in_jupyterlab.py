@@ -45,7 +45,7 @@ def test_a_training_step_shows_its_memory(browser: Browser, lab: Lab) -> None:
     assert sizes["optimizer state"] == PARAMETERS
     assert sizes["gradients"] == 2 * PARAMETERS  # of two steps
     gradient = table[table["tensor"] == "model.0.weight.grad"].iloc[0]
-    assert gradient["module_name"] == "0"
+    assert gradient["module_name"] == "model.0"
     assert gradient["line_name"] == "3: out = model(torch.rand(64, 512))"
     peak = profile.memory_peak().iloc[0]
     expect(report.page.get_by_label("Peak memory", exact=True)).to_contain_text(
