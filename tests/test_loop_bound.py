@@ -79,13 +79,19 @@ LOOPS = {
 }
 
 
+INNER_LOOP = (
+    "the loop of line 3 was bounded; "
+    "to bound the one of line 5 write `for ... in gpuprof_widgets.steps(...)`"
+)
+
+
 @pytest.mark.parametrize("loop", LOOPS)
 def test_the_outermost_loop_is_bounded(kernel: Kernel, loop: str) -> None:
     outcome = profiled(kernel, f"seen = []\n{LOOPS[loop]}\nseen, i")
     assert outcome.status == "ok", outcome.traceback
     assert outcome.result == "([0, 1, 2, 3, 4, 5], 5)"
     assert steps(kernel) == [2, 3, 4, 5]
-    assert notes(kernel) == []
+    assert notes(kernel) == ([INNER_LOOP] if loop == "nested" else [])
     count = f"int(({LAST}.trace.slices['name'] == 'aten::full').sum())"
     assert kernel.value(count) == (12 if loop == "nested" else 4)
 
