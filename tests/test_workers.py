@@ -431,4 +431,4 @@ def test_the_workers_of_a_loop_are_recorded_in_its_windows(repeat: int) -> None:
     slow = slow_function(run.profile)
     assert slow is not None
     assert slow.name == "decode"
-    assert slow.per_item_ns >= ITEM_S * NS * 0.99
+    assert max(slow.by_worker.values()) >= ITEM_S * NS * 0.99
