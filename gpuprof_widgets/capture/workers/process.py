@@ -219,8 +219,10 @@ def _stats(profile: Any) -> dict[Any, Any]:
             before = by.get(caller, (0, 0, 0.0, 0.0))
             by[caller] = tuple(a + b for a, b in zip(before, numbers, strict=True))
     for entry in entries:
-        calls, primitive, own, total = _numbers(entry)
-        stats[_key(entry.code)] = (primitive, calls, own, total, callers[_key(entry.code)])
+        key, (calls, primitive, own, total) = _key(entry.code), _numbers(entry)
+        before = stats.get(key, (0, 0, 0.0, 0.0))
+        numbers = (primitive + before[0], calls + before[1], own + before[2], total + before[3])
+        stats[key] = (*numbers, callers[key])
     return stats
 
 
