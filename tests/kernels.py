@@ -106,9 +106,11 @@ class Kernel:
             **os.environ,
             "PYTHONPATH": os.pathsep.join([*path, str(ROOT)]),
             "IPYTHONDIR": str(directory / "ipython"),
+            "TMPDIR": str(directory / "temporary"),  # what stays there is this kernel's
         }
         environment.pop("KINETO_LOG_LEVEL", None)
         (directory / "cwd").mkdir()
+        (directory / "temporary").mkdir()
         self._state: str | None = None
         self._manager = KernelManager(kernel_name="python3")
         self._manager.kernel_spec.argv[0] = sys.executable

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import _lsprof
 import cProfile
+import gc
 import inspect
 import marshal
 import os
@@ -208,7 +209,7 @@ class WorkerRecording:
 
 def _stats(profile: Any) -> dict[Any, Any]:
     """What `Profile.snapshot_stats` makes of the entries at hand: pstats' dictionary."""
-    entries = profile.getstats()
+    entries = _entries(profile)
     stats: dict[Any, Any] = {}
     callers: dict[Any, dict[Any, Any]] = {_key(entry.code): {} for entry in entries}
     for entry in entries:
@@ -224,6 +225,21 @@ def _stats(profile: Any) -> dict[Any, Any]:
         numbers = (primitive + before[0], calls + before[1], own + before[2], total + before[3])
         stats[key] = (*numbers, callers[key])
     return stats
+
+
+def _entries(profile: Any) -> list[Any]:
+    """The table of a cProfile that goes on.
+
+    It is a tree that every call rearranges: a callback or finalizer that the garbage collector
+    runs while it is read would hide entries of it.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return list(profile.getstats())
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _key(code: Any) -> tuple[str, int, str]:
