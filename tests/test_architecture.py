@@ -24,16 +24,22 @@ LAYERS = {
     "capture": {"exceptions", "trace"},
     "analyses": {"exceptions", "trace"},
     "views": {"exceptions", "trace", "analyses"},
+    "analysed": {"exceptions", "trace", "analyses"},
     "profiles": {
-        *("exceptions", "trace", "analyses", "views"),
+        *("exceptions", "trace", "analyses", "analysed", "views"),
         *("runtime_carrier", "snakeviz_server"),
     },
+    "comparisons": {"exceptions", "trace", "analyses", "views", "profiles", "runtime_carrier"},
+    "many_ranks": {"exceptions", "trace", "analyses", "views", "profiles", "runtime_carrier"},
     "snakeviz_server": {"exceptions", "trace"},
     "profiling": {"exceptions", "trace", "capture", "analyses", "views", "profiles"},
     "ranks": {"exceptions", "capture", "profiles", "profiling"},
     "runtime_carrier": set(),
     "defaults": {"exceptions", "capture", "profiling"},
-    "commands": {"exceptions"},
+    "commands": {
+        *("exceptions", "trace", "capture", "analyses", "views", "profiles", "profiling"),
+        *("comparisons", "many_ranks", "defaults"),
+    },
 }
 """What each layer may import of ours, besides itself."""
 
@@ -47,9 +53,13 @@ LIBRARIES = {
     "views": {"bokeh", "numpy", "pandas", "matplotlib", "PIL"},
     "magics": {"IPython"},
     "widgets": {"IPython", "ipywidgets"},
+    "analysed": {"pandas"},
     "profiles": {"pandas"},
+    "comparisons": {"numpy", "pandas"},
+    "many_ranks": {"numpy", "pandas", "dask", "distributed"},
     "defaults": {"traitlets"},
-    "commands": {"jupyter_client"},
+    "commands": {"jupyter_client", "click", "rich", "pandas"},
+    "cli": {"click", "rich"},
 }
 """Libraries that a layer may name; cProfile is here because only capture may run it."""
 

@@ -17,8 +17,13 @@ CONDA_NAMES = {
 }
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-OTHERS = [name for name in EXTRAS["dev"] if not name.startswith(PROJECT["name"])]
-EVERYTHING = [*PROJECT["dependencies"], *EXTRAS["test"], *OTHERS]
+OTHERS = [
+    requirement
+    for extra in EXTRAS.values()
+    for requirement in extra
+    if not requirement.startswith(PROJECT["name"])
+]
+EVERYTHING = [*PROJECT["dependencies"], *OTHERS]
 
 
 def name_of(requirement: str) -> str:

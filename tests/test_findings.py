@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 
-from gpuprof_widgets.analyses.findings import RULES, Finding, findings
+from gpuprof_widgets.analyses import findings as rules
+from gpuprof_widgets.analyses.findings import Finding, Limits, findings
 from gpuprof_widgets.analyses.findings.wording import code, function_name
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_calls import python_calls
@@ -31,6 +33,8 @@ from tests.traces import (
     runtime,
     trace_of,
 )
+
+RULES = {name: partial(rule, limits=Limits()) for name, rule in rules.RULES.items()}
 
 LOADING = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 SYNC = "cudaStreamSynchronize"

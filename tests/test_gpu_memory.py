@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
 from gpuprof_widgets.analyses.allocator import allocator_events
-from gpuprof_widgets.analyses.findings.memory import memory as memory_findings
+from gpuprof_widgets.analyses.findings import RULES, Limits
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
@@ -21,6 +22,7 @@ pytestmark = [
 ]
 
 MIB = 2**20
+memory_findings = partial(RULES["memory"], limits=Limits())
 GRANULE = 512
 
 

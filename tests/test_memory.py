@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.allocator import allocator_events
-from gpuprof_widgets.analyses.findings.memory import memory as memory_findings
+from gpuprof_widgets.analyses.findings import RULES, Limits
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
 from gpuprof_widgets.analyses.memory_blocks import memory_events
 from gpuprof_widgets.analyses.memory_categories import BEFORE
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
 from tests.traces import Row, annotation, block, memory, op, runtime, trace_of
+
+memory_findings = partial(RULES["memory"], limits=Limits())
 
 MIB = 2**20
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpuprof_widgets.analyses.findings import RULES
+from gpuprof_widgets.analyses.findings import RULES, Limits
 from gpuprof_widgets.analyses.worker_causes import (
     SlowFunction,
     slow_function,
@@ -136,7 +136,7 @@ def test_a_run_without_recorded_workers_says_nothing_of_them() -> None:
     ids=["items", "collate", "put", "idle", "starting", "ending"],
 )
 def test_the_finding_ends_with_the_cause(rows: list[Row], because: str, remedy: str) -> None:
-    (found,) = RULES["dataloader"](waits_of(*rows))
+    (found,) = RULES["dataloader"](waits_of(*rows), Limits())
     assert found.text.endswith(f"the longest 400 ns, {because}")
     assert remedy in found.remedy
     assert (found.cost_ns, found.start_ns, found.end_ns) == (400, 100, 500)
@@ -155,7 +155,7 @@ def test_the_finding_names_the_function_of_the_workers_calls() -> None:
         "worker0.pid900": calls_in((None, "decode", 90)),
         "worker1.pid901": calls_in((None, "decode", 110)),
     }
-    (found,) = RULES["dataloader"](waits_of(*FETCHED, calls=of_workers))
+    (found,) = RULES["dataloader"](waits_of(*FETCHED, calls=of_workers), Limits())
     assert found.text.endswith("because `decode` takes 50 ns per item in its 2 workers.")
 
 
@@ -164,7 +164,7 @@ def test_the_finding_names_the_worker_that_is_much_slower() -> None:
         "worker0.pid900": calls_in((None, "decode", 80)),
         "worker1.pid901": calls_in((None, "decode", 280)),
     }
-    (found,) = RULES["dataloader"](waits_of(*FETCHED, calls=of_workers))
+    (found,) = RULES["dataloader"](waits_of(*FETCHED, calls=of_workers), Limits())
     assert found.text.endswith("because `decode` in worker 1 takes 140 ns per item.")
 
 

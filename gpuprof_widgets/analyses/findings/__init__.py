@@ -12,6 +12,7 @@ from gpuprof_widgets.analyses.findings.ending import ending
 from gpuprof_widgets.analyses.findings.expected import expected
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.gpu_ops import gpu_ops
+from gpuprof_widgets.analyses.findings.limits import Limits, limits_of
 from gpuprof_widgets.analyses.findings.lines import costliest_line
 from gpuprof_widgets.analyses.findings.memory import memory
 from gpuprof_widgets.analyses.findings.one_off import one_off
@@ -24,9 +25,11 @@ from gpuprof_widgets.analyses.findings.unlinked import unlinked
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record
 
-__all__ = ["RULES", "Finding", "findings"]
+__all__ = ["RULES", "Finding", "Limits", "findings"]
 
-RULES: dict[str, Callable[[Record], list[Finding]]] = {
+Rule = Callable[[Record, Limits], list[Finding]]
+
+RULES: dict[str, Rule] = {
     "ending": ending,
     "device_idle": device_idle,
     "dataloader": dataloader,
@@ -46,8 +49,19 @@ RULES: dict[str, Callable[[Record], list[Finding]]] = {
 }
 
 
+def findings(record: Record, **limits: float) -> list[Finding]:
+    """What all rules say about a run, the costliest first; ties in the order of `RULES`.
+
+    ``limits``: other thresholds than the customary ones, by their names in `Limits`.
+    """
+    return _said(record, limits_of(limits)) if limits else _customary(record)
+
+
 @remembered
-def findings(record: Record) -> list[Finding]:
-    """What all rules say about a run, the costliest first; ties in the order of `RULES`."""
-    said = [finding for rule in RULES.values() for finding in rule(record)]
+def _customary(record: Record) -> list[Finding]:
+    return _said(record, Limits())
+
+
+def _said(record: Record, limits: Limits) -> list[Finding]:
+    said = [finding for rule in RULES.values() for finding in rule(record, limits)]
     return sorted(said, key=lambda finding: -finding.cost_ns)

@@ -10,15 +10,12 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
 from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.trace.model import Record
 
-WORTH_A_LOOK = 0.02  # of the run
-LARGE = 0.25  # of the backward pass
-OUT_OF_PROPORTION = 5  # times its forward op; about two are usual
-NOTABLE = 0.1  # of the backward pass: below it a disproportion is often but noise
 MOST = 3  # findings
 
 REMEDIES = {
@@ -35,7 +32,7 @@ for it, and wait for the copy; later versions have changed that.
 """
 
 
-def backward(record: Record) -> list[Finding]:
+def backward(record: Record, limits: Limits) -> list[Finding]:
     """At most three findings: ops that waited, were large or out of proportion to their forward.
 
     Without a GPU also those that are known to cost far more on one.
@@ -45,30 +42,30 @@ def backward(record: Record) -> list[Finding]:
         return []
     whole, known = backward_ns(record), _is_foreseen(record, table)
     foreseen = [_foreseen(record, op, whole) for _, op in table[known].iterrows()]
-    worth_saying = _worth_saying(table, whole) & ~known
-    said = [_finding(record, op, whole) for _, op in table[worth_saying].iterrows()]
-    said = [finding for finding in said if finding.share >= WORTH_A_LOOK]
+    worth_saying = _worth_saying(table, whole, limits) & ~known
+    said = [_finding(record, op, whole, limits) for _, op in table[worth_saying].iterrows()]
+    said = [finding for finding in said if finding.share >= limits.backward_share]
     return sorted(said, key=lambda finding: -finding.cost_ns)[:MOST] + foreseen
 
 
-def _worth_saying(table: pd.DataFrame, whole: int) -> npt.NDArray[np.bool_]:
+def _worth_saying(table: pd.DataFrame, whole: int, limits: Limits) -> npt.NDArray[np.bool_]:
     """Ops that waited; without a wait, what took the CPU's time is a reason where no GPU worked."""
-    large = table["cpu_ns"] >= LARGE * whole
-    out_of_proportion = table["cpu_ns"] >= OUT_OF_PROPORTION * table["forward_cpu_ns"]
-    out_of_proportion &= table["cpu_ns"] >= NOTABLE * whole
+    large = table["cpu_ns"] >= limits.backward_large_share * whole
+    out_of_proportion = table["cpu_ns"] >= limits.backward_ratio * table["forward_cpu_ns"]
+    out_of_proportion &= table["cpu_ns"] >= limits.backward_notable_share * whole
     on_cpu = not table["device_ns"].any()
     waited = table["wait_ns"] > 0
     return np.asarray(waited | (on_cpu & (large | out_of_proportion)), bool)
 
 
-def _finding(record: Record, op: pd.Series, whole: int) -> Finding:
+def _finding(record: Record, op: pd.Series, whole: int, limits: Limits) -> Finding:
     if op["wait_ns"] > 0:
         return _waiting(record, op, whole)
     cost, times = int(op["cpu_ns"]), op["cpu_ns"] / max(int(op["forward_cpu_ns"]), 1)
     text = f"{_who(op)} took {format_ns(cost)}: "
     text += f"{format_share(share_of(cost, whole))} of the backward pass"
-    text += f", {times:.0f} times its forward." if times >= OUT_OF_PROPORTION else "."
-    remedy = REMEDIES.get(op["name"], OTHERWISE if times >= OUT_OF_PROPORTION else "")
+    text += f", {times:.0f} times its forward." if times >= limits.backward_ratio else "."
+    remedy = REMEDIES.get(op["name"], OTHERWISE if times >= limits.backward_ratio else "")
     return _at(record, op, Finding("backward", text, cost, remedy=remedy))
 
 

@@ -6,6 +6,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.instances import are_op_names, longest_call
+from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.operators import operators
@@ -13,10 +14,9 @@ from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_sh
 from gpuprof_widgets.trace.model import Record
 
 RANKED = 3
-WORTH_A_LOOK = 0.05  # of the CPU op time, for the second and third
 
 
-def cpu_ops(record: Record) -> list[Finding]:
+def cpu_ops(record: Record, limits: Limits) -> list[Finding]:
     """Fires where no GPU work was recorded; not for files of cProfile, which never have any."""
     only_calls = not len(record.trace) and "cuda" not in record.metadata
     if only_calls or len(gpu_rows(record.trace)):
@@ -26,7 +26,7 @@ def cpu_ops(record: Record) -> list[Finding]:
     nothing = _no_gpu(record)
     if not len(table):
         return [Finding("cpu_ops", f"{nothing} No PyTorch op was recorded either.")]
-    return [_finding(record, table, nothing)]
+    return [_finding(record, table, nothing, limits)]
 
 
 def _no_gpu(record: Record) -> str:
@@ -35,7 +35,7 @@ def _no_gpu(record: Record) -> str:
     return "No GPU activity was recorded."
 
 
-def _finding(record: Record, table: pd.DataFrame, nothing: str) -> Finding:
+def _finding(record: Record, table: pd.DataFrame, nothing: str, limits: Limits) -> Finding:
     share = table["cpu_self_ns"] / table["cpu_self_ns"].sum()
     top, cost = table.iloc[0], int(table["cpu_self_ns"].iloc[0])
     text = (
@@ -45,7 +45,7 @@ def _finding(record: Record, table: pd.DataFrame, nothing: str) -> Finding:
     rest = [
         f"{code(name)} {format_share(part)}"
         for name, part in zip(table["name"].iloc[1:RANKED], share.iloc[1:RANKED], strict=True)
-        if part >= WORTH_A_LOOK
+        if part >= limits.cpu_op_share
     ]
     text += f", then {', '.join(rest)}." if rest else "."
     place = longest_call(record, top["name"], "cpu_op")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.waits import waits
@@ -17,8 +18,6 @@ from gpuprof_widgets.analyses.worker_causes import (
 )
 from gpuprof_widgets.analyses.workers import workers
 from gpuprof_widgets.trace.model import Record
-
-WORTH_A_LOOK = 0.05  # of the run; the customary threshold
 
 IN_PROCESS = (
     "It loads in the main process: give it workers (num_workers=2 or more), or prepare the data "
@@ -55,13 +54,13 @@ REMEDIES = {
 """What to try, by what the workers did while the loop waited."""
 
 
-def dataloader(record: Record) -> list[Finding]:
+def dataloader(record: Record, limits: Limits) -> list[Finding]:
     """Fires where the DataLoader took 5 % of the run or more."""
     table = waits(record)
     table = table[table["kind"] == "dataloader"]
     waited, run = int(table["dur_ns"].sum()), run_ns(record)
     share = share_of(waited, run)
-    if share < WORTH_A_LOOK or not waited:
+    if share < limits.dataloader_share or not waited:
         return []
     longest = table.iloc[0]
     because, remedy = _cause(record)

@@ -8,13 +8,12 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code
 from gpuprof_widgets.analyses.idle import idle, python_meanwhile
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.analyses.waits import DATALOADER
 from gpuprof_widgets.trace.model import Record
-
-WORTH_A_LOOK = 0.05  # of the run without GPU work; below it the gap is not mentioned
 
 REMEDIES = {
     "host": "it waited for the CPU to launch work: make the CPU part of the step shorter, "
@@ -32,18 +31,18 @@ REMEDIES = {
 }
 
 
-def device_idle(record: Record) -> list[Finding]:
+def device_idle(record: Record, limits: Limits) -> list[Finding]:
     """One finding per GPU that ran anything; with the longest gap from 5 % idle time on."""
     gaps = idle(record)
     rows = device_busy(record).itertuples(index=False)
-    return [_finding(record, row, gaps[gaps["device"] == row.device]) for row in rows]
+    return [_finding(record, row, gaps[gaps["device"] == row.device], limits) for row in rows]
 
 
-def _finding(record: Record, busy: Any, gaps: pd.DataFrame) -> Finding:
+def _finding(record: Record, busy: Any, gaps: pd.DataFrame, limits: Limits) -> Finding:
     device = f"GPU {busy.device}" if busy.device >= 0 else "The GPU"
     text = f"{device} was busy {format_share(busy.busy_share)} of {format_ns(busy.span_ns)}"
     idle_share = 1 - busy.busy_share
-    if not len(gaps) or idle_share < WORTH_A_LOOK:
+    if not len(gaps) or idle_share < limits.device_idle_share:
         return Finding("device_idle", f"{text}.", busy.idle_ns, idle_share)
     gap = gaps.iloc[0]
     text += f"; the longest gap, {format_ns(gap['dur_ns'])}, lies {_place(gap)}{_cpu(record, gap)}."

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import run_ns
 from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.trace.model import Record
 
 
-def ending(record: Record) -> list[Finding]:
+def ending(record: Record, limits: Limits) -> list[Finding]:
     """Fires where the recorder noted an interruption or an error."""
     error = record.metadata.get("error")
     if record.metadata.get("interrupted"):

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code
 from gpuprof_widgets.analyses.iterations import iterations
 from gpuprof_widgets.analyses.quantity import format_count
@@ -17,7 +18,7 @@ NAMED = ("user_annotation", "python_function", "cpu_op", *REGION_CATEGORIES)
 _FRAME = re.compile(r"\): (?P<name>.*)$")
 
 
-def expected(record: Record) -> list[Finding]:
+def expected(record: Record, limits: Limits) -> list[Finding]:
     """Fires for every name of ``expect`` that was not seen running.
 
     A name is that of an annotation, an op, a module (its last part is enough) or, where these were

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import LONGEST, run_ns, share_of
 from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.lines import Line, cell_lines, lines, lines_beyond_limit
@@ -16,13 +17,12 @@ from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_sh
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record
 
-WORTH_A_LOOK = 0.2  # of the run
 WORTH_NS = 1_000_000  # nobody waits for less
 WAITING = 0.5  # of the line's time: what it waits for is another line's work
 OWN_WORK = 0.1  # of the line's time: GPU work below it says nothing of the line
 
 
-def costliest_line(record: Record) -> list[Finding]:
+def costliest_line(record: Record, limits: Limits) -> list[Finding]:
     """Fires for the line with most time of its own, where that is a fifth of the run or more.
 
     Not for the only line that ran, not for one that waits for the DataLoader, which has a finding
@@ -35,7 +35,7 @@ def costliest_line(record: Record) -> list[Finding]:
         return []
     top = ran.iloc[int(ran["self_ns"].argmax())].to_dict()
     share = share_of(top["self_ns"], run_ns(record))
-    if share < WORTH_A_LOOK or top["self_ns"] < WORTH_NS or _loads(record, top):
+    if share < limits.line_share or top["self_ns"] < WORTH_NS or _loads(record, top):
         return []
     if not top["complete"]:
         return _beyond_limit(record, ran, (top["cell"], top["line"]))

@@ -6,16 +6,14 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.allocator import allocator_events
 from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.memory import allocations, fullest, memory_peak
 from gpuprof_widgets.analyses.memory_categories import ACTIVATIONS, BEFORE
 from gpuprof_widgets.analyses.quantity import format_bytes, format_count, format_ns, format_share
 from gpuprof_widgets.trace.model import Record
 
-WORTH_A_SENTENCE = 2**20  # bytes: below it, memory is nobody's trouble
 WORTH_A_NAME = 0.15  # of the peak
-BIGGEST = 0.3  # of the peak, in one block that is not a parameter
-STALLED = 0.02  # of the run
 MOST = 3  # failures told
 
 RETRY_REMEDY = (
@@ -32,17 +30,22 @@ ACTIVATION_REMEDY = (
 )
 
 
-def memory(record: Record) -> list[Finding]:
+def memory(record: Record, limits: Limits) -> list[Finding]:
     """The peak of the fullest device, and failures, retries and stalls of the allocator."""
     events = allocator_events(record)
     failed = events[events["kind"] == "out of memory"].head(MOST)
     failures = [_failure(record, row) for _, row in failed.iterrows()]
-    return [*failures, *_retries(record, events), *_peak(record), *_stalls(record, events)]
+    return [
+        *failures,
+        *_retries(record, events),
+        *_peak(record, limits),
+        *_stalls(record, events, limits),
+    ]
 
 
-def _peak(record: Record) -> list[Finding]:
+def _peak(record: Record, limits: Limits) -> list[Finding]:
     rows = fullest(memory_peak(record))
-    if not len(rows) or rows["allocated_bytes"].iloc[0] < WORTH_A_SENTENCE:
+    if not len(rows) or rows["allocated_bytes"].iloc[0] < limits.memory_peak_bytes:
         return []
     device = str(rows["device"].iloc[0])
     total, moment = int(rows["allocated_bytes"].iloc[0]), int(rows["ts_ns"].iloc[0])
@@ -50,7 +53,7 @@ def _peak(record: Record) -> list[Finding]:
     where = "memory" if device == "CPU" else f"memory of {device}"
     text = (
         f"Peak {where} {format_bytes(total)} at {format_ns(moment)}: "
-        f"{_categories(rows)}{_biggest(alive, total)}."
+        f"{_categories(rows)}{_biggest(alive, total, limits)}."
     )
     share = rows[rows["category"] == ACTIVATIONS]["bytes"].sum() / total
     remedy = ACTIVATION_REMEDY if share > 0.5 and device != "CPU" else ""
@@ -93,9 +96,9 @@ def _owner(rows: pd.DataFrame) -> str:
     return ", ".join(code(name) for name in known if name)
 
 
-def _biggest(alive: pd.DataFrame, total: int) -> str:
+def _biggest(alive: pd.DataFrame, total: int, limits: Limits) -> str:
     """The one block that is a large part of the peak."""
-    if not len(alive) or alive["bytes"].iloc[0] < BIGGEST * total:
+    if not len(alive) or alive["bytes"].iloc[0] < limits.memory_block_share * total:
         return ""
     top = alive.iloc[0]
     by = f", allocated in {code(top['op_name'])}" if top["op_name"] else ""
@@ -129,12 +132,12 @@ def _retries(record: Record, events: pd.DataFrame) -> list[Finding]:
     return [Finding("memory", text, cost, share, rows=rows, remedy=RETRY_REMEDY)]
 
 
-def _stalls(record: Record, events: pd.DataFrame) -> list[Finding]:
+def _stalls(record: Record, events: pd.DataFrame, limits: Limits) -> list[Finding]:
     """The driver's own calls for memory, where they took a part of the run that matters."""
     calls = events[events["kind"].isin(["malloc", "free"])]
     cost = int(calls["dur_ns"].sum())
     share = share_of(cost, run_ns(record))
-    if share < STALLED:
+    if share < limits.allocator_stall_share:
         return []
     longest = calls.iloc[int(calls["dur_ns"].to_numpy().argmax())]
     start = int(longest["start_ns"])

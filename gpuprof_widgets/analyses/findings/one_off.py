@@ -6,22 +6,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import share_of
 from gpuprof_widgets.analyses.iterations import UNRECORDED, iterations, usual_steps
 from gpuprof_widgets.analyses.quantity import format_bytes, format_count, format_ns
 from gpuprof_widgets.trace.model import Record
 
-FIRST_STEP = 2.0  # times the median of the others: below it, it was a step like any other
 GROWTH_BYTES = 1 << 20  # CUDA's allocator takes small blocks from segments of 2 MiB
 
 
-def one_off(record: Record) -> list[Finding]:
+def one_off(record: Record, limits: Limits) -> list[Finding]:
     """Fires for a slow first step, compilation, allocator growth or retries in the warm-up.
 
     And for what torch.compile still compiled after it: that is in the recorded times.
     """
     noted: Mapping[str, Any] = (record.metadata.get("steps") or {}).get("one_off") or {}
-    said = [*_first_step(record), *_costs(noted)]
+    said = [*_first_step(record, limits), *_costs(noted)]
     found = []
     if said:
         text = f"One-off costs in warm-up, which the record leaves out: {'; '.join(said)}."
@@ -39,14 +39,14 @@ def one_off(record: Record) -> list[Finding]:
     return found
 
 
-def _first_step(record: Record) -> Iterator[str]:
+def _first_step(record: Record, limits: Limits) -> Iterator[str]:
     table = iterations(record)
     if not len(table) or table["kind"].iloc[0] not in UNRECORDED or not table["complete"].iloc[0]:
         return
     plain, recorded = usual_steps(record)
     others = plain if len(plain) else recorded
     first = int(table["dur_ns"].iloc[0])
-    if not len(others) or first < FIRST_STEP * float(others.median()):
+    if not len(others) or first < limits.first_step_ratio * float(others.median()):
         return
     kind = "the warm-up's others" if len(plain) else "the recorded ones"
     yield (

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.step_overhead import ENOUGH
 from gpuprof_widgets.analyses.findings.wording import share_of
 from gpuprof_widgets.analyses.iterations import usual_steps
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.trace.model import Record
 
-WORTH_A_LOOK = 0.05  # of the cell's time
 
-
-def overhead(record: Record) -> list[Finding]:
+def overhead(record: Record, limits: Limits) -> list[Finding]:
     """Fires where the recorder estimates its cost at 5 % of the cell's time or more.
 
     Not where steps were timed with and without recording: `step_overhead` knows better.
@@ -24,7 +23,7 @@ def overhead(record: Record) -> list[Finding]:
     noted = record.metadata.get("overhead") or {}
     cost, wall = int(noted.get("estimate_ns") or 0), int(record.metadata.get("wall_ns") or 0)
     share = min(share_of(cost, wall), 1.0)
-    if share < WORTH_A_LOOK:
+    if share < limits.recording_share:
         return []
     text = (
         f"Recording {_recorded(record, noted)} took about {format_ns(cost)}, "

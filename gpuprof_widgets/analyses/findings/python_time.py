@@ -14,6 +14,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, share_of
 from gpuprof_widgets.analyses.innermost import open_at
 from gpuprof_widgets.analyses.iterations import calls_per_traced_step
@@ -25,7 +26,6 @@ from gpuprof_widgets.analyses.thread_waits import run_lane
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.trace.model import Record, Trace
 
-WORTH_A_LOOK = 0.1  # of the time of all Python functions
 WORTH_READING_NS = 1_000_000  # below it nobody waits, whatever the share
 
 PYTORCH = re.compile(
@@ -39,7 +39,7 @@ FRAME = re.compile(r"^(?:.*[/\\])?(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$",
 """A Python frame as torch writes it: ``train.py(12): step``."""
 
 
-def python_time(record: Record) -> list[Finding]:
+def python_time(record: Record, limits: Limits) -> list[Finding]:
     """Fires for the function outside of PyTorch with most self time, from 10 % and 1 ms on.
 
     PyTorch's ops and waits for the GPU do not count. Which function they lie in is known from
@@ -63,7 +63,7 @@ def python_time(record: Record) -> list[Finding]:
     top = table.sort_values("self_ns", ascending=False, kind="stable").head(1)
     cost = int(top["self_ns"].iloc[0])
     share = share_of(cost, total)
-    if share < WORTH_A_LOOK or cost < WORTH_READING_NS:
+    if share < limits.python_share or cost < WORTH_READING_NS:
         return []
     most = "at most " if in_ops and not top["exact"].iloc[0] else ""
     apart = ", PyTorch ops not counted" if in_ops else ""

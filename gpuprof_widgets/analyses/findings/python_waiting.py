@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, function_name, run_ns, share_of
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.python_time import python_time
@@ -14,8 +15,6 @@ from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record
 
-RANKED_HIGH = 0.1  # of the self time of all Python functions
-MOSTLY = 0.5  # of a function's own time
 WORTH_READING_NS = 1_000_000  # below it nobody waits, whatever the share
 MOST = 2  # findings
 
@@ -25,14 +24,14 @@ REMEDY = (
 )
 
 
-def python_waiting(record: Record) -> list[Finding]:
+def python_waiting(record: Record, limits: Limits) -> list[Finding]:
     """At most two: functions with 10 % of the Python time, most of which they waited."""
     table = python_time(record)
     if not len(table):
         return []
     whole = int(table["self_ns"].sum())
-    high = table["self_ns"] >= max(RANKED_HIGH * whole, WORTH_READING_NS)
-    mostly = table["self_waiting_ns"] >= MOSTLY * table["self_ns"]
+    high = table["self_ns"] >= max(limits.python_share * whole, WORTH_READING_NS)
+    mostly = table["self_waiting_ns"] >= limits.python_waiting_share * table["self_ns"]
     found = table[high & mostly].sort_values("self_waiting_ns", ascending=False, kind="stable")
     return [_finding(record, row, whole) for row in found.head(MOST).to_dict("records")]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import share_of
 from gpuprof_widgets.analyses.iterations import iterations, usual_steps
 from gpuprof_widgets.analyses.quantity import format_count, format_ns
 from gpuprof_widgets.trace.model import Record
 
-WORTH_A_LOOK = 1.1  # times as slow; below it, the difference is that between any few steps
 ENOUGH = 2  # steps of either kind: the median of a single one is whatever happened in it
 
 REMEDY = (
@@ -17,7 +17,7 @@ REMEDY = (
 )
 
 
-def step_overhead(record: Record) -> list[Finding]:
+def step_overhead(record: Record, limits: Limits) -> list[Finding]:
     """Fires where the recorded steps of a bounded loop took 1.1 times as long or more.
 
     Also where there are too few of either kind to tell.
@@ -29,7 +29,7 @@ def step_overhead(record: Record) -> list[Finding]:
     if min(len(plain), len(recorded)) < ENOUGH:
         return [Finding("step_overhead", _too_few(len(plain), len(recorded)))]
     before, during = float(plain.median()), float(recorded.median())
-    if share_of(during, before) < WORTH_A_LOOK:
+    if share_of(during, before) < limits.step_slowdown:
         return []
     cost = round((during - before) * len(recorded))
     text = (

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.op_rows import are_ops
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
@@ -15,7 +16,6 @@ from gpuprof_widgets.analyses.region_owners import forward_of, region_around
 from gpuprof_widgets.analyses.waits import FREEING, waits
 from gpuprof_widgets.trace.model import Record
 
-WORTH_A_LOOK = 0.02  # of the run
 MOST = 3  # findings; further ops are rarely worth reading about
 
 REMEDIES = {
@@ -41,7 +41,7 @@ FREEING_REMEDY = (
 OTHERWISE = "The CPU launches nothing while it waits: move the call out of the loop if you can."
 
 
-def synchronising(record: Record) -> list[Finding]:
+def synchronising(record: Record, limits: Limits) -> list[Finding]:
     """At most three findings: the ops whose waits took 2 % of the run or more.
 
     Not those of backward ops, which the rule `backward` names with their forward op.
@@ -51,7 +51,7 @@ def synchronising(record: Record) -> list[Finding]:
     table = table[(table["kind"] == "synchronise") & ~of_backward & ~_profilers_own(record, table)]
     groups = [group for _, group in table.groupby(["op_name", "name"], sort=False)]
     said = [_finding(record, group) for group in groups]
-    said = [finding for finding in said if finding.share >= WORTH_A_LOOK]
+    said = [finding for finding in said if finding.share >= limits.synchronising_share]
     return sorted(said, key=lambda finding: -finding.cost_ns)[:MOST]
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.quantity import format_count, format_share
 from gpuprof_widgets.trace.model import Record
 
 
-def unlinked(record: Record) -> list[Finding]:
+def unlinked(record: Record, limits: Limits) -> list[Finding]:
     """Fires where a GPU event's launch is missing; that is no cost, so it comes last."""
     slices = record.trace.slices
     gpu = gpu_rows(record.trace)

@@ -1,0 +1,68 @@
+"""From which figure on a rule speaks: every threshold, in one place, and overridable.
+
+``profile.findings(dataloader_share=0.1)``, `gpuprof findings --limit dataloader_share=0.1`. Where a
+figure is a custom of the field its source is named: TB is PyTorch's TensorBoard plugin
+(torch_tb_profiler/profiler/data.py), HTA Holistic Trace Analysis, torch is torch.profiler's
+_pattern_matcher, nsys is `nsys analyze`, XProf is TensorFlow's profiler.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from typing import Any
+
+from gpuprof_widgets.exceptions import OptionError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The thresholds of all rules; shares are between 0 and 1, of the run unless said otherwise."""
+
+    device_idle_share: float = 0.05
+    """GPU idle: below it the longest gap is not mentioned."""
+    dataloader_share: float = 0.05
+    """Waiting for the input pipeline (TB: 5 %; XProf: 5 % moderate, 20 % high)."""
+    synchronising_share: float = 0.02
+    """Waiting for the GPU in calls of one op."""
+    backward_share: float = 0.02
+    """A backward op worth a finding at all."""
+    backward_large_share: float = 0.25
+    """Of the backward pass: an op that alone takes it."""
+    backward_ratio: float = 5.0
+    """Times its forward op's time; about two are usual."""
+    backward_notable_share: float = 0.1
+    """Of the backward pass: below it a disproportion is often but noise."""
+    line_share: float = 0.2
+    """The costliest line's own time."""
+    gpu_op_share: float = 0.1
+    """Of all GPU time: an op that is named."""
+    cpu_op_share: float = 0.05
+    """Of the CPU op time: the second and third op that are named."""
+    python_share: float = 0.1
+    """Of the time of all Python functions: one that stands out."""
+    python_waiting_share: float = 0.5
+    """Of a function's own time: from here on it mostly waits for the GPU."""
+    memory_peak_bytes: int = 2**20
+    """Peak below which memory is nobody's trouble."""
+    memory_block_share: float = 0.3
+    """Of the peak, in one block that is not a parameter."""
+    allocator_stall_share: float = 0.02
+    """Time in cudaMalloc and cudaFree."""
+    recording_share: float = 0.05
+    """Of the cell's time, spent on recording it."""
+    step_slowdown: float = 1.1
+    """Times as slow as unrecorded steps; below it, it is the difference between any few steps."""
+    first_step_ratio: float = 2.0
+    """Times the median step: from here on the first one did one-off work."""
+
+
+def limits_of(overrides: dict[str, Any]) -> Limits:
+    """The customary limits with these in their place; an unknown name is an `OptionError`."""
+    known = [field.name for field in fields(Limits)]
+    for name in overrides:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else f": there are {', '.join(known)}"
+            raise OptionError(f"no finding has the limit {name!r}{hint}")
+    return replace(Limits(), **overrides)
