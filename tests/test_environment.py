@@ -59,7 +59,8 @@ def test_constraints_pin_every_dependency_at_or_above_its_bound(requirement: str
     canonical = {
         re.sub(r"[-_.]+", "-", pinned).lower(): version for pinned, version in pins().items()
     }
-    assert numbers(canonical[name]) >= numbers(bound)
+    pinned_name = re.sub(r"[-_.]+", "-", name).lower()
+    assert numbers(canonical[pinned_name]) >= numbers(bound)
 
 
 def numbers(version: str) -> list[int]:
