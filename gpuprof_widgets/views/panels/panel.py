@@ -8,7 +8,7 @@ from typing import Literal
 import pandas as pd
 
 Unit = Literal["text", "count", "ns", "bytes", "share", "bytes/s", "flop/s", "number"]
-Aggregate = Literal["", "time", "count", "sum", "mean", "min", "max", "covered"]
+Aggregate = Literal["", "time", "count", "sum", "mean", "min", "max", "covered", "share", "ratio"]
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,10 @@ class Column:
     ``aggregate`` says how the page computes it anew from the row's events for a brushed range:
     "" not at all (it is that of the whole run), "time" the events' time within the range, "covered"
     the time in which at least one of them ran, "count" how many lie in the range at least in part,
-    "sum", "mean", "min", "max" of the events' column ``of`` ("dur_ns" of those in the range where
-    it is empty).
+    "sum", "mean", "min", "max" of the events' column ``of`` (of those in the range; where it is
+    empty, of their time within the range); "share" of the table's column ``of`` in its sum over all
+    rows, or with ``of="time_ns/device"`` over the rows of the same ``device``; "ratio" of two of
+    the table's columns, ``of="bytes/time_ns"`` (per second where the unit says so).
     """
 
     key: str
@@ -66,9 +68,10 @@ class Panel:
 
     ``rows``: one row per line of the table, with the columns' keys. ``events``: what each row
     stands for: ``group`` (position in ``rows``), ``start_ns``, ``end_ns``, ``row`` (slice that
-    lights up, -1 for none) and whatever ``columns`` aggregate; a click on a row lights up its
-    slices, or shows the range of its first event where it has none. ``note``: one line under the
-    title.
+    lights up, -1 for none), where known ``track`` (of a range without a slice) and whatever
+    ``columns`` aggregate; a click on a row lights up its slices, and the ranges of events that have
+    none. ``sort``: column by which the table opens, numbers from the largest down; as ``rows``
+    stand where it is empty. ``note``: one line under the title.
     """
 
     title: str
