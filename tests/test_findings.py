@@ -17,6 +17,7 @@ from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from tests.traces import (
     Row,
@@ -164,7 +165,31 @@ def backward_on_cpu(took: int, *, forward: int = 100, **metadata: object) -> Rec
     )
 
 
+def full(reserved: int) -> Record:
+    """Of 1000 bytes of the GPU so many are reserved, all of them in use."""
+    row = block(reserved, at=1, ts=3, device=0, allocated=reserved, reserved=reserved)
+    devices = [{"index": 0, "total_memory_bytes": 1000}]
+    return trace_of(op("aten::empty", ts=0, dur=9), row, devices=devices)
+
+
+def making(took: int, *, calls: int = 3) -> Record:
+    """A line of a loop that makes zeros anew in each round, in so many of 1000 ns."""
+    last = took - 2 * (calls - 1)
+    rounds = [
+        row
+        for number in range(calls)
+        for row in (
+            cell_line(3, "y = zeros(9)", ts=100 * number, dur=90),
+            op("aten::zeros", ts=100 * number, dur=last if number == calls - 1 else 2),
+            op("aten::zeros", ts=100 * number, dur=1),
+        )
+    ]
+    return trace_of(*rounds, op("end", ts=990, dur=10))
+
+
 CASES: dict[str, tuple[Record, Record]] = {
+    "memory_room": (full(900), full(899)),
+    "made_anew": (making(took=20), making(took=19)),
     "ending": (trace_of(op("x", ts=0, dur=9), interrupted=True), trace_of(op("x", ts=0, dur=9))),
     "device_idle": (idle_gpu(1), trace_of(op("aten::mm", ts=0, dur=1000))),
     "dataloader": (loading(50), loading(49)),
@@ -881,3 +906,50 @@ def test_of_several_places_the_one_where_most_was_waited_is_named() -> None:
         op("end", ts=990, dur=10),
     )
     assert only(RULES["synchronising"], record).text.endswith(", mostly on line 9.")
+
+
+def test_a_gpu_whose_reserved_memory_lies_idle_is_told() -> None:
+    devices = [{"index": 0, "total_memory_bytes": 1000}]
+    rows = [block(300, at=1, ts=3, device=0, allocated=280, reserved=400)]
+    room = partial(rules.RULES["memory_room"], limits=Limits())
+    record = trace_of(op("aten::empty", ts=0, dur=9), *rows, devices=devices)
+    assert only(room, record).text == (
+        "Of the 400 B that PyTorch had reserved on GPU 0 when most was allocated, "
+        "120 B (30 %) were not in use."
+    )
+    rows = [block(300, at=1, ts=3, device=0, allocated=281, reserved=400)]
+    assert room(trace_of(op("aten::empty", ts=0, dur=9), *rows, devices=devices)) == []
+
+
+def test_what_is_made_twice_is_not_yet_a_loop() -> None:
+    assert RULES["made_anew"](making(took=500, calls=2)) == []
+
+
+def test_what_a_line_makes_is_counted_once_and_named() -> None:
+    finding = only(RULES["made_anew"], making(took=24))
+    assert finding.text == (
+        "`aten::zeros` made a tensor anew in 3 calls on line 3: 24 ns, 2.4 % of the time."
+    )
+    assert finding.cost_ns == 24
+
+
+def test_a_remedy_names_the_line_to_look_at() -> None:
+    (finding,) = [one for one in findings(making(took=24)) if one.rule == "made_anew"]
+    assert finding.remedy.endswith(" The line to look at is 3: `y = zeros(9)`.")
+    waits = trace_of(
+        cell_line(4, "loss.item()", ts=0, dur=500),
+        cell_line(5, "f()", ts=600, dur=300),
+        op("aten::item", ts=0, dur=500),
+        runtime(SYNC, ts=1, dur=400),
+        kernel("gemm", ts=0, dur=400),
+    )
+    (finding,) = [one for one in findings(waits) if one.rule == "synchronising"]
+    assert "The line to look at is 4: `loss.item()`." in finding.remedy
+
+
+def test_thresholds_can_be_overridden_by_name() -> None:
+    assert [one.rule for one in findings(loading(49)) if one.rule == "dataloader"] == []
+    said = findings(loading(49), dataloader_share=0.01)
+    assert [one.rule for one in said if one.rule == "dataloader"] == ["dataloader"]
+    with pytest.raises(OptionError, match=r"dataloder_share.*did you mean dataloader_share"):
+        findings(loading(49), dataloder_share=0.01)

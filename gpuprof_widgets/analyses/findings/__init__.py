@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpuprof_widgets.analyses.findings.backward import backward
+from gpuprof_widgets.analyses.findings.change import with_lines
 from gpuprof_widgets.analyses.findings.cpu_ops import cpu_ops
 from gpuprof_widgets.analyses.findings.dataloader import dataloader
 from gpuprof_widgets.analyses.findings.device_idle import device_idle
@@ -14,7 +15,9 @@ from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.gpu_ops import gpu_ops
 from gpuprof_widgets.analyses.findings.limits import Limits, limits_of
 from gpuprof_widgets.analyses.findings.lines import costliest_line
+from gpuprof_widgets.analyses.findings.made_anew import made_anew
 from gpuprof_widgets.analyses.findings.memory import memory
+from gpuprof_widgets.analyses.findings.memory_room import memory_room
 from gpuprof_widgets.analyses.findings.one_off import one_off
 from gpuprof_widgets.analyses.findings.overhead import overhead
 from gpuprof_widgets.analyses.findings.python_time import python_time
@@ -41,6 +44,8 @@ RULES: dict[str, Rule] = {
     "python_time": python_time,
     "python_waiting": python_waiting,
     "memory": memory,
+    "memory_room": memory_room,
+    "made_anew": made_anew,
     "expected": expected,
     "step_overhead": step_overhead,
     "one_off": one_off,
@@ -64,4 +69,4 @@ def _customary(record: Record) -> list[Finding]:
 
 def _said(record: Record, limits: Limits) -> list[Finding]:
     said = [finding for rule in RULES.values() for finding in rule(record, limits)]
-    return sorted(said, key=lambda finding: -finding.cost_ns)
+    return sorted(with_lines(record, said), key=lambda finding: -finding.cost_ns)

@@ -49,6 +49,16 @@ class Limits:
     """Of the peak, in one block that is not a parameter."""
     allocator_stall_share: float = 0.02
     """Time in cudaMalloc and cudaFree."""
+    memory_full_share: float = 0.9
+    """Of the device's memory (TB: 90 %)."""
+    memory_unused_share: float = 0.3
+    """Of what PyTorch has reserved, free when most was allocated."""
+    memory_unused_of_device: float = 0.1
+    """Of the device's memory: fewer unused bytes are nobody's trouble."""
+    made_anew_share: float = 0.02
+    """Making a constant tensor in each round of a loop."""
+    made_anew_calls: int = 3
+    """Calls on one line from which on it is a loop's."""
     recording_share: float = 0.05
     """Of the cell's time, spent on recording it."""
     step_slowdown: float = 1.1

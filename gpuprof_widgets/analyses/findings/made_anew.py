@@ -1,0 +1,72 @@
+"""Tensors that a loop makes anew in each round although they are always the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
+from gpuprof_widgets.analyses.line_owners import line_of
+from gpuprof_widgets.analyses.op_rows import named, on_tracks
+from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.model import Record, Trace
+
+ALWAYS_THE_SAME = frozenset(
+    {"aten::zeros", "aten::ones", "aten::full", "aten::arange", "aten::eye", "aten::linspace"}
+)
+"""Factories whose result depends on their arguments alone: no random numbers, no user's data."""
+
+REMEDY = (
+    "Make it once before the loop (register_buffer in a module), and zero_() or copy_() into it "
+    "where it changes."
+)
+
+
+def made_anew(record: Record, limits: Limits) -> list[Finding]:
+    """At most one finding: the line whose factory calls cost most, from 2 % of the run on.
+
+    Only calls on a line of the cell that ran more than once (elsewhere the trace cannot tell that
+    they are the same), the outermost ones, those of one op together. Cost: their time on the CPU.
+    """
+    table = _calls(record.trace)
+    loops = [one for _, one in table.groupby(["cell", "line", "name"])]
+    loops = [one for one in loops if len(one) >= limits.made_anew_calls]
+    if not loops:
+        return []
+    most = max(loops, key=lambda one: int(one["dur_ns"].sum()))
+    cost = int(most["dur_ns"].sum())
+    share = share_of(cost, run_ns(record))
+    if share < limits.made_anew_share:
+        return []
+    longest = most.iloc[int(most["dur_ns"].to_numpy().argmax())]
+    start = int(longest["start_ns"])
+    text = (
+        f"{code(longest['name'])} made a tensor anew in {format_count(len(most), 'call')} on line "
+        f"{longest['line']}: {format_ns(cost)}, {format_share(share)} of the time."
+    )
+    rows, end = tuple(most["row"]), start + int(longest["dur_ns"])
+    return [Finding("made_anew", text, cost, share, start, end, rows, REMEDY)]
+
+
+def _calls(trace: Trace) -> pd.DataFrame:
+    """The outermost factory calls in lines of a cell: slice, its cell and line, and its times."""
+    makes = named(trace, ALWAYS_THE_SAME) & on_tracks(trace, "cpu")
+    inside = links.nearest_ancestor(trace.slices["parent"].to_numpy(), makes) >= 0
+    around = line_of(trace)
+    rows = np.flatnonzero(makes & ~inside & (around >= 0))
+    slices = trace.slices.iloc[rows]
+    cell, line = (trace.args.get(key, pd.Series(dtype=object)) for key in ("cell", "line"))
+    places = around[rows]
+    return pd.DataFrame(
+        {
+            "row": rows,
+            "name": slices["name"].to_numpy(object),
+            "cell": cell.reindex(places).to_numpy(object),
+            "line": line.reindex(places).to_numpy(),
+            "start_ns": slices["ts"].to_numpy(),
+            "dur_ns": slices["dur"].to_numpy(),
+        }
+    )
