@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpuprof_widgets.capture.lines.chosen import lines
     from gpuprof_widgets.profiles import Profile, load
     from gpuprof_widgets.profiling import profile, steps
-    from gpuprof_widgets.ranks import profile_ranks
+    from gpuprof_widgets.profiling_ranks import profile_ranks
     from gpuprof_widgets.trace.model import Trace
 
 __version__ = "0.1.0"
@@ -44,7 +44,7 @@ _HOMES = {
     "lines": "gpuprof_widgets.capture.lines.chosen",
     "load": "gpuprof_widgets.profiles",
     "profile": "gpuprof_widgets.profiling",
-    "profile_ranks": "gpuprof_widgets.ranks",
+    "profile_ranks": "gpuprof_widgets.profiling_ranks",
     "steps": "gpuprof_widgets.profiling",
 }
 

@@ -33,7 +33,7 @@ LAYERS = {
     "many_ranks": {"exceptions", "trace", "analyses", "views", "profiles", "runtime_carrier"},
     "snakeviz_server": {"exceptions", "trace"},
     "profiling": {"exceptions", "trace", "capture", "analyses", "views", "profiles"},
-    "ranks": {"exceptions", "capture", "profiles", "profiling"},
+    "profiling_ranks": {"exceptions", "capture", "profiles", "profiling"},
     "runtime_carrier": set(),
     "defaults": {"exceptions", "capture", "profiling"},
     "commands": {
@@ -127,7 +127,7 @@ def breaks_layers(found: Import) -> bool:
     if target is None or source in (target, "package", "__main__"):
         return False
     if target == "package":  # the package itself holds nothing but names, `last` among them
-        return source not in FRONT_DOORS | {"profiling", "ranks"}
+        return source not in FRONT_DOORS | {"profiling", "profiling_ranks"}
     return target not in allowed(source)
 
 

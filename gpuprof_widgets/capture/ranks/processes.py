@@ -234,7 +234,7 @@ def _packed(error: BaseException) -> bytes | None:
 
 def _traceback_of_body(error: BaseException) -> str:
     """The traceback from the user's function on, ours above it left out."""
-    ours = {__file__, str(Path(__file__).parents[2] / "ranks.py")}
+    ours = {__file__, str(Path(__file__).parents[2] / "profiling_ranks.py")}
     entries = error.__traceback__
     while entries is not None and entries.tb_frame.f_code.co_filename in ours:
         entries = entries.tb_next

@@ -1,4 +1,7 @@
-"""`gpuprof_widgets.profile_ranks(...)`: a distributed run and its profiles from one cell."""
+"""`gpuprof_widgets.profile_ranks(...)`: a distributed run and its profiles from one cell.
+
+The module is not called ``ranks``: ``gpuprof_widgets.ranks`` is the function that compares them.
+"""
 
 from __future__ import annotations
 
