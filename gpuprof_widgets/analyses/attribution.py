@@ -211,7 +211,7 @@ def _by_name(trace: Trace, owning: _Owning, nearest: Rows, shares: dict[str, Int
 def _names(trace: Trace, row: npt.NDArray[np.intp], detail: str) -> tuple[Ints, pd.DataFrame]:
     """Per owner the number of its name, and the names with their details; nobody's is the last."""
     given = trace.args.get(detail)
-    details = [""] * len(row) if given is None else given.reindex(row).fillna("").astype(str)
+    details = [""] * len(row) if given is None else given.reindex(row).astype(object).fillna("").astype(str)
     pairs = pd.MultiIndex.from_arrays([trace.slices["name"].to_numpy(object)[row], details])
     key, known = pd.factorize(pairs)
     names = pd.DataFrame([*known, ("", "")], columns=["name", "detail"], dtype=object)
