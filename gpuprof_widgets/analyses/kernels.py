@@ -1,4 +1,4 @@
-"""The kernel table: every kernel, copy and memset by name."""
+"""The kernel table: every kernel, copy and memset by name, launch geometry or kind of work."""
 
 from __future__ import annotations
 
@@ -7,32 +7,64 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
-from gpuprof_widgets.analyses.op_rows import gpu_rows
+from gpuprof_widgets.analyses.gpu_kinds import gpu_kinds
+from gpuprof_widgets.analyses.grouped import (
+    different,
+    durations_by_group,
+    group_rows,
+    most_of,
+    weighted_mean,
+)
+from gpuprof_widgets.analyses.launch_geometry import launch_geometry
+from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows
+from gpuprof_widgets.analyses.tensor_cores import are_eligible, on_tensor_cores
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 
+GROUPINGS = {
+    "name": ("name", "category"),
+    "geometry": (*("name", "category", "op_name", "grid", "block", "registers", "shared_memory"),),
+    "kind": ("kind",),
+}
+"""What `kernels` can group by: per choice the columns in which the rows of a group are alike."""
 
-def kernels(record: Record) -> pd.DataFrame:
+
+def kernels(record: Record, *, by: str = "name") -> pd.DataFrame:
     """One row per kernel, copy and memset by name, the longest in total first.
 
-    Columns (ns): ``name``, ``category``, ``calls``, ``total_ns``, ``average_ns``, ``min_ns``,
-    ``max_ns``, ``covered_ns`` (time in which at least one of them ran, per device) and ``share``
-    (covered time as a share of the time the devices were busy: never over one, where streams
-    overlap the sum of all shares may be).
+    ``by``: "name"; "geometry" (by name, op, grid, block, registers and shared memory); "kind".
+    Columns: ``name``, ``category``, ``kind`` (compute, communication, copy, memset); ``calls``;
+    times in ns: ``total_ns``, ``average_ns``, ``min_ns``, ``max_ns``, ``p50_ns``, ``p90_ns``,
+    ``p99_ns``, ``std_ns``, ``covered_ns`` (time in which at least one of them ran, per device) and
+    ``share`` (covered time as a share of the time the devices were busy: never over one, where
+    streams overlap the sum of all shares may be); ``op_name`` (the op that launched most of the
+    time, as far as ops are known; "" without) and ``ops`` (how many different ones); ``grid``,
+    ``block`` ("x, y, z"; "" where calls differ), ``registers`` (per thread), ``shared_memory``
+    (bytes per block; both the largest, -1 where unknown), ``blocks_per_sm`` and ``occupancy`` (of
+    one, Kineto's estimate; means weighted by duration, NaN where unknown);
+    ``tensor_cores`` (by the kernel's name, see `tensor_cores`) and ``eligible_share`` (of the time:
+    launched by ops whose work tensor cores can do).
+
+    As in the TensorBoard plugin, but: means leave out calls of which nothing is known, instead of
+    taking them for 0. HTA adds up the shares of sums, which pass 100 % where streams overlap.
     """
+    if by not in GROUPINGS:
+        raise OptionError(f"kernels are grouped by {', '.join(GROUPINGS)}, not by {by!r}")
     trace = record.trace
-    rows = gpu_rows(trace)
-    slices = trace.slices
-    start, dur = slices["ts"].to_numpy()[rows], slices["dur"].to_numpy()[rows]
-    devices, device = np.unique(device_of(trace, rows), return_inverse=True)
-    groups, labels = _groups(trace, rows)
-    table = _statistics(groups, dur, slices["count"].to_numpy()[rows], len(labels))
-    pairs, pair = np.unique(np.stack([groups, device]), axis=1, return_inverse=True)
-    length = intervals.length_by(pair.reshape(-1), start, start + dur, pairs.shape[1])
-    covered = np.zeros(len(labels), np.int64)
-    np.add.at(covered, pairs[0], length)
-    busy = intervals.length_by(device, start, start + dur, len(devices))
-    table = pd.concat([labels, table], axis=1).assign(covered_ns=covered)
-    table["share"] = covered / max(int(busy.sum()), 1)
+    rows = counted_gpu_rows(trace)
+    each = gpu_slices(record, rows)
+    groups, first = group_rows({key: each[key].to_numpy() for key in GROUPINGS[by]})
+    table = pd.concat(
+        [
+            _labels(each, groups, first, by),
+            durations_by_group(groups, each["dur_ns"].to_numpy(), len(first)),
+            _covered(trace, rows, groups, len(first)),
+            _ops(each, groups, len(first)),
+            _geometry(each, groups, first),
+        ],
+        axis=1,
+    )
     return table.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -42,33 +74,98 @@ def device_of(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.int32]
     return np.asarray(device[trace.slices["track"].to_numpy()[rows]], np.int32)
 
 
-def _groups(trace: Trace, rows: npt.NDArray[np.intp]) -> tuple[npt.NDArray[np.intp], pd.DataFrame]:
-    """Per row its group, and name and category of each group."""
-    name, category = trace.slices["name"].cat, trace.slices["category"].cat
-    key = name.codes.to_numpy()[rows].astype(np.int64) * len(category.categories)
-    key += category.codes.to_numpy()[rows]
-    _, first, groups = np.unique(key, return_index=True, return_inverse=True)
-    labels = trace.slices.loc[rows[first], ["name", "category"]].astype(object)
-    return groups.reshape(-1), labels.reset_index(drop=True)
+def counted_gpu_rows(trace: Trace) -> npt.NDArray[np.intp]:
+    """Kernels, copies and memsets of the trace or window."""
+    rows = gpu_rows(trace)
+    return rows[trace.slices["count"].to_numpy()[rows] > 0]
 
 
-def _statistics(
-    groups: npt.NDArray[np.intp],
-    dur: npt.NDArray[np.int64],
-    count: npt.NDArray[np.int32],
-    length: int,
-) -> pd.DataFrame:
-    calls, total, longest = (np.zeros(length, np.int64) for _ in range(3))
-    shortest = np.full(length, np.iinfo(np.int64).max)
-    np.add.at(calls, groups, count)
-    np.add.at(total, groups, dur)
-    np.minimum.at(shortest, groups, dur)
-    np.maximum.at(longest, groups, dur)
+def gpu_slices(record: Record, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
+    """One row per GPU slice: name, category, kind, duration, op and launch geometry."""
+    trace = record.trace
+    slices = trace.slices
+    all_rows, kinds = gpu_kinds(trace)
+    op = launching_op(trace)[rows]
     columns = {
-        "calls": calls,
-        "total_ns": total,
-        "average_ns": total / np.maximum(calls, 1),
-        "min_ns": shortest,
-        "max_ns": longest,
+        "row": rows,
+        "name": slices["name"].to_numpy(object)[rows],
+        "category": slices["category"].to_numpy(object)[rows],
+        "kind": kinds[np.searchsorted(all_rows, rows)],
+        "dur_ns": slices["dur"].to_numpy()[rows],
+        "op_name": np.append(slices["name"].to_numpy(object), "")[op],
+    }
+    return pd.DataFrame(columns).join(launch_geometry(record, rows))
+
+
+def launching_op(trace: Trace) -> npt.NDArray[np.int32]:
+    """Per slice the innermost op (no annotation) that owns it; -1 without."""
+    ops = are_ops(trace)
+    owner = trace.slices["op"].to_numpy()
+    around = links.nearest_ancestor(trace.slices["parent"].to_numpy(), ops)
+    inner = np.where(ops, np.arange(len(ops)), around)
+    return np.asarray(np.append(inner, -1)[owner], np.int32)
+
+
+def _labels(
+    each: pd.DataFrame, groups: npt.NDArray[np.intp], first: npt.NDArray[np.intp], by: str
+) -> pd.DataFrame:
+    """Name, category and kind of each group; what differs within it is ""."""
+    labels = each.loc[first, ["name", "category", "kind"]].reset_index(drop=True)
+    if by == "kind":
+        labels = labels.assign(name=labels["kind"], category="")
+    return labels.astype(object)
+
+
+def _covered(
+    trace: Trace, rows: npt.NDArray[np.intp], groups: npt.NDArray[np.intp], length: int
+) -> pd.DataFrame:
+    start, dur = (trace.slices[key].to_numpy()[rows] for key in ("ts", "dur"))
+    devices, device = np.unique(device_of(trace, rows), return_inverse=True)
+    pair = groups * max(len(devices), 1) + device
+    pairs = length * max(len(devices), 1)
+    covered = intervals.length_by(pair, start, start + dur, pairs)
+    covered = covered.reshape(length, max(len(devices), 1)).sum(axis=1)
+    busy = int(intervals.length_by(device, start, start + dur, len(devices)).sum())
+    return pd.DataFrame({"covered_ns": covered, "share": covered / max(busy, 1)})
+
+
+def _ops(each: pd.DataFrame, groups: npt.NDArray[np.intp], length: int) -> pd.DataFrame:
+    dur, op_name = each["dur_ns"].to_numpy(), each["op_name"].to_numpy(object)
+    total = np.bincount(groups, dur, minlength=length)
+    known = op_name != ""
+    groups, dur = groups[known], dur[known]
+    code, names = pd.factorize(op_name[known])
+    can = are_eligible(names)[code]
+    eligible = np.bincount(groups[can], dur[can], minlength=length)
+    columns = {
+        "op_name": np.append(np.asarray(names, object), "")[most_of(groups, code, dur, length)],
+        "ops": different(groups, code, length),
+        "eligible_share": eligible / np.maximum(total, 1),
     }
     return pd.DataFrame(columns)
+
+
+def _geometry(
+    each: pd.DataFrame, groups: npt.NDArray[np.intp], first: npt.NDArray[np.intp]
+) -> pd.DataFrame:
+    length, dur = len(first), each["dur_ns"].to_numpy()
+    columns: dict[str, npt.ArrayLike] = {}
+    for key in ("grid", "block"):
+        code, _ = pd.factorize(each[key].to_numpy(object))
+        alike = different(groups, code, length) == 1
+        columns[key] = np.where(alike, each[key].to_numpy(object)[first], "")
+    for key in ("registers", "shared_memory"):
+        largest = np.full(length, -1, np.int64)
+        np.maximum.at(largest, groups, each[key].to_numpy())
+        columns[key] = largest
+    for key in ("blocks_per_sm", "occupancy"):
+        columns[key] = weighted_mean(groups, each[key].to_numpy(), dur, length)
+    used = _on_tensor_cores(each)
+    columns["tensor_cores"] = np.bincount(groups[used], minlength=length) > 0
+    return pd.DataFrame(columns)
+
+
+def _on_tensor_cores(each: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    code, names = pd.factorize(each["name"].to_numpy(object))
+    is_kernel = (each["category"] == "kernel").to_numpy(bool)
+    return np.asarray(on_tensor_cores(names)[code] & is_kernel)

@@ -1,0 +1,106 @@
+"""How kernels were laid out on the GPU: grid, block, registers, shared memory, occupancy."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.trace.model import Record, Trace
+
+Floats = npt.NDArray[np.float64]
+
+REGISTERS, SHARED_MEMORY = "registers per thread", "shared memory"
+BLOCKS_PER_SM, OCCUPANCY = "blocks per SM", "est. achieved occupancy %"
+COLUMNS = ("grid", "block", "registers", "shared_memory", "blocks_per_sm", "occupancy")
+
+
+def launch_geometry(record: Record, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
+    """Per GPU slice, in the order of ``rows``: how it was launched, as Kineto wrote it.
+
+    Columns: ``grid``, ``block`` ("x, y, z"; "" where unknown), ``registers`` (per thread) and
+    ``shared_memory`` (bytes per block), -1 where unknown; ``blocks_per_sm`` and ``occupancy`` (of
+    one; Kineto's estimate of what is reached), NaN where unknown. Where a trace has grids but no
+    blocks per SM (AMD), these are the grid's blocks over the device's SMs, as Kineto counts them.
+    """
+    trace = record.trace
+    columns = {
+        "grid": _texts(trace, "grid", rows),
+        "block": _texts(trace, "block", rows),
+        "registers": _whole(trace, REGISTERS, rows),
+        "shared_memory": _whole(trace, SHARED_MEMORY, rows),
+        "blocks_per_sm": _blocks_per_sm(record, rows),
+        "occupancy": _not_negative(numbers(trace, OCCUPANCY, rows)) / 100,
+    }
+    return pd.DataFrame(columns)
+
+
+def numbers(trace: Trace, key: str, rows: npt.NDArray[np.intp]) -> Floats:
+    """An arg of these slices as numbers; NaN where there is none."""
+    if key not in trace.args:
+        return np.full(len(rows), np.nan)
+    values = trace.args[key]
+    known = np.isin(rows, values.index.to_numpy())
+    found = np.full(len(rows), np.nan)
+    of_rows = values.reindex(rows[known])
+    found[known] = pd.to_numeric(of_rows, errors="coerce").to_numpy(np.float64)
+    return found
+
+
+def streaming_multiprocessors(record: Record) -> dict[int, int]:
+    """Number of SMs (AMD: compute units) of each device that the file describes."""
+    listed = record.metadata.get("deviceProperties") or []
+    described = [one for one in listed if isinstance(one, dict)]
+    counts = {one.get("id"): one.get("numSms") for one in described}
+    return {int(d): n for d, n in counts.items() if isinstance(d, int) and isinstance(n, int) and n}
+
+
+def _blocks_per_sm(record: Record, rows: npt.NDArray[np.intp]) -> Floats:
+    written = _not_negative(numbers(record.trace, BLOCKS_PER_SM, rows))
+    sms = streaming_multiprocessors(record)
+    grids = record.trace.args.get("grid")
+    missing = np.flatnonzero(np.isnan(written))
+    if grids is None or not sms or not len(missing):
+        return written
+    track = record.trace.slices["track"].to_numpy()[rows[missing]]
+    device = record.trace.tracks["device"].to_numpy()[track]
+    count = pd.Series(device).map(sms).to_numpy(np.float64)
+    blocks = grids.astype(object).reindex(rows[missing]).map(_blocks, na_action="ignore")
+    written[missing] = blocks.to_numpy(np.float64) / count
+    return written
+
+
+def _blocks(grid: Any) -> float:
+    sizes = grid if isinstance(grid, list) else []
+    whole = sizes and all(isinstance(size, int) for size in sizes)
+    return float(prod(sizes)) if whole else np.nan
+
+
+def _not_negative(values: Floats) -> Floats:
+    """Some versions of Kineto wrote negative ones, which mean nothing."""
+    return np.where(values >= 0, values, np.nan)
+
+
+def _whole(trace: Trace, key: str, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
+    values = numbers(trace, key, rows)
+    return np.where(np.isnan(values), -1, np.nan_to_num(values)).astype(np.int64)
+
+
+def _texts(trace: Trace, key: str, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.object_]:
+    """Lists of sizes as "x, y, z"; equal ones are written once."""
+    texts = np.full(len(rows), "", object)
+    if key not in trace.args:
+        return texts
+    values = trace.args[key].astype(object)
+    known = np.isin(rows, values.index.to_numpy())
+    written: dict[int, str] = {}
+    found = []
+    for sizes in values.reindex(rows[known]).tolist():
+        if id(sizes) not in written:
+            written[id(sizes)] = ", ".join(map(str, sizes)) if isinstance(sizes, list) else ""
+        found.append(written[id(sizes)])
+    texts[known] = found
+    return texts
