@@ -60,6 +60,7 @@ class Page:
                 int.from_bytes(planes[row :: self.rows], "little") for row in range(self.rows)
             ]
             self.columns[column["name"]] = getattr(self, column["encoding"])(stored)
+        offset += sum(info["width"] * info["length"] for info in self.header["arrays"])
         assert offset == len(raw)
 
     def plain(self, stored: list[int]) -> list[int]:

@@ -1,7 +1,8 @@
 """The record as text for the page: compressed columns that its engine decodes (engine/decode.ts).
 
-``base64(gzip(header length as u32le + JSON header + columns))``. A column is an unsigned integer
-per row, stored as byte planes (all lowest bytes first): equal bytes side by side compress best.
+``base64(gzip(header length as u32le + JSON header + columns + arrays))``. A column is an unsigned
+integer per row, stored as byte planes (all lowest bytes first): equal bytes side by side compress
+best. The arrays behind them are of any length (arrays.py).
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from gpuprof_widgets.analyses.op_rows import INSTANTS, LEFT_OUT
 from gpuprof_widgets.analyses.quantity import format_count, format_ns
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import REGION_CATEGORIES
+from gpuprof_widgets.views.arrays import Arrays, byte_planes, fold_sign
 from gpuprof_widgets.views.merge_short import merge_short
 from gpuprof_widgets.views.page_lines import page_lines
 from gpuprof_widgets.views.page_memory import page_memory
 from gpuprof_widgets.views.page_modules import module_classes
+from gpuprof_widgets.views.page_panels import page_panels
 from gpuprof_widgets.views.page_rows import PageRows, page_rows
 
 UNLISTED = frozenset({INSTANTS, *REGION_CATEGORIES})
@@ -93,15 +96,20 @@ def _notes(rows: PageRows, tick_ns: int, merged: int = 0, longest_ns: int = 0) -
 
 def _payload(record: Record, rows: PageRows, tick_ns: int, notes: tuple[str, ...]) -> Payload:
     layout, data = _columns(rows, tick_ns)
-    header = _header(record, rows, tick_ns, notes) | {"columns": layout}
+    arrays = Arrays()
+    header = _header(record, rows, tick_ns, notes, arrays)
+    header |= {"columns": layout, "arrays": arrays.layout}
     text = json.dumps(header, separators=(",", ":")).encode()
-    packed = gzip.compress(len(text).to_bytes(4, "little") + text + data, mtime=0)
+    packed = gzip.compress(len(text).to_bytes(4, "little") + text + data + arrays.data, mtime=0)
     rows_kept = len(rows) == len(record.trace)
     return Payload(base64.b64encode(packed).decode("ascii"), tick_ns, notes, rows_kept)
 
 
-def _header(record: Record, rows: PageRows, tick_ns: int, notes: Sequence[str]) -> dict[str, Any]:
+def _header(
+    record: Record, rows: PageRows, tick_ns: int, notes: Sequence[str], arrays: Arrays
+) -> dict[str, Any]:
     trace = record.trace
+    rows_kept = len(rows) == len(trace)
     sizes = np.bincount(rows.track, minlength=len(trace.tracks)).tolist()
     names = rows.names
     return {
@@ -135,7 +143,8 @@ def _header(record: Record, rows: PageRows, tick_ns: int, notes: Sequence[str]) 
         "calls": _calls(record),
         "lines": page_lines(record, rows.label_kinds),
         "module_classes": module_classes(trace),
-        "memory": page_memory(record, rows_kept=len(rows) == len(trace)),
+        "memory": page_memory(record, rows_kept=rows_kept),
+        "panels": page_panels(record, arrays, tick_ns, rows_kept=rows_kept),
         "notes": list(notes),
     }
 
@@ -162,17 +171,17 @@ def _columns(rows: PageRows, tick_ns: int) -> tuple[list[Mapping[str, Any]], byt
         columns.append(("parent", "plain", above))
     if not rows.op_follows():
         columns.append(("op", "link", _steps(rows.op)))
-    columns.append(("before", "signed", _fold_sign(ts - _ticks(rows.began, tick_ns))))
-    columns.append(("after", "signed", _fold_sign(_ticks(rows.ended, tick_ns) - end)))
+    columns.append(("before", "signed", fold_sign(ts - _ticks(rows.began, tick_ns))))
+    columns.append(("after", "signed", fold_sign(_ticks(rows.ended, tick_ns) - end)))
     columns.append(("forward", "link", _steps(rows.forward)))
     columns.append(("shape", "plain", rows.shape + 1))
-    columns.append(("bytes", "signed", _fold_sign(rows.bytes)))
-    columns.append(("device_bytes", "signed", _fold_sign(rows.device_bytes)))
-    columns.append(("flops", "signed", _fold_sign(rows.flops)))
+    columns.append(("bytes", "signed", fold_sign(rows.bytes)))
+    columns.append(("device_bytes", "signed", fold_sign(rows.device_bytes)))
+    columns.append(("flops", "signed", fold_sign(rows.flops)))
     if np.any(rows.count != 1):
         columns.append(("count", "plain", rows.count))
     kept = [column for column in columns if column[0] in ("ts", "dur", "label") or column[2].any()]
-    packed = [_planes(values) for _, _, values in kept]
+    packed = [byte_planes(values) for _, _, values in kept]
     layout: list[Mapping[str, Any]] = [
         {"name": name, "encoding": encoding, "width": width}
         for (name, encoding, _), (width, _) in zip(kept, packed, strict=True)
@@ -196,17 +205,5 @@ def _steps(links: Ints) -> Ints:
     steps = np.zeros(len(links), np.int64)
     known = np.flatnonzero(links >= 0)
     targets = links[known].astype(np.int64)
-    steps[known] = 1 + _fold_sign(targets - np.append(0, targets[:-1]))
+    steps[known] = 1 + fold_sign(targets - np.append(0, targets[:-1]))
     return steps
-
-
-def _fold_sign(values: Ints) -> Ints:
-    """0, -1, 1, -2, 2, ... become 0, 1, 2, 3, 4, ..."""
-    return np.where(values < 0, -2 * values - 1, 2 * values)
-
-
-def _planes(values: Ints) -> tuple[int, bytes]:
-    """Bytes per value, and the values as byte planes."""
-    width = max((int(values.max(initial=0)).bit_length() + 7) // 8, 1)
-    octets = values.astype("<u8").view(np.uint8).reshape(-1, 8)
-    return width, octets[:, :width].T.tobytes()

@@ -3,19 +3,19 @@ import {test} from "node:test"
 import {gzipSync} from "node:zlib"
 
 import {decode_payload} from "./decode"
-import type {Header} from "./header"
+import type {ArrayInfo, Header} from "./header"
 
 type Column = {name: string, encoding: Header["columns"][number]["encoding"], stored: number[]}
 
 /** The format as views/encoding.py describes it. */
-function payload_of(header: object, columns: Column[]): string {
+function payload_of(header: object, columns: Column[], arrays: {info: ArrayInfo, bytes: Uint8Array}[] = []): string {
   const width = 7
   const layout = columns.map(({name, encoding}) => ({name, encoding, width}))
-  const text = new TextEncoder().encode(JSON.stringify({...header, columns: layout}))
+  const text = new TextEncoder().encode(JSON.stringify({...header, columns: layout, arrays: arrays.map(({info}) => info)}))
   const length = new Uint8Array(new Uint32Array([text.length]).buffer)
   const planes = columns.flatMap(({stored}) => Array.from({length: width}, (_, plane) =>
     stored.map((value) => Number(BigInt(value) >> BigInt(8*plane) & 255n))).flat())
-  return gzipSync(Buffer.concat([length, text, Uint8Array.from(planes)])).toString("base64")
+  return gzipSync(Buffer.concat([length, text, Uint8Array.from(planes), ...arrays.map(({bytes}) => bytes)])).toString("base64")
 }
 
 async function decoded(columns: Column[], tracks: number[], header: object = {}): Promise<Record<string, number[]>> {
@@ -49,4 +49,16 @@ test("hostile names are text", async () => {
   const names = ["</script><script>alert(1)</script>", "__proto__", "\u2028\u0000\"'\\", "日本語"]
   const result = await decode_payload(payload_of({names, rows: 0, tracks: []}, []))
   assert.deepEqual(result.header.names, names)
+})
+
+test("arrays behind the columns have lengths of their own", async () => {
+  const arrays: {info: ArrayInfo, bytes: Uint8Array}[] = [
+    {info: {length: 3, width: 2, encoding: "plain"}, bytes: Uint8Array.of(1, 2, 3, 0, 1, 0)},
+    {info: {length: 4, width: 1, encoding: "signed"}, bytes: Uint8Array.of(0, 1, 2, 3)},
+    {info: {length: 3, width: 1, encoding: "steps"}, bytes: Uint8Array.of(10, 4, 1)},
+    {info: {length: 0, width: 1, encoding: "plain"}, bytes: Uint8Array.of()},
+    {info: {length: 2, width: 8, encoding: "float"}, bytes: new Uint8Array(Float64Array.of(0.1, -1e300).buffer)},
+  ]
+  const result = await decode_payload(payload_of({rows: 0, tracks: []}, [], arrays))
+  assert.deepEqual(result.arrays.map((values) => [...values]), [[1, 2 + 256, 3], [0, -1, 1, -2], [5, 7, 6], [], [0.1, -1e300]])
 })

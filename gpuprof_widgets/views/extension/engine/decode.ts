@@ -1,10 +1,10 @@
 /** From the payload's text to typed columns: base64, gzip, byte planes, differences. */
 
-import type {ColumnInfo, Header, TrackInfo} from "./header"
+import type {ArrayInfo, ColumnInfo, Header, TrackInfo} from "./header"
 
 export type Columns = Map<string, Float64Array>
 
-export async function decode_payload(payload: string): Promise<{header: Header, columns: Columns}> {
+export async function decode_payload(payload: string): Promise<{header: Header, columns: Columns, arrays: Float64Array[]}> {
   const bytes = await inflate(from_base64(payload))
   const header_length = new DataView(bytes.buffer).getUint32(0, true)
   const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + header_length))) as Header
@@ -16,7 +16,28 @@ export async function decode_payload(payload: string): Promise<{header: Header, 
     columns.set(info.name, decoders[info.encoding](values, header.tracks))
     offset += size
   }
-  return {header, columns}
+  const arrays = header.arrays.map((info) => {
+    const size = info.width*info.length
+    offset += size
+    return array_of(info, bytes.slice(offset - size, offset))
+  })
+  return {header, columns, arrays}
+}
+
+function array_of({length, encoding}: ArrayInfo, bytes: Uint8Array<ArrayBuffer>): Float64Array {
+  if (encoding == "float") {
+    return new Float64Array(bytes.buffer)
+  }
+  const values = join_planes(bytes, length)
+  if (encoding == "plain") {
+    return values
+  }
+  let last = 0
+  return values.map((value) => {
+    const unfolded = unfold_sign(value)
+    last = encoding == "steps" ? last + unfolded : unfolded
+    return last
+  })
 }
 
 const decoders: Record<ColumnInfo["encoding"], (values: Float64Array, tracks: TrackInfo[]) => Float64Array> = {

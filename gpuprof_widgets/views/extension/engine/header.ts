@@ -91,6 +91,43 @@ export type MemoryColumns = {
   left_out: number
 }
 
+/** Values of any length behind the columns; "steps" are sign-folded differences to the one before. */
+export type ArrayInfo = {length: number, width: number, encoding: "plain" | "signed" | "steps" | "float"}
+
+export type Unit = "text" | "count" | "ns" | "bytes" | "share" | "bytes/s" | "flop/s" | "number"
+export type Aggregate = "" | "time" | "count" | "sum" | "mean" | "min" | "max" | "covered" | "share" | "ratio"
+
+/** A panel of views/panels, see views/page_panels.py; numbers that name an array are positions in `arrays`. */
+export type PanelHeader = {
+  name: string
+  title: string
+  note: string
+  sort: string
+  /** key, label, unit, aggregate, of */
+  columns: [string, string, Unit, Aggregate, string][]
+  length: number
+  /** per column its values, null where there is none */
+  values: (string | number | null)[][]
+  /** times in ticks */
+  events: {count: number, row?: number, start?: number, dur?: number, track?: number, of: Record<string, number>} | null
+  /** times in ns */
+  curves: {name: string, unit: Unit, ts: number, value: number, exact: boolean}[]
+  points: {x: string, y: string, size: string, lines: [number[], number[], string][]} | null
+  bars: {group: string, part: string, value: string} | null
+}
+
+/** The critical path: its pieces one after the other in time, ns; see views/page_path.py. */
+export type PathHeader = {
+  /** since the start of the piece before */
+  start: number[]
+  dur: number[]
+  /** -1 for none */
+  row: number[]
+  kind: number[]
+  kinds: string[]
+  left_out: number
+}
+
 export type Header = {
   version: 1
   tick_ns: number
@@ -111,6 +148,9 @@ export type Header = {
   /** by the name of the module */
   module_classes: Record<string, string>
   memory: MemoryHeader | null
+  arrays: ArrayInfo[]
+  panels: PanelHeader[]
+  path: PathHeader | null
   /** what was done to fit the budget, one line each, to be shown on the page */
   notes: string[]
 }

@@ -17,8 +17,8 @@ export const GPU_CATEGORIES = ["kernel", "gpu_memcpy", "gpu_memset"]
 
 export class Store {
   static async decode(payload: string): Promise<Store> {
-    const {header, columns} = await decode_payload(payload)
-    return new Store(header, columns)
+    const {header, columns, arrays} = await decode_payload(payload)
+    return new Store(header, columns, arrays)
   }
 
   readonly rows: number
@@ -56,7 +56,7 @@ export class Store {
   private readonly device_byte_sizes: Float64Array | null
   private readonly flop_counts: Float64Array | null
 
-  constructor(readonly header: Header, columns: Columns) {
+  constructor(readonly header: Header, columns: Columns, readonly arrays: Float64Array[] = []) {
     this.rows = header.rows
     this.whole = {start: Math.floor(this.tick(header.start_ns)), end: Math.ceil(this.tick(header.end_ns))}
     this.ts = columns.get("ts")!

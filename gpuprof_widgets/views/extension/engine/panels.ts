@@ -1,0 +1,250 @@
+/** The panels: what each row of a table stands for, and its numbers in any range of time. */
+
+import type {Aggregate, PanelHeader, Unit} from "./header"
+import type {Store, Window} from "./store"
+import {NONE} from "./store"
+
+export type PanelColumn = {key: string, label: string, unit: Unit, aggregate: Aggregate, of: string}
+export type PanelValue = string | number | null
+/** A quantity that keeps its value until it changes; times in ns. */
+export type PanelCurve = {name: string, unit: Unit, ts: Float64Array, value: Float64Array, exact: boolean}
+
+/** The events behind the rows, by row and start; times in ticks. */
+type Events = {
+  /** first event of each row, and at the end the number of events */
+  first: Uint32Array
+  start: Float64Array
+  end: Float64Array
+  /** slice of each event, -1 for none */
+  row: Int32Array
+  /** track of each event that is no slice, -1 where it is of no track in particular */
+  track: Int32Array
+  of: Map<string, Float64Array>
+}
+
+const DERIVED: Aggregate[] = ["share", "ratio"]
+
+export class PanelData {
+  readonly name: string
+  readonly title: string
+  readonly note: string
+  readonly sort: string
+  readonly columns: PanelColumn[]
+  readonly length: number
+  readonly curves: PanelCurve[]
+  readonly points: PanelHeader["points"]
+  readonly bars: PanelHeader["bars"]
+  readonly events: Events | null
+  private readonly whole: PanelValue[][]
+
+  constructor(private readonly store: Store, header: PanelHeader) {
+    this.name = header.name
+    this.title = header.title
+    this.note = header.note
+    this.sort = header.sort
+    this.columns = header.columns.map(([key, label, unit, aggregate, of]) => ({key, label, unit, aggregate, of}))
+    this.length = header.length
+    this.points = header.points
+    this.bars = header.bars
+    this.whole = header.values
+    this.curves = header.curves.map(({ts, value, ...rest}) => ({...rest, ts: store.arrays[ts], value: store.arrays[value]}))
+    this.events = header.events == null ? null : events_of(store, header.events)
+  }
+
+  /** Position of a column, -1 where there is none of that name. */
+  at(key: string): number {
+    return this.columns.findIndex((column) => column.key == key)
+  }
+
+  /** Whether a column is known for any range, not for the whole run alone. */
+  follows(column: PanelColumn): boolean {
+    if (this.events == null || column.aggregate == "") {
+      return false
+    }
+    return !DERIVED.includes(column.aggregate) || this.sources(column).every((source) => this.follows(this.columns[source]))
+  }
+
+  /** Per row whether any of its events lies in a range; all rows where events are not known. */
+  present(window: Window): Uint8Array {
+    const {events} = this
+    const present = new Uint8Array(this.length)
+    for (let row = 0; row < this.length; row++) {
+      present[row] = events == null ? 1 : 0
+      for (let i = events?.first[row] ?? 0; i < (events?.first[row + 1] ?? 0) && present[row] == 0; i++) {
+        present[row] = Number(this.is_inside(i, window))
+      }
+    }
+    return present
+  }
+
+  /** Values per column and row: those of the whole run (null), or as far as they follow from the events of a range. */
+  values(window: Window | null): PanelValue[][] {
+    if (window == null) {
+      return this.whole
+    }
+    const values = this.columns.map((column, at) => this.follows(column) && !DERIVED.includes(column.aggregate)
+      ? this.aggregated(column, window) : this.whole[at])
+    this.columns.forEach((column, at) => {
+      if (this.follows(column) && DERIVED.includes(column.aggregate)) {
+        values[at] = this.derived(column, values)
+      }
+    })
+    return values
+  }
+
+  private aggregated({aggregate, of}: PanelColumn, window: Window): PanelValue[] {
+    return Array.from({length: this.length}, (_, row) => {
+      const inside = this.inside(row, window)
+      switch (aggregate) {
+        case "count": return inside.length
+        case "time": return sum(inside.map((i) => this.time(i, window)))
+        case "covered": return this.covered(inside, window)
+        default: return reduced(aggregate, inside.map((i) => of == "" ? this.time(i, window) : this.events!.of.get(of)![i]))
+      }
+    })
+  }
+
+  /** The columns that a derived one is computed from. */
+  private sources({aggregate, of}: PanelColumn): number[] {
+    const [first, second] = of.split("/")
+    return (aggregate == "ratio" ? [first, second] : [first]).map((key) => this.at(key))
+  }
+
+  private derived(column: PanelColumn, values: PanelValue[][]): PanelValue[] {
+    if (column.aggregate == "ratio") {
+      const [above, below] = this.sources(column).map((source) => values[source])
+      const scale = column.unit.endsWith("/s") ? 1e9 : 1
+      return above.map((value, row) => Number(below[row]) == 0 ? null : scale*Number(value)/Number(below[row]))
+    }
+    const [parts] = this.sources(column).map((source) => values[source].map(Number))
+    const among = (column.of.split("/")[1] ?? "").split(",").filter((key) => key != "").map((key) => values[this.at(key)])
+    const group = parts.map((_, row) => JSON.stringify(among.map((known) => known[row])))
+    const sums = new Map<string, number>()
+    parts.forEach((part, row) => sums.set(group[row], (sums.get(group[row]) ?? 0) + part))
+    return parts.map((part, row) => sums.get(group[row]) == 0 ? 0 : part/sums.get(group[row])!)
+  }
+
+  private inside(row: number, window: Window): number[] {
+    const {first} = this.events!
+    const inside = []
+    for (let i = first[row]; i < first[row + 1]; i++) {
+      if (this.is_inside(i, window)) {
+        inside.push(i)
+      }
+    }
+    return inside
+  }
+
+  /** As `Store.is_inside`: it overlaps the range or, without length, starts in it. */
+  private is_inside(i: number, {start, end}: Window): boolean {
+    const {start: starts, end: ends, row} = this.events!
+    const ts = starts[i]
+    if (row[i] >= 0 && this.store.count[row[i]] == 0) {
+      return false
+    }
+    if (ends[i] > ts) {
+      return ts < end && ends[i] > start && start < end
+    }
+    return ts >= start && (ts < end || (ts == end && end == this.store.whole.end))
+  }
+
+  /** Time of an event inside a range, ns. */
+  private time(i: number, window: Window): number {
+    const {start, end} = this.events!
+    return this.store.ns(Math.max(Math.min(end[i], window.end) - Math.max(start[i], window.start), 0))
+  }
+
+  /** Time in which at least one of these events (by start) ran inside a range, ns. */
+  private covered(events: number[], window: Window): number {
+    const {start, end} = this.events!
+    let covered = 0
+    let until = window.start
+    for (const i of events) {
+      covered += Math.max(Math.min(end[i], window.end) - Math.max(start[i], until), 0)
+      until = Math.max(until, end[i])
+    }
+    return this.store.ns(covered)
+  }
+
+  /** The slices of a row, in order. */
+  slices(row: number): Int32Array {
+    const {events} = this
+    return events == null ? new Int32Array(0)
+      : events.row.slice(events.first[row], events.first[row + 1]).filter((slice) => slice >= 0).sort()
+  }
+
+  /** The events of a row that are no slices: start and end (ns) and track, -1 for none in particular. */
+  ranges(row: number): [number, number, number][] {
+    const {events, store} = this
+    return events == null ? [] : span(events.first[row], events.first[row + 1]).filter((i) => events.row[i] < 0)
+      .map((i) => [store.ns(events.start[i]), store.ns(events.end[i]), events.track[i]])
+  }
+
+  /** Start and end (ns) of a row's events, the longest first. */
+  longest(row: number): [number, number][] {
+    const {events, store} = this
+    return events == null ? [] : span(events.first[row], events.first[row + 1])
+      .map((i): [number, number] => [store.ns(events.start[i]), store.ns(events.end[i])])
+      .sort((a, b) => (b[1] - b[0]) - (a[1] - a[0]) || a[0] - b[0])
+  }
+
+  /** The rows that hold any of some slices. */
+  holding(slices: ArrayLike<number>): number[] {
+    const {events} = this
+    if (events == null || slices.length == 0) {
+      return []
+    }
+    const wanted = new Set(Array.from(slices))
+    return span(0, this.length).filter((row) => {
+      for (let i = events.first[row]; i < events.first[row + 1]; i++) {
+        if (wanted.has(events.row[i])) {
+          return true
+        }
+      }
+      return false
+    })
+  }
+}
+
+/** All panels of a record, each put together when it is first asked for. */
+export function panel(store: Store, name: string): PanelData | null {
+  const header = store.header.panels.find((other) => other.name == name)
+  return header == null ? null : store.lazily(`panel ${name}`, () => new PanelData(store, header))
+}
+
+function events_of(store: Store, header: NonNullable<PanelHeader["events"]>): Events {
+  const {arrays} = store
+  const counts = arrays[header.count]
+  const first = new Uint32Array(counts.length + 1)
+  counts.forEach((count, row) => { first[row + 1] = first[row] + count })
+  const length = first[counts.length]
+  const none = (): Int32Array => new Int32Array(length).fill(NONE)
+  const row = header.row == null ? none() : Int32Array.from(arrays[header.row])
+  const start = header.start == null ? Float64Array.from(row, (slice) => store.ts[slice]) : arrays[header.start]
+  const end = header.dur == null ? Float64Array.from(row, (slice) => store.end[slice])
+    : arrays[header.dur].map((dur, i) => start[i] + dur)
+  const track = header.track == null ? none() : Int32Array.from(arrays[header.track], (number) => number - 1)
+  const of = new Map(Object.entries(header.of).map(([key, array]) => [key, arrays[array]]))
+  return {first, start, end, row, track, of}
+}
+
+function span(from: number, to: number): number[] {
+  return Array.from({length: to - from}, (_, i) => from + i)
+}
+
+function sum(values: number[]): number {
+  return values.reduce((total, value) => total + value, 0)
+}
+
+/** The sum of nothing is nothing, its mean and extremes are not known. */
+function reduced(how: Aggregate, values: number[]): number | null {
+  const known = values.filter((value) => !Number.isNaN(value))
+  if (how == "sum") {
+    return sum(known)
+  }
+  if (known.length == 0) {
+    return null
+  }
+  return how == "mean" ? sum(known)/known.length
+    : known.reduce((a, b) => how == "min" ? Math.min(a, b) : Math.max(a, b))
+}

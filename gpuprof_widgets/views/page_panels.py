@@ -1,0 +1,186 @@
+"""The panels as the page needs them: texts and numbers of the tables, events as arrays."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.views.arrays import Arrays
+from gpuprof_widgets.views.panels import PANELS
+from gpuprof_widgets.views.panels.panel import Column, Curve, Panel
+
+Ints = npt.NDArray[np.int64]
+
+MOST_ROWS = 500
+"""Rows of a table that the page gets."""
+MOST_EVENTS = 20_000
+"""Events of a panel beyond which the page gets the longest, and computes no column anew."""
+MOST_CHANGES = 4_000
+"""Changes of a curve that the page gets one by one."""
+SLOTS = 1_000
+"""Beyond them: the parts of the trace of which the least, the most and the last value are shown."""
+MOST_CURVES = 12
+
+
+@remembered
+def panels(record: Record) -> dict[str, Panel]:
+    """What every panel shows of a record, by its name; those that have nothing to show are out."""
+    shown = {name: panel_of(record) for name, panel_of in PANELS.items()}
+    return {name: panel for name, panel in shown.items() if panel is not None}
+
+
+def page_panels(
+    record: Record, arrays: Arrays, tick_ns: int, *, rows_kept: bool
+) -> list[dict[str, Any]]:
+    """The header's ``panels``, in the order of their tabs; positions point into ``arrays``.
+
+    Times are ticks. ``values`` has a list per column. ``events`` stand in the order of their groups
+    and starts: ``count`` per group; ``row``, unless the page's rows are not the slices; ``start``
+    and ``dur``, unless they are those of the rows; ``of``: what the columns aggregate.
+    """
+    return [
+        _page_panel(name, panel, record, arrays, tick_ns, rows_kept=rows_kept)
+        for name, panel in panels(record).items()
+    ]
+
+
+def _page_panel(
+    name: str, panel: Panel, record: Record, arrays: Arrays, tick_ns: int, *, rows_kept: bool
+) -> dict[str, Any]:
+    rows = panel.rows.head(MOST_ROWS)
+    events, notes = _events(panel, len(rows))
+    columns = panel.columns if not notes else tuple(map(_of_the_run, panel.columns))
+    if len(rows) < len(panel.rows):
+        notes.append(f"{len(panel.rows) - len(rows):,} more rows are not listed here")
+    return {
+        "name": name,
+        "title": panel.title,
+        "note": " ".join(filter(None, [panel.note, *(f"{_capital(note)}." for note in notes)])),
+        "sort": panel.sort,
+        "columns": [[c.key, c.label, c.unit, c.aggregate, c.of] for c in columns],
+        "length": len(rows),
+        "values": [_values(rows, column) for column in columns],
+        "events": _page_events(events, len(rows), columns, record, arrays, tick_ns, rows_kept),
+        "curves": [_page_curve(curve, record, arrays) for curve in panel.curves[:MOST_CURVES]],
+        "points": None if panel.points is None else asdict(panel.points),
+        "bars": None if panel.bars is None else asdict(panel.bars),
+    }
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _of_the_run(column: Column) -> Column:
+    return Column(column.key, column.label, column.unit)
+
+
+def _events(panel: Panel, length: int) -> tuple[pd.DataFrame | None, list[str]]:
+    """The events of the listed rows by group and start, and what was left out of them."""
+    if panel.events is None or not len(panel.events):
+        return None, []
+    events = panel.events[panel.events["group"] < length]
+    notes = []
+    if len(events) > MOST_EVENTS:
+        left_out = len(events) - MOST_EVENTS
+        dur = events["end_ns"] - events["start_ns"]
+        events = events.loc[dur.sort_values(ascending=False, kind="stable").index[:MOST_EVENTS]]
+        notes.append(
+            f"the {left_out:,} shortest events are left out, "
+            "so that all numbers are those of the whole run"
+        )
+    order = np.lexsort((events["start_ns"].to_numpy(), events["group"].to_numpy()))
+    return events.iloc[order], notes
+
+
+def _values(rows: pd.DataFrame, column: Column) -> list[Any]:
+    values = rows[column.key]
+    if column.unit == "text":
+        return ["" if pd.isna(value) else str(value) for value in values]
+    return [_number(value) for value in values.tolist()]
+
+
+def _number(value: Any) -> float | None:
+    """JSON knows neither NaN nor infinities; nine digits are more than any reader needs."""
+    if pd.isna(value) or np.isinf(value):
+        return None
+    return int(value) if float(value).is_integer() else float(f"{value:.9g}")
+
+
+def _page_events(
+    events: pd.DataFrame | None,
+    length: int,
+    columns: tuple[Column, ...],
+    record: Record,
+    arrays: Arrays,
+    tick_ns: int,
+    rows_kept: bool,
+) -> dict[str, Any] | None:
+    if events is None:
+        return None
+    start, end = (events[f"{edge}_ns"].to_numpy(np.int64) for edge in ("start", "end"))
+    row = events["row"].to_numpy(np.int64)
+    count = np.bincount(events["group"].to_numpy(np.int64), minlength=length)
+    page: dict[str, Any] = {"count": arrays.add(count, "plain")}
+    if rows_kept and (row >= 0).any():
+        page["row"] = arrays.add(row, "steps")
+    if not rows_kept or not _are_slices(record, row, start, end):
+        ticks = (start + tick_ns // 2) // tick_ns
+        page["start"] = arrays.add(ticks, "steps")
+        page["dur"] = arrays.add((end + tick_ns // 2) // tick_ns - ticks, "plain")
+    if "track" in events:
+        page["track"] = arrays.add(events["track"].to_numpy(np.int64) + 1, "plain")
+    page["of"] = {key: _of(events[key], arrays) for key in _aggregated(columns, events)}
+    return page
+
+
+def _are_slices(record: Record, row: Ints, start: Ints, end: Ints) -> bool:
+    """Whether all these times are those of the slices: the page has them already."""
+    slices = record.trace.slices
+    ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
+    return bool((row >= 0).all() and (ts[row] == start).all() and (ts[row] + dur[row] == end).all())
+
+
+def _aggregated(columns: tuple[Column, ...], events: pd.DataFrame) -> list[str]:
+    """The columns of the events that the table's columns are computed from."""
+    wanted = {c.of for c in columns if c.of and c.aggregate not in ("", "share", "ratio")}
+    return [key for key in events.columns if key in wanted]
+
+
+def _of(values: pd.Series[Any], arrays: Arrays) -> int:
+    if pd.api.types.is_integer_dtype(values.dtype):
+        return arrays.add(values.to_numpy(np.int64), "signed")
+    return arrays.add(values.to_numpy(np.float64), "float")
+
+
+def _page_curve(curve: Curve, record: Record, arrays: Arrays) -> dict[str, Any]:
+    changes = curve.changes.sort_values("ts_ns", kind="stable")
+    ts = changes["ts_ns"].to_numpy(np.int64)
+    value = changes["value"].to_numpy(np.float64)
+    kept = _shown(ts, value, record.trace.start_ns, record.trace.end_ns)
+    return {
+        "name": curve.name,
+        "unit": curve.unit,
+        "ts": arrays.add(ts[kept], "steps"),
+        "value": arrays.add(value[kept], "float"),
+        "exact": bool(kept.all()),
+    }
+
+
+def _shown(ts: Ints, value: npt.NDArray[np.float64], start: int, end: int) -> npt.NDArray[np.bool_]:
+    """Which changes the page gets: all, or of each part of the trace three that bound the rest."""
+    if len(ts) <= MOST_CHANGES:
+        return np.ones(len(ts), bool)
+    slot = (ts - start) * SLOTS // max(end - start + 1, 1)
+    kept = np.append(slot[1:] != slot[:-1], True)
+    for key in (value, -value):
+        order = np.lexsort((key, slot))
+        kept[order[np.append(True, slot[order][1:] != slot[order][:-1])]] = True
+    kept[0] = True
+    return kept
