@@ -101,6 +101,21 @@ class Analysed(Record):
 
         return idle(self)
 
+    def collectives(self, *, instances: bool = False) -> pd.DataFrame:
+        """One row per collective by operation, size and group, the longest in total first.
+
+        Columns (ns, bytes, bytes per s): ``name``, ``backend``, ``dtype``, ``bytes`` (of one
+        message, -1: unknown), ``group``, ``ranks``, ``device`` (-1: the CPU), ``count``,
+        ``total_bytes``, ``total_ns``, ``mean_ns``, ``min_ns``, ``max_ns``, ``exposed_ns`` (nothing
+        was computed meanwhile), ``algorithm_bytes_per_s``, ``bus_bytes_per_s`` (nccl-tests'
+        formulas), ``best_bus_bytes_per_s`` (of the shortest). ``instances``: a row for each one,
+        with ``in_bytes``, ``out_bytes``, ``start_ns``, ``end_ns``, ``dur_ns``, ``sequence``,
+        ``row`` and ``op``.
+        """
+        from gpuprof_widgets.analyses.collectives import collectives
+
+        return collectives(self, instances=instances)
+
     def waits(self) -> pd.DataFrame:
         """One row per call that waited for the GPU or for the DataLoader, the longest first.
 

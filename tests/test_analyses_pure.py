@@ -18,6 +18,8 @@ from gpuprof_widgets.analyses.allocator import allocator_events
 from gpuprof_widgets.analyses.attribution import LEVELS, attribution
 from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
 from gpuprof_widgets.analyses.call_tree import call_tree
+from gpuprof_widgets.analyses.collective_calls import collective_calls, compute_intervals
+from gpuprof_widgets.analyses.collectives import collectives
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.analyses.idle import idle
@@ -91,6 +93,9 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "memory_curve": memory_curve,
     "memory_peak": memory_peak,
     "allocator_events": allocator_events,
+    "collectives": collectives,
+    "collective_calls": collective_calls,
+    "compute_intervals": compute_intervals,
     "lines": lines,
     "line_sources": line_sources,
     "workers": workers,

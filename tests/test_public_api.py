@@ -45,6 +45,7 @@ def test_the_public_methods_of_a_profile() -> None:
         "backward_ops",
         "allocator_events",
         "call_tree",
+        "collectives",
         "device_busy",
         "findings",
         "idle",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from gpuprof_widgets.analyses.collectives import collectives
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.analyses.kernels import kernels
@@ -78,6 +79,12 @@ ANALYSES = (
     ),
     Analysis(memory_curve, "How much memory was held, over time?", "memory", "TensorBoard plugin"),
     Analysis(memory_peak, "What was alive when memory was fullest?", "memory", "memory snapshot"),
+    Analysis(
+        collectives,
+        "Which collectives ran, how large, how fast, and how much of them was not hidden?",
+        "collectives",
+        "TensorBoard plugin, HTA, TraceLens, nsys nccl_sum",
+    ),
     Analysis(
         allocations,
         "Which blocks were allocated, by whom, for how long?",

@@ -1,0 +1,71 @@
+"""Collectives by operation, size and group: how often, how long, and how fast."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from gpuprof_widgets.analyses.collective_calls import COLUMNS as CALL_COLUMNS
+from gpuprof_widgets.analyses.collective_calls import collective_calls
+from gpuprof_widgets.analyses.collective_words import bus_share
+from gpuprof_widgets.analyses.lacking import lacking, what_is_lacking
+from gpuprof_widgets.trace.model import Record
+
+KEYS = ["name", "backend", "dtype", "bytes", "group", "ranks", "device"]
+BANDWIDTH = ("algorithm_bytes_per_s", "bus_bytes_per_s")
+COLUMNS = (
+    *(*KEYS, "count", "total_bytes", "total_ns", "mean_ns", "min_ns", "max_ns", "exposed_ns"),
+    *(*BANDWIDTH, "best_bus_bytes_per_s"),
+)
+
+
+def collectives(record: Record, *, instances: bool = False) -> pd.DataFrame:
+    """One row per operation, data type, message size and group, the longest in total first.
+
+    Columns (ns, bytes, bytes per s): ``name``, ``backend``, ``dtype``, ``bytes`` (of one message;
+    -1: not recorded), ``group``, ``ranks``, ``device``, ``count``, ``total_bytes``, ``total_ns``,
+    ``mean_ns``, ``min_ns``, ``max_ns``, ``exposed_ns`` (not covered by compute);
+    ``algorithm_bytes_per_s`` (bytes over time), ``bus_bytes_per_s`` (that times what the busiest
+    link carries of a message) and ``best_bus_bytes_per_s`` (of the shortest). 0 where a size is
+    unknown. The time of one rank holds its waiting for the others, so that bandwidth is a lower
+    bound; the shortest is the nearest to moving data only. `gpuprof_widgets.ranks` tells the two
+    apart.
+
+    ``instances``: a row per collective instead, in order of time, with the columns of
+    `collective_calls` and both bandwidths.
+
+    Sizes and factors are those of nccl-tests (doc/PERFORMANCE.md), see `bus_share`.
+    """
+    calls = collective_calls(record)
+    if not len(calls):
+        columns = (*CALL_COLUMNS, *BANDWIDTH) if instances else COLUMNS
+        return lacking(columns, what_is_lacking(calls))
+    return with_bandwidth(calls, "bytes", "dur_ns") if instances else _grouped(calls)
+
+
+def _grouped(calls: pd.DataFrame) -> pd.DataFrame:
+    times = {
+        "count": ("dur_ns", "size"),
+        "total_ns": ("dur_ns", "sum"),
+        "mean_ns": ("dur_ns", "mean"),
+        "min_ns": ("dur_ns", "min"),
+        "max_ns": ("dur_ns", "max"),
+        "exposed_ns": ("exposed_ns", "sum"),
+    }
+    table = calls.groupby(KEYS, sort=False, as_index=False).agg(**times)
+    table["total_bytes"] = table["count"] * table["bytes"].clip(lower=0)
+    table = with_bandwidth(table, "total_bytes", "total_ns")
+    best = with_bandwidth(table, "bytes", "min_ns")["bus_bytes_per_s"]
+    table = table.assign(best_bus_bytes_per_s=best)[list(COLUMNS)]
+    return table.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def with_bandwidth(table: pd.DataFrame, size: str, time: str) -> pd.DataFrame:
+    """The table with algorithm and bus bandwidth of these bytes in these ns."""
+    ns = table[time].to_numpy(np.float64)
+    moved = table[size].clip(lower=0).to_numpy(np.float64)
+    algorithm = np.divide(moved * 1e9, ns, out=np.zeros(len(table)), where=ns > 0)
+    pairs = zip(table["name"], table["ranks"], strict=True)
+    share = np.array([bus_share(name, ranks) for name, ranks in pairs], np.float64)
+    columns = dict(zip(BANDWIDTH, (algorithm, algorithm * share), strict=True))
+    return table.assign(**columns)
