@@ -11,18 +11,20 @@ from bokeh.models import Column, Range1d
 from bokeh.models.layouts import LayoutDOM
 from bokeh.models.ui import UIElement
 
-from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.op_rows import named
 from gpuprof_widgets.analyses.sort_keys import SORT_KEYS, sort_column
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import MEMORY_EVENT
+from gpuprof_widgets.views.analyses import plot_analyses
 from gpuprof_widgets.views.encoding import encode
 from gpuprof_widgets.views.flame_graph import plot_flame_graph
 from gpuprof_widgets.views.lines import plot_lines
 from gpuprof_widgets.views.memory import plot_memory
 from gpuprof_widgets.views.models import ReportHeader, TraceStore
 from gpuprof_widgets.views.op_table import plot_op_table
+from gpuprof_widgets.views.page_panels import panels
 from gpuprof_widgets.views.timeline import plot_timeline
 
 VIEWS: dict[str, Callable[[TraceStore], list[LayoutDOM]]] = {
@@ -31,6 +33,7 @@ VIEWS: dict[str, Callable[[TraceStore], list[LayoutDOM]]] = {
     "flame_graph": plot_flame_graph,
     "op_table": plot_op_table,
     "memory": plot_memory,
+    "analyses": plot_analyses,
 }
 """The views in the order in which they stand under the cell."""
 
@@ -55,6 +58,8 @@ def has_view(record: Record, view: str) -> bool:
         return len(cell_lines(record.trace).row) > 0
     if view == "memory":
         return bool(named(record.trace, frozenset({MEMORY_EVENT})).any())
+    if view == "analyses":
+        return bool(panels(record))
     if len(record.trace):
         return True
     return view == ("op_table" if record.calls is None else "flame_graph")
@@ -65,15 +70,25 @@ def trace_store(record: Record, *, sort: str) -> TraceStore:
     trace = record.trace
     payload = encode(record)
     return TraceStore(
-        uid=uuid4().hex[:12],
+        uid=new_uid(),
         payload=payload.text,
         label=_label(record),
-        findings=_finding_lines(record, SHOWN_ROWS if payload.rows_kept else 0),
+        findings=finding_lines(findings(record), SHOWN_ROWS if payload.rows_kept else 0),
         notes=[str(note) for note in record.metadata.get("notes", ())],
         sort=_sort_key(sort),
-        on_gpu=bool(trace.tracks["kind"].isin(GPU_TRACKS).any()),
+        on_gpu=has_gpu(record),
         visible=Range1d(start=trace.start_ns, end=max(trace.end_ns, trace.start_ns + 1)),
     )
+
+
+def new_uid() -> str:
+    """A name for one report in a page, which may hold several."""
+    return uuid4().hex[:12]
+
+
+def has_gpu(record: Record) -> bool:
+    """Whether the record has tracks of a GPU."""
+    return bool(record.trace.tracks["kind"].isin(GPU_TRACKS).any())
 
 
 def _sort_key(sort: str) -> str:
@@ -88,7 +103,8 @@ def _label(record: Record) -> str:
     return str(record.metadata.get("label") or PurePath(source).name)
 
 
-def _finding_lines(record: Record, shown_rows: int) -> list[dict[str, Any]]:
+def finding_lines(found: list[Finding], shown_rows: int) -> list[dict[str, Any]]:
+    """The findings as the page gets them, with at most so many events of each."""
     return [
         {
             "text": finding.text,
@@ -98,5 +114,5 @@ def _finding_lines(record: Record, shown_rows: int) -> list[dict[str, Any]]:
             "rows": sorted(finding.rows[:shown_rows]),
             "events": len(finding.rows),
         }
-        for finding in findings(record)
+        for finding in found
     ]

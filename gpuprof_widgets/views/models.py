@@ -38,8 +38,19 @@ class TraceStore(Model):
     notes = List(String, help="what was lost or not measured, one line each")
     sort = String("device_self", help="column that sorts the op table at first")
     on_gpu = Bool(False, help="whether the trace has GPU tracks")
+    extent = Nullable(Tuple(Float, Float), help="what the views can show, ns; None: the trace")
     window = Nullable(Tuple(Float, Float), help="the brushed range, ns")
     visible: _Any = Instance(Range1d, help="the time range in view, ns")
+
+
+class StoreGroup(Model):
+    """Several traces on one time axis: brushed and reset together, one selection at a time."""
+
+    def __init__(self, *args: _Any, **kwargs: _Any) -> None:
+        super().__init__(*args, **kwargs)
+
+    stores: _Any = List(Instance(TraceStore))
+    brushes_all = Bool(True, help="a range brushed in one trace is brushed in all")
 
 
 class EngineeringTimeFormatter(TickFormatter):
@@ -57,6 +68,8 @@ class Timeline(Renderer):
 
     store = Instance(TraceStore)
     axis_height = Float(24, help="pixels of the figure that are not the frame")
+    max_height = Float(500, help="most pixels that the tracks may take")
+    compact = Bool(False, help="all tracks folded and close to each other: one of many timelines")
     drag_pans = Bool(False, help="dragging moves the view instead of brushing")
 
 
@@ -67,6 +80,7 @@ class Minimap(Renderer):
         super().__init__(*args, **kwargs)
 
     store = Instance(TraceStore)
+    stores: _Any = List(Instance(TraceStore), help="draws one strip for each of these instead")
 
 
 class FlameGraph(Renderer):
@@ -95,10 +109,32 @@ class ReportHeader(Panel):
     """Title, findings and notes."""
 
 
+class GroupHeader(ReportHeader):
+    """Title, findings and notes of several traces; a finding's ``of`` says on which of them."""
+
+    group: _Any = Instance(StoreGroup)
+    label = String(help="title of the report")
+    findings = List(Any, help="as in `TraceStore`, with the position of the trace as `of`")
+    notes = List(String, help="what was lost or not measured, one line each")
+
+
+class StaticPart(Panel):
+    """HTML of our own making, without script, between the live views."""
+
+    html = String()
+
+
+class TimelineTitle(Panel):
+    """Whose timeline it is, how busy its GPUs were in the range, and what is selected there."""
+
+    text = String()
+
+
 class TimelineBar(Panel):
     """Buttons, legend and key help of the timeline."""
 
     timeline: _Any = Instance(Timeline)
+    companions: _Any = List(Instance(Timeline), help="timelines of other traces on its scale")
 
 
 class Details(Panel):
@@ -140,3 +176,25 @@ class MemoryTable(Panel):
     """The biggest blocks of memory of the brushed range."""
 
     plot: _Any = Instance(MemoryPlot)
+
+
+class AnalysisTabs(Panel):
+    """The tabs of the analyses: which of them is shown."""
+
+    active = String(help="name of the panel that is shown; the first one where it is empty")
+
+
+class CurvePlot(Renderer):
+    """The curves of the shown analysis, on a figure whose x range is the store's."""
+
+    def __init__(self, *args: _Any, **kwargs: _Any) -> None:
+        super().__init__(*args, **kwargs)
+
+    store = Instance(TraceStore)
+    tabs: _Any = Instance(AnalysisTabs)
+
+
+class AnalysisTable(Panel):
+    """The bars or points of the shown analysis, and its table."""
+
+    tabs: _Any = Instance(AnalysisTabs)

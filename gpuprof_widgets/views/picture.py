@@ -63,9 +63,10 @@ OP_ROW = 25
 class Canvas:
     """Pixels for the bars, and a figure for the text on them."""
 
-    def __init__(self) -> None:
-        self.pixels: Pixels = np.full((HEIGHT, WIDTH, 3), CARD, np.uint8)
-        self.figure = Figure(figsize=(WIDTH / DPI, HEIGHT / DPI), dpi=DPI, facecolor="none")
+    def __init__(self, height: int = HEIGHT) -> None:
+        self.height = height
+        self.pixels: Pixels = np.full((height, WIDTH, 3), CARD, np.uint8)
+        self.figure = Figure(figsize=(WIDTH / DPI, height / DPI), dpi=DPI, facecolor="none")
 
     def fill(self, box: Box, colour: RGB | int) -> None:
         self.pixels[box.top : box.bottom, box.left : box.right] = colour
@@ -84,7 +85,7 @@ class Canvas:
         """Words whose middle is ``y`` pixels below the top; dollars are no formulas."""
         self.figure.text(
             x / WIDTH,
-            1 - y / HEIGHT,
+            1 - y / self.height,
             words,
             size=size,
             color=colour,
@@ -158,10 +159,11 @@ def draw_timeline(canvas: Canvas, trace: Trace) -> None:
         label = shortened(str(trace.tracks["label"].iloc[track]), 34)
         canvas.text(TIMELINE.left - 8, (top + bottom) / 2, label, size=7.5, align="right")
         for level in lane:
-            _draw_level(canvas, trace, level, top, top + height)
+            box = Box(TIMELINE.left, top, TIMELINE.right, top + height)
+            draw_level(canvas, trace, level, box, (trace.start_ns, trace.end_ns))
             top += height
         canvas.fill(Box(TIMELINE.left, bottom - 1, TIMELINE.right, bottom), CARD)
-    _draw_axis(canvas, trace, top)
+    draw_axis(canvas, trace.span_ns, top)
     _draw_omitted(canvas, trace, lanes)
 
 
@@ -185,10 +187,13 @@ def shown_depth(trace: Trace) -> int:
     return MAX_DEPTH + min(int(around.max()) + 1 if len(around) else 0, MAX_AROUND)
 
 
-def _draw_level(canvas: Canvas, trace: Trace, level: Level, top: int, bottom: int) -> None:
-    width = TIMELINE.right - TIMELINE.left
-    row, share = pixels(level, trace.start_ns, trace.end_ns, width)
-    painted = canvas.pixels[top : bottom - 1, TIMELINE.left : TIMELINE.right]
+def draw_level(
+    canvas: Canvas, trace: Trace, level: Level, into: Box, time: tuple[int, int]
+) -> None:
+    """One nesting level of a track as one row of bars, over a range of time in ns."""
+    width = into.right - into.left
+    row, share = pixels(level, *time, width)
+    painted = canvas.pixels[into.top : into.bottom - 1, into.left : into.right]
     edges = np.flatnonzero(np.diff(row, prepend=-2))
     drawn = row[edges] >= 0
     bars = trace.slices.iloc[row[edges[drawn]]]
@@ -201,16 +206,16 @@ def _draw_level(canvas: Canvas, trace: Trace, level: Level, top: int, bottom: in
         painted[:, left:right] = strength * np.array(colour) + (1 - strength) * BAND
         if right - left > 3:
             painted[:, left] = CARD
-        box = Box(TIMELINE.left + int(left), top, TIMELINE.left + int(right), bottom)
+        box = Box(into.left + int(left), into.top, into.left + int(right), into.bottom)
         canvas.label(box, words, colour)
 
 
-def _draw_axis(canvas: Canvas, trace: Trace, top: int) -> None:
-    """Times since the start at round steps, with a rule through every track."""
-    step = nice_step(max(trace.span_ns, 1) / 7)
+def draw_axis(canvas: Canvas, span_ns: int, top: int) -> None:
+    """Times since the start at round steps."""
+    step = nice_step(max(span_ns, 1) / 7)
     width = TIMELINE.right - TIMELINE.left
-    for number in range(int(trace.span_ns // step) + 1):
-        x = TIMELINE.left + round(number * step / max(trace.span_ns, 1) * width)
+    for number in range(int(span_ns // step) + 1):
+        x = TIMELINE.left + round(number * step / max(span_ns, 1) * width)
         canvas.fill(Box(x, top, min(x + 1, TIMELINE.right), top + 5), 120)
         canvas.text(x, top + 14, format_ns(number * step), colour=MUTED, align="center", size=7.5)
 
@@ -232,9 +237,10 @@ def _draw_omitted(canvas: Canvas, trace: Trace, lanes: dict[int, list[Level]]) -
         canvas.text(TIMELINE.right, 384, words, size=7, colour=MUTED, align="right")
 
 
-def draw_legend(canvas: Canvas, trace: Trace) -> None:
+def draw_legend(canvas: Canvas, *traces: Trace) -> None:
     """A patch and a word for each kind of slice that there is."""
-    present = {kind_of(str(category)) for category in trace.slices["category"].unique()}
+    categories = {str(name) for trace in traces for name in trace.slices["category"].unique()}
+    present = {kind_of(category) for category in categories}
     x = TIMELINE.left
     for kind, (colour, _) in KINDS.items():
         if kind in present:

@@ -18,6 +18,7 @@ from typing import Any
 
 import bokeh
 from bokeh.embed import json_item
+from bokeh.models import Column
 
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.figure import report_figure
@@ -51,7 +52,11 @@ def outputs(record: Record, *, sort: str, top: int, embed_runtime: bool) -> list
 
 def live_script(record: Record, *, sort: str, embed_runtime: bool) -> str:
     """The script that starts the live views in the output in which it runs."""
-    figure = report_figure(record, sort=sort)
+    return figure_script(report_figure(record, sort=sort), embed_runtime=embed_runtime)
+
+
+def figure_script(figure: Column, *, embed_runtime: bool) -> str:
+    """The script that shows a layout of our views; its name tells reports of a page apart."""
     item = json_item(figure)
     output = {
         "uid": figure.name,
@@ -66,9 +71,13 @@ def live_script(record: Record, *, sort: str, embed_runtime: bool) -> str:
 def standalone_html(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
     """One HTML file with everything in it, for a mail: it needs no server and no network."""
     script = live_script(record, sort=sort, embed_runtime=True)
-    title = escape(str(record.metadata.get("label") or "gpuprof"))
-    static = static_html(record, sort=sort, top=top)
-    parts = {"@TITLE@": title, "@STATIC@": static, "@SCRIPT@": script}
+    title = str(record.metadata.get("label") or "gpuprof")
+    return html_page(title, static_html(record, sort=sort, top=top), script)
+
+
+def html_page(title: str, static: str, script: str) -> str:
+    """The file of a report: HTML that needs no script, and the script that replaces it."""
+    parts = {"@TITLE@": escape(title), "@STATIC@": static, "@SCRIPT@": script}
     # In one pass: what a trace's names hold is never taken for a mark.
     return re.sub("|".join(parts), lambda mark: parts[mark.group()], _beside("page.html"))
 

@@ -27,17 +27,18 @@ AXIS_HEIGHT = 26
 def plot_timeline(store: TraceStore) -> list[LayoutDOM]:
     """The parts of the timeline from top to bottom."""
     timeline = Timeline(store=store, axis_height=AXIS_HEIGHT)
-    tracks = _plot(store, height=300)
+    tracks = timeline_plot(store, height=300)
     tracks.add_layout(time_axis(), "above")
     tracks.renderers.append(timeline)
-    overview = _plot(store, height=MINIMAP_HEIGHT)
+    overview = timeline_plot(store, height=MINIMAP_HEIGHT)
     overview.renderers.append(Minimap(store=store))
     bar = TimelineBar(store=store, timeline=timeline, sizing_mode="stretch_width")
     details = Details(store=store, sizing_mode="stretch_width")
     return [bar, overview, tracks, details]
 
 
-def _plot(store: TraceStore, *, height: int) -> Plot:
+def timeline_plot(store: TraceStore, *, height: int) -> Plot:
+    """A plot over the store's visible range, with room for the names of the tracks."""
     # The overview has this range too: it draws the whole trace and repaints when the view moves.
     return empty_plot(
         store.visible,

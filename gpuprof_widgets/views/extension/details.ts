@@ -34,7 +34,7 @@ export class DetailsView extends PanelView {
     const {store} = this
     const {data} = store
     const range = store.draft ?? store.window
-    const [start, end] = range ?? store.bounds
+    const [start, end] = range ?? store.own_bounds
     const {span, devices} = totals(data, {start: data.tick(start), end: data.tick(end)})
     const busy = devices.map(({device, busy}) => `GPU ${device} busy ${format_share(busy / span)} (${format_ns(busy)})`)
     const words = [

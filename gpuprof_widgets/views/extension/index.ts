@@ -3,6 +3,7 @@ import {register_models} from "@bokehjs/base"
 import {Details} from "./details"
 import {FlameBar} from "./flame_bar"
 import {FlameGraph} from "./flame_graph"
+import {GroupHeader} from "./group_header"
 import {Lines} from "./lines"
 import {MemoryBar} from "./memory_bar"
 import {MemoryPlot} from "./memory_plot"
@@ -10,12 +11,16 @@ import {MemoryTable} from "./memory_table"
 import {Minimap} from "./minimap"
 import {OpTable} from "./op_table"
 import {ReportHeader} from "./report_header"
+import {StaticPart} from "./static_part"
+import {StoreGroup} from "./store_group"
 import {EngineeringTimeFormatter} from "./time_formatter"
 import {Timeline} from "./timeline"
 import {TimelineBar} from "./timeline_bar"
+import {TimelineTitle} from "./timeline_title"
 import {TraceStore} from "./trace_store"
 
 register_models([
-  Details, EngineeringTimeFormatter, FlameBar, FlameGraph, Lines, MemoryBar, MemoryPlot, MemoryTable, Minimap,
-  OpTable, ReportHeader, Timeline, TimelineBar, TraceStore,
+  Details, EngineeringTimeFormatter, FlameBar, FlameGraph, GroupHeader, Lines, MemoryBar, MemoryPlot, MemoryTable, Minimap,
+  OpTable, ReportHeader, StaticPart, StoreGroup, Timeline, TimelineBar, TimelineTitle,
+  TraceStore,
 ])

@@ -34,7 +34,7 @@ export class MinimapView extends RendererView {
 
   override async lazy_initialize(): Promise<void> {
     await super.lazy_initialize()
-    await this.store.ready
+    await Promise.all([this.store, ...this.model.stores].map(({ready}) => ready))
     this.surface = new Surface({
       hover: ({x}) => this.surface.cursor(this.edge_at(x) != null ? "ew-resize" : this.is_inside(x) ? "grab" : "crosshair"),
       leave: () => undefined,
@@ -78,17 +78,25 @@ export class MinimapView extends RendererView {
     return low + x / this.width * (high - low)
   }
 
-  /** One strip per kind of track; of several tracks of a kind the busiest counts in each pixel. */
+  /** One strip per kind of track; of several traces one strip each, of the GPU where it has one. */
   private compute_bands(pixels: number): Band[] {
-    const {data} = this.store
-    return Object.entries(CATEGORY_OF_KIND).flatMap(([kind, category]) => {
-      const tracks = data.header.tracks.flatMap((track, i) => track.kind == kind ? [i] : [])
-      const shares = new Float32Array(pixels)
-      for (const track of tracks) {
-        op_density(data, track, pixels).forEach((share, i) => { shares[i] = Math.max(shares[i], share) })
-      }
-      return tracks.length == 0 ? [] : [{colour: kind_of(category).colour, shares}]
-    })
+    const {stores} = this.model
+    const kinds = Object.keys(CATEGORY_OF_KIND)
+    if (stores.length == 0) {
+      return kinds.flatMap((kind) => this.band(this.store, kind, pixels) ?? [])
+    }
+    return stores.flatMap((store) => this.band(store, "gpu", pixels) ?? this.band(store, "cpu", pixels) ?? [])
+  }
+
+  /** How busy the tracks of a kind are; of several the busiest counts in each pixel. */
+  private band({data, bounds}: TraceStore, kind: string, pixels: number): Band | null {
+    const tracks = data.header.tracks.flatMap((track, i) => track.kind == kind ? [i] : [])
+    const [start, end] = bounds.map((ns) => data.tick(ns))
+    const shares = new Float32Array(pixels)
+    for (const track of tracks) {
+      op_density(data, track, pixels, {start, end}).forEach((share, i) => { shares[i] = Math.max(shares[i], share) })
+    }
+    return tracks.length == 0 ? null : {colour: kind_of(CATEGORY_OF_KIND[kind]).colour, shares}
   }
 
   protected _paint(ctx: Context2d): void {
@@ -214,15 +222,19 @@ export class Minimap extends Renderer {
 
   static {
     this.prototype.default_view = MinimapView
-    this.define<Minimap.Props>(({Ref}) => ({
+    this.define<Minimap.Props>(({List, Ref}) => ({
       store: [Ref(TraceStore)],
+      stores: [List(Ref(TraceStore)), []],
     }))
   }
 }
 
 export namespace Minimap {
   export type Attrs = p.AttrsOf<Props>
-  export type Props = Renderer.Props & {store: p.Property<TraceStore>}
+  export type Props = Renderer.Props & {
+    store: p.Property<TraceStore>
+    stores: p.Property<TraceStore[]>
+  }
 }
 
 export interface Minimap extends Minimap.Attrs {}

@@ -1,16 +1,15 @@
 import {REGION_CATEGORIES} from "./engine"
-import type {Store} from "./engine"
+import type {Store, Window} from "./engine"
 
 /**
- * Share of each of `bins` equal parts of the trace during which a track runs anything but annotations,
+ * Share of each of `bins` equal parts of a range of time during which a track runs anything but annotations,
  * cell lines and modules: what is around the whole cell would say "busy" from end to end.
  */
-export function op_density(store: Store, track: number, bins: number): Float32Array {
+export function op_density(store: Store, track: number, bins: number, {start, end}: Window = store.whole): Float32Array {
   const shares = new Float32Array(bins)
-  const {start, end} = store.whole
   const width = (end - start) / bins
   const around = store.category_mask(["user_annotation", "gpu_user_annotation", ...REGION_CATEGORIES])
-  let covered = start
+  let covered = Math.min(start, store.whole.start)
   for (let row = store.first_row[track]; row < store.first_row[track + 1]; row++) {
     if (around[store.label[row]] == 0 && store.end[row] > covered) {
       add(shares, (Math.max(store.ts[row], covered) - start) / width, (store.end[row] - start) / width)

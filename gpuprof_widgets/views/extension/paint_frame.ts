@@ -4,7 +4,8 @@ import type {PlotView} from "@bokehjs/models/plots/plot"
 /** Draws inside a plot's frame, in CSS pixels from its top left corner. */
 export function paint_frame(ctx: Context2d, plot_view: PlotView, draw: (width: number, height: number) => void): void {
   const {left, top, width, height} = plot_view.frame.bbox
-  if (width < 1 || height < 1) {
+  // A first paint may come before the layout has made room for the names: its ink would stay beside the frame.
+  if (width < 1 || height < 1 || left < (plot_view.model.min_border_left ?? 0)) {
     return
   }
   ctx.save()

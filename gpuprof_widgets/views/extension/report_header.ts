@@ -2,7 +2,7 @@ import {button, element} from "./element"
 import {format_count} from "./engine"
 import {Panel, PanelView} from "./panel"
 import {HEADER_CSS} from "./styles"
-import type {FindingLine} from "./trace_store"
+import type {FindingLine, TraceStore} from "./trace_store"
 import {zoom_to} from "./viewport"
 
 /** Names stand between backticks in a finding; here they are set as code. */
@@ -17,11 +17,28 @@ export class ReportHeaderView extends PanelView {
   protected readonly css = HEADER_CSS
 
   protected build_content(): Node[] {
-    const {label, finding_lines} = this.store
+    const {label, finding_lines} = this
     const title = label == "" ? [] : [element("h2", {}, label)]
     const findings = element("ul", {class: "findings", "aria-label": "Findings"},
       ...finding_lines.map((finding) => this.finding(finding)))
-    return [...title, findings, ...this.notes()]
+    return [...title, findings, ...this.note_list()]
+  }
+
+  protected get label(): string {
+    return this.store.label
+  }
+
+  protected get finding_lines(): FindingLine[] {
+    return this.store.finding_lines
+  }
+
+  protected get notes(): string[] {
+    return [...this.store.notes, ...this.store.data.header.notes]
+  }
+
+  /** The trace that a finding is about. */
+  protected store_of(_finding: FindingLine): TraceStore {
+    return this.store
   }
 
   private finding(finding: FindingLine): HTMLLIElement {
@@ -35,8 +52,9 @@ export class ReportHeaderView extends PanelView {
     return item
   }
 
-  private show({text, start, end, rows, events}: FindingLine): void {
-    const {store} = this
+  private show(finding: FindingLine): void {
+    const {text, start, end, rows, events} = finding
+    const store = this.store_of(finding)
     if (start != null && end != null) {
       store.brush([start, end])
       zoom_to(store, start, end, 0.25)
@@ -47,8 +65,8 @@ export class ReportHeaderView extends PanelView {
         text: rows.length < events ? `Finding on ${format_count(events, "event")}, the first` : "Finding"})
   }
 
-  private notes(): Node[] {
-    const notes = [...this.store.notes, ...this.store.data.header.notes]
+  private note_list(): Node[] {
+    const {notes} = this
     if (notes.length == 0) {
       return []
     }

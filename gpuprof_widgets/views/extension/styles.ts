@@ -50,6 +50,17 @@ summary { cursor: pointer; color: var(--muted); }
 details ul { margin: 2px 0 0 18px; color: var(--muted); }
 `
 
+export const TITLE_CSS = `
+:host { padding: 6px 0 1px; }
+.title { flex-wrap: nowrap; }
+.chosen { min-width: 0; }
+`
+
+export const STATIC_CSS = `
+:host { padding: 8px 0; border-top: 1px solid var(--line); overflow-x: auto; }
+code { font: 12px var(--mono); }
+`
+
 export const BAR_CSS = `
 :host { padding: 8px 0 4px; border-top: 1px solid var(--line); }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 12px; color: var(--muted); }

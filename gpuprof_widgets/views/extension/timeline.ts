@@ -25,7 +25,6 @@ import type {TrackLayout} from "./track_layout"
 import {reveal, view_key, zoom_by, zoom_to} from "./viewport"
 import {WheelLatch} from "./wheel"
 
-const MAX_HEIGHT = 500
 const HIT_TOLERANCE = 3
 
 /** The tracks over time, drawn on an ordinary Bokeh figure. */
@@ -59,7 +58,7 @@ export class TimelineView extends RendererView {
     await super.lazy_initialize()
     await this.store.ready
     this.depths = track_depths(this.data)
-    this.folded = folded_at_first(this.data, this.depths)
+    this.folded = folded_at_first(this.data, this.depths, this.model.compact)
     this.steps = bands(this.data).filter(({kind}) => kind == "step")
     this.painter = new TimelinePainter(this.data)
     this.painter.recolour(this.store.theme.palette.background)
@@ -107,9 +106,10 @@ export class TimelineView extends RendererView {
   }
 
   private arrange(): void {
-    this.layout_of_tracks = layout_tracks(this.data, this.depths, this.folded)
-    const frame = Math.min(MAX_HEIGHT, Math.max(this.layout_of_tracks.height, 4 * ROW_HEIGHT))
-    this.plot_model.height = frame + this.model.axis_height
+    const {compact, max_height, axis_height} = this.model
+    this.layout_of_tracks = layout_tracks(this.data, this.depths, this.folded, compact)
+    const least = (compact ? 1 : 4) * ROW_HEIGHT
+    this.plot_model.height = Math.min(max_height, Math.max(this.layout_of_tracks.height, least)) + axis_height
     this.gutter.fill(this.layout_of_tracks)
   }
 
@@ -338,6 +338,8 @@ export class Timeline extends Renderer {
     this.define<Timeline.Props>(({Bool, Float, Ref}) => ({
       store: [Ref(TraceStore)],
       axis_height: [Float, 24],
+      max_height: [Float, 500],
+      compact: [Bool, false],
       drag_pans: [Bool, false],
     }))
   }
@@ -348,6 +350,8 @@ export namespace Timeline {
   export type Props = Renderer.Props & {
     store: p.Property<TraceStore>
     axis_height: p.Property<number>
+    max_height: p.Property<number>
+    compact: p.Property<boolean>
     drag_pans: p.Property<boolean>
   }
 }

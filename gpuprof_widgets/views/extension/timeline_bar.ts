@@ -31,6 +31,11 @@ export class TimelineBarView extends PanelView {
   private zoom_to_range: HTMLButtonElement
   private drag_mode: HTMLButtonElement
 
+  override async lazy_initialize(): Promise<void> {
+    await super.lazy_initialize()
+    await Promise.all(this.model.companions.map(({store}) => store.ready))
+  }
+
   override connect_signals(): void {
     super.connect_signals()
     const {window} = this.store.properties
@@ -47,7 +52,11 @@ export class TimelineBarView extends PanelView {
       }
     })
     this.drag_mode = button("Drag moves", {title: "Dragging moves the timeline instead of selecting a range"}, () => {
-      this.model.timeline.drag_pans = !this.model.timeline.drag_pans
+      const {timeline, companions} = this.model
+      const drag_pans = !timeline.drag_pans
+      for (const each of [timeline, ...companions]) {
+        each.drag_pans = drag_pans
+      }
     })
     const tools = element("div", {class: "row push"},
       button("−", {"aria-label": "Zoom out", title: "Zoom out"}, () => zoom_by(store, 1 / 2)),
@@ -59,7 +68,7 @@ export class TimelineBarView extends PanelView {
       button("Keys", {"aria-haspopup": "dialog"}, () => help.showModal()))
     this.update()
     return [
-      element("div", {class: "row"}, element("h3", {}, "Timeline"),
+      element("div", {class: "row"}, element("h3", {}, this.model.companions.length == 0 ? "Timeline" : "Timelines"),
         element("span", {class: "hint"}, "Drag to select a range · Ctrl + wheel zooms · Shift + wheel moves · click an event"),
         tools),
       this.legend(), help,
@@ -72,7 +81,9 @@ export class TimelineBarView extends PanelView {
   }
 
   private legend(): HTMLUListElement {
-    const {categories} = this.store.data.header
+    const {companions} = this.model
+    const stores = [this.store, ...companions.map(({store}) => store)]
+    const categories = stores.flatMap(({data}) => data.header.categories)
     const present = KINDS.filter((kind) => categories.some((category) => kind_of(category) === kind))
     return element("ul", {class: "legend", "aria-label": "Colours"}, ...present.map((kind) =>
       element("li", {}, element("span", {class: "swatch", style: `background:${css(kind.colour)}`}), kind.text)))
@@ -99,15 +110,19 @@ export class TimelineBar extends Panel {
 
   static {
     this.prototype.default_view = TimelineBarView
-    this.define<TimelineBar.Props>(({Ref}) => ({
+    this.define<TimelineBar.Props>(({List, Ref}) => ({
       timeline: [Ref(Timeline)],
+      companions: [List(Ref(Timeline)), []],
     }))
   }
 }
 
 export namespace TimelineBar {
   export type Attrs = p.AttrsOf<Props>
-  export type Props = Panel.Props & {timeline: p.Property<Timeline>}
+  export type Props = Panel.Props & {
+    timeline: p.Property<Timeline>
+    companions: p.Property<Timeline[]>
+  }
 }
 
 export interface TimelineBar extends TimelineBar.Attrs {}

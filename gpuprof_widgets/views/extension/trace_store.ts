@@ -14,8 +14,10 @@ import type {Selection} from "./selection"
 import {Theme} from "./theme"
 
 /** One sentence of the findings, with the time range (ns) and the events that show it where there are any;
- * of many events `rows` are the first. */
-export type FindingLine = {text: string, remedy: string, start: number | null, end: number | null, rows: number[], events: number}
+ * of many events `rows` are the first; `of`: which of several traces it is about. */
+export type FindingLine = {
+  text: string, remedy: string, start: number | null, end: number | null, rows: number[], events: number, of?: number
+}
 
 /** The one object through which the views are linked: the decoded trace, the brushed range, the selection. */
 export class TraceStore extends Model {
@@ -54,6 +56,7 @@ export class TraceStore extends Model {
       notes: [List(Str), []],
       sort: [Str, "device_self"],
       on_gpu: [Bool, false],
+      extent: [Nullable(Tuple(Float, Float)), null],
       window: [Nullable(Tuple(Float, Float)), null],
       visible: [Ref(Range1d)],
     }))
@@ -86,9 +89,14 @@ export class TraceStore extends Model {
   }
 
   /** First and last nanosecond of the trace. */
-  get bounds(): [number, number] {
+  get own_bounds(): [number, number] {
     const {start_ns, end_ns} = this.data.header
     return [start_ns, Math.max(end_ns, start_ns + 1)]
+  }
+
+  /** The range that the views can show: beside other traces on one scale it is that of all together. */
+  get bounds(): [number, number] {
+    return this.extent ?? this.own_bounds
   }
 
   /** The range that flame graph and table are about, in ticks: the brushed one or everything. */
@@ -111,8 +119,10 @@ export class TraceStore extends Model {
   /** Ticks are what the page resolves: a brush ends on whole ticks so that sums are exact. */
   private clipped([a, b]: [number, number]): [number, number] {
     const {data} = this
-    const {start, end} = data.snap({start: data.tick(Math.min(a, b)), end: data.tick(Math.max(a, b))})
-    return [data.ns(start), data.ns(Math.max(end, Math.min(start + 1, data.whole.end)))]
+    const [first, last] = this.bounds.map((ns, i) => i == 0 ? Math.floor(data.tick(ns)) : Math.ceil(data.tick(ns)))
+    const snap = (ns: number): number => Math.min(Math.max(Math.round(data.tick(ns)), first), last)
+    const start = snap(Math.min(a, b))
+    return [data.ns(start), data.ns(Math.max(snap(Math.max(a, b)), Math.min(start + 1, last)))]
   }
 
   choose(selection: Selection | null): void {
@@ -142,6 +152,7 @@ export namespace TraceStore {
     notes: p.Property<string[]>
     sort: p.Property<string>
     on_gpu: p.Property<boolean>
+    extent: p.Property<[number, number] | null>
     window: p.Property<[number, number] | null>
     visible: p.Property<Range1d>
   }

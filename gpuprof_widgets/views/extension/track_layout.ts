@@ -20,6 +20,9 @@ export const ROW_HEIGHT = 17
 const HEADING_HEIGHT = 20
 const LANE_GAP = 5
 const FOLDED_HEIGHT = 34
+/** Of a track in one of many timelines under each other. */
+const COMPACT_HEIGHT = 20
+const COMPACT_GAP = 2
 /** Tracks deeper than this start folded: a Python stack of 60 frames would push the GPU off the screen. */
 const DEEP = 9
 /** Ops lie within cell lines and modules: so deep, and the GPU is still on the screen. */
@@ -32,8 +35,8 @@ export function track_depths(store: Store): number[] {
   return store.header.tracks.map((_, track) => store.levels(track))
 }
 
-export function folded_at_first(store: Store, depths: number[]): Set<number> {
-  const most = store.header.tracks.map(({kind}) => kind == "cpu" ? DEEP_OPS : DEEP)
+export function folded_at_first(store: Store, depths: number[], compact: boolean): Set<number> {
+  const most = store.header.tracks.map(({kind}) => compact ? 0 : kind == "cpu" ? DEEP_OPS : DEEP)
   return new Set(depths.flatMap((depth, track) => depth > most[track] ? [track] : []))
 }
 
@@ -52,28 +55,40 @@ function label_under(heading: string, {label}: TrackInfo): string {
   return heading == WORKERS ? label.replace("DataLoader ", "") : label.replace(`${heading} · `, "")
 }
 
-function lane_of(track: number, label: string, top: number, depths: number, folded: boolean): Lane {
-  const foldable = depths > 2
-  const height = folded && foldable ? Math.min(FOLDED_HEIGHT, depths * ROW_HEIGHT) : depths * ROW_HEIGHT
+function lane_of(track: number, label: string, top: number, depths: number, folded: boolean, compact: boolean): Lane {
+  const foldable = depths > (compact ? 1 : 2)
+  const folded_height = compact ? COMPACT_HEIGHT : FOLDED_HEIGHT
+  const height = folded && foldable ? Math.min(folded_height, depths * ROW_HEIGHT) : depths * ROW_HEIGHT
   return {track, label, top, height, depths, row_height: height / depths, folded: folded && foldable, foldable}
 }
 
-export function layout_tracks(store: Store, depths: number[], folded: Set<number>): TrackLayout {
+/** Where there is little room the GPU comes first, and of the threads the one that launches its work. */
+function rank_in_compact({device, kind}: TrackInfo): number {
+  return device >= 0 ? 0 : kind == "cpu" ? 1 : 2
+}
+
+/** Tracks from top to bottom, with what they have in common as headings; compact ones stand without those. */
+export function layout_tracks(store: Store, depths: number[], folded: Set<number>, compact: boolean): TrackLayout {
   const lanes: Lane[] = []
   const headings: Heading[] = []
   let top = 0
-  store.header.tracks.forEach((info, track) => {
+  const order = store.header.tracks.map((info, track) => ({info, track}))
+  if (compact) {
+    order.sort((a, b) => rank_in_compact(a.info) - rank_in_compact(b.info))
+  }
+  order.forEach(({info, track}) => {
     if (depths[track] == 0) {
       return
     }
     const text = heading_of(info)
-    if (headings.at(-1)?.text != text) {
+    if (!compact && headings.at(-1)?.text != text) {
       headings.push({text, top})
       top += HEADING_HEIGHT
     }
-    const lane = lane_of(track, label_under(text, info), top, depths[track], folded.has(track))
+    const label = compact ? info.label : label_under(text, info)
+    const lane = lane_of(track, label, top, depths[track], folded.has(track), compact)
     lanes.push(lane)
-    top += lane.height + LANE_GAP
+    top += lane.height + (compact ? COMPACT_GAP : LANE_GAP)
   })
   return {lanes, headings, height: Math.max(top, ROW_HEIGHT), by_track: new Map(lanes.map((lane) => [lane.track, lane]))}
 }

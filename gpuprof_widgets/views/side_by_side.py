@@ -1,0 +1,178 @@
+"""Several traces under each other on one scale: what is wide in one is as wide in all."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bokeh.models import Column, Range1d
+from bokeh.models.ui import UIElement
+
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.shift import shifted
+from gpuprof_widgets.views.encoding import BUDGET_BYTES, encode
+from gpuprof_widgets.views.figure import has_gpu, new_uid
+from gpuprof_widgets.views.models import (
+    GroupHeader,
+    Minimap,
+    StaticPart,
+    StoreGroup,
+    Timeline,
+    TimelineBar,
+    TimelineTitle,
+    TraceStore,
+)
+from gpuprof_widgets.views.report import MimeBundle, figure_script, html_page
+from gpuprof_widgets.views.side_by_side_picture import timelines_png
+from gpuprof_widgets.views.timeline import AXIS_HEIGHT, MINIMAP_HEIGHT, time_axis, timeline_plot
+
+STRIP_HEIGHT = 12
+"""Pixels that each trace has in the overview of several."""
+
+TALLEST = 360
+"""Pixels that all timelines may take together before each of them scrolls on its own."""
+LEAST = 96
+
+FEW = 2
+"""So many timelines open like that of a single trace; more of them have all tracks folded."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One of the timelines: a record, what it is called, and where it stands on the common clock.
+
+    ``offset_ns`` is added to the record's times; None lets it begin at the common zero.
+    """
+
+    record: Record
+    title: str
+    offset_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Heading:
+    """What stands above the timelines: a title, findings, and notes, all in words.
+
+    ``findings`` are those of `figure.finding_lines`; ``of`` in each says which row it is about.
+    """
+
+    title: str
+    findings: Sequence[dict[str, Any]] = ()
+    notes: Sequence[str] = ()
+
+
+def outputs(
+    rows: Sequence[Row],
+    heading: Heading,
+    *,
+    html: str,
+    text: str,
+    tables: str = "",
+    embed_runtime: bool,
+) -> list[MimeBundle]:
+    """The three outputs of a cell, as in `report.outputs`; ``html`` and ``text`` need no script.
+
+    ``tables``: HTML that stands below the live timelines as well.
+    """
+    picture = base64.b64encode(timelines_png(placed(rows), heading.title)).decode("ascii")
+    figure = side_by_side_figure(rows, heading, tables=tables)
+    script = figure_script(figure, embed_runtime=embed_runtime)
+    return [
+        {"text/html": html, "text/plain": text},
+        {"image/png": picture, "text/plain": ""},
+        {"application/javascript": script, "text/plain": ""},
+    ]
+
+
+def standalone_html(rows: Sequence[Row], heading: Heading, *, html: str, tables: str = "") -> str:
+    """One HTML file with the timelines, for a mail."""
+    figure = side_by_side_figure(rows, heading, tables=tables)
+    return html_page(heading.title, html, figure_script(figure, embed_runtime=True))
+
+
+def side_by_side_figure(rows: Sequence[Row], heading: Heading, *, tables: str = "") -> Column:
+    """Heading, timelines and tables as one layout."""
+    group = store_group(rows)
+    first = group.stores[0]
+    header = GroupHeader(
+        store=first,
+        group=group,
+        label=heading.title,
+        findings=list(heading.findings),
+        notes=list(heading.notes),
+        sizing_mode="stretch_width",
+    )
+    parts: list[UIElement] = [header, *plot_timelines(group, [row.title for row in rows])]
+    if tables:
+        parts.append(StaticPart(store=first, html=tables, sizing_mode="stretch_width"))
+    return Column(children=parts, name=str(first.uid), sizing_mode="stretch_width", spacing=0)
+
+
+def store_group(rows: Sequence[Row], *, brushes_all: bool = True) -> StoreGroup:
+    """The records as the page gets them: each on the common clock, all with one visible range.
+
+    Together they take no more room in a notebook than one record may.
+    """
+    on_one_clock = placed(rows)
+    end = max(max(row.record.trace.end_ns for row in on_one_clock), 1)
+    visible = Range1d(start=0, end=end)
+    budget = BUDGET_BYTES // len(rows)
+    stores = [
+        TraceStore(
+            uid=new_uid(),
+            payload=encode(row.record, budget_bytes=budget).text,
+            label=row.title,
+            on_gpu=has_gpu(row.record),
+            extent=(0, end),
+            visible=visible,
+        )
+        for row in on_one_clock
+    ]
+    return StoreGroup(stores=stores, brushes_all=brushes_all)
+
+
+def placed(rows: Sequence[Row]) -> list[Row]:
+    """The rows with their records on the common clock, on which the earliest one begins at 0."""
+    offsets = [
+        -row.record.trace.start_ns if row.offset_ns is None else row.offset_ns for row in rows
+    ]
+    starts = [row.record.trace.start_ns + by for row, by in zip(rows, offsets, strict=True)]
+    first = min(starts)
+    return [
+        Row(shifted(row.record, by - first), row.title, by - first)
+        for row, by in zip(rows, offsets, strict=True)
+    ]
+
+
+def plot_timelines(group: StoreGroup, titles: Sequence[str]) -> list[UIElement]:
+    """Buttons, overview, and per trace a title and its tracks; one time axis above them all."""
+    stores: list[TraceStore] = group.stores
+    first, many = stores[0], len(stores) > FEW
+    room = max(TALLEST * (1 if many else 2) // len(stores), LEAST)
+    timelines = [
+        Timeline(
+            store=store,
+            axis_height=0 if number else AXIS_HEIGHT,
+            max_height=room,
+            compact=many,
+        )
+        for number, store in enumerate(stores)
+    ]
+    overview = timeline_plot(first, height=max(MINIMAP_HEIGHT, STRIP_HEIGHT * len(stores)))
+    overview.renderers.append(Minimap(store=first, stores=stores))
+    bar = TimelineBar(
+        store=first,
+        timeline=timelines[0],
+        companions=timelines[1:],
+        sizing_mode="stretch_width",
+    )
+    parts: list[UIElement] = [bar, overview]
+    for timeline, store, title in zip(timelines, stores, titles, strict=True):
+        plot = timeline_plot(store, height=room)
+        if timeline is timelines[0]:
+            plot.add_layout(time_axis(), "above")
+        plot.renderers.append(timeline)
+        parts += [TimelineTitle(store=store, text=title, sizing_mode="stretch_width"), plot]
+    return parts
