@@ -83,8 +83,8 @@ def group_rows(keys: Mapping[str, npt.ArrayLike]) -> tuple[Groups, npt.NDArray[n
 def _percentile(
     ordered: npt.NDArray[np.int64], first: Groups, last: Groups, q: float
 ) -> npt.NDArray[np.float64]:
-    place: npt.NDArray[np.float64] = first + q * (last - first)
+    place = np.asarray(first + q * (last - first), np.float64)
     low = np.floor(place).astype(np.intp)
     high = np.minimum(low + 1, last)
-    between: npt.NDArray[np.float64] = ordered[low] + (place - low) * (ordered[high] - ordered[low])
-    return between
+    between = ordered[low] + (place - low) * (ordered[high] - ordered[low])
+    return np.asarray(between, np.float64)

@@ -1,0 +1,135 @@
+"""From the CPU's call to the GPU's start: one row per kernel, copy and memset that was launched."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.gpu_kinds import gpu_kinds
+from gpuprof_widgets.analyses.kernels import counted_gpu_rows, device_of, launching_op
+from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.window import uncut_times
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp]
+
+SLOW_CALL_NS = 50_000
+"""A launch call that takes longer is an outlier (HTA: runtime_cutoff, 50 µs)."""
+LATE_NS = 100_000
+"""A kernel that starts later after its call is an outlier (HTA: launch_delay_cutoff, 100 µs)."""
+UNLINKED = "unlinked"
+"""Key in the table's ``attrs``: how many GPU slices have no launch in the trace."""
+
+COLUMNS = (
+    *("row", "name", "category", "kind", "device", "stream", "start_ns", "dur_ns"),
+    *("launch", "launch_name", "thread", "call_start_ns", "call_ns", "launched"),
+    *("from_call_ns", "latency_ns", "queue_ns", "pure_latency_ns", "op", "op_name"),
+    *("short", "slow_call", "late"),
+)
+
+
+@remembered
+def launches(record: Record) -> pd.DataFrame:
+    """One row per GPU slice with a launch in the trace, in order of the calls.
+
+    Columns (times in ns): ``row`` (of the GPU slice), ``name``, ``category``, ``kind``, ``device``,
+    ``stream``, ``start_ns``, ``dur_ns``; ``launch`` (row of the call), ``launch_name``, ``thread``
+    (its track), ``call_start_ns``, ``call_ns`` (how long it took), ``launched`` (GPU slices that
+    this call launched: many for a CUDA graph); ``from_call_ns`` (from the call's start to the GPU's
+    start; below zero only where their clocks disagree), ``latency_ns`` (from the call's end to the
+    GPU's start, 0 where the GPU began within the call) = ``queue_ns`` (earlier work of the stream
+    had not ended) + ``pure_latency_ns`` (what remains: the way to the GPU, or an event waited for);
+    ``op``, ``op_name`` (the innermost op around the call; -1, "" without). Flags: ``short`` (the
+    GPU took less time than the call, the call being no outlier), ``slow_call`` (took over 50 µs),
+    ``late`` (latency over 100 µs).
+
+    ``latency_ns``, ``short`` and the cutoffs are HTA's (get_cuda_kernel_launch_stats); unlike it,
+    calls of any name count (driver, graph and AMD's launches), and the kernels of a graph share
+    its call's time. GPU slices whose launch is missing have no row: ``attrs["unlinked"]`` says how
+    many. In a window times are those before it cut slices, ``dur_ns`` is not.
+    """
+    trace = record.trace
+    rows = counted_gpu_rows(trace)
+    linked = rows[trace.slices["launch"].to_numpy()[rows] >= 0]
+    if not len(linked):
+        return lacking(COLUMNS, _why(rows))
+    table = _launched(trace, linked, rows)
+    table.attrs[UNLINKED] = len(rows) - len(linked)
+    return table
+
+
+def _why(rows: Rows) -> str:
+    if len(rows):
+        return f"the trace has no launches of its {len(rows):,} GPU events."
+    return "the trace has no GPU work, so nothing was launched."
+
+
+def _launched(trace: Trace, rows: Rows, on_gpu: Rows) -> pd.DataFrame:
+    """The table of these rows of all that ran ``on_gpu``."""
+    slices = trace.slices
+    call = slices["launch"].to_numpy()[rows]
+    ts, end = uncut_times(trace)
+    rows, call = (each[np.lexsort((ts[rows], ts[call]))] for each in (rows, call))
+    all_rows, kinds = gpu_kinds(trace)
+    names = slices["name"].to_numpy(object)
+    op = launching_op(trace)[rows]
+    waited = np.maximum(ts[rows] - end[call], 0)
+    free = np.full(len(trace), trace.start_ns, np.int64)
+    free[on_gpu] = _stream_free(trace, on_gpu, ts, end)
+    queue = np.clip(free[rows] - end[call], 0, waited)
+    call_ns, gpu_ns = end[call] - ts[call], end[rows] - ts[rows]
+    launched = np.bincount(call, minlength=len(trace))[call]
+    columns = {
+        "row": rows.astype(np.int32),
+        "name": names[rows],
+        "category": slices["category"].to_numpy(object)[rows],
+        "kind": kinds[np.searchsorted(all_rows, rows)],
+        "device": device_of(trace, rows),
+        "stream": trace.tracks["stream"].to_numpy()[slices["track"].to_numpy()[rows]],
+        "start_ns": ts[rows],
+        "dur_ns": slices["dur"].to_numpy()[rows],
+        "launch": call,
+        "launch_name": names[call],
+        "thread": slices["track"].to_numpy()[call],
+        "call_start_ns": ts[call],
+        "call_ns": call_ns,
+        "launched": launched,
+        "from_call_ns": ts[rows] - ts[call],
+        "latency_ns": waited,
+        "queue_ns": queue,
+        "pure_latency_ns": waited - queue,
+        "op": op,
+        "op_name": np.append(names, "")[op],
+        "short": (gpu_ns * launched < call_ns) & (call_ns <= SLOW_CALL_NS),
+        "slow_call": call_ns > SLOW_CALL_NS,
+        "late": waited > LATE_NS,
+    }
+    return pd.DataFrame(columns)
+
+
+def _stream_free(trace: Trace, rows: Rows, ts: Ints, end: Ints) -> Ints:
+    """Per GPU slice: when all that had started before it on its stream was over.
+
+    The trace's start for the first one; never later than its own start.
+    """
+    streams = stream_numbers(trace, rows)
+    order = np.lexsort((end[rows], ts[rows], streams))
+    ordered = streams[order]
+    line = ordered * (int(end.max()) + 1 - min(int(ts.min()), 0))  # streams one after another
+    reached = np.maximum.accumulate(line + end[rows][order]) - line
+    first = np.append(True, np.diff(ordered) != 0)
+    before = np.where(first, trace.start_ns, np.append(trace.start_ns, reached[:-1]))
+    free = np.empty(len(rows), np.int64)
+    free[order] = np.minimum(before, ts[rows][order])
+    return free
+
+
+def stream_numbers(trace: Trace, rows: Rows) -> Rows:
+    """Per GPU slice the number of its stream; kernels and copies of one stream have the same."""
+    tracks = trace.tracks.iloc[trace.slices["track"].to_numpy()[rows]]
+    pairs = np.stack([tracks["device"].to_numpy(np.int64), tracks["stream"].to_numpy(np.int64)])
+    _, number = np.unique(pairs, axis=1, return_inverse=True)
+    return number.reshape(-1)
