@@ -91,15 +91,54 @@ class Analysed(Record):
 
         return device_busy(self)
 
-    def idle(self) -> pd.DataFrame:
-        """One row per gap of each GPU, the longest first, with what surrounds and causes it.
+    def idle(self, *, by: str = "device", back_to_back_ns: int = 10_000) -> pd.DataFrame:
+        """One row per gap of each GPU or stream, the longest first, with its cause.
 
-        Columns: ``device``, ``start_ns``, ``end_ns``, ``dur_ns``, the slices ``before`` and
-        ``after`` with their names, ``launch_ns``, ``cpu``, ``cpu_name``, ``cpu_share``, ``cause``.
+        Columns: ``device``, ``stream`` (-1 by device), ``start_ns``, ``end_ns``, ``dur_ns``, the
+        slices ``before`` and ``after`` with their names, ``launch_ns``; what the CPU ``thread``
+        did meanwhile: ``cpu``, ``cpu_name``, ``cpu_share``, ``line``, ``module``; ``cause``
+        ("dataloader", "synchronise", "host", "device", "start", "end", "unknown"; of streams also
+        "stream": it waited for another one, and "back to back": shorter than ``back_to_back_ns``).
         """
         from gpuprof_widgets.analyses.idle import idle
 
-        return idle(self)
+        return idle(self, by=by, back_to_back_ns=back_to_back_ns)
+
+    def breakdown(self, *, by: str = "device") -> pd.DataFrame:
+        """One row per GPU and class (``by="step"``: and step); classes add up to the span exactly.
+
+        Columns: ``rank``, ``device`` (-1: no GPU, the host), ``step`` (-1: the whole), ``state``
+        ("busy", "idle" or "host"), ``class``, ``time_ns``, ``share``, ``span_ns``. Classes:
+        compute, exposed communication, exposed copy, memset; of idle time input pipeline,
+        synchronising, Python, CPU ops, runtime calls, launching, queued, other.
+        """
+        from gpuprof_widgets.analyses.breakdown import breakdown
+
+        return breakdown(self, by=by)
+
+    def overlaps(self, *, by: str = "device") -> pd.DataFrame:
+        """One row per GPU (``by="step"``: and step): how much communication and copying was hidden.
+
+        Columns (ns): ``rank``, ``device``, ``step``, ``span_ns``, ``busy_ns``, ``idle_ns``,
+        ``compute_ns``, ``communication_ns``, ``copy_ns``, ``memset_ns`` (totals, that may overlap);
+        ``communication_overlapped_ns``, ``copy_overlapped_ns`` (with compute) and as shares.
+        """
+        from gpuprof_widgets.analyses.breakdown import overlaps
+
+        return overlaps(self, by=by)
+
+    def streams(self, *, by: str = "stream") -> pd.DataFrame:
+        """One row per stream: busy, alone and beside others; the busiest first.
+
+        Columns (ns): ``device``, ``stream``, ``calls``, ``busy_ns``, ``busy_share``;
+        ``compute_ns``, ``communication_ns``, ``copy_ns``, ``memset_ns``; ``alone_ns``,
+        ``shared_ns``; ``serialised_ns`` (communication and copies exposed on a stream that computes
+        as well); ``start_ns``, ``end_ns``. ``by="pair"``: ``stream``, ``other``, ``overlap_ns``,
+        ``share``; ``by="concurrency"``: ``active`` streams, ``time_ns``, ``share``.
+        """
+        from gpuprof_widgets.analyses.streams import streams
+
+        return streams(self, by=by)
 
     def collectives(self, *, instances: bool = False) -> pd.DataFrame:
         """One row per collective by operation, size and group, the longest in total first.

@@ -17,6 +17,7 @@ import gpuprof_widgets.analyses
 from gpuprof_widgets.analyses.allocator import allocator_events
 from gpuprof_widgets.analyses.attribution import LEVELS, attribution
 from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
+from gpuprof_widgets.analyses.breakdown import breakdown, breakdown_segments, overlaps
 from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.collective_calls import collective_calls, compute_intervals
 from gpuprof_widgets.analyses.collectives import collectives
@@ -37,6 +38,7 @@ from gpuprof_widgets.analyses.owners import owners
 from gpuprof_widgets.analyses.python_calls import python_calls, python_edges
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.steps import steps
+from gpuprof_widgets.analyses.streams import streams
 from gpuprof_widgets.analyses.thread_waits import python_lanes, run_lane, thread_waits
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.analyses.worker_causes import (
@@ -80,6 +82,14 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "python_lanes": python_lanes,
     "device_busy": device_busy,
     "idle": idle,
+    "idle_by_stream": lambda record: idle(record, by="stream"),
+    "breakdown": breakdown,
+    "breakdown_by_step": lambda record: breakdown(record, by="step"),
+    "breakdown_segments": breakdown_segments,
+    "overlaps": overlaps,
+    "streams": streams,
+    "streams_by_pair": lambda record: streams(record, by="pair"),
+    "streams_by_concurrency": lambda record: streams(record, by="concurrency"),
     "waits": waits,
     "steps": steps,
     "iterations": iterations,

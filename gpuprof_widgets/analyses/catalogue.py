@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from gpuprof_widgets.analyses.breakdown import breakdown, overlaps
 from gpuprof_widgets.analyses.collectives import collectives
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.idle import idle
@@ -21,6 +22,7 @@ from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_pe
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.steps import steps
+from gpuprof_widgets.analyses.streams import streams
 from gpuprof_widgets.analyses.waits import waits
 
 
@@ -56,11 +58,29 @@ ANALYSES = (
         "kernels",
         "TensorBoard plugin, HTA, nsys stats",
     ),
+    Analysis(
+        breakdown,
+        "Where did the GPU's time go, and why was it idle?",
+        "breakdown",
+        "TensorBoard plugin, HTA, TraceLens",
+    ),
+    Analysis(
+        overlaps,
+        "How much communication and copying is hidden behind compute?",
+        "breakdown",
+        "TensorBoard plugin, HTA, TraceLens",
+    ),
     Analysis(device_busy, "How busy was each GPU?", "findings", "TensorBoard plugin"),
     Analysis(
         idle,
         "When had the GPU nothing to do, and why?",
         "idle",
+        "HTA, nsys analyze",
+    ),
+    Analysis(
+        streams,
+        "Do the streams work side by side, and what could but did not?",
+        "streams",
         "HTA, nsys analyze",
     ),
     Analysis(

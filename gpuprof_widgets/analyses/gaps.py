@@ -1,0 +1,82 @@
+"""Times in which a GPU, or one of its streams, had nothing to do, and what lies around them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.window import uncut_times
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Gaps in order of time; rows and times are -1 where there is none.
+
+    ``before``, ``after``: rows of the GPU slice whose end began the gap and of the one whose start
+    ended it; ``launch``: row of the call that launched ``after``, which lasted from ``launch_ns``
+    to ``launched_ns`` (before any window cut it); ``thread``: the CPU track that made that call,
+    else the one that launches most.
+    """
+
+    start: Ints
+    end: Ints
+    before: Rows
+    after: Rows
+    launch: Rows
+    launch_ns: Ints
+    launched_ns: Ints
+    thread: Rows
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+def gaps_between(trace: Trace, rows: npt.NDArray[np.intp]) -> Gaps:
+    """The time of the trace that these GPU slices leave free."""
+    ts, dur = trace.slices["ts"].to_numpy()[rows], trace.slices["dur"].to_numpy()[rows]
+    busy = intervals.clip(intervals.union(ts, ts + dur), trace.start_ns, trace.end_ns)
+    start, end = intervals.gaps(busy, trace.start_ns, trace.end_ns)
+    timed = dur > 0
+    before = _ending(rows[timed], (ts + dur)[timed], start)
+    after = _ending(rows[timed], ts[timed], end)
+    launch = _or_none(trace.slices["launch"].to_numpy(), after).astype(np.int32)
+    began, ended = uncut_times(trace)
+    return Gaps(
+        start,
+        end,
+        before,
+        after,
+        launch,
+        _or_none(began, launch),
+        _or_none(ended, launch),
+        _launching_track(trace, rows, launch),
+    )
+
+
+def _or_none(values: Rows | Ints, rows: Rows) -> Ints:
+    """The values of these rows, -1 for no row."""
+    return np.append(values, NONE)[rows].astype(np.int64)
+
+
+def _ending(rows: npt.NDArray[np.intp], moment: Ints, wanted: Ints) -> Rows:
+    order = np.argsort(moment, kind="stable")
+    at = np.minimum(np.searchsorted(moment[order], wanted), max(len(rows) - 1, 0))
+    hit = moment[order[at]] == wanted if len(rows) else np.zeros(len(wanted), bool)
+    return np.where(hit, rows[order[at]] if len(rows) else NONE, NONE).astype(np.int32)
+
+
+def _launching_track(trace: Trace, rows: npt.NDArray[np.intp], launch: Rows) -> Rows:
+    track = trace.slices["track"].to_numpy()
+    all_launches = trace.slices["launch"].to_numpy()[rows]
+    used = track[all_launches[all_launches >= 0]]
+    cpu_tracks = np.flatnonzero((trace.tracks["kind"] == "cpu").to_numpy())
+    usual = np.bincount(used).argmax() if len(used) else cpu_tracks[0] if len(cpu_tracks) else NONE
+    return np.where(launch >= 0, track[launch], usual).astype(np.int32)

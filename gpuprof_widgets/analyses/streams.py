@@ -1,0 +1,153 @@
+"""How the streams of each GPU share its time, and what ran alone that could have been hidden."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.analyses.device_busy import devices
+from gpuprof_widgets.analyses.gpu_kinds import COMMUNICATION, COMPUTE, COPY, KINDS, gpu_kinds
+from gpuprof_widgets.analyses.intervals import Intervals
+from gpuprof_widgets.analyses.kernels import device_of
+from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.model import Record, Trace
+
+Ints = npt.NDArray[np.int64]
+
+COLUMNS = (
+    "device",
+    "stream",
+    "calls",
+    "busy_ns",
+    "busy_share",
+    *(f"{kind}_ns" for kind in KINDS),
+    "alone_ns",
+    "shared_ns",
+    "serialised_ns",
+    "start_ns",
+    "end_ns",
+)
+PAIR_COLUMNS = ("device", "stream", "other", "overlap_ns", "share")
+CONCURRENCY_COLUMNS = ("device", "active", "time_ns", "share")
+BY = ("stream", "pair", "concurrency")
+NO_GPU = "the trace has no GPU work: there are no streams"
+
+
+def streams(record: Record, *, by: str = "stream") -> pd.DataFrame:
+    """How busy each stream was and how much of that beside others; the busiest first.
+
+    ``by`` "stream": one row per stream. Columns (ns): ``device``, ``stream``, ``calls``,
+    ``busy_ns`` (at least one of its slices ran), ``busy_share`` (of the trace); ``compute_ns``,
+    ``communication_ns``, ``copy_ns``, ``memset_ns`` (a slice of that kind ran on it);
+    ``alone_ns`` (no other stream of the GPU was busy) + ``shared_ns`` = ``busy_ns``;
+    ``serialised_ns``: communication and copies on a stream that computes as well, while no stream
+    computed: a stream works in its order, so they could not overlap with its own compute. That is
+    time measured, not time to be won: whether any compute was independent of them no trace tells.
+    ``start_ns``, ``end_ns``: its first and last work.
+
+    ``by`` "pair": ``device``, ``stream``, ``other``, ``overlap_ns`` (both were busy), ``share`` (of
+    the less busy one's time). ``by`` "concurrency": ``device``, ``active`` (number of busy streams,
+    from 0 on), ``time_ns``, ``share``: these add up to the trace.
+    """
+    if by not in BY:
+        raise OptionError(f"streams are counted by one of {', '.join(BY)}, not by {by!r}")
+    of_device, columns = {
+        "stream": (_streams, COLUMNS),
+        "pair": (_pairs, PAIR_COLUMNS),
+        "concurrency": (_concurrency, CONCURRENCY_COLUMNS),
+    }[by]
+    trace = record.trace
+    tables = [of_device(trace, device).assign(device=device) for device in devices(trace)]
+    if not tables:
+        return lacking(columns, NO_GPU)
+    return pd.concat(tables, ignore_index=True)[list(columns)]
+
+
+def _of_device(
+    trace: Trace, device: int
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object_], Ints]:
+    """Rows of the GPU's slices, the kind and the stream of each."""
+    rows, kind = gpu_kinds(trace)
+    here = device_of(trace, rows) == device
+    rows = rows[here]
+    stream = trace.tracks["stream"].to_numpy()[trace.slices["track"].to_numpy()[rows]]
+    return rows, kind[here], stream.astype(np.int64)
+
+
+def _union(trace: Trace, rows: npt.NDArray[np.intp]) -> Intervals:
+    """When any of these slices ran, within the trace."""
+    ts = trace.slices["ts"].to_numpy()[rows]
+    union = intervals.union(ts, ts + trace.slices["dur"].to_numpy()[rows])
+    return intervals.clip(union, trace.start_ns, trace.end_ns)
+
+
+def _streams(trace: Trace, device: int) -> pd.DataFrame:
+    rows, kind, stream = _of_device(trace, device)
+    computing = _union(trace, rows[kind == COMPUTE])
+    table = pd.DataFrame(
+        [
+            _row(trace, one, rows, kind, stream == one, computing)
+            for one in np.unique(stream).tolist()
+        ]
+    )
+    return table.sort_values("busy_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def _row(
+    trace: Trace,
+    stream: int,
+    rows: npt.NDArray[np.intp],
+    kind: npt.NDArray[np.object_],
+    mine: npt.NDArray[np.bool_],
+    computing: Intervals,
+) -> dict[str, object]:
+    busy, others = _union(trace, rows[mine]), _union(trace, rows[~mine])
+    shared = intervals.length(intervals.intersection(busy, others))
+    moving = _union(trace, rows[mine & np.isin(kind, (COMMUNICATION, COPY))])
+    computes = bool((kind[mine] == COMPUTE).any())
+    exposed = intervals.length(moving) - intervals.length(intervals.intersection(moving, computing))
+    total = intervals.length(busy)
+    return {
+        "stream": stream,
+        "calls": int(trace.slices["count"].to_numpy()[rows[mine]].sum()),
+        "busy_ns": total,
+        "busy_share": total / max(trace.span_ns, 1),
+        **{f"{k}_ns": intervals.length(_union(trace, rows[mine & (kind == k)])) for k in KINDS},
+        "alone_ns": total - shared,
+        "shared_ns": shared,
+        "serialised_ns": exposed if computes else 0,
+        "start_ns": int(busy[0][0]) if total else trace.start_ns,
+        "end_ns": int(busy[1][-1]) if total else trace.start_ns,
+    }
+
+
+def _pairs(trace: Trace, device: int) -> pd.DataFrame:
+    rows, _, stream = _of_device(trace, device)
+    busy = {one: _union(trace, rows[stream == one]) for one in np.unique(stream).tolist()}
+    found = []
+    for one, other in combinations(busy, 2):
+        overlap = intervals.length(intervals.intersection(busy[one], busy[other]))
+        less = min(intervals.length(busy[one]), intervals.length(busy[other]))
+        share = overlap / max(less, 1)
+        found.append({"stream": one, "other": other, "overlap_ns": overlap, "share": share})
+    table = pd.DataFrame(found, columns=list(PAIR_COLUMNS[1:]))
+    return table.sort_values("overlap_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def _concurrency(trace: Trace, device: int) -> pd.DataFrame:
+    rows, _, stream = _of_device(trace, device)
+    unions = [_union(trace, rows[stream == one]) for one in np.unique(stream)]
+    starts, ends = (np.concatenate([union[side] for union in unions]) for side in (0, 1))
+    bounds = np.array([trace.start_ns, trace.end_ns], np.int64)
+    edges = np.unique(np.concatenate([bounds, starts, ends]))
+    begun = np.searchsorted(np.sort(starts), edges[:-1], side="right")
+    active = begun - np.searchsorted(np.sort(ends), edges[:-1], side="right")
+    time = np.zeros(len(unions) + 1, np.int64)
+    np.add.at(time, active, np.diff(edges))
+    share = time / max(trace.span_ns, 1)
+    return pd.DataFrame({"active": np.arange(len(time)), "time_ns": time, "share": share})
