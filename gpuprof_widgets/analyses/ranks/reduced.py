@@ -1,0 +1,175 @@
+"""What is kept of one rank's record: tables small enough for those of all ranks to be held."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.analyses.breakdown import COLUMNS as BREAKDOWN_COLUMNS
+from gpuprof_widgets.analyses.breakdown import breakdown
+from gpuprof_widgets.analyses.collective_calls import collective_calls, compute_intervals
+from gpuprof_widgets.analyses.collective_words import world_size_of
+from gpuprof_widgets.analyses.intervals import Intervals
+from gpuprof_widgets.analyses.lacking import what_is_lacking
+from gpuprof_widgets.analyses.steps import steps
+from gpuprof_widgets.analyses.waits import waits
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import NONE
+
+WHOLE = -1
+"""Number of the step that a record without steps is taken for."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReducedRank:
+    """One rank (or, before they are joined, one of its files); times are ns since the epoch.
+
+    ``rank``: -1 where the record does not say; ``world_size`` likewise. ``sources``: its files, by
+    name. ``parts``: begin and end of each file's trace. ``breakdown``: that of each step and, as
+    step -1, of the whole. ``steps``: ``step``, ``start_ns``, ``end_ns``, ``dur_ns``,
+    ``gpu_busy_ns``, ``compute_ns``. ``collectives``: those of `collective_calls` with ``lead_ns``
+    (since the one before it had ended, or the trace began), and how much of that its device
+    computed (``lead_compute_ns``) and, of the rest, the input pipeline was waited for
+    (``lead_input_ns``). ``lacks``: why there are no collectives.
+    """
+
+    rank: int
+    world_size: int
+    host: str
+    sources: tuple[str, ...]
+    parts: tuple[tuple[int, int], ...]
+    slices: int
+    breakdown: pd.DataFrame
+    steps: pd.DataFrame
+    collectives: pd.DataFrame
+    lacks: str = ""
+
+    @property
+    def start_ns(self) -> int:
+        """When the first of its traces begins."""
+        return min(start for start, _ in self.parts)
+
+    @property
+    def end_ns(self) -> int:
+        """When the last of its traces ends."""
+        return max(end for _, end in self.parts)
+
+
+def reduced(record: Record, *, source: str = "") -> ReducedRank:
+    """The tables of a record that the comparison of ranks needs; the record can be dropped then."""
+    trace = record.trace
+    calls = collective_calls(record)
+    computing = compute_intervals(record)
+    return ReducedRank(
+        rank=_rank(record),
+        world_size=world_size_of(record.metadata),
+        host=str(record.metadata.get("host") or ""),
+        sources=(source,),
+        parts=((trace.epoch_ns + trace.start_ns, trace.epoch_ns + trace.end_ns),),
+        slices=len(trace),
+        breakdown=_breakdown(record),
+        steps=_steps(record, computing),
+        collectives=_on_the_clock(_with_lead(record, calls), trace, "start_ns", "end_ns"),
+        lacks=what_is_lacking(calls),
+    )
+
+
+def _rank(record: Record) -> int:
+    ranks = record.trace.tracks["rank"]
+    told = int(ranks.max()) if len(ranks) else NONE
+    return int(record.metadata.get("rank", told)) if told < 0 else told
+
+
+def _breakdown(record: Record) -> pd.DataFrame:
+    tables = [breakdown(record), breakdown(record, by="step")]
+    full = [table for table in tables if len(table)]
+    return pd.concat(full, ignore_index=True) if full else pd.DataFrame(columns=BREAKDOWN_COLUMNS)
+
+
+def _steps(record: Record, computing: Intervals) -> pd.DataFrame:
+    trace = record.trace
+    table = steps(record)[["step", "start_ns", "end_ns", "dur_ns", "gpu_busy_ns"]]
+    if not len(table):
+        table = pd.DataFrame(
+            {
+                "step": [WHOLE],
+                "start_ns": [trace.start_ns],
+                "end_ns": [trace.end_ns],
+                "dur_ns": [trace.span_ns],
+                "gpu_busy_ns": [NONE],
+            }
+        )
+    span = table["start_ns"].to_numpy(np.int64), table["end_ns"].to_numpy(np.int64)
+    table = table.assign(compute_ns=intervals.overlap(span, computing))
+    return _on_the_clock(table, trace, "start_ns", "end_ns")
+
+
+def _with_lead(record: Record, calls: pd.DataFrame) -> pd.DataFrame:
+    """What the device did from the end of the collective before until this one began."""
+    start = calls["start_ns"].to_numpy(np.int64)
+    ends = calls["end_ns"].to_numpy(np.int64)
+    device = calls["device"].to_numpy(np.int64)
+    begin = np.full(len(calls), record.trace.start_ns, np.int64)
+    for one in np.unique(device):
+        here = np.flatnonzero(device == one)
+        latest = np.maximum.accumulate(ends[here])
+        begin[here[1:]] = np.maximum(latest[:-1], record.trace.start_ns)
+    begin = np.minimum(begin, start)
+    computing = compute_intervals(record)
+    lead = begin, start
+    compute = intervals.overlap(lead, computing)
+    loading = _without(_input_waits(record), computing)
+    return calls.assign(
+        lead_ns=start - begin,
+        lead_compute_ns=compute,
+        lead_input_ns=intervals.overlap(lead, loading),
+    )
+
+
+def _input_waits(record: Record) -> Intervals:
+    table = waits(record)
+    table = table[table["kind"] == "dataloader"]
+    start = table["start_ns"].to_numpy(np.int64)
+    return intervals.union(start, start + table["dur_ns"].to_numpy(np.int64))
+
+
+def _without(left: Intervals, right: Intervals) -> Intervals:
+    """The time of ``left`` that ``right`` does not cover."""
+    if not len(left[0]):
+        return left
+    free = intervals.gaps(right, int(left[0][0]), int(left[1][-1]))
+    return intervals.intersection(left, free)
+
+
+def _on_the_clock(table: pd.DataFrame, trace: Trace, *columns: str) -> pd.DataFrame:
+    return table.assign(**{key: table[key].astype(np.int64) + trace.epoch_ns for key in columns})
+
+
+def joined(parts: Sequence[ReducedRank]) -> ReducedRank:
+    """Several files of one rank as one, in order of time."""
+    if len(parts) == 1:
+        return parts[0]
+    ordered = sorted(parts, key=lambda part: part.start_ns)
+    return replace(
+        ordered[0],
+        sources=tuple(source for part in ordered for source in part.sources),
+        parts=tuple(span for part in ordered for span in part.parts),
+        slices=sum(part.slices for part in ordered),
+        breakdown=_added([part.breakdown for part in ordered]),
+        steps=pd.concat([part.steps for part in ordered], ignore_index=True),
+        collectives=pd.concat([part.collectives for part in ordered], ignore_index=True),
+        lacks=next((part.lacks for part in ordered if not part.lacks), ordered[0].lacks),
+    )
+
+
+def _added(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The breakdown of several traces: times and spans add up."""
+    keys = ["rank", "device", "step", "state", "class"]
+    table = pd.concat(tables, ignore_index=True)
+    table = table.groupby(keys, sort=False, as_index=False)[["time_ns", "span_ns"]].sum()
+    share = table["time_ns"] / table["span_ns"].clip(lower=1)
+    return table.assign(share=share)[list(BREAKDOWN_COLUMNS)]
