@@ -61,6 +61,10 @@ class Limits:
     """Calls on one line from which on it is a loop's."""
     recording_share: float = 0.05
     """Of the cell's time, spent on recording it."""
+    straggler_share: float = 0.05
+    """Of the run, by which one rank holds up all others (`ranks`; HTA names the two latest)."""
+    rank_waiting_share: float = 0.05
+    """Of the run, in which the average rank waits for others (TB: communication over 10 %)."""
     step_slowdown: float = 1.1
     """Times as slow as unrecorded steps; below it, it is the difference between any few steps."""
     first_step_ratio: float = 2.0
