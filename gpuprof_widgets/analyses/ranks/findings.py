@@ -1,0 +1,169 @@
+"""What a comparison of ranks says in plain words: who is waited for, and how much of it all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
+
+MOST = 3
+"""Stragglers with a finding of their own."""
+
+COMPUTE, INPUT, IDLE = "compute_ns", "input_ns", "idle_ns"
+
+REMEDIES = {
+    COMPUTE: "It has more to compute than the others: give all ranks batches of one size (sequence "
+    "lengths, experts, uneven shards), and see whether its GPU is shared, throttled or older.",
+    INPUT: "Its input pipeline is slower: give its DataLoader as many workers as the others, and "
+    "all ranks shards of one size on equally fast storage.",
+    IDLE: "Its GPU had nothing to do: its CPU is late. Look for what this rank alone does (logging, "
+    "checkpoints, metrics), for other processes on its cores, and for the garbage collector.",
+}
+CPU_REMEDY = (
+    "It was in no op meanwhile: look for what this rank alone does in Python, for reading its data, "
+    "and for other processes on its cores."
+)
+IDLE_CLASSES = ("input pipeline", "synchronising", "Python", "CPU ops", "runtime calls")
+"""Classes of the breakdown that say what the CPU did while its GPU had nothing to do."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The tables that the rules read; ``span_ns`` from the first begin to the last end."""
+
+    stragglers: pd.DataFrame
+    collectives: pd.DataFrame
+    waiting: pd.DataFrame
+    breakdown: pd.DataFrame
+    span_ns: int
+
+
+@dataclass(frozen=True)
+class RankFinding:
+    """A finding and the rank that it is about; -1: about all of them."""
+
+    finding: Finding
+    rank: int
+
+
+def waiting_for_others(compared: Compared, limits: Limits) -> list[RankFinding]:
+    """How much of the ranks' time went into waiting for each other, from 5 % of the run on."""
+    table = compared.stragglers
+    ranks = int((table["collectives"] > 0).sum())
+    waited, moving = int(table["waited_ns"].sum()), int(table["transfer_ns"].sum())
+    each = waited // max(ranks, 1)
+    share = each / max(compared.span_ns, 1)
+    if not ranks or share < limits.rank_waiting_share:
+        return []
+    text = (
+        f"A rank waited {format_ns(each)} for other ranks, on average over {ranks} "
+        f"({format_share(share)} of the run): {format_share(waited / max(waited + moving, 1))} of "
+        f"the time in collectives, of which only {format_ns(moving // ranks)} moved data."
+    )
+    worst = compared.collectives.loc[compared.collectives["waited_ns"].idxmax()]
+    span = int(worst["start_ns"]), int(worst["latest_ns"])
+    remedy = _who_delays(table)
+    return [RankFinding(Finding("waiting_for_others", text, each, share, *span, (), remedy), -1)]
+
+
+def _who_delays(table: pd.DataFrame) -> str:
+    """Whether a few ranks delay all the others, or each of them in its turn."""
+    total = int(table["delay_ns"].sum())
+    if not total:
+        return ""
+    parts = (table["delay_ns"] / total).tolist()
+    needed = int(np.searchsorted(np.cumsum(parts), 0.75)) + 1
+    if needed <= max(1, len(table) // 3):
+        named = [f"rank {rank}" for rank in table["rank"].tolist()[:needed]]
+        share = format_share(sum(parts[:needed]))
+        return f"{share} of the delay is due to {' and '.join(named)}: see what is said of them."
+    return (
+        "The ranks take turns in coming last: look for work of uneven length (sequence lengths, "
+        "data loading, garbage collection) rather than for one slow machine."
+    )
+
+
+def stragglers(compared: Compared, limits: Limits) -> list[RankFinding]:
+    """The ranks, at most three, that held up all others for 5 % of the run or more."""
+    rows = compared.stragglers[compared.stragglers["delay_ns"] > 0].head(MOST)
+    said = [_straggler(compared, row) for row in rows.itertuples(index=False)]
+    return [one for one in said if one.finding.share >= limits.straggler_share]
+
+
+def _straggler(compared: Compared, row: Any) -> RankFinding:
+    share = row.delay_ns / max(compared.span_ns, 1)
+    cause = max((COMPUTE, INPUT, IDLE), key=lambda key: int(getattr(row, key)))
+    on_gpu = bool((compared.waiting["device"] >= 0).any())
+    text = (
+        f"Rank {row.rank} came last to {row.last:,} of {format_count(row.collectives, 'collective')}"
+        f" and began them {format_ns(row.delay_ns)} after the second last in all "
+        f"({format_share(share)} of the run){_meanwhile(compared, row, cause, on_gpu)}; the others "
+        f"waited {format_ns(row.caused_wait_ns)} for it together."
+    )
+    worst = _longest_delay(compared.collectives, row.rank)
+    span = int(worst["start_ns"]), int(worst["latest_ns"])
+    remedy = REMEDIES[cause] if on_gpu or cause != IDLE else CPU_REMEDY
+    found = Finding("stragglers", text, row.delay_ns, share, *span, (), remedy)
+    return RankFinding(found, int(row.rank))
+
+
+def _longest_delay(collectives: pd.DataFrame, rank: int) -> pd.Series:
+    own = collectives[collectives["last_rank"] == rank]
+    return own.loc[own["delay_ns"].idxmax()]
+
+
+def _meanwhile(compared: Compared, row: Any, cause: str, on_gpu: bool) -> str:
+    """What the rank did in most of the delay."""
+    part = int(getattr(row, cause))
+    of_it = f"in {format_share(part / row.delay_ns)} of that"
+    if cause == COMPUTE:
+        return f": {of_it} it computed more than the others"
+    if cause == INPUT:
+        return f": {of_it} it waited for its input pipeline longer than the others"
+    if not on_gpu:
+        return f": {of_it} it was in no op"
+    return f": {of_it} its GPU was idle{_idle_in(compared.breakdown, row.rank)}"
+
+
+def _idle_in(breakdown: pd.DataFrame, rank: int) -> str:
+    """The class of idle time of which the rank has most beyond the rank in the middle."""
+    whole = breakdown[(breakdown["step"] == -1) & breakdown["class"].isin(IDLE_CLASSES)]
+    times = whole.pivot_table(index="class", columns="rank", values="time_ns", aggfunc="sum")
+    if rank not in times.columns or len(times.columns) < 2:
+        return ""
+    usual = times.median(axis=1)
+    more = times[rank] - usual
+    worst = str(more.idxmax())
+    if more[worst] <= 0:
+        return ""
+    spent, middle = format_ns(float(times[rank][worst])), format_ns(float(usual[worst]))
+    return f", mostly while its CPU was in {_place(worst)} ({spent} in the run, usually {middle})"
+
+
+def _place(idle_class: str) -> str:
+    words = {
+        "input pipeline": "the input pipeline",
+        "synchronising": "calls that synchronise",
+        "runtime calls": "calls of the CUDA runtime",
+    }
+    return words.get(idle_class, idle_class)
+
+
+RULES: dict[str, Callable[[Compared, Limits], list[RankFinding]]] = {
+    "waiting_for_others": waiting_for_others,
+    "stragglers": stragglers,
+}
+"""Rules over many ranks, by name; those over one record are in `analyses.findings`."""
+
+
+def findings(compared: Compared, limits: Limits) -> list[RankFinding]:
+    """What all rules say, the costliest first."""
+    found = [one for rule in RULES.values() for one in rule(compared, limits)]
+    return sorted(found, key=lambda one: -one.finding.cost_ns)
