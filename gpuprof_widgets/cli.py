@@ -1,37 +1,59 @@
-"""`gpuprof` on the command line: each command is one file and one row."""
+"""`gpuprof` on the command line: each command is one file of `commands` and one row here.
+
+The analyses need no row: there is a command for each in `analyses.catalogue`.
+"""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
+import click
+
 from gpuprof_widgets import __version__
-from gpuprof_widgets.commands import kernelspec
+from gpuprof_widgets.commands.analysis import command_of
+from gpuprof_widgets.commands.group import Commands, Interrupted, Row
+from gpuprof_widgets.commands.printable import printable
 from gpuprof_widgets.exceptions import GpuprofError
 
-COMMANDS = (kernelspec.COMMAND,)
+COMMANDS = (
+    Row("run", "record a script, and say why it is slow"),
+    Row("view", "the linked views of a trace, as one HTML page"),
+    Row("findings", "why it is slow, in sentences with numbers"),
+    Row("analyze", "ops with FLOPs and bandwidth, filtered and added up"),
+    Row("diff", "what changed from one trace to another"),
+    Row("ranks", "the ranks of a distributed run, side by side"),
+    Row("convert", "a trace in another format: archive, Chrome trace, .prof, page"),
+    Row("kernelspec", "install a Jupyter kernel that runs under Nsight Systems"),
+)
+
+GPUPROF = Commands(
+    COMMANDS,
+    command_of,
+    name="gpuprof",
+    help="Why is this PyTorch program slow? TRACE is a file that gpuprof or torch.profiler wrote "
+    "(.gpuprof, .json, .json.gz), one of cProfile (.prof), or - for standard input.",
+    epilog="\b\nExample:\n  gpuprof run -o run.gpuprof train.py && gpuprof kernels run.gpuprof",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+click.version_option(__version__, message="gpuprof %(version)s")(GPUPROF)
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run one command; its errors are one line on stderr and the exit code 1."""
-    parser = argparse.ArgumentParser(
-        "gpuprof",
-        description="Why is this PyTorch cell slow? The tools beside %%gpuprofile.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"gpuprof {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        one = commands.add_parser(
-            command.name, help=command.help, description=command.help, allow_abbrev=False
-        )
-        command.add_arguments(one)
-        one.set_defaults(run=command.run)
-    arguments = parser.parse_args(words)
+    """Run one command and return its exit code: 0, 1 for an error, 2 for a wrong call.
+
+    An error is one line on stderr.
+    """
     try:
-        arguments.run(arguments)
+        result = GPUPROF.main(words, "gpuprof", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
     except GpuprofError as error:
-        print(f"gpuprof: {error}", file=sys.stderr)
+        print(f"gpuprof: {printable(str(error))}", file=sys.stderr)
         return 1
-    return 0
+    except (Interrupted, click.Abort):
+        # The interpreter then ends by the signal, so that a shell's loop ends as well.
+        sys.excepthook = lambda *_: None
+        raise KeyboardInterrupt from None
+    return result if isinstance(result, int) else 0

@@ -165,17 +165,30 @@ def _compiled(
 
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     with shell.compile.extra_flags(flags) if awaits else nullcontext():
-        plain = compiled()
-        code, around_last, applied, embedded = plain, parts.around_last, [], Embedded()
-        for rewrite in rewrites:
-            try:
-                changed = _rewritten(parts, rewrite, embedded, compiled)
-                _check_same_functions(changed, plain)
-            except Exception:  # what compiled without it must still run
-                break
-            code, around_last = changed, parts.around_last
-            applied.append(rewrite)
-    names = (shell.user_global_ns, shell.user_ns)
+        return rewritten_code(parts, compiled, rewrites, (shell.user_global_ns, shell.user_ns))
+
+
+def rewritten_code(
+    parts: CellTree,
+    compiled: Callable[[], Codes],
+    rewrites: Sequence[Rewrite],
+    names: tuple[dict[str, Any], dict[str, Any]],
+) -> CellCode:
+    """The code of a tree with the rewrites, up to the first that leaves it not compiling.
+
+    ``compiled`` compiles ``parts`` as they are when it is called; ``names`` are the globals and the
+    locals in which the code is to run.
+    """
+    plain = compiled()
+    code, around_last, applied, embedded = plain, parts.around_last, [], Embedded()
+    for rewrite in rewrites:
+        try:
+            changed = _rewritten(parts, rewrite, embedded, compiled)
+            _check_same_functions(changed, plain)
+        except Exception:  # what compiled without it must still run
+            break
+        code, around_last = changed, parts.around_last
+        applied.append(rewrite)
     return CellCode(
         *code,
         around_last,

@@ -89,15 +89,27 @@ def parse(line: str, defaults: Options | None = None, *, loop: bool = True) -> t
     """
     words, rest = _split(line)
     given = vars(_parser().parse_args(words))
+    if loop:
+        return options_given(given, defaults), rest
     options = (defaults or Options()).changed(**given)
-    bounding = [name for name in LOOP if name in given]
-    if loop and bounding and options.steps is None and bounding != ["steps"]:
-        raise OptionError(f"{_flag(bounding[0])} is for a bounded loop: give --steps N as well")
-    if not loop and bounding:
+    if bounding := _bounding(given):
         raise OptionError(
             f"{_flag(bounding[0])} bounds the loop of a cell: put %%gpuprofile over the cell"
         )
-    return options if loop else options.changed(**_unbounded()), rest
+    return options.changed(**_unbounded()), rest
+
+
+def options_given(given: Mapping[str, Any], defaults: Options | None = None) -> Options:
+    """The options that these make of the ``defaults``, for code whose loop can be bounded."""
+    options = (defaults or Options()).changed(**given)
+    bounding = _bounding(given)
+    if bounding and options.steps is None and bounding != ["steps"]:
+        raise OptionError(f"{_flag(bounding[0])} is for a bounded loop: give --steps N as well")
+    return options
+
+
+def _bounding(given: Mapping[str, Any]) -> list[str]:
+    return [name for name in LOOP if name in given]
 
 
 def _flag(field: str) -> str:

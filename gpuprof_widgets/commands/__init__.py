@@ -1,1 +1,1 @@
-"""The commands of `gpuprof`: one file each, with a `Command` that `cli.COMMANDS` lists."""
+"""The commands of `gpuprof`: one file each, of the command's name, which `cli.COMMANDS` lists."""

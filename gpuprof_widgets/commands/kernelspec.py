@@ -9,12 +9,12 @@ import json
 import shutil
 import sys
 import tempfile
-from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuprof_widgets.commands.command import Command
+import click
+
 from gpuprof_widgets.exceptions import OptionError
 
 NAME = "gpuprof-nsys"
@@ -65,49 +65,53 @@ def kernel_json(command: Sequence[str], display_name: str) -> dict[str, Any]:
     }
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """What `gpuprof kernelspec` takes."""
-    action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument(
-        "--nsys",
-        nargs="?",
-        const="nsys",
-        metavar="PATH",
-        help="install a kernel that starts under this nsys (default: the one on PATH)",
-    )
-    action.add_argument("--remove", action="store_true", help="remove it again")
-    parser.add_argument("--name", default=NAME, help="name of the kernel (default: %(default)s)")
-    parser.add_argument("--display-name", default="Python 3 (Nsight Systems)", metavar="TEXT")
-    place = parser.add_mutually_exclusive_group()
-    place.add_argument("--user", action="store_true", help="for this user, in every environment")
-    place.add_argument("--prefix", metavar="PATH", help="in PATH/share/jupyter/kernels")
-    place.add_argument(
-        "--sys-prefix",
-        dest="prefix",
-        action="store_const",
-        const=sys.prefix,
-        help="in this Python's environment (the default)",
-    )
-    parser.add_argument(
-        "nsys_options",
-        nargs="*",
-        metavar="-- NSYS_OPTION",
-        help="further options of `nsys profile`, or others in place of ours, as --trace=cuda,cudnn",
-    )
+@click.command(
+    "kernelspec",
+    epilog="\b\nExamples:\n  gpuprof kernelspec --nsys\n"
+    "  gpuprof kernelspec --nsys /opt/nsys/bin/nsys -- --trace=cuda,cudnn",
+)
+@click.option(
+    "--nsys",
+    is_flag=False,
+    flag_value="nsys",
+    metavar="[PATH]",
+    help="install a kernel that starts under this nsys (without PATH: the one that is found)",
+)
+@click.option("--remove", is_flag=True, help="remove it again")
+@click.option("--name", default=NAME, show_default=True, help="name of the kernel")
+@click.option("--display-name", default="Python 3 (Nsight Systems)", metavar="TEXT")
+@click.option("--user", is_flag=True, help="for this user, in every environment")
+@click.option("--prefix", metavar="PATH", help="in PATH/share/jupyter/kernels")
+@click.option("--sys-prefix", is_flag=True, help="in this Python's environment (the default)")
+@click.argument("nsys_options", nargs=-1, metavar="[-- NSYS_OPTION]...")
+def kernelspec(
+    nsys: str | None,
+    remove: bool,
+    name: str,
+    display_name: str,
+    user: bool,
+    prefix: str | None,
+    sys_prefix: bool,
+    nsys_options: tuple[str, ...],
+) -> None:
+    """Install a Jupyter kernel that runs under Nsight Systems.
 
-
-def run(arguments: Namespace) -> None:
-    """Install or remove the kernel, and say where."""
-    name = arguments.name.lower()
-    place = {"user": True} if arguments.user else {"prefix": arguments.prefix or sys.prefix}
-    if arguments.remove:
-        print(f"removed the kernel {name} from {_remove(name, place)}")
+    NSYS_OPTION: further options of `nsys profile`, or others in place of ours.
+    """
+    if (nsys is None) == (not remove):
+        raise click.UsageError("give one of --nsys and --remove")
+    if user + (prefix is not None) + sys_prefix > 1:
+        raise click.UsageError("give one of --user, --prefix and --sys-prefix")
+    name = name.lower()
+    place = {"user": True} if user else {"prefix": prefix or sys.prefix}
+    if nsys is None:
+        click.echo(f"removed the kernel {name} from {_remove(name, place)}")
         return
-    command = nsys_command(_found(arguments.nsys), sys.executable, arguments.nsys_options)
-    folder = _install(name, place, kernel_json(command, arguments.display_name))
-    print(f"installed the kernel {arguments.display_name!r} ({name}) in {folder}")
-    print(f"  it starts as: {' '.join(command)}")
-    print("  %%gpuprofile --nvtx over a cell writes one report of that cell, beside the notebook")
+    command = nsys_command(_found(nsys), sys.executable, nsys_options)
+    folder = _install(name, place, kernel_json(command, display_name))
+    click.echo(f"installed the kernel {display_name!r} ({name}) in {folder}")
+    click.echo(f"  it starts as: {' '.join(command)}")
+    click.echo("  %%gpuprofile --nvtx over a cell writes one report of it, beside the notebook")
 
 
 def _found(nsys: str) -> str:
@@ -157,8 +161,3 @@ def _there(name: str, place: dict[str, Any]) -> tuple[Any, bool | None]:
     if name not in manager.find_kernel_specs():
         return manager, None
     return manager, MARK.items() <= manager.get_kernel_spec(name).metadata.items()
-
-
-COMMAND = Command(
-    "kernelspec", "install a Jupyter kernel that runs under Nsight Systems", add_arguments, run
-)

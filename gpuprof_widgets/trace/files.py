@@ -28,6 +28,11 @@ def read_bytes(path: Path) -> bytes:
         ) from error
     except OSError as error:
         raise TraceError(f"{path}: cannot be opened ({error.strerror}); check the file.") from error
+    return unpacked(data, path)
+
+
+def unpacked(data: bytes, path: Path) -> bytes:
+    """The content of what was read, unpacked if it is gzip; ``path`` is named in errors."""
     if not data:
         raise TraceError(f"{path}: the file is empty (0 bytes); record or copy the trace again.")
     return unpack(data, path) if data.startswith(GZIP_MAGIC) else data

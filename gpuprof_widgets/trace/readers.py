@@ -34,7 +34,11 @@ READERS = (
 def load(path: str | os.PathLike[str]) -> Record:
     """The record in this file; it is recognised by its content, not by its name."""
     file = Path(path)
-    data = read_bytes(file)
+    return parse(read_bytes(file), file)
+
+
+def parse(data: bytes, file: Path) -> Record:
+    """The record in the content of a file, which errors and metadata name."""
     for reader in READERS:
         if reader.recognises(data):
             return reader.parse(data, file)

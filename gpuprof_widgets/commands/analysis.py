@@ -1,0 +1,128 @@
+"""`gpuprof operators TRACE` and the like: a command per row of the catalogue of analyses."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuprof_widgets.commands.exports import FORMATS, export, export_options
+from gpuprof_widgets.commands.signature import SHARED, options_of
+from gpuprof_widgets.commands.traces import load, progress, trace_argument, window_options
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from gpuprof_widgets.analyses.catalogue import Analysis
+
+ROWS = 20
+"""Rows that are printed unless ``--top`` says otherwise; files get all."""
+
+
+def command_of(name: str) -> click.Command:
+    """The command of that analysis."""
+    from gpuprof_widgets.analyses.catalogue import analysis
+
+    found = analysis(name)
+
+    @trace_argument()
+    @click.option("--sort", metavar="KEY", help="column to sort by; +KEY: rising, -KEY: falling")
+    @click.option("--top", type=click.IntRange(min=1), metavar="N", help=_TOP)
+    @window_options
+    @export_options
+    def run(**given: Any) -> None:
+        table_command(found, **given)
+
+    command = click.command(
+        name,
+        help=_help(found),
+        short_help=found.question,
+        epilog=f"\b\nExample:\n  gpuprof {name} trace.json.gz --top 5",
+    )(run)
+    own = options_of(found.function)
+    command.params[1:1] = own
+    return command
+
+
+_TOP = f"rows to keep (printed: {ROWS} if not given; files: all)"
+
+
+def table_command(
+    found: Analysis,
+    *,
+    trace: str,
+    sort: str | None,
+    top: int | None,
+    window: tuple[int, int] | None,
+    step: int | None,
+    **given: Any,
+) -> None:
+    """Load, analyse, sort, cut, and write or print."""
+    targets = {name: given.pop(name) for name in FORMATS}
+    profile = load(trace, window, step)
+    with progress(f"computing {found.name}"):
+        table = found.function(profile, **given)
+        if sort is not None:
+            table = _sorted(found, profile, table, sort, given)
+    show_or_export(table, top=top, sort=sort, targets=targets)
+
+
+def _sorted(
+    found: Analysis, profile: Any, table: pd.DataFrame, key: str, given: dict[str, Any]
+) -> pd.DataFrame:
+    """By a column, or by a key that only the analysis knows, such as torch's names."""
+    from gpuprof_widgets.commands.sorting import sort_column, sorted_by
+
+    if (
+        sort_column(table, key) is None
+        and SHARED[0] in inspect.signature(found.function).parameters
+    ):
+        return found.function(profile, **given, sort=key)
+    return sorted_by(table, key)
+
+
+def show_or_export(
+    table: pd.DataFrame,
+    *,
+    top: int | None,
+    sort: str | None = None,
+    targets: dict[str, str | None],
+    notes: tuple[str, ...] = (),
+) -> None:
+    """Write the rows to the targets, or print the first of them; say what the trace lacks."""
+    from gpuprof_widgets.analyses.lacking import what_is_lacking
+    from gpuprof_widgets.commands.cells import heading
+    from gpuprof_widgets.commands.printable import printable
+    from gpuprof_widgets.commands.sorting import sort_column
+    from gpuprof_widgets.commands.tables import columns_of, print_table
+
+    lacks = what_is_lacking(table)
+    if export(table if top is None else table.head(top), targets):
+        if lacks:
+            click.echo(f"note: {printable(lacks)}", err=True)
+        return
+    shown = table.head(ROWS if top is None else top)
+    said = [lacks] if lacks else []
+    if not len(table) and not lacks:
+        said.append("no rows: the trace has nothing of that kind")
+    if len(shown) < len(table) and top is None:
+        said.append(f"{len(shown):,} of {len(table):,} rows; --top N prints more")
+    column = sort_column(table, sort) if sort else None
+    print_table(columns_of(shown), notes=[*said, *notes], keep=heading(column or ""))
+
+
+def _help(found: Analysis) -> str:
+    """The question, and what the analysis says of its columns."""
+    return f"{found.question}\n\n{help_of(found.function.__doc__ or '')}"
+
+
+def help_of(docstring: str) -> str:
+    """A docstring as click shows it: lists keep their lines, names lose their backticks."""
+    text = re.sub(r"`+([^`]+)`+", r"\1", inspect.cleandoc(docstring))
+    paragraphs = text.split("\n\n")
+    return "\n\n".join(
+        f"\b\n{paragraph}" if re.match(r"[-*] |\|", paragraph) else paragraph
+        for paragraph in paragraphs
+    )

@@ -1,0 +1,141 @@
+"""The group of all commands, which loads no command but the one that is called."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.resources import files
+from typing import Any
+
+import click
+
+SIGPIPE_STATUS = 141
+"""What a shell reports of a process that a closed pipe has ended: 128 + SIGPIPE."""
+
+ALIASES = {"ops": "operators"}
+
+
+class Interrupted(BaseException):
+    """A script was interrupted, and its traceback is printed: only the exit is left."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A command: its name, which is that of its module, and its line in the list of commands."""
+
+    name: str
+    help: str
+
+    def load(self) -> click.Command:
+        """The command of that name in the module of that name."""
+        module = import_module(f"gpuprof_widgets.commands.{self.name}")
+        command: click.Command = getattr(module, self.name)
+        return command
+
+
+@cache
+def analysis_questions() -> Mapping[str, str]:
+    """Every analysis by name and what it answers, in the order of the catalogue.
+
+    Read from the catalogue's source, where each is a literal: importing it would load pandas.
+    """
+    source = (files("gpuprof_widgets.analyses") / "catalogue.py").read_text(encoding="utf-8")
+    rows = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Analysis"
+    ]
+    rows.sort(key=lambda node: node.lineno)
+    return dict(map(_name_and_question, rows))
+
+
+def _name_and_question(row: ast.Call) -> tuple[str, str]:
+    given = {word.arg: word.value for word in row.keywords}
+    function = row.args[0] if row.args else given["function"]
+    question = row.args[1] if len(row.args) > 1 else given["question"]
+    return ast.unparse(function), str(ast.literal_eval(question))
+
+
+class Commands(click.Group):
+    """`gpuprof`: the commands of the rows, and one for each analysis."""
+
+    def __init__(
+        self, rows: Sequence[Row], analysis_command: Callable[[str], click.Command], **given: Any
+    ) -> None:
+        super().__init__(**given)
+        self._rows = {row.name: row for row in rows}
+        self._analysis_command = analysis_command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every name that can be called."""
+        return [*self._rows, *analysis_questions()]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, loaded now."""
+        if cmd_name in self._rows:
+            return self._rows[cmd_name].load()
+        name = cmd_name.replace("-", "_")
+        name = ALIASES.get(name, name)
+        return self._analysis_command(name) if name in analysis_questions() else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the words call; the nearest name where there is none."""
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            close = difflib.get_close_matches(name, [*self.list_commands(ctx), *ALIASES], n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, from their rows alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(row.name, row.help) for row in self._rows.values()])
+        aliases = {name: alias for alias, name in ALIASES.items()}
+        questions = [
+            (", ".join(filter(None, (name, aliases.get(name)))), question)
+            for name, question in analysis_questions().items()
+        ]
+        with formatter.section("Analyses (each takes --sort, --top, --window, --csv, ...)"):
+            formatter.write_dl(questions)
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """The names of commands, without loading any."""
+        from click.shell_completion import CompletionItem
+
+        helps = {row.name: row.help for row in self._rows.values()} | dict(analysis_questions())
+        found = [
+            CompletionItem(name, help=helps.get(name))
+            for name in [*helps, *ALIASES]
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; who reads from it may stop reading."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _drop_output()
+            ctx.exit(SIGPIPE_STATUS)
+        return result
+
+
+def _drop_output() -> None:
+    """Send what is still to be written nowhere: the interpreter writes it as it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, sys.stdout.fileno())
+    finally:
+        os.close(nowhere)

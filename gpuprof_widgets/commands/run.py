@@ -1,0 +1,255 @@
+"""`gpuprof run script.py`: the script as `python script.py` runs it, recorded."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from gpuprof_widgets.capture.arguments import Argument, arguments
+from gpuprof_widgets.capture.command_line import options_given
+from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.commands.group import Interrupted
+from gpuprof_widgets.commands.printable import printable_lines
+
+if TYPE_CHECKING:
+    from gpuprof_widgets.capture.cell import CellCode
+    from gpuprof_widgets.capture.recorder import Recorder
+    from gpuprof_widgets.capture.script import Script
+    from gpuprof_widgets.profiles import Profile
+
+_PACKAGE = str(Path(__file__).parent.parent)
+_GIVEN = "gpuprof_widgets.options"
+_PAGE = (".html", ".htm")
+
+
+class _Run(click.Command):
+    """The command, whose options end at the script: the words after it are the script's."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """A flag whose value may be missing takes none from the next word: that is the script."""
+        return super().parse_args(ctx, list(_with_bare_values(args)))
+
+
+def _with_bare_values(words: list[str]) -> Iterator[str]:
+    known = {flag: argument for argument in arguments() for flag in argument.flags}
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("-") or word == "--":
+            yield word
+            break
+        argument = known.get(word)
+        bare = argument.keywords.get("const") if argument and _may_be_bare(argument) else None
+        yield word if bare is None else f"{word}={bare}"
+        if argument is not None and argument.needs_value:
+            yield from islice(rest, 1)
+    yield from rest
+
+
+def _may_be_bare(argument: Argument) -> bool:
+    return argument.keywords.get("nargs") == "?"
+
+
+def _options() -> Iterator[click.Option]:
+    """Those of the magic, but for the variable that it makes; opposites are not listed."""
+    for argument in arguments():
+        if argument.field != "output":
+            yield _option(argument)
+
+
+def _option(argument: Argument) -> click.Option:
+    spelled = argument.keywords
+    shared: dict[str, Any] = {
+        "help": spelled.get("help"),
+        "hidden": not argument.listed,
+        "expose_value": False,
+        "callback": _note_given(argument),
+    }
+    name = argument.field if argument.listed else f"not_{argument.field}"
+    if spelled.get("action") == "store_const":
+        return click.Option([*argument.flags, name], is_flag=True, **shared)
+    kind = {"type": spelled["type"], "metavar": spelled["metavar"]}
+    return click.Option([*argument.flags, name], **kind, **shared)
+
+
+def _note_given(argument: Argument) -> Any:
+    """What keeps the values of options that are given, in their order."""
+
+    def callback(ctx: click.Context, option: click.Parameter, value: Any) -> None:
+        source = ctx.get_parameter_source(option.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            constant = argument.keywords.get("const") if option.is_flag else value  # type: ignore[attr-defined]
+            ctx.meta.setdefault(_GIVEN, {})[argument.field] = constant
+
+    return callback
+
+
+@click.command(
+    "run",
+    cls=_Run,
+    context_settings={"allow_interspersed_args": False},
+    epilog="\b\nExamples:\n  gpuprof run train.py --epochs 1\n"
+    "  gpuprof run --steps 8 --shapes -o run.gpuprof train.py\n"
+    "  gpuprof run -o report.html -m package.train",
+)
+@click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module, as for python -m")
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="save the profile (.gpuprof), or its report (.html)",
+)
+@click.argument("script", type=click.Path())
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
+@click.pass_context
+def run(
+    ctx: click.Context, is_module: bool, target: str | None, script: str, words: tuple[str, ...]
+) -> None:
+    """Record SCRIPT as python would run it, and say why it is slow.
+
+    Its arguments, its output and its exit code are as without gpuprof; findings and ops are
+    printed on stderr at the end. The options of the recording are those of %%gpuprofile; --steps
+    bounds the first loop that runs at the top level of the script.
+    """
+    given = dict(ctx.meta.get(_GIVEN, {}))
+    page = target if target is not None and target.lower().endswith(_PAGE) else None
+    if target is not None and page is None:
+        if "save" in given:
+            raise click.UsageError("-o and --save both name the file of the profile", ctx)
+        given["save"] = target
+    options = options_given(given)
+    _check(options, page)
+    _execute(script, words, options, is_module=is_module, page=page)
+
+
+run.params[0:0] = list(_options())
+
+
+def _check(options: Options, page: str | None) -> None:
+    """An error before anything runs, where the result could not be kept."""
+    from gpuprof_widgets.profiling import check
+
+    check(options)
+    if page is not None:
+        check(options.changed(save=page))
+
+
+def _execute(
+    name: str, words: tuple[str, ...], options: Options, *, is_module: bool, page: str | None
+) -> None:
+    """Run it, say what was recorded, and end as it ended."""
+    from gpuprof_widgets.capture.rewrites import rewrites_for
+    from gpuprof_widgets.capture.script import script_in_file, script_in_module
+    from gpuprof_widgets.capture.torch_profiler import require_torch_profiler, warm_up
+
+    require_torch_profiler()
+    warm_up()
+    stderr, process = sys.stderr, os.getpid()
+    script = script_in_module(name) if is_module else script_in_file(name)
+    script.become_main([script.file if is_module else name, *words])
+    recorder: Recorder | None = None
+    ended: BaseException | None = None
+    try:
+        code = script.compiled(rewrites_for(options))
+        recorder = _recorder(script, code, options)
+        recorder.__enter__()
+        code.run()
+    except BaseException as error:
+        ended = error
+    if os.getpid() == process:  # a child that it forked comes by here as well
+        if recorder is not None:
+            _stop(recorder, ended)
+        _show_error(ended)
+        if recorder is not None:
+            _report(recorder, options, page, stderr)
+    else:
+        _show_error(ended)
+    _end_as(ended)
+
+
+def _stop(recorder: Recorder, ended: BaseException | None) -> None:
+    """End the recording; that a script calls exit() is no failure of it."""
+    failed = None if isinstance(ended, SystemExit) else ended
+    recorder.__exit__(type(failed) if failed else None, failed, None)
+
+
+def _recorder(script: Script, code: CellCode, options: Options) -> Recorder:
+    from gpuprof_widgets.capture.recorder import Recorder
+
+    return Recorder(
+        options,
+        label=options.name or script.label,
+        cell_source=script.text(),
+        namespace=script.module.__dict__,
+        code=code,
+    )
+
+
+def _show_error(error: BaseException | None) -> None:
+    """The traceback as the interpreter prints it, through the script's own hook if it has one."""
+    if error is None or isinstance(error, SystemExit):
+        return
+    below = _without_ours(error.__traceback__)
+    sys.excepthook(type(error), error.with_traceback(below), below)
+
+
+def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
+    while traceback is not None and _is_ours(traceback.tb_frame.f_code.co_filename):
+        traceback = traceback.tb_next
+    return traceback
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_PACKAGE)
+
+
+def _end_as(error: BaseException | None) -> None:
+    if isinstance(error, SystemExit):
+        raise SystemExit(error.code)
+    if isinstance(error, KeyboardInterrupt):
+        raise Interrupted
+    raise SystemExit(0 if error is None else 1)
+
+
+def _report(recorder: Recorder, options: Options, page: str | None, stderr: IO[str]) -> None:
+    """Save, and print findings and ops; what fails here is a line, the script has ended."""
+    from gpuprof_widgets.profiling import finish
+
+    profile, problems = finish(recorder, options)
+    if profile is not None:
+        try:
+            kept = _kept(profile, options, page)
+            if not options.quiet:
+                print(_words(profile, options), *kept, sep="\n", file=stderr)
+        except Exception as error:
+            problems.append(f"the profile could not be shown: {type(error).__name__}: {error}")
+    for problem in problems:
+        print(f"gpuprof: {problem}", file=stderr)
+
+
+def _words(profile: Profile, options: Options) -> str:
+    from gpuprof_widgets.views.static import static_text
+
+    return printable_lines(static_text(profile, sort=options.sort, top=options.top))
+
+
+def _kept(profile: Profile, options: Options, page: str | None) -> list[str]:
+    """Write the page, and say where everything is."""
+    lines = []
+    if page is not None:
+        from gpuprof_widgets.trace.files import write_whole
+
+        html = profile.report(sort=options.sort, top=options.top).encode()
+        write_whole(page, lambda file: file.write(html))
+        lines.append(f"\nreport: {page}")
+    if options.save is not None:
+        lines.append(f"\nsaved: {options.save} (gpuprof view {options.save})")
+    return lines

@@ -1,0 +1,123 @@
+"""The TRACE that a command takes: a file or ``-``, and the part of it that is asked for."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from gpuprof_widgets.commands.printable import printable
+from gpuprof_widgets.exceptions import OptionError
+
+if TYPE_CHECKING:
+    from gpuprof_widgets.profiles import Profile
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+STDIN = "-"
+LONG_S = 1.0
+"""Seconds of work from which on a terminal shows that something is going on."""
+
+_NS = {"": 1, "ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
+_TIME = re.compile(r"(\d+)(?:\.(\d+))?\s*(ns|us|µs|ms|s|)")
+
+
+def trace_argument(name: str = "trace") -> Callable[[Decorated], Decorated]:
+    """A file that `gpuprof_widgets.load` opens, or ``-`` for standard input."""
+    return click.argument(name, type=click.Path(allow_dash=True))
+
+
+def window_options(command: Decorated) -> Decorated:
+    """``--window`` and ``--step``: the part of a trace that is asked for."""
+    window = click.option("--window", type=Window(), help="only this range, as 1.5ms:3ms")
+    step = click.option("--step", type=int, metavar="N", help="only the step of this number")
+    return window(step(command))
+
+
+class Window(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
+    """Two moments of a trace with a colon between them; without a unit they are ns."""
+
+    name = "T0:T1"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        start, colon, end = str(value).replace(",", "").partition(":")
+        moments = [_TIME.fullmatch(text.strip()) for text in (start, end)]
+        if not colon or None in moments:
+            self.fail("a range is two times of the trace, as 1500:3000 (ns) or 1.5ms:3ms")
+        t0, t1 = (_moment(*found.groups()) for found in moments if found is not None)
+        if t0 >= t1:
+            self.fail(f"a range ends after its start, which {value} does not")
+        return t0, t1
+
+
+def _moment(whole: str, fraction: str | None, unit: str) -> int:
+    """Whole nanoseconds, computed in integers."""
+    size, digits = _NS[unit], fraction or ""
+    return int(whole) * size + int(digits or 0) * size // int(10 ** len(digits))
+
+
+def load(path: str, window: tuple[int, int] | None = None, step: int | None = None) -> Profile:
+    """The profile in this file, or of standard input, or the part of it that is asked for."""
+    with progress(f"reading {'standard input' if path == STDIN else path}"):
+        profile = _from_stdin() if path == STDIN else _from_file(path)
+        if step is not None:
+            profile = profile.window(*_range_of_step(profile, step))
+        return profile if window is None else profile.window(*window)
+
+
+def _from_file(path: str) -> Profile:
+    from gpuprof_widgets.profiles import Profile
+
+    return Profile.load(path)
+
+
+def _from_stdin() -> Profile:
+    from gpuprof_widgets.profiles import Profile
+    from gpuprof_widgets.trace.files import unpacked
+    from gpuprof_widgets.trace.readers import parse
+
+    name = Path("standard input")
+    record = parse(unpacked(sys.stdin.buffer.read(), name), name)
+    return Profile(record.trace, record.calls, record.metadata, record.calls_of_workers)
+
+
+def _range_of_step(profile: Profile, step: int) -> tuple[int, int]:
+    steps = profile.steps()
+    found = steps[steps["step"] == step]
+    if len(found):
+        return int(found["start_ns"].iloc[0]), int(found["end_ns"].iloc[0])
+    if not len(steps):
+        raise OptionError("the trace marks no steps: choose a range by --window T0:T1")
+    there = ", ".join(map(str, steps["step"].tolist()))
+    raise OptionError(f"the trace has no step {step}; its steps are {there}")
+
+
+@contextmanager
+def progress(doing: str) -> Iterator[None]:
+    """Say on a terminal's stderr what takes long, once it does."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    status = Console(stderr=True).status(Text(f"{printable(doing)} ..."))
+    waiting = threading.Timer(LONG_S, status.start)
+    waiting.daemon = True
+    waiting.start()
+    try:
+        yield
+    finally:
+        waiting.cancel()
+        waiting.join()
+        status.stop()
