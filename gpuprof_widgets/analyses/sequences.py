@@ -10,6 +10,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows
 from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.analyses.op_rows import are_ops, named
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record, Trace
@@ -55,8 +56,8 @@ def sequences(
     copies and memsets by their start, with arrows between), ``kernels`` (how many), ``calls`` (of
     the op with this very sequence), ``total_ns`` (of the GPU), ``average_ns`` (per call),
     ``launching_ns`` (CPU time in the launch calls: what fusing could spare), ``op_ns`` (of the op's
-    calls on the CPU), ``first`` (row of the first call), ``short_kernels`` (share that took less
-    time than its launch call).
+    calls on the CPU), ``first`` (row of the first call), ``short_kernels`` (share that is shorter
+    than its launch; see `launches`).
 
     HTA (get_frequent_cuda_kernel_sequences) looks only at the calls on the lowest depth at which
     the name occurs, and sorts by count; here every call counts, wherever it is.
@@ -66,7 +67,7 @@ def sequences(
     found = occurrences(record.trace, op, length)
     if not len(found.op):
         return lacking(COLUMNS, _why(record.trace, op, length))
-    table = _table(record.trace, found)
+    table = _table(record, found)
     table = table.sort_values(["total_ns", "first"], ascending=[False, True], kind="stable")
     return table.head(top).reset_index(drop=True)
 
@@ -119,8 +120,8 @@ def _alike(trace: Trace, ops: Rows, rows: Rows, call: Rows) -> Rows:
     return np.array([number.setdefault(key, len(number)) for key in keys], np.intp)
 
 
-def _table(trace: Trace, found: Occurrences) -> pd.DataFrame:
-    slices = trace.slices
+def _table(record: Record, found: Occurrences) -> pd.DataFrame:
+    trace, slices = record.trace, record.trace.slices
     ts, end = uncut_times(trace)
     dur = slices["dur"].to_numpy()
     groups = int(found.group.max()) + 1
@@ -130,8 +131,9 @@ def _table(trace: Trace, found: Occurrences) -> pd.DataFrame:
     calls = np.unique(launch[linked])
     launcher = pd.Series(of_row[linked], index=launch[linked]).groupby(level=0).first()
     launching = end[calls] - ts[calls]
-    shorter = np.zeros(len(found.rows), bool)
-    shorter[linked] = (end - ts)[found.rows[linked]] < (end - ts)[launch[linked]]
+    of_launches = launches(record)
+    short = np.zeros(len(trace), bool)
+    short[of_launches["row"].to_numpy(np.intp)] = of_launches["short"].to_numpy(bool)
     _, first = np.unique(found.group, return_index=True)
     total = _sum(of_row, dur[found.rows], groups)
     count = np.bincount(found.group, minlength=groups)
@@ -146,7 +148,7 @@ def _table(trace: Trace, found: Occurrences) -> pd.DataFrame:
         "launching_ns": _sum(launcher.loc[calls].to_numpy(np.intp), launching, groups),
         "op_ns": _sum(found.group, dur[found.op], groups),
         "first": found.op[first].astype(np.int32),
-        "short_kernels": np.bincount(of_row, shorter, minlength=groups) / in_all,
+        "short_kernels": np.bincount(of_row, short[found.rows], minlength=groups) / in_all,
     }
     return pd.DataFrame(columns)
 

@@ -113,10 +113,16 @@ def _names(events: Sequence[Event]) -> Names:
 
 
 def _counters(events: Sequence[Event]) -> pd.DataFrame:
-    """The file's counter events; one with several series becomes one counter for each."""
+    """The file's counter events; one with several series becomes one counter for each.
+
+    As in Chrome, counters of one name are different ones where their ids or processes differ.
+    """
     ts, _, valid = times(events)
+    processes: dict[str, set[str]] = {}
+    for event in events:
+        processes.setdefault(_counter(event), set()).add(id_text(event.pid))
     readings = [
-        (at, event.name if series == "value" else f"{event.name} {series}", float(value))
+        (at, _labelled(_counter(event), event, series, processes), float(value))
         for event, at, good in zip(events, ts.tolist(), valid.tolist(), strict=True)
         for series, value in (event.args or {}).items()
         if good and isinstance(value, int | float)
@@ -124,6 +130,16 @@ def _counters(events: Sequence[Event]) -> pd.DataFrame:
     moments = np.array([reading[0] for reading in readings], dtype=np.int64)
     values = np.array([reading[2] for reading in readings], dtype=np.float64)
     return counter_table(moments, [reading[1] for reading in readings], values)
+
+
+def _counter(event: Event) -> str:
+    return event.name if event.id is None else f"{event.name} {event.id}"
+
+
+def _labelled(name: str, event: Event, series: str, processes: Mapping[str, set[str]]) -> str:
+    """The counter's name, its process where several have it, and its series."""
+    words = [f"{id_text(event.pid)}:"] if len(processes[name]) > 1 else []
+    return " ".join([*words, name, *([] if series == "value" else [series])])
 
 
 def _flow_ends(events: Sequence[Event]) -> list[FlowEnd]:

@@ -1,0 +1,201 @@
+"""Every copy to, from and on GPUs: between which memory, how fast, who waited, who asked for it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.copy_owners import copy_owners
+from gpuprof_widgets.analyses.grouped import different, group_rows
+from gpuprof_widgets.analyses.kernels import counted_gpu_rows, device_of
+from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.analyses.launch_geometry import numbers
+from gpuprof_widgets.analyses.needless_copies import needless
+from gpuprof_widgets.analyses.op_rows import in_category
+from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.analyses.waits import waits
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.window import uncut_times
+
+Rows = npt.NDArray[np.intp]
+Ints = npt.NDArray[np.int64]
+
+KIND = re.compile(r"(?:Memcpy |hipMemcpy |Copy)(?P<to>[A-Z]to[A-Z])(?: \((?P<memory>.*)\))?.*")
+"""Kineto's name of a copy: ``Memcpy HtoD (Pageable -> Device)``."""
+SIZES = ("bytes", "Bytes", "size", "Size")
+"""Args that hold a copy's size: Kineto's on the copy; on AMD also on the call that launched it."""
+PEER_ENDS = ("fromDevice", "toDevice")
+
+GROUPINGS = {
+    "copy": (),
+    "kind": ("direction", "source", "target"),
+    "op": ("direction", "source", "target", "op_name", "module", "line", "python"),
+}
+"""What `copies` can group by: per choice the columns in which the rows of a group are alike."""
+
+COLUMNS = (
+    *("row", "name", "device", "stream", "direction", "source", "target", "bytes"),
+    *("start_ns", "dur_ns", "bytes_per_s", "launch", "launch_name", "call_ns", "wait_ns"),
+    *("blocking", "op", "op_name", "module", "line", "python", "needless"),
+)
+GROUPED = (
+    *("copies", "bytes", "dur_ns", "bytes_per_s", "call_ns", "wait_ns"),
+    *("blocking", "needless", "sizes"),
+)
+
+
+def copies(record: Record, *, by: str = "copy") -> pd.DataFrame:
+    """One row per copy in order of time, or one per kind of copy or op that issued them.
+
+    ``by``: "copy", "kind" (direction and memory) or "op" (and the op, module, line and Python
+    function). Columns: ``row``, ``name``, ``device``, ``stream``; ``direction`` ("HtoD", "DtoH",
+    "DtoD", "PtoP": from one GPU to another, "HtoH"; "" where the name does not tell), ``source``
+    and ``target`` ("pageable", "pinned", "device", "array", "managed", "host" where it is not said
+    which, "" where nothing is); ``bytes`` (-1 where unknown); ``start_ns``, ``dur_ns`` (on the
+    GPU), ``bytes_per_s`` (NaN where size or time are not known); ``launch`` (row of the call; -1),
+    ``launch_name``, ``call_ns`` (the CPU's time in it), ``wait_ns`` (and in calls after it that
+    wait for the copy; see `waits`), ``blocking`` (the CPU waited for the copy in either); who
+    issued it: ``op`` (row), ``op_name`` (the op that Python called), ``module``, ``line``,
+    ``python`` (as text; "" where unknown); ``needless``: "", or why it need not be:
+
+    - "there and back": the same number of bytes, 4 KiB or more, goes to the GPU and comes back with
+      no kernel in between, or leaves and returns with no other copy in between,
+    - "every step": within a module, with the same size from the same place, in every step: that is
+      no batch but a constant.
+
+    Grouped: the key columns, ``copies``, ``bytes`` (of those whose size is known, -1 for none),
+    ``dur_ns``, ``bytes_per_s``, ``call_ns``, ``wait_ns`` (sums), ``blocking``, ``needless`` (how
+    many), ``sizes`` (different ones), the most time first.
+    """
+    if by not in GROUPINGS:
+        raise OptionError(f"copies are grouped by {', '.join(GROUPINGS)}, not by {by!r}")
+    table = _copies(record)
+    if by == "copy":
+        return table
+    keys = GROUPINGS[by]
+    if not len(table):
+        return lacking((*keys, *GROUPED), str(table.attrs["lacks"]))
+    return _grouped(table, keys)
+
+
+@remembered
+def _copies(record: Record) -> pd.DataFrame:
+    trace = record.trace
+    rows = counted_gpu_rows(trace)
+    rows = rows[in_category(trace, "gpu_memcpy")[rows]]
+    if not len(rows):
+        return lacking(COLUMNS, "the trace has no copies to, from or on a GPU.")
+    ts, _ = uncut_times(trace)
+    rows = rows[np.argsort(ts[rows], kind="stable")]
+    table = pd.concat([_on_gpu(trace, rows), _on_cpu(record, rows)], axis=1)
+    table = table.join(copy_owners(trace, rows))
+    return table.assign(needless=needless(record, table))[list(COLUMNS)]
+
+
+def _on_gpu(trace: Trace, rows: Rows) -> pd.DataFrame:
+    slices = trace.slices
+    names = slices["name"].to_numpy(object)[rows]
+    size, dur = _bytes(trace, rows), slices["dur"].to_numpy()[rows]
+    ts, end = uncut_times(trace)
+    took = end[rows] - ts[rows]
+    known = (size >= 0) & (took > 0)
+    direction, source, target = _kinds(trace, rows, names)
+    columns = {
+        "row": rows.astype(np.int32),
+        "name": names,
+        "device": device_of(trace, rows),
+        "stream": trace.tracks["stream"].to_numpy()[slices["track"].to_numpy()[rows]],
+        "direction": direction,
+        "source": source,
+        "target": target,
+        "bytes": size,
+        "start_ns": slices["ts"].to_numpy()[rows],
+        "dur_ns": dur,
+        "bytes_per_s": np.where(known, size * 1e9 / np.where(known, took, 1), np.nan),
+    }
+    return pd.DataFrame(columns)
+
+
+def _kinds(
+    trace: Trace, rows: Rows, names: npt.NDArray[np.object_]
+) -> tuple[npt.NDArray[np.object_], ...]:
+    """Direction, source and target memory of each copy, by its name."""
+    code, distinct = pd.factorize(names)
+    read = np.array([_read(str(name)) for name in distinct], object).reshape(-1, 3)[code]
+    direction, source, target = read[:, 0].copy(), read[:, 1], read[:, 2]
+    ends = [numbers(trace, key, rows) for key in PEER_ENDS]
+    between = ~np.isnan(ends[0]) & ~np.isnan(ends[1]) & (ends[0] != ends[1])
+    direction[between] = "PtoP"
+    return direction, source, target
+
+
+def _read(name: str) -> tuple[str, str, str]:
+    match = KIND.fullmatch(name)
+    if not match:
+        return "", "", ""
+    memory = (match["memory"] or "").split(" -> ")
+    source, target = memory if len(memory) == 2 else ("", "")
+    return match["to"], source.lower(), target.lower()
+
+
+def _bytes(trace: Trace, rows: Rows) -> Ints:
+    """The size of each copy, as it or its launch call says; -1 where neither does."""
+    launch = trace.slices["launch"].to_numpy()[rows].astype(np.intp)
+    size = np.full(len(rows), np.nan)
+    for where in (rows, launch):
+        for key in SIZES:
+            size = np.where(np.isnan(size), numbers(trace, key, where), size)
+    return np.where(np.isnan(size), -1, np.nan_to_num(size)).astype(np.int64)
+
+
+def _on_cpu(record: Record, rows: Rows) -> pd.DataFrame:
+    """The call that launched each copy, and how long the CPU stood still for it."""
+    trace = record.trace
+    launch = trace.slices["launch"].to_numpy()[rows]
+    ts, end = uncut_times(trace)
+    called = np.append(end - ts, 0)[launch]
+    waited = waits(record)
+    waited = waited[waited["copy"] >= 0]
+    copy, wait = waited["copy"].to_numpy(np.intp), waited["dur_ns"].to_numpy(np.int64)
+    later = waited["row"].to_numpy() != trace.slices["launch"].to_numpy()[copy]
+    columns = {
+        "launch": launch,
+        "launch_name": np.append(trace.slices["name"].to_numpy(object), "")[launch],
+        "call_ns": np.where(launch >= 0, called, 0),
+        "wait_ns": _sum(copy[later], wait[later], len(trace))[rows],
+        "blocking": np.isin(rows, copy),
+    }
+    return pd.DataFrame(columns)
+
+
+def _grouped(table: pd.DataFrame, keys: tuple[str, ...]) -> pd.DataFrame:
+    groups, first = group_rows({key: table[key].to_numpy() for key in keys})
+    length = len(first)
+    size, took = table["bytes"].to_numpy(), table["dur_ns"].to_numpy()
+    known = size >= 0
+    moved = _sum(groups[known], size[known], length)
+    timed = _sum(groups[known], took[known], length)
+    columns = {
+        "copies": np.bincount(groups, minlength=length),
+        "bytes": np.where(np.bincount(groups[known], minlength=length) > 0, moved, -1),
+        "dur_ns": _sum(groups, took, length),
+        "bytes_per_s": np.where(timed > 0, moved * 1e9 / np.maximum(timed, 1), np.nan),
+        "call_ns": _sum(groups, table["call_ns"].to_numpy(), length),
+        "wait_ns": _sum(groups, table["wait_ns"].to_numpy(), length),
+        "blocking": _sum(groups, table["blocking"].to_numpy(np.int64), length),
+        "needless": _sum(groups, (table["needless"] != "").to_numpy().astype(np.int64), length),
+        "sizes": different(groups, size, length),
+    }
+    labels = table.loc[first, list(keys)].reset_index(drop=True)
+    found = pd.concat([labels, pd.DataFrame(columns)], axis=1)
+    return found.sort_values("dur_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def _sum(groups: Rows, values: Ints, length: int) -> Ints:
+    total = np.zeros(length, np.int64)
+    np.add.at(total, groups, values)
+    return total

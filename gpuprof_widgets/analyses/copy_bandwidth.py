@@ -1,0 +1,48 @@
+"""How many bytes per second moved at any time, by device and direction."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from gpuprof_widgets.analyses.copies import copies
+from gpuprof_widgets.analyses.lacking import lacking, what_is_lacking
+from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.trace.model import Record
+
+COLUMNS = ("device", "direction", "ts_ns", "bytes_per_s", "copies")
+
+
+@remembered
+def copy_bandwidth(record: Record) -> pd.DataFrame:
+    """One row per change of a device's bandwidth in one direction, by device, direction and time.
+
+    Columns: ``device``, ``direction`` (see `copies`), ``ts_ns``, ``bytes_per_s`` (from then on; of
+    all copies that run, each moving its bytes evenly over its time), ``copies`` (how many run).
+    Copies of unknown size or without duration are left out.
+
+    HTA (get_memory_bw_time_series) counts memsets as well, gives copies without duration one
+    microsecond, and adds up the rounded ``memory bandwidth`` of the file, so that what ought to be
+    0 between two copies is not quite.
+    """
+    table = copies(record)
+    known = table[table["bytes_per_s"].notna() & (table["dur_ns"] > 0)] if len(table) else table
+    if not len(known):
+        why = what_is_lacking(table) or "the trace has no copies of known size and time."
+        return lacking(COLUMNS, why)
+    start = known["start_ns"].to_numpy()
+    ts = np.concatenate([start, start + known["dur_ns"].to_numpy()])
+    rate = known["bytes_per_s"].to_numpy()
+    changes = pd.DataFrame(
+        {
+            **{key: np.tile(known[key].to_numpy(), 2) for key in ("device", "direction")},
+            "ts_ns": ts,
+            "bytes_per_s": np.concatenate([rate, -rate]),
+            "copies": np.repeat(np.array([1, -1]), len(known)),
+        }
+    )
+    line = ["device", "direction"]
+    at_once = changes.groupby([*line, "ts_ns"], as_index=False)[["bytes_per_s", "copies"]].sum()
+    running = at_once.groupby(line)[["bytes_per_s", "copies"]].cumsum()
+    rate = np.where(running["copies"] > 0, running["bytes_per_s"], 0.0)
+    return at_once.assign(bytes_per_s=rate, copies=running["copies"])[list(COLUMNS)]

@@ -1,0 +1,74 @@
+"""Who asked for a piece of GPU work, in words: the op, module, line and Python function."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.line_owners import line_of
+from gpuprof_widgets.analyses.op_rows import are_ops, in_category
+from gpuprof_widgets.analyses.region_owners import region_behind
+from gpuprof_widgets.analyses.stacks import frame_of
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.schema import NONE
+
+Rows = npt.NDArray[np.intp]
+
+MODULE_FRAME = "nn.Module: "
+"""How torch names the Python frame of a module's forward."""
+
+
+def copy_owners(trace: Trace, rows: Rows) -> pd.DataFrame:
+    """Per GPU slice, in the order of ``rows``, who asked for it.
+
+    Columns: ``op`` (row of the op that Python called, -1 without), ``op_name``; ``module`` (our
+    region, else the innermost ``nn.Module`` frame), ``line`` (of the cell), ``python`` (the
+    innermost Python frame): names, "" where the trace does not tell.
+    """
+    names = np.append(trace.slices["name"].to_numpy(object), "")
+    op = _outermost_op(trace, rows)
+    frame = _frames(trace, rows)
+    module = region_behind(trace, "module")[rows]
+    columns = {
+        "op": op.astype(np.int32),
+        "op_name": names[op],
+        "module": np.where(module >= 0, names[module], _module_frames(trace, frame)),
+        "line": names[line_of(trace)[rows]],
+        "python": names[frame],
+    }
+    return pd.DataFrame(columns)
+
+
+def _outermost_op(trace: Trace, rows: Rows) -> Rows:
+    is_op, parent = are_ops(trace), trace.slices["parent"].to_numpy()
+    above = trace.slices["op"].to_numpy()[rows]
+    found = np.full(len(rows), NONE, np.intp)
+    while (above >= 0).any():
+        found = np.where((above >= 0) & is_op[above], above, found)
+        above = np.where(above >= 0, parent[above], NONE)
+    return found
+
+
+def _frames(trace: Trace, rows: Rows) -> Rows:
+    """The Python frame that was innermost when each was launched; -1 without stacks."""
+    if not in_category(trace, "python_function").any():
+        return np.full(len(rows), NONE, np.intp)
+    slices = trace.slices
+    launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"])[rows]
+    return np.append(frame_of(trace), NONE)[launcher].astype(np.intp)
+
+
+def _module_frames(trace: Trace, frame: Rows) -> npt.NDArray[np.object_]:
+    """Name of the innermost module's frame around each frame, without its prefix."""
+    names = trace.slices["name"]
+    labels = [str(name) for name in names.cat.categories]
+    is_module = np.array([label.startswith(MODULE_FRAME) for label in labels], bool)
+    if not is_module.any():
+        return np.full(len(frame), "", object)
+    modules = is_module[names.cat.codes.to_numpy()]
+    around = links.nearest_ancestor(trace.slices["parent"].to_numpy(), modules)
+    inner = np.append(np.where(modules, np.arange(len(modules)), around), NONE)[frame]
+    shown = np.array([label.removeprefix(MODULE_FRAME) for label in labels] + [""], object)
+    return np.asarray(shown[np.append(names.cat.codes.to_numpy(), NONE)[inner]], object)

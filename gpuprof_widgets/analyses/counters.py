@@ -1,0 +1,136 @@
+"""Whatever a trace counts over time: memory, CUPTI metrics, power, utilisation, queues, copies."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.copy_bandwidth import copy_bandwidth
+from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.analyses.op_rows import in_category
+from gpuprof_widgets.analyses.queue_length import queue_length
+from gpuprof_widgets.trace.counters import TOTALS
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import UNCUT_ARGS
+from gpuprof_widgets.trace.window import uncut_times
+
+COLUMNS = ("ts_ns", "name", "series", "value", "unit", "derived")
+
+METRICS = "cuda_profiler_range"
+"""Category of the slices whose args are CUPTI's metrics (torch's ``profiler_metrics``)."""
+NOT_METRICS = frozenset({"device", "stream", "context", "Ev Idx", "Record function id"})
+"""Numbers that such a slice has in its args as every other does."""
+
+UNITS = (
+    (re.compile(r"\b(allocated|reserved|bytes|memory used)\b", re.I), "bytes"),
+    (re.compile(r"utili[sz]ation|efficiency|occupancy|_pct\b|%", re.I), "%"),
+    (re.compile(r"bandwidth|GB/s|throughput_gb", re.I), "GB/s"),
+    (re.compile(r"power|watt", re.I), "W"),
+    (re.compile(r"temperature", re.I), "°C"),
+    (re.compile(r"clock|frequency", re.I), "MHz"),
+    (re.compile(r"energy", re.I), "J"),
+)
+"""What a counter's name says of its unit: files do not name it. The first that fits."""
+
+
+def counters(record: Record, *, derived: bool = True) -> pd.DataFrame:
+    """One row per change of a counter, by name, series and time.
+
+    Columns: ``ts_ns``; ``name`` ("GPU 0 memory", "Queue length", as the file has it), ``series``
+    ("allocated", "GPU 0 · stream 7", a CUPTI metric; "" where there is only one), ``value`` (from
+    then on; NaN: not measured from then on), ``unit`` ("bytes", "%", "GB/s", "W", ...: what the
+    name says, "" where it says nothing), ``derived`` (worked out here, not recorded).
+
+    Recorded are the file's counter events (the TensorBoard plugin's and HTA's among them), the
+    allocations' totals, and the metrics of CUPTI, which hold for the length of their slice. With
+    ``derived``: the length of each stream's queue (`queue_length`) and the bytes per second of
+    each direction (`copy_bandwidth`).
+    """
+    trace = record.trace
+    tables = [_recorded(trace), _metrics(trace)]
+    if derived:
+        tables += [_queues(record), _bandwidth(record)]
+    tables = [table for table in tables if len(table)]
+    if not tables:
+        return lacking(COLUMNS, "the trace has no counters, and no GPU work to count.")
+    return pd.concat(tables, ignore_index=True)[list(COLUMNS)]
+
+
+def _recorded(trace: Trace) -> pd.DataFrame:
+    names = [str(name) for name in trace.counters["name"].cat.categories]
+    parts = [_named(name) for name in names]
+    words = np.array(parts, object).reshape(-1, 3)[trace.counters["name"].cat.codes.to_numpy()]
+    columns = {
+        "ts_ns": trace.counters["ts"].to_numpy(),
+        "name": words[:, 0],
+        "series": words[:, 1],
+        "unit": words[:, 2],
+        "value": trace.counters["value"].to_numpy(),
+        "derived": False,
+    }
+    return pd.DataFrame(columns)
+
+
+def _named(name: str) -> tuple[str, str, str]:
+    """Name, series and unit of one of the trace's counters."""
+    device, _, word = name.rpartition(" ")
+    if word in TOTALS and re.fullmatch(r"CPU|GPU -?\d+", device):
+        return f"{device} memory", word, "bytes"
+    return name, "", unit_of(name)
+
+
+def unit_of(name: str) -> str:
+    """The unit that a counter's name tells; "" where it tells none."""
+    return next((unit for pattern, unit in UNITS if pattern.search(name)), "")
+
+
+def _metrics(trace: Trace) -> pd.DataFrame:
+    """Each number in the args of a CUPTI range, from its start to its end."""
+    rows = np.flatnonzero(in_category(trace, METRICS))
+    rows = rows[trace.slices["count"].to_numpy()[rows] > 0]
+    keys = [key for key in trace.args if key not in NOT_METRICS and key not in UNCUT_ARGS]
+    tables = [_metric(trace, rows, key) for key in keys] if len(rows) else []
+    tables = [table for table in tables if len(table)]
+    return pd.concat(tables) if tables else pd.DataFrame(columns=list(COLUMNS))
+
+
+def _metric(trace: Trace, rows: npt.NDArray[np.intp], key: str) -> pd.DataFrame:
+    values = trace.args[key]
+    rows = rows[np.isin(rows, values.index.to_numpy())]
+    if not len(rows) or not pd.api.types.is_numeric_dtype(values.dtype):
+        return pd.DataFrame(columns=list(COLUMNS))
+    ts, end = uncut_times(trace)
+    rows = rows[np.argsort(ts[rows], kind="stable")]
+    measured = values.reindex(rows).to_numpy(np.float64)
+    open_end = end[rows] < np.append(ts[rows][1:], np.iinfo(np.int64).max)
+    moments = np.concatenate([ts[rows], end[rows][open_end]])
+    value = np.concatenate([measured, np.full(int(open_end.sum()), np.nan)])
+    order = np.argsort(moments, kind="stable")
+    within = np.clip(moments[order], trace.start_ns, trace.end_ns)
+    columns = {"ts_ns": within, "name": "CUPTI", "series": key, "value": value[order]}
+    return pd.DataFrame(columns | {"unit": unit_of(key), "derived": False})
+
+
+def _queues(record: Record) -> pd.DataFrame:
+    table = queue_length(record)
+    series = [
+        f"GPU {device} · stream {stream}"
+        for device, stream in zip(table["device"], table["stream"], strict=True)
+    ]
+    columns = {"ts_ns": table["ts_ns"], "name": "Queue length", "series": series}
+    columns |= {"value": table["length"].astype(np.float64), "unit": "launches", "derived": True}
+    return pd.DataFrame(columns)
+
+
+def _bandwidth(record: Record) -> pd.DataFrame:
+    table = copy_bandwidth(record)
+    series = [
+        f"GPU {device} · {direction}"
+        for device, direction in zip(table["device"], table["direction"], strict=True)
+    ]
+    columns = {"ts_ns": table["ts_ns"], "name": "Copy bandwidth", "series": series}
+    columns |= {"value": table["bytes_per_s"], "unit": "bytes/s", "derived": True}
+    return pd.DataFrame(columns)
