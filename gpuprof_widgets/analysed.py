@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from gpuprof_widgets.analyses.findings import Finding
+    from gpuprof_widgets.trace.peaks import Peaks
 
 
 class Analysed(Record):
@@ -37,15 +38,112 @@ class Analysed(Record):
 
         return operators(self, by_shape=by_shape, stack_depth=stack_depth, sort=sort, top=top)
 
-    def kernels(self) -> pd.DataFrame:
+    def kernels(self, *, by: str = "name") -> pd.DataFrame:
         """One row per kernel, copy and memset by name, the longest in total first.
 
-        Columns (ns): ``name``, ``category``, ``calls``, ``total_ns``, ``average_ns``, ``min_ns``,
-        ``max_ns``, ``covered_ns`` and ``share`` (of the time in which the devices were busy).
+        ``by``: "name", "geometry" (also by op, grid, block, registers and shared memory), "kind".
+        Columns (times in ns): ``name``, ``category``, ``kind`` (compute, communication, copy,
+        memset), ``calls``, ``total_ns``, ``average_ns``, ``min_ns``, ``max_ns``, ``p50_ns``,
+        ``p90_ns``, ``p99_ns``, ``std_ns``, ``covered_ns`` and ``share`` (of the time in which the
+        devices were busy); ``op_name`` (launched most of it), ``ops`` (how many did),
+        ``eligible_share`` (launched by ops that tensor cores can do); ``grid``, ``block``,
+        ``registers``, ``shared_memory`` (bytes), ``blocks_per_sm``, ``occupancy`` (of one; means
+        weighted by duration), ``tensor_cores`` (by the name).
         """
         from gpuprof_widgets.analyses.kernels import kernels
 
-        return kernels(self)
+        return kernels(self, by=by)
+
+    def gpu_summary(self) -> pd.DataFrame:
+        """One row per GPU that ran kernels: the figures of the TensorBoard plugin's GPU summary.
+
+        Columns: ``device``, ``device_name``, ``memory_bytes``, ``compute_capability``; ``span_ns``
+        (of the steps, else the whole), ``kernel_ns``, ``utilisation``, ``sm_efficiency``,
+        ``occupancy``, ``tensor_core_share`` (of one; NaN where the trace does not tell).
+        """
+        from gpuprof_widgets.analyses.gpu_summary import gpu_summary
+
+        return gpu_summary(self)
+
+    def launches(self) -> pd.DataFrame:
+        """One row per kernel, copy and memset with its launch, in order of the launch calls.
+
+        Columns (times in ns): ``row``, ``name``, ``category``, ``kind``, ``device``, ``stream``,
+        ``start_ns``, ``dur_ns``; ``launch`` (row), ``launch_name``, ``thread``, ``call_start_ns``,
+        ``call_ns``, ``launched`` (slices by this call); ``from_call_ns``, ``latency_ns`` (from the
+        call's end) = ``queue_ns`` (behind its stream) + ``pure_latency_ns``; ``op``, ``op_name``;
+        ``short`` (shorter than its launch), ``slow_call`` (over 50 µs), ``late`` (over 100 µs).
+        ``attrs["unlinked"]``: GPU slices without a launch.
+        """
+        from gpuprof_widgets.analyses.launches import launches
+
+        return launches(self)
+
+    def queue_length(self) -> pd.DataFrame:
+        """One row per change of a stream's queue of launched work that has not started.
+
+        Columns: ``device``, ``stream``, ``ts_ns``, ``length`` (from then on).
+        """
+        from gpuprof_widgets.analyses.queue_length import queue_length
+
+        return queue_length(self)
+
+    def queues(self) -> pd.DataFrame:
+        """One row per stream on which work was launched: its queue and its launches.
+
+        Columns (times in ns): ``device``, ``stream``, ``launches``, ``longest``, ``average`` (queue
+        length), ``waiting_ns`` (it was not empty), ``full_ns``, ``full_share`` (1,024 or more),
+        ``latency_p50_ns``, ``latency_p99_ns``, ``queue_ns``, ``pure_latency_ns`` (sums), ``short``,
+        ``slow_calls``, ``late`` (how many; see `launches`).
+        """
+        from gpuprof_widgets.analyses.queue_length import queues
+
+        return queues(self)
+
+    def sequences(self, *, op: str | None = None, length: int = 3, top: int = 50) -> pd.DataFrame:
+        """One row per op and sequence of kernels that its calls launched, the most time first.
+
+        ``op``: a part of the ops' names (else the outermost ops); ``length``: kernels at least.
+        Columns: ``op_name``, ``sequence`` (names with arrows between), ``kernels``, ``calls``,
+        ``total_ns``, ``average_ns`` (GPU), ``launching_ns`` (in launch calls), ``op_ns`` (CPU),
+        ``first`` (row of the first call), ``short_kernels`` (share).
+        """
+        from gpuprof_widgets.analyses.sequences import sequences
+
+        return sequences(self, op=op, length=length, top=top)
+
+    def copies(self, *, by: str = "copy") -> pd.DataFrame:
+        """One row per copy in order of time; or per kind of copy, or per op that issued them.
+
+        ``by``: "copy", "kind", "op". Columns: ``row``, ``name``, ``device``, ``stream``,
+        ``direction``, ``source``, ``target`` (memory), ``bytes`` (-1 unknown), ``start_ns``,
+        ``dur_ns``, ``bytes_per_s``, ``launch``, ``launch_name``, ``call_ns`` (CPU in the call),
+        ``wait_ns`` (CPU waiting afterwards), ``blocking``, ``op``, ``op_name``, ``module``,
+        ``line``, ``python``, ``needless`` ("", "there and back", "every step"). Grouped: sums,
+        ``copies`` and ``sizes``.
+        """
+        from gpuprof_widgets.analyses.copies import copies
+
+        return copies(self, by=by)
+
+    def copy_bandwidth(self) -> pd.DataFrame:
+        """One row per change of the bytes per second that a device moves in one direction.
+
+        Columns: ``device``, ``direction``, ``ts_ns``, ``bytes_per_s`` (from then on), ``copies``.
+        """
+        from gpuprof_widgets.analyses.copy_bandwidth import copy_bandwidth
+
+        return copy_bandwidth(self)
+
+    def counters(self, *, derived: bool = True) -> pd.DataFrame:
+        """One row per change of whatever the trace counts, and of the curves that follow from it.
+
+        Columns: ``ts_ns``, ``name``, ``series``, ``value`` (from then on), ``unit``, ``derived``
+        (queue length and copy bandwidth, worked out here; ``derived=False`` leaves them out).
+        """
+        from gpuprof_widgets.analyses.counters import counters
+
+        return counters(self, derived=derived)
 
     def call_tree(self, *, source: str = "ops") -> pd.DataFrame:
         """One row per path of names, parents first: what the flame graph draws.
@@ -193,6 +291,56 @@ class Analysed(Record):
 
         return steps(self)
 
+    def critical_path(
+        self,
+        *,
+        step: int | None = None,
+        region: str | tuple[int, int] | None = None,
+        by: str | None = None,
+    ) -> pd.DataFrame:
+        """One row per segment of the longest chain through CPU and GPU work, in order of time.
+
+        Of the run, a ``step`` or a ``region`` (name or pair of ns), which the segments tile
+        exactly. Columns (times in ns): ``start_ns``, ``end_ns``, ``dur_ns``, ``kind`` ("python",
+        "cpu op", "runtime", "data loading", "synchronisation", "compute", "communication", "copy",
+        "memset", "launch delay", "kernel-to-kernel delay", "unknown"), ``row``, ``name``,
+        ``track``, ``thread``; ``op``, ``module``, ``line`` (rows) and their ``_name``. ``by``
+        ("kind", "op", "name", "module", "line"): added up, with ``dur_ns``, ``share``,
+        ``segments``, ``cpu_ns``, ``gpu_ns``, ``delay_ns``.
+        """
+        from gpuprof_widgets.analyses.critical_path import critical_path
+
+        return critical_path(self, step=step, region=region, by=by)
+
+    def what_if(
+        self,
+        name: str,
+        *,
+        scale: float = 0.0,
+        step: int | None = None,
+        region: str | tuple[int, int] | None = None,
+    ) -> pd.DataFrame:
+        """How long the run would take if an op or kernel took ``scale`` times as long: one row.
+
+        All that waits for what still does (see `critical_path`). Columns (times in ns): ``name``,
+        ``what`` ("op" or "kernel"), ``scale``, ``calls``, ``time_ns``, ``path_ns`` (on the critical
+        path), ``span_ns``, ``new_span_ns``, ``saved_ns``, ``saved_share``.
+        """
+        from gpuprof_widgets.analyses.what_if import what_if
+
+        return what_if(self, name, scale=scale, step=step, region=region)
+
+    def what_ifs(
+        self, *, step: int | None = None, region: str | tuple[int, int] | None = None
+    ) -> pd.DataFrame:
+        """What each of the likeliest ops and kernels would save if it cost nothing, the most first.
+
+        Columns as in `what_if`.
+        """
+        from gpuprof_widgets.analyses.what_if import what_ifs
+
+        return what_ifs(self, step=step, region=region)
+
     def iterations(self) -> pd.DataFrame:
         """One row per iteration of the loop that was bounded (see `steps`), recorded or not.
 
@@ -291,6 +439,47 @@ class Analysed(Record):
         from gpuprof_widgets.analyses.backward_ops import backward_ops
 
         return backward_ops(self)
+
+    def modules(self) -> pd.DataFrame:
+        """One row per module, as a tree: parents before their children, as they first ran.
+
+        From recorded modules, else from the ``nn.Module`` frames of a trace with stacks. Columns
+        (times in ns): ``name``, ``class``, ``parent`` (row of this table, -1), ``depth``,
+        ``calls``; ``cpu_self_ns``, ``cpu_total_ns``, ``device_self_ns``, ``device_total_ns`` of the
+        forward pass and the same with ``backward_``; ``wait_ns``; ``flops``, ``backward_flops``
+        (with the modules within); ``allocated_bytes``, ``allocated_total_bytes``; ``row``. The last
+        row, without a name, has what belongs to no module.
+        """
+        from gpuprof_widgets.analyses.modules import modules
+
+        return modules(self)
+
+    def annotations(self) -> pd.DataFrame:
+        """One row per `record_function` annotation: CPU and GPU time, each call counted once.
+
+        Columns (times in ns): ``name``, ``calls``, ``cpu_total_ns``, ``cpu_self_ns``;
+        ``device_busy_ns`` (the GPU ran anything that it launched) and ``kernel_ns`` (their sum),
+        both with and, as ``device_self_busy_ns`` and ``kernel_self_ns``, without the annotations
+        within; ``kernels`` (their number); ``gpu_span_ns`` (first to last on each stream, as Kineto
+        wrote it); ``row``.
+        """
+        from gpuprof_widgets.analyses.annotations import annotations
+
+        return annotations(self)
+
+    def roofline(self, *, by: str = "op", peaks: Peaks | None = None) -> pd.DataFrame:
+        """One row per op and number format: its work, its speed, and the device's roof.
+
+        ``by``: "op", "shape" or "kernel"; ``peaks``: other than the data sheet's (see
+        `measured_peaks`). Columns: ``name``, ``dtype``, ``calls``, ``time_ns`` (GPU; without any
+        GPU work CPU), ``flops``, ``bytes``, ``bytes_counted`` ("inputs and outputs", "inputs" or
+        ""), ``flops_per_s``, ``bytes_per_s``, ``intensity`` (FLOPs per byte), ``peak_flops_per_s``,
+        ``peak_bytes_per_s``, ``bound`` ("compute", "memory" or ""), ``roof_share``. ``attrs`` says
+        what it was compared with.
+        """
+        from gpuprof_widgets.analyses.roofline import roofline
+
+        return roofline(self, by=by, peaks=peaks)
 
     def owners(self, row: int) -> pd.DataFrame:
         """Who is responsible for one slice: a row per owner, the outermost first, itself last.

@@ -15,14 +15,21 @@ from hypothesis import strategies as st
 
 import gpuprof_widgets.analyses
 from gpuprof_widgets.analyses.allocator import allocator_events
+from gpuprof_widgets.analyses.annotations import annotations as annotation_times
 from gpuprof_widgets.analyses.attribution import LEVELS, attribution
 from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
 from gpuprof_widgets.analyses.breakdown import breakdown, breakdown_segments, overlaps
 from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.collective_calls import collective_calls, compute_intervals
 from gpuprof_widgets.analyses.collectives import collectives
+from gpuprof_widgets.analyses.critical_path import critical_path, graph_of
+from gpuprof_widgets.analyses.copies import copies
+from gpuprof_widgets.analyses.copy_bandwidth import copy_bandwidth
+from gpuprof_widgets.analyses.counters import counters
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.analyses.gpu_peaks import device_name, peaks_of
+from gpuprof_widgets.analyses.gpu_summary import gpu_summary
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.analyses.iterations import (
     calls_per_traced_step,
@@ -30,17 +37,24 @@ from gpuprof_widgets.analyses.iterations import (
     usual_steps,
 )
 from gpuprof_widgets.analyses.kernels import kernels
+from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.analyses.line_sources import line_sources
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
+from gpuprof_widgets.analyses.modules import modules
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.owners import owners
+from gpuprof_widgets.analyses.path_range import path_range
 from gpuprof_widgets.analyses.python_calls import python_calls, python_edges
 from gpuprof_widgets.analyses.python_time import python_time
+from gpuprof_widgets.analyses.roofline import roofline
+from gpuprof_widgets.analyses.queue_length import queue_length, queues
+from gpuprof_widgets.analyses.sequences import sequences
 from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.analyses.streams import streams
 from gpuprof_widgets.analyses.thread_waits import python_lanes, run_lane, thread_waits
 from gpuprof_widgets.analyses.waits import waits
+from gpuprof_widgets.analyses.what_if import what_if, what_ifs
 from gpuprof_widgets.analyses.worker_causes import (
     per_batch_ns,
     per_item_ns,
@@ -66,11 +80,30 @@ from tests.traces import (
 
 WORKER_TIMES = ("fetch_ns", "item_ns", "collate_ns", "put_ns", "idle_ns")
 
+def _what_is_there(record: Record) -> list[str]:
+    """A few names of ops and kernels."""
+    slices = record.trace.slices
+    wanted = slices["category"].isin(["cpu_op", "kernel"]) & (slices["count"] > 0)
+    return [str(name) for name in slices["name"][wanted].unique()[:3]]
+
+
 ANALYSES: dict[str, Callable[[Record], Any]] = {
     "operators": operators,
     "operators_by_shape": lambda record: operators(record, by_shape=True),
     "operators_by_stack": lambda record: operators(record, stack_depth=3),
     "kernels": kernels,
+    "kernels_by_geometry": lambda record: kernels(record, by="geometry"),
+    "kernels_by_kind": lambda record: kernels(record, by="kind"),
+    "gpu_summary": gpu_summary,
+    "launches": launches,
+    "queue_length": queue_length,
+    "queues": queues,
+    "sequences": sequences,
+    "copies": copies,
+    "copies_by_kind": lambda record: copies(record, by="kind"),
+    "copies_by_op": lambda record: copies(record, by="op"),
+    "copy_bandwidth": copy_bandwidth,
+    "counters": counters,
     "call_tree_ops": call_tree,
     "call_tree_merged": lambda record: call_tree(record, source="merged"),
     "call_tree_cprofile": lambda record: call_tree(record, source="cprofile"),
@@ -92,11 +125,24 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "streams_by_concurrency": lambda record: streams(record, by="concurrency"),
     "waits": waits,
     "steps": steps,
+    "critical_path": critical_path,
+    "critical_path_by_kind": lambda record: critical_path(record, by="kind"),
+    "what_if": lambda record: [what_if(record, name) for name in _what_is_there(record)],
+    "what_ifs": what_ifs,
+    "path_range": lambda record: path_range(record, None, None),
+    "graph_of": lambda record: graph_of(record, record.trace.start_ns, record.trace.end_ns),
     "iterations": iterations,
     "usual_steps": usual_steps,
     "calls_per_traced_step": calls_per_traced_step,
     "owners": lambda record: [owners(record, row) for row in range(len(record.trace))],
     "attribution": lambda record: [attribution(record, level) for level in LEVELS],
+    "annotations": annotation_times,
+    "modules": modules,
+    "roofline": roofline,
+    "roofline_by_shape": lambda record: roofline(record, by="shape"),
+    "roofline_by_kernel": lambda record: roofline(record, by="kernel"),
+    "device_name": lambda record: device_name(record, 0),
+    "peaks_of": lambda record: peaks_of(record, 0),
     "backward_ops": backward_ops,
     "backward_ns": backward_ns,
     "allocations": allocations,

@@ -14,16 +14,28 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.breakdown import breakdown, overlaps
 from gpuprof_widgets.analyses.collectives import collectives
+from gpuprof_widgets.analyses.annotations import annotations as annotation_times
+from gpuprof_widgets.analyses.critical_path import critical_path
+from gpuprof_widgets.analyses.copies import copies
+from gpuprof_widgets.analyses.copy_bandwidth import copy_bandwidth
+from gpuprof_widgets.analyses.counters import counters
 from gpuprof_widgets.analyses.device_busy import device_busy
+from gpuprof_widgets.analyses.gpu_summary import gpu_summary
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.analyses.kernels import kernels
+from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
+from gpuprof_widgets.analyses.modules import modules
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_time import python_time
+from gpuprof_widgets.analyses.roofline import roofline
+from gpuprof_widgets.analyses.queue_length import queue_length, queues
+from gpuprof_widgets.analyses.sequences import sequences
 from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.analyses.streams import streams
 from gpuprof_widgets.analyses.waits import waits
+from gpuprof_widgets.analyses.what_if import what_ifs
 
 
 @dataclass(frozen=True)
@@ -54,9 +66,42 @@ ANALYSES = (
     ),
     Analysis(
         kernels,
-        "Which kernels take the GPU's time?",
+        "Which kernels take the GPU's time, and how were they laid out on it?",
         "kernels",
         "TensorBoard plugin, HTA, nsys stats",
+    ),
+    Analysis(
+        gpu_summary,
+        "How well was each GPU used: SMs, occupancy, tensor cores?",
+        "",
+        "TensorBoard plugin",
+    ),
+    Analysis(
+        launches,
+        "How long do kernels take to start, and are they longer than their launch?",
+        "launches",
+        "HTA, TraceLens",
+    ),
+    Analysis(queue_length, "How much launched work waits, over time?", "launches", "HTA"),
+    Analysis(queues, "Which streams have launches waiting, or a full queue?", "launches", "HTA"),
+    Analysis(
+        sequences,
+        "Which kernels follow one another again and again, and could be fused?",
+        "sequences",
+        "HTA",
+    ),
+    Analysis(
+        copies,
+        "What is copied, how fast, who waits for it, and is it needed?",
+        "copies",
+        "HTA, nsys analyze",
+    ),
+    Analysis(copy_bandwidth, "How many bytes per second move, over time?", "copies", "HTA"),
+    Analysis(
+        counters,
+        "What else does the trace count: CUPTI metrics, power, utilisation?",
+        "counters",
+        "HTA, Perfetto",
     ),
     Analysis(
         breakdown,
@@ -89,6 +134,18 @@ ANALYSES = (
         "findings",
         "nsys analyze",
     ),
+    Analysis(
+        critical_path,
+        "Which chain of CPU and GPU work makes the run as long as it is?",
+        "critical path",
+        "HTA",
+    ),
+    Analysis(
+        what_ifs,
+        "How much shorter would the run be without one of its ops or kernels?",
+        "critical path",
+        "HTA",
+    ),
     Analysis(steps, "How long does each step take?", "timeline", "TensorBoard plugin"),
     Analysis(lines, "Which line of the cell takes the time?", "lines", "line_profiler, scalene"),
     Analysis(
@@ -96,6 +153,24 @@ ANALYSES = (
         "Which Python functions take time, and which only wait for the GPU?",
         "flame graph",
         "cProfile, snakeviz",
+    ),
+    Analysis(
+        modules,
+        "Which module takes the time, in the forward and the backward pass?",
+        "modules",
+        "TensorBoard plugin, TraceLens",
+    ),
+    Analysis(
+        annotation_times,
+        "How much GPU time does each annotated region cause?",
+        "annotations",
+        "HTA, nsys nvtx_gpu_proj_sum",
+    ),
+    Analysis(
+        roofline,
+        "How close do ops and kernels come to what the device can do?",
+        "roofline",
+        "TraceLens, XProf, torch._inductor profile_analysis",
     ),
     Analysis(memory_curve, "How much memory was held, over time?", "memory", "TensorBoard plugin"),
     Analysis(memory_peak, "What was alive when memory was fullest?", "memory", "memory snapshot"),

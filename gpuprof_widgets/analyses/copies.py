@@ -93,7 +93,7 @@ def _copies(record: Record) -> pd.DataFrame:
     rows = rows[np.argsort(ts[rows], kind="stable")]
     table = pd.concat([_on_gpu(trace, rows), _on_cpu(record, rows)], axis=1)
     table = table.join(copy_owners(trace, rows))
-    return table.assign(needless=needless(record, table))[list(COLUMNS)]
+    return table.assign(needless=needless(table, record))[list(COLUMNS)]
 
 
 def _on_gpu(trace: Trace, rows: Rows) -> pd.DataFrame:

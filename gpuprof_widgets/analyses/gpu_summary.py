@@ -65,7 +65,7 @@ def _kernels_within(record: Record, rows: npt.NDArray[np.intp], t0: int, t1: int
         "end_ns": np.clip(ts + dur, t0, t1),
         "tensor_cores": on_tensor_cores(names.categories)[names.codes.to_numpy()[rows]],
     }
-    return pd.DataFrame(columns).join(launch_geometry(record, rows))
+    return pd.DataFrame(columns).join(launch_geometry(rows, record))
 
 
 def _described(record: Record, device: int) -> dict[str, Any]:

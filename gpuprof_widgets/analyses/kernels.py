@@ -53,7 +53,7 @@ def kernels(record: Record, *, by: str = "name") -> pd.DataFrame:
         raise OptionError(f"kernels are grouped by {', '.join(GROUPINGS)}, not by {by!r}")
     trace = record.trace
     rows = counted_gpu_rows(trace)
-    each = gpu_slices(record, rows)
+    each = _slices(record, rows)
     groups, first = group_rows({key: each[key].to_numpy() for key in GROUPINGS[by]})
     table = pd.concat(
         [
@@ -80,7 +80,7 @@ def counted_gpu_rows(trace: Trace) -> npt.NDArray[np.intp]:
     return rows[trace.slices["count"].to_numpy()[rows] > 0]
 
 
-def gpu_slices(record: Record, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
+def _slices(record: Record, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
     """One row per GPU slice: name, category, kind, duration, op and launch geometry."""
     trace = record.trace
     slices = trace.slices
@@ -94,7 +94,7 @@ def gpu_slices(record: Record, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
         "dur_ns": slices["dur"].to_numpy()[rows],
         "op_name": np.append(slices["name"].to_numpy(object), "")[op],
     }
-    return pd.DataFrame(columns).join(launch_geometry(record, rows))
+    return pd.DataFrame(columns).join(launch_geometry(rows, record))
 
 
 def launching_op(trace: Trace) -> npt.NDArray[np.int32]:

@@ -18,7 +18,7 @@ BLOCKS_PER_SM, OCCUPANCY = "blocks per SM", "est. achieved occupancy %"
 COLUMNS = ("grid", "block", "registers", "shared_memory", "blocks_per_sm", "occupancy")
 
 
-def launch_geometry(record: Record, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
+def launch_geometry(rows: npt.NDArray[np.intp], record: Record) -> pd.DataFrame:
     """Per GPU slice, in the order of ``rows``: how it was launched, as Kineto wrote it.
 
     Columns: ``grid``, ``block`` ("x, y, z"; "" where unknown), ``registers`` (per thread) and
@@ -50,7 +50,7 @@ def numbers(trace: Trace, key: str, rows: npt.NDArray[np.intp]) -> Floats:
     return found
 
 
-def streaming_multiprocessors(record: Record) -> dict[int, int]:
+def _multiprocessors(record: Record) -> dict[int, int]:
     """Number of SMs (AMD: compute units) of each device that the file describes."""
     listed = record.metadata.get("deviceProperties") or []
     described = [one for one in listed if isinstance(one, dict)]
@@ -60,7 +60,7 @@ def streaming_multiprocessors(record: Record) -> dict[int, int]:
 
 def _blocks_per_sm(record: Record, rows: npt.NDArray[np.intp]) -> Floats:
     written = _not_negative(numbers(record.trace, BLOCKS_PER_SM, rows))
-    sms = streaming_multiprocessors(record)
+    sms = _multiprocessors(record)
     grids = record.trace.args.get("grid")
     missing = np.flatnonzero(np.isnan(written))
     if grids is None or not sms or not len(missing):

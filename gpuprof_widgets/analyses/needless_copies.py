@@ -24,7 +24,7 @@ PLACE = ("device", "bytes", "source", "op_name", "module", "line", "python")
 """Columns in which copies from one place are alike."""
 
 
-def needless(record: Record, table: pd.DataFrame) -> npt.NDArray[np.object_]:
+def needless(table: pd.DataFrame, record: Record) -> npt.NDArray[np.object_]:
     """Per copy (rows of `copies`, by time): "", "there and back" or "every step"."""
     found = np.full(len(table), "", object)
     found[_in_every_step(record, table)] = EVERY_STEP
