@@ -9,6 +9,7 @@ from gpuprof_widgets.exceptions import GpuprofError, OptionError, RecordingError
 
 if TYPE_CHECKING:
     from gpuprof_widgets.capture.lines.chosen import lines
+    from gpuprof_widgets.many_ranks import ranks
     from gpuprof_widgets.profiles import Profile, load
     from gpuprof_widgets.profiling import profile, steps
     from gpuprof_widgets.profiling_ranks import profile_ranks
@@ -30,6 +31,7 @@ __all__ = [
     "load_ipython_extension",
     "profile",
     "profile_ranks",
+    "ranks",
     "steps",
     "unload_ipython_extension",
 ]
@@ -45,6 +47,7 @@ _HOMES = {
     "load": "gpuprof_widgets.profiles",
     "profile": "gpuprof_widgets.profiling",
     "profile_ranks": "gpuprof_widgets.profiling_ranks",
+    "ranks": "gpuprof_widgets.many_ranks",
     "steps": "gpuprof_widgets.profiling",
 }
 

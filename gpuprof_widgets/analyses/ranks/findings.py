@@ -23,12 +23,13 @@ REMEDIES = {
     "lengths, experts, uneven shards), and see whether its GPU is shared, throttled or older.",
     INPUT: "Its input pipeline is slower: give its DataLoader as many workers as the others, and "
     "all ranks shards of one size on equally fast storage.",
-    IDLE: "Its GPU had nothing to do: its CPU is late. Look for what this rank alone does (logging, "
-    "checkpoints, metrics), for other processes on its cores, and for the garbage collector.",
+    IDLE: "Its GPU had nothing to do: its CPU is late. Look for what this rank alone does "
+    "(logging, checkpoints, metrics), for other processes on its cores, and for garbage "
+    "collection.",
 }
 CPU_REMEDY = (
-    "It was in no op meanwhile: look for what this rank alone does in Python, for reading its data, "
-    "and for other processes on its cores."
+    "It was in no op meanwhile: look for what this rank alone does in Python, for reading its "
+    "data, and for other processes on its cores."
 )
 IDLE_CLASSES = ("input pipeline", "synchronising", "Python", "CPU ops", "runtime calls")
 """Classes of the breakdown that say what the CPU did while its GPU had nothing to do."""
@@ -63,12 +64,11 @@ def waiting_for_others(compared: Compared, limits: Limits) -> list[RankFinding]:
     if not ranks or share < limits.rank_waiting_share:
         return []
     text = (
-        f"A rank waited {format_ns(each)} for other ranks, on average over {ranks} "
-        f"({format_share(share)} of the run): {format_share(waited / max(waited + moving, 1))} of "
-        f"the time in collectives, of which only {format_ns(moving // ranks)} moved data."
+        f"Of {format_ns((waited + moving) // ranks)} in collectives the average rank waited "
+        f"{format_ns(each)} for other ranks ({format_share(share)} of the run) and moved data for "
+        f"{format_ns(moving // ranks)}."
     )
-    worst = compared.collectives.loc[compared.collectives["waited_ns"].idxmax()]
-    span = int(worst["start_ns"]), int(worst["latest_ns"])
+    span = _range_of_largest(compared.collectives, "waited_ns")
     remedy = _who_delays(table)
     return [RankFinding(Finding("waiting_for_others", text, each, share, *span, (), remedy), -1)]
 
@@ -83,7 +83,7 @@ def _who_delays(table: pd.DataFrame) -> str:
     if needed <= max(1, len(table) // 3):
         named = [f"rank {rank}" for rank in table["rank"].tolist()[:needed]]
         share = format_share(sum(parts[:needed]))
-        return f"{share} of the delay is due to {' and '.join(named)}: see what is said of them."
+        return f"{share} of the delay is due to {' and '.join(named)}."
     return (
         "The ranks take turns in coming last: look for work of uneven length (sequence lengths, "
         "data loading, garbage collection) rather than for one slow machine."
@@ -101,28 +101,31 @@ def _straggler(compared: Compared, row: Any) -> RankFinding:
     share = row.delay_ns / max(compared.span_ns, 1)
     cause = max((COMPUTE, INPUT, IDLE), key=lambda key: int(getattr(row, key)))
     on_gpu = bool((compared.waiting["device"] >= 0).any())
+    of_all = format_count(row.collectives, "collective")
     text = (
-        f"Rank {row.rank} came last to {row.last:,} of {format_count(row.collectives, 'collective')}"
-        f" and began them {format_ns(row.delay_ns)} after the second last in all "
+        f"Rank {row.rank} came last to {row.last:,} of {of_all} and began them "
+        f"{format_ns(row.delay_ns)} after the second last in all "
         f"({format_share(share)} of the run){_meanwhile(compared, row, cause, on_gpu)}; the others "
         f"waited {format_ns(row.caused_wait_ns)} for it together."
     )
-    worst = _longest_delay(compared.collectives, row.rank)
-    span = int(worst["start_ns"]), int(worst["latest_ns"])
+    own = compared.collectives[compared.collectives["last_rank"] == row.rank]
+    span = _range_of_largest(own, "delay_ns")
     remedy = REMEDIES[cause] if on_gpu or cause != IDLE else CPU_REMEDY
     found = Finding("stragglers", text, row.delay_ns, share, *span, (), remedy)
     return RankFinding(found, int(row.rank))
 
 
-def _longest_delay(collectives: pd.DataFrame, rank: int) -> pd.Series:
-    own = collectives[collectives["last_rank"] == rank]
-    return own.loc[own["delay_ns"].idxmax()]
+def _range_of_largest(collectives: pd.DataFrame, key: str) -> tuple[int, int]:
+    """From the first to the last rank's start in the collective that has most of that."""
+    worst = int(collectives[key].to_numpy(np.int64).argmax())
+    start, latest = collectives["start_ns"], collectives["latest_ns"]
+    return int(start.iloc[worst]), int(latest.iloc[worst])
 
 
 def _meanwhile(compared: Compared, row: Any, cause: str, on_gpu: bool) -> str:
     """What the rank did in most of the delay."""
     part = int(getattr(row, cause))
-    of_it = f"in {format_share(part / row.delay_ns)} of that"
+    of_it = "meanwhile" if part > 0.99 * row.delay_ns else f"in {_share(part, row)} of that"
     if cause == COMPUTE:
         return f": {of_it} it computed more than the others"
     if cause == INPUT:
@@ -132,18 +135,21 @@ def _meanwhile(compared: Compared, row: Any, cause: str, on_gpu: bool) -> str:
     return f": {of_it} its GPU was idle{_idle_in(compared.breakdown, row.rank)}"
 
 
+def _share(part: int, row: Any) -> str:
+    return format_share(part / row.delay_ns)
+
+
 def _idle_in(breakdown: pd.DataFrame, rank: int) -> str:
     """The class of idle time of which the rank has most beyond the rank in the middle."""
     whole = breakdown[(breakdown["step"] == -1) & breakdown["class"].isin(IDLE_CLASSES)]
-    times = whole.pivot_table(index="class", columns="rank", values="time_ns", aggfunc="sum")
-    if rank not in times.columns or len(times.columns) < 2:
+    times = whole.groupby(["class", "rank"], as_index=False)["time_ns"].sum()
+    own = times[times["rank"] == rank].set_index("class")["time_ns"]
+    usual = times.groupby("class")["time_ns"].median()
+    more = (own - usual).dropna()
+    if not len(more) or more.max() <= 0:
         return ""
-    usual = times.median(axis=1)
-    more = times[rank] - usual
     worst = str(more.idxmax())
-    if more[worst] <= 0:
-        return ""
-    spent, middle = format_ns(float(times[rank][worst])), format_ns(float(usual[worst]))
+    spent, middle = format_ns(float(own[worst])), format_ns(float(usual[worst]))
     return f", mostly while its CPU was in {_place(worst)} ({spent} in the run, usually {middle})"
 
 

@@ -1,0 +1,202 @@
+"""Which files are of which rank: by what they hold, else by their names; and what is missing."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpuprof_widgets.analyses.collective_words import ranks_text
+from gpuprof_widgets.analyses.ranks.reduced import ReducedRank, joined
+from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace.schema import NONE
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+Part = tuple[Path, ReducedRank]
+"""A file and what is kept of it."""
+
+SUFFIXES = (".json", ".json.gz", ".gpuprof", ".zip")
+"""Files of a folder that are taken for traces; others can be named one by one."""
+
+_IN_NAME = re.compile(r"rank[-_.]?(\d+)", re.IGNORECASE)
+_NUMBERS = re.compile(r"\d+")
+
+
+def trace_files(paths: Paths) -> list[Path]:
+    """The files that these paths, globs and folders stand for, each once, in order of their names.
+
+    A folder stands for the traces in it (``.json``, ``.json.gz``, ``.gpuprof``, ``.zip``). Raises a
+    `TraceError` where there is none.
+    """
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    files = [file for path in given for file in _files_of(Path(path).expanduser())]
+    unique = list(dict.fromkeys(file.absolute() for file in files))
+    if not unique:
+        raise TraceError(
+            "there are no traces to compare: give the folder with the traces of all ranks, a glob "
+            'such as "run.rank*.gpuprof", or their paths'
+        )
+    return sorted(unique, key=_natural)
+
+
+def _files_of(path: Path) -> list[Path]:
+    if path.is_dir():
+        inside = [file for file in path.iterdir() if _is_trace(file)]
+        if not inside:
+            raise TraceError(
+                f"{path}: no trace in this folder (no {', '.join(SUFFIXES)}); name the folder in "
+                'which they are, or a glob such as "traces/*/*.pt.trace.json"'
+            )
+        return inside
+    if any(mark in str(path) for mark in "*?[") and not path.exists():
+        root = Path(path.anchor)
+        matching = list(root.glob(str(path.relative_to(root))))
+        if not matching:
+            raise TraceError(f"{path}: no file matches; check the pattern and the folder it is in")
+        return [file for file in matching if file.is_file()]
+    return [path]
+
+
+def _is_trace(file: Path) -> bool:
+    return file.is_file() and file.name.endswith(SUFFIXES) and not file.name.startswith(".")
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """rank2 before rank10."""
+    parts = re.split(r"(\d+)", str(path))
+    return [(int(part), "") if part.isdigit() else (0, part) for part in parts]
+
+
+@dataclass(frozen=True)
+class Job:
+    """The ranks of a run, each with all of its files, and notes on what is odd or missing.
+
+    ``files``: per rank the files that were read for it.
+    """
+
+    ranks: tuple[ReducedRank, ...]
+    files: dict[int, tuple[Path, ...]]
+    notes: tuple[str, ...]
+
+
+def job(parts: Sequence[Part]) -> Job:
+    """The files by rank: of the same rank one after another, copies once, missing ranks named."""
+    notes: list[str] = []
+    numbered = _numbered(parts, notes.append)
+    by_rank: dict[int, list[Part]] = defaultdict(list)
+    for path, part in numbered:
+        by_rank[part.rank].append((path, part))
+    kept = {rank: _without_copies(rank, by_rank[rank], notes.append) for rank in sorted(by_rank)}
+    ranks = tuple(joined([part for _, part in files]) for files in kept.values())
+    _say_what_is_missing(ranks, notes.append)
+    return Job(
+        ranks, {r: tuple(path for path, _ in files) for r, files in kept.items()}, tuple(notes)
+    )
+
+
+def _numbered(parts: Sequence[Part], say: Callable[[str], None]) -> list[Part]:
+    """Every file with its rank: as the traces say, else by the names, else in their order."""
+    told = {part.rank for _, part in parts}
+    names = [rank_in_name(path) for path, _ in parts]
+    if told == {NONE}:
+        return _by_name_or_order(parts, names, "the traces do not say which rank they are of", say)
+    if NONE in told:
+        return _with_the_free_numbers(parts, names, say)
+    if len(told) == 1 and len(parts) > 1 and _at_one_time(parts):
+        why = f"all traces say that they are of rank {told.pop()}, and were taken at one time"
+        return _by_name_or_order(parts, names, why, say)
+    return list(parts)
+
+
+def _at_one_time(parts: Sequence[Part]) -> bool:
+    """Whether no two of these follow one another, and none is a copy of another."""
+    spans = {part.parts[0] for _, part in parts}
+    latest, earliest = max(start for start, _ in spans), min(end for _, end in spans)
+    return len(spans) == len(parts) and latest < earliest
+
+
+def _by_name_or_order(
+    parts: Sequence[Part], names: Sequence[int | None], why: str, say: Callable[[str], None]
+) -> list[Part]:
+    if all(name is not None for name in names):
+        say(f"{why}: that was taken from the names of the files")
+        return _with_ranks(parts, [name for name in names if name is not None])
+    say(
+        f"{why}, nor do their names: they were numbered in the order of these (torch writes the "
+        "rank where the process group exists when the profiler stops)"
+    )
+    return _with_ranks(parts, range(len(parts)))
+
+
+def _with_ranks(parts: Sequence[Part], ranks: Sequence[int]) -> list[Part]:
+    pairs = zip(parts, ranks, strict=True)
+    return [(path, _as_rank(part, rank)) for (path, part), rank in pairs]
+
+
+def _with_the_free_numbers(
+    parts: Sequence[Part],
+    names: Sequence[int | None],
+    say: Callable[[str], None],
+) -> list[Part]:
+    """Those that do not say their rank get that in their name, else the lowest that is free."""
+    taken = {part.rank for _, part in parts}
+    result = []
+    for (path, part), name in zip(parts, names, strict=True):
+        rank = part.rank
+        if rank == NONE:
+            free = next(number for number in range(len(parts) + 1) if number not in taken)
+            rank = name if name is not None and name not in taken else free
+            taken.add(rank)
+            say(f"{path.name} does not say its rank: it was taken for rank {rank}")
+        result.append((path, _as_rank(part, rank)))
+    return result
+
+
+def _as_rank(part: ReducedRank, rank: int) -> ReducedRank:
+    if part.rank == rank:
+        return part
+    return replace(part, rank=rank, breakdown=part.breakdown.assign(rank=rank))
+
+
+def rank_in_name(path: Path) -> int | None:
+    """The rank in a file's name: ``rank3.json``, ``trace_rank-3.json.gz``, or its only number."""
+    if found := _IN_NAME.search(path.name):
+        return int(found[1])
+    numbers = _NUMBERS.findall(path.name)
+    return int(numbers[0]) if len(numbers) == 1 else None
+
+
+def _without_copies(rank: int, files: Sequence[Part], say: Callable[[str], None]) -> list[Part]:
+    """The files of one rank, in order of time, but none of a time that another one holds."""
+    kept: list[Part] = []
+    for path, part in sorted(files, key=lambda file: file[1].start_ns):
+        before = kept[-1][1] if kept else None
+        if before is not None and part.start_ns < before.end_ns:
+            same = part.parts == before.parts and part.slices == before.slices
+            what = "is a copy of" if same else "is of the same rank and time as"
+            say(f"rank {rank}: {path.name} {what} {kept[-1][0].name} and was left out")
+            continue
+        kept.append((path, part))
+    if len(kept) > 1:
+        say(f"rank {rank} has {len(kept)} files, which follow one another in time")
+    return kept
+
+
+def _say_what_is_missing(ranks: Sequence[ReducedRank], say: Callable[[str], None]) -> None:
+    numbers = [rank.rank for rank in ranks]
+    world = max(rank.world_size for rank in ranks)
+    expected = max(world, max(numbers) + 1)
+    missing = sorted(set(range(expected)) - set(numbers))
+    if missing:
+        noun = "rank" if len(missing) == 1 else "ranks"
+        verb = "is" if len(missing) == 1 else "are"
+        say(
+            f"of {expected} ranks {len(numbers)} are there: {noun} {ranks_text(missing)} {verb} "
+            "missing, and whoever waited for one of them seems to have moved data meanwhile"
+        )
+    for rank in ranks:
+        if not len(rank.collectives):
+            say(f"rank {rank.rank}: {rank.lacks}")
