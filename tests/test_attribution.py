@@ -163,9 +163,11 @@ def assert_adds_up(record: Record) -> None:
     gpu = int(trace.slices["dur"].to_numpy()[gpu_rows(trace)].sum())
     waiting = waits(record)
     waited = int(waiting.loc[waiting["kind"] == "synchronise", "dur_ns"].sum())
+    frames = in_category(trace, "python_function")
     for level in LEVELS:
         table = attribution(record, level)
-        kinds = ("cpu", "python") if level == "python" else ("cpu",)
+        by_frames = level == "module" and (LEVELS[level](trace).owner & frames).any()
+        kinds = ("cpu", "python") if level == "python" or by_frames else ("cpu",)
         assert (table["cpu_self_ns"] + table["backward_cpu_ns"]).sum() == cpu_time(record, *kinds)
         assert (table["device_ns"] + table["backward_device_ns"]).sum() == gpu
         assert table["wait_ns"].sum() == waited

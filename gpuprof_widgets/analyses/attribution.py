@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,8 @@ SHARES = (
 """Columns that add up over all owners to what was recorded."""
 COLUMNS = ("name", "detail", "calls", *SHARES, "cpu_total_ns", "device_total_ns")
 
+MODULE_FRAME = "nn.Module: "
+
 
 def attribution(record: Record, level: str) -> pd.DataFrame:
     """One row per owner at that level ("line", "module", "op", "python"), the costliest first.
@@ -61,7 +63,7 @@ def attribution(record: Record, level: str) -> pd.DataFrame:
     """
     if level not in LEVELS:
         raise OptionError(f"unknown level {level!r}: it is one of {', '.join(LEVELS)}.")
-    return _table(record.trace, LEVELS[level](record.trace))
+    return _table(owned(record.trace, level))
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,20 @@ def _lines(trace: Trace) -> _Owning:
 
 
 def _modules(trace: Trace) -> _Owning:
+    """Our own regions; a trace of another's recording may have torch's ``nn.Module`` frames."""
     forward = in_category(trace, "module")
+    if not forward.any() and (frames := module_frames(trace)).any():
+        return replace(_functions(trace), owner=frames, calls=frames)
     return _regions(trace, in_category(trace, "module", "module_backward"), forward, "class")
+
+
+def module_frames(trace: Trace) -> Mask:
+    """The frames that torch writes for modules where it records stacks: ``nn.Module: Conv2d_3``."""
+    names = trace.slices["name"].cat
+    is_module = [str(name).startswith(MODULE_FRAME) for name in names.categories]
+    return np.array([*is_module, False], bool)[names.codes.to_numpy()] & in_category(
+        trace, "python_function"
+    )
 
 
 def _regions(trace: Trace, owner: Mask, calls: Mask, detail: str) -> _Owning:
@@ -114,7 +128,7 @@ def _functions(trace: Trace) -> _Owning:
     """Python frames and ops of each thread nested together."""
     rows, parent, lane = merged_parents(trace)
     cause = causes(trace.slices)
-    merged = np.full(len(trace), NONE, np.int32)
+    merged = cause.copy()  # of allocations, which are among no frames, the op stays the cause
     merged[rows] = np.where(parent >= 0, rows[parent], NONE)
     backward = cause != trace.slices["parent"].to_numpy()
     merged = np.where(backward, cause, merged).astype(np.int32)
@@ -130,30 +144,101 @@ LEVELS: dict[str, Callable[[Trace], _Owning]] = {
 }
 
 
-def _table(trace: Trace, owning: _Owning) -> pd.DataFrame:
-    slices, nobody = trace.slices, len(trace)
-    nearest = links.nearest_ancestor(owning.cause, owning.owner)
-    own = np.where(owning.owner, np.arange(len(trace)), nearest)
-    backward = in_backward(trace)
-    gpu, memory = gpu_rows(trace), allocations(trace)
-    waits = np.flatnonzero(is_synchronising(trace))
-    dur = slices["dur"].to_numpy()
-    cpu = _self_times(trace, owning)
+@dataclass(frozen=True)
+class Owned:
+    """The owners of one level and what each has by itself.
 
-    def summed(rows: npt.NDArray[np.integer], values: Ints, only: Mask | None = None) -> Ints:
-        sums = np.zeros(nobody + 1, np.int64)  # the last one takes what belongs to nobody
-        np.add.at(sums, own[rows], values if only is None else np.where(only[rows], values, 0))
+    ``row``: the owners; per owner ``parent`` (its place among them, -1), ``key`` (number of its
+    name in ``names``; the last name is nobody's) and ``calls``. ``own``: per slice of the trace the
+    row of its owner, -1 for nobody. ``shares``: per slice that is an owner its part of each column
+    of `SHARES`; one more entry for nobody's.
+    """
+
+    row: npt.NDArray[np.intp]
+    parent: Rows
+    key: Ints
+    names: pd.DataFrame
+    calls: Ints
+    own: Rows
+    shares: dict[str, Ints]
+
+    def shared(self, rows: npt.NDArray[np.integer], values: Ints) -> Ints:
+        """The sum of the values of these slices, per owner as in ``shares``."""
+        sums = np.zeros(len(self.own) + 1, np.int64)  # the last one takes what belongs to nobody
+        np.add.at(sums, self.own[rows], values)
         return sums
 
-    shares = {
-        "cpu_self_ns": summed(owning.rows, cpu, ~backward),
-        "backward_cpu_ns": summed(owning.rows, cpu, backward),
-        "device_ns": summed(gpu, dur[gpu], ~backward),
-        "backward_device_ns": summed(gpu, dur[gpu], backward),
-        "wait_ns": summed(waits, dur[waits]),
-        "allocated_bytes": summed(memory.row, np.maximum(memory.size, 0)),
+    def by_name(self, share: Ints) -> Ints:
+        """Per name the sum over its owners; nobody's last."""
+        return self._named(share[self.row], int(share[-1]))
+
+    def calls_by_name(self) -> Ints:
+        """Per name how often it ran."""
+        return self._named(self.calls, 0)
+
+    def total(self, *shares: Ints) -> Ints:
+        """Per name the sum over its owners and all within them, an owner in its own kind once."""
+        whole = np.sum(shares, axis=0)
+        below = subtree_sum(whole[self.row], self.parent, links.depths(self.parent))
+        outermost = _outermost(self.parent, self.key)
+        return self._named(np.where(outermost, below, 0), int(whole[-1]))
+
+    def _named(self, values: Ints, of_nobody: int) -> Ints:
+        sums = np.zeros(len(self.names), np.int64)
+        np.add.at(sums, self.key, values)
+        sums[-1] = of_nobody
+        return sums
+
+
+def owned(trace: Trace, level: str) -> Owned:
+    """The owners at that level, and what belongs to whom."""
+    owning, slices = LEVELS[level](trace), trace.slices
+    nearest = links.nearest_ancestor(owning.cause, owning.owner)
+    row = np.flatnonzero(owning.owner)
+    index = np.full(len(trace) + 1, NONE, np.int32)
+    index[row] = np.arange(len(row))
+    key, names = _names(trace, row, owning.detail)
+    found = Owned(
+        row,
+        index[nearest[row]],
+        key,
+        names,
+        (slices["count"].to_numpy()[row] * owning.calls[row]).astype(np.int64),
+        np.where(owning.owner, np.arange(len(trace)), nearest).astype(np.int32),
+        {},
+    )
+    return replace(found, shares=_shares(trace, owning, found))
+
+
+def _shares(trace: Trace, owning: _Owning, found: Owned) -> dict[str, Ints]:
+    backward, cpu = in_backward(trace), _self_times(trace, owning)
+    gpu, memory = gpu_rows(trace), allocations(trace)
+    waits = np.flatnonzero(is_synchronising(trace))
+    dur = trace.slices["dur"].to_numpy()
+    rows, late = owning.rows, backward[owning.rows]
+    return {
+        "cpu_self_ns": found.shared(rows, np.where(late, 0, cpu)),
+        "backward_cpu_ns": found.shared(rows, np.where(late, cpu, 0)),
+        "device_ns": found.shared(gpu, np.where(backward[gpu], 0, dur[gpu])),
+        "backward_device_ns": found.shared(gpu, np.where(backward[gpu], dur[gpu], 0)),
+        "wait_ns": found.shared(waits, dur[waits]),
+        "allocated_bytes": found.shared(memory.row, np.maximum(memory.size, 0)),
     }
-    return _by_name(trace, owning, nearest, shares)
+
+
+def _table(found: Owned) -> pd.DataFrame:
+    """The shares of single owners by name, and the totals: what is within its own kind once."""
+    shares = found.shares
+    table = found.names.assign(
+        calls=found.calls_by_name(),
+        **{name: found.by_name(share) for name, share in shares.items()},
+        cpu_total_ns=found.total(shares["cpu_self_ns"], shares["backward_cpu_ns"]),
+        device_total_ns=found.total(shares["device_ns"], shares["backward_device_ns"]),
+    )
+    costs = [table[column].to_numpy() for column in ("cpu_total_ns", "device_total_ns")]
+    named = np.arange(len(table)) < len(table) - 1
+    order = np.lexsort((*(-cost for cost in costs), ~named))
+    return table.iloc[order].reset_index(drop=True)[list(COLUMNS)]
 
 
 def in_backward(trace: Trace) -> Mask:
@@ -175,43 +260,14 @@ def _self_times(trace: Trace, owning: _Owning) -> Ints:
     return links.self_times(ts, end, parent)
 
 
-def _by_name(trace: Trace, owning: _Owning, nearest: Rows, shares: dict[str, Ints]) -> pd.DataFrame:
-    """The shares of single owners by name, and the totals: what is within its own kind once."""
-    row = np.flatnonzero(owning.owner)
-    index = np.full(len(trace) + 1, NONE, np.int32)
-    index[row] = np.arange(len(row))
-    parent = index[nearest[row]]
-    key, names = _names(trace, row, owning.detail)
-    outermost = _outermost(parent, key)
-    counted = trace.slices["count"].to_numpy()[row] * owning.calls[row]
-
-    def by_name(values: Ints, of_nobody: int = 0) -> Ints:
-        sums = np.zeros(len(names), np.int64)
-        np.add.at(sums, key, values)
-        sums[-1] = of_nobody
-        return sums
-
-    def total(*columns: str) -> Ints:
-        whole = np.sum([shares[column] for column in columns], axis=0)
-        below = subtree_sum(whole[row], parent, links.depths(parent))
-        return by_name(np.where(outermost, below, 0), int(whole[-1]))
-
-    table = names.assign(
-        calls=by_name(counted.astype(np.int64)),
-        **{name: by_name(values[row], int(values[-1])) for name, values in shares.items()},
-        cpu_total_ns=total("cpu_self_ns", "backward_cpu_ns"),
-        device_total_ns=total("device_ns", "backward_device_ns"),
-    )
-    costs = [table[column].to_numpy() for column in ("cpu_total_ns", "device_total_ns")]
-    named = np.arange(len(table)) < len(table) - 1
-    order = np.lexsort((*(-cost for cost in costs), ~named))
-    return table.iloc[order].reset_index(drop=True)[list(COLUMNS)]
-
-
 def _names(trace: Trace, row: npt.NDArray[np.intp], detail: str) -> tuple[Ints, pd.DataFrame]:
     """Per owner the number of its name, and the names with their details; nobody's is the last."""
     given = trace.args.get(detail)
-    details = [""] * len(row) if given is None else given.reindex(row).astype(object).fillna("").astype(str)
+    details = (
+        [""] * len(row)
+        if given is None
+        else given.reindex(row).astype(object).fillna("").astype(str)
+    )
     pairs = pd.MultiIndex.from_arrays([trace.slices["name"].to_numpy(object)[row], details])
     key, known = pd.factorize(pairs)
     names = pd.DataFrame([*known, ("", "")], columns=["name", "detail"], dtype=object)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from gpuprof_widgets.analyses.annotations import annotations as annotation_times
 from gpuprof_widgets.analyses.breakdown import breakdown, overlaps
 from gpuprof_widgets.analyses.collectives import collectives
-from gpuprof_widgets.analyses.annotations import annotations as annotation_times
-from gpuprof_widgets.analyses.critical_path import critical_path
 from gpuprof_widgets.analyses.copies import copies
 from gpuprof_widgets.analyses.copy_bandwidth import copy_bandwidth
 from gpuprof_widgets.analyses.counters import counters
+from gpuprof_widgets.analyses.critical_path import critical_path
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.gpu_summary import gpu_summary
 from gpuprof_widgets.analyses.idle import idle
@@ -29,8 +29,8 @@ from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_pe
 from gpuprof_widgets.analyses.modules import modules
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_time import python_time
-from gpuprof_widgets.analyses.roofline import roofline
 from gpuprof_widgets.analyses.queue_length import queue_length, queues
+from gpuprof_widgets.analyses.roofline import roofline
 from gpuprof_widgets.analyses.sequences import sequences
 from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.analyses.streams import streams

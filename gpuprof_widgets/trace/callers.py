@@ -22,13 +22,19 @@ def calling_lines(trace: Trace, began: Ints, ended: Ints) -> Rows:
     waits meanwhile. Of lines on several threads it is the one that began last. ``began`` and
     ``ended`` are the times before a window cut them.
     """
+    lines = (trace.slices["category"] == "cell_line").to_numpy()
+    return calling_regions(trace, lines, began, ended)
+
+
+def calling_regions(trace: Trace, regions: Mask, began: Ints, ended: Ints) -> Rows:
+    """The same for any regions on the threads of the CPU."""
     found = np.full(len(trace), NONE, np.int32)
-    lines = np.flatnonzero((trace.slices["category"] == "cell_line").to_numpy())
+    lines = np.flatnonzero(regions)
     called = np.flatnonzero(_in_backward(trace)) if len(lines) else lines
     track = trace.slices["track"].to_numpy()[lines]
     latest = np.full(len(called), np.iinfo(np.int64).min)
     for rows in (lines[track == one] for one in np.unique(track)):
-        at = _innermost(began[rows], ended[rows], began[called])
+        at = innermost_open(began[rows], ended[rows], began[called])
         start = began[rows[at]]
         later = (at >= 0) & (start > latest)
         found[called[later]] = rows[at[later]]
@@ -36,7 +42,7 @@ def calling_lines(trace: Trace, began: Ints, ended: Ints) -> Rows:
     return found
 
 
-def _innermost(ts: Ints, end: Ints, moments: Ints) -> Ints:
+def innermost_open(ts: Ints, end: Ints, moments: Ints) -> Ints:
     """Per moment which of the slices of one track is open and began last; -1 for none."""
     parent, _ = nest(ts, end, np.zeros(len(ts), np.int32))
     at = np.searchsorted(ts, moments, side="right") - 1

@@ -1,0 +1,203 @@
+"""What each `record_function` region cost: on the CPU, and on the GPU, each counted once."""
+
+# No `from __future__ import annotations` here: that would be a second thing of the function's name.
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.analyses.attribution import in_backward
+from gpuprof_widgets.analyses.kernels import device_of
+from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category, on_tracks
+from gpuprof_widgets.analyses.steps import names_with_steps_merged
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.callers import calling_regions, innermost_open
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.window import uncut_times
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
+
+ON_CPU, ON_GPU = "user_annotation", "gpu_user_annotation"
+COLUMNS = (
+    "name",
+    "calls",
+    "cpu_total_ns",
+    "cpu_self_ns",
+    "device_busy_ns",
+    "device_self_busy_ns",
+    "kernel_ns",
+    "kernel_self_ns",
+    "kernels",
+    "gpu_span_ns",
+    "row",
+)
+
+
+def annotations(record: Record) -> pd.DataFrame:
+    """One row per annotation by name, the one with most GPU time first, then CPU time.
+
+    Steps are one ``ProfilerStep*``. An annotation is written on the CPU and again on every stream
+    that it launched to: it is one call all the same (pytorch issue 130730: a sum over both counts
+    its time twice). Columns (times in ns):
+
+    - ``name``, ``calls``; ``cpu_total_ns``: open on its thread, one in another of its name once;
+      ``cpu_self_ns``: without the annotations within it;
+    - ``device_busy_ns``: time in which the GPU ran anything launched within it (per device, streams
+      that overlap once); ``device_self_busy_ns``: launched by no annotation within it;
+    - ``kernel_ns``, ``kernel_self_ns``: the same as a sum over kernels, copies and memsets, and
+      ``kernels`` their number; self adds up over the annotations to all that any launched;
+    - ``gpu_span_ns``: from the first to the last of them on each stream, pauses included, as Kineto
+      wrote it on the GPU's side and HTA adds it up; 0 where the trace has none;
+    - ``row``: the longest call.
+
+    Work of the backward pass, launched from autograd's own thread, belongs to the annotation that
+    was open on the thread that called it; Kineto's GPU side leaves it out. Of a trace with only
+    the GPU's side, what runs within an annotation's span on its stream is its work, ``calls`` are
+    the most on any stream, and the CPU's columns are 0.
+    """
+    trace = record.trace
+    counted = trace.slices["count"].to_numpy() > 0
+    cpu = in_category(trace, ON_CPU) & on_tracks(trace, "cpu")
+    if (cpu & counted).any():
+        return _on_cpu(trace, cpu)
+    gpu = in_category(trace, ON_GPU)
+    if (gpu & counted).any():
+        above = links.nearest_ancestor(trace.slices["parent"].to_numpy(), gpu)
+        return _table(trace, gpu, above, _around_on_gpu(trace, gpu))
+    return lacking(COLUMNS, "the trace has no annotations (record_function)")
+
+
+def _on_cpu(trace: Trace, annotated: npt.NDArray[np.bool_]) -> pd.DataFrame:
+    """A GPU slice is its launch's; what autograd's thread did is the caller's."""
+    slices = trace.slices
+    above = links.nearest_ancestor(slices["parent"].to_numpy(), annotated)
+    calling = calling_regions(trace, annotated & ~in_backward(trace), *uncut_times(trace))
+    above = np.where(above >= 0, above, np.where(calling == np.arange(len(trace)), NONE, calling))
+    around = np.append(np.where(annotated, np.arange(len(trace)), above), NONE)
+    launch, op = (slices[link].to_numpy()[gpu_rows(trace)] for link in ("launch", "op"))
+    owner = np.where(around[launch] >= 0, around[launch], around[op]).astype(np.int32)
+    return _table(trace, annotated, above.astype(np.int32), owner)
+
+
+def _around_on_gpu(trace: Trace, annotated: npt.NDArray[np.bool_]) -> Rows:
+    """Per GPU slice the innermost annotation of its stream that spans its start."""
+    slices, tracks = trace.slices, trace.tracks
+    rows = gpu_rows(trace)
+    began, ended = uncut_times(trace)
+    lane = tracks["lane"].to_numpy()[slices["track"].to_numpy()]
+    found = np.full(len(trace), NONE, np.int32)
+    for stream in np.unique(lane[annotated]):
+        spans = np.flatnonzero(annotated & (lane == stream))
+        inside = rows[lane[rows] == stream]
+        at = innermost_open(began[spans], ended[spans], began[inside])
+        found[inside] = np.where(at >= 0, spans[at], NONE)
+    return found[rows]
+
+
+def _table(
+    trace: Trace, annotated: npt.NDArray[np.bool_], above: Rows, owner: Rows
+) -> pd.DataFrame:
+    """One row per name of the annotated slices; ``above``: per slice the annotation around it.
+
+    ``owner``: the innermost annotation of each GPU slice.
+    """
+    slices = trace.slices
+    code, names = names_with_steps_merged(trace)
+    gpu = gpu_rows(trace)
+    own = owner >= 0
+    kernels = _Work(trace, gpu[own])
+    table = pd.DataFrame({"name": pd.Series(names, dtype=object)})
+    here = np.flatnonzero(annotated)
+    table["calls"], table["row"] = _calls(trace, here, code, len(names))
+    on_cpu = here[on_tracks(trace, "cpu")[here]]
+    table["cpu_total_ns"], table["cpu_self_ns"] = _cpu(trace, on_cpu, code, len(names))
+    table["device_self_busy_ns"], table["kernel_self_ns"], _ = kernels.sums(
+        np.arange(int(own.sum())), code[owner[own]], len(names)
+    )
+    table["device_busy_ns"], table["kernel_ns"], table["kernels"] = kernels.sums(
+        *_pairs(owner[own], above, code), len(names)
+    )
+    spans = np.flatnonzero(in_category(trace, ON_GPU))
+    span = np.zeros(len(names), np.int64)
+    np.add.at(span, code[spans], slices["dur"].to_numpy()[spans])
+    table["gpu_span_ns"] = span
+    table = table[table["calls"] > 0].sort_values(
+        ["kernel_ns", "cpu_total_ns"], ascending=False, kind="stable", ignore_index=True
+    )
+    return table[list(COLUMNS)]
+
+
+def _calls(
+    trace: Trace, rows: npt.NDArray[np.intp], code: npt.NDArray[np.intp], names: int
+) -> tuple[Ints, Rows]:
+    """Per name how often it was annotated, on one stream or thread at most, and the longest row."""
+    count = trace.slices["count"].to_numpy()[rows]
+    on_gpu = in_category(trace, ON_GPU)[rows]
+    lane = np.where(on_gpu, trace.slices["track"].to_numpy()[rows], 0)
+    lanes, at = np.unique(lane, return_inverse=True)
+    calls = np.zeros((names, len(lanes)), np.int64)
+    np.add.at(calls, (code[rows], at.reshape(-1)), count)
+    longest = np.full(names, NONE, np.int32)
+    order = rows[np.argsort(trace.slices["dur"].to_numpy()[rows], kind="stable")]
+    longest[code[order]] = order
+    return calls.max(axis=1, initial=0), longest
+
+
+def _cpu(
+    trace: Trace,
+    rows: npt.NDArray[np.intp],
+    code: npt.NDArray[np.intp],
+    names: int,
+) -> tuple[Ints, Ints]:
+    """Per name the time in which it was open, and that in which it was the innermost one."""
+    ts = trace.slices["ts"].to_numpy()[rows]
+    end = ts + trace.slices["dur"].to_numpy()[rows]
+    track = trace.slices["track"].to_numpy()[rows]
+    own, total = np.zeros(names, np.int64), np.zeros(names, np.int64)
+    parent, _ = links.nest(ts, end, track)
+    np.add.at(own, code[rows], links.self_times(ts, end, parent))
+    tracks = int(track.max(initial=0)) + 1
+    open_on = intervals.length_by(code[rows] * tracks + track, ts, end, names * tracks)
+    total += open_on.reshape(names, tracks).sum(axis=1)
+    return total, own
+
+
+def _pairs(
+    owner: Rows, above: Rows, code: npt.NDArray[np.intp]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Every GPU slice with the name of every annotation around it, each name once."""
+    at, slices, names = owner, [np.arange(len(owner))], [code[owner]]
+    while (up := above[at] >= 0).any():
+        kept = slices[-1][up]
+        at = above[at[up]]
+        slices.append(kept)
+        names.append(code[at])
+    pairs = np.unique(np.stack([np.concatenate(slices), np.concatenate(names)]), axis=1)
+    return pairs[0], pairs[1]
+
+
+class _Work:
+    """GPU slices, to be added up by annotation."""
+
+    def __init__(self, trace: Trace, rows: npt.NDArray[np.intp]) -> None:
+        slices = trace.slices
+        self._start, self._dur = slices["ts"].to_numpy()[rows], slices["dur"].to_numpy()[rows]
+        self._count = slices["count"].to_numpy()[rows]
+        self._device = np.maximum(device_of(trace, rows), 0)
+
+    def sums(
+        self, at: npt.NDArray[np.intp], name: npt.NDArray[np.intp], names: int
+    ) -> tuple[Ints, Ints, Ints]:
+        """Per name: busy time, summed time and number of these slices."""
+        devices = int(self._device.max(initial=0)) + 1
+        group = name * devices + self._device[at]
+        start, dur = self._start[at], self._dur[at]
+        busy = intervals.length_by(group, start, start + dur, names * devices)
+        total, number = np.zeros(names, np.int64), np.zeros(names, np.int64)
+        np.add.at(total, name, dur)
+        np.add.at(number, name, self._count[at])
+        return busy.reshape(names, devices).sum(axis=1), total, number

@@ -1,0 +1,135 @@
+"""The tree of modules: what each took in the forward and in the backward pass."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.attribution import MODULE_FRAME, Owned, in_backward, owned
+from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.analyses.op_work import slice_work_flops
+from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import NONE
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
+
+COLUMNS = (
+    "name",
+    "class",
+    "parent",
+    "depth",
+    "calls",
+    "cpu_self_ns",
+    "backward_cpu_self_ns",
+    "cpu_total_ns",
+    "backward_cpu_total_ns",
+    "device_self_ns",
+    "backward_device_self_ns",
+    "device_total_ns",
+    "backward_device_total_ns",
+    "wait_ns",
+    "flops",
+    "backward_flops",
+    "allocated_bytes",
+    "allocated_total_bytes",
+    "row",
+)
+PASSES = {
+    "cpu_": ("cpu_self_ns", "backward_cpu_ns"),
+    "device_": ("device_ns", "backward_device_ns"),
+}
+"""Columns of `attribution`: the forward pass, and the backward pass."""
+
+
+@remembered
+def modules(record: Record) -> pd.DataFrame:
+    """One row per module, as a tree: parents before their children, in the order they first ran.
+
+    From the modules that were recorded (``model.encoder.0``), else from the ``nn.Module`` frames of
+    a trace with stacks, whose modules have numbers for names (``Conv2d_3``). Columns (times in ns):
+
+    - ``name``, ``class``; ``parent``: row of this table, -1 at the top (where a module is called by
+      several others, the one that called it first); ``depth``; ``calls`` of its forward;
+    - ``cpu_self_ns``, ``device_self_ns``: of the forward pass, outside of the modules within it;
+      ``backward_cpu_self_ns``, ``backward_device_self_ns``: the same in the backward pass;
+      ``cpu_total_ns``, ... with those within it. The four selfs are those of
+      ``attribution("module")`` and add up with the last row, without a name, to all there is;
+    - ``wait_ns``: waited for the GPU, both passes;
+    - ``flops``, ``backward_flops``: of the module and those within it (`flop_formulas`);
+    - ``allocated_bytes``, ``allocated_total_bytes``: both passes, without and with those within;
+    - ``row``: the slice of its first call (-1: none).
+    """
+    trace = record.trace
+    found = owned(trace, "module")
+    if not len(found.row):
+        return lacking(
+            COLUMNS,
+            "the trace has no modules: record with modules, or with stacks (with_stack=True)",
+        )
+    return _ordered(_table(trace, found))
+
+
+def _table(trace: Trace, found: Owned) -> pd.DataFrame:
+    shares = found.shares
+    flops, backward = slice_work_flops(trace), in_backward(trace)
+    counted = np.flatnonzero(flops * (trace.slices["count"].to_numpy() > 0))
+    late = backward[counted]
+    forward_flops = found.shared(counted, np.where(late, 0, flops[counted]))
+    backward_flops = found.shared(counted, np.where(late, flops[counted], 0))
+    first, parent = _tree(trace, found)
+    names = found.names["name"].str.removeprefix(MODULE_FRAME)
+    numbered = found.names["name"].str.startswith(MODULE_FRAME)
+    kinds = np.where(numbered, names.str.rsplit("_", n=1).str[0], found.names["detail"])
+    table = pd.DataFrame({"name": names, "class": kinds, "parent": parent, "depth": 0})
+    table["calls"] = found.calls_by_name()
+    for prefix, (ahead, behind) in PASSES.items():
+        for sums, kind in ((found.by_name, "self"), (found.total, "total")):
+            table[f"{prefix}{kind}_ns"] = sums(shares[ahead])
+            table[f"backward_{prefix}{kind}_ns"] = sums(shares[behind])
+    return table.assign(
+        wait_ns=found.by_name(shares["wait_ns"]),
+        flops=found.total(forward_flops),
+        backward_flops=found.total(backward_flops),
+        allocated_bytes=found.by_name(shares["allocated_bytes"]),
+        allocated_total_bytes=found.total(shares["allocated_bytes"]),
+        row=first,
+    )
+
+
+def _tree(trace: Trace, found: Owned) -> tuple[Rows, Rows]:
+    """Per name the slice of its first call (-1: nobody's), and the name around that (-1: none)."""
+    parent = np.full(len(found.names), NONE, np.int32)
+    first = parent.copy()
+    ts = trace.slices["ts"].to_numpy()[found.row]
+    by_start = np.lexsort((links.depths(found.parent), ts, found.calls == 0))
+    keys, at = np.unique(found.key[by_start], return_index=True)
+    earliest = by_start[at]
+    first[keys] = found.row[earliest]
+    above = found.parent[earliest]
+    parent[keys] = np.where(above >= 0, found.key[above], NONE)
+    return first, parent
+
+
+def _ordered(table: pd.DataFrame) -> pd.DataFrame:
+    """Parents before their children, those in the order of their first calls; nobody's row last."""
+    parent, first = table["parent"].to_numpy(), table["row"].to_numpy()
+    children: dict[int, list[int]] = {}
+    for node in sorted(range(len(table) - 1), key=lambda node: (first[node], node)):
+        children.setdefault(int(parent[node]), []).append(node)
+    order, depth, waiting = [], {}, [(node, 0) for node in reversed(children.get(NONE, []))]
+    while waiting:
+        node, level = waiting.pop()
+        depth[node] = level
+        order.append(node)
+        waiting += [(child, level + 1) for child in reversed(children.get(node, []))]
+    order.append(len(table) - 1)
+    place = np.full(len(table) + 1, NONE, np.int32)
+    place[order] = np.arange(len(order))
+    table = table.iloc[order].reset_index(drop=True)
+    depths = [depth.get(node, 0) for node in order]
+    moved = np.where(table["parent"] >= 0, place[table["parent"].to_numpy()], NONE)
+    return table.assign(parent=moved.astype(np.int32), depth=depths)[list(COLUMNS)]

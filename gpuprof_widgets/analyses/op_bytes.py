@@ -1,0 +1,232 @@
+"""Bytes that an op has to move to and from memory at least, from its recorded shapes.
+
+Every input is read once and every output written once. An expanded axis (stride 0) holds one value
+however long it is; an op in place writes its first input; one that fills or copies does not read
+what it overwrites; of an embedding table the rows looked up are read, not the table. A tensor in a
+list has no recorded format and counts nothing, nor do workspaces and what a cache saves. Outputs
+are counted where the op's rule is known (`OUTPUTS`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+from gpuprof_widgets.analyses.flop_formulas import output_of_convolution, output_of_transposed
+from gpuprof_widgets.analyses.op_calls import Call, Shape
+
+BOTH, INPUTS, NOTHING = "inputs and outputs", "inputs", ""
+
+Output = Callable[[Call], int]
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Bytes of one call, what they count (`BOTH`, `INPUTS` or `NOTHING`), and the op's kind.
+
+    ``moves_only``: the op is known to do no more arithmetic than a few steps per number.
+    """
+
+    bytes: int
+    of: str
+    moves_only: bool
+
+
+def bytes_of(call: Call) -> Moved:
+    """What one call moves."""
+    simple = call.name in SIMPLE or call.name.startswith(FUSED) or _is_in_place(call)
+    if not call.tensors():
+        return Moved(0, NOTHING, simple)
+    if call.name.startswith(TRITON):
+        return Moved(_read(call), BOTH, simple)
+    rule = OUTPUTS.get(call.name) or (_first if _is_in_place(call) else None)
+    if rule is None:
+        return Moved(_read(call), INPUTS, simple)
+    try:
+        return Moved(_read(call) + rule(call), BOTH, simple)
+    except (IndexError, TypeError, ValueError, SyntaxError, ZeroDivisionError):
+        return Moved(_read(call), INPUTS, simple)  # the output cannot be told
+
+
+def _read(call: Call) -> int:
+    if call.name in LOOKUPS:
+        table, rows = LOOKUPS[call.name]
+        return _rows_looked_up(call, table, rows) + _tensor(call, rows)
+    operands = call.tensors()[: OPERANDS.get(call.name)]  # what follows is where to write (out=)
+    if call.name in OVERWRITING:
+        operands = operands[1:]
+    return sum(_tensor(call, position) for position in operands)
+
+
+def _tensor(call: Call, position: int) -> int:
+    """Bytes of the distinct elements of one input; 0 where there is no tensor."""
+    if not call.is_tensor(position):
+        return 0
+    shape: list[int] = list(call.dims[position])
+    strides = call.strides[position] if position < len(call.strides) else ()
+    if len(strides) == len(shape):
+        shape = [size for size, stride in zip(shape, strides, strict=True) if stride or not size]
+    return prod(shape) * call.size(position)
+
+
+def _rows_looked_up(call: Call, table: int, rows: int) -> int:
+    return prod(call.shape(rows)) * prod(call.shape(table)[1:]) * call.size(table)
+
+
+def _is_in_place(call: Call) -> bool:
+    return call.name.startswith("aten::") and call.name.endswith("_") and call.is_tensor(0)
+
+
+def _first(call: Call) -> int:
+    """An output like the first input, written in full."""
+    return prod(call.shape(0)) * call.size(0)
+
+
+def _like(position: int) -> Output:
+    return lambda call: prod(call.shape(position)) * call.size(position)
+
+
+def _broadcast(call: Call) -> int:
+    """Elements of all tensors broadcast against each other, in the widest tensor's format."""
+    elements, sizes = _broadcast_elements(call)
+    return elements * sizes
+
+
+def _broadcast_elements(call: Call) -> tuple[int, int]:
+    shapes = [call.shape(position) for position in call.tensors()]
+    longest = max(len(shape) for shape in shapes)
+    padded = [[1] * (longest - len(shape)) + list(shape) for shape in shapes]
+    full = [0 if 0 in sizes else max(sizes) for sizes in zip(*padded, strict=True)]
+    widest = max((len(call.shape(at)) > 0, call.size(at)) for at in call.tensors())
+    return prod(full), widest[1]
+
+
+def _compared(call: Call) -> int:
+    """Booleans, one byte each."""
+    return _broadcast_elements(call)[0]
+
+
+def _product(first: int) -> Output:
+    def output(call: Call) -> int:
+        left, right = call.shape(first), call.shape(first + 1)
+        return prod([*left[:-1], right[-1]]) * call.size(first)
+
+    return output
+
+
+def _convolution(call: Call) -> int:
+    if call.value(6):
+        shape: Shape = output_of_transposed(call, int(call.value(8)))
+    else:
+        given = (call.value(position) for position in (3, 4, 5))
+        shape = output_of_convolution(call.shape(0), call.shape(1), *given)
+    return prod(shape) * call.size(0)
+
+
+def _convolution_backward(call: Call) -> int:
+    """The gradients of input, weight and bias, as far as they were asked for."""
+    wanted = call.value(10)
+    sizes = [prod(call.shape(1)), prod(call.shape(2)), call.shape(2)[0]]
+    return sum(size for size, is_wanted in zip(sizes, wanted, strict=True) if is_wanted) * (
+        call.size(0)
+    )
+
+
+def _attention(call: Call) -> int:
+    """As long as the query, as wide as the value."""
+    return prod([*call.shape(0)[:-1], call.shape(2)[-1]]) * call.size(0)
+
+
+def _attention_backward(call: Call) -> int:
+    """The gradients of query, key and value."""
+    return sum(prod(call.shape(position)) * call.size(position) for position in (1, 2, 3))
+
+
+def _looked_up(table: int, rows: int) -> Output:
+    return lambda call: _rows_looked_up(call, table, rows)
+
+
+def _aten(*names: str) -> tuple[str, ...]:
+    return tuple(f"aten::{name}" for name in names)
+
+
+LOOKUPS = {"aten::embedding": (0, 1), "aten::index_select": (0, 2)}
+"""Position of the table and of the rows looked up in it."""
+
+TRITON = "triton_"
+FUSED = ("triton_poi_", "triton_red_", "triton_per_")
+"""Names that torch.compile gives to fused pointwise ops and reductions."""
+
+OVERWRITING = frozenset(
+    _aten("copy_", "fill_", "zero_", "uniform_", "normal_", "random_", "bernoulli_", "exponential_")
+)
+_UNARY = _aten(
+    *("abs", "neg", "exp", "log", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tanh", "sigmoid"),
+    *("relu", "gelu", "silu", "mish", "elu", "leaky_relu", "hardtanh", "hardswish", "softplus"),
+    *("erf", "floor", "ceil", "round", "sign", "clamp_min", "clamp_max", "threshold", "pow"),
+    *("_softmax", "_log_softmax", "cumsum", "tril", "triu", "roll", "flip"),
+)
+_NORMALISING = _aten(
+    *("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "native_layer_norm"),
+    *("native_group_norm", "_fused_rms_norm", "clamp"),
+)
+_BINARY = _aten(
+    *("add", "sub", "mul", "div", "maximum", "minimum", "remainder", "fmod", "atan2"),
+    *("masked_fill", "bitwise_and", "bitwise_or", "bitwise_xor"),
+    *("threshold_backward", "gelu_backward", "silu_backward", "tanh_backward", "elu_backward"),
+    *("sigmoid_backward", "leaky_relu_backward", "hardtanh_backward", "hardswish_backward"),
+    *("_softmax_backward_data", "_log_softmax_backward_data", "native_dropout_backward"),
+)
+_TERNARY = _aten("addcmul", "addcdiv", "lerp", "where", "mse_loss_backward")
+_COMPARING = _aten("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "logical_not")
+_COMPARING += _aten("logical_and", "logical_or", "logical_xor")
+_NORM_BACKWARD = {
+    "aten::native_batch_norm_backward": 1,
+    "aten::cudnn_batch_norm_backward": 0,
+    "aten::miopen_batch_norm_backward": 0,
+    "aten::native_layer_norm_backward": 1,
+    "aten::max_pool2d_with_indices_backward": 1,
+}
+"""Ops whose result is like the input at that position, but for a few numbers per channel."""
+
+_REDUCING = _aten("sum", "mean", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all")
+_REDUCING += _aten("prod", "norm", "linalg_vector_norm", "var", "std", "var_mean", "nll_loss")
+_REDUCING += _aten(
+    "nll_loss_forward", "mse_loss", "max_pool2d_with_indices", "_adaptive_avg_pool2d"
+)
+_REDUCING += _aten("avg_pool2d", "count_nonzero", "nonzero", "isin", "index", "gather", "cat")
+
+_CONVOLUTIONS = _aten("convolution", "_convolution", "convolution_overrideable")
+_ATTENTIONS = (
+    *("efficient_attention", "flash_attention", "cudnn_attention", "flash_attention_for_cpu"),
+)
+
+OUTPUTS: dict[str, Output] = {
+    "aten::mm": _product(0),
+    "aten::addmm": _product(1),
+    "aten::bmm": _product(0),
+    "aten::baddbmm": _product(1),
+    **dict.fromkeys(_CONVOLUTIONS, _convolution),
+    "aten::convolution_backward": _convolution_backward,
+    **{f"aten::_scaled_dot_product_{kind}": _attention for kind in _ATTENTIONS},
+    **{f"aten::_scaled_dot_product_{kind}_backward": _attention_backward for kind in _ATTENTIONS},
+    "aten::_flash_attention_forward": _attention,
+    "aten::_efficient_attention_forward": _attention,
+    **dict.fromkeys((*_UNARY, *_NORMALISING), _first),
+    **dict.fromkeys((*_BINARY, *_TERNARY), _broadcast),
+    **dict.fromkeys(_COMPARING, _compared),
+    **{name: _like(position) for name, position in _NORM_BACKWARD.items()},
+    **{name: _looked_up(*positions) for name, positions in LOOKUPS.items()},
+}
+"""Bytes written, by op; what is not here and not in place counts its inputs alone."""
+
+OPERANDS = {
+    **dict.fromkeys(_UNARY, 1),
+    **dict.fromkeys((*_BINARY, *_COMPARING), 2),
+    **dict.fromkeys(_TERNARY, 3),
+}
+"""How many tensors an op reads; one more is where ``out=`` has it write."""
+
+SIMPLE = frozenset({*OPERANDS, *_NORMALISING, *_NORM_BACKWARD, *_REDUCING, *LOOKUPS, *OVERWRITING})
+"""Ops that do a few steps per number at most: memory bounds them, whatever they count."""

@@ -1,0 +1,101 @@
+"""The work of each op: its floating point operations, bytes and number format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuprof_widgets.analyses import flops
+from gpuprof_widgets.analyses.flop_formulas import FORMULAS, flops_of
+from gpuprof_widgets.analyses.op_bytes import BOTH, INPUTS, NOTHING, bytes_of
+from gpuprof_widgets.analyses.op_calls import Call, of_calls
+from gpuprof_widgets.analyses.op_rows import are_ops, named
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.schema import NONE
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
+
+ARITHMETIC = ("aten::add", "aten::mul")
+"""Element by element, one operation per element of the first input: torch's own counters."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Of some ops: ``row`` in the trace, and per row what one call does."""
+
+    row: npt.NDArray[np.intp]
+    flops: Ints
+    bytes: Ints
+    counted: npt.NDArray[np.object_]
+    """What the bytes count: "inputs and outputs", "inputs" or ""."""
+    dtype: npt.NDArray[np.object_]
+    moves_only: npt.NDArray[np.bool_]
+
+
+def worker_of(trace: Trace) -> Rows:
+    """Per slice the op whose work it is part of; -1 for none.
+
+    That is the outermost op around it for which there is a formula (`aten::convolution` for all
+    that is below it), else the innermost op around it; an op is around itself. What runs on a GPU
+    belongs where its op does.
+    """
+    slices, ops = trace.slices, are_ops(trace)
+    parent = slices["parent"].to_numpy()
+    counted = ops & named(trace, frozenset(FORMULAS))
+    outermost = counted & (links.nearest_ancestor(parent, counted) < 0)
+    around = _itself_or_around(parent, outermost)
+    worker = np.where(around >= 0, around, _itself_or_around(parent, ops)).astype(np.int32)
+    launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"]).astype(np.int32)
+    on_gpu = launcher >= 0
+    owner = np.append(worker, NONE)
+    found = np.where(owner[launcher] >= 0, owner[launcher], owner[slices["op"].to_numpy()])
+    return np.where(on_gpu, found, worker).astype(np.int32)
+
+
+def work_of(trace: Trace, row: npt.NDArray[np.intp]) -> Work:
+    """What the ops at these rows do."""
+    done = of_calls(trace, row, _work)
+    columns = list(zip(*done, strict=True)) if done else [()] * 5
+    return Work(
+        row,
+        np.array(columns[0], np.int64),
+        np.array(columns[1], np.int64),
+        np.array(columns[2], object),
+        np.array(columns[3], object),
+        np.array(columns[4], bool),
+    )
+
+
+def slice_work_flops(trace: Trace) -> Ints:
+    """FLOPs of every slice: those of the outermost ops with a formula, 0 anywhere else."""
+    counted = named(trace, frozenset((*FORMULAS, *ARITHMETIC))) & are_ops(trace)
+    worker = worker_of(trace)
+    row = np.flatnonzero(counted & (worker == np.arange(len(trace))))
+    found = np.zeros(len(trace), np.int64)
+    found[row] = of_calls(trace, row, _flops)
+    return found
+
+
+def _work(call: Call) -> tuple[int, int, str, str, bool]:
+    moved = bytes_of(call)
+    return _flops(call), moved.bytes, moved.of, call.dtype, moved.moves_only
+
+
+def _flops(call: Call) -> int:
+    if call.name in ARITHMETIC:
+        return flops.flops_of(call.name, call.dims, call.concrete)
+    return flops_of(call)
+
+
+def _itself_or_around(parent: npt.NDArray[np.int32], wanted: npt.NDArray[np.bool_]) -> Rows:
+    above = links.nearest_ancestor(parent, wanted)
+    return np.where(wanted, np.arange(len(parent)), above).astype(np.int32)
+
+
+def least_counted(counted: npt.NDArray[np.object_]) -> str:
+    """What bytes count that add up several: no more than any of them does."""
+    return next((kind for kind in (NOTHING, INPUTS, BOTH) if (counted == kind).any()), NOTHING)
