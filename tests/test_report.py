@@ -109,7 +109,8 @@ def test_report_has_every_view_on_one_store(record: Record) -> None:
     assert len(list(figure.select({"type": models.TraceStore}))) == 1
     for kind in (models.Timeline, models.Minimap, models.FlameGraph, models.OpTable):
         assert len(list(figure.select({"type": kind}))) == 1
-    assert list(VIEWS) == ["timeline", "lines", "flame_graph", "op_table", "memory"]
+    views = ["timeline", "lines", "flame_graph", "op_table", "memory", "analyses"]
+    assert list(VIEWS) == views
 
 
 def test_report_without_gpu_says_so() -> None:

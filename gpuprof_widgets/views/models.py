@@ -40,6 +40,7 @@ class TraceStore(Model):
     on_gpu = Bool(False, help="whether the trace has GPU tracks")
     extent = Nullable(Tuple(Float, Float), help="what the views can show, ns; None: the trace")
     window = Nullable(Tuple(Float, Float), help="the brushed range, ns")
+    show_path = Bool(False, help="the critical path is drawn on the timeline")
     visible: _Any = Instance(Range1d, help="the time range in view, ns")
 
 

@@ -59,8 +59,9 @@ export class DetailsView extends PanelView {
     }
   }
 
-  private instances({text, rows}: Selection): Node[] {
-    const words = rows.length == 0 ? "has no events on the timeline" : `${format_count(rows.length, "event")} highlighted on the timeline`
+  private instances({text, rows, ranges = []}: Selection): Node[] {
+    const found = [...rows.length == 0 ? [] : [format_count(rows.length, "event")], ...ranges.length == 0 ? [] : [format_count(ranges.length, "time range")]]
+    const words = found.length == 0 ? "has no events on the timeline" : `${found.join(" and ")} highlighted on the timeline`
     const first = rows.length == 0 ? [] : [button("Go to the first", {}, () => select_event(this.store, rows[0]))]
     return [element("span", {class: "name"}, text), element("span", {class: "muted"}, words), ...first]
   }

@@ -1,5 +1,8 @@
 import {register_models} from "@bokehjs/base"
 
+import {AnalysisTable} from "./analysis_table"
+import {AnalysisTabs} from "./analysis_tabs"
+import {CurvePlot} from "./curve_plot"
 import {Details} from "./details"
 import {FlameBar} from "./flame_bar"
 import {FlameGraph} from "./flame_graph"
@@ -20,7 +23,7 @@ import {TimelineTitle} from "./timeline_title"
 import {TraceStore} from "./trace_store"
 
 register_models([
-  Details, EngineeringTimeFormatter, FlameBar, FlameGraph, GroupHeader, Lines, MemoryBar, MemoryPlot, MemoryTable, Minimap,
-  OpTable, ReportHeader, StaticPart, StoreGroup, Timeline, TimelineBar, TimelineTitle,
-  TraceStore,
+  AnalysisTable, AnalysisTabs, CurvePlot, Details, EngineeringTimeFormatter, FlameBar, FlameGraph, GroupHeader, Lines,
+  MemoryBar, MemoryPlot, MemoryTable, Minimap, OpTable, ReportHeader, StaticPart, StoreGroup, Timeline, TimelineBar,
+  TimelineTitle, TraceStore,
 ])

@@ -5,11 +5,12 @@ import {Renderer, RendererView} from "@bokehjs/models/renderers/renderer"
 import {recolour_axes} from "./axis_colours"
 import {css} from "./colour"
 import {element} from "./element"
-import {bands, hit} from "./engine"
+import {bands, hit, path_pieces} from "./engine"
 import type {Band, Store} from "./engine"
 import {chain_text, facts_of} from "./facts"
 import {Gutter} from "./gutter"
 import {paint_frame} from "./paint_frame"
+import {paint_path} from "./path_paint"
 import {paint_bands, paint_edges} from "./range_bands"
 import {select_event, step_aside, step_level} from "./select_event"
 import {PLOT_CSS} from "./styles"
@@ -87,6 +88,7 @@ export class TimelineView extends RendererView {
     const repaint = (): void => this.request_paint()
     this.connect(store.properties.window.change, repaint)
     this.connect(store.draft_changed, repaint)
+    this.connect(store.properties.show_path.change, repaint)
     this.connect(store.selection_changed, () => this.follow_selection())
     this.connect(store.was_reset, () => this.scroll_to(0))
     this.connect(store.theme.changed, () => {
@@ -155,10 +157,15 @@ export class TimelineView extends RendererView {
     const {selection} = store
     this.paint_headings(ctx, view)
     paint_bands(ctx, store, this.steps, view)
-    const dim = selection != null && selection.source != "timeline"
+    const ranges = selection?.ranges ?? []
+    const dim = selection != null && selection.source != "timeline" && (selection.rows.length > 0 || ranges.length == 0)
     this.bars_drawn = painter.bars(ctx, layout, view, dim)
     if (selection != null && dim) {
       painter.highlight(ctx, layout, selection.rows, view)
+    }
+    painter.ranges(ctx, layout, ranges, view, store.theme.palette)
+    if (store.show_path) {
+      paint_path(ctx, this.data, path_pieces(this.data), layout, view, store.theme.palette)
     }
     paint_edges(ctx, store, view)
     if (selection != null && selection.row >= 0) {
@@ -282,6 +289,7 @@ export class TimelineView extends RendererView {
       case "Enter": this.select_middle(); return true
       case "f": this.focus_selected(row); return true
       case "r": this.brush_selected(row); return true
+      case "c": store.show_path = !store.show_path && path_pieces(this.data).length > 0; return true
       case "Escape": store.reset(); return true
       default: return view_key(store, event.key)
     }

@@ -1,6 +1,7 @@
 import {KINDS, kind_of} from "./categories"
 import {css} from "./colour"
 import {button, element} from "./element"
+import {path_pieces} from "./engine"
 import {Panel, PanelView} from "./panel"
 import {BAR_CSS} from "./styles"
 import {Timeline} from "./timeline"
@@ -20,6 +21,7 @@ const KEYS: [string[], string][] = [
   [["Enter"], "select the event in the middle of the view"],
   [["f"], "zoom to the selected event or range"],
   [["r"], "select the selected event's time range, or the visible range"],
+  [["c"], "show or hide the critical path, where it is known"],
   [["Esc"], "undo every selection and the zoom"],
 ]
 
@@ -30,6 +32,7 @@ export class TimelineBarView extends PanelView {
   protected readonly css = BAR_CSS
   private zoom_to_range: HTMLButtonElement
   private drag_mode: HTMLButtonElement
+  private path: HTMLButtonElement
 
   override async lazy_initialize(): Promise<void> {
     await super.lazy_initialize()
@@ -38,8 +41,9 @@ export class TimelineBarView extends PanelView {
 
   override connect_signals(): void {
     super.connect_signals()
-    const {window} = this.store.properties
+    const {window, show_path} = this.store.properties
     this.connect(window.change, () => this.update())
+    this.connect(show_path.change, () => this.update())
     this.connect(this.model.timeline.properties.drag_pans.change, () => this.update())
   }
 
@@ -58,7 +62,12 @@ export class TimelineBarView extends PanelView {
         each.drag_pans = drag_pans
       }
     })
+    this.path = button("Critical path", {title: "Outline the chain of events that the run waited for (c)"}, () => {
+      store.show_path = !store.show_path
+    })
+    this.path.hidden = path_pieces(store.data).length == 0
     const tools = element("div", {class: "row push"},
+      this.path,
       button("−", {"aria-label": "Zoom out", title: "Zoom out"}, () => zoom_by(store, 1 / 2)),
       button("+", {"aria-label": "Zoom in", title: "Zoom in"}, () => zoom_by(store, 2)),
       button("Whole trace", {}, () => void view_key(store, "0")),
@@ -78,6 +87,7 @@ export class TimelineBarView extends PanelView {
   private update(): void {
     this.zoom_to_range.disabled = this.store.window == null
     this.drag_mode.setAttribute("aria-pressed", String(this.model.timeline.drag_pans))
+    this.path.setAttribute("aria-pressed", String(this.store.show_path))
   }
 
   private legend(): HTMLUListElement {

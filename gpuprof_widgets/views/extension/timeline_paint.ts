@@ -103,6 +103,28 @@ export class TimelinePainter {
     }
   }
 
+  /** Ranges of time that are selected, each on its track or on all of them, at most one per pixel. */
+  ranges(ctx: Context2d, layout: TrackLayout, ranges: [number, number, number][], view: View, palette: Palette): void {
+    const last = new Map<number, number>()
+    ctx.fillStyle = css(palette.accent)
+    for (const [start, end, track] of ranges) {
+      const x0 = (start - view.start) / (view.end - view.start) * view.width
+      const x1 = Math.max((end - view.start) / (view.end - view.start) * view.width, x0 + 1)
+      const from = Math.max(x0, last.get(track) ?? -4)
+      if (x1 - from < 0.5 || x0 > view.width) {
+        continue
+      }
+      last.set(track, x1)
+      const lane = layout.by_track.get(track)
+      const [top, height] = lane == null ? [0, view.height] : [lane.top - view.scroll, lane.height]
+      const width = Math.min(x1, view.width + 4) - from
+      ctx.globalAlpha = palette.dark ? 0.45 : 0.35
+      ctx.fillRect(from, top, width, height)
+      ctx.globalAlpha = 1
+      ctx.fillRect(from, top + height - 3, width, 2)
+    }
+  }
+
   /** Rectangle of one event in the view: x, y, width, height. */
   box(layout: TrackLayout, row: number, view: View): [number, number, number, number] | null {
     const {store} = this

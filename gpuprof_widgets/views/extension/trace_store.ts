@@ -58,6 +58,7 @@ export class TraceStore extends Model {
       on_gpu: [Bool, false],
       extent: [Nullable(Tuple(Float, Float)), null],
       window: [Nullable(Tuple(Float, Float)), null],
+      show_path: [Bool, false],
       visible: [Ref(Range1d)],
     }))
   }
@@ -154,6 +155,7 @@ export namespace TraceStore {
     on_gpu: p.Property<boolean>
     extent: p.Property<[number, number] | null>
     window: p.Property<[number, number] | null>
+    show_path: p.Property<boolean>
     visible: p.Property<Range1d>
   }
 }

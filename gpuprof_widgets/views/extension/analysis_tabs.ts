@@ -1,0 +1,89 @@
+import type * as p from "@bokehjs/core/properties"
+
+import {TABS_CSS} from "./analysis_styles"
+import {button, element} from "./element"
+import {panel} from "./engine"
+import type {PanelData} from "./engine"
+import {Panel, PanelView} from "./panel"
+
+/** While this tab is open the critical path is on the timeline. */
+const PATH_TAB = "critical_path"
+
+/** A tab per analysis that has something to show. */
+export class AnalysisTabsView extends PanelView {
+  declare model: AnalysisTabs
+
+  protected readonly css = TABS_CSS
+  private tabs: Map<string, HTMLButtonElement>
+  private note: HTMLElement
+
+  override connect_signals(): void {
+    super.connect_signals()
+    this.connect(this.model.properties.active.change, () => this.changed())
+  }
+
+  protected build_content(): Node[] {
+    const {panels} = this.store.data.header
+    this.tabs = new Map(panels.map(({name, title}) => [name, button(title, {role: "tab"}, () => this.model.active = name)]))
+    const list = element("div", {class: "tabs", role: "tablist", "aria-label": "Analyses"}, ...this.tabs.values())
+    list.addEventListener("keydown", (event) => this.key(event))
+    this.note = element("p", {class: "note", role: "note"})
+    this.update()
+    return [element("div", {class: "row"}, element("h3", {}, "Analyses")), list, this.note]
+  }
+
+  private changed(): void {
+    this.update()
+    this.store.show_path = this.model.active == PATH_TAB
+  }
+
+  private update(): void {
+    const shown = this.model.shown
+    for (const [name, tab] of this.tabs) {
+      tab.setAttribute("aria-selected", String(name == shown?.name))
+      tab.tabIndex = name == shown?.name ? 0 : -1
+    }
+    this.note.textContent = shown?.note ?? ""
+    this.note.hidden = this.note.textContent == ""
+  }
+
+  private key(event: KeyboardEvent): void {
+    const names = [...this.tabs.keys()]
+    const at = names.indexOf(this.model.shown?.name ?? "")
+    const {length} = names
+    const to = {ArrowRight: (at + 1) % length, ArrowLeft: (at + length - 1) % length, Home: 0, End: length - 1}[event.key]
+    if (to != null) {
+      this.model.active = names[to]
+      this.tabs.get(names[to])!.focus()
+      event.preventDefault()
+      event.stopPropagation()
+    }
+  }
+}
+
+export class AnalysisTabs extends Panel {
+  declare properties: AnalysisTabs.Props
+  declare __view_type__: AnalysisTabsView
+
+  static override __module__ = "gpuprof_widgets.views.models"
+
+  static {
+    this.prototype.default_view = AnalysisTabsView
+    this.define<AnalysisTabs.Props>(({Str}) => ({
+      active: [Str, ""],
+    }))
+  }
+
+  /** The panel that is shown; only this one is put together. */
+  get shown(): PanelData | null {
+    const {data} = this.store
+    return panel(data, this.active == "" ? data.header.panels[0]?.name ?? "" : this.active)
+  }
+}
+
+export namespace AnalysisTabs {
+  export type Attrs = p.AttrsOf<Props>
+  export type Props = Panel.Props & {active: p.Property<string>}
+}
+
+export interface AnalysisTabs extends AnalysisTabs.Attrs {}

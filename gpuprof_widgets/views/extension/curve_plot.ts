@@ -1,0 +1,232 @@
+import type * as p from "@bokehjs/core/properties"
+import type {Context2d} from "@bokehjs/core/util/canvas"
+import {Renderer, RendererView} from "@bokehjs/models/renderers/renderer"
+
+import {CURVES_CSS} from "./analysis_styles"
+import {AnalysisTabs} from "./analysis_tabs"
+import {recolour_axes} from "./axis_colours"
+import {css} from "./colour"
+import {element} from "./element"
+import {at_time, drawn_steps, format_ns} from "./engine"
+import type {PanelCurve} from "./engine"
+import {paint_frame} from "./paint_frame"
+import {panel_text} from "./panel_text"
+import {paint_bands, paint_edges} from "./range_bands"
+import {PLOT_CSS} from "./styles"
+import {Surface} from "./surface"
+import type {Point} from "./surface"
+import {TimelineDrag} from "./timeline_drag"
+import {Tooltip} from "./tooltip"
+import type {Fact} from "./tooltip"
+import {TraceStore} from "./trace_store"
+import {pan_by, view_key, zoom_by} from "./viewport"
+
+const AXIS_HEIGHT = 26
+/** Pixels of a curve: many of them share less room. */
+const TALL = 64
+const SHORT = 40
+const MANY = 4
+const GAP = 6
+
+/** The curves of the shown analysis under each other, on the time axis of the timeline. */
+export class CurvePlotView extends RendererView {
+  declare model: CurvePlot
+
+  private surface: Surface
+  private tooltip: Tooltip | null = null
+  private dragging: TimelineDrag
+  private readonly style_el = element("style", {}, PLOT_CSS + CURVES_CSS)
+  private readonly labels = element("div", {class: "lanes", "aria-hidden": "true"})
+
+  get store(): TraceStore {
+    return this.model.store
+  }
+
+  get curves(): PanelCurve[] {
+    return this.model.tabs.shown?.curves ?? []
+  }
+
+  override async lazy_initialize(): Promise<void> {
+    await super.lazy_initialize()
+    await this.store.ready
+    this.dragging = new TimelineDrag(this.store, this)
+    this.surface = new Surface({
+      hover: (point) => this.hover(point),
+      leave: () => this.tooltip?.hide(),
+      click: () => undefined,
+      drag_start: (point) => this.dragging.start(point, false),
+      drag: (point) => this.dragging.move(point),
+      drag_end: (point) => this.dragging.end(point),
+      drag_cancel: () => this.dragging.cancel(),
+      wheel: (event, x) => this.wheel(event, x),
+      key: (event) => this.key(event),
+    }, "Curves. Arrow keys move, plus and minus zoom; the selected range is that of the timeline.")
+    this.arrange()
+  }
+
+  override connect_signals(): void {
+    super.connect_signals()
+    const {store, model} = this
+    const repaint = (): void => this.request_paint()
+    this.connect(store.properties.window.change, repaint)
+    this.connect(store.draft_changed, repaint)
+    this.connect(model.tabs.properties.active.change, () => this.arrange())
+    this.connect(store.theme.changed, () => {
+      recolour_axes(this.plot_model, store.theme.palette)
+      this.request_paint()
+    })
+  }
+
+  override remove(): void {
+    this.tooltip?.remove()
+    for (const el of [this.surface.el, this.style_el, this.labels]) {
+      el.remove()
+    }
+    super.remove()
+  }
+
+  /** The figure is there only where the shown analysis has curves. */
+  private arrange(): void {
+    const {length} = this.curves
+    this.plot_model.height = AXIS_HEIGHT + Math.max(length, 1) * this.lane_height
+    this.plot_model.visible = length > 0
+    this.request_paint()
+  }
+
+  private get lane_height(): number {
+    return this.curves.length > MANY ? SHORT : TALL
+  }
+
+  get view(): {start: number, end: number, width: number} {
+    const {start, end} = this.store.visible
+    return {start, end, width: this.plot_view.frame.bbox.width}
+  }
+
+  /** The time at a pixel of the surface, ns. */
+  time_at(x: number): number {
+    const {start, end, width} = this.view
+    return start + x / width * (end - start)
+  }
+
+  private mount(): void {
+    const {canvas_view, frame} = this.plot_view
+    if (!this.surface.el.isConnected) {
+      canvas_view.shadow_el.append(this.style_el, this.surface.el, this.labels)
+      canvas_view.events_el.tabIndex = -1
+      this.tooltip ??= new Tooltip(this.root.el, this.root.shadow_el)
+    }
+    this.surface.place(frame.bbox)
+    const {left, top, height} = frame.bbox
+    this.labels.style.cssText = `top:${top}px;width:${left}px;height:${height}px`
+    this.labels.replaceChildren(...this.curves.map((curve, i) => element("div", {style: `top:${i * this.lane_height + 2}px`},
+      element("div", {title: curve.name}, curve.name), element("div", {class: "scale"}, this.scale_text(curve)))))
+  }
+
+  private scale_text(curve: PanelCurve): string {
+    const [low, high] = extremes(curve)
+    const most = panel_text(high, curve.unit)
+    return low < 0 ? `${panel_text(low, curve.unit)} to ${most}` : `0 to ${most}`
+  }
+
+  protected _paint(ctx: Context2d): void {
+    this.mount()
+    paint_frame(ctx, this.plot_view, (_, height) => {
+      const scale = {...this.view, height}
+      paint_bands(ctx, this.store, [], scale)
+      this.curves.forEach((curve, i) => this.paint_curve(ctx, curve, i * this.lane_height))
+      paint_edges(ctx, this.store, scale)
+    })
+  }
+
+  private paint_curve(ctx: Context2d, curve: PanelCurve, top: number): void {
+    const {start, end, width} = this.view
+    const {palette} = this.store.theme
+    const [low, high] = extremes(curve)
+    const room = this.lane_height - GAP
+    const y = (value: number): number => top + GAP / 2 + room - (value - low) / (high - low) * room
+    ctx.fillStyle = css(palette.line)
+    ctx.fillRect(0, Math.round(y(0)), width, 1)
+    const {least, most} = drawn_steps(curve, start, end, Math.max(1, Math.floor(width)))
+    ctx.fillStyle = css(palette.accent)
+    ctx.globalAlpha = 0.25
+    most.forEach((value, x) => {
+      if (!Number.isNaN(value)) {
+        const [from, to] = [y(Math.max(value, 0)), y(Math.min(least[x], 0))]
+        ctx.fillRect(x, from, 1, to - from)
+      }
+    })
+    ctx.globalAlpha = 1
+    most.forEach((value, x) => {
+      if (!Number.isNaN(value)) {
+        // Where a pixel's values do not meet those of the one before, an edge joins them.
+        const highest = value < least[x - 1] ? least[x - 1] : value
+        const lowest = least[x] > most[x - 1] ? most[x - 1] : least[x]
+        ctx.fillRect(x, y(highest) - 0.75, 1, y(lowest) - y(highest) + 1.5)
+      }
+    })
+  }
+
+  private hover({x, event}: Point): void {
+    const time = this.time_at(x)
+    this.surface.cursor(this.dragging.edge_at(x) != null ? "ew-resize" : "crosshair")
+    const facts = this.curves.map((curve): Fact => [curve.name, panel_text(at_time(curve, time), curve.unit)])
+    this.tooltip?.show(`at ${format_ns(time)}`, facts, event.clientX, event.clientY)
+  }
+
+  private wheel(event: WheelEvent, x: number): boolean {
+    this.tooltip?.hide()
+    if (event.ctrlKey || event.metaKey) {
+      zoom_by(this.store, Math.exp(-event.deltaY / 250), x / this.view.width)
+      return true
+    }
+    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+      pan_by(this.store, (event.deltaX == 0 ? event.deltaY : event.deltaX) / this.view.width)
+      return true
+    }
+    return false
+  }
+
+  private key(event: KeyboardEvent): boolean {
+    if (event.key == "Escape") {
+      this.store.reset()
+      return true
+    }
+    return view_key(this.store, event.key)
+  }
+}
+
+/** What the axis of a curve spans: zero and all its values. */
+function extremes({value}: PanelCurve): [number, number] {
+  const low = value.reduce((least, each) => Math.min(least, each), 0)
+  const high = value.reduce((most, each) => Math.max(most, each), 0)
+  return [low, high > low ? high : low + 1]
+}
+
+export class CurvePlot extends Renderer {
+  declare properties: CurvePlot.Props
+  declare __view_type__: CurvePlotView
+
+  static override __module__ = "gpuprof_widgets.views.models"
+
+  constructor(attrs?: Partial<CurvePlot.Attrs>) {
+    super(attrs)
+  }
+
+  static {
+    this.prototype.default_view = CurvePlotView
+    this.define<CurvePlot.Props>(({Ref}) => ({
+      store: [Ref(TraceStore)],
+      tabs: [Ref(AnalysisTabs)],
+    }))
+  }
+}
+
+export namespace CurvePlot {
+  export type Attrs = p.AttrsOf<Props>
+  export type Props = Renderer.Props & {
+    store: p.Property<TraceStore>
+    tabs: p.Property<AnalysisTabs>
+  }
+}
+
+export interface CurvePlot extends CurvePlot.Attrs {}

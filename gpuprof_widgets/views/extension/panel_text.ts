@@ -1,0 +1,32 @@
+import {format_bytes, format_flops, format_ns, format_share} from "./engine"
+import type {PanelColumn, PanelData, PanelValue} from "./engine"
+
+const NONE = "–"
+
+/** A value of a panel as people read it. */
+export function panel_text(value: PanelValue, unit: PanelColumn["unit"]): string {
+  if (value == null || typeof value == "string") {
+    return value ?? NONE
+  }
+  switch (unit) {
+    case "count": return Math.round(value).toLocaleString("en")
+    case "ns": return value == 0 ? NONE : format_ns(value)
+    case "bytes": return value == 0 ? NONE : format_bytes(value)
+    case "bytes/s": return value == 0 ? NONE : `${format_bytes(value)}/s`
+    case "flop/s": return value == 0 ? NONE : `${format_flops(value)}/s`
+    case "share": return value == 0 ? NONE : format_share(value).replace("less than", "<")
+    default: return number(value)
+  }
+}
+
+/** Three significant digits, whole numbers whole. */
+function number(value: number): string {
+  const whole = Number.isInteger(value) || Math.abs(value) >= 1000
+  return whole ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)))
+}
+
+/** What a row is called: its first text. */
+export function row_name(data: PanelData, values: PanelValue[][], row: number): string {
+  const at = data.columns.findIndex(({unit}) => unit == "text")
+  return at < 0 ? data.title : String(values[at][row])
+}

@@ -1,0 +1,164 @@
+import type {PanelColumn, PanelData, PanelValue} from "./engine"
+import {LogScale} from "./log_scale"
+import {panel_text, row_name} from "./panel_text"
+
+const HEIGHT = 300
+const LEFT = 96
+const RIGHT = 24
+const TOP = 10
+const BOTTOM = 42
+const MOST_LABELS = 6
+const LETTER = 6
+const SMALL = 4
+const BIG = 13
+
+type Attributes = Record<string, string | number>
+type Dot = {row: number, x: number, y: number, radius: number, name: string}
+
+/** What the points answer to. */
+export type PointHandlers = {
+  choose(row: number, event: MouseEvent | KeyboardEvent): void
+  hover(row: number, event: MouseEvent): void
+  leave(): void
+}
+
+/** The rows of a panel as points over two logarithmic axes, with the panel's lines (a roof) behind them. */
+export class Scatter {
+  readonly el = svg("svg", {class: "points", tabindex: 0, role: "application"})
+  private dots: Dot[] = []
+  private under = -1
+
+  constructor(private readonly handlers: PointHandlers) {
+    this.el.addEventListener("keydown", (event) => this.key(event))
+    this.el.addEventListener("blur", () => this.move_to(-1))
+  }
+
+  draw(data: PanelData, values: PanelValue[][], shown: number[], chosen: Set<number>, width: number): void {
+    const points = data.points!
+    const [x_at, y_at] = [points.x, points.y].map((key) => data.at(key))
+    const number = (at: number, row: number): number => Number(values[at][row] ?? 0)
+    const drawn = shown.filter((row) => number(x_at, row) > 0 && number(y_at, row) > 0)
+    const lines = points.lines.map(([xs, ys, label]) => ({xs, ys, label}))
+    const right = Math.max(width - RIGHT, LEFT + 50)
+    // The corners of the lines are in view, their ends need not be.
+    const x = new LogScale([...drawn.map((row) => number(x_at, row)), ...lines.flatMap(({xs}) => xs.slice(1, -1))], LEFT, right)
+    const y = new LogScale([...drawn.map((row) => number(y_at, row)), ...lines.flatMap(({ys}) => ys.slice(1, -1))], HEIGHT - BOTTOM, TOP)
+    const sizes = drawn.map((row) => points.size == "" ? 0 : number(data.at(points.size), row))
+    const most = Math.max(...sizes, 0)
+    this.dots = drawn.map((row, i) => ({
+      row, x: x.at(number(x_at, row)), y: y.at(number(y_at, row)), name: row_name(data, values, row),
+      radius: most == 0 ? SMALL + 1 : SMALL + (BIG - SMALL) * Math.sqrt(sizes[i] / most),
+    })).sort((a, b) => b.radius - a.radius)
+    this.el.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`)
+    this.el.setAttribute("aria-label", `${data.title}: ${drawn.length} points. Arrow keys step through them, Enter selects.`)
+    this.el.replaceChildren(
+      ...this.axes(x, y, data.columns[x_at], data.columns[y_at], right), ...lines.flatMap((line) => roof(line, x, y, right)),
+      ...this.dots.map((dot) => this.circle(dot, chosen.has(dot.row))), ...this.names(chosen, width))
+    this.mark()
+  }
+
+  private axes(x: LogScale, y: LogScale, x_column: PanelColumn, y_column: PanelColumn, right: number): SVGElement[] {
+    const bottom = HEIGHT - BOTTOM
+    return [
+      ...x.ticks(8).flatMap((tick) => [
+        svg("line", {class: "grid", x1: x.at(tick), x2: x.at(tick), y1: TOP, y2: bottom}),
+        text(tick_text(tick, x_column), {x: x.at(tick), y: bottom + 15, "text-anchor": "middle"}),
+      ]),
+      ...y.ticks(6).flatMap((tick) => [
+        svg("line", {class: "grid", x1: LEFT, x2: right, y1: y.at(tick), y2: y.at(tick)}),
+        text(tick_text(tick, y_column), {x: LEFT - 6, y: y.at(tick) + 4, "text-anchor": "end"}),
+      ]),
+      text(x_column.label, {x: (LEFT + right) / 2, y: HEIGHT - 8, "text-anchor": "middle"}),
+      text(y_column.label, {x: 12, y: (TOP + bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${(TOP + bottom) / 2})`}),
+    ]
+  }
+
+  private circle({row, x, y, radius}: Dot, chosen: boolean): SVGElement {
+    const circle = svg("circle", {cx: x, cy: y, r: radius, class: chosen ? "chosen" : "", "data-row": row})
+    circle.addEventListener("click", (event) => this.handlers.choose(row, event))
+    circle.addEventListener("pointermove", (event) => this.handlers.hover(row, event))
+    circle.addEventListener("pointerleave", () => this.handlers.leave())
+    return circle
+  }
+
+  /** Names beside the selected and the largest points, where there is room for them. */
+  private names(chosen: Set<number>, width: number): SVGElement[] {
+    const boxes: [number, number, number, number][] = []
+    const wanted = [...this.dots].sort((a, b) => Number(chosen.has(b.row)) - Number(chosen.has(a.row)) || b.radius - a.radius)
+    return wanted.slice(0, MOST_LABELS + chosen.size).flatMap(({x, y, radius, name}) => {
+      const short = name.length > 32 ? `${name.slice(0, 31)}…` : name
+      const length = short.length * LETTER
+      const left = x + radius + 4 + length < width - RIGHT ? x + radius + 4 : x - radius - 4 - length
+      const box: [number, number, number, number] = [left, y - 7, left + length, y + 7]
+      if (boxes.some((other) => box[0] < other[2] && box[2] > other[0] && box[1] < other[3] && box[3] > other[1])) {
+        return []
+      }
+      boxes.push(box)
+      const on_left = left < x
+      return [text(short, {class: "label", x: on_left ? x - radius - 4 : left, y: y + 4, "text-anchor": on_left ? "end" : "start"})]
+    })
+  }
+
+  private key(event: KeyboardEvent): void {
+    const by_x = [...this.dots].sort((a, b) => a.x - b.x || a.y - b.y)
+    const at = by_x.findIndex(({row}) => row == this.under)
+    const to = {ArrowRight: at + 1, ArrowLeft: at - 1, ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: by_x.length - 1}[event.key]
+    if (to != null) {
+      this.move_to(by_x[Math.max(0, Math.min(to, by_x.length - 1))]?.row ?? -1)
+    } else if ((event.key == "Enter" || event.key == " ") && this.under >= 0) {
+      this.handlers.choose(this.under, event)
+    } else {
+      return
+    }
+    event.preventDefault()
+    event.stopPropagation()
+  }
+
+  private move_to(row: number): void {
+    this.under = row
+    this.mark()
+  }
+
+  /** The point under the keyboard's cursor, with its name. */
+  private mark(): void {
+    this.el.querySelector("text.under")?.remove()
+    for (const circle of this.el.querySelectorAll("circle")) {
+      circle.classList.toggle("under", Number(circle.dataset.row) == this.under)
+    }
+    const dot = this.dots.find(({row}) => row == this.under)
+    if (dot != null) {
+      this.el.append(text(dot.name, {class: "label under", x: dot.x, y: Math.max(dot.y - dot.radius - 5, 12), "text-anchor": "middle"}))
+    }
+  }
+}
+
+/** A line and its name along it; its ends may lie outside of what is drawn. */
+function roof({xs, ys, label}: {xs: number[], ys: number[], label: string}, x: LogScale, y: LogScale, right: number): SVGElement[] {
+  const path = xs.map((value, i) => [x.at(value), y.at(ys[i])])
+  const [width, height] = [right - LEFT, HEIGHT - BOTTOM - TOP]
+  const frame = svg("svg", {x: LEFT, y: TOP, width, height, viewBox: `${LEFT} ${TOP} ${width} ${height}`})
+  frame.append(svg("polyline", {class: "roof", points: path.map((point) => point.join(",")).join(" ")}))
+  const [at, height_at] = [...path].reverse().find(([left, top]) => left >= LEFT && left <= right && top >= TOP && top <= HEIGHT - BOTTOM)
+    ?? [right, TOP + 20]
+  return [frame, text(label, {class: "label", x: at > LEFT + width / 2 ? at - 4 : at + 4, y: Math.max(height_at - 6, TOP + 10),
+    "text-anchor": at > LEFT + width / 2 ? "end" : "start"})]
+}
+
+/** A round value without the zeros behind its point. */
+function tick_text(value: number, {unit}: PanelColumn): string {
+  return panel_text(value, unit).replace(/\.0+(?=\D|$)/, "")
+}
+
+function svg<K extends keyof SVGElementTagNameMap>(tag: K, attributes: Attributes): SVGElementTagNameMap[K] {
+  const el = document.createElementNS("http://www.w3.org/2000/svg", tag)
+  for (const [name, value] of Object.entries(attributes)) {
+    el.setAttribute(name, String(value))
+  }
+  return el
+}
+
+function text(words: string, attributes: Attributes): SVGTextElement {
+  const el = svg("text", attributes)
+  el.textContent = words
+  return el
+}
