@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,7 @@ def gpu_kinds(trace: Trace) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object
     return rows, np.select(conditions, [COPY, MEMSET, COMMUNICATION], COMPUTE).astype(object)
 
 
+@lru_cache(maxsize=10_000)
 def is_communicating(name: str) -> bool:
     """Whether a kernel of that name moves data between ranks."""
     return bool(COMMUNICATING.search(name))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,13 +11,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
-from gpuprof_widgets.analyses.gaps import Gaps, gaps_between
+from gpuprof_widgets.analyses.gaps import gaps_between
 from gpuprof_widgets.analyses.innermost import segments
 from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.line_owners import line_of
-from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category
+from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category, matching
 from gpuprof_widgets.analyses.region_owners import region_behind
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
@@ -28,6 +31,9 @@ Ints = npt.NDArray[np.int64]
 BACK_TO_BACK_NS = 10_000
 """Gaps between two kernels that were queued: 99 % of those of a stream that runs alone are shorter,
 in traces of V100, A100 and H100 (half of them take about 1 us)."""
+IN_A_FILE = re.compile(r".+\(\d+\): .+")
+MODULE = re.compile(r"nn\.Module: .+")
+"""Names of Python frames: "train.py(12): step", and of those that are a module's call."""
 BY = ("device", "stream")
 NO_GPU = "the trace has no GPU work: no GPU could be idle"
 
@@ -89,23 +95,37 @@ def idle(
     """
     if by not in BY:
         raise OptionError(f"idle time is by one of {', '.join(BY)}, not by {by!r}")
+    return _of_devices(record) if by == "device" else _of_streams(record.trace, back_to_back_ns)
+
+
+@remembered
+def _of_devices(record: Record) -> pd.DataFrame:
     trace = record.trace
     rows = gpu_rows(trace)
+    device = device_of(trace, rows)
+    return _longest_first(
+        _described(trace, rows[device == one]).assign(device=one, stream=NONE)
+        for one in np.unique(device).tolist()
+    )
+
+
+def _of_streams(trace: Trace, back_to_back_ns: int) -> pd.DataFrame:
+    rows = gpu_rows(trace)
     device, stream = device_of(trace, rows), stream_of(trace, rows)
-    stream = stream if by == "stream" else np.full(len(rows), NONE, np.int64)
+    ended = uncut_times(trace)[1][rows]
     tables = []
-    for one in sorted(set(zip(device.tolist(), stream.tolist(), strict=True))):
-        mine = rows[(device == one[0]) & (stream == one[1])]
-        others = rows[(device == one[0]) & (stream != one[1])]
-        gaps = gaps_between(trace, mine)
-        table = _described(trace, gaps).assign(device=one[0], stream=one[1])
-        if by == "stream":
-            ends = np.sort(uncut_times(trace)[1][others])
-            table["cause"] = _on_stream(table, ends, back_to_back_ns)
-        tables.append(table)
-    if not tables:
+    for one, its in sorted(set(zip(device.tolist(), stream.tolist(), strict=True))):
+        here, mine = device == one, stream == its
+        table = _described(trace, rows[here & mine]).assign(device=one, stream=its)
+        cause = _on_stream(table, np.sort(ended[here & ~mine]), back_to_back_ns)
+        tables.append(table.assign(cause=cause))
+    return _longest_first(tables)
+
+
+def _longest_first(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    if not (found := list(tables)):
         return lacking(COLUMNS, NO_GPU)
-    table = pd.concat(tables, ignore_index=True)[list(COLUMNS)]
+    table = pd.concat(found, ignore_index=True)[list(COLUMNS)]
     return table.sort_values("dur_ns", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -126,8 +146,9 @@ def _on_stream(table: pd.DataFrame, ends: Ints, back_to_back_ns: int) -> pd.Seri
     return table["cause"].where(table["cause"] != "device", pd.Series(refined, table.index))
 
 
-def _described(trace: Trace, gaps: Gaps) -> pd.DataFrame:
-    """The columns of these gaps, but for device and stream."""
+def _described(trace: Trace, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
+    """The gaps between these GPU slices with all columns, but for device and stream."""
+    gaps = gaps_between(trace, rows)
     cpu = _cpu_meanwhile(trace, gaps.start, gaps.end, gaps.thread)
     names = np.append(trace.slices["name"].cat.categories.to_numpy(object), "")
     code = np.append(trace.slices["name"].cat.codes.to_numpy(), NONE)
@@ -192,19 +213,21 @@ def _place(
         gaps = np.flatnonzero(track == number)
         for python in np.flatnonzero((kind == "python") & (lane == lane[number])):
             frame[gaps], _ = _longest(trace, int(python), start[gaps], end[gaps])
-    modules = in_category(trace, "python_function") & _starting_with(trace, "nn.Module: ")
-    around = links.nearest_ancestor(trace.slices["parent"].to_numpy(), modules)
-    around = np.append(np.where(modules, np.arange(len(trace)), around), NONE)[frame]
-    return (
-        np.where(line >= 0, line, frame).astype(np.int32),
-        np.where(module >= 0, module, around).astype(np.int32),
-    )
+    if (frame >= 0).any():
+        frames = in_category(trace, "python_function")
+        in_file, of_module = (frames & matching(trace, name) for name in (IN_A_FILE, MODULE))
+        line = np.where(line >= 0, line, _around(trace, in_file, frame))
+        module = np.where(module >= 0, module, _around(trace, of_module, frame))
+    return line.astype(np.int32), module.astype(np.int32)
 
 
-def _starting_with(trace: Trace, prefix: str) -> npt.NDArray[np.bool_]:
-    names = trace.slices["name"].cat
-    starts = [str(name).startswith(prefix) for name in names.categories]
-    return np.array([*starts, False], bool)[names.codes.to_numpy()]
+def _around(
+    trace: Trace, wanted: npt.NDArray[np.bool_], rows: npt.NDArray[np.int32]
+) -> npt.NDArray[np.int32]:
+    """Of each row the innermost slice around it that is wanted, if not the row itself."""
+    found = links.nearest_ancestor(trace.slices["parent"].to_numpy(), wanted)
+    found = np.where(wanted, np.arange(len(trace)), found).astype(np.int32)
+    return np.append(found, np.int32(NONE))[rows]
 
 
 def _longest(

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.region_owners import forward_of, region_around
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.callers import calling_lines
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -15,6 +16,7 @@ from gpuprof_widgets.trace.window import uncut_times
 Rows = npt.NDArray[np.int32]
 
 
+@remembered
 def line_of(trace: Trace) -> Rows:
     """Per slice the row of the cell line in which it ran or was launched; -1 for none.
 

@@ -1,4 +1,4 @@
-"""Results that one report asks for several times, kept as long as their record lives."""
+"""Results that one report asks for several times, kept as long as their record or trace lives."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from gpuprof_widgets.trace.model import Record
-
+Subject = TypeVar("Subject")
 Result = TypeVar("Result")
 
 
-def remembered(analysis: Callable[[Record], Result]) -> Callable[[Record], Result]:
-    """The same analysis, done once per record; each caller gets a copy of its own to change."""
-    results: WeakKeyDictionary[Record, Any] = WeakKeyDictionary()
+def remembered(analysis: Callable[[Subject], Result]) -> Callable[[Subject], Result]:
+    """The same analysis, done once per record or trace; each caller gets a copy of its own."""
+    results: WeakKeyDictionary[Subject, Any] = WeakKeyDictionary()
 
     @functools.wraps(analysis)
-    def once(record: Record) -> Result:
-        if record not in results:
-            results[record] = analysis(record)
-        copy: Result = results[record].copy()
+    def once(subject: Subject) -> Result:
+        if subject not in results:
+            results[subject] = analysis(subject)
+        copy: Result = results[subject].copy()
         return copy
 
     return once

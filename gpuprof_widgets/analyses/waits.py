@@ -84,6 +84,7 @@ def is_dataloader(trace: Trace) -> npt.NDArray[np.bool_]:
     return matching(trace, DATALOADER) & on_tracks(trace, "cpu")
 
 
+@remembered
 def is_synchronising(trace: Trace) -> npt.NDArray[np.bool_]:
     """Which CPU slices are runtime calls that wait for the GPU."""
     counted = trace.slices["count"].to_numpy() > 0
