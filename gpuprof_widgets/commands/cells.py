@@ -12,7 +12,7 @@ from gpuprof_widgets.analyses.quantity import format_bytes, format_flops, format
 from gpuprof_widgets.commands.printable import printable
 
 NONE = "–"
-UNITS = ("_ns", "_bytes")
+UNITS = ("_ns", "_bytes_per_s", "_bytes", "_flops")
 """Ends of column names that a heading, and a sort key, may leave out."""
 
 LINKS = (

@@ -74,7 +74,7 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every name that can be called."""
-        return [*self._rows, *analysis_questions()]
+        return list(dict.fromkeys([*self._rows, *analysis_questions()]))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, loaded now."""
@@ -103,6 +103,7 @@ class Commands(click.Group):
         questions = [
             (", ".join(filter(None, (name, aliases.get(name)))), question)
             for name, question in analysis_questions().items()
+            if name not in self._rows
         ]
         with formatter.section("Analyses (each takes --sort, --top, --window, --csv, ...)"):
             formatter.write_dl(questions)
@@ -113,7 +114,7 @@ class Commands(click.Group):
         """The names of commands, without loading any."""
         from click.shell_completion import CompletionItem
 
-        helps = {row.name: row.help for row in self._rows.values()} | dict(analysis_questions())
+        helps = dict(analysis_questions()) | {row.name: row.help for row in self._rows.values()}
         found = [
             CompletionItem(name, help=helps.get(name))
             for name in [*helps, *ALIASES]

@@ -50,18 +50,33 @@ class Window(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
     ) -> tuple[int, int]:
         if isinstance(value, tuple):
             return value
-        start, colon, end = str(value).replace(",", "").partition(":")
-        moments = [_TIME.fullmatch(text.strip()) for text in (start, end)]
-        if not colon or None in moments:
+        start, colon, end = str(value).partition(":")
+        t0, t1 = _nanoseconds(start), _nanoseconds(end)
+        if not colon or t0 is None or t1 is None:
             self.fail("a range is two times of the trace, as 1500:3000 (ns) or 1.5ms:3ms")
-        t0, t1 = (_moment(*found.groups()) for found in moments if found is not None)
         if t0 >= t1:
             self.fail(f"a range ends after its start, which {value} does not")
         return t0, t1
 
 
-def _moment(whole: str, fraction: str | None, unit: str) -> int:
-    """Whole nanoseconds, computed in integers."""
+class Time(click.ParamType):  # type: ignore[type-arg]  # as above
+    """A time with a unit; without one it is ns."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = value if isinstance(value, int) else _nanoseconds(str(value))
+        if found is None:
+            self.fail(f"a time is a number and ns, us, ms or s, as 1.5ms, not {value!r}")
+        return found
+
+
+def _nanoseconds(text: str) -> int | None:
+    """Whole nanoseconds, computed in integers; None where this is no time."""
+    found = _TIME.fullmatch(text.replace(",", "").strip())
+    if found is None:
+        return None
+    whole, fraction, unit = found.groups()
     size, digits = _NS[unit], fraction or ""
     return int(whole) * size + int(digits or 0) * size // int(10 ** len(digits))
 

@@ -1,0 +1,290 @@
+"""Single ops with their work and speed, filtered and added up: MegEngine's ``profile_analyze``.
+
+Different from it on purpose: times are exact integers, shares are of all time of that side (not
+only of what the filters leave), and a trace without shapes has unknown work, not none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.analyses.op_calls import FORMATS, Call, of_calls
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+    cpu_self,
+    gpu_rows,
+    in_category,
+    op_rows,
+)
+from gpuprof_widgets.analyses.op_work import slice_work_flops, work_of, worker_of
+from gpuprof_widgets.analyses.output_shapes import output_shape
+from gpuprof_widgets.analyses.region_owners import region_behind
+from gpuprof_widgets.analyses.shapes import shape_codes
+from gpuprof_widgets.analyses.steps import names_with_steps_merged
+from gpuprof_widgets.analyses.waits import waits
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.model import Record, Trace
+
+Ints = npt.NDArray[np.int64]
+
+SIDES = ("device", "host")
+GROUPINGS = ("call", "name", "type")
+AGGREGATES = ("sum", "mean", "max", "min")
+WORK = ("computation_flops", "memory_bytes")
+RATES = {"flops_per_s": "computation_flops", "bandwidth_bytes_per_s": "memory_bytes"}
+"""Speeds, and the work that each is of."""
+
+TEXTS = ("in_shapes", "out_shapes", "in_dtypes")
+LABELS = ("name", "type")
+
+DTYPES = {
+    "float64": "double",
+    "float32": "float",
+    "float16": "c10::Half",
+    "half": "c10::Half",
+    "bfloat16": "c10::BFloat16",
+    "int64": "long int",
+    "int32": "int",
+    "int16": "short int",
+    "int8": "signed char",
+    "uint8": "unsigned char",
+}
+"""Python's names of the types whose names a trace writes as C++ has them."""
+
+
+def analyze(
+    record: Record,
+    *,
+    side: str = "device",
+    by: str = "call",
+    aggregate: str = "sum",
+    types: Sequence[str] = (),
+    input_dtype: str | None = None,
+    min_ns: int | None = None,
+    max_ns: int | None = None,
+    order_by: str = "time",
+    top: int | None = None,
+) -> pd.DataFrame:
+    """One row per call of an op, or per name or type of op, with its work and its speed.
+
+    ``side``: whose time counts, "device" (the GPU work that the op launched) or "host". ``by``:
+    "call", "name" (the op at its place in the model) or "type" (the op); ``aggregate``: "sum",
+    "mean", "max" or "min" of a group's times and work. Only calls of these ``types``, with an input
+    of that ``input_dtype`` ("float", "fp16", "float32", ...), that take from ``min_ns`` to
+    ``max_ns`` count. ``order_by``: a column, with or without its unit, or "time"; largest first, or
+    with a ``+`` smallest first. Columns:
+
+    - ``name`` (``layer1.conv1/aten::convolution``), ``type``; of a single call its ``row``;
+    - ``calls``; ``device_self_ns`` or ``host_self_ns``, ``share`` (of all such time of the trace);
+    - ``cumulative_ns`` and ``cumulative_share``: of this row and those above it; with "sum" alone
+      and nothing left out it ends at 1;
+    - ``computation_flops`` and ``memory_bytes`` (what has to be moved at least): 0 where unknown,
+      and for the host where a GPU did the work;
+      ``flops_per_s`` and ``bandwidth_bytes_per_s``: these by the time (NaN: unknown); with "max"
+      and "min" of the calls' own;
+    - ``in_shapes``, ``out_shapes`` (from the rules of `output_shapes`), ``in_dtypes``: of the first
+      call; "" where unknown.
+
+    Time and work belong to the outermost op with a formula, else to the innermost op (see
+    `roofline`), so that they are of the same call. GPU work that no op of the trace launched, and
+    host time outside of any op, has rows of its own; so the shares of all calls add up to one.
+    """
+    _check(side, by, aggregate)
+    self_ns = f"{side}_self_ns"
+    calls = _calls(record.trace, side, self_ns)
+    whole = int(calls[self_ns].sum())
+    if not whole:
+        return lacking(_columns(self_ns, by), _nothing(record.trace, side))
+    if side == "host" and len(gpu_rows(record.trace)):
+        calls[list(WORK)] = 0  # the work was the GPU's: by host time it would have no meaning
+    kept = calls[_chosen(calls, self_ns, types, input_dtype, min_ns, max_ns)]
+    table = _with_rates(kept, self_ns) if by == "call" else _grouped(kept, by, aggregate, self_ns)
+    table["share"] = table[self_ns] / whole
+    table = _ordered(table, order_by, self_ns, list(_columns(self_ns, by)))
+    table = table if top is None else table.head(top)
+    cumulative = table[self_ns].cumsum()
+    table = table.assign(cumulative_ns=cumulative, cumulative_share=cumulative / whole)
+    return table[list(_columns(self_ns, by))]
+
+
+def op_totals(record: Record) -> pd.DataFrame:
+    """What a run took in all: a row per kind of time, in this order.
+
+    ``what``: "total device time" (of all GPU work, streams added up), "total host time" (CPU self
+    time of ops and calls), "copy time" (of the copies among the GPU work), "copy wait time" (the
+    CPU's in calls that wait for one). Columns: ``what``, ``calls``, ``total_ns``, ``average_ns``.
+    """
+    trace = record.trace
+    dur = trace.slices["dur"].to_numpy()
+    ops = op_rows(trace)
+    waited = waits(record)
+    parts = {
+        "total device time": dur[gpu_rows(trace)],
+        "total host time": cpu_self(trace, ops),
+        "copy time": dur[in_category(trace, "gpu_memcpy")],
+        "copy wait time": waited["dur_ns"][waited["copy"] >= 0].to_numpy(np.int64),
+    }
+    rows = [(what, len(each), int(each.sum())) for what, each in parts.items()]
+    table = pd.DataFrame(rows, columns=["what", "calls", "total_ns"])
+    return table.assign(average_ns=table["total_ns"] / table["calls"].clip(lower=1))
+
+
+def _check(side: str, by: str, aggregate: str) -> None:
+    for name, value, known in (
+        ("side", side, SIDES),
+        ("by", by, GROUPINGS),
+        ("aggregate", aggregate, AGGREGATES),
+    ):
+        if value not in known:
+            raise OptionError(f"{name} is one of {', '.join(known)}, not {value!r}")
+
+
+def _nothing(trace: Trace, side: str) -> str:
+    if side == "device":
+        return "the trace has no GPU work: it was recorded without a GPU, or without its activity"
+    return "the trace has no ops: host times are those of CPU ops and calls"
+
+
+def _columns(self_ns: str, by: str) -> tuple[str, ...]:
+    own = ("row",) if by == "call" else ()
+    times = (self_ns, "share", "cumulative_ns", "cumulative_share")
+    work = ("computation_flops", "flops_per_s", "memory_bytes", "bandwidth_bytes_per_s")
+    return (*LABELS, *own, "calls", *times, *work, *TEXTS)
+
+
+def _calls(trace: Trace, side: str, self_ns: str) -> pd.DataFrame:
+    """One row per call that has any time on that side."""
+    if side == "device":
+        row = gpu_rows(trace)
+        time = trace.slices["dur"].to_numpy()[row]
+    else:
+        ops = op_rows(trace)
+        row, time = ops.row, cpu_self(trace, ops)
+    worker = worker_of(trace)[row]
+    units, inverse = np.unique(np.where(worker >= 0, worker, row), return_inverse=True)
+    total = np.zeros(len(units), np.int64)
+    np.add.at(total, inverse.reshape(-1), time)
+    busy = total > 0
+    return _described(trace, units[busy], total[busy], self_ns)
+
+
+def _described(trace: Trace, row: npt.NDArray[np.intp], time: Ints, self_ns: str) -> pd.DataFrame:
+    codes, names = names_with_steps_merged(trace)
+    kinds = np.array(names, object)[codes[row]]
+    ops = np.flatnonzero(are_ops(trace)[row])
+    moved = np.zeros(len(row), np.int64)
+    moved[ops] = work_of(trace, row[ops]).bytes
+    outputs = np.full(len(row), "", object)
+    outputs[ops] = of_calls(trace, row[ops], _output_text)
+    dtypes = np.full(len(row), "", object)
+    dtypes[ops] = of_calls(trace, row[ops], _dtypes_text)
+    shape, texts = shape_codes(trace)
+    return pd.DataFrame(
+        {
+            "name": _places(trace, row, kinds),
+            "type": kinds,
+            "row": row,
+            "calls": trace.slices["count"].to_numpy(np.int64)[row],
+            self_ns: time,
+            "computation_flops": slice_work_flops(trace)[row],
+            "memory_bytes": moved,
+            "in_shapes": np.array([*texts, ""], object)[shape[row]],
+            "out_shapes": outputs,
+            "in_dtypes": dtypes,
+        }
+    )
+
+
+def _places(trace: Trace, row: npt.NDArray[np.intp], kinds: npt.NDArray[np.object_]) -> list[str]:
+    """The op behind the module in which it, or its forward op, ran."""
+    module = region_behind(trace, "module")[row]
+    names = trace.slices["name"].to_numpy(object)
+    return [
+        f"{names[region]}/{kind}" if region >= 0 else str(kind)
+        for region, kind in zip(module, kinds, strict=True)
+    ]
+
+
+def _output_text(call: Call) -> str:
+    shape = output_shape(call)
+    return "" if shape is None else str([list(shape)])
+
+
+def _dtypes_text(call: Call) -> str:
+    """The types of the tensors among its inputs, as the trace writes them."""
+    return ", ".join(call.types[at] for at in call.tensors())
+
+
+def _chosen(
+    calls: pd.DataFrame,
+    self_ns: str,
+    types: Sequence[str],
+    input_dtype: str | None,
+    min_ns: int | None,
+    max_ns: int | None,
+) -> npt.NDArray[np.bool_]:
+    """Which calls pass all filters."""
+    time = calls[self_ns].to_numpy()
+    kept = np.ones(len(calls), bool)
+    if types:
+        kept &= calls["type"].isin(list(types)).to_numpy()
+    if input_dtype is not None:
+        wanted = _written(input_dtype)
+        texts = calls["in_dtypes"].unique()
+        passing = [text for text in texts if wanted & set(str(text).split(", "))]
+        kept &= calls["in_dtypes"].isin(passing).to_numpy()
+    if min_ns is not None:
+        kept &= time >= min_ns
+    if max_ns is not None:
+        kept &= time <= max_ns
+    return kept
+
+
+def _written(dtype: str) -> set[str]:
+    """What traces write for a type: ``float``, ``float32`` and ``fp32`` are one."""
+    name = dtype.removeprefix("torch.")
+    same = {written for written, (short, _) in FORMATS.items() if short == name}
+    return same or {DTYPES.get(name, name)}
+
+
+def _with_rates(table: pd.DataFrame, self_ns: str) -> pd.DataFrame:
+    """The speeds of work that is known, in work per second of that time."""
+    seconds = table[self_ns] / 1e9
+    speeds = {
+        rate: (table[work] / seconds).where((table[work] > 0) & (seconds > 0))
+        for rate, work in RATES.items()
+    }
+    return table.assign(**speeds)
+
+
+def _grouped(calls: pd.DataFrame, by: str, aggregate: str, self_ns: str) -> pd.DataFrame:
+    """One row per group; the first call says its shapes."""
+    groups = _with_rates(calls, self_ns).groupby(by, sort=False)
+    numbers = groups[[self_ns, *WORK]].agg(aggregate)
+    if aggregate in ("max", "min"):
+        numbers = numbers.join(groups[list(RATES)].agg(aggregate))
+    else:
+        numbers = _with_rates(numbers, self_ns)
+    labels = [one for one in (*LABELS, *TEXTS) if one != by]
+    table = groups[labels].first().join(groups["calls"].sum()).join(numbers).reset_index()
+    return table.assign(name=table["type"]) if by == "type" else table
+
+
+def _ordered(
+    table: pd.DataFrame, order_by: str, self_ns: str, columns: Sequence[str]
+) -> pd.DataFrame:
+    """Its rows by a column; what is unknown last."""
+    key = order_by.removeprefix("+").removeprefix("-")
+    key = self_ns if key == "time" else key
+    ends = ("", "_ns", "_bytes", "_flops", "_bytes_per_s", "_per_s")
+    column = next((key + end for end in ends if key + end in table.columns), None)
+    if column is None:
+        known = ", ".join(name for name in columns if not name.startswith("cumulative"))
+        raise OptionError(f"there is no column {order_by!r} to order by; columns are time, {known}")
+    rising = order_by.startswith("+")
+    return table.sort_values(column, ascending=rising, kind="stable", ignore_index=True)
