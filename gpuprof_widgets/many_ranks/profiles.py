@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -15,13 +17,19 @@ from gpuprof_widgets.analyses.quantity import format_count, format_ns
 from gpuprof_widgets.analyses.ranks import findings as rules
 from gpuprof_widgets.analyses.ranks.alignment import alignment, clocks_differ, one_host
 from gpuprof_widgets.analyses.ranks.matching import matched
+from gpuprof_widgets.analyses.ranks.overview import overview
 from gpuprof_widgets.analyses.ranks.steps import steps_of
 from gpuprof_widgets.analyses.ranks.stragglers import stragglers
 from gpuprof_widgets.analyses.ranks.waiting import collectives_of, waiting, who_waits_for_whom
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.many_ranks.files import Job, Paths, job, trace_files
 from gpuprof_widgets.many_ranks.reading import read
+from gpuprof_widgets.many_ranks.timelines import MOST_SLICES, light_records
 from gpuprof_widgets.profiles import Profile, load
+
+if TYPE_CHECKING:
+    from gpuprof_widgets.views.ranks_page import RanksTables
+    from gpuprof_widgets.views.side_by_side import Heading, Row
 
 TIMELINES = 16
 """Ranks that the page shows where no others are asked for: more would have a few pixels each."""
@@ -32,8 +40,8 @@ def ranks(paths_or_directory: Paths, *, cluster: Any = None) -> RankProfiles:
 
     ``paths_or_directory``: the folder with the traces of all ranks, a glob
     (``"run.rank*.gpuprof"``), or their paths: torch.profiler's traces and profiles that we saved.
-    The rank comes from the trace, else from the file's name. One file is read at a time, and of each
-    only a few tables are kept.
+    The rank comes from the trace, else from the file's name. One file is read at a time, and only
+    a few tables of each are kept.
 
     ``cluster``: a ``distributed.Client``, a Dask cluster or the address of a scheduler: its workers
     then read and reduce the files, which they have to see at the same paths (``pip install
@@ -128,6 +136,60 @@ class RankProfiles:
         """
         return [one.finding for one in self._rank_findings(**limits)]
 
+    def report(self, *, timelines: Sequence[int] | None = None) -> str:
+        """The page as one HTML file that needs no network: timelines on one range, and tables.
+
+        ``timelines``: the ranks to show; else all of up to 16, of more those that delayed the
+        others most and those that waited most. Their files are read again, one at a time.
+        """
+        from gpuprof_widgets.views.ranks_page import ranks_html, ranks_tables_html
+        from gpuprof_widgets.views.side_by_side import standalone_html
+
+        tables = self._tables()
+        rows, heading = self._timelines(tables, timelines)
+        return standalone_html(
+            rows, heading, html=ranks_html(tables), tables=ranks_tables_html(tables)
+        )
+
+    def show(self, *, timelines: Sequence[int] | None = None) -> None:
+        """Show the page below the cell; outside a notebook, print findings and ranks."""
+        from gpuprof_widgets.views.ranks_page import ranks_html, ranks_tables_html, ranks_text
+
+        tables = self._tables()
+        # IPython puts `display` among the builtins while a cell runs; nothing else is needed of it.
+        display = getattr(builtins, "display", None)
+        if display is None:
+            print(ranks_text(tables))
+            return
+        from gpuprof_widgets import runtime_carrier
+        from gpuprof_widgets.views.side_by_side import outputs
+
+        carrier = runtime_carrier.followed or runtime_carrier.RuntimeCarrier()
+        embeds = carrier.is_needed()
+        rows, heading = self._timelines(tables, timelines)
+        for bundle in outputs(
+            rows,
+            heading,
+            html=ranks_html(tables),
+            text=ranks_text(tables),
+            tables=ranks_tables_html(tables),
+            embed_runtime=embeds,
+        ):
+            display(bundle, raw=True)
+        if embeds:
+            carrier.embedded()
+
+    def _ipython_display_(self) -> None:
+        """As a cell's last value it is shown."""
+        self.show()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Findings and tables, as text and as HTML without script (`show` has the timelines)."""
+        from gpuprof_widgets.views.ranks_page import ranks_html, ranks_text
+
+        tables = self._tables()
+        return {"text/plain": ranks_text(tables), "text/html": ranks_html(tables)}
+
     def __len__(self) -> int:
         return len(self.job.ranks)
 
@@ -181,6 +243,83 @@ class RankProfiles:
             self.stragglers(), self._collectives, self._waiting, self.breakdown(), self.span_ns
         )
         return rules.findings(compared, limits_of(limits))
+
+    def _tables(self) -> RanksTables:
+        from gpuprof_widgets.views.ranks_page import RanksTables
+
+        return RanksTables(
+            findings=self.findings(),
+            notes=self.notes,
+            overview=overview(self.job.ranks, self._waiting),
+            stragglers=self.stragglers(),
+            waits=self.waits(),
+            collectives=self._collectives,
+            steps=self.steps(),
+        )
+
+    def _timelines(
+        self, tables: RanksTables, wanted: Sequence[int] | None
+    ) -> tuple[list[Row], Heading]:
+        """The timelines of the page, each at its place on the common clock, and what is above."""
+        from gpuprof_widgets.views.ranks_page import finding_lines_of
+        from gpuprof_widgets.views.side_by_side import Heading, Row
+
+        shown = self._shown(wanted)
+        files = [self.job.files[rank][0] for rank in shown]
+        starts = dict(zip(self.numbers, self._spans, strict=True))
+        pairs = zip(shown, light_records(files), strict=True)
+        rows = [
+            Row(record, f"rank {rank}", starts[rank][0] - self._origin_ns - record.trace.start_ns)
+            for rank, record in pairs
+        ]
+        found = [(one.finding, shown.index(one.rank)) if one.rank in shown else (one.finding, 0)
+                 for one in self._rank_findings()]  # fmt: skip
+        notes = [*self.notes, *self._timeline_notes(shown)]
+        return rows, Heading(self._title(), finding_lines_of(found), notes)
+
+    def _shown(self, wanted: Sequence[int] | None) -> list[int]:
+        if wanted is not None:
+            unknown = sorted(set(wanted) - set(self.numbers))
+            if unknown or not wanted:
+                raise OptionError(
+                    f"timelines={list(wanted)}: there are the ranks {ranks_text(self.numbers)}"
+                )
+            return list(dict.fromkeys(wanted))
+        if len(self) <= TIMELINES:
+            return self.numbers
+        late = self.stragglers()
+        half = TIMELINES // 2
+        first = late["rank"].tolist()[:half]
+        others = late[~late["rank"].isin(first)].sort_values("waited_ns", ascending=False)
+        return sorted([*first, *others["rank"].tolist()[:half]])
+
+    def _timeline_notes(self, shown: Sequence[int]) -> list[str]:
+        notes = []
+        if len(shown) < len(self):
+            notes.append(
+                f"of {len(self)} ranks the timelines of {len(shown)} are shown "
+                f"({ranks_text(list(shown))}); timelines=[...] chooses others"
+            )
+        several = [rank for rank in shown if len(self.job.files[rank]) > 1]
+        if several:
+            notes.append(
+                f"the timelines of ranks {ranks_text(several)} are those of their first files"
+            )
+        most = max(rank.slices for rank in self.job.ranks)
+        if most > MOST_SLICES:
+            notes.append(
+                f"a timeline has the {MOST_SLICES:,} slices of its rank that are on a GPU, "
+                "annotations, or the longest; ranks[n] has all of them"
+            )
+        return notes
+
+    def _title(self) -> str:
+        found = self._rank_findings()
+        return (
+            f"{format_count(len(self), 'rank')} on one clock"
+            if not found
+            else (f"{format_count(len(self), 'rank')}: {found[0].finding.text}")
+        )
 
     def _clock_notes(self) -> list[str]:
         table = self._alignment

@@ -46,13 +46,13 @@ def _on_workers(
     # Not remembered between calls: a file may have changed.
     futures = client.map(read_and_reduce, list(files), pure=False)
     try:
-        for future in as_completed(futures):
+        for future in as_completed(futures):  # type: ignore[no-untyped-call]
             if future.status == "error":
                 raise _as_ours(future.exception())
             counted(future)
-        return list(client.gather(futures))
+        return list(client.gather(futures))  # type: ignore[no-untyped-call]
     finally:
-        client.cancel(futures)
+        client.cancel(futures)  # type: ignore[no-untyped-call]
 
 
 def _as_ours(error: BaseException) -> BaseException:

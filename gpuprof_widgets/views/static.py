@@ -13,9 +13,11 @@ from textwrap import wrap
 from typing import Any
 
 from gpuprof_widgets.analyses.findings import Finding, findings
+from gpuprof_widgets.analyses.quantity import format_count
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.picture import picture_png
 from gpuprof_widgets.views.static_memory import peak_memory
+from gpuprof_widgets.views.static_panels import static_panels
 from gpuprof_widgets.views.static_tables import (
     CPU,
     DEVICE,
@@ -35,6 +37,9 @@ CELL = "padding:1px 8px;vertical-align:top;"
 TEXT_WIDTH = 79
 NAME_WIDTH = 20
 
+FINDINGS_SHOWN = 5
+"""Findings, the costliest, that are not folded; report_header.ts shows as many."""
+
 EXPENDABLE = (CPU[1], DEVICE[1], CPU[2], DEVICE[2], CPU[0])
 """Columns that the text gives up, in this order, where names have less than NAME_WIDTH."""
 
@@ -43,7 +48,13 @@ def static_html(record: Record, *, sort: str = "device_self", top: int = 15) -> 
     """Findings and tables as HTML without script, style sheet, id, frame or drawing."""
     found = findings(record)
     tables = _tables(record, sort=sort, top=top)
-    parts = (_html_findings(found), _html_notes(record), *map(_html_table, tables))
+    folded = static_panels(record)
+    parts = (
+        html_findings(found),
+        _html_notes(record),
+        *map(_html_table, tables),
+        *(_html_folded(table) for table in folded),
+    )
     return f'<div class="gpuprof-static">{"".join(parts)}</div>'
 
 
@@ -53,9 +64,18 @@ def _tables(record: Record, *, sort: str, top: int) -> list[OpTable]:
     return [*(t for t in tables if t is not None), table_rows(record, sort=sort, top=top)]
 
 
-def _html_findings(found: list[Finding]) -> str:
-    items = "".join(f"<li>{_html_finding(finding)}</li>" for finding in found)
-    return f"<ol>{items}</ol>"
+def html_findings(found: list[Finding]) -> str:
+    """The findings as a list, each with what to do about it; those of little cost are folded."""
+    items = [f"<li>{_html_finding(finding)}</li>" for finding in found]
+    shown, folded = items[:FINDINGS_SHOWN], items[FINDINGS_SHOWN:]
+    words = f"<ol>{''.join(shown)}</ol>"
+    if folded:
+        summary = format_count(len(folded), "more finding")
+        words += (
+            f"<details><summary>{summary}</summary>"
+            f'<ol start="{FINDINGS_SHOWN + 1}">{"".join(folded)}</ol></details>'
+        )
+    return words
 
 
 def _html_notes(record: Record) -> str:
@@ -81,15 +101,23 @@ def _html_words(words: str) -> str:
 
 
 def _html_table(table: OpTable) -> str:
+    return f"<div><strong>{escape(table.caption)}</strong></div>{_html_rows(table)}"
+
+
+def _html_rows(table: OpTable) -> str:
     headings = [(table.noun, "left"), *((column.heading, "right") for column in table.columns)]
     head = "".join(
         f'<td role="columnheader" style="{CELL}text-align:{side}"><strong>{heading}</strong></td>'
         for heading, side in headings
     )
     body = "".join(_html_row(row, table.columns) for row in table.rows.to_dict("records"))
+    return f'<table style="border-collapse:collapse"><tr>{head}</tr>{body}</table>'
+
+
+def _html_folded(table: OpTable) -> str:
     return (
-        f"<div><strong>{escape(table.caption)}</strong></div>"
-        f'<table style="border-collapse:collapse"><tr>{head}</tr>{body}</table>'
+        f"<details><summary><strong>{escape(table.caption)}</strong></summary>"
+        f"{_html_rows(table)}</details>"
     )
 
 
@@ -112,17 +140,21 @@ def _html_cell(value: float, column: Column) -> str:
 
 def static_text(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
     """Findings and tables as plain text: below 80 columns, no escape codes."""
-    words = [*_text_findings(findings(record)), *_text_notes(record)]
+    words = [*text_findings(findings(record)), *_text_notes(record)]
     for table in _tables(record, sort=sort, top=top):
         words += ["", *_text_table(table)]
     return "\n".join(words)
 
 
-def _text_findings(found: list[Finding]) -> list[str]:
+def text_findings(found: list[Finding]) -> list[str]:
+    """The costliest findings as lines of plain text, each with what to do about it."""
     lines = []
-    for finding in found:
+    for finding in found[:FINDINGS_SHOWN]:
         lines += wrap(finding.text, TEXT_WIDTH, initial_indent="* ", subsequent_indent="  ")
         lines += wrap(finding.remedy, TEXT_WIDTH, initial_indent="  ", subsequent_indent="  ")
+    if len(found) > FINDINGS_SHOWN:
+        more = format_count(len(found) - FINDINGS_SHOWN, "more finding")
+        lines.append(f"* {more}: profile.findings() has all of them")
     return lines
 
 

@@ -1,0 +1,255 @@
+"""The page of many ranks without script: findings, each rank's time, who waits for whom.
+
+Only tags and styles that notebooks leave standing, as in `static`; colours are transparent enough
+for light and dark themes, and never say anything that the numbers do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from textwrap import wrap
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.quantity import format_bytes, format_ns, format_share
+from gpuprof_widgets.views.figure import finding_lines
+from gpuprof_widgets.views.static import CELL, TEXT_WIDTH, html_findings, text_findings
+
+PARTS = {
+    "computing_ns": ("Computing", "rgba(0,114,178,0.55)"),
+    "waiting_ns": ("Waiting for ranks", "rgba(213,94,0,0.6)"),
+    "moving_ns": ("Moving data", "rgba(240,228,66,0.65)"),
+    "copying_ns": ("Copying", "rgba(204,121,167,0.6)"),
+    "idle_ns": ("Idle", "rgba(128,128,128,0.2)"),
+}
+"""Heading and colour of the parts of a rank's time (Okabe and Ito's)."""
+
+BAR_WIDTH = 260
+WORTH_A_COLUMN = 0.01  # of a rank's time, that copies must take
+MATRIX_MOST = 16
+"""Ranks of which the matrix of waits is shown; of more the longest waits are listed."""
+LISTED = 12
+STEPS_MOST = 12
+"""Steps that the table shows: those in which the ranks differ most."""
+HEAT = "213,94,0"
+
+
+@dataclass(frozen=True)
+class RanksTables:
+    """What the page shows: tables of `analyses.ranks`, findings and notes."""
+
+    findings: Sequence[Finding]
+    notes: Sequence[str]
+    overview: pd.DataFrame
+    stragglers: pd.DataFrame
+    waits: pd.DataFrame
+    collectives: pd.DataFrame
+    steps: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class _Cell:
+    text: str
+    style: str = ""
+    left: bool = False
+
+
+def ranks_html(tables: RanksTables) -> str:
+    """Findings, notes and tables, for readers whose notebook runs no script."""
+    found = html_findings(list(tables.findings))
+    notes = "".join(f"<div>Note: {escape(note)}.</div>" for note in tables.notes)
+    return f'<div class="gpuprof-static">{found}{notes}{ranks_tables_html(tables)}</div>'
+
+
+def ranks_tables_html(tables: RanksTables) -> str:
+    """The tables alone: what stands below the live timelines."""
+    return "".join(
+        (_ranks_table(tables), _waits_table(tables), _collectives_table(tables), _steps(tables))
+    )
+
+
+def ranks_text(tables: RanksTables) -> str:
+    """Findings and the table of ranks, below 80 columns."""
+    lines = text_findings(list(tables.findings))
+    lines += [line for note in tables.notes for line in wrap(f"Note: {note}.", TEXT_WIDTH)]
+    head, *rows = _grid_of_ranks(tables, bar=False)
+    words = [[cell.text for cell in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*words, strict=True)]
+    lines += ["", "Time of each rank"]
+    lines += [
+        "  ".join(word.rjust(w) for word, w in zip(row, widths, strict=True)) for row in words
+    ]
+    return "\n".join(lines)
+
+
+def finding_lines_of(found: Sequence[tuple[Finding, int]]) -> list[dict[str, Any]]:
+    """The findings as the page gets them, each with the position of the timeline it is about."""
+    lines = finding_lines([finding for finding, _ in found], 0)
+    return [line | {"of": at} for line, (_, at) in zip(lines, found, strict=True)]
+
+
+def _ranks_table(tables: RanksTables) -> str:
+    head, *rows = _grid_of_ranks(tables, bar=True)
+    legend = " ".join(
+        f'<span style="background:{colour};padding:0 6px;margin-right:6px">{label}</span>'
+        for label, colour in PARTS.values()
+    )
+    return _table("Time of each rank", head, rows, below=f"<div>{legend}</div>")
+
+
+def _grid_of_ranks(tables: RanksTables, *, bar: bool) -> list[list[_Cell]]:
+    late = tables.stragglers.set_index("rank")
+    longest = max(int(tables.overview["span_ns"].max()), 1)
+    copying = tables.overview["copying_ns"].max() > WORTH_A_COLUMN * longest
+    shown = [key for key in PARTS if key != "copying_ns" or copying]
+    head = [_Cell("Rank"), *([_Cell("Time", left=True)] if bar else [])]
+    head += [_Cell(PARTS[key][0]) for key in shown]
+    grid = [[*head, _Cell("Came last"), _Cell("Delay")]]
+    worst = max(int(late["delay_ns"].max()), 1)
+    for row in tables.overview.to_dict("records"):
+        own = late.loc[row["rank"]]
+        cells = [_Cell(str(row["rank"])), *([_time_bar(row, longest)] if bar else [])]
+        cells += [_Cell(format_ns(row[key])) for key in shown]
+        delay = int(own["delay_ns"])
+        cells += [_Cell(f"{int(own['last'])}×"), _Cell(format_ns(delay), _heat(delay / worst))]
+        grid.append(cells)
+    return grid
+
+
+def _time_bar(row: Mapping[Any, int], longest: int) -> _Cell:
+    """The parts side by side, as long as their time."""
+    at, stops = 0.0, []
+    for key, (_, colour) in PARTS.items():
+        upto = at + 100 * row[key] / longest
+        stops.append(f"{colour} {at:.2f}% {upto:.2f}%")
+        at = upto
+    stops.append(f"transparent {at:.2f}%")
+    style = f"min-width:{BAR_WIDTH}px;background:linear-gradient(to right,{','.join(stops)});"
+    return _Cell(format_ns(row["span_ns"]), style, left=True)
+
+
+def _waits_table(tables: RanksTables) -> str:
+    waits = tables.waits
+    if not len(waits):
+        return ""
+    ranks = sorted({*tables.overview["rank"].tolist()})
+    if len(ranks) > MATRIX_MOST:
+        rows = [
+            [_Cell(str(row.rank)), _Cell(str(row.waits_for)), _Cell(format_ns(row.wait_ns)),
+             _Cell(format_share(row.share))]
+            for row in _rows(waits.head(LISTED))
+        ]  # fmt: skip
+        head = [_Cell("Rank"), _Cell("waits for"), _Cell("in all"), _Cell("of all waiting")]
+        return _table(f"Who waits for whom: the longest {len(rows)}", head, rows)
+    waited = {(row.rank, row.waits_for): int(row.wait_ns) for row in _rows(waits)}
+    worst = max(waited.values())
+    causes = [rank for rank in ranks if any((other, rank) in waited for other in ranks)]
+    head = [_Cell("Rank waits"), *(_Cell(f"for {rank}") for rank in causes)]
+    rows = [
+        [_Cell(str(rank)), *(_waited(waited.get((rank, cause), 0), worst) for cause in causes)]
+        for rank in ranks
+    ]
+    return _table("Who waits for whom", head, rows)
+
+
+def _waited(ns: int, worst: int) -> _Cell:
+    return _Cell(format_ns(ns) if ns else "–", _heat(ns / worst))
+
+
+def _heat(share: float) -> str:
+    """A background the stronger, the larger the share of the largest."""
+    return f"background:rgba({HEAT},{0.6 * share:.2f});" if share > 0.02 else ""
+
+
+def _collectives_table(tables: RanksTables) -> str:
+    """By operation and size: how long the ranks waited, and how fast data then moved."""
+    if not len(tables.collectives):
+        return ""
+    keys = ["name", "dtype", "bytes", "group", "ranks"]
+    groups = tables.collectives.groupby(keys, sort=False).agg(
+        count=("collective", "size"),
+        skew_ns=("skew_ns", "sum"),
+        transfer_ns=("transfer_ns", "sum"),
+        usual_ns=("transfer_ns", "median"),
+        bus=("bus_bytes_per_s", "median"),
+    )
+    groups = groups.reset_index()
+    groups["all_ns"] = groups["skew_ns"] + groups["transfer_ns"]
+    groups = groups.sort_values("all_ns", ascending=False).head(LISTED)
+    head = [_Cell("Collective", left=True), *map(_Cell, _COLLECTIVE_HEADINGS)]
+    rows = [
+        [
+            _Cell(f"{row.name} {row.dtype}".strip(), left=True),
+            _Cell(format_bytes(row.bytes) if row.bytes >= 0 else "?"),
+            _Cell(row.group or (str(row.ranks) + " ranks" if row.ranks > 0 else "")),
+            _Cell(f"{row.count:,}"),
+            _Cell(format_ns(row.skew_ns)),
+            _Cell(format_ns(row.transfer_ns)),
+            _Cell(format_ns(row.usual_ns)),
+            _Cell(f"{row.bus / 1e9:.3g} GB/s" if row.bus else ""),
+        ]
+        for row in _rows(groups)
+    ]
+    return _table("Collectives, on all ranks", head, rows)
+
+
+_COLLECTIVE_HEADINGS = (
+    *("Message", "Group", "Count", "First to last rank", "Moving data", "median", "Bus bandwidth"),
+)
+
+
+def _steps(tables: RanksTables) -> str:
+    """Own time of each rank in the steps in which the ranks differ most."""
+    table = tables.steps
+    ranks = sorted(table["rank"].unique().tolist())
+    if len(ranks) < 2 or len(ranks) > MATRIX_MOST:
+        return ""
+    spread = table.groupby("step")["own_ns"].agg(np.ptp).sort_values(ascending=False)
+    chosen = sorted(spread.index[:STEPS_MOST])
+    own = {(row.step, row.rank): row for row in _rows(table)}
+    head = [_Cell("Step"), *(_Cell(f"rank {rank}") for rank in ranks)]
+    rows = [
+        [_Cell("all" if step < 0 else str(step)), *(_own(own.get((step, rank))) for rank in ranks)]
+        for step in chosen
+    ]
+    shown = "" if len(chosen) == len(spread) else f" ({len(chosen)} of {len(spread)})"
+    return _table(f"Time in each step, less waiting for other ranks{shown}", head, rows)
+
+
+def _own(row: Any) -> _Cell:
+    if row is None:
+        return _Cell("–")
+    return _Cell(format_ns(row.own_ns), _heat(min(max(row.imbalance, 0.0), 1.0)))
+
+
+def _rows(table: pd.DataFrame) -> Iterable[Any]:
+    return table.itertuples(index=False)
+
+
+def _table(
+    caption: str, head: Sequence[_Cell], rows: Sequence[Sequence[_Cell]], *, below: str = ""
+) -> str:
+    top = "".join(_td(cell, "columnheader") for cell in head)
+    body = "".join(
+        "<tr>"
+        + "".join(_td(cell, "" if at else "rowheader") for at, cell in enumerate(row))
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div style="margin-top:10px"><strong>{escape(caption)}</strong></div>'
+        f'<table style="border-collapse:collapse"><tr>{top}</tr>{body}</table>{below}'
+    )
+
+
+def _td(cell: _Cell, role: str) -> str:
+    side = "left" if cell.left else "right"
+    told = f' role="{role}"' if role else ""
+    text = escape(cell.text)
+    text = f"<strong>{text}</strong>" if role == "columnheader" else text
+    return f'<td{told} style="{CELL}text-align:{side};{cell.style}">{text}</td>'
