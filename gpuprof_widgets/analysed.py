@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from gpuprof_widgets.trace.model import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
     from gpuprof_widgets.analyses.findings import Finding
@@ -37,6 +39,41 @@ class Analysed(Record):
         from gpuprof_widgets.analyses.operators import operators
 
         return operators(self, by_shape=by_shape, stack_depth=stack_depth, sort=sort, top=top)
+
+    def analyze(
+        self,
+        *,
+        side: str = "device",
+        by: str = "call",
+        aggregate: str = "sum",
+        types: Sequence[str] = (),
+        input_dtype: str | None = None,
+        min_ns: int | None = None,
+        max_ns: int | None = None,
+        order_by: str = "time",
+        top: int | None = None,
+    ) -> pd.DataFrame:
+        """One row per call of an op (or per "name" or "type"), with its work and its speed.
+
+        ``side``: "device" or "host"; of ``aggregate`` "sum", "mean", "max", "min". Columns:
+        ``name``, ``type``, ``row`` (of a call), ``calls``; ``device_self_ns`` or ``host_self_ns``,
+        ``share``, ``cumulative_ns``, ``cumulative_share``; ``computation_flops``, ``flops_per_s``,
+        ``memory_bytes``, ``bandwidth_bytes_per_s``; ``in_shapes``, ``out_shapes``, ``in_dtypes``.
+        """
+        from gpuprof_widgets.analyses.analyze import analyze
+
+        return analyze(
+            self,
+            side=side,
+            by=by,
+            aggregate=aggregate,
+            types=types,
+            input_dtype=input_dtype,
+            min_ns=min_ns,
+            max_ns=max_ns,
+            order_by=order_by,
+            top=top,
+        )
 
     def kernels(self, *, by: str = "name") -> pd.DataFrame:
         """One row per kernel, copy and memset by name, the longest in total first.

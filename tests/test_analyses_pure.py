@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 import gpuprof_widgets.analyses
 from gpuprof_widgets.analyses.allocator import allocator_events
+from gpuprof_widgets.analyses.analyze import analyze, op_totals
+from gpuprof_widgets.analyses.annotations import annotation_slices
 from gpuprof_widgets.analyses.annotations import annotations as annotation_times
 from gpuprof_widgets.analyses.attribution import LEVELS, attribution
 from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
@@ -22,10 +24,10 @@ from gpuprof_widgets.analyses.breakdown import breakdown, breakdown_segments, ov
 from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.collective_calls import collective_calls, compute_intervals
 from gpuprof_widgets.analyses.collectives import collectives
-from gpuprof_widgets.analyses.critical_path import critical_path, graph_of
 from gpuprof_widgets.analyses.copies import copies
 from gpuprof_widgets.analyses.copy_bandwidth import copy_bandwidth
 from gpuprof_widgets.analyses.counters import counters
+from gpuprof_widgets.analyses.critical_path import critical_path, graph_of
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.analyses.gpu_peaks import device_name, peaks_of
@@ -41,20 +43,21 @@ from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.analyses.line_sources import line_sources
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
-from gpuprof_widgets.analyses.modules import modules
+from gpuprof_widgets.analyses.modules import module_slices, modules
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.owners import owners
 from gpuprof_widgets.analyses.path_range import path_range
 from gpuprof_widgets.analyses.python_calls import python_calls, python_edges
 from gpuprof_widgets.analyses.python_time import python_time
-from gpuprof_widgets.analyses.roofline import roofline
 from gpuprof_widgets.analyses.queue_length import queue_length, queues
+from gpuprof_widgets.analyses.roofline import grouped_pieces, roofline
 from gpuprof_widgets.analyses.sequences import sequences
 from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.analyses.streams import streams
 from gpuprof_widgets.analyses.thread_waits import python_lanes, run_lane, thread_waits
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.analyses.what_if import what_if, what_ifs
+from gpuprof_widgets.analyses.work_pieces import work_pieces
 from gpuprof_widgets.analyses.worker_causes import (
     per_batch_ns,
     per_item_ns,
@@ -80,6 +83,7 @@ from tests.traces import (
 
 WORKER_TIMES = ("fetch_ns", "item_ns", "collate_ns", "put_ns", "idle_ns")
 
+
 def _what_is_there(record: Record) -> list[str]:
     """A few names of ops and kernels."""
     slices = record.trace.slices
@@ -89,6 +93,9 @@ def _what_is_there(record: Record) -> list[str]:
 
 ANALYSES: dict[str, Callable[[Record], Any]] = {
     "operators": operators,
+    "analyze": analyze,
+    "analyze_host_by_type": lambda record: analyze(record, side="host", by="type"),
+    "op_totals": op_totals,
     "operators_by_shape": lambda record: operators(record, by_shape=True),
     "operators_by_stack": lambda record: operators(record, stack_depth=3),
     "kernels": kernels,
@@ -141,6 +148,10 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "roofline": roofline,
     "roofline_by_shape": lambda record: roofline(record, by="shape"),
     "roofline_by_kernel": lambda record: roofline(record, by="kernel"),
+    "grouped_pieces": lambda record: grouped_pieces(record, "op"),
+    "work_pieces": work_pieces,
+    "module_slices": module_slices,
+    "annotation_slices": annotation_slices,
     "device_name": lambda record: device_name(record, 0),
     "peaks_of": lambda record: peaks_of(record, 0),
     "backward_ops": backward_ops,

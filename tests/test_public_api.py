@@ -20,6 +20,7 @@ def test_the_public_names() -> None:
         "Trace",
         "TraceError",
         "__version__",
+        "compare",
         "last",
         "lines",
         "load",
@@ -42,12 +43,14 @@ def test_the_public_methods_of_a_profile() -> None:
     methods = {name for name in dir(gpuprof_widgets.Profile) if not name.startswith("_")}
     assert methods - {field.name for field in fields(gpuprof_widgets.Profile)} == {
         "allocations",
+        "analyze",
         "annotations",
         "attribution",
         "backward_ops",
         "breakdown",
         "allocator_events",
         "call_tree",
+        "compare",
         "copies",
         "copy_bandwidth",
         "counters",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from gpuprof_widgets.analyses.analyze import analyze
 from gpuprof_widgets.analyses.annotations import annotations as annotation_times
 from gpuprof_widgets.analyses.breakdown import breakdown, overlaps
 from gpuprof_widgets.analyses.collectives import collectives
@@ -171,6 +172,12 @@ ANALYSES = (
         "How close do ops and kernels come to what the device can do?",
         "roofline",
         "TraceLens, XProf, torch._inductor profile_analysis",
+    ),
+    Analysis(
+        analyze,
+        "Which ops take the time, one by one or by kind, with FLOPs, bandwidth and shapes?",
+        "",
+        "MegEngine profile_analyze",
     ),
     Analysis(memory_curve, "How much memory was held, over time?", "memory", "TensorBoard plugin"),
     Analysis(memory_peak, "What was alive when memory was fullest?", "memory", "memory snapshot"),

@@ -46,16 +46,24 @@ def analysis_questions() -> Mapping[str, str]:
     Read from the catalogue's source, where each is a literal: importing it would load pandas.
     """
     source = (files("gpuprof_widgets.analyses") / "catalogue.py").read_text(encoding="utf-8")
-    rows = [
-        node
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Analysis"
-    ]
-    rows.sort(key=lambda node: node.lineno)
-    return dict(map(_name_and_question, rows))
+    nodes = list(ast.walk(ast.parse(source)))
+    imported = {
+        name.asname or name.name: name.name
+        for node in nodes
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
+    rows = [node for node in nodes if isinstance(node, ast.Call) and _called(node) == "Analysis"]
+    named = (_name_and_question(row) for row in sorted(rows, key=lambda row: row.lineno))
+    return {imported[name]: question for name, question in named}
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.id if isinstance(node.func, ast.Name) else ""
 
 
 def _name_and_question(row: ast.Call) -> tuple[str, str]:
+    """The name of the function in a row of the catalogue, as it is imported there."""
     given = {word.arg: word.value for word in row.keywords}
     function = row.args[0] if row.args else given["function"]
     question = row.args[1] if len(row.args) > 1 else given["question"]
