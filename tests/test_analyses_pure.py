@@ -94,7 +94,7 @@ def _what_is_there(record: Record) -> list[str]:
 ANALYSES: dict[str, Callable[[Record], Any]] = {
     "operators": operators,
     "analyze": analyze,
-    "analyze_host_by_type": lambda record: analyze(record, side="host", by="type"),
+    "analyze_by_type": lambda record: analyze(record, side="host", by="type"),
     "op_totals": op_totals,
     "operators_by_shape": lambda record: operators(record, by_shape=True),
     "operators_by_stack": lambda record: operators(record, stack_depth=3),
