@@ -71,6 +71,26 @@ def annotations(record: Record) -> pd.DataFrame:
     return lacking(COLUMNS, "the trace has no annotations (record_function)")
 
 
+def annotation_slices(record: Record) -> pd.DataFrame:
+    """Every call of an annotation, of its CPU side where there is one.
+
+    Columns: ``name`` (as in `annotations`), ``row``, ``start_ns``, ``end_ns``.
+    """
+    trace = record.trace
+    counted = trace.slices["count"].to_numpy() > 0
+    cpu = in_category(trace, ON_CPU) & on_tracks(trace, "cpu") & counted
+    rows = np.flatnonzero(cpu if cpu.any() else in_category(trace, ON_GPU) & counted)
+    code, names = names_with_steps_merged(trace)
+    start = trace.slices["ts"].to_numpy()[rows]
+    columns = {
+        "name": np.array([*names, ""], object)[code[rows]],
+        "row": rows.astype(np.int32),
+        "start_ns": start,
+        "end_ns": start + trace.slices["dur"].to_numpy()[rows],
+    }
+    return pd.DataFrame(columns)
+
+
 def _on_cpu(trace: Trace, annotated: npt.NDArray[np.bool_]) -> pd.DataFrame:
     """A GPU slice is its launch's; what autograd's thread did is the caller's."""
     slices = trace.slices

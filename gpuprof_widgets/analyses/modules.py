@@ -73,6 +73,28 @@ def modules(record: Record) -> pd.DataFrame:
     return _ordered(_table(trace, found))
 
 
+def module_slices(record: Record) -> pd.DataFrame:
+    """Every call of a module, forward and backward.
+
+    Columns: ``module`` (row of `modules`), ``row``, ``start_ns``, ``end_ns``.
+    """
+    table, slices = modules(record), record.trace.slices
+    found = owned(record.trace, "module")
+    labels = pd.MultiIndex.from_frame(_labels(found))
+    place = pd.Series(table.index, pd.MultiIndex.from_frame(table[["name", "class"]]))
+    start = slices["ts"].to_numpy()[found.row]
+    counted = slices["count"].to_numpy()[found.row] > 0
+    calls = pd.DataFrame(
+        {
+            "module": place.reindex(labels).to_numpy()[found.key],
+            "row": found.row.astype(np.int32),
+            "start_ns": start,
+            "end_ns": start + slices["dur"].to_numpy()[found.row],
+        }
+    )
+    return calls[counted].reset_index(drop=True)
+
+
 def _table(trace: Trace, found: Owned) -> pd.DataFrame:
     shares = found.shares
     flops, backward = slice_work_flops(trace), in_backward(trace)
@@ -81,10 +103,7 @@ def _table(trace: Trace, found: Owned) -> pd.DataFrame:
     forward_flops = found.shared(counted, np.where(late, 0, flops[counted]))
     backward_flops = found.shared(counted, np.where(late, flops[counted], 0))
     first, parent = _tree(trace, found)
-    names = found.names["name"].str.removeprefix(MODULE_FRAME)
-    numbered = found.names["name"].str.startswith(MODULE_FRAME)
-    kinds = np.where(numbered, names.str.rsplit("_", n=1).str[0], found.names["detail"])
-    table = pd.DataFrame({"name": names, "class": kinds, "parent": parent, "depth": 0})
+    table = _labels(found).assign(parent=parent, depth=0)
     table["calls"] = found.calls_by_name()
     for prefix, (ahead, behind) in PASSES.items():
         for sums, kind in ((found.by_name, "self"), (found.total, "total")):
@@ -98,6 +117,15 @@ def _table(trace: Trace, found: Owned) -> pd.DataFrame:
         allocated_total_bytes=found.total(shares["allocated_bytes"]),
         row=first,
     )
+
+
+def _labels(found: Owned) -> pd.DataFrame:
+    """Name and class of every module, as `modules` writes them."""
+    written = found.names["name"]
+    names = written.str.removeprefix(MODULE_FRAME)
+    of_name = names.str.rsplit("_", n=1).str[0]
+    kinds = np.where(written.str.startswith(MODULE_FRAME), of_name, found.names["detail"])
+    return pd.DataFrame({"name": names, "class": kinds.astype(object)})
 
 
 def _tree(trace: Trace, found: Owned) -> tuple[Rows, Rows]:

@@ -54,9 +54,19 @@ def _read(call: Call) -> int:
         table, rows = LOOKUPS[call.name]
         return _rows_looked_up(call, table, rows) + _tensor(call, rows)
     operands = call.tensors()[: OPERANDS.get(call.name)]  # what follows is where to write (out=)
-    if call.name in OVERWRITING:
+    if call.name in OVERWRITING or _adds_nothing(call):
         operands = operands[1:]
     return sum(_tensor(call, position) for position in operands)
+
+
+def _adds_nothing(call: Call) -> bool:
+    """Whether a product is added to zero times its first input: that is not read then."""
+    if call.name not in ADDING:
+        return False
+    try:
+        return float(call.value(3)) == 0
+    except (IndexError, TypeError, ValueError, SyntaxError):
+        return False  # beta was not recorded: one unless given
 
 
 def _tensor(call: Call, position: int) -> int:
@@ -151,6 +161,7 @@ def _aten(*names: str) -> tuple[str, ...]:
     return tuple(f"aten::{name}" for name in names)
 
 
+ADDING = ("aten::addmm", "aten::baddbmm")
 LOOKUPS = {"aten::embedding": (0, 1), "aten::index_select": (0, 2)}
 """Position of the table and of the rows looked up in it."""
 

@@ -6,30 +6,24 @@ multicore architectures", Communications of the ACM, 2009.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.gpu_kinds import COMPUTE, gpu_kinds
 from gpuprof_widgets.analyses.gpu_peaks import device_name, peaks_of
 from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import lacking
-from gpuprof_widgets.analyses.op_bytes import NOTHING
-from gpuprof_widgets.analyses.op_rows import INSTANTS, are_ops, gpu_rows, in_category, on_tracks
-from gpuprof_widgets.analyses.op_work import Work, least_counted, work_of, worker_of
+from gpuprof_widgets.analyses.op_rows import gpu_rows
+from gpuprof_widgets.analyses.op_work import least_counted
 from gpuprof_widgets.analyses.shapes import SHAPE_KEYS, shape_codes
+from gpuprof_widgets.analyses.work_pieces import work_pieces
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.peaks import Peaks
-from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int32]
 
 GROUPINGS = ("op", "shape", "kernel")
 NUMBERS = (
@@ -47,9 +41,6 @@ NUMBERS = (
     "roof_share",
 )
 COMPUTE_BOUND, MEMORY_BOUND = "compute", "memory"
-
-TF32 = re.compile(r"tf32|s1688", re.IGNORECASE)
-"""Kernels that, on fp32 data, multiply in TF32: cuBLAS, cuDNN and CUTLASS write it in the name."""
 
 
 def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> pd.DataFrame:
@@ -89,120 +80,35 @@ def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> p
         return lacking(
             _columns(by), "the trace has no input shapes (record_shapes): no work can be counted"
         )
-    pieces = _on_gpu(trace) if on_gpu else _on_cpu(trace)
     device = _busiest(trace) if on_gpu else None
     roof = peaks or peaks_of(record, device)
-    table = _table(trace, pieces, by, roof)
+    table = _table(record, by, roof)
     table.attrs["note"] = _note(device_name(record, device), roof, on_gpu)
     table.attrs["peaks"] = roof.as_dict() if roof else None
     return table
 
 
-@dataclass(frozen=True)
-class _Pieces:
-    """Stretches of time and whose work they are: kernels, or on a CPU the ops themselves.
-
-    ``of``: per piece its place in ``work``, -1 for none; ``share``: of that op's work.
-    """
-
-    row: npt.NDArray[np.intp]
-    time: Ints
-    of: Rows
-    share: npt.NDArray[np.float64]
-    dtype: npt.NDArray[np.object_]
-    work: Work
-
-
-def _on_gpu(trace: Trace) -> _Pieces:
-    rows, kind = gpu_kinds(trace)
-    rows = rows[kind == COMPUTE]
-    dur = trace.slices["dur"].to_numpy()[rows]
-    worker = worker_of(trace)[rows]
-    ops, of = _places(worker)
-    began, ended = uncut_times(trace)
-    whole = (ended - began)[rows]
-    of_op = np.zeros(len(ops) + 1, np.int64)
-    np.add.at(of_op, of, whole)
-    work = work_of(trace, ops)
-    dtype = np.append(work.dtype, "")[of]
-    dtype = np.where((dtype == "fp32") & _in_tf32(trace, rows), "tf32", dtype)
-    return _Pieces(rows, dur, of, dur / np.maximum(of_op[of], 1), dtype, work)
-
-
-def _in_tf32(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-    names = trace.slices["name"].cat
-    says_so = [bool(TF32.search(str(name))) for name in names.categories]
-    return np.array([*says_so, False], bool)[names.codes.to_numpy()[rows]]
-
-
-def _on_cpu(trace: Trace) -> _Pieces:
-    """CPU time of every op whose work is known, with what it calls."""
-    slices = trace.slices
-    rows = np.flatnonzero(on_tracks(trace, "cpu") & ~in_category(trace, INSTANTS))
-    ts = slices["ts"].to_numpy()[rows]
-    end = ts + slices["dur"].to_numpy()[rows]
-    parent, _ = links.nest(ts, end, slices["track"].to_numpy()[rows])
-    own = np.zeros(len(trace) + 1, np.int64)
-    np.add.at(own, worker_of(trace)[rows], links.self_times(ts, end, parent))
-    ops = np.flatnonzero(are_ops(trace) & (own[:-1] > 0))
-    work = work_of(trace, ops)
-    known = (work.flops > 0) | (work.moves_only & (work.counted != NOTHING))
-    ops = ops[known]
-    work = Work(
-        ops,
-        work.flops[known],
-        work.bytes[known],
-        work.counted[known],
-        work.dtype[known],
-        work.moves_only[known],
-    )
-    began, ended = uncut_times(trace)
-    whole = (ended - began)[ops]
-    share = slices["dur"].to_numpy()[ops] / np.maximum(whole, 1)
-    return _Pieces(ops, own[ops], np.arange(len(ops), dtype=np.int32), share, work.dtype, work)
-
-
-def _places(worker: Rows) -> tuple[npt.NDArray[np.intp], Rows]:
-    """The distinct ops, and per piece the place of its op among them (-1: none)."""
-    ops, of = np.unique(worker, return_inverse=True)
-    none = int((ops < 0).sum())
-    return ops[none:].astype(np.intp), (of.reshape(-1) - none).astype(np.int32)
-
-
-def _table(trace: Trace, pieces: _Pieces, by: str, roof: Peaks | None) -> pd.DataFrame:
-    work = pieces.work
-    names = np.append(trace.slices["name"].to_numpy(object)[work.row], "")
-    frame = pd.DataFrame(
-        {
-            "op": names[pieces.of],
-            "dtype": pieces.dtype,
-            "time_ns": pieces.time,
-            "flops": np.append(work.flops, 0)[pieces.of] * pieces.share,
-            "bytes": np.append(work.bytes, 0)[pieces.of] * pieces.share,
-            "bytes_counted": np.append(work.counted, NOTHING)[pieces.of],
-            "moves_only": np.append(work.moves_only, False)[pieces.of],
-            "call": pieces.of,
-        }
-    )
-    frame["calls"] = _calls(trace, pieces, by)
-    keys = ["op", "dtype"]
+def grouped_pieces(record: Record, by: str) -> tuple[pd.DataFrame, list[str]]:
+    """The pieces of work with the columns by which they are grouped, and those columns."""
+    trace, pieces = record.trace, work_pieces(record)
     if by == "shape":
         codes, texts = shape_codes(trace)
-        frame["input_shapes"] = np.array([*texts, ""], object)[np.append(codes[work.row], -1)][
-            pieces.of
-        ]
-        keys.append("input_shapes")
-    elif by == "kernel":
-        frame["kernel"] = trace.slices["name"].to_numpy(object)[pieces.row]
-        keys = ["kernel", "dtype"]
-    table = _grouped(frame, keys)
+        texts_of = np.array([*texts, ""], object)
+        pieces["input_shapes"] = texts_of[np.append(codes, -1)[pieces["op_row"]]]
+        return pieces, ["op", "dtype", "input_shapes"]
     if by == "kernel":
-        table["op"] = _mostly(frame, keys)
-    return _with_roof(table.rename(columns={_subject(by): "name"}), roof)[list(_columns(by))]
+        pieces["kernel"] = trace.slices["name"].to_numpy(object)[pieces["row"]]
+        return pieces, ["kernel", "dtype"]
+    return pieces, ["op", "dtype"]
 
 
-def _subject(by: str) -> str:
-    return "kernel" if by == "kernel" else "op"
+def _table(record: Record, by: str, roof: Peaks | None) -> pd.DataFrame:
+    pieces, keys = grouped_pieces(record, by)
+    pieces["calls"] = _calls(record.trace, pieces, by)
+    table = _sums(pieces, keys)
+    if by == "kernel":
+        table["op"] = _mostly(pieces, keys)
+    return _with_roof(table.rename(columns={keys[0]: "name"}), roof)[list(_columns(by))]
 
 
 def _columns(by: str) -> Sequence[str]:
@@ -210,36 +116,32 @@ def _columns(by: str) -> Sequence[str]:
     return ("name", *beside, "dtype", *NUMBERS)
 
 
-def _calls(trace: Trace, pieces: _Pieces, by: str) -> Ints:
+def _calls(trace: Trace, pieces: pd.DataFrame, by: str) -> Ints:
     """Per piece 1 for the first one of its op's call, unless a window has left the op out."""
-    count = trace.slices["count"].to_numpy()
+    count = trace.slices["count"].to_numpy().astype(np.int64)
     if by == "kernel":
-        return count[pieces.row].astype(np.int64)
-    first = np.zeros(len(pieces.of), np.int64)
-    ops, at = np.unique(pieces.of, return_index=True)
-    first[at[ops >= 0]] = np.minimum(count[pieces.work.row[ops[ops >= 0]]], 1)
-    return first
+        return np.asarray(count[pieces["row"]])
+    op = pieces["op_row"].to_numpy()
+    first = ~pieces["op_row"].duplicated().to_numpy() & (op >= 0)
+    return np.where(first, np.append(count, 0)[op], 0)
 
 
-def _grouped(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    grouped = frame.groupby(keys, sort=False)
+def _sums(pieces: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    grouped = pieces.groupby(keys, sort=False)
     table = grouped[["calls", "time_ns", "flops", "bytes"]].sum()
     table["bytes_counted"] = grouped["bytes_counted"].agg(
         lambda kinds: least_counted(kinds.to_numpy(object))
     )
     table["moves_only"] = grouped["moves_only"].all()
-    table = table.astype({"calls": np.int64, "time_ns": np.int64})
-    for column in ("flops", "bytes"):
-        table[column] = table[column].round().astype(np.int64)
-    return table.reset_index()
+    whole = {column: table[column].round().astype(np.int64) for column in ("flops", "bytes")}
+    return table.assign(**whole).reset_index()
 
 
-def _mostly(frame: pd.DataFrame, keys: list[str]) -> npt.NDArray[np.object_]:
+def _mostly(pieces: pd.DataFrame, keys: list[str]) -> npt.NDArray[np.object_]:
     """Per group the op that took most of its time."""
-    by_op = frame.groupby([*keys, "op"], sort=False)["time_ns"].sum().reset_index()
+    by_op = pieces.groupby([*keys, "op"], sort=False)["time_ns"].sum().reset_index()
     longest = by_op.sort_values("time_ns", kind="stable").drop_duplicates(keys, keep="last")
-    order = frame[keys].drop_duplicates()
-    return order.merge(longest, on=keys, how="left")["op"].to_numpy(object)
+    return pieces[keys].drop_duplicates().merge(longest, "left", on=keys)["op"].to_numpy(object)
 
 
 def _with_roof(table: pd.DataFrame, roof: Peaks | None) -> pd.DataFrame:
