@@ -266,11 +266,13 @@ class RankProfiles:
 
         shown = self._shown(wanted)
         files = [self.job.files[rank][0] for rank in shown]
-        starts = dict(zip(self.numbers, self._spans, strict=True))
-        pairs = zip(shown, light_records(files), strict=True)
+        shifts = dict(zip(self.numbers, self._alignment["shift_ns"].tolist(), strict=True))
+        clocks = [shifts[rank] - self._origin_ns for rank in shown]
+        waits = [self._waiting[self._waiting["rank"] == rank] for rank in shown]
+        records = light_records(files, waits, clocks)
         rows = [
-            Row(record, f"rank {rank}", starts[rank][0] - self._origin_ns - record.trace.start_ns)
-            for rank, record in pairs
+            Row(record, f"rank {rank}", clock + record.trace.epoch_ns)
+            for rank, clock, record in zip(shown, clocks, records, strict=True)
         ]
         found = [(one.finding, shown.index(one.rank)) if one.rank in shown else (one.finding, 0)
                  for one in self._rank_findings()]  # fmt: skip
@@ -294,7 +296,10 @@ class RankProfiles:
         return sorted([*first, *others["rank"].tolist()[:half]])
 
     def _timeline_notes(self, shown: Sequence[int]) -> list[str]:
-        notes = []
+        notes = [
+            "what a collective waited for the last rank is drawn in the colour of synchronisation, "
+            "and does not count as busy"
+        ]
         if len(shown) < len(self):
             notes.append(
                 f"of {len(self)} ranks the timelines of {len(shown)} are shown "
@@ -314,12 +319,8 @@ class RankProfiles:
         return notes
 
     def _title(self) -> str:
-        found = self._rank_findings()
-        return (
-            f"{format_count(len(self), 'rank')} on one clock"
-            if not found
-            else (f"{format_count(len(self), 'rank')}: {found[0].finding.text}")
-        )
+        collectives = format_count(len(self._collectives), "collective")
+        return f"{format_count(len(self), 'rank')}, {format_ns(self.span_ns)}, {collectives}"
 
     def _clock_notes(self) -> list[str]:
         table = self._alignment

@@ -30,7 +30,7 @@ PARTS = {
 """Heading and colour of the parts of a rank's time (Okabe and Ito's)."""
 
 BAR_WIDTH = 260
-WORTH_A_COLUMN = 0.01  # of a rank's time, that copies must take
+WORTH_A_COLUMN = 0.01  # of a rank's time, or of all waiting
 MATRIX_MOST = 16
 """Ranks of which the matrix of waits is shown; of more the longest waits are listed."""
 LISTED = 12
@@ -148,13 +148,15 @@ def _waits_table(tables: RanksTables) -> str:
         return _table(f"Who waits for whom: the longest {len(rows)}", head, rows)
     waited = {(row.rank, row.waits_for): int(row.wait_ns) for row in _rows(waits)}
     worst = max(waited.values())
-    causes = [rank for rank in ranks if any((other, rank) in waited for other in ranks)]
+    of_cause = waits.groupby("waits_for")["share"].sum()
+    causes = of_cause.index[of_cause >= WORTH_A_COLUMN].tolist()
     head = [_Cell("Rank waits"), *(_Cell(f"for {rank}") for rank in causes)]
     rows = [
         [_Cell(str(rank)), *(_waited(waited.get((rank, cause), 0), worst) for cause in causes)]
         for rank in ranks
     ]
-    return _table("Who waits for whom", head, rows)
+    left_out = "" if len(causes) == len(of_cause) else " (ranks that cost less than 1 % left out)"
+    return _table(f"Who waits for whom{left_out}", head, rows)
 
 
 def _waited(ns: int, worst: int) -> _Cell:
@@ -199,7 +201,7 @@ def _collectives_table(tables: RanksTables) -> str:
 
 
 _COLLECTIVE_HEADINGS = (
-    *("Message", "Group", "Count", "First to last rank", "Moving data", "median", "Bus bandwidth"),
+    *("Message", "Group", "Count", "Skew in all", "Moving data", "each, median", "Bus bandwidth"),
 )
 
 

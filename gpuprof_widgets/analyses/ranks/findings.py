@@ -103,8 +103,8 @@ def _straggler(compared: Compared, row: Any) -> RankFinding:
     on_gpu = bool((compared.waiting["device"] >= 0).any())
     of_all = format_count(row.collectives, "collective")
     text = (
-        f"Rank {row.rank} came last to {row.last:,} of {of_all} and began them "
-        f"{format_ns(row.delay_ns)} after the second last in all "
+        f"Rank {row.rank} came last to {row.last:,} of {of_all}, in all "
+        f"{format_ns(row.delay_ns)} after the last but one "
         f"({format_share(share)} of the run){_meanwhile(compared, row, cause, on_gpu)}; the others "
         f"waited {format_ns(row.caused_wait_ns)} for it together."
     )
