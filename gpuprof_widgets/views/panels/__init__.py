@@ -10,10 +10,15 @@ from collections.abc import Callable
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.panels.annotations import annotations_panel
 from gpuprof_widgets.views.panels.breakdown import breakdown_panel, step_breakdown_panel
+from gpuprof_widgets.views.panels.copies import copies_panel
+from gpuprof_widgets.views.panels.counters import counters_panel
 from gpuprof_widgets.views.panels.idle import idle_panel
+from gpuprof_widgets.views.panels.kernels import kernels_panel
+from gpuprof_widgets.views.panels.launches import launches_panel
 from gpuprof_widgets.views.panels.modules import modules_panel
 from gpuprof_widgets.views.panels.panel import Panel
 from gpuprof_widgets.views.panels.roofline import roofline_panel
+from gpuprof_widgets.views.panels.sequences import sequences_panel
 from gpuprof_widgets.views.panels.streams import streams_panel
 
 PANELS: dict[str, Callable[[Record], Panel | None]] = {
@@ -21,8 +26,13 @@ PANELS: dict[str, Callable[[Record], Panel | None]] = {
     "step_breakdown": step_breakdown_panel,
     "idle": idle_panel,
     "streams": streams_panel,
+    "kernels": kernels_panel,
+    "launches": launches_panel,
+    "sequences": sequences_panel,
+    "copies": copies_panel,
     "modules": modules_panel,
     "annotations": annotations_panel,
     "roofline": roofline_panel,
+    "counters": counters_panel,
 }
 """By name, in the order of their tabs; None where a record has nothing to show in it."""

@@ -1,0 +1,25 @@
+"""Names of kernels short enough for a table, and different enough to tell them apart."""
+
+from __future__ import annotations
+
+LONGEST = 120
+LEFT_OUT = ("(anonymous namespace)::", "at::native::", "void ", "static ")
+
+
+def kernel_name(name: str) -> str:
+    """A kernel's name without its parameters and the namespaces that nearly all have."""
+    for words in LEFT_OUT:
+        name = name.replace(words, "")
+    if name.endswith(")") and "<" in name:
+        name = _without_parameters(name)
+    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+
+
+def _without_parameters(name: str) -> str:
+    """The text before the parenthesis that the last one closes."""
+    depth = 0
+    for place in range(len(name) - 1, -1, -1):
+        depth += {")": 1, "(": -1}.get(name[place], 0)
+        if not depth:
+            return name[:place] or name
+    return name
