@@ -9,8 +9,9 @@ from gpuprof_widgets.exceptions import GpuprofError, OptionError, RecordingError
 
 if TYPE_CHECKING:
     from gpuprof_widgets.capture.lines.chosen import lines
+    from gpuprof_widgets.capture.peaks import measured_peaks
     from gpuprof_widgets.many_ranks import ranks
-    from gpuprof_widgets.profiles import Profile, load
+    from gpuprof_widgets.profiles import Profile, compare, load
     from gpuprof_widgets.profiling import profile, steps
     from gpuprof_widgets.profiling_ranks import profile_ranks
     from gpuprof_widgets.trace.model import Trace
@@ -25,10 +26,12 @@ __all__ = [
     "Trace",
     "TraceError",
     "__version__",
+    "compare",
     "last",
     "lines",
     "load",
     "load_ipython_extension",
+    "measured_peaks",
     "profile",
     "profile_ranks",
     "ranks",
@@ -43,8 +46,10 @@ last: Profile | None = None
 _HOMES = {
     "Profile": "gpuprof_widgets.profiles",
     "Trace": "gpuprof_widgets.trace.model",
+    "compare": "gpuprof_widgets.profiles",
     "lines": "gpuprof_widgets.capture.lines.chosen",
     "load": "gpuprof_widgets.profiles",
+    "measured_peaks": "gpuprof_widgets.capture.peaks",
     "profile": "gpuprof_widgets.profiling",
     "profile_ranks": "gpuprof_widgets.profiling_ranks",
     "ranks": "gpuprof_widgets.many_ranks",

@@ -25,6 +25,7 @@ def test_the_public_names() -> None:
         "lines",
         "load",
         "load_ipython_extension",
+        "measured_peaks",
         "profile",
         "profile_ranks",
         "ranks",

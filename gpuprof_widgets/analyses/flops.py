@@ -33,11 +33,6 @@ def slice_flops(trace: Trace) -> npt.NDArray[np.int64]:
     return flops
 
 
-def flops_of(op: str, dims: Dims, inputs: Dims) -> int:
-    """FLOPs of one call of an op; 0 where there is no formula for it, or no shapes."""
-    return _evaluate(FORMULAS[op], dims, inputs) if op in FORMULAS else 0
-
-
 def _arg(trace: Trace, rows: npt.NDArray[np.intp], *keys: str) -> list[Any]:
     """The arg of each of the rows; None where an event did not carry it."""
     for key in keys:

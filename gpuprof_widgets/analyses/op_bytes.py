@@ -36,7 +36,7 @@ class Moved:
 def bytes_of(call: Call) -> Moved:
     """What one call moves."""
     simple = call.name in SIMPLE or call.name.startswith(FUSED) or _is_in_place(call)
-    if not call.tensors():
+    if not call.tensors() or not call.types[0]:  # the first input is a tensor without a shape
         return Moved(0, NOTHING, simple)
     if call.name.startswith(TRITON):
         return Moved(_read(call), BOTH, simple)
@@ -101,6 +101,16 @@ def _broadcast(call: Call) -> int:
     """Elements of all tensors broadcast against each other, in the widest tensor's format."""
     elements, sizes = _broadcast_elements(call)
     return elements * sizes
+
+
+def elements_of(call: Call) -> int:
+    """Elements of what an op with two operands returns; 0 where one was not recorded."""
+    if not call.tensors() or "" in call.types[:2]:
+        return 0
+    try:
+        return _broadcast_elements(call)[0]
+    except ValueError:
+        return 0
 
 
 def _broadcast_elements(call: Call) -> tuple[int, int]:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses import flops
 from gpuprof_widgets.analyses.flop_formulas import FORMULAS, flops_of
-from gpuprof_widgets.analyses.op_bytes import BOTH, INPUTS, NOTHING, bytes_of
+from gpuprof_widgets.analyses.op_bytes import BOTH, INPUTS, NOTHING, bytes_of, elements_of
 from gpuprof_widgets.analyses.op_calls import Call, of_calls
 from gpuprof_widgets.analyses.op_rows import are_ops, named
 from gpuprof_widgets.trace import links
@@ -19,8 +18,11 @@ from gpuprof_widgets.trace.schema import NONE
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
 
-ARITHMETIC = ("aten::add", "aten::mul")
-"""Element by element, one operation per element of the first input: torch's own counters."""
+ARITHMETIC = frozenset(
+    f"aten::{name}{end}" for name in ("add", "sub", "mul", "div") for end in ("", "_")
+)
+"""One operation per element of the result. torch's profiler counts ``add`` and ``mul`` alone, and
+by their first input, which may be a single number."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,7 @@ def _work(call: Call) -> tuple[int, int, str, str, bool]:
 
 
 def _flops(call: Call) -> int:
-    if call.name in ARITHMETIC:
-        return flops.flops_of(call.name, call.dims, call.concrete)
-    return flops_of(call)
+    return elements_of(call) if call.name in ARITHMETIC else flops_of(call)
 
 
 def _itself_or_around(parent: npt.NDArray[np.int32], wanted: npt.NDArray[np.bool_]) -> Rows:

@@ -55,8 +55,9 @@ def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> p
       ``dtype`` ("fp16", ...; "tf32" where a kernel's name says so; "" for none of them);
     - ``calls`` of the op, or of the kernel; ``time_ns``: of its compute kernels (several streams
       add up), on a record without any GPU work CPU time of the op and what it calls;
-    - ``flops`` (`flop_formulas`, and torch's counts of ``add`` and ``mul``), ``bytes`` that have to
-      be moved at least (`op_bytes`) and ``bytes_counted``: "inputs and outputs", "inputs" or "";
+    - ``flops`` (`flop_formulas`; of sums, differences, products and quotients one per element of
+      the result), ``bytes`` that have to be moved at least (`op_bytes`) and ``bytes_counted``:
+      "inputs and outputs", "inputs" or "";
     - ``flops_per_s``, ``bytes_per_s``: of that time; ``intensity``: FLOPs per byte (NaN: unknown);
     - ``peak_flops_per_s`` of the format and ``peak_bytes_per_s`` of the device (NaN: unknown);
     - ``bound``: "compute" or "memory", by the roof above the intensity; "memory" for ops that only
