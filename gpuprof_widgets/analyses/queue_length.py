@@ -68,13 +68,11 @@ def queues(record: Record) -> pd.DataFrame:
     table, length = launches(record), queue_length(record)
     if not len(table):
         return lacking(QUEUE_COLUMNS, what_is_lacking(table))
-    key = ["device", "stream"]
-    streams = table[key].drop_duplicates().sort_values(key, ignore_index=True)
-    number = streams.assign(number=np.arange(len(streams)))
-    of_launch = table[key].merge(number, on=key, how="left")["number"].to_numpy(np.intp)
-    of_length = length[key].merge(number, on=key, how="left")["number"].to_numpy(np.intp)
+    pairs = [each[["device", "stream"]].to_numpy(np.int64) for each in (table, length)]
+    streams, number = np.unique(np.concatenate(pairs), axis=0, return_inverse=True)
+    of_launch, of_length = np.split(number.reshape(-1), [len(table)])
     columns = [
-        streams,
+        pd.DataFrame(streams, columns=["device", "stream"]),
         _of_queue(length, of_length, record.trace.span_ns, len(streams)),
         _of_launches(table, of_launch, len(streams)),
     ]

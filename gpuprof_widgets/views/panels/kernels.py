@@ -63,12 +63,15 @@ def _launchers(op: str, ops: int) -> str:
 def _events(record: Record, table: pd.DataFrame) -> pd.DataFrame:
     slices = record.trace.slices
     rows = counted_gpu_rows(record.trace)
-    keys = ["name", "category"]
-    number = pd.Series(np.arange(len(table)), pd.MultiIndex.from_frame(table[keys].astype(str)))
-    names = slices.iloc[rows][keys].astype(str)
+    name, category = slices["name"].cat, slices["category"].cat
+    kinds = len(category.categories)
+    listed = name.categories.get_indexer(table["name"].to_numpy(object)) * kinds
+    listed += category.categories.get_indexer(table["category"].to_numpy(object))
+    key = name.codes.to_numpy()[rows].astype(np.intp) * kinds + category.codes.to_numpy()[rows]
+    order = np.argsort(listed)
     start = slices["ts"].to_numpy()[rows]
     columns = {
-        "group": number.reindex(pd.MultiIndex.from_frame(names)).to_numpy(),
+        "group": order[np.searchsorted(listed[order], key)],
         "start_ns": start,
         "end_ns": start + slices["dur"].to_numpy()[rows],
         "row": rows,
