@@ -38,7 +38,9 @@ TEXT_WIDTH = 79
 NAME_WIDTH = 20
 
 FINDINGS_SHOWN = 5
-"""Findings, the costliest, that are not folded; report_header.ts shows as many."""
+"""Findings, the costliest; report_header.ts shows as many, and folds the others."""
+ALL_IN = "profile.findings()"
+"""What has those that are not shown."""
 
 EXPENDABLE = (CPU[1], DEVICE[1], CPU[2], DEVICE[2], CPU[0])
 """Columns that the text gives up, in this order, where names have less than NAME_WIDTH."""
@@ -47,14 +49,8 @@ EXPENDABLE = (CPU[1], DEVICE[1], CPU[2], DEVICE[2], CPU[0])
 def static_html(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
     """Findings and tables as HTML without script, style sheet, id, frame or drawing."""
     found = findings(record)
-    tables = _tables(record, sort=sort, top=top)
-    folded = static_panels(record)
-    parts = (
-        html_findings(found),
-        _html_notes(record),
-        *map(_html_table, tables),
-        *(_html_folded(table) for table in folded),
-    )
+    tables = _tables(record, sort=sort, top=top) + static_panels(record)
+    parts = (html_findings(found), _html_notes(record), *map(html_table, tables))
     return f'<div class="gpuprof-static">{"".join(parts)}</div>'
 
 
@@ -64,18 +60,19 @@ def _tables(record: Record, *, sort: str, top: int) -> list[OpTable]:
     return [*(t for t in tables if t is not None), table_rows(record, sort=sort, top=top)]
 
 
-def html_findings(found: list[Finding]) -> str:
-    """The findings as a list, each with what to do about it; those of little cost are folded."""
-    items = [f"<li>{_html_finding(finding)}</li>" for finding in found]
-    shown, folded = items[:FINDINGS_SHOWN], items[FINDINGS_SHOWN:]
-    words = f"<ol>{''.join(shown)}</ol>"
-    if folded:
-        summary = format_count(len(folded), "more finding")
-        words += (
-            f"<details><summary>{summary}</summary>"
-            f'<ol start="{FINDINGS_SHOWN + 1}">{"".join(folded)}</ol></details>'
-        )
-    return words
+def html_findings(found: list[Finding], *, all_in: str = ALL_IN) -> str:
+    """The costliest findings as a list, each with what to do about it."""
+    items = "".join(f"<li>{_html_finding(finding)}</li>" for finding in found[:FINDINGS_SHOWN])
+    return f"<ol>{items}</ol>" + "".join(f"<div>{line}</div>" for line in _more(found, all_in))
+
+
+def _more(found: list[Finding], all_in: str) -> list[str]:
+    """One line on the findings that are not shown, if there are any.
+
+    Nothing can be folded here: nbconvert's sanitiser turns `details` into visible text.
+    """
+    more = len(found) - FINDINGS_SHOWN
+    return [f"{format_count(more, 'more finding')}: {all_in} has all of them"] if more > 0 else []
 
 
 def _html_notes(record: Record) -> str:
@@ -100,7 +97,8 @@ def _html_words(words: str) -> str:
     )
 
 
-def _html_table(table: OpTable) -> str:
+def html_table(table: OpTable) -> str:
+    """The caption and the table."""
     return f"<div><strong>{escape(table.caption)}</strong></div>{_html_rows(table)}"
 
 
@@ -112,13 +110,6 @@ def _html_rows(table: OpTable) -> str:
     )
     body = "".join(_html_row(row, table.columns) for row in table.rows.to_dict("records"))
     return f'<table style="border-collapse:collapse"><tr>{head}</tr>{body}</table>'
-
-
-def _html_folded(table: OpTable) -> str:
-    return (
-        f"<details><summary><strong>{escape(table.caption)}</strong></summary>"
-        f"{_html_rows(table)}</details>"
-    )
 
 
 def _html_row(row: dict[Any, Any], columns: tuple[Column, ...]) -> str:
@@ -142,20 +133,17 @@ def static_text(record: Record, *, sort: str = "device_self", top: int = 15) -> 
     """Findings and tables as plain text: below 80 columns, no escape codes."""
     words = [*text_findings(findings(record)), *_text_notes(record)]
     for table in _tables(record, sort=sort, top=top):
-        words += ["", *_text_table(table)]
+        words += ["", *text_table(table)]
     return "\n".join(words)
 
 
-def text_findings(found: list[Finding]) -> list[str]:
+def text_findings(found: list[Finding], *, all_in: str = ALL_IN) -> list[str]:
     """The costliest findings as lines of plain text, each with what to do about it."""
     lines = []
     for finding in found[:FINDINGS_SHOWN]:
         lines += wrap(finding.text, TEXT_WIDTH, initial_indent="* ", subsequent_indent="  ")
         lines += wrap(finding.remedy, TEXT_WIDTH, initial_indent="  ", subsequent_indent="  ")
-    if len(found) > FINDINGS_SHOWN:
-        more = format_count(len(found) - FINDINGS_SHOWN, "more finding")
-        lines.append(f"* {more}: profile.findings() has all of them")
-    return lines
+    return lines + [f"* {line}" for line in _more(found, all_in)]
 
 
 def _text_notes(record: Record) -> list[str]:
@@ -163,7 +151,8 @@ def _text_notes(record: Record) -> list[str]:
     return [line for note in notes for line in wrap(f"Note: {note}.", TEXT_WIDTH)]
 
 
-def _text_table(table: OpTable) -> list[str]:
+def text_table(table: OpTable) -> list[str]:
+    """The caption and the table, one line per row."""
     rows = table.rows.to_dict("records")
     cells = {
         column: [column.heading, *(column.format(row[column.key]) for row in rows)]

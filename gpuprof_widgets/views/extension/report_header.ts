@@ -5,6 +5,9 @@ import {HEADER_CSS} from "./styles"
 import type {FindingLine, TraceStore} from "./trace_store"
 import {zoom_to} from "./viewport"
 
+/** Those of little cost are folded; the static part of a report shows as many. */
+const FIRST_FINDINGS = 5
+
 /** Names stand between backticks in a finding; here they are set as code. */
 function with_code(text: string): (Node | string)[] {
   return text.split("`").map((part, i) => i % 2 == 1 ? element("code", {}, part) : part)
@@ -19,9 +22,15 @@ export class ReportHeaderView extends PanelView {
   protected build_content(): Node[] {
     const {label, finding_lines} = this
     const title = label == "" ? [] : [element("h2", {}, label)]
-    const findings = element("ul", {class: "findings", "aria-label": "Findings"},
-      ...finding_lines.map((finding) => this.finding(finding)))
-    return [...title, findings, ...this.note_list()]
+    const items = finding_lines.map((finding) => this.finding(finding))
+    const findings = element("ul", {class: "findings", "aria-label": "Findings"}, ...items.slice(0, FIRST_FINDINGS))
+    return [...title, findings, ...this.folded(items.slice(FIRST_FINDINGS)), ...this.note_list()]
+  }
+
+  private folded(items: HTMLLIElement[]): Node[] {
+    return items.length == 0 ? [] : [element("details", {class: "folded"},
+      element("summary", {}, format_count(items.length, "more finding")),
+      element("ul", {"class": "findings", "aria-label": "More findings"}, ...items))]
   }
 
   protected get label(): string {

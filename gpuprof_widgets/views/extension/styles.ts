@@ -42,12 +42,13 @@ export const HEADER_CSS = `
 .findings li > span { flex: 0 1 auto; min-width: 0; overflow-wrap: anywhere; }
 .findings li::before { content: ""; flex: none; width: 6px; height: 6px; border-radius: 50%; background: var(--accent); align-self: start; margin-top: 7px; }
 .findings button { flex: none; }
-.findings li:first-child > span { font-weight: 600; }
+:host > .findings li:first-child > span { font-weight: 600; }
 .findings code { font: 12px var(--mono); }
 .remedy { color: var(--muted); font-weight: 400; }
 details { margin-top: 6px; }
 summary { cursor: pointer; color: var(--muted); }
 details ul { margin: 2px 0 0 18px; color: var(--muted); }
+details .findings { margin: 4px 0 0; color: var(--fg); }
 `
 
 export const TITLE_CSS = `
