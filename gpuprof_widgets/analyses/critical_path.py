@@ -1,0 +1,293 @@
+"""The longest chain of work: what the run, a step or a region would have to do faster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.analyses.line_owners import line_of
+from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows, on_tracks
+from gpuprof_widgets.analyses.path_graph import (
+    BY_EVENT,
+    BY_LAUNCH,
+    BY_STREAM,
+    KERNEL_DELAY,
+    LAUNCH_DELAY,
+    UNKNOWN,
+    PathGraph,
+    path_graph,
+)
+from gpuprof_widgets.analyses.path_range import Region, path_range
+from gpuprof_widgets.analyses.path_streams import NEVER
+from gpuprof_widgets.analyses.region_owners import region_behind
+from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.links import nearest_ancestor
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import NONE
+
+Ints = npt.NDArray[np.int64]
+
+COLUMNS = (
+    *("start_ns", "end_ns", "dur_ns", "kind", "row", "name", "track", "thread"),
+    *("op", "op_name", "module", "module_name", "line", "line_name"),
+)
+BY = {"kind": "kind", "op": "op_name", "name": "name", "module": "module_name", "line": "line_name"}
+SPLIT = ("dur_ns", "share", "segments", "cpu_ns", "gpu_ns", "delay_ns")
+ON_GPU = ("compute", "communication", "copy", "memset")
+DELAYS = (LAUNCH_DELAY, KERNEL_DELAY, UNKNOWN)
+NO_WORK = "the trace has neither CPU threads nor GPU streams"
+
+
+def critical_path(
+    record: Record, *, step: int | None = None, region: Region = None, by: str | None = None
+) -> pd.DataFrame:
+    """One row per segment of the critical path in order of time; they tile the range exactly.
+
+    The range is the whole run, a ``step`` (its number in `steps`), or a ``region``: the name of an
+    annotation, line or module (its first occurrence) or a pair of ns. Columns: ``start_ns``,
+    ``end_ns``, ``dur_ns``; ``kind``: "python" (no op ran), "cpu op" (or autograd's engine between
+    two of them), "runtime" (a call of CUDA's), "data loading", "synchronisation" (the rest of a
+    call that waits for the GPU, once that was done), "compute", "communication", "copy", "memset",
+    "launch delay" (from the beginning of the launch until the slice began), "kernel-to-kernel
+    delay" (from the end of the slice it waited for) or "unknown"; ``row``, ``name`` (the innermost
+    slice, of a delay the one that was late; -1 and ""); ``track``, ``thread`` (or stream, its
+    label); ``op``, ``module``, ``line`` (rows of its owners, -1) and ``op_name``, ``module_name``,
+    ``line_name``.
+
+    ``by``: "kind", "op", "name", "module" or "line" adds the segments up instead: one row per
+    word, the longest first, with ``dur_ns``, ``share`` (of the range), ``segments``, ``cpu_ns``,
+    ``gpu_ns`` and ``delay_ns`` (which add up to ``dur_ns``).
+
+    The path is followed from the end of the range to its beginning, at each point to whatever
+    happened last of what that point had to wait for. It begins with what ends last (GPU work
+    before threads, the thread of the run before others). A thread goes on by itself, and waits
+
+    - in a synchronising call for the last GPU slice that ended in it, on the awaited stream or
+      event where ``cuda_sync`` events tell it (``enable_cuda_sync_events`` of torch's profiler);
+    - while another thread runs the backward pass that it called, for that;
+    - where it was idle, for the thread that hands it work.
+
+    A GPU slice waits for its launch (from the beginning of the call), for the slice before it on
+    its stream, for an event of another stream (inferred from the times where only
+    cudaStreamWaitEvent was traced); of these it is bound by the one that, with the usual delay of
+    its kind in this trace, let it begin last.
+
+    HTA's critical_path_analysis differs on purpose: there idle time of a thread between ops weighs
+    nothing and its path need not cover the run; here it is Python's and every ns is in the path.
+    """
+    if by is not None and by not in BY:
+        raise OptionError(f"the path can be added up by {', '.join(BY)}, not by {by!r}")
+    t0, t1 = path_range(record, step, region)
+    trace = record.trace
+    whole = (t0, t1) == (trace.start_ns, trace.end_ns)
+    if not on_tracks(trace, "cpu", "python").any() and not len(gpu_rows(trace)):
+        return lacking(COLUMNS if by is None else (BY[by], *SPLIT), NO_WORK)
+    path = _whole_path(record) if whole else _path(record, graph_of(record, t0, t1))
+    return path if by is None else _added_up(path, BY[by])
+
+
+def graph_of(record: Record, t0: int, t1: int) -> PathGraph:
+    """The graph of a range; that of the whole run is kept."""
+    trace = record.trace
+    whole = (t0, t1) == (trace.start_ns, trace.end_ns)
+    return _whole_graph(record) if whole else _graph(record, t0, t1)
+
+
+@remembered
+def _whole_graph(record: Record) -> PathGraph:
+    return _graph(record, record.trace.start_ns, record.trace.end_ns)
+
+
+def _graph(record: Record, t0: int, t1: int) -> PathGraph:
+    return path_graph(record.trace, record.metadata.get("label"), t0, t1)
+
+
+@remembered
+def _whole_path(record: Record) -> pd.DataFrame:
+    return _path(record, _whole_graph(record))
+
+
+def _added_up(path: pd.DataFrame, key: str) -> pd.DataFrame:
+    on_gpu, delay = path["kind"].isin(ON_GPU), path["kind"].isin(DELAYS)
+    dur = path["dur_ns"]
+    parts = path[[key]].assign(
+        dur_ns=dur,
+        segments=1,
+        cpu_ns=dur.where(~on_gpu & ~delay, 0),
+        gpu_ns=dur.where(on_gpu, 0),
+        delay_ns=dur.where(delay, 0),
+    )
+    table = parts.groupby(key, as_index=False, sort=False).sum()
+    table["share"] = table["dur_ns"] / max(int(dur.sum()), 1)
+    table = table.sort_values("dur_ns", ascending=False, kind="stable", ignore_index=True)
+    return table[[key, *SPLIT]]
+
+
+@dataclass
+class _Pieces:
+    """The path as it is followed, backwards."""
+
+    start: list[Ints]
+    end: list[Ints]
+    row: list[Ints]
+    track: list[Ints]
+    kind: list[npt.NDArray[np.object_]]
+
+    def add(self, start: int, end: int, row: int, track: int, kind: str) -> None:
+        """One stretch."""
+        if end > start:
+            numbers = (start, end, row, track)
+            for column, value in zip(
+                (self.start, self.end, self.row, self.track), numbers, strict=True
+            ):
+                column.append(np.array([value], np.int64))
+            self.kind.append(np.array([kind], object))
+
+    def add_segments(self, graph: PathGraph, low: int, high: int) -> None:
+        """A thread's segments from ``low`` until before ``high``."""
+        threads, part = graph.threads, slice(low, high)
+        self.start.append(threads.start[part][::-1])
+        self.end.append(threads.end[part][::-1])
+        self.row.append(threads.row[part][::-1])
+        self.track.append(threads.track[threads.thread[part]][::-1])
+        self.kind.append(graph.segment_kind[part][::-1])
+
+
+def _path(record: Record, graph: PathGraph) -> pd.DataFrame:
+    pieces = _followed(record.trace, graph)
+    empty = np.zeros(0, np.int64)
+    columns = {
+        name: np.concatenate([empty, *getattr(pieces, name)])[::-1]
+        for name in ("start", "end", "row", "track")
+    }
+    kind = np.concatenate([np.zeros(0, object), *pieces.kind])[::-1]
+    kept = columns["end"] > columns["start"]
+    columns = {name: values[kept] for name, values in columns.items()}
+    return _merged(_described(record.trace, columns, kind[kept]))
+
+
+def _followed(trace: Trace, graph: PathGraph) -> _Pieces:
+    """From the end to the beginning; see `critical_path`."""
+    threads, work = graph.threads, graph.work
+    track_of = trace.slices["track"].to_numpy()
+    released = graph.releases["boundary"].to_numpy()
+    by_boundary = np.argsort(released, kind="stable")
+    ordered = released[by_boundary]
+    gpu, source = (graph.releases[name].to_numpy() for name in ("gpu", "source"))
+    first, pieces = threads.first(), _Pieces([], [], [], [], [])
+    at_gpu, at = _last(graph, pieces)
+    while at >= 0:
+        if at_gpu:
+            row = int(work.row[at])
+            track, start = int(track_of[row]), int(work.start[at])
+            pieces.add(start, int(work.end[at]), row, track, str(work.kind[at]))
+            by, to = int(graph.bound_by[at]), int(graph.bound_to[at])
+            if by in (BY_EVENT, BY_STREAM):
+                unclear = by == BY_STREAM and work.launched[at] == NEVER
+                delay = UNKNOWN if unclear else KERNEL_DELAY
+                pieces.add(int(work.end[to]), start, row, track, delay)
+                at = to
+            elif by == BY_LAUNCH:
+                at_gpu, at = False, int(graph.boundary[at])
+                pieces.add(int(threads.start[at]), start, row, track, LAUNCH_DELAY)
+            else:
+                known = work.launched[at] != NEVER
+                pieces.add(threads.t0, start, row, track, LAUNCH_DELAY if known else UNKNOWN)
+                at = NONE
+            continue
+        thread = int(threads.thread[at])
+        place = int(np.searchsorted(ordered, at, side="right")) - 1
+        begin = int(first[thread])
+        if place >= 0 and ordered[place] >= begin:
+            pieces.add_segments(graph, int(ordered[place]), at)
+            release = int(by_boundary[place])
+            at_gpu = bool(gpu[release] >= 0)
+            at = int(gpu[release] if at_gpu else source[release])
+        else:
+            pieces.add_segments(graph, begin, at)
+            at = NONE
+    return pieces
+
+
+def _last(graph: PathGraph, pieces: _Pieces) -> tuple[bool, int]:
+    """What ended last: a GPU slice (True) or a boundary of a thread; what is left is unknown."""
+    threads, work = graph.threads, graph.work
+    last, gpu = NEVER, NONE
+    if len(work):
+        latest = np.flatnonzero(work.end == work.end.max())
+        gpu = int(latest[-1])
+        last = int(work.end[gpu])
+    busy = np.flatnonzero((threads.row >= 0) & (threads.end > threads.start))
+    if len(busy):
+        on_main = threads.thread[busy] == threads.main
+        best = busy[np.lexsort((on_main, threads.end[busy]))[-1]]
+        if threads.end[best] > last:
+            is_main = threads.thread[best] == threads.main
+            track = int(threads.track[threads.thread[best]])
+            kind = "python" if is_main else UNKNOWN
+            pieces.add(int(threads.end[best]), threads.t1, NONE, track, kind)
+            return False, int(best) + 1
+    pieces.add(last if gpu >= 0 else threads.t0, threads.t1, NONE, NONE, UNKNOWN)
+    return gpu >= 0, gpu
+
+
+def _described(
+    trace: Trace, columns: dict[str, Ints], kind: npt.NDArray[np.object_]
+) -> pd.DataFrame:
+    row, track = columns["row"], columns["track"]
+    names = np.append(trace.slices["name"].to_numpy(object), "")
+    labels = np.append(trace.tracks["label"].to_numpy(object), "")
+    table = pd.DataFrame(
+        {
+            "start_ns": columns["start"],
+            "end_ns": columns["end"],
+            "dur_ns": columns["end"] - columns["start"],
+            "kind": kind,
+            "row": row.astype(np.int32),
+            "name": names[row],
+            "track": track.astype(np.int32),
+            "thread": labels[track],
+        }
+    )
+    owners = {
+        "op": op_of(trace),
+        "module": region_behind(trace, "module"),
+        "line": line_of(trace),
+    }
+    for name, owner in owners.items():
+        found = np.append(owner, NONE)[row].astype(np.int32)
+        table[name], table[f"{name}_name"] = found, names[found]
+    return table[list(COLUMNS)]
+
+
+def op_of(trace: Trace) -> npt.NDArray[np.int32]:
+    """Per slice the innermost op that it is, runs in or was launched by; -1 for none."""
+    is_op = are_ops(trace)
+    around = nearest_ancestor(trace.slices["parent"].to_numpy(), is_op)
+    around = np.where(is_op, np.arange(len(trace)), around)
+    gpu = gpu_rows(trace)
+    owner = trace.slices["op"].to_numpy()[gpu]
+    around[gpu] = np.append(around, NONE)[owner]
+    return around.astype(np.int32)
+
+
+def _merged(table: pd.DataFrame) -> pd.DataFrame:
+    """Neighbours that say the same become one."""
+    if not len(table):
+        return table
+    same = np.ones(len(table), bool)
+    for name in ("kind", "row", "track"):
+        values = table[name].to_numpy()
+        same[1:] &= values[1:] == values[:-1]
+    same[0] = False
+    first = np.flatnonzero(~same)
+    end = table["end_ns"].to_numpy()[np.append(first[1:], len(table)) - 1]
+    merged = table.iloc[first].reset_index(drop=True)
+    merged["end_ns"] = end
+    merged["dur_ns"] = merged["end_ns"] - merged["start_ns"]
+    return merged

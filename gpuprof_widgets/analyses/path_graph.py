@@ -1,0 +1,161 @@
+"""What had to wait for what: a graph over the boundaries of all threads' and streams' work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.path_streams import NEVER, GpuWork, event_waits, gpu_work
+from gpuprof_widgets.analyses.path_threads import Threads, threads_of
+from gpuprof_widgets.analyses.path_waits import releases, segment_kinds
+from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.schema import NONE
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+LAUNCH_DELAY, KERNEL_DELAY, UNKNOWN = "launch delay", "kernel-to-kernel delay", "unknown"
+KINDS = (
+    *("python", "cpu op", "runtime", "data loading", "synchronisation"),
+    *("compute", "communication", "copy", "memset"),
+    *(LAUNCH_DELAY, KERNEL_DELAY, UNKNOWN),
+)
+"""What a stretch of the path was spent on: the CPU's, the GPU's, and delays between."""
+
+BY_NOTHING, BY_EVENT, BY_STREAM, BY_LAUNCH = -1, 0, 1, 2
+"""What a GPU slice waited for last: for nothing known, for another stream, its own, its launch."""
+
+
+@dataclass(frozen=True)
+class PathGraph:
+    """Threads, GPU slices, and the dependencies between them.
+
+    ``segment_kind``, ``waiting`` (per segment: its thread stood still for others). ``releases``:
+    see `path_waits.releases`, and ``boundary`` (segment that begins then), ``source`` (segment of
+    the other thread that begins then, -1). Per GPU slice: ``boundary`` (segment that begins with
+    its launch, -1), ``previous`` (on its stream, -1), ``bound_by``, ``bound_to`` (the slice that it
+    waited for); ``events``: pairs of slices. ``launch_ns``, ``follow_ns``: the usual delay between
+    a launch and its slice on an idle stream, and between a slice and the one queued behind it.
+    """
+
+    threads: Threads
+    work: GpuWork
+    segment_kind: npt.NDArray[np.object_]
+    waiting: Mask
+    releases: pd.DataFrame
+    boundary: Ints
+    previous: Ints
+    events: tuple[Ints, Ints]
+    bound_by: Ints
+    bound_to: Ints
+    launch_ns: int
+    follow_ns: int
+
+    def copy(self) -> PathGraph:
+        """It is frozen: nobody changes it."""
+        return self
+
+
+def path_graph(trace: Trace, label: object, t0: int, t1: int) -> PathGraph:
+    """The graph of [t0, t1); ``label`` is that of the run's own region."""
+    threads = threads_of(trace, label, t0, t1)
+    work = gpu_work(trace, threads)
+    table = releases(trace, threads, work)
+    threads = _cut(threads, table, work)
+    boundary = np.where(
+        work.thread >= 0, threads.boundary(np.maximum(work.thread, 0), work.launched), NONE
+    )
+    starts = threads.boundary(table["thread"], table["time"])
+    other = table["other"].to_numpy()
+    source = threads.boundary(np.maximum(other, 0), table["time"])
+    table = table.assign(boundary=starts, source=np.where(other >= 0, source, NONE))
+    events = event_waits(trace, work)
+    delays = _Delays(work, events)
+    kinds, waiting = segment_kinds(trace, threads), _waiting(threads, table, boundary)
+    return PathGraph(
+        threads, work, kinds, waiting, table, boundary,
+        delays.previous, events, *delays.binding(), delays.launch_ns, delays.follow_ns,
+    )  # fmt: skip
+
+
+def _cut(threads: Threads, table: pd.DataFrame, work: GpuWork) -> Threads:
+    """With boundaries wherever something begins, ends or is launched."""
+    launched = work.thread >= 0
+    called = table[table["other"] >= 0]
+    columns = [
+        (table["thread"], table["since"]),
+        (table["thread"], table["time"]),
+        (called["other"], called["time"]),
+        (work.thread[launched], work.launched[launched]),
+    ]
+    thread, time = (np.concatenate([np.asarray(c[i], np.int64) for c in columns]) for i in (0, 1))
+    return threads.cut(thread, time)
+
+
+def _waiting(threads: Threads, table: pd.DataFrame, boundary: Ints) -> Mask:
+    """Segments between the beginning of a wait and its end, and after a thread's last slice.
+
+    Whoever launches or hands over work in the meantime does not wait before that.
+    """
+    gave = np.unique(np.concatenate([boundary, table["source"].to_numpy()]))
+    since = threads.boundary(table["thread"], table["since"])
+    end = table["boundary"].to_numpy()
+    latest = np.append(NONE, gave)[np.searchsorted(gave, end, side="left")]
+    change = np.zeros(len(threads.start) + 1, np.int64)
+    np.add.at(change, np.maximum(since, latest), 1)
+    np.add.at(change, end, -1)
+    return np.asarray((np.cumsum(change[:-1]) > 0) | _over(threads, gave), bool)
+
+
+def _over(threads: Threads, gave: Ints) -> Mask:
+    """Segments after the last slice of a thread that had any."""
+    place = np.arange(len(threads.start))
+    busy = np.array(threads.row >= 0)
+    busy[gave[gave > 0] - 1] |= threads.thread[gave[gave > 0] - 1] == threads.thread[gave[gave > 0]]
+    last = np.full(len(threads.lane), NONE, np.int64)
+    np.maximum.at(last, threads.thread[busy], place[busy])
+    return (place > last[threads.thread]) & (last[threads.thread] >= 0)
+
+
+class _Delays:
+    """What bound each GPU slice, and the usual delays from which that follows."""
+
+    def __init__(self, work: GpuWork, events: tuple[Ints, Ints]) -> None:
+        self.work = work
+        self.previous = work.previous()
+        self.free = np.append(work.end, NEVER)[self.previous]
+        self.launched = np.where(work.thread >= 0, work.launched, NEVER)
+        self.after, self.event = np.full(len(work), NEVER), np.full(len(work), NONE)
+        order = np.argsort(work.end[events[0]], kind="stable")
+        self.event[events[1][order]] = events[0][order]  # the last to end stays
+        self.after = np.append(work.end, NEVER)[self.event]
+        known = self.launched != NEVER
+        idle = known & (self.free <= self.launched) & (self.after <= self.launched)
+        self.launch_ns = _median(work.start[idle] - self.launched[idle])
+        queued = known & (self.free > self.launched) & (self.after == NEVER)
+        self.follow_ns = _median(work.start[queued] - self.free[queued])
+
+    def binding(self) -> tuple[Ints, Ints]:
+        """By what each slice was bound, and to which slice: whoever let it begin last.
+
+        Each is counted from when it would usually have let the slice begin: a launch that was made
+        a µs before the stream became free is what a kernel waited for nevertheless.
+        """
+        ready = np.stack(
+            [
+                self.after + self.follow_ns,
+                self.free + self.follow_ns,
+                self.launched + self.launch_ns,
+            ]
+        )
+        by = ready.argmax(axis=0) if len(self.work) else np.zeros(0, np.int64)
+        by = np.where(ready.max(axis=0, initial=NEVER) < NEVER // 2, BY_NOTHING, by)
+        to = np.select([by == BY_EVENT, by == BY_STREAM], [self.event, self.previous], NONE)
+        return by.astype(np.int64), to.astype(np.int64)
+
+
+def _median(delays: Ints) -> int:
+    return int(np.median(delays)) if len(delays) else 0

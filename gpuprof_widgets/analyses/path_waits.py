@@ -1,0 +1,175 @@
+"""When a thread stood still for others: for the GPU, for the backward pass, for its first task."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.op_rows import in_category
+from gpuprof_widgets.analyses.path_streams import (
+    GpuWork,
+    calls_by_correlation,
+    stream_numbers,
+    sync_events,
+)
+from gpuprof_widgets.analyses.path_threads import Threads
+from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising
+from gpuprof_widgets.trace.links import nearest_ancestor
+from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.schema import LAUNCH_CATEGORIES, NONE, REGION_CATEGORIES
+from gpuprof_widgets.trace.window import uncut_times
+
+Ints = npt.NDArray[np.int64]
+
+RETURNED, CALLED_BACK, STARTED = 0, 1, 2
+"""Why a thread went on: the GPU was done, another thread was done, it was given work to do.
+
+Those of one moment take effect in this order.
+"""
+
+COLUMNS = ("thread", "since", "time", "gpu", "other", "why")
+
+
+def releases(trace: Trace, threads: Threads, work: GpuWork) -> pd.DataFrame:
+    """One row per moment at which a thread went on after it had waited.
+
+    Columns: ``thread``, ``since`` (it waited from then on), ``time``, ``gpu`` (position in ``work``
+    of what it waited for, -1), ``other`` (the thread that it waited for, -1), ``why``.
+    """
+    tables = [_synchronised(trace, threads, work), *_of_other_threads(trace, threads)]
+    table = pd.concat(tables, ignore_index=True)[list(COLUMNS)].astype(np.int64)
+    table = table.drop_duplicates(["thread", "time", "gpu", "other", "why"])
+    by_main = (table["other"] != threads.main).to_numpy()  # who starts others was started before
+    order = np.lexsort((table["thread"], by_main, table["why"], table["time"]))
+    return table.iloc[order].reset_index(drop=True)
+
+
+def _synchronised(trace: Trace, threads: Threads, work: GpuWork) -> pd.DataFrame:
+    """Calls that wait for the GPU, until the end of what they awaited.
+
+    That is the last GPU slice to end within the call, on the stream that it waits for where the
+    trace says which (``cuda_sync`` events); of an event the slice before its record.
+    """
+    began, ended = uncut_times(trace)
+    lanes = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
+    rows = np.flatnonzero(is_synchronising(trace) & np.isin(lanes, threads.lane))
+    rows = rows[(ended[rows] > threads.t0) & (began[rows] < threads.t1)]
+    stream, exact = _awaited_streams(trace, work, rows)
+    gpu = np.full(len(rows), NONE, np.int64)
+    for one in np.unique(stream):
+        chosen = np.flatnonzero(stream == one)
+        among = np.flatnonzero((work.stream == one) | (one < 0))
+        among = among[np.argsort(work.ended[among], kind="stable")]
+        at = np.searchsorted(work.ended[among], ended[rows[chosen]], side="right") - 1
+        gpu[chosen] = np.where(at >= 0, np.append(among, NONE)[np.maximum(at, 0)], NONE)
+    gpu = np.where(exact >= 0, exact, gpu)
+    end = np.append(work.ended, threads.t0)[gpu]
+    since = np.maximum(began[rows], threads.t0)
+    kept = (gpu >= 0) & (end > since) & (end <= ended[rows])
+    return pd.DataFrame(
+        {
+            "thread": np.searchsorted(threads.lane, lanes[rows[kept]]),
+            "since": since[kept],
+            "time": np.minimum(end[kept], threads.t1),
+            "gpu": gpu[kept],
+            "other": NONE,
+            "why": RETURNED,
+        }
+    )
+
+
+def _awaited_streams(trace: Trace, work: GpuWork, rows: npt.NDArray[np.intp]) -> tuple[Ints, Ints]:
+    """Per call the stream it waits for (-1: all or not known), and the very slice where known."""
+    stream, exact = np.full(len(rows), NONE, np.int64), np.full(len(rows), NONE, np.int64)
+    syncs = sync_events(trace)
+    syncs = syncs[syncs["kind"].isin(["Stream Sync", "Event Sync"])]
+    if not len(syncs):
+        return stream, exact
+    on_event = (syncs["kind"] == "Event Sync").to_numpy()
+    number = stream_numbers(
+        work, syncs["device"], syncs["stream"].where(~on_event, syncs["wait_on_stream"])
+    )
+    recorded = calls_by_correlation(trace).reindex(syncs["record"]).to_numpy()
+    told = on_event & ~np.isnan(recorded) & (number >= 0)
+    last = np.full(len(syncs), NONE, np.int64)
+    last[told] = work.last_launched(number[told], recorded[told].astype(np.int64))
+    by_call = pd.DataFrame({"stream": number, "exact": last}, syncs["correlation"].to_numpy())
+    by_call = by_call[~by_call.index.duplicated()]
+    found = by_call.reindex(trace.slices["correlation"].to_numpy()[rows]).fillna(NONE)
+    return found["stream"].to_numpy(np.int64), found["exact"].to_numpy(np.int64)
+
+
+def _of_other_threads(trace: Trace, threads: Threads) -> list[pd.DataFrame]:
+    """A burst of work on another thread begins when its caller has had time to hand it over.
+
+    The caller is the thread of its forward ops, else the thread of the run. Whatever the caller
+    last did before the burst began started it, unless the thread itself was busy later than that:
+    then it goes on by itself. The caller of a backward pass waits for it: while it itself does
+    nothing but Python.
+    """
+    thread, start, end = threads.bursts()
+    caller, backward = _callers(trace, threads)
+    of = caller[thread] if len(thread) else thread
+    others = (of >= 0) & (of != thread)
+    thread, start, end, of = (values[others] for values in (thread, start, end, of))
+    segment = threads.boundary(of, start)
+    since = threads.start[segment] if len(segment) else start
+    again = np.append(False, thread[1:] == thread[:-1])[: len(thread)]
+    before = np.where(again, np.append(threads.t0, end[:-1])[: len(end)], threads.t0)
+    handed = ~again | (since > before)
+    started = {"thread": thread, "since": before, "time": start, "gpu": NONE, "other": of}
+    tables = [pd.DataFrame(started)[handed].assign(why=STARTED)]
+    idle = _only_python(trace, threads)
+    inside = backward[thread] & idle[segment] & (end <= threads.end[segment])
+    group = pd.DataFrame({"thread": of, "segment": segment, "other": thread, "s": start, "e": end})
+    group = group[inside]
+    since = group.groupby("segment")["s"].transform("min")
+    last = group.assign(since=since).groupby(["thread", "segment", "other"], as_index=False)
+    ends = last.agg(since=("since", "min"), time=("e", "max"))
+    tables.append(ends.assign(gpu=NONE, why=CALLED_BACK))
+    return tables
+
+
+def _callers(trace: Trace, threads: Threads) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Per thread the thread that hands it its work (-1: none), and whether that is a backward."""
+    forward = trace.slices["forward"].to_numpy()
+    lanes = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
+    backward = np.flatnonzero((forward >= 0) & np.isin(lanes, threads.lane))
+    backward = backward[np.isin(lanes[forward[backward]], threads.lane)]
+    at = np.searchsorted(threads.lane, lanes[backward])
+    home = np.searchsorted(threads.lane, lanes[forward[backward]])
+    caller = np.full(len(threads.lane), threads.main, np.int64)
+    is_backward = np.zeros(len(threads.lane), bool)
+    for one in np.unique(at):
+        caller[one] = np.bincount(home[at == one]).argmax()
+        is_backward[one] = caller[one] != one and one != threads.main
+    caller[is_backward & np.append(is_backward, False)[caller]] = threads.main
+    caller[caller == np.arange(len(caller))] = NONE
+    if threads.main >= 0:
+        caller[threads.main] = NONE
+    return caller, is_backward
+
+
+def _only_python(trace: Trace, threads: Threads) -> npt.NDArray[np.bool_]:
+    """Which segments are no op and no call: Python, or a region of it."""
+    python = in_category(trace, "user_annotation", "python_function", *REGION_CATEGORIES)
+    return np.append(python, True)[threads.row]
+
+
+def segment_kinds(trace: Trace, threads: Threads) -> npt.NDArray[np.object_]:
+    """What each segment of a thread is, by its innermost slice: a word of `path_graph.KINDS`."""
+    loader = is_dataloader(trace)
+    loading = loader | (nearest_ancestor(trace.slices["parent"].to_numpy(), loader) >= 0)
+    runtime = in_category(trace, *LAUNCH_CATEGORIES)
+    _, backward = _callers(trace, threads)
+    row = threads.row
+    conditions = [
+        np.append(loading, False)[row],
+        np.append(is_synchronising(trace), False)[row],
+        np.append(runtime, False)[row],
+        _only_python(trace, threads) & ((row >= 0) | (threads.thread == threads.main)),
+        (row >= 0) | backward[threads.thread],  # between its ops: autograd's engine
+    ]
+    words = ["data loading", "synchronisation", "runtime", "python", "cpu op"]
+    return np.select(conditions, words, "unknown").astype(object)
