@@ -71,14 +71,7 @@ def analyze(**given: Any) -> None:
     for number, name in enumerate(shown):
         if len(shown) > 1:
             click.echo("\n" * (number > 0) + name)
-        table = tables[name] if any(targets.values()) else _without_repeated_names(tables[name])
-        show_or_export(table, top=top, targets=targets)
-
-
-def _without_repeated_names(table: pd.DataFrame) -> pd.DataFrame:
-    """The table without its types where they say what the names say: no modules were recorded."""
-    same = "type" in table and table["name"].equals(table["type"])
-    return table.drop(columns="type") if same else table
+        show_or_export(tables[name], top=top, targets=targets)
 
 
 def _keywords(*, aggregate_by: str | None, aggregate: str | None, **rest: Any) -> dict[str, Any]:

@@ -77,7 +77,13 @@ def _per_second(written: Format) -> Format:
     return lambda value: f"{written(value)}/s"
 
 
+def signed_ns(ns: float) -> str:
+    """A difference of times, with its sign."""
+    return f"{'−' if ns < 0 else '+' if ns > 0 else ''}{format_ns(abs(ns))}"
+
+
 FORMATS: tuple[tuple[str, Format], ...] = (
+    ("delta_ns", signed_ns),
     ("bytes_per_s", _per_second(format_bytes)),
     ("flops_per_s", _per_second(format_flops)),
     ("_ns", format_ns),

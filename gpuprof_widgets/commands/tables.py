@@ -49,16 +49,14 @@ class Column:
 
 
 def columns_of(table: pd.DataFrame) -> list[Column]:
-    """The columns of a table as text, in its order."""
-    return [
-        Column(
-            heading(name),
-            tuple(cell_texts(name, table[name].tolist())),
-            is_number(table[name]),
-            expendable=is_link(table, name),
-        )
-        for name in map(str, table.columns)
-    ]
+    """The columns of a table as text, in its order; without names that only say the same again."""
+    columns: list[Column] = []
+    for name in map(str, table.columns):
+        cells = tuple(cell_texts(name, table[name].tolist()))
+        right = is_number(table[name])
+        if right or not any(cells == one.cells for one in columns):
+            columns.append(Column(heading(name), cells, right, is_link(table, name)))
+    return columns
 
 
 def print_table(

@@ -28,9 +28,11 @@ _NS = {"": 1, "ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _TIME = re.compile(r"(\d+)(?:\.(\d+))?\s*(ns|us|µs|ms|s|)")
 
 
-def trace_argument(name: str = "trace") -> Callable[[Decorated], Decorated]:
+def trace_argument(
+    name: str = "trace", *, metavar: str | None = None
+) -> Callable[[Decorated], Decorated]:
     """A file that `gpuprof_widgets.load` opens, or ``-`` for standard input."""
-    return click.argument(name, type=click.Path(allow_dash=True))
+    return click.argument(name, type=click.Path(allow_dash=True), metavar=metavar)
 
 
 def window_options(command: Decorated) -> Decorated:

@@ -1,7 +1,8 @@
-"""One line that says how far it has come, where that takes more than a second."""
+"""One line that says how far it has come, where that takes more than a second and someone looks."""
 
 from __future__ import annotations
 
+import builtins
 import sys
 from collections.abc import Callable
 from time import monotonic
@@ -15,7 +16,10 @@ WIDTH = 24
 
 
 class Progress:
-    """Counts up to ``total`` and redraws its line; what is done within a second shows nothing."""
+    """Counts up to ``total`` and redraws its line; what is done within a second shows nothing.
+
+    Without a ``stream`` it is drawn in terminals and notebooks alone, not into files.
+    """
 
     def __init__(
         self,
@@ -27,6 +31,7 @@ class Progress:
     ) -> None:
         self._total, self._noun, self._clock = total, noun, clock
         self._stream = stream or sys.stderr
+        self._is_seen = stream is not None or sys.stderr.isatty() or hasattr(builtins, "display")
         self._done, self._shown = 0, 0
         self._began = clock()
 
@@ -47,7 +52,7 @@ class Progress:
     def counted(self, value: Value) -> Value:
         """One more is done; returns what it is given."""
         self._done += 1
-        if self._clock() - self._began > PATIENCE_S:
+        if self._is_seen and self._clock() - self._began > PATIENCE_S:
             self._draw()
         return value
 
