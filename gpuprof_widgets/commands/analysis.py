@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuprof_widgets.commands.exports import FORMATS, export, export_options
-from gpuprof_widgets.commands.signature import SHARED, options_of
+from gpuprof_widgets.commands.signature import keywords_of, options_of
 from gpuprof_widgets.commands.traces import load, progress, trace_argument, window_options
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from gpuprof_widgets.analyses.catalogue import Analysis
+    from gpuprof_widgets.profiles import Profile
 
 ROWS = 20
 """Rows that are printed unless ``--top`` says otherwise; files get all."""
@@ -61,6 +63,11 @@ def table_command(
 ) -> None:
     """Load, analyse, sort, cut, and write or print."""
     targets = {name: given.pop(name) for name in FORMATS}
+    own = keywords_of(found.function)
+    if "step" in own:
+        given["step"], step = step, None
+    if "top" in own and own["top"].default is not None:
+        given["top"] = sys.maxsize  # cut below, after sorting
     profile = load(trace, window, step)
     with progress(f"computing {found.name}"):
         table = found.function(profile, **given)
@@ -70,15 +77,12 @@ def table_command(
 
 
 def _sorted(
-    found: Analysis, profile: Any, table: pd.DataFrame, key: str, given: dict[str, Any]
+    found: Analysis, profile: Profile, table: pd.DataFrame, key: str, given: dict[str, Any]
 ) -> pd.DataFrame:
     """By a column, or by a key that only the analysis knows, such as torch's names."""
     from gpuprof_widgets.commands.sorting import sort_column, sorted_by
 
-    if (
-        sort_column(table, key) is None
-        and SHARED[0] in inspect.signature(found.function).parameters
-    ):
+    if sort_column(table, key) is None and "sort" in keywords_of(found.function):
         return found.function(profile, **given, sort=key)
     return sorted_by(table, key)
 
@@ -92,7 +96,7 @@ def show_or_export(
     notes: tuple[str, ...] = (),
 ) -> None:
     """Write the rows to the targets, or print the first of them; say what the trace lacks."""
-    from gpuprof_widgets.analyses.lacking import what_is_lacking
+    from gpuprof_widgets.analyses.lacking import LACKS, what_is_lacking
     from gpuprof_widgets.commands.cells import heading
     from gpuprof_widgets.commands.printable import printable
     from gpuprof_widgets.commands.sorting import sort_column
@@ -104,7 +108,7 @@ def show_or_export(
             click.echo(f"note: {printable(lacks)}", err=True)
         return
     shown = table.head(ROWS if top is None else top)
-    said = [lacks] if lacks else []
+    said = [str(table.attrs[key]) for key in (LACKS, "note") if key in table.attrs]
     if not len(table) and not lacks:
         said.append("no rows: the trace has nothing of that kind")
     if len(shown) < len(table) and top is None:

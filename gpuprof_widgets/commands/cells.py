@@ -19,7 +19,10 @@ LINKS = (
     *("row", "before", "after", "op", "gpu", "copy", "cpu", "launch", "module", "forward"),
     *("release", "kernel", "parent", "node", "address", "track"),
 )
-"""Columns that, where they hold whole numbers, name rows of the trace; -1: there is none."""
+"""Columns that, where they hold whole numbers, name rows of the trace."""
+
+SIGNED = ("delta", "offset", "shift", "memory")
+"""Parts of the names of whole-number columns in which -1 is a value; elsewhere it is: none."""
 
 POSITIONS = ("start_ns", "end_ns", "ts_ns", "launch_ns", "first_ns", "last_ns")
 """Moments of the trace: written to the nanosecond, so that ``--window`` takes them."""
@@ -109,4 +112,5 @@ def _only_numbers(written: Format) -> Format:
 def _is_none(column: str, value: Any) -> bool:
     if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
         return True
-    return (column in LINKS or column in POSITIONS) and isinstance(value, int) and value == -1
+    is_missing = isinstance(value, int) and value == -1
+    return is_missing and not any(part in column for part in SIGNED)

@@ -28,7 +28,7 @@ TABLES = ("ops", "kernels", "modules", "lines", "breakdown", "steps", "call_tree
 )
 @report_options(TABLES)
 def diff(before: str, after: str, per: str | None, **given: Any) -> None:
-    """Compare two runs: what is added, gone, more, less, or only noise. Differences are B less A."""
+    """Compare two runs: what is added, gone, more, less, or noise. Differences are B less A."""
     check(TABLES, **given)
     from gpuprof_widgets.comparisons import Comparison
 

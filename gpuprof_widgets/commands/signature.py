@@ -5,50 +5,56 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import click
 
-SHARED = ("sort", "top")
+from gpuprof_widgets.commands.traces import Time
+
+SHARED = ("sort", "top", "step")
 """Keywords that every command has as options of its own."""
 
 
-def options_of(function: Callable[..., Any]) -> list[click.Option]:
-    """An option per keyword of the analysis; what has no default has to be given."""
+def keywords_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """What the analysis takes besides the record."""
     _, *parameters = inspect.signature(function).parameters.values()
+    return {parameter.name: parameter for parameter in parameters}
+
+
+def options_of(function: Callable[..., Any]) -> list[click.Option]:
+    """An option per keyword of the analysis, but for those that only a program can give."""
     kinds = get_type_hints(function)
-    return [
-        option_of(parameter, kinds[parameter.name])
-        for parameter in parameters
-        if parameter.name not in SHARED
-    ]
+    options = (
+        option_of(parameter, kinds[name])
+        for name, parameter in keywords_of(function).items()
+        if name not in SHARED
+    )
+    return [option for option in options if option is not None]
 
 
-def option_of(parameter: inspect.Parameter, kind: Any) -> click.Option:
-    """The option of one keyword, by its type; a `TypeError` where a command line has no such."""
-    name = parameter.name
+def option_of(parameter: inspect.Parameter, kind: Any) -> click.Option | None:
+    """The option of one keyword, by its type; None where its values cannot be typed.
+
+    A `TypeError` where it cannot be left out either.
+    """
+    name, default = parameter.name, parameter.default
     flag = f"--{name.replace('_', '-')}"
-    if parameter.default is parameter.empty:
-        return click.Option([flag, name], type=_click_type(kind), required=True)
-    default = parameter.default
+    plain: Any = Time() if name.endswith("_ns") else _typed(kind)
+    if default is parameter.empty:
+        if plain is None:
+            raise TypeError(f"a command line has no option of type {kind} for {name}")
+        return click.Option([flag, name], type=plain, required=True)
     if isinstance(default, bool):
         return click.Option([f"{flag}/--no-{flag[2:]}", name], default=default)
-    chosen = None if default in (None, "") else str(default)
-    said = f"default: {chosen}" if chosen else None
-    return click.Option([flag, name], type=_click_type(kind), default=default, help=said)
+    said = None if default in (None, "") else f"default: {default}"
+    if plain is None:
+        return None
+    return click.Option([flag, name], type=plain, default=default, help=said)
 
 
-def _click_type(kind: Any) -> click.ParamType[Any] | type:
-    plain = _without_none(kind)
-    if get_origin(plain) is Literal:
-        return click.Choice([str(choice) for choice in get_args(plain)])
-    if plain in (int, float, str):
-        return plain  # type: ignore[no-any-return]
-    raise TypeError(f"a command line has no option of type {kind}")
-
-
-def _without_none(kind: Any) -> Any:
-    if get_origin(kind) not in (Union, UnionType):
-        return kind
-    left = [each for each in get_args(kind) if each is not NoneType]
-    return left[0] if len(left) == 1 else kind
+def _typed(kind: Any) -> Any:
+    """The type of what is typed for such a keyword: of several the text; None for none of them."""
+    if get_origin(kind) in (Union, UnionType):
+        parts = [_typed(part) for part in get_args(kind) if part is not NoneType]
+        return next((part for part in (str, float, int) if part in parts), None)
+    return kind if kind in (int, float, str) else None

@@ -20,18 +20,18 @@ from gpuprof_widgets.commands.printable import printable, printable_lines
 from gpuprof_widgets.views.text import shortened
 
 GAP = "  "
-NARROWEST = 16
+NARROWEST = 12
 """Characters below which no column of names is cut: others are left out before."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column as it is shown; one that names rows of the trace is ``expendable``."""
+    """A column as it is shown; ``is_link``: it names rows of the trace."""
 
     heading: str
     cells: tuple[str, ...]
     right: bool
-    expendable: bool = False
+    is_link: bool = False
 
     @property
     def width(self) -> int:
@@ -42,6 +42,12 @@ class Column:
         """What it needs: numbers all of it, names enough to tell them apart."""
         names = max(NARROWEST, cell_len(self.heading))
         return self.width if self.right else min(self.width, names)
+
+    @property
+    def expendable(self) -> int:
+        """How little is lost without it: rows of the trace tell people least, then one value."""
+        says_one_thing = len(self.cells) > 1 and len(set(self.cells)) == 1
+        return 2 if self.is_link else int(says_one_thing)
 
     def cut(self, width: int) -> Column:
         """The same with its middle left out where it is too long."""
@@ -123,9 +129,9 @@ def _needed(columns: Sequence[Column]) -> int:
 
 
 def _most_expendable(columns: Sequence[Column], keep: str) -> Column:
-    """The last column of row numbers, else the last one; the first says what a row is."""
+    """The one that tells least, of several the last; the first column says what a row is."""
     free = [column for column in columns[1:] if column.heading != keep] or columns[1:]
-    return next((column for column in reversed(free) if column.expendable), free[-1])
+    return max(reversed(free), key=lambda column: column.expendable)
 
 
 def _cut(columns: Sequence[Column], width: int) -> list[Column]:
