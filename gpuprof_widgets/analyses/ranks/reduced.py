@@ -87,7 +87,9 @@ def _rank(record: Record) -> int:
 def _breakdown(record: Record) -> pd.DataFrame:
     tables = [breakdown(record), breakdown(record, by="step")]
     full = [table for table in tables if len(table)]
-    return pd.concat(full, ignore_index=True) if full else pd.DataFrame(columns=BREAKDOWN_COLUMNS)
+    if not full:
+        return pd.DataFrame(columns=BREAKDOWN_COLUMNS)
+    return pd.concat(full, ignore_index=True).assign(rank=_rank(record))
 
 
 def _steps(record: Record, computing: Intervals) -> pd.DataFrame:

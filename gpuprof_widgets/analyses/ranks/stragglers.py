@@ -29,8 +29,8 @@ def stragglers(ranks: Sequence[ReducedRank], waiting: pd.DataFrame) -> pd.DataFr
     together), ``waited_ns`` (what itself waited), ``transfer_ns`` (in collectives after the last
     rank had come).
 
-    HTA's ``get_potential_stragglers`` ranks by the latest start of the kernels with the largest
-    spread in a step and gives no time.
+    HTA's ``get_potential_stragglers`` ranks by the start of one kernel a step, the last that takes
+    1 % of it on every rank; that of the rank which comes last is often shorter, and so left out.
     """
     table = waiting[waiting["name"].isin(SYNCHRONISING)]
     late = _late(table)

@@ -1,0 +1,410 @@
+"""Ranks of one run: matched, aligned, and split into waiting and moving data, by known truths."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpuprof_widgets
+from gpuprof_widgets.analyses.ranks.alignment import SURE, TOLERANCE_NS
+from gpuprof_widgets.many_ranks import RankProfiles
+from tests.hta_oracle import hta_of_ranks
+from tests.job import MS, US, collective, computing, in_lockstep, rank_record, run_of
+from tests.traces import SHARED, annotation, op
+
+MEGATRON = SHARED / "megatron-tp8"
+
+
+class TestWaiting:
+    def test_every_rank_waits_for_the_last_and_then_all_move_data(self) -> None:
+        run = run_of(*in_lockstep({0: [100], 1: [400], 2: [900]}, moving=100))
+        table = run.collectives(per_rank=True)
+        assert table["wait_ns"].tolist() == [800, 500, 0]
+        assert table["transfer_ns"].tolist() == [100, 100, 100]
+        assert table["last_rank"].tolist() == [2, 2, 2]
+        (one,) = run.collectives().to_dict("records")
+        assert (one["skew_ns"], one["transfer_ns"], one["waited_ns"]) == (800, 100, 1300)
+        assert (one["first_rank"], one["last_rank"], one["delay_ns"]) == (0, 2, 500)
+
+    def test_bandwidth_is_that_of_the_transfer(self) -> None:
+        run = run_of(*in_lockstep({0: [0], 1: [9 * MS]}, moving=MS))
+        (one,) = run.collectives().to_dict("records")
+        assert one["algorithm_bytes_per_s"] == pytest.approx(4_000_000 / 1e-3)
+        assert one["bus_bytes_per_s"] == pytest.approx(4_000_000 / 1e-3)  # 2(n-1)/n of 2 ranks
+
+    def test_a_root_may_leave_a_broadcast_before_others_come(self) -> None:
+        run = run_of(
+            rank_record(0, collective(0, 100, name="broadcast")),
+            rank_record(1, collective(500, 600, name="broadcast")),
+        )
+        assert run.collectives(per_rank=True)["wait_ns"].tolist() == [0, 0]
+        assert not len(run.waits())
+
+    def test_who_waits_for_whom(self) -> None:
+        run = run_of(*in_lockstep({0: [0, 2000], 1: [700, 1500], 2: [100, 1600]}, moving=100))
+        pairs = run.waits().set_index(["rank", "waits_for"])["wait_ns"].to_dict()
+        assert pairs == {(0, 1): 700, (2, 1): 600, (1, 0): 500, (2, 0): 400}
+        assert run.waits()["share"].sum() == pytest.approx(1)
+
+    def test_groups_are_apart(self) -> None:
+        run = run_of(
+            rank_record(0, collective(0, 1000, ranks=[0, 1])),
+            rank_record(1, collective(900, 1000, ranks=[0, 1])),
+            rank_record(2, collective(0, 300, ranks=[2, 3])),
+            rank_record(3, collective(200, 300, ranks=[2, 3])),
+        )
+        table = run.collectives()
+        assert table["group"].tolist() == ["0-1", "2-3"]
+        assert table["skew_ns"].tolist() == [900, 200]
+        assert table["last_rank"].tolist() == [1, 3]
+
+    @given(
+        st.integers(2, 3).flatmap(
+            lambda ranks: st.lists(
+                st.lists(st.integers(0, 900), min_size=ranks, max_size=ranks),
+                min_size=1,
+                max_size=6,
+            )
+        )
+    )
+    @settings(max_examples=10)
+    def test_what_adds_up(self, late: list[list[int]]) -> None:
+        ranks = range(len(late[0]))
+        starts = {rank: [n * 2000 + row[rank] for n, row in enumerate(late)] for rank in ranks}
+        run = run_of(*in_lockstep(starts, moving=100))
+        each, all_of_them = run.collectives(per_rank=True), run.collectives()
+        assert (each["wait_ns"] + each["transfer_ns"] == each["dur_ns"]).all()
+        assert int(each["wait_ns"].sum()) == sum(max(row) - at for row in late for at in row)
+        assert int(run.waits()["wait_ns"].sum()) == int(all_of_them["waited_ns"].sum())
+        table = run.stragglers()
+        assert int(table["caused_wait_ns"].sum()) == int(table["waited_ns"].sum())
+        assert int(table["delay_ns"].sum()) == int(all_of_them["delay_ns"].sum())
+        parts = table["compute_ns"] + table["input_ns"] + table["idle_ns"]
+        assert (parts == table["delay_ns"]).all()
+        assert int(table["last"].sum()) == len(late)
+
+
+class TestMatching:
+    def test_a_trace_that_began_later_lacks_the_first_ones(self) -> None:
+        ends = [1000, 3000, 4500, 9000]
+        whole = [collective(end - 400, end) for end in ends]
+        run = run_of(rank_record(0, *whole), rank_record(1, *whole[1:]))
+        table = run.collectives(per_rank=True)
+        assert table["end_ns"].groupby(table["collective"]).nunique().eq(1).all()
+        assert len(run.collectives()) == 3
+
+    def test_a_trace_that_ended_earlier_lacks_the_last_ones(self) -> None:
+        whole = [collective(end - 400, end) for end in (1000, 3000, 4500)]
+        run = run_of(rank_record(0, *whole), rank_record(1, *whole[:2]))
+        assert run.collectives()["end_ns"].tolist() == [400, 2400]
+
+    def test_names_decide_before_times(self) -> None:
+        names = ["allreduce", "broadcast", "allreduce", "_allgather_base"]
+        first = [collective(n * 100, n * 100 + 50, name=name) for n, name in enumerate(names)]
+        run = run_of(rank_record(0, *first), rank_record(1, *first[1:], clock=10 * MS))
+        assert run.collectives()["name"].tolist() == ["broadcast", "all_reduce", "all_gather"]
+
+    def test_torch_s_numbers_decide_where_they_are(self) -> None:
+        run = run_of(
+            rank_record(0, collective(0, 100, Seq=7), collective(200, 300, Seq=8), host="box"),
+            rank_record(1, collective(0, 100, Seq=8), collective(200, 300, Seq=9), host="box"),
+        )
+        (one,) = run.collectives().to_dict("records")
+        assert one["present"] == 2
+        assert run.collectives(per_rank=True)["start_ns"].tolist() == [200, 0]
+
+    def test_what_differs_is_left_out(self) -> None:
+        run = run_of(
+            rank_record(0, collective(0, 100), collective(200, 300, name="broadcast")),
+            rank_record(1, collective(0, 100), collective(200, 300, name="reduce")),
+        )
+        assert run.collectives()["name"].tolist() == ["all_reduce"]
+
+    def test_sending_is_no_collective(self) -> None:
+        run = run_of(
+            rank_record(0, collective(0, 100, name="send")),
+            rank_record(1, collective(0, 100, name="recv")),
+        )
+        assert not len(run.collectives())
+        assert "no collective of two ranks was found" in " ".join(run.notes)
+
+
+class TestAlignment:
+    @given(
+        st.lists(st.integers(-(10**10), 10**10), min_size=1, max_size=2),
+        st.lists(st.lists(st.integers(0, 5 * US), min_size=5, max_size=5), min_size=5, max_size=9),
+    )
+    @settings(max_examples=15)
+    def test_offsets_are_found_within_the_jitter_of_the_ends(
+        self, clocks: list[int], jitter: list[list[int]]
+    ) -> None:
+        clocks = [0, *clocks]
+        records = [
+            rank_record(
+                rank,
+                *(
+                    collective(n * MS + 10 * rank * US, n * MS + 500 * US + late[rank])
+                    for n, late in enumerate(jitter)
+                ),
+                clock=clock,
+                host=f"node{rank}",
+            )
+            for rank, clock in enumerate(clocks)
+        ]
+        run = run_of(*records)
+        table = run.alignment()
+        assert np.abs(table["offset_ns"] - clocks).max() <= 5 * US
+        far = max(map(abs, clocks))
+        if far > TOLERANCE_NS + (SURE + 2) * 5 * US:
+            assert np.abs(table["shift_ns"] + clocks).max() <= 5 * US
+            ends = run.collectives(per_rank=True).groupby("collective")["end_ns"]
+            assert (ends.max() - ends.min()).max() <= 15 * US
+            assert any("the clocks differ" in note for note in run.notes)
+
+    def test_clocks_that_agree_are_left_alone(self) -> None:
+        run = run_of(*in_lockstep({0: [0, 5000], 1: [700, 9000], 2: [300, 6000]}))
+        assert run.alignment()["shift_ns"].tolist() == [0, 0, 0]
+        assert any("no clock was moved" in note for note in run.notes)
+
+    def test_ranks_of_one_host_have_one_clock(self) -> None:
+        """Ends that lie apart there are the backend's doing (gloo's last rank leaves later)."""
+        first, second = in_lockstep({0: [0, 5 * MS], 1: [100, 5 * MS]}, host="box")
+        late = rank_record(1, *(collective(at, at + 3 * MS) for at in (100, 5 * MS)), host="box")
+        assert run_of(first, late).alignment()["shift_ns"].tolist() == [0, 0]
+        assert run_of(first, second).alignment()["offset_ns"].tolist() == [0, 0]
+
+    def test_it_goes_from_group_to_group(self) -> None:
+        """0 and 1 share a group, 1 and 2 another: 2 is tied to 0 through 1."""
+
+        def both(start: int, ranks: list[int]) -> list[object]:
+            return [collective(start + n * MS, start + n * MS + 100 * US, ranks=ranks)
+                    for n in range(3)]  # fmt: skip
+
+        run = run_of(
+            rank_record(0, *both(0, [0, 1])),
+            rank_record(1, *both(0, [0, 1]), *both(500 * US, [1, 2]), clock=7 * MS),
+            rank_record(2, *both(500 * US, [1, 2]), clock=-2 * MS),
+        )
+        assert run.alignment()["offset_ns"].tolist() == [0, 7 * MS, -2 * MS]
+        assert run.alignment()["shift_ns"].tolist() == [0, -7 * MS, 2 * MS]
+
+    def test_it_counts_what_one_clock_makes_impossible(self) -> None:
+        run = run_of(
+            rank_record(0, collective(0, 100)), rank_record(1, collective(0, 100), clock=5000)
+        )
+        assert run.alignment()["impossible"].tolist() == [1, 0]
+
+
+class TestStragglers:
+    def test_more_to_compute(self) -> None:
+        run = run_of(
+            *(
+                rank_record(
+                    rank,
+                    collective(0, 1 * MS),
+                    computing(1 * MS, busy),
+                    collective(busy, 11 * MS),
+                )
+                for rank, busy in enumerate([3 * MS, 10 * MS, 4 * MS])
+            )
+        )
+        worst = run.stragglers().iloc[0]
+        assert (worst["rank"], worst["delay_ns"], worst["compute_ns"]) == (1, 6 * MS, 6 * MS)
+        assert worst["caused_wait_ns"] == 13 * MS
+        finding = run.findings()[0]
+        assert finding.rule in ("stragglers", "waiting_for_others")
+
+    def test_a_late_cpu_leaves_the_gpu_idle(self) -> None:
+        run = run_of(
+            *(
+                rank_record(
+                    rank, collective(0, MS), computing(MS, 3 * MS), collective(come, 11 * MS)
+                )
+                for rank, come in enumerate([3 * MS, 10 * MS, 4 * MS])
+            )
+        )
+        worst = run.stragglers().iloc[0]
+        assert (worst["rank"], worst["compute_ns"], worst["idle_ns"]) == (1, 0, 6 * MS)
+
+    def test_a_slow_input_pipeline(self) -> None:
+        loading = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+        run = run_of(
+            *(
+                rank_record(
+                    rank,
+                    collective(0, MS),
+                    annotation(loading, ts=MS, dur=come - MS),
+                    op("end", ts=11 * MS, dur=10),
+                    collective(come, 11 * MS),
+                )
+                for rank, come in enumerate([3 * MS, 10 * MS, 4 * MS])
+            )
+        )
+        worst = run.stragglers().iloc[0]
+        assert (worst["rank"], worst["input_ns"]) == (1, 6 * MS)
+
+    @staticmethod
+    def told(delay: int) -> dict[str, str]:
+        """What is said of a run of 1000 ns in which rank 1 is that late."""
+        starts = {0: [0, 800 - delay], 1: [0, 800], 2: [0, 800 - delay]}
+        return {one.rule: one.text for one in run_of(*in_lockstep(starts, moving=200)).findings()}
+
+    def test_the_rule_fires_from_five_percent_on(self) -> None:
+        assert "collectives, in all 50 ns after the last but one" in self.told(50)["stragglers"]
+        assert "stragglers" not in self.told(49)
+
+    def test_waiting_is_told_from_five_percent_on(self) -> None:
+        assert "the average rank waited" in self.told(75)["waiting_for_others"]
+        assert "waiting_for_others" not in self.told(74)
+
+    def test_its_range_is_that_of_the_longest_delay(self) -> None:
+        run = run_of(*in_lockstep({0: [0, 2000, 4000], 1: [100, 2900, 4300]}, moving=100))
+        (finding,) = (one for one in run.findings() if one.rule == "stragglers")
+        assert (finding.start_ns, finding.end_ns) == (2000, 2900)
+        assert finding.cost_ns == 100 + 900 + 300
+
+    def test_thresholds_can_be_moved(self) -> None:
+        run = run_of(*in_lockstep({0: [0, 790], 1: [0, 800]}, moving=200))
+        assert not run.findings()
+        assert [one.rule for one in run.findings(straggler_share=0.01)] == ["stragglers"]
+
+    def test_ranks_that_take_turns_are_not_blamed_alone(self) -> None:
+        starts = {rank: [n * 2000 + 900 * (n % 4 == rank) for n in range(8)] for rank in range(4)}
+        run = run_of(*in_lockstep(starts, moving=100))
+        (general,) = (one for one in run.findings() if one.rule == "waiting_for_others")
+        assert "take turns" in general.remedy
+
+
+class TestSteps:
+    def test_own_time_is_without_waiting(self) -> None:
+        run = run_of(
+            *(
+                rank_record(
+                    rank, annotation("ProfilerStep#1", ts=0, dur=1000), collective(come, 1000)
+                )
+                for rank, come in enumerate([300, 900])
+            )
+        )
+        table = run.steps()
+        assert table["step"].tolist() == [1, 1]
+        assert table["dur_ns"].tolist() == [1000, 1000]
+        assert table["waited_ns"].tolist() == [600, 0]
+        assert table["own_ns"].tolist() == [400, 1000]
+        assert table["imbalance"].tolist() == pytest.approx([400 / 700 - 1, 1000 / 700 - 1])
+
+    def test_without_steps_the_run_is_one(self) -> None:
+        run = run_of(*in_lockstep({0: [0], 1: [50]}, moving=10))
+        assert run.steps()["step"].tolist() == [-1, -1]
+
+
+def test_the_breakdown_of_every_rank_adds_up() -> None:
+    run = run_of(*in_lockstep({0: [0, 500], 1: [100, 600]}, moving=100))
+    table = run.breakdown()
+    whole = table[table["step"] == -1].groupby("rank")
+    assert (whole["time_ns"].sum() == whole["span_ns"].first()).all()
+    assert sorted(table["rank"].unique()) == [0, 1]
+
+
+def test_one_rank_alone_has_nobody_to_wait_for() -> None:
+    run = run_of(rank_record(0, collective(0, 100)))
+    assert not len(run.collectives())
+    assert run.findings() == []
+    assert run.alignment()["shift_ns"].tolist() == [0]
+
+
+@pytest.fixture(scope="module")
+def megatron() -> RankProfiles:
+    return gpuprof_widgets.ranks(MEGATRON)
+
+
+@pytest.fixture(scope="module")
+def raw_kernels() -> tuple[np.ndarray, np.ndarray]:
+    """Starts and ends (µs) of NCCL's kernels, by rank and order, from the JSON itself."""
+    starts, ends = [], []
+    for rank in range(8):
+        with gzip.open(MEGATRON / f"rank{rank}.json.gz") as file:
+            events = json.load(file)["traceEvents"]
+        nccl = sorted(
+            (event["ts"], event["dur"])
+            for event in events
+            if event.get("cat") == "kernel" and "nccl" in event["name"]
+        )
+        starts.append([ts for ts, _ in nccl])
+        ends.append([ts + dur for ts, dur in nccl])
+    return np.array(starts, np.int64), np.array(ends, np.int64)
+
+
+@pytest.mark.skipif(not MEGATRON.is_dir(), reason=f"no traces in {MEGATRON}")
+class TestMegatron:
+    """Eight ranks of tensor parallelism on one machine, 84 all_reduces each."""
+
+    def test_waiting_is_that_of_the_raw_events(
+        self, megatron: RankProfiles, raw_kernels: tuple[np.ndarray, np.ndarray]
+    ) -> None:
+        start, end = raw_kernels
+        waited = (start.max(axis=0) - start).sum(axis=1) * US
+        table = megatron.stragglers().set_index("rank").sort_index()
+        assert table["waited_ns"].tolist() == waited.tolist()
+        order = np.sort(start, axis=0)
+        assert int(table["delay_ns"].sum()) == int((order[-1] - order[-2]).sum() * US)
+        transfer = (end.max(axis=0) - start.max(axis=0)) * US
+        assert megatron.collectives()["transfer_ns"].tolist() == transfer.tolist()
+
+    def test_two_ranks_are_late_because_of_their_cpus(self, megatron: RankProfiles) -> None:
+        worst = megatron.stragglers().head(2)
+        assert worst["rank"].tolist() == [0, 6]
+        assert (worst["idle_ns"] > 0.99 * worst["delay_ns"]).all()
+        texts = [one.text for one in megatron.findings() if one.rule == "stragglers"]
+        assert len(texts) == 2
+        assert all("its GPU was idle, mostly while its CPU was in CPU ops" in t for t in texts)
+
+    def test_clocks_of_one_machine_agree(self, megatron: RankProfiles) -> None:
+        assert megatron.alignment()["shift_ns"].eq(0).all()
+        assert megatron.alignment()["offset_ns"].abs().max() < 20 * US
+
+    def test_data_moves_at_the_speed_of_nvlink(self, megatron: RankProfiles) -> None:
+        """Third generation: 300 GB/s per direction, of which NCCL reaches 230 or so at best."""
+        large = megatron.collectives().query("bytes > 1_000_000")
+        assert large["bytes"].unique().tolist() == [4 * 2048 * 4096 * 2]
+        assert 150e9 < large["bus_bytes_per_s"].median() < 230e9
+
+    @pytest.mark.filterwarnings("ignore")  # of HTA's own making
+    def test_hta_agrees(self, megatron: RankProfiles, tmp_path: Path) -> None:
+        """It knows NCCL's kernels by their former name alone, so they are given that."""
+        chosen = (0, 4, 6)
+        oracle = hta_of_ranks({rank: _with_former_names(rank, tmp_path) for rank in chosen})
+        hidden = oracle.get_comm_comp_overlap(visualize=False)["comp_comm_overlap_pctg"]
+        waits = megatron.collectives(per_rank=True)
+        own = waits[waits["rank"].isin(chosen)].groupby("rank")[["dur_ns", "exposed_ns"]].sum()
+        assert hidden.tolist() == pytest.approx((1 - own["exposed_ns"] / own["dur_ns"]) * 100)
+        times = oracle.get_temporal_breakdown(visualize=False).set_index("rank")
+        table = megatron.breakdown().query("step == -1").set_index(["rank", "class"])["time_ns"]
+        for rank in chosen:
+            assert table[rank, "compute"] == times["compute_time(us)"][rank] * US
+            rest = ("exposed communication", "exposed copy", "memset")
+            own_rest = sum(int(table[rank, name]) for name in rest)
+            assert own_rest == times["non_compute_time(us)"][rank] * US
+
+    @pytest.mark.filterwarnings("ignore")  # of HTA's own making
+    def test_hta_suspects_a_rank_that_was_never_late(
+        self, megatron: RankProfiles, tmp_path: Path
+    ) -> None:
+        """It leaves out kernels shorter than 1 % of a step: the late rank's, which waits least."""
+        oracle = hta_of_ranks({rank: _with_former_names(rank, tmp_path) for rank in (0, 4, 6)})
+        assert oracle.get_potential_stragglers(num_candidates=1) == [4]
+        table = megatron.stragglers().set_index("rank")
+        assert table.loc[4, "last"] == 0
+        assert table.loc[[0, 6], "last"].min() > 20
+
+
+def _with_former_names(rank: int, folder: Path) -> Path:
+    data = gzip.decompress((MEGATRON / f"rank{rank}.json.gz").read_bytes())
+    path = folder / f"rank{rank}.json"
+    path.write_bytes(data.replace(b"ncclDevKernel_", b"ncclKernel_"))
+    return path
