@@ -19,6 +19,7 @@ from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
+from tests import copy_cases
 from tests.traces import (
     Row,
     annotation,
@@ -188,6 +189,7 @@ def making(took: int, *, calls: int = 3) -> Record:
 
 
 CASES: dict[str, tuple[Record, Record]] = {
+    **copy_cases.CASES,
     "memory_room": (full(900), full(899)),
     "made_anew": (making(took=20), making(took=19)),
     "ending": (trace_of(op("x", ts=0, dur=9), interrupted=True), trace_of(op("x", ts=0, dur=9))),

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.copy_owners import copy_owners
 from gpuprof_widgets.analyses.grouped import different, group_rows
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows, device_of
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.launch_geometry import numbers
+from gpuprof_widgets.analyses.launched_by import launched_by
 from gpuprof_widgets.analyses.needless_copies import needless
 from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.analyses.remembered import remembered
@@ -92,7 +92,7 @@ def _copies(record: Record) -> pd.DataFrame:
     ts, _ = uncut_times(trace)
     rows = rows[np.argsort(ts[rows], kind="stable")]
     table = pd.concat([_on_gpu(trace, rows), _on_cpu(record, rows)], axis=1)
-    table = table.join(copy_owners(trace, rows))
+    table = table.join(launched_by(trace, rows))
     return table.assign(needless=needless(table, record))[list(COLUMNS)]
 
 

@@ -11,17 +11,24 @@ from gpuprof_widgets.analyses.findings.dataloader import dataloader
 from gpuprof_widgets.analyses.findings.device_idle import device_idle
 from gpuprof_widgets.analyses.findings.ending import ending
 from gpuprof_widgets.analyses.findings.expected import expected
+from gpuprof_widgets.analyses.findings.exposed_communication import exposed_communication
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.gpu_ops import gpu_ops
+from gpuprof_widgets.analyses.findings.launch_bound import launch_bound
 from gpuprof_widgets.analyses.findings.limits import Limits, limits_of
 from gpuprof_widgets.analyses.findings.lines import costliest_line
 from gpuprof_widgets.analyses.findings.made_anew import made_anew
 from gpuprof_widgets.analyses.findings.memory import memory
 from gpuprof_widgets.analyses.findings.memory_room import memory_room
+from gpuprof_widgets.analyses.findings.needless_copies import needless_copies
 from gpuprof_widgets.analyses.findings.one_off import one_off
+from gpuprof_widgets.analyses.findings.one_stream import one_stream
 from gpuprof_widgets.analyses.findings.overhead import overhead
+from gpuprof_widgets.analyses.findings.pageable_copies import pageable_copies
+from gpuprof_widgets.analyses.findings.peer_copies import peer_copies
 from gpuprof_widgets.analyses.findings.python_time import python_time
 from gpuprof_widgets.analyses.findings.python_waiting import python_waiting
+from gpuprof_widgets.analyses.findings.short_kernels import short_kernels
 from gpuprof_widgets.analyses.findings.step_overhead import step_overhead
 from gpuprof_widgets.analyses.findings.synchronising import synchronising
 from gpuprof_widgets.analyses.findings.unlinked import unlinked
@@ -37,7 +44,14 @@ RULES: dict[str, Rule] = {
     "device_idle": device_idle,
     "dataloader": dataloader,
     "synchronising": synchronising,
+    "exposed_communication": exposed_communication,
+    "one_stream": one_stream,
+    "launch_bound": launch_bound,
     "backward": backward,
+    "short_kernels": short_kernels,
+    "pageable_copies": pageable_copies,
+    "needless_copies": needless_copies,
+    "peer_copies": peer_copies,
     "lines": costliest_line,
     "gpu_ops": gpu_ops,
     "cpu_ops": cpu_ops,

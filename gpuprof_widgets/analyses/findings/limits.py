@@ -59,6 +59,22 @@ class Limits:
     """Making a constant tensor in each round of a loop."""
     made_anew_calls: int = 3
     """Calls on one line from which on it is a loop's."""
+    short_kernels_share: float = 0.5
+    """Of the GPU slices: shorter than their launch (HTA shows them from the first on)."""
+    short_kernels_cost_share: float = 0.03
+    """Launching short kernels while the GPU is idle (XProf: kernel launch 3 %, 15 % high)."""
+    pageable_copies_share: float = 0.02
+    """In calls that copy from pageable memory (nsys lists every one: cuda_memcpy_async)."""
+    needless_copies_share: float = 0.01
+    """Copies there and straight back, or of a constant in every step."""
+    peer_copies_share: float = 0.02
+    """Copies from GPU to GPU."""
+    communication_share: float = 0.1
+    """Doing nothing but communicate (TB: communication over 10 % of the step)."""
+    launching_share: float = 0.15
+    """GPU idle from the launch call to the kernel (XProf: kernel launch 3 %, 15 % high)."""
+    one_stream_share: float = 0.05
+    """Copies and communication alone on the stream that computes as well."""
     recording_share: float = 0.05
     """Of the cell's time, spent on recording it."""
     straggler_share: float = 0.05

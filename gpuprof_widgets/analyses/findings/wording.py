@@ -35,6 +35,11 @@ def function_name(label: str) -> str:
     return found["name"] if found else label
 
 
+def copies_counted(count: int) -> str:
+    """``1 copy``, ``12 copies``."""
+    return "1 copy" if count == 1 else f"{count:,} copies"
+
+
 def run_ns(record: Record) -> int:
     """How long the run took: the trace's span, or the cell's time where nothing was traced."""
     return record.trace.span_ns or int(record.metadata.get("wall_ns") or 0)

@@ -65,8 +65,8 @@ def _events(record: Record, table: pd.DataFrame) -> pd.DataFrame:
     rows = counted_gpu_rows(record.trace)
     name, category = slices["name"].cat, slices["category"].cat
     kinds = len(category.categories)
-    listed = name.categories.get_indexer(table["name"].to_numpy(object)) * kinds
-    listed += category.categories.get_indexer(table["category"].to_numpy(object))
+    listed = name.categories.get_indexer(pd.Index(table["name"])) * kinds
+    listed += category.categories.get_indexer(pd.Index(table["category"]))
     key = name.codes.to_numpy()[rows].astype(np.intp) * kinds + category.codes.to_numpy()[rows]
     order = np.argsort(listed)
     start = slices["ts"].to_numpy()[rows]

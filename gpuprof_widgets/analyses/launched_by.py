@@ -20,7 +20,7 @@ MODULE_FRAME = "nn.Module: "
 """How torch names the Python frame of a module's forward."""
 
 
-def copy_owners(trace: Trace, rows: Rows) -> pd.DataFrame:
+def launched_by(trace: Trace, rows: Rows) -> pd.DataFrame:
     """Per GPU slice, in the order of ``rows``, who asked for it.
 
     Columns: ``op`` (row of the op that Python called, -1 without), ``op_name``; ``module`` (our

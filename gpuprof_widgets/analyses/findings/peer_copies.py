@@ -1,0 +1,48 @@
+"""Data that goes from one GPU to another by copies."""
+
+from __future__ import annotations
+
+import re
+
+from gpuprof_widgets.analyses.copies import copies
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.wording import copies_counted, run_ns, share_of
+from gpuprof_widgets.analyses.op_rows import matching
+from gpuprof_widgets.analyses.quantity import format_bytes, format_ns, format_share
+from gpuprof_widgets.trace.model import Record
+
+DATA_PARALLEL = re.compile(
+    r"DataParallel\.forward|Scatter|ReduceAddCoalesced|nn\.Module: DataParal.*"
+)
+"""What torch.nn.DataParallel leaves in a trace (the first is the TensorBoard plugin's sign)."""
+
+PARALLEL = (
+    "torch.nn.DataParallel scatters inputs and gathers outputs and gradients in each step: "
+    "DistributedDataParallel, with one process per GPU, exchanges gradients alone, beside backward."
+)
+OTHERWISE = (
+    "Keep tensors that are used together on one GPU, or exchange them with torch.distributed, "
+    "which overlaps with compute."
+)
+
+
+def peer_copies(record: Record, limits: Limits) -> list[Finding]:
+    """Fires where copies between GPUs took 2 % of the run or more."""
+    table = copies(record)
+    table = table[(table["direction"] == "PtoP").to_numpy(bool)]
+    cost = int(table["dur_ns"].sum())
+    share = share_of(cost, run_ns(record))
+    if not len(table) or share < limits.peer_copies_share:
+        return []
+    longest = table.iloc[int(table["dur_ns"].to_numpy().argmax())]
+    start = int(longest["start_ns"])
+    size = int(table["bytes"].clip(lower=0).sum())
+    amount = f" ({format_bytes(size)})" if size else ""
+    text = (
+        f"{copies_counted(len(table))} from GPU to GPU{amount} "
+        f"took {format_ns(cost)} ({format_share(share)} of the time)."
+    )
+    remedy = PARALLEL if matching(record.trace, DATA_PARALLEL).any() else OTHERWISE
+    rows, end = tuple(table["row"]), start + int(longest["dur_ns"])
+    return [Finding("peer_copies", text, cost, share, start, end, rows, remedy)]

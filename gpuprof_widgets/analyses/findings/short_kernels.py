@@ -1,0 +1,102 @@
+"""Many kernels that are shorter than their launch: the CPU cannot keep the GPU busy with them."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.device_busy import busy_intervals
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
+from gpuprof_widgets.analyses.intervals import gaps, overlap, union
+from gpuprof_widgets.analyses.launched_by import launched_by
+from gpuprof_widgets.analyses.launches import launches
+from gpuprof_widgets.analyses.op_rows import matching
+from gpuprof_widgets.analyses.quantity import format_ns, format_share
+from gpuprof_widgets.trace.model import Record, Trace
+
+EVIDENCE = 2_000
+"""Slices that light up; where there are more, those of the longest stretch."""
+
+FUSE = "torch.compile fuses chains of small ops into one kernel; "
+GRAPH = (
+    'mode="reduce-overhead" of torch.compile, or torch.cuda.make_graphed_callables, launches a '
+    "whole stretch as one CUDA graph; larger batches make the kernels longer."
+)
+COMPILED = re.compile(r"CompiledFunction|Torch-Compiled Region.*|## Call CompiledFxGraph.*")
+"""Ops of torch.compile: what it could fuse, it has."""
+
+
+def short_kernels(record: Record, limits: Limits) -> list[Finding]:
+    """Fires where half of the GPU slices took less time than their launch, for 3 % of the run.
+
+    The cost is the time in their launch calls in which the GPU, between its first and its last
+    work, had nothing to do: while it is busy, a slow launch costs nothing.
+    """
+    table = launches(record)
+    short = table[table["short"].to_numpy(bool)]
+    if not len(short) or len(short) < limits.short_kernels_share * len(table):
+        return []
+    cost = _launching_while_idle(record.trace, short)
+    share = share_of(cost, run_ns(record))
+    if share < limits.short_kernels_cost_share:
+        return []
+    gpu, call = (float(short[key].median()) for key in ("dur_ns", "call_ns"))
+    text = (
+        f"{len(short):,} of {len(table):,} kernels and copies "
+        f"({format_share(len(short) / len(table))}) took less time than their launch "
+        f"({format_ns(gpu)} against {format_ns(call)} at the median){_mostly(record.trace, short)}:"
+        f" launching them took {format_ns(cost)} ({format_share(share)} of the time) in which the "
+        "GPU had nothing to do."
+    )
+    stretch = _longest_stretch(table)
+    rows = (short if len(short) <= EVIDENCE else stretch)["row"].to_numpy()[:EVIDENCE]
+    start, end = int(stretch["call_start_ns"].min()), int(_ends(stretch).max())
+    remedy = GRAPH if matching(record.trace, COMPILED).any() else FUSE + GRAPH
+    return [Finding("short_kernels", text, cost, share, start, end, tuple(rows), remedy)]
+
+
+def _launching_while_idle(trace: Trace, short: pd.DataFrame) -> int:
+    """Time (ns) of the calls within the gaps of the device for which they launched."""
+    total = 0
+    for device in short["device"].unique():
+        busy = busy_intervals(trace, int(device))
+        if len(busy[0]):
+            calls = short[(short["device"] == device).to_numpy(bool)]
+            start = calls["call_start_ns"].to_numpy(np.int64)
+            launching = union(start, start + calls["call_ns"].to_numpy(np.int64))
+            idle = gaps(busy, int(busy[0][0]), int(busy[1][-1]))
+            total += int(overlap(launching, idle).sum())
+    return total
+
+
+def _longest_stretch(table: pd.DataFrame) -> pd.DataFrame:
+    """The most launches in a row, in the order of the calls, that were all short."""
+    short = table["short"].to_numpy(bool)
+    number = np.cumsum(~short)
+    longest = int(np.bincount(number[short]).argmax())
+    stretch: pd.DataFrame = table[short & (number == longest)]
+    return stretch
+
+
+def _ends(table: pd.DataFrame) -> npt.NDArray[np.int64]:
+    calls = (table["call_start_ns"] + table["call_ns"]).to_numpy(np.int64)
+    worked = (table["start_ns"] + table["dur_ns"]).to_numpy(np.int64)
+    return np.asarray(np.maximum(calls, worked), np.int64)
+
+
+def _mostly(trace: Trace, short: pd.DataFrame) -> str:
+    """The op that launched most of them, and the module in which it did."""
+    owners = launched_by(trace, short["row"].to_numpy(np.intp))
+    owners = owners[(owners["op_name"] != "").to_numpy(bool)]
+    if not len(owners):
+        return ""
+    by = owners.groupby("op_name", sort=False).size()
+    op = str(by.index[int(by.to_numpy().argmax())])
+    modules = owners.loc[(owners["op_name"] == op).to_numpy(bool), "module"].unique()
+    where = f" in {code(modules[0])}" if len(modules) == 1 and modules[0] else ""
+    return f", {int(by.max()):,} of them launched by {code(op)}{where}"
