@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.arrays import Arrays
 from gpuprof_widgets.views.panels import PANELS
-from gpuprof_widgets.views.panels.panel import Column, Curve, Panel
+from gpuprof_widgets.views.panels.panel import Column, Curve, Panel, Points
 
 Ints = npt.NDArray[np.int64]
 
@@ -55,7 +55,9 @@ def _page_panel(
 ) -> dict[str, Any]:
     rows = panel.rows.head(MOST_ROWS)
     events, notes = _events(panel, len(rows))
-    columns = panel.columns if not notes else tuple(map(_of_the_run, panel.columns))
+    columns = tuple(column for column in panel.columns if _tells(rows[column.key], column))
+    if notes:
+        columns = tuple(map(_of_the_run, columns))
     if len(rows) < len(panel.rows):
         notes.append(f"{len(panel.rows) - len(rows):,} more rows are not listed here")
     return {
@@ -68,9 +70,20 @@ def _page_panel(
         "values": [_values(rows, column) for column in columns],
         "events": _page_events(events, len(rows), columns, record, arrays, tick_ns, rows_kept),
         "curves": [_page_curve(curve, record, arrays) for curve in panel.curves[:MOST_CURVES]],
-        "points": None if panel.points is None else asdict(panel.points),
+        "points": asdict(panel.points) if _has_points(panel.points, columns) else None,
         "bars": None if panel.bars is None else asdict(panel.bars),
     }
+
+
+def _tells(values: pd.Series[Any], column: Column) -> bool:
+    """Whether any row has something in a column; the module of a run without modules has not."""
+    known = values.notna()
+    return bool((known & (values != "") if column.unit == "text" else known).any())
+
+
+def _has_points(points: Points | None, columns: tuple[Column, ...]) -> TypeGuard[Points]:
+    keys = {column.key for column in columns}
+    return points is not None and {points.x, points.y} <= keys
 
 
 def _capital(words: str) -> str:

@@ -28,6 +28,7 @@ FORMATS: dict[Unit, Callable[[float], str]] = {
     "number": lambda value: f"{value:,.3g}",
     "ns": format_ns,
     "bytes": format_bytes,
+    "flop": format_flops,
     "share": format_share,
     "bytes/s": lambda value: f"{format_bytes(value)}/s",
     "flop/s": lambda value: f"{format_flops(value)}/s",
@@ -54,9 +55,10 @@ def static_panels(record: Record) -> list[OpTable]:
 
 def _table(panel: Panel) -> OpTable:
     """The texts of a row as its name, and its first numbers."""
+    by = panel.sort or ("" if panel.bars is None else panel.bars.value)
     rows = panel.rows
-    if panel.sort:
-        rows = rows.sort_values(panel.sort, ascending=False, kind="stable")
+    if by:
+        rows = rows.sort_values(by, ascending=False, kind="stable")
     texts = [column.key for column in panel.columns if column.unit == "text"]
     numbers = [column for column in panel.columns if column.unit != "text"][:MOST_NUMBERS]
     first = rows.head(MOST_ROWS)
@@ -68,7 +70,9 @@ def _table(panel: Panel) -> OpTable:
     title = panel.title
     if len(rows) > len(first):
         title += f": {len(first)} of {len(rows):,} rows"
-    return PanelTable(tuple(map(_column, numbers)), table, len(rows), panel.sort, "", title)
+    return PanelTable(
+        tuple(map(_column, numbers)), table, len(rows), by, panel.columns[0].label, title
+    )
 
 
 def _column(column: PanelColumn) -> Column:

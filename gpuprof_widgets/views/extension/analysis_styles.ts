@@ -23,14 +23,17 @@ table { border-collapse: collapse; width: 100%; table-layout: fixed; }
 th, td { padding: 2px 8px; text-align: left; border-bottom: 1px solid var(--line); height: 24px; }
 th { padding: 0 2px; font-weight: 600; vertical-align: bottom; }
 th button { border: 0; background: none; width: 100%; text-align: inherit; font-weight: 600; padding: 2px 6px; line-height: 1.25; }
-th.number button { text-align: right; }
+th.number { white-space: normal; }
+th.number button { text-align: right; white-space: normal; }
+th:first-child, td:first-child { position: sticky; left: 0; z-index: 1; background: var(--bg); }
 td { position: relative; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 td.number { text-align: right; }
 td.whole, th.whole button { color: var(--muted); }
 th.whole button { text-decoration: underline dotted; text-underline-offset: 3px; }
 tbody tr { cursor: pointer; }
 tbody tr.fixed { cursor: default; }
-tbody tr:hover { background: var(--band); }
+tbody tr:hover, tbody tr:hover td:first-child { background: var(--band); }
+tbody tr[aria-selected=true] td:first-child { background: var(--band); box-shadow: inset 3px 0 0 var(--accent); }
 tbody tr[aria-selected=true] { background: var(--band); box-shadow: inset 3px 0 0 var(--accent); }
 tbody tr:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
 .fill { position: absolute; left: 8px; bottom: 2px; height: 3px; border-radius: 1px; background: var(--accent); }

@@ -8,7 +8,7 @@ import {format_count, format_ns, to_csv} from "./engine"
 import type {PanelColumn, PanelData, PanelValue} from "./engine"
 import {matcher} from "./matcher"
 import {Panel, PanelView} from "./panel"
-import {jump_to_event, row_key, select_row, selected_rows} from "./panel_select"
+import {jump_to_event, rows_key, select_rows, selected_rows} from "./panel_select"
 import {panel_text, row_name} from "./panel_text"
 import {Scatter} from "./scatter"
 import {stacked_bars} from "./stacked_bars"
@@ -16,8 +16,12 @@ import {Tooltip} from "./tooltip"
 import type {Fact} from "./tooltip"
 
 const FIRST_ROWS = 10
-const NUMBER_WIDTH = 96
-const TEXT_WIDTH = 150
+/** Pixels of a letter, of a cell's padding, and of columns. */
+const LETTER = 7
+const PADDING = 18
+const NUMBER_WIDTH = 84
+const FIRST_WIDTH: [least: number, most: number] = [170, 640]
+const TEXT_WIDTH: [least: number, most: number] = [70, 190]
 
 type Order = {key: string, descending: boolean}
 
@@ -69,7 +73,7 @@ export class AnalysisTableView extends PanelView {
 
   protected build_content(): Node[] {
     this.scatter = new Scatter({
-      choose: (row, event) => this.choose(row, event),
+      choose: (row, event) => this.choose([row], event),
       hover: (row, event) => this.hover_row(row, event),
       leave: () => this.tooltip?.hide(),
     })
@@ -148,8 +152,11 @@ export class AnalysisTableView extends PanelView {
     // What was selected in another view is shown, wherever it stands.
     const shown = [...first, ...this.present.filter((row) => chosen.has(row) && !first.includes(row)).slice(0, FIRST_ROWS)]
     this.focused = shown.includes(this.focused) ? this.focused : shown.find((row) => chosen.has(row)) ?? shown[0] ?? -1
-    this.table.style.minWidth = `${this.least_width}px`
-    this.table.replaceChildren(this.widths(), this.head(), this.body(shown, chosen))
+    const widths = this.widths(shown)
+    const others = widths.slice(1).reduce((sum, width) => sum + width, 0)
+    this.table.style.width = `min(100%, ${widths[0] + others}px)`
+    this.table.style.minWidth = `${Math.min(widths[0], FIRST_WIDTH[0]) + others}px`
+    this.table.replaceChildren(this.columns(widths), this.head(), this.body(shown, chosen))
     this.more.hidden = rows.length <= FIRST_ROWS
     this.more.textContent = this.show_all ? `Show the first ${FIRST_ROWS}` : `Show all ${rows.length} rows`
     this.zoom_button.disabled = this.chosen_here() < 0
@@ -167,7 +174,7 @@ export class AnalysisTableView extends PanelView {
       return
     }
     this.plot.replaceChildren(...stacked_bars(data, values, present, chosen, {
-      choose: (row, event) => this.choose(row, event),
+      choose: (rows, event) => this.choose(rows, event),
       hover: (title, words, event) => this.tooltip?.show(title, [["Time", words]], event.clientX, event.clientY),
       leave: () => this.tooltip?.hide(),
     }))
@@ -196,13 +203,22 @@ export class AnalysisTableView extends PanelView {
     return this.store.window != null && this.data.events != null && column.unit != "text" && !this.data.follows(column)
   }
 
-  private get least_width(): number {
-    return this.data.columns.reduce((sum, {unit}) => sum + (unit == "text" ? TEXT_WIDTH : NUMBER_WIDTH), 0)
+  /** Pixels that each column needs for what is shown in it; the first one gives way where there is less. */
+  private widths(shown: number[]): number[] {
+    return this.data.columns.map(({label, unit}, at) => {
+      if (unit != "text") {
+        // A heading may take two lines.
+        const words = label.split(" ").map((word) => word.length)
+        return Math.max(NUMBER_WIDTH, Math.max(...words, label.length / 2) * LETTER + PADDING + 8)
+      }
+      const letters = Math.max(label.length + 2, ...shown.map((row) => String(this.values[at][row]).length))
+      const [least, most] = at == 0 ? FIRST_WIDTH : TEXT_WIDTH
+      return Math.max(least, Math.min(letters * LETTER + PADDING, most))
+    })
   }
 
-  private widths(): HTMLElement {
-    return element("colgroup", {}, ...this.data.columns.map(({unit}, at) =>
-      element("col", {style: unit != "text" ? `width:${NUMBER_WIDTH}px` : at == 0 ? "" : `width:${TEXT_WIDTH}px`})))
+  private columns(widths: number[]): HTMLElement {
+    return element("colgroup", {}, ...widths.map((width, at) => element("col", {style: at == 0 ? "" : `width:${width}px`})))
   }
 
   private head(): HTMLElement {
@@ -237,7 +253,7 @@ export class AnalysisTableView extends PanelView {
     const line = element("tr", {
       "tabindex": row == this.focused ? 0 : -1, "aria-selected": String(selected), "data-row": row, "class": data.events == null ? "fixed" : null,
     }, ...data.columns.map((column, at) => this.cell(column, this.values[at][row])))
-    line.addEventListener("click", (event) => this.choose(row, event))
+    line.addEventListener("click", (event) => this.choose([row], event))
     return line
   }
 
@@ -254,37 +270,35 @@ export class AnalysisTableView extends PanelView {
   }
 
   /** A click selects or releases; a double click selects and zooms to an event. */
-  private choose(row: number, event: MouseEvent | KeyboardEvent): void {
-    const {store, data} = this
+  private choose(rows: number[], event: MouseEvent | KeyboardEvent): void {
+    const [row] = rows
     this.focused = row
     if (event instanceof MouseEvent && event.detail >= 2) {
-      this.select(row)
+      this.select(rows)
       this.jump()
-    } else if (this.chosen_here() == row) {
-      store.choose(null)
+    } else if (this.store.selection?.key == rows_key(this.data, rows)) {
+      this.store.choose(null)
     } else {
-      this.select(row)
-    }
-    if (data.events == null) {
-      this.fill()
+      this.select(rows)
     }
   }
 
-  private select(row: number): void {
-    select_row(this.store, this.data, row, row_name(this.data, this.values, row))
+  private select(rows: number[]): void {
+    const text = rows.length == 1 ? row_name(this.data, this.values, rows[0]) : `${this.data.title}: ${format_count(rows.length, "row")}`
+    select_rows(this.store, this.data, rows, text)
   }
 
-  /** The row that was selected in this table, -1 for none. */
+  /** The first of the rows that were selected in this table, -1 for none. */
   private chosen_here(): number {
     const {selection} = this.store
-    return selection?.source == "panel" ? this.present.find((row) => row_key(this.data, row) == selection.key) ?? -1 : -1
+    return selection?.source == "panel" && selection.key.startsWith(rows_key(this.data, [])) ? [...selected_rows(this.store, this.data)][0] : -1
   }
 
   /** Zooms to the selected row's longest event, and from there to the next longest. */
   private jump(): void {
     const row = this.chosen_here()
     if (row >= 0) {
-      const key = row_key(this.data, row)
+      const key = rows_key(this.data, [row])
       const number = this.jumped.key == key ? this.jumped.number + 1 : 0
       this.jumped = {key, number}
       const count = jump_to_event(this.store, this.data, row, number)
@@ -318,11 +332,11 @@ export class AnalysisTableView extends PanelView {
       return true
     }
     if (event.key == "Enter" || event.key == " ") {
-      this.choose(Number(line.dataset.row), event)
+      this.choose([Number(line.dataset.row)], event)
       return true
     }
     if (event.key == "f") {
-      this.select(Number(line.dataset.row))
+      this.select([Number(line.dataset.row)])
       this.jump()
       return true
     }

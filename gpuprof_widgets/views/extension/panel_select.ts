@@ -2,19 +2,22 @@ import type {PanelData} from "./engine"
 import type {TraceStore} from "./trace_store"
 import {reveal, zoom_to} from "./viewport"
 
-/** Selects a row of a panel: its events light up, and one of them is brought into view. */
-export function select_row(store: TraceStore, data: PanelData, row: number, text: string): void {
-  const rows = data.slices(row)
-  const ranges = data.ranges(row)
+/** Of each row that is selected, the longest events of which one should be in view. */
+const MOST_TRIED = 1_000
+
+/** Selects rows of a panel: their events light up, and one of them is brought into view. */
+export function select_rows(store: TraceStore, data: PanelData, panel_rows: number[], text: string): void {
+  const rows = Int32Array.from(new Set(panel_rows.flatMap((row) => [...data.slices(row)]))).sort()
+  const ranges = panel_rows.flatMap((row) => data.ranges(row)).sort((a, b) => a[0] - b[0])
   if (rows.length + ranges.length > 0) {
     const row_alone = rows.length == 1 && ranges.length == 0 ? rows[0] : -1
     const labels = new Set(Array.from(rows, (slice) => store.data.label[slice]))
-    store.choose({source: "panel", row: row_alone, rows, ranges, key: row_key(data, row), labels, text})
-    bring_into_view(store, data.longest(row))
+    store.choose({source: "panel", row: row_alone, rows, ranges, key: rows_key(data, panel_rows), labels, text})
+    bring_into_view(store, panel_rows.flatMap((row) => data.longest(row).slice(0, MOST_TRIED)))
   }
 }
 
-/** Where none of these ranges is in view, the view moves to the first of them: the longest one. */
+/** Where none of these ranges is in view, the view moves to the first of them. */
 function bring_into_view(store: TraceStore, ranges: [number, number][]): void {
   const {start, end} = store.visible
   if (ranges.length > 0 && !ranges.some(([from, to]) => to >= start && from <= end)) {
@@ -38,7 +41,7 @@ export function selected_rows(store: TraceStore, data: PanelData): Set<number> {
     return new Set()
   }
   if (selection.source == "panel" && selection.key.startsWith(`${data.name} `)) {
-    return new Set([Number(selection.key.slice(data.name.length + 1))])
+    return new Set(selection.key.slice(data.name.length + 1).split(",").map(Number))
   }
   const slices = selection.row >= 0 ? [selection.row] : selection.rows
   const holding = data.holding(slices)
@@ -57,6 +60,6 @@ function caused_on_gpu({data}: TraceStore, rows: ArrayLike<number>): number[] {
   return caused
 }
 
-export function row_key(data: PanelData, row: number): string {
-  return `${data.name} ${row}`
+export function rows_key(data: PanelData, rows: number[]): string {
+  return `${data.name} ${rows.join(",")}`
 }

@@ -12,6 +12,7 @@ export function panel_text(value: PanelValue, unit: PanelColumn["unit"]): string
     case "count": return Math.round(value).toLocaleString("en")
     case "ns": return value == 0 ? NONE : format_ns(value)
     case "bytes": return value == 0 ? NONE : format_bytes(value)
+    case "flop": return value == 0 ? NONE : format_flops(value)
     case "bytes/s": return value == 0 ? NONE : `${format_bytes(value)}/s`
     case "flop/s": return value == 0 ? NONE : `${format_flops(value)}/s`
     case "share": return value == 0 ? NONE : format_share(value).replace("less than", "<")

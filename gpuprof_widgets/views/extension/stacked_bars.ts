@@ -4,11 +4,16 @@ import type {PanelData, PanelValue} from "./engine"
 import {panel_text} from "./panel_text"
 import {part_colours} from "./part_colours"
 
-type Part = {row: number, name: string, value: number}
+/** Pixels that a bar has at least, and that a letter takes: what fits is written into the parts. */
+const ROOM = 700
+const LETTER = 6.5
+
+/** Rows of one group and part are one part of a bar. */
+type Part = {rows: number[], name: string, value: number}
 
 /** What the bars answer to: a click on a part, and the pointer over it. */
 export type PartHandlers = {
-  choose(row: number, event: MouseEvent): void
+  choose(rows: number[], event: MouseEvent): void
   hover(title: string, words: string, event: MouseEvent): void
   leave(): void
 }
@@ -28,19 +33,25 @@ export function stacked_bars(
   const groups = new Map<string, Part[]>()
   for (const row of [...shown].sort((a, b) => a - b)) {
     const group = panel_text(values[group_at][row], data.columns[group_at].unit)
-    groups.set(group, [...groups.get(group) ?? [], {row, name: String(values[part_at][row]), value: Number(values[value_at][row] ?? 0)}])
+    const parts = groups.get(group) ?? names.map((name): Part => ({rows: [], name, value: 0}))
+    const part = parts[names.indexOf(String(values[part_at][row]))]
+    part.rows.push(row)
+    part.value += Number(values[value_at][row] ?? 0)
+    groups.set(group, parts)
   }
   const totals = [...groups.values()].map((parts) => parts.reduce((sum, {value}) => sum + value, 0))
   const most = Math.max(...totals, 0)
   const cells = [...groups].flatMap(([group, parts], i) => {
-    const stack = parts.filter(({value}) => value > 0).map(({row, name, value}) => {
+    const stack = parts.filter(({value}) => value > 0).map(({rows, name, value}) => {
       const {fill, ink} = colours.get(name)!
       const share = value / most
-      const words = `${panel_text(value, unit)} (${format_share(value / totals[i])})`
+      const percent = format_share(value / totals[i])
+      const words = `${panel_text(value, unit)} (${percent})`
+      const inside = share * ROOM > name.length * LETTER + 40 ? `${name} ${percent}` : share * ROOM > 40 ? percent : ""
       const part = element("span", {
-        class: "part", style: `width:${100 * share}%;background:${fill};color:${ink}`, "aria-selected": chosen.has(row) ? "true" : null, "data-row": row,
-      }, share > 0.08 ? format_share(value / totals[i]) : "")
-      part.addEventListener("click", (event) => handlers.choose(row, event))
+        class: "part", style: `width:${100 * share}%;background:${fill};color:${ink}`, "aria-selected": rows.some((row) => chosen.has(row)) ? "true" : null,
+      }, inside)
+      part.addEventListener("click", (event) => handlers.choose(rows, event))
       part.addEventListener("pointermove", (event) => handlers.hover(`${group}: ${name}`, words, event))
       part.addEventListener("pointerleave", () => handlers.leave())
       return part

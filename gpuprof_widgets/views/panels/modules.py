@@ -23,8 +23,8 @@ COLUMNS = (
     Column("cpu_total_ns", "CPU", "ns"),
     Column("backward_cpu_total_ns", "CPU backward", "ns"),
     Column("cpu_self_ns", "CPU self", "ns"),
-    Column("flops", "FLOPs", "count"),
-    Column("backward_flops", "FLOPs backward", "count"),
+    Column("flops", "FLOPs", "flop"),
+    Column("backward_flops", "FLOPs backward", "flop"),
     Column("allocated_total_bytes", "Allocated", "bytes"),
 )
 COSTS = ["device_total_ns", "backward_device_total_ns", "cpu_total_ns", "backward_cpu_total_ns"]

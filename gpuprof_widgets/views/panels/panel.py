@@ -7,7 +7,7 @@ from typing import Literal
 
 import pandas as pd
 
-Unit = Literal["text", "count", "ns", "bytes", "share", "bytes/s", "flop/s", "number"]
+Unit = Literal["text", "count", "ns", "bytes", "flop", "share", "bytes/s", "flop/s", "number"]
 Aggregate = Literal["", "time", "count", "sum", "mean", "min", "max", "covered", "share", "ratio"]
 
 

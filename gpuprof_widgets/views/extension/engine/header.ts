@@ -94,7 +94,7 @@ export type MemoryColumns = {
 /** Values of any length behind the columns; "steps" are sign-folded differences to the one before. */
 export type ArrayInfo = {length: number, width: number, encoding: "plain" | "signed" | "steps" | "float"}
 
-export type Unit = "text" | "count" | "ns" | "bytes" | "share" | "bytes/s" | "flop/s" | "number"
+export type Unit = "text" | "count" | "ns" | "bytes" | "flop" | "share" | "bytes/s" | "flop/s" | "number"
 export type Aggregate = "" | "time" | "count" | "sum" | "mean" | "min" | "max" | "covered" | "share" | "ratio"
 
 /** A panel of views/panels, see views/page_panels.py; numbers that name an array are positions in `arrays`. */

@@ -61,7 +61,7 @@ export class PanelData {
     if (this.events == null || column.aggregate == "") {
       return false
     }
-    return !DERIVED.includes(column.aggregate) || this.sources(column).every((source) => this.follows(this.columns[source]))
+    return !DERIVED.includes(column.aggregate) || this.sources(column).every((source) => source >= 0 && this.follows(this.columns[source]))
   }
 
   /** Per row whether any of its events lies in a range; all rows where events are not known. */
@@ -117,7 +117,7 @@ export class PanelData {
       return above.map((value, row) => Number(below[row]) == 0 ? null : scale*Number(value)/Number(below[row]))
     }
     const [parts] = this.sources(column).map((source) => values[source].map(Number))
-    const among = (column.of.split("/")[1] ?? "").split(",").filter((key) => key != "").map((key) => values[this.at(key)])
+    const among = (column.of.split("/")[1] ?? "").split(",").flatMap((key) => this.at(key) < 0 ? [] : [values[this.at(key)]])
     const group = parts.map((_, row) => JSON.stringify(among.map((known) => known[row])))
     const sums = new Map<string, number>()
     parts.forEach((part, row) => sums.set(group[row], (sums.get(group[row]) ?? 0) + part))
