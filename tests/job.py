@@ -9,11 +9,15 @@ from typing import Any
 from gpuprof_widgets.analyses.ranks.reduced import ReducedRank, reduced
 from gpuprof_widgets.many_ranks.files import job
 from gpuprof_widgets.many_ranks.profiles import RankProfiles
+from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.model import Record
 from tests.traces import Row, kernel, trace_of
 
 EPOCH = 1_700_000_000_000_000_000
 US, MS = 1_000, 1_000_000
+
+STARTS = {0: [0, 3 * MS], 1: [200 * US, 5 * MS], 2: [100 * US, 3 * MS]}
+"""Of three ranks when each comes to two collectives; rank 1 is the last to both."""
 
 
 def collective(
@@ -75,3 +79,9 @@ def in_lockstep(
         )
         for rank, begins in starts.items()
     ]
+
+
+def saved(folder: Path, records: Sequence[Record], names: Sequence[str] = ()) -> list[Path]:
+    """The records as files of that folder."""
+    names = names or [f"run.rank{number}.gpuprof" for number in range(len(records))]
+    return [save(record, folder / name) for record, name in zip(records, names, strict=True)]

@@ -46,7 +46,7 @@ def _on_workers(
     # Not remembered between calls: a file may have changed.
     futures = client.map(read_and_reduce, list(files), pure=False)
     try:
-        for future in as_completed(futures):  # type: ignore[no-untyped-call]
+        for future in as_completed(futures, loop=client.loop):  # type: ignore[no-untyped-call]
             if future.status == "error":
                 raise _as_ours(future.exception())
             counted(future)

@@ -1,0 +1,275 @@
+"""Files of many ranks: which is whose, one in memory at a time, and their page."""
+
+from __future__ import annotations
+
+import io
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import gpuprof_widgets
+from gpuprof_widgets.exceptions import OptionError, TraceError
+from gpuprof_widgets.many_ranks import reading, timelines
+from gpuprof_widgets.many_ranks.files import rank_in_name, trace_files
+from gpuprof_widgets.many_ranks.progress import Progress
+from gpuprof_widgets.many_ranks.timelines import light
+from gpuprof_widgets.trace.model import Record
+from tests.job import MS, STARTS, collective, computing, in_lockstep, rank_record, saved
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    saved(tmp_path, in_lockstep(STARTS))
+    return tmp_path
+
+
+class TestFiles:
+    def test_a_folder_a_glob_and_paths_are_the_same(self, folder: Path) -> None:
+        paths = sorted(folder.iterdir())
+        assert trace_files(folder) == paths
+        assert trace_files(str(folder / "run.rank*.gpuprof")) == paths
+        assert trace_files([paths[1], paths[0], str(paths[2]), paths[0]]) == paths
+
+    def test_what_lies_beside_the_traces_is_no_trace(self, folder: Path) -> None:
+        (folder / "notes.txt").write_text("no trace")
+        (folder / ".run.rank9.gpuprof.1.unfinished").write_text("half")
+        assert len(trace_files(folder)) == 3
+
+    def test_ten_comes_after_two(self, tmp_path: Path) -> None:
+        for number in (10, 2):
+            (tmp_path / f"rank{number}.json").write_text("{}")
+        assert [path.name for path in trace_files(tmp_path)] == ["rank2.json", "rank10.json"]
+
+    @pytest.mark.parametrize("missing", ["", "nothing/*.json", "empty"])
+    def test_none_is_an_error_that_says_what_to_give(self, tmp_path: Path, missing: str) -> None:
+        (tmp_path / "empty").mkdir()
+        given: Any = tmp_path / missing if missing else []
+        with pytest.raises(TraceError, match="folder"):
+            trace_files(given)
+
+    def test_a_file_that_is_no_trace_is_named(self, folder: Path) -> None:
+        (folder / "rank7.json").write_text("{}")
+        with pytest.raises(TraceError, match=r"rank7\.json"):
+            gpuprof_widgets.ranks(folder)
+
+    @pytest.mark.parametrize(
+        ("name", "rank"),
+        [
+            ("run.rank3.gpuprof", 3),
+            ("trace_rank-12.json.gz", 12),
+            ("worker7.pt.trace.json", 7),
+            ("host_4242.1700000000.pt.trace.json", None),
+        ],
+    )
+    def test_ranks_in_names(self, name: str, rank: int | None) -> None:
+        assert rank_in_name(Path(name)) == rank
+
+
+class TestWhichIsWhose:
+    def test_the_trace_is_believed_before_the_name(self, tmp_path: Path) -> None:
+        records = in_lockstep(STARTS)
+        saved(tmp_path, records, ["rank7.gpuprof", "rank8.gpuprof", "rank9.gpuprof"])
+        assert gpuprof_widgets.ranks(tmp_path).numbers == [0, 1, 2]
+
+    def test_the_name_is_believed_where_the_trace_does_not_say(self, tmp_path: Path) -> None:
+        rows = [collective(0, 1000)]
+        saved(tmp_path, [rank_record(-1, *rows)] * 2, ["rank1.gpuprof", "rank0.gpuprof"])
+        run = gpuprof_widgets.ranks(tmp_path)
+        assert run.numbers == [0, 1]
+        assert any("taken from the names" in note for note in run.notes)
+        assert sorted(run.breakdown()["rank"].unique()) == [0, 1]
+
+    def test_their_order_where_neither_says(self, tmp_path: Path) -> None:
+        rows = [collective(0, 1000)]
+        saved(tmp_path, [rank_record(-1, *rows)] * 2, ["a.gpuprof", "b.gpuprof"])
+        run = gpuprof_widgets.ranks(tmp_path)
+        assert run.numbers == [0, 1]
+        assert any("in the order of these" in note for note in run.notes)
+
+    def test_traces_that_all_say_rank_0_cannot_all_be_it(self, tmp_path: Path) -> None:
+        """As torch writes them where the process group is made after the profiler ends."""
+        records = [rank_record(0, collective(at, 1000 + at)) for at in (0, 10, 20)]
+        saved(tmp_path, records, [f"rank{number}.gpuprof" for number in (0, 1, 2)])
+        run = gpuprof_widgets.ranks(tmp_path)
+        assert run.numbers == [0, 1, 2]
+        assert any("all traces say that they are of rank 0" in note for note in run.notes)
+
+    def test_one_of_several_that_does_not_say(self, tmp_path: Path) -> None:
+        rows = [collective(0, 1000)]
+        records = [rank_record(0, *rows), rank_record(-1, *rows), rank_record(2, *rows)]
+        saved(tmp_path, records, ["a.gpuprof", "b.gpuprof", "c.gpuprof"])
+        run = gpuprof_widgets.ranks(tmp_path)
+        assert run.numbers == [0, 1, 2]
+        assert any("b.gpuprof does not say its rank" in note for note in run.notes)
+
+    def test_several_files_of_a_rank_follow_one_another(self, tmp_path: Path) -> None:
+        first, second = in_lockstep({0: [0], 1: [300]}), in_lockstep({0: [9 * MS], 1: [8 * MS]})
+        saved(tmp_path, [*first, *second], ["0a.zip", "1a.zip", "0b.zip", "1b.zip"])
+        run = gpuprof_widgets.ranks(tmp_path)
+        assert run.numbers == [0, 1]
+        assert run.collectives()["last_rank"].tolist() == [1, 0]
+        assert any("rank 0 has 2 files" in note for note in run.notes)
+        whole = run.breakdown().query("step == -1").groupby("rank")
+        assert (whole["time_ns"].sum() == whole["span_ns"].first()).all()
+
+    def test_a_copy_counts_once(self, tmp_path: Path) -> None:
+        records = in_lockstep(STARTS)
+        saved(tmp_path, [*records, records[1]], ["0.zip", "1.zip", "2.zip", "copy of 1.zip"])
+        run = gpuprof_widgets.ranks(tmp_path)
+        assert len(run.collectives()) == 2
+        assert any("is a copy of 1.zip" in note for note in run.notes)
+
+    def test_missing_ranks_are_named(self, tmp_path: Path) -> None:
+        records = [rank_record(rank, collective(0, 1000), world=8) for rank in (0, 1, 5)]
+        saved(tmp_path, records)
+        run = gpuprof_widgets.ranks(tmp_path)
+        assert any("ranks 2-4,6-7 are missing" in note for note in run.notes)
+
+    def test_a_rank_without_collectives_says_why(self, tmp_path: Path) -> None:
+        saved(tmp_path, [rank_record(0, collective(0, 9)), rank_record(1, computing(0, 9))])
+        notes = gpuprof_widgets.ranks(tmp_path).notes
+        assert any("rank 1: the trace has no collectives" in note for note in notes)
+
+    def test_a_rank_is_read_again_when_asked_for(self, folder: Path) -> None:
+        run = gpuprof_widgets.ranks(folder)
+        assert isinstance(run[1], gpuprof_widgets.Profile)
+        assert run[1].metadata["rank"] == 1
+        with pytest.raises(OptionError, match="there are 0-2"):
+            run[3]
+
+
+class TestOneAtATime:
+    @pytest.fixture
+    def alive(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """How many earlier traces are still in memory whenever another one is read."""
+        seen: list[weakref.ref[Any]] = []
+        counts: list[int] = []
+
+        def watching(load: Any) -> Any:
+            def loaded(path: Path) -> Record:
+                counts.append(sum(trace() is not None for trace in seen))
+                record: Record = load(path)
+                seen.append(weakref.ref(record.trace))
+                return record
+
+            return loaded
+
+        for module in (reading, timelines):
+            monkeypatch.setattr(module, "load", watching(module.load))
+        return counts
+
+    def test_no_two_traces_are_in_memory(self, folder: Path, alive: list[int]) -> None:
+        run = gpuprof_widgets.ranks(folder)
+        run.stragglers()
+        assert alive == [0, 0, 0]
+        run.report()
+        assert alive == [0, 0, 0, 0, 0, 0]
+
+    def test_the_watch_sees_a_trace_that_is_kept(self, folder: Path, alive: list[int]) -> None:
+        kept = [reading.load(path) for path in trace_files(folder)]
+        assert alive == [0, 1, 2]
+        assert len(kept) == 3
+
+
+class TestProgress:
+    @staticmethod
+    def drawn(seconds: Sequence[float]) -> str:
+        times, stream = iter([0.0, *seconds]), io.StringIO()
+        with Progress(len(seconds), "ranks read", stream=stream, clock=lambda: next(times)) as bar:
+            for _ in seconds:
+                bar.counted(None)
+        return stream.getvalue()
+
+    def test_within_a_second_it_says_nothing(self) -> None:
+        assert self.drawn([0.2, 0.9]) == ""
+
+    def test_after_a_second_it_says_how_far_it_is_and_leaves_nothing(self) -> None:
+        lines = self.drawn([0.9, 1.1, 2.0]).split("\r")
+        assert next(line for line in lines if "of 3" in line).endswith("2 of 3 ranks read")
+        assert lines[-2].strip() == ""
+        assert lines[-1] == ""
+
+
+class TestPage:
+    def test_what_a_rank_waited_is_drawn_apart(self, folder: Path) -> None:
+        run = gpuprof_widgets.ranks(folder)
+        waits = run.collectives(per_rank=True).query("rank == 0")
+        record = run[0]
+        drawn = light(record, waits, -record.trace.epoch_ns).trace.slices
+        assert drawn["name"].tolist() == [
+            "rank 1 awaited",
+            "ncclDevKernel_Generic",
+            "rank 1 awaited",
+            "ncclDevKernel_Generic",
+        ]
+        assert drawn["dur"].tolist() == [200_000, 100_000, 2 * MS, 100_000]
+        assert drawn["dur"].sum() == record.trace.slices["dur"].sum()
+
+    def test_too_many_slices_leave_the_gpu_s_and_the_longest(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from tests.traces import op, trace_of
+
+        monkeypatch.setattr(timelines, "MOST_SLICES", 3)
+        record = trace_of(
+            *(op("aten::add", ts=n * 10, dur=n) for n in range(1, 6)),
+            collective(0, 1),
+            computing(2, 3),
+        )
+        drawn = light(record, pd.DataFrame(columns=["row", "start_ns", "wait_ns", "last_rank"]))
+        assert sorted(drawn.trace.slices["name"]) == ["aten::add", "gemm", "ncclDevKernel_Generic"]
+        assert drawn.trace.slices["dur"].max() == 5
+
+    def test_it_holds_all_timelines_and_tables(self, folder: Path) -> None:
+        page = gpuprof_widgets.ranks(folder).report()
+        for words in ("Time of each rank", "Who waits for whom", "Collectives, on all ranks"):
+            assert words in page
+        assert "Rank 1 came last to 2 of 2 collectives" in page
+
+    def test_other_timelines_can_be_chosen(self, folder: Path) -> None:
+        run = gpuprof_widgets.ranks(folder)
+        assert len(run.report(timelines=[1])) < len(run.report())
+        with pytest.raises(OptionError, match="there are the ranks 0-2"):
+            run.report(timelines=[5])
+
+    def test_without_a_notebook_it_is_printed(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        gpuprof_widgets.ranks(folder).show()
+        printed = capsys.readouterr().out
+        assert "* Rank 1 came last to 2 of 2 collectives" in printed
+        assert max(map(len, printed.splitlines())) < 80
+
+    def test_in_a_notebook_it_leaves_three_outputs(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shown: list[dict[str, Any]] = []
+        monkeypatch.setattr(
+            "builtins.display", lambda bundle, raw: shown.append(bundle), raising=False
+        )
+        gpuprof_widgets.ranks(folder).show()
+        assert [sorted(bundle) for bundle in shown] == [
+            ["text/html", "text/plain"],
+            ["image/png", "text/plain"],
+            ["application/javascript", "text/plain"],
+        ]
+        assert "<script" not in shown[0]["text/html"]
+
+    def test_many_ranks_show_the_late_and_the_waiting(self, tmp_path: Path) -> None:
+        starts = {rank: [5000 if rank == 11 else rank] for rank in range(18)}
+        saved(tmp_path, in_lockstep(starts, moving=100))
+        run = gpuprof_widgets.ranks(tmp_path)
+        shown = run._shown(None)
+        assert len(shown) == 16
+        assert {11, 0} <= set(shown)
+        page = run.report(timelines=[11])
+        assert "Who waits for whom: the longest" in page
+
+    def test_its_representation_says_what_there_is(self, folder: Path) -> None:
+        assert repr(gpuprof_widgets.ranks(folder)).startswith(
+            "<RankProfiles: 3 ranks (0-2), 5.10 ms"
+        )
