@@ -62,9 +62,11 @@ def analyze(**given: Any) -> None:
     """
     targets = {name: given.pop(name) for name in FORMATS}
     part, top = given.pop("print_only"), given.pop("top")
-    profile = load(given.pop("trace"), given.pop("window"), given.pop("step"))
+    place = given.pop("trace"), given.pop("window"), given.pop("step")
+    asked = _keywords(**given)
+    profile = load(*place)
     with progress("computing the op analysis"):
-        tables = _tables(profile, part, **_keywords(**given))
+        tables = _tables(profile, part, **asked)
     shown = list(tables)
     if any(targets.values()):
         shown = shown[-1:]  # a file holds one table

@@ -158,7 +158,7 @@ def _padded(cell: str, column: Column) -> str:
 
 
 def _print_rich(console: Console, columns: Sequence[Column]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 1))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
         table.add_column(
             Text(column.heading, style="bold"),

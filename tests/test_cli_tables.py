@@ -1,0 +1,218 @@
+"""How tables look: units, room, terminals and pipes, and names that are up to no good."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from rich.cells import cell_len
+
+from gpuprof_widgets.commands.cells import cell_texts, heading
+from gpuprof_widgets.commands.printable import printable
+from gpuprof_widgets.commands.tables import columns_of, print_table, print_text
+from gpuprof_widgets.trace.archive import save
+from gpuprof_widgets.views.text import shortened
+from tests.command_lines import gpuprof
+from tests.traces import kernel, op, trace_of
+
+HOSTILE = (
+    "\x1b[31mred\x1b[0m",
+    "\x1b]0;title\x07",
+    "[bold red]markup[/] [link=file:///etc/passwd]x[/link] [/nothing]",
+    "<script>alert(1)</script>",
+    "two\nlines\rover\ttab",
+    "bidi \u202e txt.exe",
+    ":warning: emoji",
+    "漢字の名前",
+)
+
+
+class Terminal(io.StringIO):
+    """What rich takes for a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "60")
+    return Terminal()
+
+
+def table_of(*names: str) -> pd.DataFrame:
+    numbers = range(1, len(names) + 1)
+    return pd.DataFrame(
+        {
+            "name": names,
+            "row": [10 * number for number in numbers],
+            "calls": list(numbers),
+            "total_ns": [1_234_567 * number for number in numbers],
+            "share": [0.5 / number for number in numbers],
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "text"),
+    [
+        ("total_ns", 1_234_567, "1.23 ms"),
+        ("start_ns", 30_429_352_017, "30,429.352017 ms"),
+        ("delta_ns", -2_000, "−2.00 µs"),
+        ("delta_ns", 2_000, "+2.00 µs"),
+        ("bytes", 1_536, "1.50 KiB"),
+        ("memory_bytes", -2_048, "-2.00 KiB"),
+        ("bandwidth_bytes_per_s", 2**30, "1.00 GiB/s"),
+        ("flops_per_s", 2.5e12, "2.50 TFLOP/s"),
+        ("computation_flops", 2_710_000, "2.71 MFLOP"),
+        ("busy_share", 0.0001, "< 0.1 %"),
+        ("calls", 12_345, "12,345"),
+        ("registers", -1, "–"),
+        ("launch", -1, "–"),
+        ("calls_delta", -1, "-1"),
+        ("occupancy", 0.18751, "0.188"),
+        ("occupancy", float("nan"), "–"),
+        ("complete", True, "yes"),
+        ("name", "aten::mm", "aten::mm"),
+        ("tensor", None, "–"),
+        ("grid", [1, 2, 3], "[1, 2, 3]"),
+        ("share", "none", "none"),
+    ],
+)
+def test_a_cell_has_its_unit(column: str, value: object, text: str) -> None:
+    assert cell_texts(column, [value]) == [text]
+
+
+@pytest.mark.parametrize(
+    ("column", "shown"),
+    [
+        ("cpu_self_ns", "cpu_self"),
+        ("memory_bytes", "memory"),
+        ("bandwidth_bytes_per_s", "bandwidth"),
+        ("computation_flops", "computation"),
+        ("name", "name"),
+    ],
+)
+def test_a_heading_is_the_sort_key(column: str, shown: str) -> None:
+    assert heading(column) == shown
+
+
+def printed(table: pd.DataFrame, **given: object) -> list[str]:
+    """The lines of a table that is piped."""
+    file = io.StringIO()
+    print_table(columns_of(table), file=file, **given)  # type: ignore[arg-type]
+    return file.getvalue().splitlines()
+
+
+def test_piped_it_is_plain_aligned_and_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    long = "void gemm<" + "float, " * 40 + ">"
+    lines = printed(table_of(long, "aten::mm"), notes=["that is all"])
+    assert lines[1].startswith(long)
+    assert lines[2].split() == ["aten::mm", "20", "2", "2.47", "ms", "25", "%"]
+    assert lines[3] == "that is all"
+    ends = [line.index("ms") for line in lines[1:3]]
+    assert ends[0] == ends[1]
+    assert not any("\x1b" in line or "─" in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [24, 40, 60, 100])
+def test_nothing_is_wider_than_the_columns_that_are_given(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = printed(table_of("void gemm<" + "float, " * 40 + ">end", "aten::mm"))
+    rows = [line for line in lines if not line.startswith("not shown")]
+    assert max(map(cell_len, rows)) <= width
+    assert "…" in rows[1]
+    assert rows[1].startswith("void")
+
+
+def test_rows_of_the_trace_go_first_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "36")
+    lines = printed(table_of("void gemm<" + "float, " * 40, "aten::mm"))
+    assert lines[0].split() == ["name", "calls", "total", "share"]
+    assert lines[-1] == "not shown for want of room: row (--csv - has all)"
+
+
+def test_the_column_that_sorts_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "22")
+    assert printed(table_of("aten::addmm_x", "b"), keep="share")[0].split() == ["name", "share"]
+    assert printed(table_of("aten::addmm_x", "b"), keep="calls")[0].split() == ["name", "calls"]
+
+
+def test_names_that_say_the_same_again_are_left_out() -> None:
+    table = table_of("aten::mm", "aten::add").assign(type=["aten::mm", "aten::add"])
+    assert printed(table)[0].split() == ["name", "row", "calls", "total", "share"]
+
+
+def test_a_terminal_gets_colour_and_a_line_below_the_headings(terminal: Terminal) -> None:
+    print_table(columns_of(table_of("aten::mm", "aten::add")), file=terminal)
+    shown = terminal.getvalue()
+    assert "\x1b[1m" in shown
+    assert "──" in shown
+    assert max(cell_len(line) for line in strip_codes(shown).splitlines()) <= 60
+
+
+def strip_codes(text: str) -> str:
+    """What is left on the screen."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def test_no_color_is_plain_in_a_terminal_too(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_table(columns_of(table_of("aten::mm", "b" * 200)), file=terminal, notes=["a note"])
+    shown = terminal.getvalue()
+    assert "\x1b" not in shown
+    assert "─" not in shown
+    assert max(map(cell_len, shown.splitlines())) <= 60
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_name_is_shown_not_obeyed(name: str, terminal: Terminal) -> None:
+    print_table(columns_of(table_of(name, "aten::mm")[["name"]]), file=terminal, notes=[name])
+    lines = strip_codes(terminal.getvalue()).splitlines()
+    assert lines[2].strip() in (printable(name), shortened(printable(name), 60))
+    assert "".join(lines[4:]).replace(" ", "") == printable(name).replace(" ", "")
+    assert all(line.isprintable() for line in lines)
+
+
+def test_half_a_pair_of_surrogates_is_written_out() -> None:
+    assert printable("\ud800 half") == "\\ud800 half"
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_name_is_harmless_where_it_is_piped(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "hostile.gpuprof"
+    save(trace_of(op(name, ts=0, dur=900), kernel(name, ts=10, dur=800, launched_by=0)), path)
+    for command in ("ops", "kernels", "findings"):
+        called = gpuprof(capsys, command, path)
+        assert called.code == 0
+        assert called.out.replace("\n", "").isprintable()
+    assert printable(name) in gpuprof(capsys, "ops", path).out
+
+
+def test_text_keeps_its_lines_and_loses_its_codes() -> None:
+    file = io.StringIO()
+    print_text("one\n\x1b[2Jtwo", file=file)
+    assert file.getvalue() == "one\n\\x1b[2Jtwo\n"
+
+
+def test_a_stream_that_cannot_write_a_letter_gets_another() -> None:
+    buffer = io.BytesIO()
+    file = io.TextIOWrapper(buffer, encoding="ascii")
+    print_table(columns_of(table_of("aten::µ")), file=file)
+    file.flush()
+    assert b"aten::?" in buffer.getvalue()
