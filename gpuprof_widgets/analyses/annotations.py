@@ -7,13 +7,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
-from gpuprof_widgets.analyses.attribution import in_backward
 from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category, on_tracks
 from gpuprof_widgets.analyses.steps import names_with_steps_merged
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.callers import calling_regions, innermost_open
+from gpuprof_widgets.trace.callers import calling_annotations, innermost_open
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 from gpuprof_widgets.trace.window import uncut_times
@@ -95,8 +94,8 @@ def _on_cpu(trace: Trace, annotated: npt.NDArray[np.bool_]) -> pd.DataFrame:
     """A GPU slice is its launch's; what autograd's thread did is the caller's."""
     slices = trace.slices
     above = links.nearest_ancestor(slices["parent"].to_numpy(), annotated)
-    calling = calling_regions(trace, annotated & ~in_backward(trace), *uncut_times(trace))
-    above = np.where(above >= 0, above, np.where(calling == np.arange(len(trace)), NONE, calling))
+    calling = calling_annotations(trace, *uncut_times(trace))
+    above = np.where(above >= 0, above, calling)
     around = np.append(np.where(annotated, np.arange(len(trace)), above), NONE)
     launch, op = (slices[link].to_numpy()[gpu_rows(trace)] for link in ("launch", "op"))
     owner = np.where(around[launch] >= 0, around[launch], around[op]).astype(np.int32)

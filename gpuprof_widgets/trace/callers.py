@@ -26,6 +26,12 @@ def calling_lines(trace: Trace, began: Ints, ended: Ints) -> Rows:
     return calling_regions(trace, lines, began, ended)
 
 
+def calling_annotations(trace: Trace, began: Ints, ended: Ints) -> Rows:
+    """The same for annotations (`record_function`) outside of the backward pass."""
+    annotated = (trace.slices["category"] == "user_annotation").to_numpy()
+    return calling_regions(trace, annotated & ~_in_backward(trace), began, ended)
+
+
 def calling_regions(trace: Trace, regions: Mask, began: Ints, ended: Ints) -> Rows:
     """The same for any regions on the threads of the CPU."""
     found = np.full(len(trace), NONE, np.int32)
