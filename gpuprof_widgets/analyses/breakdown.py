@@ -130,8 +130,8 @@ def overlaps(record: Record, *, by: str = "device") -> pd.DataFrame:
     Columns (ns): ``rank``, ``device``, ``step`` (-1: the whole), ``span_ns``, ``busy_ns``,
     ``idle_ns``; ``compute_ns``, ``communication_ns``, ``copy_ns``, ``memset_ns``: at least one
     such slice ran (they may overlap); ``communication_overlapped_ns``, ``copy_overlapped_ns``:
-    while compute ran as well, and as shares of all communication and copies (HTA's comm/comp
-    overlap; 0 where there is none).
+    while compute ran as well; ``communication_overlapped_share``, ``copy_overlapped_share``: of
+    all communication and copies (HTA's comm/comp overlap; 0 where there is none).
     """
     if by not in BY:
         raise OptionError(f"overlaps are by one of {', '.join(BY)}, not by {by!r}")

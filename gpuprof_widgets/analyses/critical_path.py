@@ -10,7 +10,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.line_owners import line_of
-from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows, on_tracks
+from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows
 from gpuprof_widgets.analyses.path_graph import (
     BY_EVENT,
     BY_LAUNCH,
@@ -85,7 +85,7 @@ def critical_path(
     t0, t1 = path_range(record, step, region)
     trace = record.trace
     whole = (t0, t1) == (trace.start_ns, trace.end_ns)
-    if not on_tracks(trace, "cpu", "python").any() and not len(gpu_rows(trace)):
+    if not trace.tracks["kind"].isin(["cpu", "python", "gpu", "copy"]).any() and t1 > t0:
         return lacking(COLUMNS if by is None else (BY[by], *SPLIT), NO_WORK)
     path = _whole_path(record) if whole else _path(record, graph_of(record, t0, t1))
     return path if by is None else _added_up(path, BY[by])

@@ -7,6 +7,7 @@ import pandas as pd
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.kernels import device_of
+from gpuprof_widgets.analyses.lacking import says_if_empty
 from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category
 from gpuprof_widgets.trace.model import Record, Trace
 
@@ -22,6 +23,7 @@ COLUMNS = (
 )
 
 
+@says_if_empty("the trace has no GPU work: neither kernels nor copies")
 def device_busy(record: Record) -> pd.DataFrame:
     """One row per GPU that ran anything, by index; busy and idle add up to the span exactly.
 

@@ -14,7 +14,7 @@ from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.gaps import gaps_between
 from gpuprof_widgets.analyses.innermost import segments
 from gpuprof_widgets.analyses.kernels import device_of
-from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.analyses.lacking import lacking, says_if_empty
 from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category, matching
 from gpuprof_widgets.analyses.region_owners import region_behind
@@ -58,6 +58,7 @@ COLUMNS = (
 )
 
 
+@says_if_empty("the trace has no GPU work, or no gap in it")
 def idle(
     record: Record, *, by: str = "device", back_to_back_ns: int = BACK_TO_BACK_NS
 ) -> pd.DataFrame:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from typing import ParamSpec
 
 import pandas as pd
+
+Arguments = ParamSpec("Arguments")
 
 LACKS = "lacks"
 """Key in a table's ``attrs``: one sentence on what the trace does not hold."""
@@ -15,6 +19,26 @@ def lacking(columns: Sequence[str], why: str) -> pd.DataFrame:
     table = pd.DataFrame(columns=list(columns))
     table.attrs[LACKS] = why
     return table
+
+
+def says_if_empty(
+    why: str,
+) -> Callable[[Callable[Arguments, pd.DataFrame]], Callable[Arguments, pd.DataFrame]]:
+    """Of an analysis: where its table has no rows, ``attrs["lacks"]`` says why."""
+
+    def explained(
+        analysis: Callable[Arguments, pd.DataFrame],
+    ) -> Callable[Arguments, pd.DataFrame]:
+        @functools.wraps(analysis)
+        def explaining(*args: Arguments.args, **kwargs: Arguments.kwargs) -> pd.DataFrame:
+            table = analysis(*args, **kwargs)
+            if not len(table):
+                table.attrs.setdefault(LACKS, why)
+            return table
+
+        return explaining
+
+    return explained
 
 
 def what_is_lacking(table: pd.DataFrame) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gpuprof_widgets.analyses.lacking import says_if_empty
 from gpuprof_widgets.analyses.memory_blocks import (
     UNKNOWN,
     Blocks,
@@ -57,6 +58,7 @@ GRANULE = 512
 """CUDA's caching allocator hands out multiples of this (c10/cuda/CUDACachingAllocator.cpp)."""
 
 
+@says_if_empty("the trace has no memory events: record them (profile_memory)")
 @remembered
 def allocations(record: Record) -> pd.DataFrame:
     """One row per block of memory that lived during the record, in order of time.
@@ -157,6 +159,7 @@ def _from_before(trace: Trace) -> dict[str, int]:
     return rest
 
 
+@says_if_empty("the trace has no memory events: record them (profile_memory)")
 def memory_curve(record: Record) -> pd.DataFrame:
     """One row per allocation or release: what the device held after it, as torch counted it.
 
@@ -178,6 +181,7 @@ def memory_curve(record: Record) -> pd.DataFrame:
     ).reset_index(drop=True)
 
 
+@says_if_empty("the trace has no memory events: record them (profile_memory)")
 def memory_peak(record: Record) -> pd.DataFrame:
     """What was alive when each device held most: a row per category and owner, biggest first.
 

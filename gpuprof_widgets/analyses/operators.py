@@ -10,6 +10,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses import op_rows as rows
 from gpuprof_widgets.analyses.flops import slice_flops
+from gpuprof_widgets.analyses.lacking import says_if_empty
 from gpuprof_widgets.analyses.op_rows import Allocations, OpRows
 from gpuprof_widgets.analyses.shapes import shape_codes
 from gpuprof_widgets.analyses.sort_keys import sort_column
@@ -35,6 +36,7 @@ SUMS = (
 )
 
 
+@says_if_empty("the trace has no ops, no runtime calls and no GPU work")
 def operators(
     record: Record,
     *,

@@ -10,6 +10,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.device_busy import busy_intervals, devices
+from gpuprof_widgets.analyses.lacking import says_if_empty
 from gpuprof_widgets.analyses.op_rows import named, on_tracks
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record, Trace
@@ -17,6 +18,7 @@ from gpuprof_widgets.trace.model import Record, Trace
 STEP = re.compile(r"ProfilerStep#(\d+)")
 
 
+@says_if_empty("the trace has no steps: nothing is marked as ProfilerStep#")
 @remembered
 def steps(record: Record) -> pd.DataFrame:
     """One row per step, in order of time.

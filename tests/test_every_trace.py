@@ -1,0 +1,131 @@
+"""Every analysis of the catalogue on every real trace: it answers, or says what the trace lacks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpuprof_widgets.analysed import Analysed
+from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.analyses.catalogue import ANALYSES, Analysis, analysis
+from gpuprof_widgets.analyses.lacking import what_is_lacking
+from gpuprof_widgets.analyses.op_rows import op_rows
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers import load
+from gpuprof_widgets.trace.window import window
+from tests.traces import SHARED, trace_of
+
+TENSORFLOW = sorted(SHARED.glob("tf-timeline/*.json.gz")) if SHARED.is_dir() else []
+"""TensorFlow 1's timelines: boxes on lanes, with neither launches nor threads of a CPU."""
+
+QUOTIENTS = re.compile(r"(^|_)(average|mean|median|std|spread|p\d+)_|per_")
+"""Columns of times and sizes that are quotients need not be whole numbers."""
+
+ADDITIVE: dict[str, Callable[[Record], float]] = {
+    "device_busy": lambda record: analysis("device_busy").function(record)["busy_ns"].sum(),
+    "kernels": lambda record: analysis("kernels").function(record)["total_ns"].sum(),
+    "operators on the GPU": lambda record: (
+        analysis("operators").function(record)["device_self_ns"].sum()
+    ),
+    "overlaps": lambda record: _whole(record, "overlaps", "compute_ns"),
+    "breakdown": lambda record: _whole(record, "breakdown", "time_ns"),
+    "critical_path": lambda record: analysis("critical_path").function(record)["dur_ns"].sum(),
+}
+"""What the parts of a run must add up to, when windows tile it."""
+
+
+def _whole(record: Record, name: str, column: str) -> int:
+    """Of the whole run alone: its rows without a step."""
+    table = analysis(name).function(record)
+    return int(table.loc[table["step"] == -1, column].sum()) if len(table) else 0
+
+
+def answer(one: Analysis, record: Record) -> pd.DataFrame:
+    """The table, its columns documented, times and sizes whole; an empty one says why it is."""
+    table = one.function(record)
+    words = set(re.findall(r"\w+", f"{one.function.__doc__} {_method_text(one.name)}"))
+    for column in map(str, table.columns):
+        assert _is_documented(column, words), f"{column!r} is not documented"
+        if len(table) and column.endswith(("_ns", "_bytes")) and not QUOTIENTS.search(column):
+            assert table[column].dtype == np.int64, f"{column} is {table[column].dtype}"
+    if not len(table) and len(record.trace):
+        assert what_is_lacking(table), "it is empty and does not say why"
+    return table
+
+
+def _method_text(name: str) -> str:
+    return str(getattr(Analysed, name, None).__doc__)
+
+
+def _is_documented(column: str, words: set[str]) -> bool:
+    """By its name, or by its ending and its beginning, where a text gives these for several."""
+    if column in words or column.removesuffix("_name") in words:
+        return True
+    cuts = [at for at, letter in enumerate(column) if letter == "_"]
+    return any(
+        column[: cut + 1] in words and {column[cut + 1 :], column[cut:]} & words for cut in cuts
+    )
+
+
+def all_answers(record: Record) -> dict[str, str]:
+    """What is wrong with any analysis of this record: by its name, one line."""
+    wrong = {}
+    for one in ANALYSES:
+        try:
+            table = answer(one, record)
+            trace = record.trace
+            again = one.function(window(record, trace.start_ns, trace.end_ns))
+            pd.testing.assert_frame_equal(table, again)
+        except Exception as problem:
+            wrong[one.name] = f"{type(problem).__name__}: {str(problem).splitlines()[0]}"
+    return wrong
+
+
+def test_every_analysis_answers_or_says_what_is_lacking(shared_record: Record) -> None:
+    assert all_answers(shared_record) == {}
+
+
+@pytest.fixture(params=TENSORFLOW or [None], ids=lambda path: path.name if path else "none")
+def tensorflow(request: pytest.FixtureRequest) -> Iterator[Record]:
+    """TensorFlow's timelines."""
+    path: Path | None = request.param
+    if path is None:
+        pytest.skip(f"no traces in {SHARED}")
+    yield load(path)
+
+
+def test_tensorflow_s_timelines_are_answered_or_refused_in_words(tensorflow: Record) -> None:
+    assert len(tensorflow.trace) > 50
+    assert all_answers(tensorflow) == {}
+
+
+def test_a_record_of_nothing_is_answered() -> None:
+    assert all_answers(trace_of()) == {}
+
+
+@pytest.mark.parametrize("name", ADDITIVE)
+def test_windows_that_tile_a_run_add_up(shared_record: Record, name: str) -> None:
+    trace = shared_record.trace
+    edges = np.linspace(trace.start_ns, trace.end_ns, 4).astype(np.int64).tolist()
+    parts = [
+        ADDITIVE[name](window(shared_record, start, end))
+        for start, end in zip(edges[:-1], edges[1:], strict=True)
+    ]
+    assert sum(parts) == ADDITIVE[name](shared_record)
+
+
+def test_cpu_self_times_add_up_to_the_time_in_which_threads_were_busy(
+    shared_record: Record,
+) -> None:
+    trace = shared_record.trace
+    rows = op_rows(trace).row
+    start = trace.slices["ts"].to_numpy()[rows]
+    end = start + trace.slices["dur"].to_numpy()[rows]
+    track = trace.slices["track"].to_numpy()[rows]
+    busy = intervals.length_by(track, start, end, len(trace.tracks)).sum()
+    assert analysis("operators").function(shared_record)["cpu_self_ns"].sum() == busy
