@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -91,12 +92,12 @@ def test_every_analysis_answers_or_says_what_is_lacking(shared_record: Record) -
 
 
 @pytest.fixture(params=TENSORFLOW or [None], ids=lambda path: path.name if path else "none")
-def tensorflow(request: pytest.FixtureRequest) -> Iterator[Record]:
+def tensorflow(request: pytest.FixtureRequest) -> Record:
     """TensorFlow's timelines."""
     path: Path | None = request.param
     if path is None:
         pytest.skip(f"no traces in {SHARED}")
-    yield load(path)
+    return load(path)
 
 
 def test_tensorflow_s_timelines_are_answered_or_refused_in_words(tensorflow: Record) -> None:
@@ -114,7 +115,7 @@ def test_windows_that_tile_a_run_add_up(shared_record: Record, name: str) -> Non
     edges = np.linspace(trace.start_ns, trace.end_ns, 4).astype(np.int64).tolist()
     parts = [
         ADDITIVE[name](window(shared_record, start, end))
-        for start, end in zip(edges[:-1], edges[1:], strict=True)
+        for start, end in itertools.pairwise(edges)
     ]
     assert sum(parts) == ADDITIVE[name](shared_record)
 

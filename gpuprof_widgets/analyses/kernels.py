@@ -16,20 +16,12 @@ from gpuprof_widgets.analyses.grouped import (
     weighted_mean,
 )
 from gpuprof_widgets.analyses.lacking import says_if_empty
-from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.launch_geometry import launch_geometry
 from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows
 from gpuprof_widgets.analyses.tensor_cores import are_eligible, on_tensor_cores
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
-
-COLUMNS = (
-    *("name", "category", "kind", "calls", "total_ns", "average_ns", "min_ns", "max_ns"),
-    *("p50_ns", "p90_ns", "p99_ns", "std_ns", "covered_ns", "share", "op_name", "ops"),
-    *("eligible_share", "grid", "block", "registers", "shared_memory", "blocks_per_sm"),
-    *("occupancy", "tensor_cores"),
-)
 
 GROUPINGS = {
     "name": ("name", "category"),
@@ -63,8 +55,6 @@ def kernels(record: Record, *, by: str = "name") -> pd.DataFrame:
         raise OptionError(f"kernels are grouped by {', '.join(GROUPINGS)}, not by {by!r}")
     trace = record.trace
     rows = counted_gpu_rows(trace)
-    if not len(rows):
-        return lacking(COLUMNS, "the trace has no GPU work: no kernels, copies or memsets.")
     each = _slices(record, rows)
     groups, first = group_rows({key: each[key].to_numpy() for key in GROUPINGS[by]})
     table = pd.concat(
@@ -77,8 +67,7 @@ def kernels(record: Record, *, by: str = "name") -> pd.DataFrame:
         ],
         axis=1,
     )
-    table = table.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
-    return table[list(COLUMNS)]
+    return table.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
 
 
 def device_of(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.int32]:

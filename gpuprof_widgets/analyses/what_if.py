@@ -71,8 +71,9 @@ def what_ifs(record: Record, *, step: int | None = None, region: Region = None) 
     """What each of the likeliest ops and kernels would save if it cost nothing, the most first.
 
     Columns and rules as in `what_if`: ``name``, ``what``, ``scale`` (0), ``calls``, ``time_ns``,
-    ``path_ns``, ``span_ns``, ``new_span_ns``, ``saved_ns``, ``saved_share``. Tried are the eight ops, the eight ops called by Python and
-    the eight kernels or copies that take most of the critical path.
+    ``path_ns``, ``span_ns``, ``new_span_ns``, ``saved_ns``, ``saved_share``. Tried
+    are the eight ops, the eight ops called by Python and the eight kernels or copies that take most
+    of the critical path.
     """
     t0, t1 = path_range(record, step, region)
     if (t0, t1) == (record.trace.start_ns, record.trace.end_ns):
