@@ -144,7 +144,8 @@ def _table(
     span = np.zeros(len(names), np.int64)
     np.add.at(span, code[spans], slices["dur"].to_numpy()[spans])
     table["gpu_span_ns"] = span
-    table = table[table["calls"] > 0].sort_values(
+    there = table[["calls", "kernels", "gpu_span_ns"]].any(axis=1)  # in a window perhaps by work
+    table = table[there].sort_values(
         ["kernel_ns", "cpu_total_ns"], ascending=False, kind="stable", ignore_index=True
     )
     return table[list(COLUMNS)]
