@@ -6,7 +6,6 @@ The module is not called ``profile``: importing a submodule binds its name in th
 
 from __future__ import annotations
 
-import builtins
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.trace.model import Calls, Record
 
 if TYPE_CHECKING:
+    from gpuprof_widgets.comparisons import Comparison
     from gpuprof_widgets.snakeviz_server import SnakevizServer
 
 
@@ -70,6 +70,17 @@ class Profile(Analysed):
 
         return window(self, t0, t1)
 
+    def compare(
+        self, other: Record | str | os.PathLike[str], *, per: str | None = None
+    ) -> Comparison:
+        """This run (a) beside another (b): what differs, and what of it is noise.
+
+        ``other``: a profile or a file; ``per``: "step" or "run" (see `Comparison`).
+        """
+        from gpuprof_widgets.comparisons import Comparison
+
+        return Comparison(self, other if isinstance(other, Record) else load(other), per)
+
     def report(self, *, sort: str = "device_self", top: int = 15) -> str:
         """The linked views as one HTML page that needs no network: write it to a file, mail it."""
         from gpuprof_widgets.views.report import standalone_html
@@ -78,22 +89,19 @@ class Profile(Analysed):
 
     def show(self, *, sort: str = "device_self", top: int = 15) -> None:
         """Show the linked views below the cell; outside a notebook, print findings and ops."""
-        # IPython puts `display` among the builtins while a cell runs; nothing else is needed of it.
-        display = getattr(builtins, "display", None)
-        if display is None:
+        from gpuprof_widgets import runtime_carrier
+
+        def outputs(embed_runtime: bool) -> list[dict[str, Any]]:
+            from gpuprof_widgets.views.report import outputs
+
+            return outputs(self, sort=sort, top=top, embed_runtime=embed_runtime)
+
+        def text() -> str:
             from gpuprof_widgets.views.static import static_text
 
-            print(static_text(self, sort=sort, top=top))
-            return
-        from gpuprof_widgets import runtime_carrier
-        from gpuprof_widgets.views.report import outputs
+            return static_text(self, sort=sort, top=top)
 
-        carrier = runtime_carrier.followed or runtime_carrier.RuntimeCarrier()
-        embeds = carrier.is_needed()
-        for bundle in outputs(self, sort=sort, top=top, embed_runtime=embeds):
-            display(bundle, raw=True)
-        if embeds:
-            carrier.embedded()
+        runtime_carrier.show(outputs, text)
 
     def _ipython_display_(self) -> None:
         """A profile as a cell's last value is shown like one just recorded."""
@@ -119,6 +127,19 @@ class Profile(Analysed):
 def load(path: str | os.PathLike[str]) -> Profile:
     """Open a saved profile, a torch.profiler trace or a cProfile file, whatever its name."""
     return Profile.load(path)
+
+
+def compare(
+    a: Profile | str | os.PathLike[str],
+    b: Record | str | os.PathLike[str],
+    *,
+    per: str | None = None,
+) -> Comparison:
+    """Run a (before) beside run b (after), profiles or files: what differs, and what is noise.
+
+    ``per``: "step" or "run"; None takes steps where both have any.
+    """
+    return (a if isinstance(a, Profile) else load(a)).compare(b, per=per)
 
 
 def _calls_or_why_not(record: Record) -> Calls:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -44,6 +45,21 @@ def _cell(message: Mapping[str, Any]) -> str:
     metadata = message.get("metadata") or {}
     code = (message.get("content") or {}).get("code", "")
     return str(metadata.get("cellId") or code)
+
+
+def show(outputs: Callable[[bool], list[dict[str, Any]]], text: Callable[[], str]) -> None:
+    """Display outputs, which are told whether to embed BokehJS; outside a notebook print text."""
+    # IPython puts `display` among the builtins while a cell runs; nothing else is needed of it.
+    display = getattr(builtins, "display", None)
+    if display is None:
+        print(text())
+        return
+    carrier = followed or RuntimeCarrier()
+    embeds = carrier.is_needed()
+    for bundle in outputs(embeds):
+        display(bundle, raw=True)
+    if embeds:
+        carrier.embedded()
 
 
 followed: RuntimeCarrier | None = None

@@ -1,0 +1,216 @@
+"""Which thing of one run is which of the other: by name, then by a name without its numbers."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.line_sources import LineSource
+
+Ints = npt.NDArray[np.int64]
+Key = tuple[Any, ...]
+
+EXACT, SIMILAR, ALONE = "name", "similar", ""
+"""Values of ``matched``: the same name, the same name but for numbers and types, no counterpart."""
+
+_NUMBERS = (
+    (re.compile(r"(?<![0-9a-zA-Z])(?=[0-9a-f]*[0-9])[0-9a-f]{8,}(?![0-9a-zA-Z])"), "*"),
+    (re.compile(r"0x[0-9a-fA-F]+"), "*"),
+    (re.compile(r"(?<=[#_])\d+(?![0-9a-zA-Z])"), "*"),
+    (re.compile(r"\(\d+\)(?=: )"), ""),
+)
+"""Hashes, addresses, counters at the end of a word, and line numbers of Python frames."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The things of both runs: ``names`` has one row each, ``a`` and ``b`` each key's row there."""
+
+    names: pd.DataFrame
+    a: Ints
+    b: Ints
+
+
+def without_numbers(name: str) -> str:
+    """The name without what changes from run to run: ``step#3`` is ``step#*``."""
+    for pattern, instead in _NUMBERS:
+        name = pattern.sub(instead, name)
+    return name
+
+
+def without_types(name: str) -> str:
+    """A C++ function without template arguments and parameters, numbers as in `without_numbers`."""
+    if ("<" in name and "::" in name) or name.startswith("void "):
+        name = name.replace("(anonymous namespace)::", "").removeprefix("void ")
+        name = re.split(r"[<(]", name, maxsplit=1)[0] or name
+    return without_numbers(name)
+
+
+NORMALISED: tuple[Callable[[str], str], ...] = (without_numbers, without_types)
+"""Tried in this order on what has no counterpart of the same name."""
+
+
+def by_name(a: pd.DataFrame, b: pd.DataFrame) -> Pairs:
+    """Pairs of equal keys, then of what is equal once its ``name`` is normalised.
+
+    All of one run that come to the same name are one row. The other columns have to be equal.
+    ``names``: those columns, ``matched``, and the names that each run has, on a line each, as
+    ``name_a`` and ``name_b``; "" where it has none.
+    """
+    found = _Pairing(_tuples(a), _tuples(b))
+    found.join(lambda key: key, EXACT)
+    for normalise in NORMALISED:
+        found.join(lambda key, how=normalise: (how(str(key[0])), *key[1:]), SIMILAR)  # type: ignore[misc]
+    return found.pairs(list(a.columns))
+
+
+def by_text(
+    a: pd.DataFrame, b: pd.DataFrame, of_a: list[LineSource], of_b: list[LineSource]
+) -> Pairs:
+    """Pairs of lines (``cell``, ``line``, ``code``) of equal text in the same place, as in diff.
+
+    Cells are paired by how much of their text is equal: their numbers say nothing. ``names``:
+    ``cell``, ``code``, ``line_a`` and ``line_b`` (-1 where the run has no such line).
+    """
+    same = _same_lines(_texts(a, of_a), _texts(b, of_b))
+    keys_a, keys_b = _tuples(a[["cell", "line"]]), _tuples(b[["cell", "line"]])
+    place = {key: row for row, key in enumerate(keys_a)}
+    rows = [(str(c), str(t), int(n), -1) for c, n, t in _tuples(a[["cell", "line", "code"]])]
+    of_b_rows = []
+    matched = [ALONE] * len(rows)
+    for key, code in zip(keys_b, b["code"], strict=True):
+        row = place.get(same.get(key, ("", -1)))
+        if row is None:
+            row = len(rows)
+            rows.append((str(key[0]), str(code), -1, int(key[1])))
+            matched.append(ALONE)
+        else:
+            rows[row] = (str(key[0]), str(code), rows[row][2], int(key[1]))
+            matched[row] = EXACT
+        of_b_rows.append(row)
+    names = pd.DataFrame(rows, columns=["cell", "code", "line_a", "line_b"])
+    return Pairs(
+        names.assign(matched=_texts_of(matched)),
+        np.arange(len(a), dtype=np.int64),
+        np.array(of_b_rows, np.int64),
+    )
+
+
+Line = tuple[str, int]
+
+
+def _texts(keys: pd.DataFrame, sources: list[LineSource]) -> dict[str, list[tuple[int, str]]]:
+    """Per cell its numbered lines: the whole text where the record has it, else what ran."""
+    texts = {
+        source.name: [
+            (source.first + place, line.strip()) for place, line in enumerate(source.text)
+        ]
+        for source in sources
+    }
+    for cell, group in keys.groupby("cell", sort=False):
+        ran = sorted(zip(group["line"], group["code"], strict=True))
+        texts.setdefault(str(cell), [(int(line), str(code).strip()) for line, code in ran])
+    return texts
+
+
+def _same_lines(
+    a: dict[str, list[tuple[int, str]]], b: dict[str, list[tuple[int, str]]]
+) -> dict[Key, Key]:
+    """Lines of b and those of a that they are."""
+    same: dict[Key, Key] = {}
+    free = dict(a)
+    for cell in b:
+        likeness = {other: _likeness(free[other], b[cell], other == cell) for other in free}
+        best = max(likeness, key=lambda other: likeness[other], default=None)
+        if best is None or likeness[best][0] == 0:
+            continue
+        lines_a, lines_b = free.pop(best), b[cell]
+        for one, other in _equal(lines_a, lines_b):
+            same[(cell, lines_b[other][0])] = (best, lines_a[one][0])
+    return same
+
+
+def _likeness(
+    a: list[tuple[int, str]], b: list[tuple[int, str]], same_name: bool
+) -> tuple[int, bool]:
+    return len([one for one, _ in _equal(a, b) if a[one][1]]), same_name
+
+
+def _equal(a: list[tuple[int, str]], b: list[tuple[int, str]]) -> list[tuple[int, int]]:
+    """Places of equal lines in both texts, as diff finds them."""
+    texts = [text for _, text in a], [text for _, text in b]
+    matcher = difflib.SequenceMatcher(None, *texts, autojunk=False)
+    return [
+        (block.a + number, block.b + number)
+        for block in matcher.get_matching_blocks()
+        for number in range(block.size)
+    ]
+
+
+def _tuples(keys: pd.DataFrame) -> list[Key]:
+    return list(keys.itertuples(index=False, name=None))
+
+
+class _Pairing:
+    """Keys of both runs that have no counterpart yet, and the rows of those that have."""
+
+    def __init__(self, a: Sequence[Key], b: Sequence[Key]) -> None:
+        self._keys = (a, b)
+        self._row: tuple[dict[int, int], dict[int, int]] = ({}, {})
+        self._names: list[Key] = []
+        self._matched: list[str] = []
+
+    def join(self, alias: Callable[[Key], Key], how: str) -> None:
+        """Pair what has the same alias in both runs."""
+        aliases = [self._aliases(side, alias) for side in (0, 1)]
+        for name in aliases[1]:
+            if name in aliases[0]:
+                own = aliases[1][name]
+                self._add(self._keys[1][own[0]] if len(own) == 1 else name, how)
+                for side in (0, 1):
+                    self._row[side].update(dict.fromkeys(aliases[side][name], len(self._names) - 1))
+
+    def _aliases(self, side: int, alias: Callable[[Key], Key]) -> dict[Key, list[int]]:
+        found: dict[Key, list[int]] = {}
+        for place, key in enumerate(self._keys[side]):
+            if place not in self._row[side]:
+                found.setdefault(alias(key), []).append(place)
+        return found
+
+    def _add(self, name: Key, how: str) -> None:
+        self._names.append(name)
+        self._matched.append(how)
+
+    def pairs(self, columns: list[str]) -> Pairs:
+        """Everything, with what is in one run only as rows of its own."""
+        for side in (0, 1):
+            for place, key in enumerate(self._keys[side]):
+                if place not in self._row[side]:
+                    self._row[side][place] = len(self._names)
+                    self._add(key, ALONE)
+        names = pd.DataFrame(self._names, columns=columns, dtype=object)
+        rows = [
+            np.array([self._row[side][place] for place in range(len(self._keys[side]))], np.int64)
+            for side in (0, 1)
+        ]
+        own = [self._own_names(side) for side in (0, 1)]
+        names = names.assign(matched=_texts_of(self._matched))
+        return Pairs(names.assign(name_a=own[0], name_b=own[1]), *rows)
+
+    def _own_names(self, side: int) -> pd.Series:
+        """Per row what this run calls it."""
+        found: list[list[str]] = [[] for _ in self._names]
+        for place, row in self._row[side].items():
+            found[row].append(str(self._keys[side][place][0]))
+        return _texts_of(["\n".join(names) for names in found])
+
+
+def _texts_of(values: list[str]) -> pd.Series:
+    return pd.Series(values, dtype=object)

@@ -1,0 +1,206 @@
+"""What one run took, entry by entry: the same form for ops, kernels, modules, lines and classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.analyses import op_rows as rows
+from gpuprof_widgets.analyses.attribution import LEVELS, owned
+from gpuprof_widgets.analyses.breakdown import breakdown
+from gpuprof_widgets.analyses.device_busy import busy_intervals, devices
+from gpuprof_widgets.analyses.line_owners import line_of
+from gpuprof_widgets.analyses.lines import cell_lines, line_self_times
+from gpuprof_widgets.analyses.steps import names_with_steps_merged, steps
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import NONE
+
+Ints = npt.NDArray[np.int64]
+
+NO_OP = "(launched by no recorded op)"
+NO_MODULE = "(in no module)"
+MEASURES = ("device_self", "cpu_self")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Entries of one run: what each belongs to, how often it ran, how long, and in which step.
+
+    ``keys``: one row per thing, with the columns that name it; per entry ``key`` (its row there),
+    ``calls``, ``ns`` and ``step`` (the place of its step in the run, -1 outside of all).
+    """
+
+    keys: pd.DataFrame
+    key: Ints
+    calls: Ints
+    ns: Ints
+    step: Ints
+
+
+def measure_of(a: Record, b: Record, measure: str | None) -> str:
+    """Which time is compared: GPU time where both runs have any, else CPU time; or as asked."""
+    if measure is None:
+        both = all(len(rows.gpu_rows(record.trace)) for record in (a, b))
+        return MEASURES[0] if both else MEASURES[1]
+    if measure not in MEASURES:
+        raise OptionError(f"runs are compared by one of {', '.join(MEASURES)}, not by {measure!r}")
+    return measure
+
+
+def step_of(record: Record) -> Ints:
+    """Per slice the place of its step among the steps of the run, -1 outside of them.
+
+    A slice is in the step in which it began; GPU work in that in which it was launched, so that
+    what runs behind the CPU still counts for the step that asked for it.
+    """
+    slices = record.trace.slices
+    table = steps(record)
+    start, end = table["start_ns"].to_numpy(np.int64), table["end_ns"].to_numpy(np.int64)
+    ts = slices["ts"].to_numpy().copy()
+    gpu = rows.gpu_rows(record.trace)
+    launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"])[gpu]
+    ts[gpu] = np.where(launcher >= 0, ts[launcher], ts[gpu])
+    at = np.searchsorted(start, ts, side="right") - 1
+    inside = (at >= 0) & (ts < np.append(end, 0)[at]) if len(start) else np.zeros(len(ts), bool)
+    return np.where(inside, at, NONE).astype(np.int64)
+
+
+def ops(record: Record, measure: str) -> Measured:
+    """Self times of ops, annotations and runtime calls; with GPU time also what no op launched.
+
+    Calls count in the step of the op, GPU time in that of its launch, as in `kernels`.
+    """
+    trace, step = record.trace, step_of(record)
+    found = rows.op_rows(trace)
+    host = found.row[found.host]
+    keys, key = _named(trace, host)
+    calls = (trace.slices["count"].to_numpy()[found.row] * ~found.repeat).astype(np.int64)
+    if measure == MEASURES[1]:
+        return Measured(keys, key, calls, rows.cpu_self(trace, found), step[host])
+    gpu = rows.gpu_rows(trace)
+    op = np.append(found.index, NONE)[trace.slices["op"].to_numpy()[gpu]]
+    unowned = pd.DataFrame({"name": [NO_OP], "category": ["kernel"]}).iloc[: int((op < 0).any())]
+    count, dur = (trace.slices[column].to_numpy()[gpu] for column in ("count", "dur"))
+    return Measured(
+        pd.concat([keys, unowned], ignore_index=True),
+        np.concatenate([key, np.append(key, len(keys))[op]]),
+        np.concatenate([calls, np.where(op >= 0, 0, count)]),
+        np.concatenate([np.zeros(len(key), np.int64), dur]),
+        np.concatenate([step[host], step[gpu]]),
+    )
+
+
+def kernels(record: Record) -> Measured:
+    """Times of kernels, copies and memsets, by the step in which they were launched."""
+    trace = record.trace
+    gpu = rows.gpu_rows(trace)
+    keys, key = _named(trace, gpu)
+    calls, dur = (trace.slices[column].to_numpy()[gpu] for column in ("count", "dur"))
+    return Measured(keys, key, calls.astype(np.int64), dur, step_of(record)[gpu])
+
+
+def modules(record: Record, measure: str) -> Measured:
+    """What ran for each module, in its forward and its backward, without the modules within it."""
+    trace, step = record.trace, step_of(record)
+    own = owned(trace, "module")
+    place = np.full(len(trace) + 1, NONE, np.int64)
+    place[own.row] = own.key
+    keys = own.names.assign(name=[*own.names["name"][:-1], NO_MODULE])
+    nobody = len(keys) - 1
+    if measure == MEASURES[0]:
+        row, ns = rows.gpu_rows(trace), trace.slices["dur"].to_numpy()[rows.gpu_rows(trace)]
+    else:
+        row, ns = _self_times(trace)
+    key = np.where(own.own[row] >= 0, place[own.own[row]], nobody)
+    forward = own.row
+    return Measured(
+        keys,
+        np.concatenate([key, own.key]),
+        np.concatenate([np.zeros(len(row), np.int64), own.calls]),
+        np.concatenate([ns, np.zeros(len(forward), np.int64)]),
+        np.concatenate([step[row], step[forward]]),
+    )
+
+
+def _self_times(trace: Trace) -> tuple[Ints, Ints]:
+    owning = LEVELS["module"](trace)
+    ts = trace.slices["ts"].to_numpy()[owning.rows]
+    end = ts + trace.slices["dur"].to_numpy()[owning.rows]
+    parent, _ = links.nest(ts, end, owning.group)
+    return owning.rows.astype(np.int64), links.self_times(ts, end, parent)
+
+
+def lines(record: Record, measure: str) -> Measured:
+    """What each line of the cells took by itself, or what it launched on the GPU."""
+    trace, step = record.trace, step_of(record)
+    known = cell_lines(trace)
+    line = known.of_slice[known.row]
+    begun = np.where(known.resumed, 0, trace.slices["count"].to_numpy()[known.row])
+    keys = known.lines[["cell", "line", "code"]]
+    if measure == MEASURES[1]:
+        own = line_self_times(trace, known.row)
+        return Measured(keys, line, begun.astype(np.int64), own, step[known.row])
+    gpu = rows.gpu_rows(trace)
+    where = np.append(known.of_slice, NONE)[line_of(trace)[gpu]]
+    gpu, where = gpu[where >= 0], where[where >= 0]
+    return Measured(
+        keys,
+        np.concatenate([line, where]),
+        np.concatenate([begun, np.zeros(len(gpu), np.int64)]).astype(np.int64),
+        np.concatenate([np.zeros(len(line), np.int64), trace.slices["dur"].to_numpy()[gpu]]),
+        np.concatenate([step[known.row], step[gpu]]),
+    )
+
+
+def classes(record: Record, *, per_step: bool) -> Measured:
+    """The classes of `breakdown`, of all devices together."""
+    table = breakdown(record, by="step" if per_step else "device")
+    places = {number: place for place, number in enumerate(steps(record)["step"])}
+    keys = table[["state", "class"]].drop_duplicates(ignore_index=True)
+    number = {pair: key for key, pair in enumerate(keys.itertuples(index=False, name=None))}
+    pairs = zip(table["state"], table["class"], strict=True)
+    return Measured(
+        keys.astype(object),
+        np.array([number[pair] for pair in pairs], np.int64),
+        np.zeros(len(table), np.int64),
+        table["time_ns"].to_numpy(np.int64),
+        np.array([places.get(step, NONE) for step in table["step"]], np.int64),
+    )
+
+
+def nothing(run: Measured) -> Measured:
+    """The same run without any entry."""
+    none = np.zeros(0, np.int64)
+    return Measured(run.keys.iloc[:0], none, none, none, none)
+
+
+def busy_ns(record: Record) -> int:
+    """Time in which any GPU was busy."""
+    busy = [busy_intervals(record.trace, device) for device in devices(record.trace)]
+    starts, ends = zip(*busy, strict=True) if busy else ((), ())
+    none = np.zeros(0, np.int64)
+    union = intervals.union(np.concatenate([none, *starts]), np.concatenate([none, *ends]))
+    return int(intervals.length(union))
+
+
+def _named(trace: Trace, row: Sequence[int] | npt.NDArray[np.intp]) -> tuple[pd.DataFrame, Ints]:
+    """Name and category of each kind of slice, and the place of each of these slices there."""
+    code, names = names_with_steps_merged(trace)
+    category = trace.slices["category"].cat
+    texts = [str(text) for text in category.categories]
+    pair = code[row].astype(np.int64) * len(texts) + category.codes.to_numpy()[row]
+    kinds, key = np.unique(pair, return_inverse=True)
+    keys = pd.DataFrame(
+        {
+            "name": pd.Series([names[kind // len(texts)] for kind in kinds], dtype=object),
+            "category": pd.Series([texts[kind % len(texts)] for kind in kinds], dtype=object),
+        }
+    )
+    return keys, key.reshape(-1).astype(np.int64)

@@ -1,0 +1,161 @@
+"""Two call trees as one: every path of either run, with what it took in both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.call_tree import call_tree
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.schema import NONE
+
+COLUMNS = (
+    "node",
+    "parent",
+    "depth",
+    "name",
+    "category",
+    "calls_a",
+    "calls_b",
+    "a_ns",
+    "b_ns",
+    "delta_ns",
+    "self_a_ns",
+    "self_b_ns",
+    "device_a_ns",
+    "device_b_ns",
+    "width_ns",
+)
+THREAD = "thread"
+
+_LINE = re.compile(r"^\d+: ")
+_FRAME = re.compile(r"\(\d+\)(?=: )")
+
+Key = tuple[str, str, int]
+SUMMED = ("calls", "total_ns", "self_ns", "device_ns")
+
+
+def paired_tree(a: Record, b: Record, *, source: str = "ops") -> pd.DataFrame:
+    """One row per path of names in either run, parents before their children; row 0 is the root.
+
+    Paths are equal by their names; cell lines and Python frames by those without their numbers,
+    threads by their labels without numbers and, of several such, in the order of their times. Where
+    one of the runs has a single thread, its paths are those of the other's busiest one.
+
+    Columns: ``node``, ``parent``, ``depth``, ``name`` (b's, else a's), ``category``; of either run
+    ``calls_``, ``a_ns`` and ``b_ns`` (total), ``self_``, ``device_`` as in `call_tree`;
+    ``delta_ns`` (b less a); ``width_ns``: the longer self time of the two and the widths below it,
+    so that what is in either run has room.
+    """
+    trees = [call_tree(record, source=source) for record in (a, b)]
+    if len({_has_threads(tree) for tree in trees}) > 1:
+        trees = [tree if _has_threads(tree) else _with_thread(tree) for tree in trees]
+    union = _Union()
+    for side, tree in enumerate(trees):
+        union.add(side, tree.to_dict("records"))
+    return union.table()
+
+
+def path_name(name: str, category: str) -> str:
+    """What two runs have in common in the name of a line or frame that may have moved."""
+    if category == "cell_line":
+        return _LINE.sub("", name)
+    return _FRAME.sub("", name) if category == "python_function" else name
+
+
+def _has_threads(tree: pd.DataFrame) -> bool:
+    return bool((tree["category"].to_numpy()[1:] == THREAD).any())
+
+
+def _with_thread(tree: pd.DataFrame) -> pd.DataFrame:
+    """The tree of one thread, with that thread between the root and its slices."""
+    if len(tree) < 2:
+        return tree
+    root = tree.iloc[:1]
+    thread = root.assign(parent=0, depth=1, name="thread", category=THREAD)
+    below = tree.iloc[1:]
+    below = below.assign(parent=below["parent"] + 1, depth=below["depth"] + 1)
+    moved = pd.concat([root, thread, below], ignore_index=True)
+    return moved.assign(node=np.arange(len(moved)))
+
+
+@dataclass
+class _Node:
+    """A path: ``sums`` are calls, total, self and device times of a and of b."""
+
+    parent: int
+    name: str
+    category: str
+    sums: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros((4, 2), np.int64))
+
+
+class _Union:
+    """Nodes as they are found, those of the first tree before what only the second has."""
+
+    def __init__(self) -> None:
+        self._place: dict[tuple[int, Key], int] = {}
+        self._nodes: list[_Node] = []
+
+    def add(self, side: int, nodes: Sequence[dict[Any, Any]]) -> None:
+        places: list[int] = []
+        threads = _thread_ranks(nodes)
+        for number, node in enumerate(nodes):
+            name, category = str(node["name"]), str(node["category"])
+            above = places[node["parent"]] if number else NONE
+            common, rank = threads.get(number, (path_name(name, category), 0))
+            key = (above, (common, category, rank))
+            place = self._place.setdefault(key, len(self._nodes))
+            if place == len(self._nodes):
+                self._nodes.append(_Node(above, name, category))
+            mine = self._nodes[place]
+            mine.name = name
+            mine.sums[:, side] += [node[column] for column in SUMMED]
+            places.append(place)
+
+    def table(self) -> pd.DataFrame:
+        nodes = self._nodes
+        parent = np.array([node.parent for node in nodes], np.int32)
+        sums = np.stack([node.sums for node in nodes])
+        depth = np.zeros(len(parent), np.int32)
+        width = sums[:, 2].max(axis=1)
+        for node in range(1, len(parent)):
+            depth[node] = depth[parent[node]] + 1
+        for node in range(len(parent) - 1, 0, -1):
+            width[parent[node]] += width[node]
+        columns: dict[str, Any] = {
+            "node": np.arange(len(parent), dtype=np.int32),
+            "parent": parent,
+            "depth": depth,
+            "name": pd.Series([node.name for node in nodes], dtype=object),
+            "category": pd.Series([node.category for node in nodes], dtype=object),
+            "delta_ns": sums[:, 1, 1] - sums[:, 1, 0],
+            "width_ns": width,
+        }
+        for number, text in enumerate(("calls_{}", "{}_ns", "self_{}_ns", "device_{}_ns")):
+            for side, run in enumerate("ab"):
+                columns[text.format(run)] = sums[:, number, side]
+        return pd.DataFrame(columns)[list(COLUMNS)]
+
+
+def _thread_ranks(nodes: Sequence[dict[Any, Any]]) -> dict[int, tuple[str, int]]:
+    """Per node that is a thread its label without numbers, and its place among those of that label.
+
+    All threads that say nothing else are of one label: the busiest of either run are a pair.
+    """
+    threads = [
+        (number, node) for number, node in enumerate(nodes) if number and node["category"] == THREAD
+    ]
+    threads.sort(key=lambda pair: -int(pair[1]["total_ns"]))
+    seen: dict[str, int] = {}
+    ranks = {}
+    for number, node in threads:
+        label = re.sub(r"\d+", "", str(node["name"])).partition("(")[0].strip()
+        ranks[number] = (label, seen.setdefault(label, 0))
+        seen[label] += 1
+    return ranks

@@ -1,0 +1,156 @@
+"""What a comparison says in words, the whole first, then what made the difference."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpuprof_widgets.analyses.compare import tables
+from gpuprof_widgets.analyses.compare.deltas import ADDED, GONE, NOISE, SAME
+from gpuprof_widgets.analyses.compare.measured import ops
+from gpuprof_widgets.analyses.compare.tables import MEASURE, Runs, differ
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.wording import code
+from gpuprof_widgets.analyses.quantity import format_ns, format_share
+from gpuprof_widgets.trace.model import Record
+
+LEAST_SHARE = 0.01
+"""Of the time of a step (or run) of a: what moved less is in the tables only."""
+NAMED = 4
+"""Things that one sentence names."""
+OUTSIDE_SHARE = 0.05
+"""Of the time of all ops: so much outside of the steps is worth a word."""
+
+MEASURED = {"device_self": "GPU self time", "cpu_self": "CPU self time"}
+RECORDED = ("stacks", "memory", "shapes", "lines", "modules", "flops", "cprofile")
+"""Options that cost time while a cell runs."""
+
+
+def comparison_findings(runs: Runs) -> list[Finding]:
+    """Sentences: the step or run as a whole, what moved it, and what makes both incomparable.
+
+    Differences within the spread of the steps are not named as causes.
+    """
+    whole = _whole(runs)
+    if not differ(runs):
+        return [whole, *_not_alike(runs)]
+    on_cpu = tables.ops(runs, "cpu_self")
+    first = tables.ops(runs, None)
+    causes = (
+        _moved(runs, "Where it went", _class_names(tables.classes(runs))),
+        _moved(runs, "Ops", first),
+        _moved(runs, "Ops", on_cpu) if first.attrs[MEASURE] != "cpu_self" else None,
+        _moved(runs, "Kernels", tables.kernels(runs)),
+        _moved(runs, "Lines", _coded_lines(tables.lines(runs, "cpu_self"))),
+    )
+    return [whole, *(cause for cause in causes if cause is not None), *_not_alike(runs)]
+
+
+def _whole(runs: Runs) -> Finding:
+    a, b = (float(np.median(times)) for times in tables.step_times(runs))
+    apart = tables.spread_of_steps(runs)
+    thing = "run" if runs.steps is None else "step"
+    both = f"{format_ns(a)} → {format_ns(b)}"
+    if a == b:
+        return Finding("whole", f"No difference: a {thing} takes {format_ns(a)} in both.")
+    if not differ(runs):
+        text = f"No difference beyond the noise: {both} per step ({_unsure(runs, apart)})."
+        return Finding("whole", text)
+    faster = "less" if b < a else "more"
+    share = format_share(abs(b - a) / max(a, 1))
+    text = f"B's {thing} takes {share} {faster} time: {both} ({_unsure(runs, apart)})."
+    return Finding("whole", text, cost_ns=int(abs(b - a)), share=abs(b - a) / max(a, 1))
+
+
+def _unsure(runs: Runs, apart: float) -> str:
+    if runs.steps is None:
+        return "no steps in both, so that nothing tells noise from change"
+    if np.isnan(apart):
+        return "one step only, so that nothing tells noise from change"
+    return f"medians; the steps of one run are {format_ns(apart)} apart"
+
+
+def _moved(runs: Runs, what: str, table: pd.DataFrame) -> Finding | None:
+    """The things that moved the total most, each with its difference."""
+    real = table[~table["change"].isin([NOISE, SAME])]
+    whole = max(float(np.median(tables.step_times(runs)[0])), 1.0)
+    real = real[real["delta_ns"].abs() >= LEAST_SHARE * whole]
+    if not len(real):
+        return None
+    named = [_difference(row) for row in real.head(NAMED).to_dict("records")]
+    more = f", and {len(real) - NAMED} more" if len(real) > NAMED else ""
+    measure = MEASURED.get(table.attrs.get(MEASURE, ""), "time")
+    per = "per step" if runs.steps else "of the run"
+    cost = float(real["delta_ns"].abs().max())
+    text = f"{what}: {', '.join(named)}{more} ({measure} {per})."
+    return Finding("moved", text, cost_ns=int(cost), share=cost / whole)
+
+
+def _difference(row: Mapping[Any, Any]) -> str:
+    words = f"{code(str(row['name']))} {signed_ns(row['delta_ns'])}"
+    return words + {ADDED: " (new in B)", GONE: " (gone)"}.get(row["change"], "")
+
+
+def signed_ns(ns: float) -> str:
+    """A difference, always with its sign: ``−61 ms``."""
+    return f"{'−' if ns < 0 else '+'}{format_ns(abs(ns))}"
+
+
+def _coded_lines(table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(name=table["code"]) if len(table) else table
+
+
+def _class_names(table: pd.DataFrame) -> pd.DataFrame:
+    if not len(table):
+        return table
+    states = {"busy": "", "idle": "idle: ", "host": ""}
+    names = [states.get(s, "") + c for s, c in zip(table["state"], table["class"], strict=True)]
+    return table.assign(name=names)
+
+
+def _not_alike(runs: Runs) -> list[Finding]:
+    """What differs between the recordings, not between the programs."""
+    devices = [_device_names(run) for run in (runs.a, runs.b)]
+    words = []
+    if all(devices) and devices[0] != devices[1]:
+        words.append(f"A ran on {devices[0]}, B on {devices[1]}.")
+    options = [run.metadata.get("options") or {} for run in (runs.a, runs.b)]
+    if all(options):
+        differ = [name for name in RECORDED if options[0].get(name) != options[1].get(name)]
+        if differ:
+            which = " and ".join(differ)
+            words.append(
+                f"A and B were not recorded alike ({which} in one of them): that takes time too."
+            )
+    words += _outside(runs)
+    return [Finding("unlike", text) for text in words]
+
+
+def _outside(runs: Runs) -> list[str]:
+    """How much of the runs is in no step, where that is much."""
+    if runs.steps is None:
+        return []
+    shares = []
+    for run in (runs.a, runs.b):
+        found = ops(run, "cpu_self")
+        shares.append(float(found.ns[found.step < 0].sum()) / max(float(found.ns.sum()), 1.0))
+    if max(shares) < OUTSIDE_SHARE:
+        return []
+    parts = [f"{format_share(share)} of {run}'s" for share, run in zip(shares, "AB", strict=True)]
+    return [f"Outside of the steps, and so not compared: {' and '.join(parts)} CPU time."]
+
+
+def _device_names(run: Record) -> str:
+    """The GPUs that a run saw, by name."""
+    given: Any = run.metadata.get("devices") or []
+    try:
+        listed: Sequence[Any] = json.loads(given) if isinstance(given, str) else given
+    except ValueError:
+        return ""
+    names = [str(device.get("name")) for device in listed if isinstance(device, Mapping)]
+    kinds = dict.fromkeys(names)
+    return " and ".join(f"{names.count(kind)} × {kind}" for kind in kinds)

@@ -1,0 +1,156 @@
+"""`Comparison`: two runs side by side, with tables, findings and a linked page.
+
+The module is not called ``compare``: importing a submodule binds its name in the package, and
+``gpuprof_widgets.compare`` is the function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from gpuprof_widgets import runtime_carrier
+from gpuprof_widgets.trace.model import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from gpuprof_widgets.analyses.compare.tables import Runs
+    from gpuprof_widgets.analyses.findings import Finding
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """Run ``a`` (before) and run ``b`` (after); a difference is b less a.
+
+    ``per``: "step" or "run"; None takes steps where both runs have any. Per step, what lies outside
+    of the steps is left out, and runs of different lengths compare. Every table has, besides the
+    columns that name its rows:
+
+    - ``matched``: "name", "similar" (equal but for numbers, hashes and template arguments), "";
+    - ``change``: "added", "gone", "more", "less", "same", or "noise": the medians over the steps
+      are no further apart than the steps of one run, and the steps of the runs overlap;
+    - ``calls_a``, ``calls_b``, ``calls_delta``, ``a_ns``, ``b_ns``, ``delta_ns`` (ns, self times):
+      per step on average, or of the run; ``share`` of the difference in all of a;
+    - ``median_a_ns``, ``median_b_ns``, ``spread_ns`` (interquartile range over the steps; NaN with
+      fewer than two); ``total_a_ns``, ``total_b_ns``: exact sums over all that is compared.
+
+    Rows are sorted by how much they moved the total; the differences add up to its difference.
+    """
+
+    a: Record
+    b: Record
+    per: str | None = None
+
+    @cached_property
+    def _runs(self) -> Runs:
+        from gpuprof_widgets.analyses.compare.tables import Runs
+
+        return Runs.of(self.a, self.b, self.per)
+
+    def ops(self, *, measure: str | None = None) -> pd.DataFrame:
+        """One row per op, annotation and runtime call: ``name``, ``category`` and the numbers.
+
+        ``measure``: "device_self" (GPU time that it launched) or "cpu_self"; None takes the GPU's
+        where both runs have any. ``name_a`` and ``name_b``: what either run calls it.
+        """
+        from gpuprof_widgets.analyses.compare import tables
+
+        return tables.ops(self._runs, measure)
+
+    def kernels(self) -> pd.DataFrame:
+        """One row per kernel, copy and memset: ``name``, ``category`` and the numbers."""
+        from gpuprof_widgets.analyses.compare import tables
+
+        return tables.kernels(self._runs)
+
+    def modules(self, *, measure: str | None = None) -> pd.DataFrame:
+        """One row per module: ``name``, ``detail`` (its class) and the numbers, both passes."""
+        from gpuprof_widgets.analyses.compare import tables
+
+        return tables.modules(self._runs, measure)
+
+    def lines(self, *, measure: str | None = None) -> pd.DataFrame:
+        """One row per line: ``cell``, ``code``, ``line_a``, ``line_b`` (-1: not there), numbers.
+
+        Lines are the same where their texts are, in the same order, as in diff.
+        """
+        from gpuprof_widgets.analyses.compare import tables
+
+        return tables.lines(self._runs, measure)
+
+    def breakdown(self) -> pd.DataFrame:
+        """One row per class of time (``class``, ``state``) and the numbers, all GPUs together."""
+        from gpuprof_widgets.analyses.compare import tables
+
+        return tables.classes(self._runs)
+
+    def steps(self) -> pd.DataFrame:
+        """One row per pair of steps in their order; of runs without steps, one of the runs.
+
+        Columns (ns): ``step_a``, ``step_b`` (-1: none), ``change``, ``a_ns``, ``b_ns``,
+        ``delta_ns``, ``gpu_busy_a_ns``, ``gpu_busy_b_ns``.
+        """
+        from gpuprof_widgets.analyses.compare import tables
+
+        return tables.steps(self._runs)
+
+    def call_tree(self, *, source: str = "ops") -> pd.DataFrame:
+        """One row per path of names in either run: what the differential flame graph draws.
+
+        Sums over the whole runs (ns). Columns: ``node``, ``parent``, ``depth``, ``name``,
+        ``category``, ``calls_a``, ``calls_b``, ``a_ns``, ``b_ns``, ``delta_ns``, ``self_a_ns``,
+        ``self_b_ns``, ``device_a_ns``, ``device_b_ns``, ``width_ns``.
+        """
+        from gpuprof_widgets.analyses.compare.paired_tree import paired_tree
+
+        return paired_tree(self.a, self.b, source=source)
+
+    def findings(self) -> list[Finding]:
+        """What differs, in sentences: the whole first, then what made the difference."""
+        from gpuprof_widgets.analyses.compare.sentences import comparison_findings
+
+        return comparison_findings(self._runs)
+
+    def report(self) -> str:
+        """Both timelines, differential flame graph and tables as one HTML page, for a mail."""
+        from gpuprof_widgets.views.comparison import standalone_html
+
+        return standalone_html(self._runs)
+
+    def show(self) -> None:
+        """Show the comparison below the cell; outside a notebook, print findings and tables."""
+
+        def outputs(embed_runtime: bool) -> list[dict[str, Any]]:
+            from gpuprof_widgets.views.comparison import outputs
+
+            return outputs(self._runs, embed_runtime=embed_runtime)
+
+        def text() -> str:
+            from gpuprof_widgets.views.static_comparison import static_text
+
+            return static_text(self._runs)
+
+        runtime_carrier.show(outputs, text)
+
+    def _ipython_display_(self) -> None:
+        """A comparison as a cell's last value is shown."""
+        self.show()
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {_name(self.a)} and {_name(self.b)} per {_per(self._runs)}>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Findings and tables, as text and as HTML without script (`show` has the live views)."""
+        from gpuprof_widgets.views.static_comparison import static_html, static_text
+
+        return {"text/plain": static_text(self._runs), "text/html": static_html(self._runs)}
+
+
+def _per(runs: Runs) -> str:
+    return "run" if runs.steps is None else "step"
+
+
+def _name(record: Record) -> str:
+    return repr(str(record.metadata.get("label") or record.metadata.get("source") or "unnamed"))

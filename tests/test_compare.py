@@ -1,0 +1,371 @@
+"""Two runs side by side: who is who, what differs, what is noise, and that differences add up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpuprof_widgets
+from gpuprof_widgets.analyses.compare.deltas import are_noise, spread
+from gpuprof_widgets.analyses.compare.matching import without_numbers, without_types
+from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.comparisons import Comparison
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.profiles import Profile
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES
+from tests.records import records
+from tests.traces import Row, annotation, cell_line, kernel, module, op, runtime, trace_of
+
+STEP = 1_000
+
+
+def loop(*steps: list[Row], length: int = STEP - 10) -> Record:
+    """A run whose steps hold these rows; times in a step count from its start."""
+    rows: list[Row] = []
+    for number, inside in enumerate(steps):
+        start = number * STEP
+        rows.append(annotation(f"ProfilerStep#{number}", ts=start, dur=length))
+        for row in inside:
+            first = len(rows) - inside.index(row)
+            launcher = None if row.launched_by is None else first + row.launched_by
+            moved = {"ts": start + row.ts, "launched_by": launcher}
+            rows.append(Row(**{**vars(row), **moved}))
+    return trace_of(*rows)
+
+
+def steps_of(name: str, *durations: int) -> Record:
+    return loop(*([op(name, ts=10, dur=dur)] for dur in durations))
+
+
+def row_of(table: pd.DataFrame, name: str) -> pd.Series:
+    (found,) = np.flatnonzero(table["name"] == name)
+    return table.iloc[found]
+
+
+def test_changes_of_ops_are_said_per_step() -> None:
+    a = loop(*([op("aten::mm", ts=1, dur=50), op("aten::old", ts=60, dur=7)] for _ in range(3)))
+    b = loop(*([op("aten::mm", ts=1, dur=20), op("aten::new", ts=60, dur=5)] for _ in range(5)))
+    table = Comparison(a, b).ops()
+    assert table.attrs == {"per": "step", "measure": "cpu_self"}
+    mm = row_of(table, "aten::mm")
+    assert (mm.change, mm.a_ns, mm.b_ns, mm.delta_ns) == ("less", 50, 20, -30)
+    assert (mm.total_a_ns, mm.total_b_ns, mm.calls_a, mm.calls_b) == (150, 100, 1, 1)
+    assert (mm.median_a_ns, mm.median_b_ns, mm.spread_ns) == (50, 20, 0)
+    new, old = row_of(table, "aten::new"), row_of(table, "aten::old")
+    assert (new.change, new.delta_ns, new.name_a, new.matched) == ("added", 5, "", "")
+    assert (old.change, old.delta_ns, old.name_b, old.calls_delta) == ("gone", -7, "", -1)
+    assert list(table["name"])[:2] == ["ProfilerStep*", "aten::mm"]
+    assert row_of(table, "ProfilerStep*").delta_ns == 30 + 7 - 5
+
+
+def test_runs_without_steps_are_compared_as_a_whole() -> None:
+    a = trace_of(op("aten::mm", ts=0, dur=50), op("aten::mm", ts=60, dur=50))
+    b = steps_of("aten::mm", 30, 30)
+    table = Comparison(a, b).ops()
+    assert table.attrs["per"] == "run"
+    mm = row_of(table, "aten::mm")
+    assert (mm.a_ns, mm.b_ns, mm.delta_ns, mm.change) == (100, 60, -40, "less")
+    assert np.isnan(mm.spread_ns)
+    assert Comparison(b, b, per="run").ops().attrs["per"] == "run"
+
+
+def test_what_lies_outside_of_the_steps_is_left_out_of_them() -> None:
+    a = steps_of("aten::mm", 50, 50)
+    outside = trace_of(
+        annotation("ProfilerStep#0", ts=0, dur=STEP - 10),
+        op("aten::mm", ts=10, dur=50),
+        op("aten::mm", ts=STEP + 50, dur=900),
+    )
+    mm = row_of(Comparison(a, outside).ops(), "aten::mm")
+    assert (mm.total_b_ns, mm.delta_ns, mm.change) == (50, 0, "same")
+    texts = [finding.text for finding in Comparison(a, outside).findings()]
+    assert any("Outside of the steps" in text for text in texts)
+
+
+def test_a_difference_smaller_than_the_spread_is_noise() -> None:
+    a = steps_of("aten::mm", 40, 50, 60, 70)
+    shifted = steps_of("aten::mm", 45, 55, 65, 75)
+    far = steps_of("aten::mm", 140, 150, 160, 170)
+    assert row_of(Comparison(a, shifted).ops(), "aten::mm").change == "noise"
+    assert row_of(Comparison(a, far).ops(), "aten::mm").change == "more"
+    assert row_of(Comparison(far, a).ops(), "aten::mm").change == "less"
+
+
+def test_one_outlier_moves_the_mean_but_is_noise() -> None:
+    a = steps_of("aten::mm", 50, 51, 52, 50, 51)
+    hiccup = steps_of("aten::mm", 50, 51, 52, 50, 900)
+    mm = row_of(Comparison(a, hiccup).ops(), "aten::mm")
+    assert mm.delta_ns > 100
+    assert mm.change == "noise"
+
+
+def test_what_runs_in_some_steps_only_has_the_range_as_its_spread() -> None:
+    rare = np.array([[0, 0, 0, 0, 0, 0, 30, 0]])
+    assert spread(rare.astype(float)).tolist() == [30]
+    assert spread(np.array([[10.0, 20, 30, 40]])).tolist() == [15]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "noise"),
+    [
+        ([0, 50, 100], [101, 300, 1_001], True),
+        ([0, 33, 66, 100], [101, 120, 700, 1_001], False),
+        ([0, 33, 66, 100], [99, 120, 700, 1_001], True),
+    ],
+)
+def test_runs_that_never_overlap_differ_with_enough_steps(
+    a: list[float], b: list[float], noise: bool
+) -> None:
+    assert are_noise(np.array([a]), np.array([b], float)).tolist() == [noise]
+    assert are_noise(np.array([b]), np.array([a], float)).tolist() == [noise]
+
+
+def test_one_step_cannot_tell_noise() -> None:
+    comparison = Comparison(steps_of("aten::mm", 50), steps_of("aten::mm", 51))
+    assert row_of(comparison.ops(), "aten::mm").change == "more"
+    assert comparison.findings()[0].text.startswith("No difference")
+
+
+def test_gpu_time_counts_in_the_step_that_launched_it() -> None:
+    def run(late: int) -> Record:
+        return trace_of(
+            annotation("ProfilerStep#0", ts=0, dur=90),
+            op("aten::mm", ts=10, dur=20),
+            runtime("cudaLaunchKernel", ts=12, dur=3),
+            kernel("gemm", ts=20 + late, dur=30, launched_by=2),
+            annotation("ProfilerStep#1", ts=100, dur=90),
+            op("aten::mm", ts=110, dur=20),
+            runtime("cudaLaunchKernel", ts=112, dur=3),
+            kernel("gemm", ts=160 + late, dur=50, launched_by=6),
+            kernel("lonely", ts=20, dur=6, stream=9),
+        )
+
+    comparison = Comparison(run(0), run(85))
+    table = comparison.kernels()
+    gemm = row_of(table, "gemm")
+    assert (gemm.change, gemm.median_a_ns, gemm.median_b_ns) == ("same", 40, 40)
+    ops = comparison.ops()
+    assert ops.attrs["measure"] == "device_self"
+    assert ops["total_a_ns"].sum() == table["total_a_ns"].sum() == 86
+    assert row_of(ops, "(launched by no recorded op)").total_a_ns == 6
+
+
+def test_names_are_paired_exactly_then_without_numbers_and_types() -> None:
+    a = trace_of(
+        op("aten::conv1d", ts=0, dur=5),
+        op("Call CompiledFxGraph f3a9c0d27b61", ts=10, dur=7),
+        kernel("void at::native::add<float, 4>(int)", ts=0, dur=3),
+        kernel("triton_poi_fused_add_3", ts=9, dur=2),
+        kernel("same", ts=20, dur=1),
+    )
+    b = trace_of(
+        op("aten::conv2d", ts=0, dur=5),
+        op("Call CompiledFxGraph 0b5e77d1aa42", ts=10, dur=9),
+        kernel("void at::native::add<double, 8>(long)", ts=0, dur=8),
+        kernel("triton_poi_fused_add_11", ts=9, dur=2),
+        kernel("same", ts=20, dur=1),
+    )
+    ops = Comparison(a, b).ops(measure="cpu_self")
+    assert sorted(ops[ops["matched"] == ""]["name"]) == ["aten::conv1d", "aten::conv2d"]
+    graph = ops[ops["matched"] == "similar"].iloc[0]
+    assert (graph.delta_ns, graph.name_a) == (2, "Call CompiledFxGraph f3a9c0d27b61")
+    kernels = Comparison(a, b).kernels().set_index("name")["matched"].to_dict()
+    assert kernels == {
+        "void at::native::add<double, 8>(long)": "similar",
+        "triton_poi_fused_add_11": "similar",
+        "same": "name",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "common"),
+    [
+        ("Optimizer.step#SGD.step", "Optimizer.step#SGD.step"),
+        ("enumerate(DataLoader)#3", "enumerate(DataLoader)#*"),
+        ("train.py(31): step", "train.py: step"),
+        ("aten::conv2d", "aten::conv2d"),
+        ("volta_sgemm_128x64_nn", "volta_sgemm_128x64_nn"),
+        ("fused_deadbeef12", "fused_*"),
+    ],
+)
+def test_numbers_that_change_from_run_to_run_are_taken_out(name: str, common: str) -> None:
+    assert without_numbers(name) == common
+
+
+def test_types_are_taken_out_of_kernels_only() -> None:
+    assert without_types("void cub::Reduce<float, 3>(int*)") == "cub::Reduce"
+    assert without_types("aten::add") == "aten::add"
+    assert without_types("lt < 3") == "lt < 3"
+
+
+def test_lines_are_paired_by_their_text_as_diff_does() -> None:
+    def run(cell: str, *codes: str) -> Record:
+        rows = [
+            cell_line(number, code, ts=100 * number, dur=10 * number, cell=cell)
+            for number, code in enumerate(codes, 2)
+        ]
+        source = "\n".join(["%%gpuprofile", *codes])
+        lines = {"cells": [{"label": cell, "source": source, "statements": [*range(2, 9)]}]}
+        return trace_of(*rows, lines=lines)
+
+    a = run("Cell [3]", "x = load()", "for y in x:", "print(y)")
+    b = run("Cell [9]", "import torch", "x = load()", "for y in x:", "show(y)")
+    table = Comparison(a, b).lines().set_index("code")
+    pairs = table[["line_a", "line_b", "change", "delta_ns"]].T.to_dict("list")
+    assert pairs == {
+        "import torch": [-1, 2, "added", 20],
+        "x = load()": [2, 3, "more", 10],
+        "for y in x:": [3, 4, "more", 10],
+        "print(y)": [4, -1, "gone", -40],
+        "show(y)": [-1, 5, "added", 50],
+    }
+    assert set(table["cell"]) == {"Cell [3]", "Cell [9]"}
+
+
+def test_modules_are_compared_by_what_ran_for_them() -> None:
+    def run(dur: int) -> Record:
+        return trace_of(
+            module("encoder", ts=0, dur=80),
+            module("encoder.0", ts=5, dur=60),
+            op("aten::mm", ts=10, dur=dur),
+            op("aten::add", ts=90, dur=4),
+        )
+
+    table = Comparison(run(20), run(30)).modules().set_index("name")
+    assert table["change"].to_dict() == {
+        "encoder.0": "same",
+        "encoder": "same",
+        "(in no module)": "same",
+    }
+    assert table.loc["encoder.0", ["a_ns", "calls_a"]].tolist() == [60, 1]
+    lacking = Comparison(trace_of(), trace_of()).modules()
+    assert len(lacking) == 0
+    assert "modules" in lacking.attrs["lacks"]
+
+
+def test_classes_of_time_add_up_to_the_difference_of_the_steps() -> None:
+    def run(gap: int) -> Record:
+        return loop(
+            *(
+                [
+                    op("aten::mm", ts=10, dur=20),
+                    runtime("cudaLaunchKernel", ts=12, dur=3),
+                    kernel("gemm", ts=40 + gap, dur=100, launched_by=1),
+                ]
+                for _ in range(2)
+            )
+        )
+
+    comparison = Comparison(run(0), run(200))
+    table = comparison.breakdown()
+    steps = comparison.steps()
+    assert table["total_a_ns"].sum() == steps["a_ns"].sum() == 2 * (STEP - 10)
+    assert table["delta_ns"].sum() == 0
+    assert (table["change"] != "same").any()
+
+
+def test_steps_are_paired_in_their_order() -> None:
+    a = loop([], [], length=900)
+    b = loop([], [], [], length=500)
+    table = Comparison(a, b).steps()
+    assert table["delta_ns"].tolist()[:2] == [-400, -400]
+    assert table["step_a"].tolist() == [0, 1, -1]
+    assert table["change"].tolist() == ["less", "less", "added"]
+
+
+def test_the_first_sentence_is_about_the_step() -> None:
+    comparison = Comparison(loop(*[[]] * 5, length=800), loop(*[[]] * 5, length=400))
+    assert comparison.findings()[0].text == (
+        "B's step takes 50 % less time: 800 ns → 400 ns "
+        "(medians; the steps of one run are 0 ns apart)."
+    )
+    alike = Comparison(loop(*[[]] * 5), loop(*[[]] * 5)).findings()
+    assert [finding.text for finding in alike] == ["No difference: a step takes 990 ns in both."]
+
+
+def test_what_made_recordings_unlike_is_said() -> None:
+    def run(gpu: str, stacks: bool) -> Record:
+        return trace_of(
+            op("aten::mm", ts=0, dur=9), devices=[{"name": gpu}], options={"stacks": stacks}
+        )
+
+    texts = [f.text for f in Comparison(run("A100", True), run("H100", False)).findings()]
+    assert "A ran on 1 × A100, B on 1 × H100." in texts
+    assert any("not recorded alike (stacks in one of them)" in text for text in texts)
+
+
+def test_compare_takes_profiles_and_files(tmp_path: Path) -> None:
+    record = steps_of("aten::mm", 50, 50)
+    profile = Profile(record.trace, record.calls, record.metadata)
+    path = profile.save(tmp_path / "run.gpuprof")
+    for comparison in (
+        profile.compare(path),
+        gpuprof_widgets.compare(path, profile),
+        gpuprof_widgets.compare(str(path), str(path), per="step"),
+    ):
+        assert set(comparison.ops()["change"]) == {"same"}
+
+
+def test_what_cannot_be_compared_is_said() -> None:
+    plain = trace_of(op("aten::mm", ts=0, dur=9))
+    with pytest.raises(OptionError, match="no steps in a and b"):
+        Comparison(plain, plain, per="step").ops()
+    with pytest.raises(OptionError, match="not per 'epoch'"):
+        Comparison(plain, plain, per="epoch").ops()
+    with pytest.raises(OptionError, match="not by 'calls'"):
+        Comparison(plain, plain).ops(measure="calls")
+    assert "GPU work" in Comparison(plain, plain).kernels().attrs["lacks"]
+
+
+def tables_of(comparison: Comparison) -> dict[str, pd.DataFrame]:
+    return {
+        "ops": comparison.ops(measure="cpu_self"),
+        "kernels": comparison.kernels(),
+        "lines": comparison.lines(),
+    }
+
+
+@given(a=records(), b=records(), per=st.sampled_from(["run", None]))
+@settings(max_examples=8, deadline=None)
+def test_differences_turn_round_with_the_runs(a: Record, b: Record, per: str | None) -> None:
+    there, back = tables_of(Comparison(a, b, per)), tables_of(Comparison(b, a, per))
+    turned = {"added": "gone", "gone": "added", "more": "less", "less": "more"}
+    for name, table in there.items():
+        assert np.array_equal(np.sort(table["delta_ns"]), np.sort(-back[name]["delta_ns"])), name
+        assert sorted(table["total_a_ns"]) == sorted(back[name]["total_b_ns"]), name
+        changes = [turned.get(change, change) for change in back[name]["change"]]
+        assert sorted(table["change"]) == sorted(changes), name
+
+
+@given(a=records(), b=records())
+@settings(max_examples=8, deadline=None)
+def test_differences_add_up_to_that_of_the_runs(a: Record, b: Record) -> None:
+    tables = tables_of(Comparison(a, b, "run"))
+    for name, table in tables.items():
+        assert table["delta_ns"].dtype == np.int64, name
+        assert (table["total_b_ns"] - table["total_a_ns"] == table["delta_ns"]).all(), name
+    of_ops = [operators(record) for record in (a, b)]
+    gpu_ns = [
+        int(table.loc[table["category"].isin(GPU_CATEGORIES), "device_self_ns"].sum())
+        for table in of_ops
+    ]
+    cpu_ns = [int(table["cpu_self_ns"].sum()) for table in of_ops]
+    assert tables["kernels"]["delta_ns"].sum() == gpu_ns[1] - gpu_ns[0]
+    assert tables["ops"]["delta_ns"].sum() == cpu_ns[1] - cpu_ns[0]
+
+
+@given(record=records())
+@settings(max_examples=8, deadline=None)
+def test_a_run_is_the_same_as_itself(record: Record) -> None:
+    comparison = Comparison(record, record)
+    for name, table in tables_of(comparison).items():
+        assert set(table["change"]) <= {"same"}, name
+        assert not table["delta_ns"].any(), name
+        assert (table.get("calls_delta", pd.Series(0)) == 0).all(), name
+    assert comparison.findings()[0].text.startswith("No difference")
