@@ -1,0 +1,313 @@
+"""Copies: kinds, owners, waits and what is needless, by hand and on real traces."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuprof_widgets.analyses.copies import copies
+from gpuprof_widgets.analyses.copy_bandwidth import copy_bandwidth
+from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.analyses.lacking import what_is_lacking
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers import load
+from tests.copy_cases import (
+    DTOH,
+    HTOD,
+    PAGE,
+    between_gpus,
+    from_pageable,
+    in_every_step,
+    launching,
+    there_and_back,
+)
+from tests.hta_oracle import hta
+from tests.traces import (
+    SHARED,
+    annotation,
+    cell_line,
+    copy,
+    kernel,
+    module,
+    op,
+    python,
+    runtime,
+    trace_of,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        (HTOD, ["HtoD", "pageable", "device"]),
+        ("Memcpy DtoH (Device -> Pinned)", ["DtoH", "device", "pinned"]),
+        ("Memcpy DtoD (Device -> Device)", ["DtoD", "device", "device"]),
+        ("Memcpy PtoP (Device -> Device)", ["PtoP", "device", "device"]),
+        ("Memcpy HtoD (Host -> Device)", ["HtoD", "host", "device"]),
+        ("Memcpy HtoA (Pinned -> Array)", ["HtoA", "pinned", "array"]),
+        ("CopyDeviceToHost", ["", "", ""]),
+        ("Memcpy DtoH", ["DtoH", "", ""]),
+    ],
+)
+def test_the_name_tells_direction_and_memory(name: str, kind: list[str]) -> None:
+    table = copies(trace_of(copy(name, ts=0, dur=5, bytes=8)))
+    assert table[["direction", "source", "target"]].to_numpy().tolist() == [kind]
+
+
+def test_a_copy_that_names_two_devices_goes_from_gpu_to_gpu() -> None:
+    ends = {"fromDevice": 0, "toDevice": 1}
+    within = {"fromDevice": 1, "toDevice": 1}
+    rows = [
+        kernel("Memcpy DtoD (Device -> Device)", ts=ts, dur=5, category="gpu_memcpy", **args)
+        for ts, args in ((0, ends), (9, within))
+    ]
+    assert copies(trace_of(*rows))["direction"].tolist() == ["PtoP", "DtoD"]
+
+
+def test_bandwidth_is_bytes_over_time_and_unknown_without_either() -> None:
+    record = trace_of(
+        copy(ts=0, dur=4, bytes=8),
+        copy(ts=10, dur=0, bytes=8),
+        kernel(HTOD, ts=20, dur=4, category="gpu_memcpy"),
+    )
+    table = copies(record)
+    assert table["bytes"].tolist() == [8, 8, -1]
+    assert table["bytes_per_s"].tolist()[0] == 2e9
+    assert table["bytes_per_s"].isna().tolist() == [False, True, True]
+
+
+def test_on_amd_the_size_is_that_of_the_call() -> None:
+    record = trace_of(
+        runtime("hipMemcpyWithStream", ts=0, dur=30, size=2560, kind="HtoD"),
+        kernel("Memcpy HtoD (Host -> Device)", ts=5, dur=20, launched_by=0, category="gpu_memcpy"),
+    )
+    assert copies(record)["bytes"].tolist() == [2560]
+
+
+def owned() -> pd.DataFrame:
+    """A copy by `aten::to` in a module on a line, and another by nobody that is known."""
+    record = trace_of(
+        cell_line(3, "x.to(gpu)", ts=0, dur=90),
+        module("mask", ts=1, dur=80),
+        python("model.py(7): forward", ts=2, dur=70),
+        op("aten::to", ts=10, dur=50),
+        op("aten::copy_", ts=11, dur=40),
+        runtime("cudaMemcpyAsync", ts=12, dur=6),
+        runtime("cudaStreamSynchronize", ts=20, dur=15),
+        copy(HTOD, ts=15, dur=20, bytes=64, launched_by=5),
+        copy(DTOH, ts=50, dur=10, bytes=8),
+    )
+    return copies(record)
+
+
+def test_who_asked_for_it_is_the_op_that_python_called_and_all_around_it() -> None:
+    owner = owned()[["op_name", "module", "line", "python"]].to_numpy().tolist()
+    assert owner[0] == ["aten::to", "mask", "3: x.to(gpu)", "model.py(7): forward"]
+    assert owner[1] == ["", "", "", ""]
+
+
+def test_the_cpu_s_time_is_in_the_call_and_in_the_wait_after_it() -> None:
+    times = owned()[["call_ns", "wait_ns", "blocking"]].to_numpy().tolist()
+    assert times == [[6, 15, True], [0, 0, False]]
+
+
+def test_a_call_that_lasts_as_long_as_its_copy_blocks_and_counts_once() -> None:
+    record = trace_of(
+        op("aten::to", ts=0, dur=50),
+        runtime("cudaMemcpyAsync", ts=1, dur=40),
+        copy(DTOH, ts=5, dur=30, launched_by=1),
+    )
+    assert copies(record)[["call_ns", "wait_ns", "blocking"]].to_numpy().tolist() == [[40, 0, True]]
+
+
+def test_grouped_by_kind_and_by_op() -> None:
+    record = trace_of(
+        op("aten::to", ts=0, dur=9), runtime("cudaMemcpyAsync", ts=1, dur=2),
+        op("aten::item", ts=10, dur=9), runtime("cudaMemcpyAsync", ts=11, dur=2),
+        copy(HTOD, ts=2, dur=4, bytes=8, launched_by=1),
+        copy(HTOD, ts=12, dur=8, bytes=16, launched_by=3),
+        copy(DTOH, ts=30, dur=20, bytes=2),
+    )  # fmt: skip
+    kinds = copies(record, by="kind")
+    columns = ["direction", "copies", "bytes", "dur_ns", "bytes_per_s", "call_ns", "sizes"]
+    assert kinds[columns].to_numpy().tolist() == [
+        ["DtoH", 1, 2, 20, 1e8, 0, 1],
+        ["HtoD", 2, 24, 12, 2e9, 4, 2],
+    ]
+    assert copies(record, by="op")["op_name"].tolist() == ["", "aten::item", "aten::to"]
+    with pytest.raises(OptionError, match="copy, kind, op"):
+        copies(record, by="size")
+
+
+def reasons(record: Record) -> list[str]:
+    return copies(record)["needless"].tolist()
+
+
+BETWEEN = kernel("gemm", ts=100, dur=50, stream=9)
+
+
+def test_to_the_gpu_and_back_is_needless_if_no_kernel_ran_in_between() -> None:
+    assert reasons(there_and_back(10)) == ["there and back"] * 2
+    assert reasons(there_and_back(10, BETWEEN)) == [""] * 2
+    elsewhere = kernel("gemm", ts=100, dur=50, device=1)
+    assert reasons(there_and_back(10, elsewhere)) == ["there and back"] * 2
+
+
+def test_few_bytes_and_other_sizes_are_no_round_trip() -> None:
+    assert reasons(there_and_back(10, bytes=PAGE - 1)) == [""] * 2
+    record = trace_of(copy(HTOD, ts=0, dur=5, bytes=PAGE), copy(DTOH, ts=9, dur=5, bytes=PAGE + 1))
+    assert reasons(record) == [""] * 2
+
+
+def test_from_the_gpu_and_back_is_needless_whatever_ran_meanwhile() -> None:
+    rows = [copy(DTOH, ts=0, dur=5, bytes=PAGE), copy(HTOD, ts=500, dur=5, bytes=PAGE)]
+    assert reasons(trace_of(*rows, BETWEEN)) == ["there and back"] * 2
+    third = copy(DTOH, ts=300, dur=5, bytes=8)
+    assert reasons(trace_of(*rows, third)) == [""] * 3
+
+
+def test_a_constant_of_a_module_is_needless_from_the_third_step_on() -> None:
+    assert reasons(in_every_step(9)) == ["every step"] * 3
+    assert reasons(in_every_step(9, steps=2)) == [""] * 2
+    assert reasons(in_every_step(9, sent=2)) == [""] * 2
+
+
+def test_a_batch_is_no_constant() -> None:
+    """Outside of modules, of the same size in every step: its content is new each time."""
+    rows = []
+    for number in range(4):
+        ts = 100 * number
+        rows += [
+            annotation(f"ProfilerStep#{number}", ts=ts, dur=100),
+            runtime("cudaMemcpyAsync", ts=ts + 1, dur=2),
+        ]
+        rows.append(copy(HTOD, ts=ts + 5, dur=9, bytes=64, launched_by=len(rows) - 1))
+    assert reasons(trace_of(*rows)) == [""] * 4
+
+
+def test_bandwidth_over_time_adds_up_what_runs() -> None:
+    record = trace_of(
+        copy(HTOD, ts=0, dur=10, bytes=10), copy(HTOD, ts=5, dur=10, bytes=20, stream=9),
+        copy(DTOH, ts=5, dur=5, bytes=5), copy(HTOD, ts=40, dur=10, bytes=10),
+    )  # fmt: skip
+    table = copy_bandwidth(record)
+    there = table[table["direction"] == "HtoD"]
+    assert there[["ts_ns", "bytes_per_s", "copies"]].to_numpy().tolist() == [
+        *([0, 1e9, 1], [5, 3e9, 2], [10, 2e9, 1], [15, 0, 0], [40, 1e9, 1], [50, 0, 0])
+    ]
+    assert table[table["direction"] == "DtoH"]["bytes_per_s"].tolist() == [1e9, 0]
+
+
+COPIES = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(0, 9), st.integers(0, 50), st.booleans()), min_size=1
+)
+
+
+@given(COPIES)
+def test_all_bytes_of_timed_copies_are_under_the_curve(
+    made: list[tuple[int, int, int, bool]],
+) -> None:
+    rows = [copy(HTOD if to else DTOH, ts=ts, dur=d, bytes=b) for ts, d, b, to in made]
+    table = copy_bandwidth(trace_of(*rows))
+    for direction, to_gpu in (("HtoD", True), ("DtoH", False)):
+        of_one = table[table["direction"] == direction]
+        lasted = np.diff(of_one["ts_ns"].to_numpy())
+        moved = (lasted * of_one["bytes_per_s"].to_numpy()[:-1] / 1e9).sum()
+        assert moved == pytest.approx(sum(b for _, d, b, to in made if d and to == to_gpu))
+        assert len(of_one) == 0 or of_one["bytes_per_s"].iloc[-1] == 0
+
+
+def test_what_is_missing_is_said() -> None:
+    without = trace_of(op("aten::mm", ts=0, dur=9), kernel("gemm", ts=3, dur=4))
+    for table in (copies(without), copies(without, by="op"), copy_bandwidth(without)):
+        assert not len(table)
+        assert what_is_lacking(table)
+    unsized = trace_of(kernel(HTOD, ts=3, dur=4, category="gpu_memcpy"))
+    assert what_is_lacking(copy_bandwidth(unsized)) == (
+        "the trace has no copies of known size and time."
+    )
+
+
+def test_on_real_traces_groups_add_up_to_the_copies(shared_record: Record) -> None:
+    table = copies(shared_record)
+    slices = shared_record.trace.slices
+    assert len(table) == int((slices["category"] == "gpu_memcpy").sum())
+    for by in ("kind", "op"):
+        grouped = copies(shared_record, by=by)
+        if len(table):
+            assert grouped["copies"].sum() == len(table)
+            for key in ("dur_ns", "call_ns", "wait_ns", "blocking"):
+                assert grouped[key].sum() == table[key].sum()
+            assert grouped["bytes"].clip(lower=0).sum() == table["bytes"].clip(lower=0).sum()
+    curve = copy_bandwidth(shared_record)
+    if len(curve):
+        assert (curve["bytes_per_s"] >= -1e-3).all()
+        assert (curve.groupby(["device", "direction"])["bytes_per_s"].last() == 0).all()
+
+
+def test_bandwidth_is_that_of_hta() -> None:
+    """Where copies do not overlap its sums are the file's own figures, and so are ours."""
+    path = SHARED / "hta/nccl_a100_rank0_of_2.json.gz"
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    series = hta(path).get_memory_bw_time_series(ranks=[0])[0]
+    theirs = series[series["name"] == "Memcpy DtoD"].sort_values("ts")["memory_bw_gbps"]
+    ours = copy_bandwidth(load(path))
+    assert set(ours["direction"]) == {"DtoD"}
+    assert len(ours) == len(theirs)
+    assert ours["bytes_per_s"].to_numpy() / 1e9 == pytest.approx(theirs.to_numpy(), abs=1e-6)
+
+
+def finding(record: Record, rule: str) -> str:
+    (text,) = [one.text for one in findings(record) if one.rule == rule]
+    return text
+
+
+def test_findings_on_copies_say_how_much_and_where() -> None:
+    assert finding(from_pageable(held=20), "pageable_copies") == (
+        "1 copy from pageable memory to the GPU (8 B at 191 MiB/s) held the CPU up for 20 ns "
+        "(2.0 % of the time), mostly in `aten::to`."
+    )
+    assert finding(there_and_back(took=10), "needless_copies") == (
+        "8.00 KiB went between CPU and GPU and straight back, in 2 copies: 10 ns, 1.0 % of the "
+        "time."
+    )
+    assert finding(in_every_step(10), "needless_copies") == (
+        "The same 64 B are copied to the GPU anew in every step of `mask`: 10 ns, 1.0 % of the "
+        "time."
+    )
+    assert finding(between_gpus(took=20), "peer_copies") == (
+        "1 copy from GPU to GPU (64 B) took 20 ns (2.0 % of the time)."
+    )
+
+
+def test_data_parallel_is_told_what_to_use_instead() -> None:
+    row = copy("Memcpy PtoP (Device -> Device)", ts=0, dur=50, bytes=64)
+    record = trace_of(row, annotation("DataParallel.forward", ts=0, dur=100))
+    (said,) = [one for one in findings(record) if one.rule == "peer_copies"]
+    assert "DistributedDataParallel" in said.remedy
+
+
+def test_a_wait_for_a_pageable_copy_is_reported_once() -> None:
+    record = trace_of(
+        op("aten::to", ts=0, dur=500),
+        runtime("cudaMemcpyAsync", ts=1, dur=400),
+        copy(HTOD, ts=5, dur=390, bytes=8, launched_by=1),
+        op("end", ts=990, dur=10),
+    )
+    rules = [one.rule for one in findings(record)]
+    assert "synchronising" in rules
+    assert "pageable_copies" not in rules
+
+
+def test_launching_short_kernels_costs_nothing_while_the_gpu_is_busy() -> None:
+    idle = [one for one in findings(launching(took=90)) if one.rule == "short_kernels"]
+    assert [one.cost_ns for one in idle] == [90]
+    calls = [runtime("cudaLaunchKernel", ts=60 * i, dur=9) for i in range(10)]
+    gpu = [kernel("add", ts=700 + i, dur=1, launched_by=i) for i in range(10)]
+    busy = trace_of(*calls, *gpu, kernel("long", ts=0, dur=700, stream=9))
+    assert "short_kernels" not in [one.rule for one in findings(busy)]
