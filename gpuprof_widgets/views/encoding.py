@@ -58,15 +58,18 @@ class Payload:
     rows_kept: bool = True
 
 
-def encode(record: Record, *, budget_bytes: int = BUDGET_BYTES) -> Payload:
+def encode(
+    record: Record, *, budget_bytes: int = BUDGET_BYTES, with_panels: bool = True
+) -> Payload:
     """The record as text of at most ``budget_bytes``, exact to the nanosecond if that fits.
 
     Else times are rounded to 100 ns, then to 1 µs; then the shortest events are merged, ever more
-    of them and in ever larger parts of the trace.
+    of them and in ever larger parts of the trace. ``with_panels``: the tables of the analyses come
+    along; a page of timelines alone has no room for them.
     """
     rows = page_rows(record.trace)
     for tick_ns in TICKS_NS:
-        payload = _payload(record, rows, tick_ns, _notes(rows, tick_ns))
+        payload = _payload(record, rows, tick_ns, _notes(rows, tick_ns), with_panels)
         if len(payload.text) <= budget_bytes:
             return payload
     share = budget_bytes / len(payload.text)
@@ -75,7 +78,7 @@ def encode(record: Record, *, budget_bytes: int = BUDGET_BYTES) -> Payload:
         longest = int(np.quantile(rows.dur, 1 - share)) if len(rows) else 0
         fewer = merge_short(rows, longest, slots)
         notes = _notes(rows, tick_ns, len(rows) - len(fewer), longest)
-        payload = _payload(record, fewer, tick_ns, notes)
+        payload = _payload(record, fewer, tick_ns, notes, with_panels)
         if len(payload.text) <= budget_bytes:
             break
     return payload
@@ -94,20 +97,21 @@ def _notes(rows: PageRows, tick_ns: int, merged: int = 0, longest_ns: int = 0) -
     return (f"To keep this page small, {' and '.join(done)}.",) if done else ()
 
 
-def _payload(record: Record, rows: PageRows, tick_ns: int, notes: tuple[str, ...]) -> Payload:
+def _payload(
+    record: Record, rows: PageRows, tick_ns: int, notes: tuple[str, ...], with_panels: bool
+) -> Payload:
     layout, data = _columns(rows, tick_ns)
     arrays = Arrays()
-    header = _header(record, rows, tick_ns, notes, arrays)
-    header |= {"columns": layout, "arrays": arrays.layout}
+    header = _header(record, rows, tick_ns, notes)
+    rows_kept = len(rows) == len(record.trace)
+    tables = page_panels(record, arrays, tick_ns, rows_kept=rows_kept) if with_panels else []
+    header |= {"panels": tables, "columns": layout, "arrays": arrays.layout}
     text = json.dumps(header, separators=(",", ":")).encode()
     packed = gzip.compress(len(text).to_bytes(4, "little") + text + data + arrays.data, mtime=0)
-    rows_kept = len(rows) == len(record.trace)
     return Payload(base64.b64encode(packed).decode("ascii"), tick_ns, notes, rows_kept)
 
 
-def _header(
-    record: Record, rows: PageRows, tick_ns: int, notes: Sequence[str], arrays: Arrays
-) -> dict[str, Any]:
+def _header(record: Record, rows: PageRows, tick_ns: int, notes: Sequence[str]) -> dict[str, Any]:
     trace = record.trace
     rows_kept = len(rows) == len(trace)
     sizes = np.bincount(rows.track, minlength=len(trace.tracks)).tolist()
@@ -144,7 +148,6 @@ def _header(
         "lines": page_lines(record, rows.label_kinds),
         "module_classes": module_classes(trace),
         "memory": page_memory(record, rows_kept=rows_kept),
-        "panels": page_panels(record, arrays, tick_ns, rows_kept=rows_kept),
         "notes": list(notes),
     }
 

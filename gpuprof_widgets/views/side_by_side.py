@@ -122,7 +122,7 @@ def store_group(rows: Sequence[Row], *, brushes_all: bool = True) -> StoreGroup:
     stores = [
         TraceStore(
             uid=new_uid(),
-            payload=encode(row.record, budget_bytes=budget).text,
+            payload=encode(row.record, budget_bytes=budget, with_panels=False).text,
             label=row.title,
             on_gpu=has_gpu(row.record),
             extent=(0, end),
