@@ -20,6 +20,7 @@ from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from tests import copy_cases
+from tests.test_findings_breakdown import CASES as BREAKDOWN_CASES
 from tests.traces import (
     Row,
     annotation,
@@ -211,6 +212,7 @@ CASES: dict[str, tuple[Record, Record]] = {
     "step_overhead": (slowed(to=110), slowed(to=109)),
     "one_off": (first_step(took=200), first_step(took=199)),
     "unlinked": (launched(by=None), launched(by=0)),
+    **BREAKDOWN_CASES,
 }
 
 
@@ -247,7 +249,7 @@ def test_an_idle_gpu_names_its_longest_gap_and_what_surrounds_it() -> None:
     assert (finding.start_ns, finding.end_ns) == (395_000, 990_000)
     named = record.trace.slices["name"].iloc[list(finding.rows)]
     assert named.tolist() == ["gemm", "Memcpy HtoD", "aten::copy_"]
-    assert finding.remedy.startswith("In 69 % of the GPU's idle time it waited for the CPU")
+    assert finding.remedy.startswith("In 80 % of the GPU's idle time it waited for the CPU")
 
 
 def test_a_busy_gpu_is_said_to_be_busy_without_a_gap() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 
 import numpy as np
@@ -14,6 +15,7 @@ from gpuprof_widgets.analyses.gpu_kinds import COMMUNICATION, COMPUTE, COPY, KIN
 from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.analyses.op_rows import matching
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record, Trace
 
@@ -45,9 +47,10 @@ def streams(record: Record, *, by: str = "stream") -> pd.DataFrame:
     ``busy_ns`` (at least one of its slices ran), ``busy_share`` (of the trace); ``compute_ns``,
     ``communication_ns``, ``copy_ns``, ``memset_ns`` (a slice of that kind ran on it);
     ``alone_ns`` (no other stream of the GPU was busy) + ``shared_ns`` = ``busy_ns``;
-    ``serialised_ns``: communication and copies on a stream that computes as well, while no stream
-    computed: a stream works in its order, so they could not overlap with its own compute. That is
-    time measured, not time to be won: whether any compute was independent of them no trace tells.
+    ``serialised_ns``: communication and copies (but those within the GPU, DtoD) on a stream that
+    computes as well, while no stream computed: a stream works in its order, so they could not
+    overlap with its own compute. That is time measured, not time to be won: whether any compute was
+    independent of them no trace tells.
     ``start_ns``, ``end_ns``: its first and last work.
 
     ``by`` "pair": ``device``, ``stream``, ``other``, ``overlap_ns`` (both were busy), ``share`` (of
@@ -108,7 +111,7 @@ def _row(
 ) -> dict[str, object]:
     busy, others = _union(trace, rows[mine]), _union(trace, rows[~mine])
     shared = intervals.length(intervals.intersection(busy, others))
-    moving = _union(trace, rows[mine & np.isin(kind, (COMMUNICATION, COPY))])
+    moving = _union(trace, rows[mine & could_overlap(trace, rows, kind)])
     computes = bool((kind[mine] == COMPUTE).any())
     exposed = intervals.length(moving) - intervals.length(intervals.intersection(moving, computing))
     total = intervals.length(busy)
@@ -124,6 +127,17 @@ def _row(
         "start_ns": int(busy[0][0]) if total else trace.start_ns,
         "end_ns": int(busy[1][-1]) if total else trace.start_ns,
     }
+
+
+def could_overlap(
+    trace: Trace, rows: npt.NDArray[np.intp], kind: npt.NDArray[np.object_]
+) -> npt.NDArray[np.bool_]:
+    """Which GPU slices move data from or to elsewhere: links do that, and leave compute its units.
+
+    A copy within the GPU is limited by the same memory as compute: there is little to hide.
+    """
+    within = matching(trace, re.compile(r".*(DtoD|Device -> Device).*"))[rows]
+    return np.asarray((kind == COMMUNICATION) | ((kind == COPY) & ~within), bool)
 
 
 def _pairs(trace: Trace, device: int) -> pd.DataFrame:

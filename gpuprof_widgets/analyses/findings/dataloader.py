@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pandas as pd
+
+from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.analyses.breakdown import breakdown_segments
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
+from gpuprof_widgets.analyses.host_states import INPUT
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.analyses.worker_causes import (
@@ -67,7 +72,7 @@ def dataloader(record: Record, limits: Limits) -> list[Finding]:
     text = (
         f"{format_share(share)} of the time ({format_ns(waited)} of {format_ns(run)}) went into "
         f"waiting for the DataLoader, {format_count(len(table), 'time')}, "
-        f"the longest {format_ns(longest['dur_ns'])}{because}."
+        f"the longest {format_ns(longest['dur_ns'])}{because}{_gpu_idle(record, table)}."
     )
     if "SingleProcess" in longest["name"]:
         remedy = IN_PROCESS
@@ -84,6 +89,19 @@ def dataloader(record: Record, limits: Limits) -> list[Finding]:
             remedy,
         )
     ]
+
+
+def _gpu_idle(record: Record, loading: pd.DataFrame) -> str:
+    """For how much of these waits the GPUs had nothing to do; "" without any."""
+    idle = breakdown_segments(record)
+    idle = idle[(idle["device"] >= 0) & (idle["class"] == INPUT)]
+    if not len(idle):
+        return ""
+    waits = intervals.union(loading["start_ns"], loading["start_ns"] + loading["dur_ns"])
+    gpus = [intervals.union(gpu["start_ns"], gpu["end_ns"]) for _, gpu in idle.groupby("device")]
+    most = max(intervals.length(intervals.intersection(waits, gpu)) for gpu in gpus)
+    name = "the GPU" if len(gpus) == 1 else "a GPU"
+    return f"; {name} had nothing to do for {format_share(most / intervals.length(waits))} of that"
 
 
 def _cause(record: Record) -> tuple[str, str]:

@@ -6,23 +6,42 @@ from typing import Any
 
 import pandas as pd
 
+from gpuprof_widgets.analyses.breakdown import IDLE, QUEUED, breakdown
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code
+from gpuprof_widgets.analyses.host_states import (
+    CPU_OPS,
+    INPUT,
+    LAUNCHING,
+    OTHER,
+    PYTHON,
+    RUNTIME,
+    SYNCHRONISING,
+)
 from gpuprof_widgets.analyses.idle import idle, python_meanwhile
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.analyses.waits import DATALOADER
 from gpuprof_widgets.trace.model import Record
 
+HOST_REMEDIES = {
+    PYTHON: "make the Python between the ops shorter (logging, metrics, loops over tensors), or "
+    "batches larger",
+    CPU_OPS: "make batches larger, or ops fewer (torch.compile, CUDA graphs, fused or foreach "
+    "optimizers)",
+    RUNTIME: "set up, allocate and load modules before what is timed, and keep memory cached",
+    LAUNCHING: "make launches fewer (torch.compile, CUDA graphs, fused or foreach optimizers), or "
+    "batches larger",
+}
+"""What to do about a CPU that launches too late, by what kept it."""
+
 REMEDIES = {
-    "host": "it waited for the CPU to launch work: make the CPU part of the step shorter, "
-    "batches larger, or launches fewer (torch.compile, CUDA graphs, fused or foreach optimizers).",
-    "dataloader": "it waited for the DataLoader: give that workers (num_workers), "
-    "pin_memory=True, and do costly transforms beforehand.",
-    "synchronise": "the CPU had just waited for it, so that nothing was queued: fewer .item(), "
+    INPUT: "it waited for the DataLoader: give that workers (num_workers), pin_memory=True, and do "
+    "costly transforms beforehand.",
+    SYNCHRONISING: "the CPU had just waited for it, so that nothing was queued: fewer .item(), "
     ".cpu(), prints of tensors and other synchronising calls keep it fed.",
-    "device": "work was launched but could not start: look for streams that wait for each other, "
+    QUEUED: "work was launched but could not start: look for streams that wait for each other, "
     "for copies in between and for many very short kernels.",
     "start": "its first work had not come yet: set-up, data and warm-up belong outside of what is "
     "timed.",
@@ -54,7 +73,7 @@ def _finding(record: Record, busy: Any, gaps: pd.DataFrame, limits: Limits) -> F
         int(gap["start_ns"]),
         int(gap["end_ns"]),
         tuple(int(gap[key]) for key in ("before", "after", "cpu") if gap[key] >= 0),
-        _remedy(gaps),
+        _remedy(record, gaps),
     )
 
 
@@ -84,9 +103,35 @@ def _cpu(record: Record, gap: Any) -> str:
     return f", while the CPU was {mostly}in no PyTorch op{inside}"
 
 
-def _remedy(gaps: pd.DataFrame) -> str:
-    """What to do about the cause of most of the idle time."""
-    causes = gaps.groupby("cause")["dur_ns"].sum()
-    cause = str(causes.idxmax())
-    share = format_share(float(causes.max() / causes.sum()))
-    return f"In {share} of the GPU's idle time {REMEDIES[cause]}"
+def _remedy(record: Record, gaps: pd.DataFrame) -> str:
+    """What to do about the cause of most of the idle time; all that keeps the CPU is one cause."""
+    table = breakdown(record)
+    idle = table[(table["device"] == gaps["device"].iloc[0]) & (table["state"] == IDLE)]
+    times = {
+        str(name): int(time) for name, time in zip(idle["class"], idle["time_ns"], strict=True)
+    }
+    late = {name: times.pop(name) for name in HOST_REMEDIES}
+    kept = max(late, key=lambda name: late[name])
+    causes = {"host": sum(late.values()), **times}
+    cause = max(causes, key=lambda name: causes[name])
+    share = format_share(causes[cause] / max(sum(causes.values()), 1))
+    if cause == "host":
+        mostly = f"mostly in {IN[kept]}: {HOST_REMEDIES[kept]}"
+        why = f"it waited for the CPU to launch work, {mostly}."
+    else:
+        why = REMEDIES[_of_the_trace(gaps) if cause == OTHER else cause]
+    return f"In {share} of the GPU's idle time {why}"
+
+
+def _of_the_trace(gaps: pd.DataFrame) -> str:
+    """Which of the causes of which the trace knows no more took most time."""
+    times = gaps.groupby("cause")["dur_ns"].sum().reindex(["unknown", "start", "end"], fill_value=0)
+    return str(times.idxmax())
+
+
+IN = {
+    PYTHON: "Python",
+    CPU_OPS: "PyTorch's ops",
+    RUNTIME: "calls of the runtime",
+    LAUNCHING: "the launches themselves",
+}

@@ -1,0 +1,74 @@
+"""Communication that no compute hides: the GPU moves data between ranks and does nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.analyses.breakdown import breakdown, breakdown_segments
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.wording import code
+from gpuprof_widgets.analyses.gpu_kinds import COMMUNICATION, gpu_kinds
+from gpuprof_widgets.analyses.kernels import device_of
+from gpuprof_widgets.analyses.quantity import format_ns, format_share
+from gpuprof_widgets.trace.model import Record
+
+CLASS = "exposed communication"
+EVIDENCE = 2_000
+REMEDY = (
+    "Let it overlap with compute (DDP and FSDP do so in the backward pass: smaller buckets begin "
+    "earlier, larger ones cost less each), or send less and less often: bf16, gradient "
+    "accumulation with no_sync(), a compression hook. Where it mostly waits, another rank is late: "
+    "gpuprof ranks compares them."
+)
+
+
+def exposed_communication(record: Record, limits: Limits) -> list[Finding]:
+    """One finding per GPU that does nothing but communicate for 10 % of the run."""
+    table = breakdown(record)
+    rows = table[table["class"] == CLASS].to_dict("records")
+    rows = [row for row in rows if row["time_ns"] and row["share"] >= limits.communication_share]
+    return [_finding(record, row) for row in rows]
+
+
+def _finding(record: Record, row: dict[Any, Any]) -> Finding:
+    device, exposed = int(row["device"]), int(row["time_ns"])
+    segments = breakdown_segments(record)
+    segments = segments[(segments["device"] == device) & (segments["class"] == CLASS)]
+    start, end = (segments[f"{edge}_ns"].to_numpy(np.int64) for edge in ("start", "end"))
+    longest = int((end - start).argmax())
+    rows, shown = _slices(record, device, (start, end))
+    ts = record.trace.slices["ts"].to_numpy()[rows]
+    total = intervals.length(intervals.union(ts, ts + record.trace.slices["dur"].to_numpy()[rows]))
+    name = str(record.trace.slices["name"].iloc[rows[int(shown.argmax())]]).split("(")[0]
+    hidden = _hidden(exposed, total)
+    text = (
+        f"{'The GPU' if device < 0 else f'GPU {device}'} did nothing but communicate for "
+        f"{format_ns(exposed)} ({format_share(row['share'])} of the time): {hidden} of "
+        f"its communication was hidden behind compute; the most exposed call is {code(name)}, "
+        f"{format_ns(int(shown.max()))} of it."
+    )
+    evidence = tuple(rows[np.argsort(-shown, kind="stable")][:EVIDENCE])
+    place = (int(start[longest]), int(end[longest]))
+    return Finding("exposed_communication", text, exposed, row["share"], *place, evidence, REMEDY)
+
+
+def _hidden(exposed: int, total: int) -> str:
+    share = 1 - exposed / total
+    return format_share(share) if share else "nothing"
+
+
+def _slices(
+    record: Record, device: int, exposed: intervals.Intervals
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
+    """The communication of the GPU, and how much of each slice nothing else hides."""
+    trace = record.trace
+    rows, kind = gpu_kinds(trace)
+    rows = rows[(device_of(trace, rows) == device) & (kind == COMMUNICATION)]
+    ts = trace.slices["ts"].to_numpy()[rows]
+    shown = intervals.overlap((ts, ts + trace.slices["dur"].to_numpy()[rows]), exposed)
+    return rows, shown

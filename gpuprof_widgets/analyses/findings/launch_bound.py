@@ -1,0 +1,71 @@
+"""The GPU stands still while the CPU is in the very calls that launch its work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpuprof_widgets.analyses.breakdown import breakdown, breakdown_segments
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.short_kernels import short_kernels
+from gpuprof_widgets.analyses.gaps import gaps_between
+from gpuprof_widgets.analyses.host_states import LAUNCHING
+from gpuprof_widgets.analyses.kernels import device_of
+from gpuprof_widgets.analyses.op_rows import gpu_rows
+from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
+from gpuprof_widgets.trace.model import Record
+
+EVIDENCE = 2_000
+REMEDY = (
+    'Launch less: CUDA graphs (torch.compile with mode="reduce-overhead", or '
+    "torch.cuda.make_graphed_callables) replay a whole step with one call; fused and foreach "
+    "optimizers and larger batches need fewer kernels."
+)
+
+
+ONCE = (
+    "Most of it is a single call: the first launch of a kernel loads it. Warm up before what is "
+    "timed."
+)
+
+
+def launch_bound(record: Record, limits: Limits) -> list[Finding]:
+    """One finding per GPU that waits for its launches for 15 % of the run.
+
+    Not where `short_kernels` says the same with the kernels that cause it.
+    """
+    table = breakdown(record)
+    rows = table[(table["class"] == LAUNCHING) & (table["state"] == "idle")].to_dict("records")
+    rows = [row for row in rows if row["time_ns"] and row["share"] >= limits.launching_share]
+    if not rows or short_kernels(record, limits):
+        return []
+    return [_finding(record, row) for row in rows]
+
+
+def _finding(record: Record, row: dict[Any, Any]) -> Finding:
+    device, trace = int(row["device"]), record.trace
+    segments = breakdown_segments(record)
+    segments = segments[(segments["device"] == device) & (segments["class"] == LAUNCHING)]
+    longest = segments.iloc[int((segments["end_ns"] - segments["start_ns"]).to_numpy().argmax())]
+    most = int(longest["end_ns"] - longest["start_ns"])
+    rows = gpu_rows(trace)
+    gaps = gaps_between(trace, rows[device_of(trace, rows) == device])
+    late = (gaps.launch >= 0) & (gaps.launched_ns > gaps.start) & (gaps.after >= 0)
+    order = np.argsort(-(gaps.end - gaps.start)[late], kind="stable")[:EVIDENCE]
+    text = (
+        f"{'The GPU' if device < 0 else f'GPU {device}'} waited {format_ns(int(row['time_ns']))} "
+        f"({format_share(row['share'])} of the time) from the launch calls to the start of what "
+        f"they launched, {format_count(int(late.sum()), 'time')}, the longest {format_ns(most)}."
+    )
+    return Finding(
+        "launch_bound",
+        text,
+        int(row["time_ns"]),
+        row["share"],
+        int(longest["start_ns"]),
+        int(longest["end_ns"]),
+        tuple(gaps.launch[late][order]),
+        ONCE if 2 * most > row["time_ns"] else REMEDY,
+    )

@@ -1,0 +1,77 @@
+"""Copies or communication on the stream that computes: what they could overlap with has to wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.wording import code
+from gpuprof_widgets.analyses.gpu_kinds import COMMUNICATION, COPY, gpu_kinds
+from gpuprof_widgets.analyses.idle import stream_of
+from gpuprof_widgets.analyses.kernels import device_of
+from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.streams import could_overlap, streams
+from gpuprof_widgets.trace.model import Record
+
+EVIDENCE = 2_000
+REMEDIES = {
+    COPY: "Copy the next batch on a stream of its own while this one is computed: pinned memory "
+    "(pin_memory=True), non_blocking=True, a torch.cuda.Stream() and wait_stream() before use.",
+    COMMUNICATION: "Give it a stream of its own: asynchronous collectives (async_op=True, and "
+    "wait() only where the result is needed), as DDP and FSDP do.",
+}
+
+
+def one_stream(record: Record, limits: Limits) -> list[Finding]:
+    """One finding per stream on which copies and communication hold up compute for 5 % of the run.
+
+    The cost is what it could save at most: whether any compute was independent of them is not in
+    the trace.
+    """
+    table = streams(record)
+    rows = table[table["serialised_ns"] > 0].to_dict("records")
+    span = max(record.trace.span_ns, 1)
+    rows = [row for row in rows if row["serialised_ns"] / span >= limits.one_stream_share]
+    return [_finding(record, row, row["serialised_ns"] / span) for row in rows]
+
+
+def _finding(record: Record, row: dict[Any, Any], share: float) -> Finding:
+    slices = record.trace.slices
+    rows, kinds = _moving(record, int(row["device"]), int(row["stream"]))
+    dur = slices["dur"].to_numpy()[rows]
+    longest = int(dur.argmax())
+    start = int(slices["ts"].iloc[rows[longest]])
+    cost = int(row["serialised_ns"])
+    device = "the GPU" if row["device"] < 0 else f"GPU {row['device']}"
+    text = (
+        f"Stream {row['stream']} of {device} computes and moves data by turns: "
+        f"for {format_ns(cost)} ({format_share(share)} of the time) nothing was computed while "
+        f"{_what(kinds)} ran on it, the longest is {code(str(slices['name'].iloc[rows[longest]]))}."
+    )
+    evidence = tuple(rows[np.argsort(-dur, kind="stable")][:EVIDENCE])
+    times = [int(dur[kinds == kind].sum()) for kind in REMEDIES]
+    remedy = list(REMEDIES.values())[int(np.argmax(times))]
+    place = (start, start + int(dur[longest]))
+    return Finding("one_stream", text, cost, share, *place, evidence, remedy)
+
+
+def _what(kinds: npt.NDArray[np.object_]) -> str:
+    copies, collectives = (int((kinds == kind).sum()) for kind in (COPY, COMMUNICATION))
+    counted = [f"{copies:,} {'copy' if copies == 1 else 'copies'}"] if copies else []
+    counted += [format_count(collectives, "collective")] if collectives else []
+    return " and ".join(counted)
+
+
+def _moving(
+    record: Record, device: int, stream: int
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object_]]:
+    """Copies and communication on a stream, and which of both each is."""
+    trace = record.trace
+    rows, kinds = gpu_kinds(trace)
+    mine = (device_of(trace, rows) == device) & (stream_of(trace, rows) == stream)
+    mine &= could_overlap(trace, rows, kinds)
+    return rows[mine], kinds[mine]

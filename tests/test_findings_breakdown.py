@@ -1,0 +1,187 @@
+"""Rules on where a GPU's time goes, at their thresholds and just below; what they say."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuprof_widgets.analyses.findings import Finding, Limits, findings
+from gpuprof_widgets.analyses.findings.dataloader import dataloader
+from gpuprof_widgets.analyses.findings.device_idle import device_idle
+from gpuprof_widgets.analyses.findings.exposed_communication import exposed_communication
+from gpuprof_widgets.analyses.findings.launch_bound import launch_bound
+from gpuprof_widgets.analyses.findings.one_stream import one_stream
+from gpuprof_widgets.trace.model import Record
+from tests.traces import Row, annotation, copy, kernel, op, runtime, trace_of
+
+LOADING = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long)"
+
+
+def communicating(exposed: int, hidden: int = 50) -> Record:
+    """In 1000 ns all is computed but for ``exposed`` ns in which the GPU communicates alone."""
+    return trace_of(
+        op("train", ts=0, dur=1000),
+        kernel("gemm", ts=0, dur=1000 - exposed),
+        kernel(NCCL, ts=1000 - exposed - hidden, dur=exposed + hidden, stream=20),
+    )
+
+
+def one_after_the_other(copying: int, name: str = "Memcpy HtoD (Pageable -> Device)") -> Record:
+    """In 1000 ns one stream computes, and copies for so long."""
+    return trace_of(
+        op("train", ts=0, dur=1000),
+        kernel("gemm", ts=0, dur=1000 - copying),
+        copy(name, ts=1000 - copying, dur=copying),
+    )
+
+
+def launched_slowly(latency: int, *more: Row, calls: int = 10) -> Record:
+    """In 1000 ns ten kernels, each of which starts that long after its launch began."""
+    rows: list[Row] = [op("train", ts=0, dur=1000)]
+    for number in range(calls):
+        end = 100 * (number + 1)
+        rows.append(runtime("cudaLaunchKernel", ts=end - 50 - latency, dur=1))
+        rows.append(kernel("gemm", ts=end - 50, dur=50, launched_by=len(rows) - 1))
+    return trace_of(*rows, *more)
+
+
+CASES = {
+    "exposed_communication": (communicating(100), communicating(99)),
+    "one_stream": (one_after_the_other(50), one_after_the_other(49)),
+    "launch_bound": (launched_slowly(15), launched_slowly(14)),
+}
+"""A trace that fires each rule, and one just below its threshold."""
+
+
+def only(said: list[Finding]) -> Finding:
+    (finding,) = said
+    return finding
+
+
+def names(record: Record, finding: Finding) -> list[str]:
+    return record.trace.slices["name"].iloc[list(finding.rows)].tolist()
+
+
+def test_exposed_communication_says_how_much_is_hidden_and_shows_where() -> None:
+    record = communicating(150)
+    finding = only(exposed_communication(record, Limits()))
+    assert finding.text == (
+        "GPU 0 did nothing but communicate for 150 ns (15 % of the time): 25 % of its "
+        "communication was hidden behind compute; the most exposed call is "
+        "`ncclDevKernel_AllReduce_Sum_f32_RING_LL`, 150 ns of it."
+    )
+    assert (finding.cost_ns, finding.share) == (150, 0.15)
+    assert (finding.start_ns, finding.end_ns) == (850, 1000)
+    assert names(record, finding) == [NCCL]
+    bare = only(exposed_communication(communicating(150, hidden=0), Limits()))
+    assert "nothing of its communication was hidden" in bare.text
+
+
+def test_communication_that_compute_hides_is_no_finding() -> None:
+    assert exposed_communication(communicating(50, hidden=900), Limits()) == []
+
+
+def test_copies_on_the_stream_that_computes_are_named_with_what_they_could_save() -> None:
+    record = one_after_the_other(200)
+    finding = only(one_stream(record, Limits()))
+    assert finding.text == (
+        "Stream 7 of GPU 0 computes and moves data by turns: for 200 ns (20 % of the time) nothing "
+        "was computed while 1 copy ran on it, the longest is `Memcpy HtoD (Pageable -> Device)`."
+    )
+    assert (finding.cost_ns, finding.start_ns, finding.end_ns) == (200, 800, 1000)
+    assert "torch.cuda.Stream()" in finding.remedy
+
+
+def test_copies_within_the_gpu_are_none_that_could_overlap() -> None:
+    within = one_after_the_other(200, "Memcpy DtoD (Device -> Device)")
+    assert one_stream(within, Limits()) == []
+
+
+def test_copies_on_a_stream_of_their_own_are_not_on_one_stream() -> None:
+    record = trace_of(
+        op("train", ts=0, dur=1000),
+        kernel("gemm", ts=0, dur=800),
+        copy(ts=800, dur=200, stream=9),
+    )
+    assert one_stream(record, Limits()) == []
+
+
+def test_collectives_on_the_computing_stream_have_a_remedy_of_their_own() -> None:
+    record = trace_of(
+        op("train", ts=0, dur=1000), kernel("gemm", ts=0, dur=800), kernel(NCCL, ts=800, dur=200)
+    )
+    finding = only(one_stream(record, Limits()))
+    assert "1 collective ran on it" in finding.text
+    assert "async_op=True" in finding.remedy
+
+
+def test_waiting_for_launches_shows_the_calls() -> None:
+    record = launched_slowly(30)
+    finding = only(launch_bound(record, Limits()))
+    assert finding.text == (
+        "GPU 0 waited 300 ns (30 % of the time) from the launch calls to the start of what they "
+        "launched, 10 times, the longest 30 ns."
+    )
+    assert set(names(record, finding)) == {"cudaLaunchKernel"}
+    assert "CUDA graphs" in finding.remedy
+
+
+def test_a_single_slow_launch_is_warming_up() -> None:
+    record = trace_of(
+        op("train", ts=0, dur=1000),
+        runtime("hipLaunchKernel", ts=100, dur=650),
+        kernel("gemm", ts=800, dur=200, launched_by=1),
+    )
+    assert "Warm up" in only(launch_bound(record, Limits())).remedy
+
+
+def test_launches_that_are_longer_than_their_kernels_are_told_once() -> None:
+    """`short_kernels` names them with their op."""
+    rows: list[Row] = []
+    for number in range(10):
+        rows.append(runtime("cudaLaunchKernel", ts=100 * number, dur=80))
+        rows.append(kernel("tiny", ts=100 * number + 85, dur=5, launched_by=2 * number))
+    said = {finding.rule for finding in findings(trace_of(*rows))}
+    assert "short_kernels" in said
+    assert "launch_bound" not in said
+
+
+def idle_gpu(*cpu: Row, launch: int = 890) -> str:
+    """The remedy for a GPU that is idle from 100 to 900, its next kernel launched at 890."""
+    record = trace_of(
+        runtime("cudaLaunchKernel", ts=launch, dur=5),
+        kernel("first", ts=0, dur=100),
+        kernel("second", ts=900, dur=100, launched_by=0),
+        *cpu,
+    )
+    return only(device_idle(record, Limits())).remedy
+
+
+@pytest.mark.parametrize(
+    ("cpu", "words"),
+    [
+        ([], "the CPU to launch work, mostly in Python: make the Python"),
+        ([op("aten::copy_", ts=100, dur=700)], "mostly in PyTorch's ops: make batches larger"),
+        ([runtime("cudaMalloc", ts=100, dur=700)], "mostly in calls of the runtime: set up"),
+        ([runtime("cudaLaunchKernel", ts=100, dur=700)], "mostly in the launches themselves: make"),
+        ([annotation(LOADING, ts=100, dur=700)], "it waited for the DataLoader"),
+        ([runtime("cudaDeviceSynchronize", ts=-600, dur=750)], "the CPU had just waited for it"),
+    ],
+)
+def test_an_idle_gpu_is_told_what_kept_the_cpu(cpu: list[Row], words: str) -> None:
+    assert words in idle_gpu(*cpu)
+
+
+def test_what_was_queued_waited_for_the_gpu_itself() -> None:
+    assert "In 100 % of the GPU's idle time work was launched" in idle_gpu(launch=10)
+
+
+def test_waiting_for_data_says_how_long_the_gpu_had_nothing_to_do() -> None:
+    record = trace_of(
+        annotation(LOADING, ts=100, dur=400),
+        runtime("cudaLaunchKernel", ts=600, dur=5),
+        kernel("first", ts=0, dur=200),
+        kernel("second", ts=610, dur=390, launched_by=1),
+    )
+    text = only(dataloader(record, Limits())).text
+    assert text.endswith("the longest 400 ns; the GPU had nothing to do for 75 % of that.")
