@@ -9,7 +9,7 @@ import type {PanelColumn, PanelData, PanelValue} from "./engine"
 import {matcher} from "./matcher"
 import {Panel, PanelView} from "./panel"
 import {jump_to_event, rows_key, select_rows, selected_rows} from "./panel_select"
-import {panel_text, row_name} from "./panel_text"
+import {panel_text, row_name, row_text} from "./panel_text"
 import {Scatter} from "./scatter"
 import {stacked_bars} from "./stacked_bars"
 import {Tooltip} from "./tooltip"
@@ -17,11 +17,15 @@ import type {Fact} from "./tooltip"
 
 const FIRST_ROWS = 10
 /** Pixels of a letter, of a cell's padding, and of columns. */
-const LETTER = 7
+const LETTER = 7.5
 const PADDING = 18
-const NUMBER_WIDTH = 84
-const FIRST_WIDTH: [least: number, most: number] = [170, 640]
-const TEXT_WIDTH: [least: number, most: number] = [70, 190]
+const NUMBER_WIDTH: Partial<Record<PanelColumn["unit"], number>> = {"flop": 104, "flop/s": 114, "bytes/s": 96}
+const ANY_NUMBER = 84
+const LEAST_TEXT = 70
+const MOST_TEXT = 200
+const MOST_FIRST = 640
+/** Where there is less room than needed, the first column keeps this, and the table scrolls. */
+const LEAST_FIRST = 250
 
 type Order = {key: string, descending: boolean}
 
@@ -155,7 +159,7 @@ export class AnalysisTableView extends PanelView {
     const widths = this.widths(shown)
     const others = widths.slice(1).reduce((sum, width) => sum + width, 0)
     this.table.style.width = `min(100%, ${widths[0] + others}px)`
-    this.table.style.minWidth = `${Math.min(widths[0], FIRST_WIDTH[0]) + others}px`
+    this.table.style.minWidth = `${Math.min(widths[0], LEAST_FIRST) + others}px`
     this.table.replaceChildren(this.columns(widths), this.head(), this.body(shown, chosen))
     this.more.hidden = rows.length <= FIRST_ROWS
     this.more.textContent = this.show_all ? `Show the first ${FIRST_ROWS}` : `Show all ${rows.length} rows`
@@ -209,11 +213,10 @@ export class AnalysisTableView extends PanelView {
       if (unit != "text") {
         // A heading may take two lines.
         const words = label.split(" ").map((word) => word.length)
-        return Math.max(NUMBER_WIDTH, Math.max(...words, label.length / 2) * LETTER + PADDING + 8)
+        return Math.max(NUMBER_WIDTH[unit] ?? ANY_NUMBER, Math.max(...words, label.length / 2) * LETTER + PADDING + 8)
       }
       const letters = Math.max(label.length + 2, ...shown.map((row) => String(this.values[at][row]).length))
-      const [least, most] = at == 0 ? FIRST_WIDTH : TEXT_WIDTH
-      return Math.max(least, Math.min(letters * LETTER + PADDING, most))
+      return Math.max(LEAST_TEXT, Math.min(letters * LETTER + PADDING, at == 0 ? MOST_FIRST : MOST_TEXT))
     })
   }
 
@@ -229,7 +232,7 @@ export class AnalysisTableView extends PanelView {
     const {key, label, unit} = column
     const active = this.order?.key == key
     const direction = this.order?.descending ?? false ? "descending" : "ascending"
-    const sign = active ? direction == "descending" ? " ▾" : " ▴" : ""
+    const sign = active ? direction == "descending" ? "\u00a0▾" : "\u00a0▴" : ""
     const fixed = this.is_fixed(column)
     const head = button(label + sign, {"data-sort": key, title: fixed ? `${label}: of the whole trace` : `Sort by ${label}`}, () => {
       this.order = {key, descending: active ? direction == "ascending" : unit != "text"}
@@ -284,7 +287,7 @@ export class AnalysisTableView extends PanelView {
   }
 
   private select(rows: number[]): void {
-    const text = rows.length == 1 ? row_name(this.data, this.values, rows[0]) : `${this.data.title}: ${format_count(rows.length, "row")}`
+    const text = rows.length == 1 ? row_text(this.data, this.values, rows[0]) : `${this.data.title}: ${format_count(rows.length, "row")}`
     select_rows(this.store, this.data, rows, text)
   }
 

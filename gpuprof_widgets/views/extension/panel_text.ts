@@ -2,6 +2,7 @@ import {format_bytes, format_flops, format_ns, format_share} from "./engine"
 import type {PanelColumn, PanelData, PanelValue} from "./engine"
 
 const NONE = "–"
+const MOST_TEXTS = 3
 
 /** A value of a panel as people read it. */
 export function panel_text(value: PanelValue, unit: PanelColumn["unit"]): string {
@@ -30,4 +31,10 @@ function number(value: number): string {
 export function row_name(data: PanelData, values: PanelValue[][], row: number): string {
   const at = data.columns.findIndex(({unit}) => unit == "text")
   return at < 0 ? data.title : String(values[at][row])
+}
+
+/** What tells a row from all others: its texts, as far as it has any. */
+export function row_text(data: PanelData, values: PanelValue[][], row: number): string {
+  const texts = data.columns.flatMap(({unit}, at) => unit == "text" && values[at][row] ? [String(values[at][row]).trim()] : [])
+  return texts.length == 0 ? data.title : texts.slice(0, MOST_TEXTS).join(" · ")
 }

@@ -118,7 +118,7 @@ export class TimelinePainter {
       const lane = layout.by_track.get(track)
       const [top, height] = lane == null ? [0, view.height] : [lane.top - view.scroll, lane.height]
       const width = Math.min(x1, view.width + 4) - from
-      ctx.globalAlpha = palette.dark ? 0.45 : 0.35
+      ctx.globalAlpha = palette.dark ? 0.32 : 0.22
       ctx.fillRect(from, top, width, height)
       ctx.globalAlpha = 1
       ctx.fillRect(from, top + height - 3, width, 2)
