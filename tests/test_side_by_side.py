@@ -80,9 +80,9 @@ def test_all_together_take_no_more_room_than_one(monkeypatch: pytest.MonkeyPatch
     given: list[int] = []
     encode = side_by_side.encode
 
-    def noted(record: Record, *, budget_bytes: int) -> Any:
+    def noted(record: Record, *, budget_bytes: int, **how: Any) -> Any:
         given.append(budget_bytes)
-        return encode(record, budget_bytes=budget_bytes)
+        return encode(record, budget_bytes=budget_bytes, **how)
 
     monkeypatch.setattr(side_by_side, "encode", noted)
     side_by_side.store_group([Row(run_of(100), str(number)) for number in range(8)])
