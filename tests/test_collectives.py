@@ -21,6 +21,7 @@ from gpuprof_widgets.analyses.collectives import COLUMNS, collectives
 from gpuprof_widgets.analyses.lacking import what_is_lacking
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
+from gpuprof_widgets.views.panels.collectives import collectives_panel
 from tests.traces import Row, annotation, kernel, op, runtime, trace_of
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)"
@@ -238,6 +239,27 @@ class TestWords:
     )
     def test_ranks(self, ranks: list[int], text: str) -> None:
         assert ranks_text(ranks) == text
+
+
+def test_the_panel_has_the_rows_of_the_table_and_an_event_for_each() -> None:
+    record = trace_of(
+        nccl(ts=0, dur=100, **of_kineto(8)),
+        nccl(ts=200, dur=300, **of_kineto(8)),
+        nccl(ts=600, dur=50),
+        kernel("gemm", ts=20, dur=50),
+    )
+    panel = collectives_panel(record)
+    assert panel is not None
+    assert panel.events is not None
+    assert panel.rows["time_ns"].tolist() == [400, 50]
+    assert panel.rows["where"].tolist() == ["GPU 0", "GPU 0"]
+    lasted = panel.events["end_ns"] - panel.events["start_ns"]
+    assert lasted.groupby(panel.events["group"]).sum().tolist() == [400, 50]
+    by_row = panel.events.groupby("group")[["exposed_ns", "bus_bytes"]].sum()
+    assert by_row["exposed_ns"].tolist() == panel.rows["exposed_ns"].tolist() == [350, 50]
+    assert by_row["bus_bytes"].tolist() == [2 * 32 * 1.5, 0]
+    assert panel.rows["bus_bytes_per_s"].isna().tolist() == [False, True]
+    assert collectives_panel(trace_of(kernel("gemm", ts=0, dur=5))) is None
 
 
 def test_it_works_on_every_real_trace_or_says_what_is_missing(shared_record: Record) -> None:

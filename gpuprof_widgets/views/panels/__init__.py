@@ -10,6 +10,7 @@ from collections.abc import Callable
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.panels.annotations import annotations_panel
 from gpuprof_widgets.views.panels.breakdown import breakdown_panel, step_breakdown_panel
+from gpuprof_widgets.views.panels.collectives import collectives_panel
 from gpuprof_widgets.views.panels.copies import copies_panel
 from gpuprof_widgets.views.panels.counters import counters_panel
 from gpuprof_widgets.views.panels.idle import idle_panel
@@ -30,6 +31,7 @@ PANELS: dict[str, Callable[[Record], Panel | None]] = {
     "launches": launches_panel,
     "sequences": sequences_panel,
     "copies": copies_panel,
+    "collectives": collectives_panel,
     "modules": modules_panel,
     "annotations": annotations_panel,
     "roofline": roofline_panel,
