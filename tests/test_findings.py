@@ -957,3 +957,12 @@ def test_thresholds_can_be_overridden_by_name() -> None:
     assert [one.rule for one in said if one.rule == "dataloader"] == ["dataloader"]
     with pytest.raises(OptionError, match=r"dataloder_share.*did you mean dataloader_share"):
         findings(loading(49), dataloder_share=0.01)
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["<method 'acquire' of '_thread.lock' objects>", "<built-in method select.select>"],
+)
+def test_a_function_that_waits_for_another_thread_is_not_blamed(function: str) -> None:
+    calls = calls_of((None, function, 1, 900 * MS), (None, "step", 1, 100 * MS))
+    assert "(step)`" in only(RULES["python_time"], trace_of(calls=calls)).text

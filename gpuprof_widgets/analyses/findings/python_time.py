@@ -33,6 +33,12 @@ PYTORCH = re.compile(
 )
 """Functions whose time is that of the ops below them: the op table says it better."""
 
+WAITING = re.compile(
+    r"threading\.py (?:wait|join|acquire|_wait_for_tstate_lock)$|queue\.py get$|selectors\.py select$"
+    r"|'acquire' of '_thread\.|'(?:poll|control)' of 'select\.|built-in method select\.select>"
+)
+"""Functions that only wait for another thread or process: they take no time of Python's."""
+
 BUILTIN = re.compile(r"^<(?:built-in )?(?:method|function) '?(\w+)'?")
 
 FRAME = re.compile(r"^(?:.*[/\\])?(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$", re.DOTALL)
@@ -57,7 +63,7 @@ def python_time(record: Record, limits: Limits) -> list[Finding]:
     own = (table["self_ns"] - labels.map(framed)).where(exact, table["self_python_ns"])
     own = own.clip(0, max(total - in_ops, 0))
     table = table.assign(self_ns=own.astype(np.int64), exact=exact)
-    table = table[~_is_pytorch(record, table)]
+    table = table[~(_is_pytorch(record, table) | _place(table).str.contains(WAITING))]
     if not len(table):
         return []
     top = table.sort_values("self_ns", ascending=False, kind="stable").head(1)
@@ -115,9 +121,13 @@ def _frame_label(name: str) -> str:
     return f"{found['file']}:{max(int(found['line']), 1)}({found['name']})" if found else name
 
 
+def _place(table: pd.DataFrame) -> pd.Series:
+    return table["file"].astype(str) + " " + table["name"].astype(str)
+
+
 def _is_pytorch(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """PyTorch's own functions; built-in ones also by the name of an op that the trace holds."""
-    place = table["file"].astype(str) + " " + table["name"].astype(str)
+    place = _place(table)
     ops = {str(name) for name in record.trace.slices["name"].cat.categories}
     builtin = table["name"].astype(str).str.extract(BUILTIN, expand=False).fillna("")
     is_op = np.array([f"aten::{name}" in ops for name in builtin], bool)
