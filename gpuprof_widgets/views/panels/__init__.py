@@ -13,6 +13,7 @@ from gpuprof_widgets.views.panels.breakdown import breakdown_panel, step_breakdo
 from gpuprof_widgets.views.panels.collectives import collectives_panel
 from gpuprof_widgets.views.panels.copies import copies_panel
 from gpuprof_widgets.views.panels.counters import counters_panel
+from gpuprof_widgets.views.panels.critical_path import critical_path_panel
 from gpuprof_widgets.views.panels.idle import idle_panel
 from gpuprof_widgets.views.panels.kernels import kernels_panel
 from gpuprof_widgets.views.panels.launches import launches_panel
@@ -25,6 +26,7 @@ from gpuprof_widgets.views.panels.streams import streams_panel
 PANELS: dict[str, Callable[[Record], Panel | None]] = {
     "breakdown": breakdown_panel,
     "step_breakdown": step_breakdown_panel,
+    "critical_path": critical_path_panel,
     "idle": idle_panel,
     "streams": streams_panel,
     "kernels": kernels_panel,
