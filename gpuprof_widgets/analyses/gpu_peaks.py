@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.peaks import Peaks
 
@@ -208,6 +211,16 @@ def peaks_of(record: Record, device: int | None) -> Peaks | None:
     known = _described(record, device)
     memory = known.get("total_memory_bytes")
     return known_peaks(str(known.get("name", "")), int(memory) if memory else None)
+
+
+def busiest_device(record: Record) -> int:
+    """The GPU with most time in kernels and copies: several of one run are of one kind."""
+    trace = record.trace
+    rows = gpu_rows(trace)
+    device = np.maximum(trace.tracks["device"].to_numpy()[trace.slices["track"].to_numpy()], 0)
+    busy = np.zeros(int(device.max(initial=0)) + 1, np.int64)
+    np.add.at(busy, device[rows], trace.slices["dur"].to_numpy()[rows])
+    return int(busy.argmax())
 
 
 def device_name(record: Record, device: int | None) -> str:

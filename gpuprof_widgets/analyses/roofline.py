@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.gpu_peaks import device_name, peaks_of
-from gpuprof_widgets.analyses.kernels import device_of
+from gpuprof_widgets.analyses.gpu_peaks import busiest_device, device_name, peaks_of
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.op_work import least_counted
@@ -81,7 +80,7 @@ def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> p
         return lacking(
             _columns(by), "the trace has no input shapes (record_shapes): no work can be counted"
         )
-    device = _busiest(trace) if on_gpu else None
+    device = busiest_device(record) if on_gpu else None
     roof = peaks or peaks_of(record, device)
     table = _table(record, by, roof)
     table.attrs["note"] = _note(device_name(record, device), roof, on_gpu)
@@ -184,15 +183,6 @@ def _divided(
     found = np.full(len(above), np.nan)
     np.divide(above, below, out=found, where=known & (below > 0))
     return found
-
-
-def _busiest(trace: Trace) -> int:
-    """The GPU with most time in kernels: several of one run are of one kind."""
-    rows = gpu_rows(trace)
-    device = device_of(trace, rows)
-    busy = np.zeros(int(device.max(initial=0)) + 1, np.int64)
-    np.add.at(busy, np.maximum(device, 0), trace.slices["dur"].to_numpy()[rows])
-    return int(busy.argmax())
 
 
 def _note(device: str, roof: Peaks | None, on_gpu: bool) -> str:

@@ -13,11 +13,14 @@ from gpuprof_widgets.analyses.findings.ending import ending
 from gpuprof_widgets.analyses.findings.expected import expected
 from gpuprof_widgets.analyses.findings.exposed_communication import exposed_communication
 from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.fp32_matmul import fp32_matmul
 from gpuprof_widgets.analyses.findings.gpu_ops import gpu_ops
 from gpuprof_widgets.analyses.findings.launch_bound import launch_bound
 from gpuprof_widgets.analyses.findings.limits import Limits, limits_of
 from gpuprof_widgets.analyses.findings.lines import costliest_line
+from gpuprof_widgets.analyses.findings.loop_indexing import loop_indexing
 from gpuprof_widgets.analyses.findings.made_anew import made_anew
+from gpuprof_widgets.analyses.findings.matmul_sizes import matmul_sizes
 from gpuprof_widgets.analyses.findings.memory import memory
 from gpuprof_widgets.analyses.findings.memory_room import memory_room
 from gpuprof_widgets.analyses.findings.needless_copies import needless_copies
@@ -31,6 +34,7 @@ from gpuprof_widgets.analyses.findings.python_waiting import python_waiting
 from gpuprof_widgets.analyses.findings.short_kernels import short_kernels
 from gpuprof_widgets.analyses.findings.step_overhead import step_overhead
 from gpuprof_widgets.analyses.findings.synchronising import synchronising
+from gpuprof_widgets.analyses.findings.tensor_cores_idle import tensor_cores_idle
 from gpuprof_widgets.analyses.findings.unlinked import unlinked
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record
@@ -52,6 +56,10 @@ RULES: dict[str, Rule] = {
     "pageable_copies": pageable_copies,
     "needless_copies": needless_copies,
     "peer_copies": peer_copies,
+    "tensor_cores_idle": tensor_cores_idle,
+    "fp32_matmul": fp32_matmul,
+    "matmul_sizes": matmul_sizes,
+    "loop_indexing": loop_indexing,
     "lines": costliest_line,
     "gpu_ops": gpu_ops,
     "cpu_ops": cpu_ops,

@@ -75,6 +75,16 @@ class Limits:
     """GPU idle from the launch call to the kernel (XProf: kernel launch 3 %, 15 % high)."""
     one_stream_share: float = 0.05
     """Copies and communication alone on the stream that computes as well."""
+    tensor_cores_share: float = 0.1
+    """Of GPU time, in ops that could use tensor cores while nothing does (XProf: 10 %; TB: any)."""
+    fp32_matmul_share: float = 0.05
+    """Of GPU time, in matrix products in full fp32 where the GPU has TF32 (torch: any)."""
+    matmul_sizes_share: float = 0.02
+    """Of GPU time, in products in 16 bits with sizes that are no multiples of 8 (torch: any)."""
+    loop_indexing_rounds: int = 10
+    """Rounds from which on a loop that indexes row by row counts (torch: 10)."""
+    loop_indexing_share: float = 0.01
+    """In such loops, but for one round of each."""
     recording_share: float = 0.05
     """Of the cell's time, spent on recording it."""
     straggler_share: float = 0.05
