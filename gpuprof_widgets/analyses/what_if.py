@@ -129,8 +129,11 @@ def _outermost_op(trace: Trace, rows: Ints) -> Ints:
 
 
 def _changed(trace: Trace, name: str) -> tuple[str, Mask]:
-    """Whether it is an op or a kernel, and which slices change with it."""
-    chosen = named(trace, frozenset({name})) & (trace.slices["count"].to_numpy() > 0)
+    """Whether it is an op or a kernel, and which slices change with it.
+
+    An op outside of a window may own what is in it.
+    """
+    chosen = named(trace, frozenset({name}))
     gpu = gpu_rows(trace)
     on_gpu = np.zeros(len(trace), bool)
     on_gpu[gpu] = True
