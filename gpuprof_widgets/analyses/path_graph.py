@@ -135,7 +135,7 @@ class _Delays:
         known = self.launched != NEVER
         idle = known & (self.free <= self.launched) & (self.after <= self.launched)
         self.launch_ns = _median(work.start[idle] - self.launched[idle])
-        queued = known & (self.free > self.launched) & (self.after == NEVER)
+        queued = known & (self.free >= self.launched + self.launch_ns) & (self.after == NEVER)
         self.follow_ns = _median(work.start[queued] - self.free[queued])
 
     def binding(self) -> tuple[Ints, Ints]:
