@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 import gpuprof_widgets
 from gpuprof_widgets.exceptions import OptionError, TraceError
-from gpuprof_widgets.many_ranks import reading, timelines
+from gpuprof_widgets.many_ranks import progress, reading, timelines
 from gpuprof_widgets.many_ranks.files import rank_in_name, trace_files
 from gpuprof_widgets.many_ranks.progress import Progress
 from gpuprof_widgets.many_ranks.timelines import light
@@ -177,21 +176,51 @@ class TestOneAtATime:
 
 class TestProgress:
     @staticmethod
-    def drawn(seconds: Sequence[float]) -> str:
-        times, stream = iter([0.0, *seconds]), io.StringIO()
-        with Progress(len(seconds), "ranks read", stream=stream, clock=lambda: next(times)) as bar:
+    def shown(seconds: Sequence[float]) -> list[str]:
+        times, lines = iter([0.0, *seconds]), list[str]()
+        with Progress(
+            len(seconds), "ranks read", show=lines.append, clock=lambda: next(times)
+        ) as bar:
             for _ in seconds:
                 bar.counted(None)
-        return stream.getvalue()
+        return lines
 
     def test_within_a_second_it_says_nothing(self) -> None:
-        assert self.drawn([0.2, 0.9]) == ""
+        assert self.shown([0.2, 0.9]) == []
 
     def test_after_a_second_it_says_how_far_it_is_and_leaves_nothing(self) -> None:
-        lines = self.drawn([0.9, 1.1, 2.0]).split("\r")
-        assert next(line for line in lines if "of 3" in line).endswith("2 of 3 ranks read")
-        assert lines[-2].strip() == ""
-        assert lines[-1] == ""
+        first, second, last = self.shown([0.9, 1.1, 2.0])
+        assert first.endswith("2 of 3 ranks read")
+        assert second.endswith("3 of 3 ranks read")
+        assert last == ""
+
+    def test_in_a_notebook_one_output_is_changed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        told: list[str] = []
+
+        class Handle:
+            def update(self, bundle: dict[str, str], raw: bool) -> None:
+                told.append(f"then {bundle['text/plain']}")
+
+        def display(bundle: dict[str, str], raw: bool, display_id: bool) -> Handle:
+            told.append(bundle["text/plain"])
+            return Handle()
+
+        monkeypatch.setattr("builtins.display", display, raising=False)
+        times = iter([0.0, 2.0, 3.0])
+        with Progress(2, "ranks read", clock=lambda: next(times)) as bar:
+            bar.counted(None)
+            bar.counted(None)
+        assert [line.split("░")[-1].split("█")[-1] for line in told] == [
+            " 1 of 2 ranks read",
+            " 2 of 2 ranks read",
+            "then ",
+        ]
+
+    def test_where_nobody_looks_it_is_silent(self, capsys: pytest.CaptureFixture[str]) -> None:
+        times = iter([0.0, 2.0])
+        with Progress(1, "ranks read", clock=lambda: next(times)) as bar:
+            bar.counted(None)
+        assert capsys.readouterr() == ("", "")
 
 
 class TestPage:
@@ -248,6 +277,7 @@ class TestPage:
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         shown: list[dict[str, Any]] = []
+        monkeypatch.setattr(progress, "PATIENCE_S", 1e9)
         monkeypatch.setattr(
             "builtins.display", lambda bundle, raw: shown.append(bundle), raising=False
         )

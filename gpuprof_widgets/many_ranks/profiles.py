@@ -247,7 +247,9 @@ class RankProfiles:
     def _tables(self) -> RanksTables:
         from gpuprof_widgets.views.ranks_page import RanksTables
 
+        breakdown = self.breakdown()
         return RanksTables(
+            on_gpu=bool((breakdown["device"] >= 0).any()),
             findings=self.findings(),
             notes=self.notes,
             overview=overview(self.job.ranks, self._waiting),

@@ -1,4 +1,4 @@
-"""One line that says how far it has come, where that takes more than a second and someone looks."""
+"""One line that says how far it has come, where that takes more than a second."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ import sys
 from collections.abc import Callable
 from time import monotonic
 from types import TracebackType
-from typing import Self, TextIO, TypeVar
+from typing import Any, Self, TypeVar
 
 Value = TypeVar("Value")
+Show = Callable[[str], None]
+"""Shows a line in the place of the one before; "" takes it away."""
 
 PATIENCE_S = 1.0
 WIDTH = 24
 
 
 class Progress:
-    """Counts up to ``total`` and redraws its line; what is done within a second shows nothing.
+    """Counts up to ``total`` and shows how far it is; within a second it shows nothing.
 
-    Without a ``stream`` it is drawn in terminals and notebooks alone, not into files.
+    Below a notebook's cell and in a terminal; where neither is, nobody would see it.
     """
 
     def __init__(
@@ -26,13 +28,12 @@ class Progress:
         total: int,
         noun: str,
         *,
-        stream: TextIO | None = None,
+        show: Show | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._total, self._noun, self._clock = total, noun, clock
-        self._stream = stream or sys.stderr
-        self._is_seen = stream is not None or sys.stderr.isatty() or hasattr(builtins, "display")
-        self._done, self._shown = 0, 0
+        self._show = show or _place()
+        self._done, self._shown = 0, False
         self._began = clock()
 
     def __enter__(self) -> Self:
@@ -44,22 +45,46 @@ class Progress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leave no half line behind."""
+        """Leave no line behind."""
         if self._shown:
-            self._stream.write("\r" + " " * self._shown + "\r")
-            self._stream.flush()
+            self._show("")
 
     def counted(self, value: Value) -> Value:
         """One more is done; returns what it is given."""
         self._done += 1
-        if self._is_seen and self._clock() - self._began > PATIENCE_S:
-            self._draw()
+        if self._clock() - self._began > PATIENCE_S:
+            filled = WIDTH * self._done // max(self._total, 1)
+            bar = "█" * filled + "░" * (WIDTH - filled)
+            self._show(f"{bar} {self._done} of {self._total} {self._noun}")
+            self._shown = True
         return value
 
-    def _draw(self) -> None:
-        filled = WIDTH * self._done // max(self._total, 1)
-        bar = "█" * filled + "░" * (WIDTH - filled)
-        line = f"{bar} {self._done} of {self._total} {self._noun}"
-        self._stream.write(f"\r{line}")
-        self._stream.flush()
-        self._shown = len(line)
+
+def _place() -> Show:
+    # IPython puts `display` among the builtins while a cell runs; nothing else is needed of it.
+    display = getattr(builtins, "display", None)
+    if display is not None:
+        return _below_the_cell(display)
+    return _in_the_terminal if sys.stderr.isatty() else _nowhere
+
+
+def _below_the_cell(display: Any) -> Show:
+    handle: list[Any] = []
+
+    def show(line: str) -> None:
+        if handle:
+            handle[0].update({"text/plain": line}, raw=True)
+        else:
+            handle.append(display({"text/plain": line}, raw=True, display_id=True))
+
+    return show
+
+
+def _in_the_terminal(line: str) -> None:
+    erase = "\r\x1b[K"
+    sys.stderr.write(f"{erase}{line}")
+    sys.stderr.flush()
+
+
+def _nowhere(line: str) -> None:
+    """Nobody looks."""

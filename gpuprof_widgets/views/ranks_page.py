@@ -41,8 +41,12 @@ HEAT = "213,94,0"
 
 @dataclass(frozen=True)
 class RanksTables:
-    """What the page shows: tables of `analyses.ranks`, findings and notes."""
+    """What the page shows: tables of `analyses.ranks`, findings and notes.
 
+    ``on_gpu``: whether the ranks' time is that of GPUs; else it is that of their main threads.
+    """
+
+    on_gpu: bool
     findings: Sequence[Finding]
     notes: Sequence[str]
     overview: pd.DataFrame
@@ -96,8 +100,10 @@ def finding_lines_of(found: Sequence[tuple[Finding, int]]) -> list[dict[str, Any
 def _ranks_table(tables: RanksTables) -> str:
     head, *rows = _grid_of_ranks(tables, bar=True)
     legend = " ".join(
-        f'<span style="background:{colour};padding:0 6px;margin-right:6px">{label}</span>'
-        for label, colour in PARTS.values()
+        f'<span style="background:{PARTS[key][1]};padding:0 6px;margin-right:6px">'
+        f"{_heading(key, tables)}</span>"
+        for key in PARTS
+        if tables.overview[key].any()
     )
     return _table("Time of each rank", head, rows, below=f"<div>{legend}</div>")
 
@@ -108,7 +114,7 @@ def _grid_of_ranks(tables: RanksTables, *, bar: bool) -> list[list[_Cell]]:
     copying = tables.overview["copying_ns"].max() > WORTH_A_COLUMN * longest
     shown = [key for key in PARTS if key != "copying_ns" or copying]
     head = [_Cell("Rank"), *([_Cell("Time", left=True)] if bar else [])]
-    head += [_Cell(PARTS[key][0]) for key in shown]
+    head += [_Cell(_heading(key, tables)) for key in shown]
     grid = [[*head, _Cell("Came last"), _Cell("Delay")]]
     worst = max(int(late["delay_ns"].max()), 1)
     for row in tables.overview.to_dict("records"):
@@ -119,6 +125,11 @@ def _grid_of_ranks(tables: RanksTables, *, bar: bool) -> list[list[_Cell]]:
         cells += [_Cell(f"{int(own['last'])}×"), _Cell(format_ns(delay), _heat(delay / worst))]
         grid.append(cells)
     return grid
+
+
+def _heading(part: str, tables: RanksTables) -> str:
+    """A main thread outside of ops and collectives is not idle: it runs Python, or reads data."""
+    return "In no op" if part == "idle_ns" and not tables.on_gpu else PARTS[part][0]
 
 
 def _time_bar(row: Mapping[Any, int], longest: int) -> _Cell:

@@ -20,7 +20,8 @@ COMPUTE, INPUT, IDLE = "compute_ns", "input_ns", "idle_ns"
 
 REMEDIES = {
     COMPUTE: "It has more to compute than the others: give all ranks batches of one size (sequence "
-    "lengths, experts, uneven shards), and see whether its GPU is shared, throttled or older.",
+    "lengths, experts, uneven shards), and see whether its processor is shared, throttled or "
+    "older.",
     INPUT: "Its input pipeline is slower: give its DataLoader as many workers as the others, and "
     "all ranks shards of one size on equally fast storage.",
     IDLE: "Its GPU had nothing to do: its CPU is late. Look for what this rank alone does "
