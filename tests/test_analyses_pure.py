@@ -30,9 +30,10 @@ from gpuprof_widgets.analyses.counters import counters
 from gpuprof_widgets.analyses.critical_path import critical_path, graph_of
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.findings import findings
-from gpuprof_widgets.analyses.gpu_peaks import device_name, peaks_of
+from gpuprof_widgets.analyses.gpu_peaks import busiest_device, device_name, peaks_of
 from gpuprof_widgets.analyses.gpu_summary import gpu_summary
 from gpuprof_widgets.analyses.idle import idle
+from gpuprof_widgets.analyses.indexing_loops import indexing_loops
 from gpuprof_widgets.analyses.iterations import (
     calls_per_traced_step,
     iterations,
@@ -54,6 +55,7 @@ from gpuprof_widgets.analyses.roofline import grouped_pieces, roofline
 from gpuprof_widgets.analyses.sequences import sequences
 from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.analyses.streams import streams
+from gpuprof_widgets.analyses.tensor_core_use import capability, products, unaligned
 from gpuprof_widgets.analyses.thread_waits import python_lanes, run_lane, thread_waits
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.analyses.what_if import what_if, what_ifs
@@ -150,6 +152,11 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "roofline_by_kernel": lambda record: roofline(record, by="kernel"),
     "grouped_pieces": lambda record: grouped_pieces(record, "op"),
     "work_pieces": work_pieces,
+    "products": products,
+    "capability": capability,
+    "unaligned": lambda record: unaligned(record, products(record)),
+    "indexing_loops": indexing_loops,
+    "busiest_device": busiest_device,
     "module_slices": module_slices,
     "annotation_slices": annotation_slices,
     "device_name": lambda record: device_name(record, 0),

@@ -200,7 +200,7 @@ class TestLoops:
 
     def test_other_ops_between_end_the_loop(self) -> None:
         loop = [op("aten::select", ts=10 * at, dur=4) for at in range(9)]
-        record = trace_of(*loop, op("aten::mm", ts=82, dur=2), op("aten::select", ts=90, dur=4))
+        record = trace_of(*loop, op("aten::mm", ts=85, dur=2), op("aten::select", ts=90, dur=4))
         assert indexing_loops(record)["rounds"].tolist() == [9]
 
     def test_a_cells_lines_are_looked_through(self) -> None:
