@@ -32,7 +32,7 @@ export function stacked_bars(
   const colours = part_colours(names)
   const groups = new Map<string, Part[]>()
   for (const row of [...shown].sort((a, b) => a - b)) {
-    const group = panel_text(values[group_at][row], data.columns[group_at].unit)
+    const group = group_at < 0 ? data.title : panel_text(values[group_at][row], data.columns[group_at].unit)
     const parts = groups.get(group) ?? names.map((name): Part => ({rows: [], name, value: 0}))
     const part = parts[names.indexOf(String(values[part_at][row]))]
     part.rows.push(row)

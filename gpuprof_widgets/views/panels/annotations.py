@@ -20,7 +20,7 @@ COLUMNS = (
     Column("kernel_ns", "GPU work", "ns"),
     Column("kernel_self_ns", "GPU work, self", "ns"),
     Column("kernels", "Slices", "count"),
-    Column("cpu_total_ns", "CPU", "ns", "covered"),
+    Column("cpu_total_ns", "CPU", "ns"),
     Column("cpu_self_ns", "CPU self", "ns"),
 )
 

@@ -55,7 +55,10 @@ class Points:
 
 @dataclass(frozen=True)
 class Bars:
-    """Stacked bars, one per ``group``, with one part per ``part``, as long as ``value``."""
+    """Stacked bars, one per ``group``, with one part per ``part``, as long as ``value``.
+
+    Without a group there is one bar of all rows.
+    """
 
     group: str
     part: str
