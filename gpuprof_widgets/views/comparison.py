@@ -2,35 +2,76 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Sequence
 from typing import Any
+
+from bokeh.models import Column, Plot, Range1d
+from bokeh.models.ui import UIElement
 
 from gpuprof_widgets.analyses.compare.sentences import comparison_findings
 from gpuprof_widgets.analyses.compare.tables import Runs
+from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views import side_by_side
+from gpuprof_widgets.views.delta_rows import delta_tables
 from gpuprof_widgets.views.figure import finding_lines
-from gpuprof_widgets.views.report import MimeBundle
-from gpuprof_widgets.views.side_by_side import Heading, Row
-from gpuprof_widgets.views.static_comparison import static_html, static_tables, static_text
+from gpuprof_widgets.views.models import DeltaTable, DiffBar, DiffGraph, GroupHeader, StoreGroup
+from gpuprof_widgets.views.plots import empty_plot
+from gpuprof_widgets.views.report import MimeBundle, figure_script, html_page
+from gpuprof_widgets.views.side_by_side import Row, placed, plot_timelines, store_group
+from gpuprof_widgets.views.side_by_side_picture import timelines_png
+from gpuprof_widgets.views.static_comparison import static_html, static_text
+
+TITLE = "Two runs compared"
 
 
 def outputs(runs: Runs, *, embed_runtime: bool) -> list[MimeBundle]:
     """The three outputs of a cell, as in `report.outputs`."""
-    return side_by_side.outputs(
-        _rows(runs),
-        heading(runs),
-        html=static_html(runs),
-        text=static_text(runs),
-        tables=static_tables(runs),
-        embed_runtime=embed_runtime,
-    )
+    first = comparison_findings(runs)[0].text
+    picture = base64.b64encode(timelines_png(placed(_rows(runs)), first)).decode("ascii")
+    script = figure_script(comparison_figure(runs), embed_runtime=embed_runtime)
+    return [
+        {"text/html": static_html(runs), "text/plain": static_text(runs)},
+        {"image/png": picture, "text/plain": ""},
+        {"application/javascript": script, "text/plain": ""},
+    ]
 
 
 def standalone_html(runs: Runs) -> str:
     """One HTML file with everything in it, for a mail."""
-    return side_by_side.standalone_html(
-        _rows(runs), heading(runs), html=static_html(runs), tables=static_tables(runs)
+    script = figure_script(comparison_figure(runs), embed_runtime=True)
+    return html_page(TITLE, static_html(runs), script)
+
+
+def comparison_figure(runs: Runs) -> Column:
+    """Findings, both timelines, the differential flame graph and the tables as one layout."""
+    rows = _rows(runs)
+    group = store_group(rows, brushes_all=False)
+    first = group.stores[0]
+    wide: Any = {"store": first, "sizing_mode": "stretch_width"}
+    found = finding_lines(comparison_findings(runs), 0)
+    header = GroupHeader(group=group, label=TITLE, findings=found, **wide)
+    timelines = plot_timelines(group, [row.title for row in rows])
+    table = DeltaTable(group=group, tables=delta_tables(runs), **wide)
+    parts: list[UIElement] = [header, *timelines, *_flame_graph(group, rows, wide), table]
+    return Column(children=parts, name=str(first.uid), sizing_mode="stretch_width", spacing=0)
+
+
+def _flame_graph(group: StoreGroup, rows: Sequence[Row], wide: Any) -> list[UIElement]:
+    graph = DiffGraph(runs=group, steps=[_step_ranges(row.record) for row in placed(rows)])
+    plot: Plot = empty_plot(
+        Range1d(start=0, end=1), Range1d(start=0, end=1), height=80, frame_align=False
     )
+    plot.renderers.append(graph)
+    return [DiffBar(graph=graph, **wide), plot]
+
+
+def _step_ranges(record: Record) -> list[tuple[float, float]]:
+    table = steps(record)
+    return [
+        (float(start), float(end))
+        for start, end in zip(table["start_ns"], table["end_ns"], strict=True)
+    ]
 
 
 def _rows(runs: Runs) -> list[Row]:
@@ -39,17 +80,11 @@ def _rows(runs: Runs) -> list[Row]:
 
 def titles(runs: Runs) -> tuple[str, str]:
     """What the runs are called: A and B, with their labels where they have any."""
-    a, b = (f"{name}{label(run)}" for name, run in (("A", runs.a), ("B", runs.b)))
+    a, b = (f"{name}{_label(run)}" for name, run in (("A", runs.a), ("B", runs.b)))
     return a, b
 
 
-def label(run: Record) -> str:
+def _label(run: Record) -> str:
     """A run's label, or the name of its file, set off from what stands before it."""
     given = run.metadata.get("label") or str(run.metadata.get("source") or "").rsplit("/", 1)[-1]
     return f" · {given}" if given else ""
-
-
-def heading(runs: Runs) -> Heading:
-    """Title and findings of the page."""
-    findings: list[dict[str, Any]] = finding_lines(comparison_findings(runs), 0)
-    return Heading("Two runs compared", findings)

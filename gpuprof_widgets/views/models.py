@@ -199,3 +199,28 @@ class AnalysisTable(Panel):
     """The bars or points of the shown analysis, and its table."""
 
     tabs: _Any = Instance(AnalysisTabs)
+
+
+class DiffGraph(Renderer):
+    """The differential icicle of two runs, of the brushed range of each."""
+
+    def __init__(self, *args: _Any, **kwargs: _Any) -> None:
+        super().__init__(*args, **kwargs)
+
+    runs: _Any = Instance(StoreGroup)
+    mode = String("both", help="whose widths: both, a or b")
+    source = String("ops", help="ops, merged or cprofile")
+    steps = List(List(Tuple(Float, Float)), help="start and end of each run's steps, ns")
+
+
+class DiffBar(Panel):
+    """Choices, legend and breadcrumb of the differential flame graph."""
+
+    graph: _Any = Instance(DiffGraph)
+
+
+class DeltaTable(Panel):
+    """The tables of what differs between two runs."""
+
+    group: _Any = Instance(StoreGroup)
+    tables = List(Any, help="key, title, noun, rows and total of each")

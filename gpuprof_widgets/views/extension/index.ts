@@ -3,7 +3,10 @@ import {register_models} from "@bokehjs/base"
 import {AnalysisTable} from "./analysis_table"
 import {AnalysisTabs} from "./analysis_tabs"
 import {CurvePlot} from "./curve_plot"
+import {DeltaTable} from "./delta_table"
 import {Details} from "./details"
+import {DiffBar} from "./diff_bar"
+import {DiffGraph} from "./diff_graph"
 import {FlameBar} from "./flame_bar"
 import {FlameGraph} from "./flame_graph"
 import {GroupHeader} from "./group_header"
@@ -23,7 +26,7 @@ import {TimelineTitle} from "./timeline_title"
 import {TraceStore} from "./trace_store"
 
 register_models([
-  AnalysisTable, AnalysisTabs, CurvePlot, Details, EngineeringTimeFormatter, FlameBar, FlameGraph, GroupHeader, Lines,
-  MemoryBar, MemoryPlot, MemoryTable, Minimap, OpTable, ReportHeader, StaticPart, StoreGroup, Timeline, TimelineBar,
+  AnalysisTable, AnalysisTabs, CurvePlot, DeltaTable, Details, DiffBar, DiffGraph, EngineeringTimeFormatter, FlameBar, FlameGraph,
+  GroupHeader, Lines,  MemoryBar, MemoryPlot, MemoryTable, Minimap, OpTable, ReportHeader, StaticPart, StoreGroup, Timeline, TimelineBar,
   TimelineTitle, TraceStore,
 ])

@@ -110,6 +110,14 @@ td.share { position: relative; }
 .more { margin-top: 6px; }
 `
 
+export const DELTA_CSS = `
+tr.fixed { cursor: default; }
+td.delta { position: relative; }
+.bars { position: absolute; left: 8px; right: 8px; bottom: 2px; height: 3px; }
+.bars::before { content: ""; position: absolute; left: 50%; top: -2px; bottom: -1px; width: 1px; background: var(--muted); }
+.bars span { position: absolute; top: 0; bottom: 0; border-radius: 1px; min-width: 1px; }
+`
+
 export const LINES_CSS = `
 :host { padding: 8px 0; border-top: 1px solid var(--line); }
 .frame { position: relative; overflow: auto; max-width: 1440px; max-height: 430px; margin-top: 6px; container-type: inline-size; border-bottom: 1px solid var(--line); }

@@ -1,0 +1,390 @@
+import type * as p from "@bokehjs/core/properties"
+import {Signal0} from "@bokehjs/core/signaling"
+import type {Context2d} from "@bokehjs/core/util/canvas"
+import {Renderer, RendererView} from "@bokehjs/models/renderers/renderer"
+
+import {css} from "./colour"
+import {diff_paint} from "./diff_colour"
+import {element} from "./element"
+import {
+  change_of, flame, flame_instances, flame_sources, format_count, format_ns, lay_out, paired_tree, width_in,
+} from "./engine"
+import type {DiffMode, DiffNode, FlameNode, FlameSource, Window} from "./engine"
+import {Labels, short_name} from "./labels"
+import {paint_frame} from "./paint_frame"
+import {signed_ns} from "./signed"
+import {StoreGroup} from "./store_group"
+import {PLOT_CSS} from "./styles"
+import {Surface} from "./surface"
+import {Tooltip} from "./tooltip"
+import type {Fact} from "./tooltip"
+
+const ROW_HEIGHT = 19
+const MAX_LEVELS = 22
+const MIN_LEVELS = 4
+const FONT = "11.5px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+
+/** The differential icicle: root on top, widths of both runs or of one, colours by what changed. */
+export class DiffGraphView extends RendererView {
+  declare model: DiffGraph
+
+  private surface: Surface
+  private tooltip: Tooltip | null = null
+  private readonly labels = new Labels(FONT)
+  private readonly style_el = element("style", {}, PLOT_CSS)
+
+  override async lazy_initialize(): Promise<void> {
+    await super.lazy_initialize()
+    await this.model.prepare()
+    this.surface = new Surface({
+      hover: ({x, y, event}) => this.hover(x, y, event),
+      leave: () => this.tooltip?.hide(),
+      click: ({x, y}) => this.model.pick(this.node_at(x, y), true),
+      key: (event) => this.key(event),
+    }, "Differential flame graph. Arrow keys walk the tree, Enter zooms in, Backspace zooms out, Escape resets.")
+    this.resize()
+  }
+
+  override connect_signals(): void {
+    super.connect_signals()
+    this.connect(this.model.tree_changed, () => {
+      this.resize()
+      this.request_paint()
+    })
+    this.connect(this.model.runs.selection_changed, () => this.request_paint())
+    this.connect(this.model.store.theme.changed, () => this.request_paint())
+  }
+
+  override remove(): void {
+    this.tooltip?.remove()
+    this.surface.el.remove()
+    this.style_el.remove()
+    super.remove()
+  }
+
+  /** Tall enough for the tree; it only ever grows so that the table below does not jump about. */
+  private resize(): void {
+    const levels = Math.max(MIN_LEVELS, ...this.model.nodes.map(({depth}) => depth + 1))
+    this.plot_model.height = Math.max(this.plot_model.height ?? 0, Math.min(MAX_LEVELS, levels) * ROW_HEIGHT + 2)
+  }
+
+  protected _paint(ctx: Context2d): void {
+    const {canvas_view, frame} = this.plot_view
+    if (!this.surface.el.isConnected) {
+      canvas_view.shadow_el.append(this.style_el, this.surface.el)
+      canvas_view.events_el.tabIndex = -1
+      this.tooltip ??= new Tooltip(this.root.el, this.root.shadow_el)
+    }
+    this.surface.place(frame.bbox)
+    paint_frame(ctx, this.plot_view, (width, height) => this.paint_tree(ctx, width, height))
+  }
+
+  private paint_tree(ctx: Context2d, width: number, height: number): void {
+    ctx.font = FONT
+    ctx.textBaseline = "middle"
+    ctx.textAlign = "left"
+    const first = this.model.nodes[this.model.focus]?.depth ?? 0
+    for (const node of this.model.nodes) {
+      this.paint_node(ctx, node, (node.depth - first) * ROW_HEIGHT, width, height)
+    }
+  }
+
+  private paint_node(ctx: Context2d, node: DiffNode, y: number, width: number, height: number): void {
+    const place = this.model.place(node)
+    if (place == null || y >= height || (place[1] - place[0]) * width < 0.3) {
+      return
+    }
+    const {palette} = this.model.store.theme
+    const [x0, x1] = [place[0] * width, place[1] * width]
+    const {fill, ink} = diff_paint(change_of(node), palette)
+    const room = x1 - x0 - (x1 - x0 > 3 ? 1 : 0)
+    ctx.fillStyle = fill
+    ctx.fillRect(x0, y, Math.max(room, 0.6), ROW_HEIGHT - 1)
+    ctx.fillStyle = ink
+    const short = short_name(node.name, node.category)
+    const change = this.model.change_text(node)
+    this.labels.draw(ctx, `${node.name} ${change}`, x0 + 4, y + ROW_HEIGHT / 2, room - 6, `${short} ${change}`)
+    if (this.model.chosen == node.id) {
+      ctx.strokeStyle = css(palette.foreground)
+      ctx.lineWidth = 2
+      ctx.strokeRect(x0 + 1, y + 1, Math.max(room - 2, 1), ROW_HEIGHT - 3)
+    }
+  }
+
+  private node_at(x: number, y: number): number {
+    const {model} = this
+    const {width} = this.plot_view.frame.bbox
+    const depth = (model.nodes[model.focus]?.depth ?? 0) + Math.floor(y / ROW_HEIGHT)
+    const found = model.nodes.find((node) => {
+      const place = node.depth == depth ? model.place(node) : null
+      return place != null && place[1] > place[0] && x >= place[0] * width && x <= Math.max(place[1] * width, place[0] * width + 1)
+    })
+    return found?.id ?? -1
+  }
+
+  private hover(x: number, y: number, {clientX, clientY}: MouseEvent): void {
+    const node = this.model.nodes[this.node_at(x, y)]
+    this.surface.cursor(node == null ? "default" : "pointer")
+    if (node == null) {
+      this.tooltip?.hide()
+    } else {
+      this.tooltip?.show(node.name, this.facts(node), clientX, clientY)
+    }
+  }
+
+  private facts({total, self, device, calls}: DiffNode): Fact[] {
+    const pair = ([a, b]: [number, number]): string => `${format_ns(a)} → ${format_ns(b)} (${signed_ns(b - a)})`
+    const count = (value: number): string => Number(value.toPrecision(4)).toLocaleString("en")
+    const facts: Fact[] = [["Total, A → B", pair(total)], ["Self, A → B", pair(self)]]
+    if (device[0] + device[1] > 0) {
+      facts.push(["GPU time caused", pair(device)])
+    }
+    facts.push(["Calls, A → B", `${count(calls[0])} → ${count(calls[1])}`])
+    return facts
+  }
+
+  private key(event: KeyboardEvent): boolean {
+    const {model} = this
+    const at = model.cursor
+    const siblings = model.children_of(model.nodes[at]?.parent ?? -1)
+    const place = siblings.indexOf(at)
+    switch (event.key) {
+      case "ArrowDown": return model.walk(model.children_of(at)[0])
+      case "ArrowUp": return model.walk(model.nodes[at]?.parent)
+      case "ArrowLeft": return model.walk(siblings[place - 1])
+      case "ArrowRight": return model.walk(siblings[place + 1])
+      case "Enter": model.zoom(at); return true
+      case "Backspace": model.zoom(Math.max(0, model.nodes[model.focus]?.parent ?? 0)); return true
+      case "Home": model.zoom(0); return true
+      case "Escape": model.store.reset(); return true
+      default: return false
+    }
+  }
+}
+
+export class DiffGraph extends Renderer {
+  declare properties: DiffGraph.Props
+  declare __view_type__: DiffGraphView
+
+  static override __module__ = "gpuprof_widgets.views.models"
+
+  nodes: DiffNode[] = []
+  focus = 0
+  chosen = -1
+  /** How many whole steps each run's range holds; null where the ranges are compared as they are. */
+  steps_compared: [number, number] | null = null
+  tree_changed: Signal0<this>
+  private trees: FlameNode[][] = [[], []]
+  private prepared: Promise<void> | null = null
+
+  constructor(attrs?: Partial<DiffGraph.Attrs>) {
+    super(attrs)
+  }
+
+  static {
+    this.prototype.default_view = DiffGraphView
+    this.define<DiffGraph.Props>(({Float, List, Ref, Str, Tuple}) => ({
+      runs: [Ref(StoreGroup)],
+      mode: [Str, "both"],
+      source: [Str, "ops"],
+      steps: [List(List(Tuple(Float, Float))), []],
+    }))
+  }
+
+  override initialize(): void {
+    super.initialize()
+    this.tree_changed = new Signal0(this, "tree_changed")
+  }
+
+  get store(): StoreGroup["stores"][number] {
+    return this.runs.stores[0]
+  }
+
+  /** The sources that both runs have. */
+  get sources(): FlameSource[] {
+    const [a, b] = this.runs.stores.map(({data}) => flame_sources(data))
+    return a.filter((source) => b.includes(source))
+  }
+
+  prepare(): Promise<void> {
+    this.prepared ??= this.runs.ready.then(() => {
+      this.setv({source: this.sources[0] ?? "ops"}, {silent: true})
+      this.rebuild()
+    })
+    return this.prepared
+  }
+
+  override connect_signals(): void {
+    super.connect_signals()
+    for (const store of this.runs.stores) {
+      this.connect(store.properties.window.change, () => this.rebuild())
+    }
+    this.connect(this.properties.source.change, () => this.rebuild())
+    this.connect(this.properties.mode.change, () => this.relayout())
+    this.connect(this.runs.selection_changed, () => this.follow_selection())
+    this.connect(this.store.was_reset, () => this.zoom(0))
+  }
+
+  /** The range of one run: what is brushed there, else its steps from the first to the last, else everything. */
+  range(side: number): Window {
+    const store = this.runs.stores[side]
+    const steps = this.steps[side] ?? []
+    if (store.window != null || !this.per_step) {
+      return store.range
+    }
+    const {data} = store
+    return data.snap({start: data.tick(steps[0][0]), end: data.tick(steps[steps.length - 1][1])})
+  }
+
+  private get per_step(): boolean {
+    return this.steps.length == 2 && this.steps.every((steps) => steps.length > 0)
+  }
+
+  /** Whole steps in each range; null unless both hold any. */
+  private count_steps(ranges: Window[]): [number, number] | null {
+    const counts = ranges.map(({start, end}, side) => {
+      const {data} = this.runs.stores[side]
+      const tick = (ns: number): number => Math.round(data.tick(ns))
+      return (this.steps[side] ?? []).filter(([from, to]) => tick(from) >= start && tick(to) <= end).length
+    })
+    return counts.every((count) => count > 0) ? counts as [number, number] : null
+  }
+
+  private rebuild(): void {
+    const path = this.path(this.focus).map(({name, category}) => `${category} ${name}`)
+    const ranges = [0, 1].map((side) => this.range(side))
+    this.steps_compared = this.per_step ? this.count_steps(ranges) : null
+    const [a, b] = this.steps_compared ?? [1, 1]
+    this.trees = this.runs.stores.map(({data}, side) => flame(data, ranges[side], this.source as FlameSource))
+    this.nodes = paired_tree(this.trees[0], this.trees[1], [1 / a, 1 / b])
+    this.chosen = -1
+    lay_out(this.nodes, this.mode as DiffMode)
+    this.focus = this.follow(path)
+    this.tree_changed.emit()
+  }
+
+  private relayout(): void {
+    lay_out(this.nodes, this.mode as DiffMode)
+    const focused = this.nodes[this.focus]
+    if (focused != null && width_in(focused, this.mode as DiffMode) == 0) {
+      this.focus = 0
+    }
+    this.tree_changed.emit()
+  }
+
+  /** The deepest node along the path on which one stood before the tree changed. */
+  private follow(path: string[]): number {
+    let id = 0
+    for (const step of path.slice(1)) {
+      const next = this.children_of(id).find((child) => `${this.nodes[child].category} ${this.nodes[child].name}` == step)
+      if (next == null) {
+        break
+      }
+      id = next
+    }
+    return id
+  }
+
+  /** From left to right. */
+  children_of(id: number): number[] {
+    return this.nodes.filter(({parent}) => parent == id).sort((a, b) => a.x0 - b.x0 || a.x1 - b.x1).map((node) => node.id)
+  }
+
+  path(id: number): DiffNode[] {
+    const path: DiffNode[] = []
+    for (let node = this.nodes[id]; node != null; node = this.nodes[node.parent]) {
+      path.unshift(node)
+    }
+    return path
+  }
+
+  /** Horizontal place in the zoomed view, 0 to 1; null where it is not in it. */
+  place(node: DiffNode): [number, number] | null {
+    const top = this.nodes[this.focus]
+    const width = top.x1 - top.x0
+    const middle = (node.x0 + node.x1) / 2
+    if (width <= 0 || node.depth < top.depth || middle < top.x0 || middle > top.x1) {
+      return null
+    }
+    return [Math.max(0, (node.x0 - top.x0) / width), Math.min(1, (node.x1 - top.x0) / width)]
+  }
+
+  /** What a label says of the change: never by colour alone. */
+  change_text({total: [a, b], calls}: DiffNode): string {
+    if (a == b) {
+      return "="
+    }
+    const only = a == 0 && calls[0] == 0 ? " new" : b == 0 && calls[1] == 0 ? " gone" : ""
+    return `${signed_ns(b - a)}${only}`
+  }
+
+  get cursor(): number {
+    return this.chosen >= 0 && this.path(this.chosen).some(({id}) => id == this.focus) ? this.chosen : this.focus
+  }
+
+  zoom(id: number): void {
+    if (this.nodes[id] != null) {
+      this.focus = id
+      this.tree_changed.emit()
+    }
+  }
+
+  walk(id: number | undefined): boolean {
+    if (id != null && id >= 0) {
+      if (!this.path(id).some((node) => node.id == this.focus)) {
+        this.focus = id
+      }
+      this.pick(id, false)
+    }
+    return true
+  }
+
+  /** Selects a path: its instances light up on both timelines. */
+  pick(id: number, zoom: boolean): void {
+    const node = this.nodes[id]
+    if (node == null) {
+      return
+    }
+    this.focus = zoom ? id : this.focus
+    const key = this.path(id).map(({name}) => name).join("\n")
+    this.runs.choose(this.runs.stores.map(({data}, side) => {
+      const own = node.nodes[side]
+      if (id == 0) {
+        return null
+      }
+      const rows = own < 0 ? new Int32Array(0) : flame_instances(data, this.source as FlameSource, this.trees[side], own)
+      const labels = new Set(Array.from(rows, (row) => data.label[row]))
+      return {source: "flame", row: -1, rows, key, labels, text: node.name}
+    }))
+    this.chosen = id == 0 ? -1 : id
+    this.tree_changed.emit()
+  }
+
+  /** What was selected elsewhere is not a path of this graph. */
+  private follow_selection(): void {
+    this.chosen = -1
+  }
+
+  /** What is compared, in words. */
+  get about(): string {
+    const whole = this.runs.stores.every(({window}) => window == null)
+    const steps = this.steps_compared
+    if (steps == null) {
+      return whole ? "CPU time of the whole runs" : "CPU time of the selected ranges"
+    }
+    const [a, b] = steps.map((count) => format_count(count, "step"))
+    return `CPU time per step, ${steps[0] == steps[1] ? `${a} of each` : `${a} of A, ${b} of B`}${whole ? "" : ", selected"}`
+  }
+}
+
+export namespace DiffGraph {
+  export type Attrs = p.AttrsOf<Props>
+  export type Props = Renderer.Props & {
+    runs: p.Property<StoreGroup>
+    mode: p.Property<string>
+    source: p.Property<string>
+    steps: p.Property<[number, number][][]>
+  }
+}
+
+export interface DiffGraph extends DiffGraph.Attrs {}
