@@ -401,6 +401,17 @@ class Analysed(Record):
 
         return allocations(self)
 
+    def memory(self) -> pd.DataFrame:
+        """One row per device and op that allocated or released memory, the largest first.
+
+        Columns (bytes): ``device``, ``name``, ``calls``; ``size_increase_bytes`` (allocated less
+        released), ``allocations`` (their number), ``allocation_bytes``, with what the op calls, and
+        as ``self_...`` without. See also `memory_curve`, `allocations` and `memory_peak`.
+        """
+        from gpuprof_widgets.analyses.memory_by_op import memory
+
+        return memory(self)
+
     def memory_curve(self) -> pd.DataFrame:
         """One row per allocation or release: what the device held after it.
 

@@ -44,6 +44,7 @@ from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.analyses.line_sources import line_sources
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
+from gpuprof_widgets.analyses.memory_by_op import memory as memory_by_op
 from gpuprof_widgets.analyses.modules import module_slices, modules
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.owners import owners
@@ -164,6 +165,7 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "backward_ops": backward_ops,
     "backward_ns": backward_ns,
     "allocations": allocations,
+    "memory": memory_by_op,
     "memory_curve": memory_curve,
     "memory_peak": memory_peak,
     "allocator_events": allocator_events,

@@ -69,6 +69,7 @@ def test_the_public_methods_of_a_profile() -> None:
         "kernels",
         "lines",
         "load",
+        "memory",
         "memory_curve",
         "memory_peak",
         "modules",

@@ -27,6 +27,7 @@ from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
+from gpuprof_widgets.analyses.memory_by_op import memory
 from gpuprof_widgets.analyses.modules import modules
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_time import python_time
@@ -179,6 +180,7 @@ ANALYSES = (
         "",
         "MegEngine profile_analyze",
     ),
+    Analysis(memory, "Which op allocates memory, and keeps it?", "memory", "TensorBoard plugin"),
     Analysis(memory_curve, "How much memory was held, over time?", "memory", "TensorBoard plugin"),
     Analysis(memory_peak, "What was alive when memory was fullest?", "memory", "memory snapshot"),
     Analysis(

@@ -1,0 +1,83 @@
+"""Memory by op: what each allocated and what stayed allocated, as the TensorBoard plugin has it."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.analyses.memory_blocks import MemoryEvents, memory_events
+from gpuprof_widgets.analyses.op_rows import OpRows, op_rows, subtree_sum
+from gpuprof_widgets.analyses.steps import names_with_steps_merged
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import MEMORY_EVENT, NONE
+
+Ints = npt.NDArray[np.int64]
+
+SUMS = (
+    "size_increase_bytes",
+    "self_size_increase_bytes",
+    "allocations",
+    "self_allocations",
+    "allocation_bytes",
+    "self_allocation_bytes",
+)
+COLUMNS = ("device", "name", "calls", *SUMS)
+
+
+def memory(record: Record) -> pd.DataFrame:
+    """One row per device and op, that which allocated most by itself first.
+
+    The curve over time is `memory_curve`, every block with its allocation and release
+    `allocations`, and what was alive at the peak `memory_peak`. Columns (bytes):
+
+    - ``device`` ("GPU 0", "CPU"), ``name``, ``calls`` (of the op, whether it allocated or not);
+    - ``size_increase_bytes``: allocated less released in the op and all that it calls,
+      ``self_size_increase_bytes``: while it was the innermost op;
+    - ``allocations``, ``self_allocations``: their number; ``allocation_bytes``,
+      ``self_allocation_bytes``: what they came to, whatever was released.
+
+    What happened in no op is in the row ``[memory]``: the selfs of a device add up to all there
+    was. As in `operators`, an op answers for its own thread, and for one that only calls itself
+    once.
+    """
+    trace = record.trace
+    events = memory_events(trace)
+    if not len(events):
+        return lacking(COLUMNS, "the trace has no memory events: record them (profile_memory)")
+    ops = op_rows(trace)
+    tables = [_of(trace, ops, events.of(device)).assign(device=device) for device in events.devices]
+    return pd.concat(tables, ignore_index=True)[list(COLUMNS)]
+
+
+def _of(trace: Trace, ops: OpRows, events: MemoryEvents) -> pd.DataFrame:
+    owner = ops.index[events.row]
+    given = np.maximum(events.size, 0)
+    selfs = {
+        "size_increase_bytes": _summed(ops, owner, events.size),
+        "allocations": _summed(ops, owner, (events.size > 0).astype(np.int64)),
+        "allocation_bytes": _summed(ops, owner, given),
+    }
+    single = ~ops.repeat
+    code, names = names_with_steps_merged(trace)
+    table = pd.DataFrame({"name": code[ops.row]})
+    table["calls"] = trace.slices["count"].to_numpy()[ops.row].astype(np.int64) * single
+    for column, own in selfs.items():
+        table[column] = subtree_sum(own[:-1], ops.parent, ops.depth) * single
+        table[f"self_{column}"] = own[:-1]
+    table = table.groupby("name", as_index=False).sum()
+    table["name"] = np.array(names, object)[table["name"]]
+    loose = {column: int(own[-1]) for column, own in selfs.items()}
+    outside = {"name": MEMORY_EVENT, "calls": int((owner == NONE).sum()), **loose}
+    outside |= {f"self_{column}": value for column, value in loose.items()}
+    table = pd.concat([table, pd.DataFrame([outside])], ignore_index=True)
+    table = table[table[list(SUMS)].any(axis=1)]
+    return table.sort_values("self_allocation_bytes", ascending=False, kind="stable")
+
+
+def _summed(ops: OpRows, owner: npt.NDArray[np.int32], values: Ints) -> Ints:
+    """Per op what is its own; the last entry has what is in none."""
+    sums = np.zeros(len(ops) + 1, np.int64)
+    np.add.at(sums, owner, values)
+    return sums
