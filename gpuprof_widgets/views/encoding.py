@@ -106,7 +106,7 @@ def _payload(
     header = _header(record, rows, tick_ns, notes)
     rows_kept = len(rows) == len(record.trace)
     tables = page_panels(record, arrays, tick_ns, rows_kept=rows_kept) if with_panels else []
-    header["path"] = page_path(record, rows_kept=rows_kept) if with_panels else None
+    header["path"] = page_path(record, len(rows)) if with_panels else None
     header |= {"panels": tables, "columns": layout, "arrays": arrays.layout}
     text = json.dumps(header, separators=(",", ":")).encode()
     packed = gzip.compress(len(text).to_bytes(4, "little") + text + data + arrays.data, mtime=0)

@@ -1,0 +1,166 @@
+"""What a faster op or kernel would save, on hand-made traces of which that is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuprof_widgets.analyses.what_if import what_if, what_ifs
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.window import window
+from tests.traces import annotation, backward_op, kernel, op, runtime, trace_of
+
+
+def saved(record: Record, name: str, **given: object) -> int:
+    """How much shorter the run would be, in ns."""
+    table = what_if(record, name, **given)  # type: ignore[arg-type]
+    assert len(table) == 1
+    assert (table["span_ns"] - table["new_span_ns"]).tolist() == table["saved_ns"].tolist()
+    return int(table["saved_ns"].iloc[0])
+
+
+def on_the_cpu() -> Record:
+    return trace_of(
+        annotation("step", ts=0, dur=100),
+        op("aten::linear", ts=10, dur=50),
+        op("aten::addmm", ts=20, dur=30),
+        op("aten::addmm", ts=70, dur=20),
+    )
+
+
+def test_an_op_of_the_only_thread_saves_its_time_with_all_in_it() -> None:
+    assert saved(on_the_cpu(), "aten::addmm") == 50
+    assert saved(on_the_cpu(), "aten::linear") == 50
+    assert saved(on_the_cpu(), "step") == 100
+
+
+def test_half_as_fast_saves_half() -> None:
+    assert saved(on_the_cpu(), "aten::addmm", scale=0.5) == 25
+    assert saved(on_the_cpu(), "aten::addmm", scale=1) == 0
+    assert saved(on_the_cpu(), "aten::addmm", scale=2) == -50
+
+
+def test_the_row_says_what_was_changed() -> None:
+    row = what_if(on_the_cpu(), "aten::addmm").iloc[0]
+    assert (row["what"], row["calls"], row["time_ns"], row["path_ns"]) == ("op", 2, 50, 50)
+    assert (row["span_ns"], row["new_span_ns"], row["saved_share"]) == (100, 50, 0.5)
+
+
+def bound_by_the_gpu() -> Record:
+    """Both kernels are launched while the first one has only begun; the launch takes 6."""
+    return trace_of(
+        op("aten::a", ts=0, dur=10),
+        runtime("cudaLaunchKernel", ts=2, dur=5),
+        op("aten::b", ts=10, dur=10),
+        runtime("cudaLaunchKernel", ts=12, dur=5),
+        kernel("first", ts=8, dur=42, launched_by=1),
+        kernel("second", ts=52, dur=30, launched_by=3),
+    )
+
+
+def test_where_the_gpu_is_the_bound_a_kernel_saves_its_time() -> None:
+    assert saved(bound_by_the_gpu(), "second") == 30
+    row = what_if(bound_by_the_gpu(), "second").iloc[0]
+    assert (row["what"], row["calls"], row["time_ns"]) == ("kernel", 1, 30)
+
+
+def test_a_kernel_cannot_begin_before_its_launch_has_reached_the_gpu() -> None:
+    """Without the first one the second would begin at 18: launched at 12, and launches take 6."""
+    assert saved(bound_by_the_gpu(), "first") == 52 - 18
+
+
+def test_cpu_time_behind_a_busy_gpu_saves_only_what_starts_it_earlier() -> None:
+    """An op goes with its kernels, a launch with what it launched; the delays stay."""
+    assert saved(bound_by_the_gpu(), "aten::b") == 30  # the 2 behind the first slice stay
+    # The second is launched at 12 - 5 then, and 6 later it begins and ends.
+    assert saved(bound_by_the_gpu(), "cudaLaunchKernel") == 82 - (7 + 6)
+
+
+def launch_bound() -> Record:
+    return trace_of(
+        op("aten::a", ts=0, dur=20),
+        runtime("cudaLaunchKernel", ts=10, dur=5),
+        op("aten::b", ts=20, dur=20),
+        runtime("cudaLaunchKernel", ts=30, dur=5),
+        kernel("short", ts=14, dur=2, launched_by=1),
+        kernel("last", ts=36, dur=9, launched_by=3),
+    )
+
+
+def test_where_launches_are_the_bound_kernels_save_nothing_but_the_last() -> None:
+    assert saved(launch_bound(), "short") == 0
+    assert saved(launch_bound(), "last") == 5  # the CPU ends at 40
+    assert saved(launch_bound(), "aten::a") == 20
+
+
+def synchronised() -> Record:
+    return trace_of(
+        runtime("cudaLaunchKernel", ts=0, dur=5),
+        op("aten::item", ts=10, dur=95),
+        runtime("cudaStreamSynchronize", ts=12, dur=90),
+        op("aten::add", ts=110, dur=10),
+        kernel("long", ts=8, dur=90, launched_by=0),
+    )
+
+
+def test_a_wait_ends_with_what_it_waits_for_and_no_earlier_than_it_begins() -> None:
+    """The kernel would be done at 8, the call at 12 + 4: 4 pass between its end and the return."""
+    assert saved(synchronised(), "long") == 98 - 12
+    assert saved(synchronised(), "long", scale=0.5) == 45
+
+
+def test_a_call_that_waits_saves_its_own_time_only() -> None:
+    """4 after the wait; the 2 before it do not matter: the kernel ends when it ends."""
+    assert saved(synchronised(), "cudaStreamSynchronize") == 4
+
+
+def test_work_of_another_stream_is_waited_for_all_the_same() -> None:
+    record = trace_of(
+        runtime("cudaLaunchKernel", ts=0, dur=5),
+        runtime("cudaStreamWaitEvent", ts=15, dur=1),
+        runtime("cudaLaunchKernel", ts=17, dur=5),
+        kernel("long", ts=5, dur=50, stream=7, launched_by=0),
+        kernel("waits", ts=60, dur=100, stream=20, launched_by=2),
+    )
+    assert saved(record, "long", scale=0.5) == 25
+    assert saved(record, "long") == 60 - (17 + 5)  # launches take 5 here
+    assert saved(record, "waits") == 100
+
+
+def test_what_the_caller_of_a_backward_pass_waits_for() -> None:
+    record = trace_of(
+        op("aten::mm", ts=0, dur=20, sequence=1),
+        *backward_op("MmBackward0", ts=30, dur=40, sequence=1, thread=2),
+        op("aten::add_", ts=80, dur=20),
+    )
+    assert saved(record, "MmBackward0") == 38
+    assert saved(record, "aten::mm") == 20
+    assert saved(record, "autograd::engine::evaluate_function: MmBackward0") == 40
+
+
+def test_of_a_step_only_what_lies_in_it_counts() -> None:
+    record = trace_of(
+        annotation("ProfilerStep#1", ts=0, dur=50),
+        op("aten::mm", ts=10, dur=20),
+        annotation("ProfilerStep#2", ts=50, dur=50),
+        op("aten::mm", ts=60, dur=30),
+    )
+    assert saved(record, "aten::mm") == 50
+    assert saved(record, "aten::mm", step=2) == 30
+    assert saved(record, "aten::mm", region=(65, 100)) == 25
+    assert saved(window(record, 0, 50), "aten::mm") == 20
+
+
+def test_a_name_that_is_not_there_is_an_error_with_a_hint() -> None:
+    with pytest.raises(OptionError, match="did you mean 'aten::addmm'"):
+        what_if(on_the_cpu(), "aten::admm")
+    with pytest.raises(OptionError, match="a scale is 0"):
+        what_if(on_the_cpu(), "aten::addmm", scale=-1)
+
+
+def test_all_likely_ones_the_most_saved_first() -> None:
+    table = what_ifs(bound_by_the_gpu())
+    assert table["saved_ns"].is_monotonic_decreasing
+    assert set(table["name"]) == {"aten::a", "aten::b", "first", "second"}
+    for name, gain in zip(table["name"], table["saved_ns"], strict=True):
+        assert saved(bound_by_the_gpu(), name) == gain
