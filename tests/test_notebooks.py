@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import torch
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
@@ -57,6 +58,36 @@ def test_third_notebook_names_module_op_and_line_and_repairs_them() -> None:
     printed = "".join(output.text for output in outputs_of(notebook) if "text" in output)
     assert "with gather: [" in printed
     assert "with indexing: nothing on a gather" in printed
+
+
+@pytest.mark.kernel
+def test_sixth_notebook_finds_the_input_pipeline_and_says_what_is_simulated() -> None:
+    notebook = nbformat.read(ROOT / "notebooks" / "06_why_is_the_gpu_idle.ipynb", as_version=4)
+    here = {"metadata": {"path": ROOT / "notebooks"}}
+    NotebookClient(notebook, timeout=600, resources=here).execute()
+    printed = "".join(output.text for output in outputs_of(notebook) if "text" in output)
+    assert "waiting for the DataLoader" in printed
+    if not torch.cuda.is_available():
+        assert "No GPU here: all GPU times below are SIMULATED." in printed
+        assert "SIMULATED, not measured" in printed
+        pages = [output.data["text/html"] for output in outputs_of(notebook)
+                 if "gpuprof-static" in output.get("data", {}).get("text/html", "")]  # fmt: skip
+        assert len(pages) == 2
+        assert all("SIMULATED" in page for page in pages)
+
+
+@pytest.mark.kernel
+def test_fifth_notebook_finds_the_rank_that_is_awaited() -> None:
+    notebook = nbformat.read(ROOT / "notebooks" / "05_many_ranks.ipynb", as_version=4)
+    here = {"metadata": {"path": ROOT / "notebooks"}}
+    NotebookClient(notebook, timeout=600, resources=here).execute()
+    pages = [output.data["text/html"] for output in outputs_of(notebook)
+             if "text/html" in output.get("data", {})]  # fmt: skip
+    text = re.sub(r"<[^>]+>", "", "".join(pages))
+    assert re.search(r"Rank 3 came last to \d of 4 collectives, in all .* it computed more", text)
+    assert "Who waits for whom" in text
+    before, after = re.findall(r"(?:after another|in turns)\s+(\d+\.\d+)", text)[-2:]
+    assert float(before) > 1.5 * float(after)  # own work of the ranks, most over least
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
