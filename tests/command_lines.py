@@ -54,6 +54,7 @@ def small_trace(folder: Path) -> Path:
             kernel("gemm", ts=start + 2_500, dur=4_000, launched_by=first + 3),
             copy(ts=start + 7_000, dur=1_000, bytes=4_096),
         ]
+    rows.append(op("aten::add", ts=20_000, dur=100))
     path = folder / "small.gpuprof"
     save(trace_of(*rows), path)
     return path

@@ -113,4 +113,6 @@ def _first_on_path(folder: str) -> None:
 def _main(names: dict[str, Any]) -> ModuleType:
     module = ModuleType("__main__")
     module.__dict__.update(names)
+    if "__annotations__" in vars(sys.modules["__main__"]):  # as this Python makes it
+        module.__annotations__ = {}
     return module

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -164,14 +165,13 @@ def _execute(
         code.run()
     except BaseException as error:
         ended = error
-    if os.getpid() == process:  # a child that it forked comes by here as well
-        if recorder is not None:
-            _stop(recorder, ended)
-        _show_error(ended)
-        if recorder is not None:
-            _report(recorder, options, page, stderr)
-    else:
-        _show_error(ended)
+    if os.getpid() != process:
+        _end_child(ended)
+    if recorder is not None:
+        _stop(recorder, ended)
+    _show_error(ended)
+    if recorder is not None:
+        _report(recorder, options, page, stderr)
     _end_as(ended)
 
 
@@ -217,6 +217,22 @@ def _end_as(error: BaseException | None) -> None:
     if isinstance(error, KeyboardInterrupt):
         raise Interrupted
     raise SystemExit(0 if error is None else 1)
+
+
+def _end_child(error: BaseException | None) -> NoReturn:
+    """End a process that the script has forked, which comes by here as well.
+
+    The profiler's threads are not in it: at the interpreter's own end they would be waited for.
+    """
+    _show_error(error)
+    code = error.code if isinstance(error, SystemExit) else int(error is not None)
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)
 
 
 def _report(recorder: Recorder, options: Options, page: str | None, stderr: IO[str]) -> None:

@@ -1,0 +1,274 @@
+"""Each analysis as a command: its options, its order, its range, and its files."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpuprof_widgets.analyses.catalogue import ANALYSES, Analysis
+from gpuprof_widgets.commands import signature
+from gpuprof_widgets.commands.analysis import ROWS
+from gpuprof_widgets.commands.exports import csv_bytes, json_bytes, parquet_bytes
+from gpuprof_widgets.commands.signature import option_of, options_of
+from gpuprof_widgets.profiles import Profile
+from tests.command_lines import gpuprof, small_trace
+from tests.traces import SHARED
+
+Capsys = pytest.CaptureFixture[str]
+
+EXACT = pd.DataFrame(
+    {
+        "name": ['a "b", c', "<script>", "漢字\n", ""],
+        "total_ns": np.array([2**62 + 1, -1, 0, 7], np.int64),
+        "share": [0.1 + 0.2, 1 / 3, float("nan"), 1e-300],
+        "complete": [True, False, True, True],
+    }
+)
+"""Numbers that a double, or ten digits, cannot hold."""
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_trace(tmp_path_factory.mktemp("traces"))
+
+
+@pytest.fixture(scope="module")
+def profile(trace: Path) -> Profile:
+    return Profile.load(trace)
+
+
+def rows_of(text: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(text)
+    return rows
+
+
+def as_json(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return rows_of(json_bytes(table).decode())
+
+
+@pytest.mark.parametrize("one", ANALYSES, ids=lambda one: one.name)
+def test_every_analysis_is_a_command_with_the_rows_of_its_function(
+    one: Analysis, trace: Path, profile: Profile, capsys: Capsys
+) -> None:
+    shown = gpuprof(capsys, one.name, trace)
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.strip()
+    if one.name != "analyze":  # which has options of its own: see test_analyze.py
+        called = gpuprof(capsys, one.name, trace, "--json", "-")
+        assert called.code == 0
+        assert rows_of(called.out) == as_json(one.function(profile))
+
+
+@pytest.mark.parametrize("one", ANALYSES, ids=lambda one: one.name)
+def test_every_keyword_of_an_analysis_can_be_given(one: Analysis) -> None:
+    if one.name == "analyze":
+        return
+    keywords = list(inspect.signature(one.function).parameters)[1:]
+    options = {option.name for option in options_of(one.function)}
+    assert set(keywords) - options - set(signature.SHARED) <= {
+        "peaks"
+    }  # which only a program can make
+
+
+@pytest.mark.parametrize("file", ["amd_mi250", "triton_a100", "gpu_user_annotation_gp100"])
+def test_a_real_trace_says_what_it_lacks(file: str, capsys: Capsys) -> None:
+    path = SHARED / "hta" / f"{file}.json.gz"
+    if not path.exists():
+        pytest.skip(f"no traces in {SHARED}")
+    for name in ("kernels", "modules", "memory_curve", "steps"):
+        called = gpuprof(capsys, name, path)
+        assert (called.code, called.err) == (0, "")
+        assert called.out.strip()
+
+
+def test_ops_is_another_name_of_operators(trace: Path, capsys: Capsys) -> None:
+    by_alias = gpuprof(capsys, "ops", trace)
+    assert by_alias == gpuprof(capsys, "operators", trace)
+    assert by_alias.code == 0
+    assert gpuprof(capsys, "device-busy", trace) == gpuprof(capsys, "device_busy", trace)
+
+
+def test_keywords_of_the_function_are_options(
+    trace: Path, profile: Profile, capsys: Capsys
+) -> None:
+    called = gpuprof(capsys, "ops", trace, "--by-shape", "--json", "-")
+    assert rows_of(called.out) == as_json(profile.operators(by_shape=True))
+    assert {"[[64, 32], [32, 16]]"} <= {row["input_shapes"] for row in rows_of(called.out)}
+    wrong = gpuprof(capsys, "kernels", trace, "--by", "colour")
+    assert wrong.code == 1
+    assert "colour" in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("key", "column", "rising"),
+    [
+        ("calls", "calls", False),
+        ("cpu_self", "cpu_self_ns", False),
+        ("cpu_self_ns", "cpu_self_ns", False),
+        ("+cpu_self", "cpu_self_ns", True),
+        ("-cpu_self", "cpu_self_ns", False),
+        ("name", "name", True),
+        ("-name", "name", False),
+    ],
+)
+def test_rows_are_sorted_by_any_column(
+    key: str, column: str, rising: bool, trace: Path, capsys: Capsys
+) -> None:
+    called = gpuprof(capsys, "ops", trace, "--sort", key, "--json", "-")
+    values = [row[column] for row in rows_of(called.out)]
+    assert len(set(values)) > 1
+    assert values == sorted(values, reverse=not rising)
+
+
+def test_torchs_own_sort_keys_are_taken(trace: Path, profile: Profile, capsys: Capsys) -> None:
+    called = gpuprof(capsys, "ops", trace, "--sort", "self_cpu_time_total", "--json", "-")
+    assert rows_of(called.out) == as_json(profile.operators(sort="cpu_self"))
+
+
+def test_an_unknown_sort_key_is_told_the_right_one(trace: Path, capsys: Capsys) -> None:
+    called = gpuprof(capsys, "kernels", trace, "--sort", "totl_ns")
+    assert called.code == 1
+    assert "there is no column 'totl_ns' to sort by. Did you mean total_ns?" in called.err
+
+
+def test_top_keeps_the_first_rows_after_sorting(trace: Path, capsys: Capsys) -> None:
+    words = ("ops", trace, "--sort", "+cpu_self", "--json", "-")
+    every = rows_of(gpuprof(capsys, *words).out)
+    assert rows_of(gpuprof(capsys, *words, "--top", 2).out) == every[:2]
+
+
+def test_a_step_is_the_window_of_that_step(trace: Path, profile: Profile, capsys: Capsys) -> None:
+    called = gpuprof(capsys, "kernels", trace, "--step", 1, "--json", "-")
+    assert rows_of(called.out) == as_json(profile.window(10_000, 19_000).kernels())
+    window = gpuprof(capsys, "kernels", trace, "--window", "10us:19us", "--json", "-")
+    assert window == called
+    in_ns = gpuprof(capsys, "kernels", trace, "--window", "10000:19,000", "--json", "-")
+    assert in_ns == called
+
+
+def test_a_step_that_is_not_there_is_told_those_that_are(trace: Path, capsys: Capsys) -> None:
+    called = gpuprof(capsys, "kernels", trace, "--step", 7)
+    assert (called.code, called.err) == (
+        1,
+        "gpuprof: the trace has no step 7; its steps are 0, 1\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("range_", "code"),
+    [("1ms:2ms", 0), ("0.0000015s:2us", 0), ("5", 2), ("a:b", 2), ("2:1", 2), ("-1:5", 2)],
+)
+def test_a_range_is_two_times(range_: str, code: int, trace: Path, capsys: Capsys) -> None:
+    assert gpuprof(capsys, "device_busy", trace, f"--window={range_}").code == code
+
+
+def test_long_tables_are_cut_and_say_so(tmp_path: Path, capsys: Capsys) -> None:
+    from gpuprof_widgets.trace.archive import save
+    from tests.traces import kernel, trace_of
+
+    kernels = [kernel(f"k{number}", ts=10 * number, dur=5) for number in range(ROWS + 3)]
+    save(trace_of(*kernels), tmp_path / "many.gpuprof")
+    shown = gpuprof(capsys, "kernels", tmp_path / "many.gpuprof").out.splitlines()
+    assert len(shown) == ROWS + 2
+    assert shown[-1] == f"{ROWS} of {ROWS + 3} rows; --top N prints more"
+    every = gpuprof(capsys, "kernels", tmp_path / "many.gpuprof", "--top", 99).out.splitlines()
+    assert len(every) == 1 + ROWS + 3
+    written = gpuprof(capsys, "kernels", tmp_path / "many.gpuprof", "--csv", "-")
+    assert len(written.out.splitlines()) == 1 + ROWS + 3
+
+
+def test_files_hold_every_digit() -> None:
+    csv = pd.read_csv(io.BytesIO(csv_bytes(EXACT)), keep_default_na=False, na_values={"share": ""})
+    pd.testing.assert_frame_equal(csv, EXACT, check_exact=True)
+    parquet = pd.read_parquet(io.BytesIO(parquet_bytes(EXACT)))
+    pd.testing.assert_frame_equal(parquet, EXACT, check_exact=True)
+    back = pd.DataFrame(rows_of(json_bytes(EXACT).decode())).astype(EXACT.dtypes.to_dict())
+    pd.testing.assert_frame_equal(back, EXACT, check_exact=True)
+
+
+def test_json_holds_what_is_no_plain_value() -> None:
+    table = pd.DataFrame(
+        {"grid": [[1, 2], None], "size": np.array([np.int64(3), None], object), "p": [Path("a"), 1]}
+    )
+    assert as_json(table) == [
+        {"grid": [1, 2], "size": 3, "p": "a"},
+        {"grid": None, "size": None, "p": 1},
+    ]
+    assert json_bytes(table.head(0)) == b"[]\n"
+
+
+def test_one_call_writes_several_files(
+    trace: Path, profile: Profile, tmp_path: Path, capsys: Capsys
+) -> None:
+    csv, parquet = tmp_path / "k.csv", tmp_path / "k.parquet"
+    called = gpuprof(
+        capsys, "kernels", trace, "--csv", csv, "--parquet", parquet, "--json", "-", "--top", 1
+    )
+    assert (called.code, called.err) == (0, "")
+    expected = profile.kernels().head(1)
+    assert rows_of(called.out) == as_json(expected)
+    assert csv.read_bytes() == csv_bytes(expected)
+    pd.testing.assert_frame_equal(pd.read_parquet(parquet), expected, check_dtype=False)
+
+
+def test_two_tables_do_not_go_to_standard_output(trace: Path, capsys: Capsys) -> None:
+    called = gpuprof(capsys, "kernels", trace, "--csv", "-", "--json", "-")
+    assert (called.code, called.out) == (2, "")
+
+
+def test_a_file_that_cannot_be_written_is_an_error(trace: Path, capsys: Capsys) -> None:
+    called = gpuprof(capsys, "kernels", trace, "--csv", "/nowhere/k.csv")
+    assert (called.code, called.out) == (1, "")
+    assert called.err.startswith("gpuprof: /nowhere/k.csv: cannot be written")
+
+
+def test_what_a_trace_lacks_stands_beside_an_empty_file(tmp_path: Path, capsys: Capsys) -> None:
+    from gpuprof_widgets.trace.archive import save
+    from tests.traces import op, trace_of
+
+    save(trace_of(op("aten::mm", ts=0, dur=9)), tmp_path / "cpu.gpuprof")
+    shown = gpuprof(capsys, "kernels", tmp_path / "cpu.gpuprof")
+    written = gpuprof(capsys, "kernels", tmp_path / "cpu.gpuprof", "--json", "-")
+    assert written.out == "[]\n"
+    assert written.err == f"note: {shown.out}"
+    assert "GPU" in shown.out
+
+
+def example(
+    record: Any,
+    needed: str,
+    *,
+    times: int = 3,
+    ratio: float | None = None,
+    name: str | None = None,
+    is_whole: bool = True,
+    limit_ns: int = 10_000,
+    region: str | tuple[int, int] | None = None,
+    peaks: dict[str, float] | None = None,
+) -> None:
+    """An analysis with every kind of keyword."""
+
+
+def test_an_option_has_the_type_and_default_of_its_keyword() -> None:
+    found = {option.name: option for option in options_of(example)}
+    assert list(found) == ["needed", "times", "ratio", "name", "is_whole", "limit_ns", "region"]
+    assert found["needed"].required
+    assert (found["times"].type.name, found["times"].default) == ("integer", 3)
+    assert found["ratio"].type.name == "float"
+    assert found["region"].type.name == "text"
+    assert found["limit_ns"].type.convert("1.5us", None, None) == 1_500
+    assert found["is_whole"].secondary_opts == ["--no-is-whole"]
+
+
+def test_a_keyword_that_nobody_can_type_and_nobody_may_leave_out_is_refused() -> None:
+    parameter = inspect.Parameter("peaks", inspect.Parameter.KEYWORD_ONLY)
+    with pytest.raises(TypeError, match="no option of type"):
+        option_of(parameter, Sequence[str])
