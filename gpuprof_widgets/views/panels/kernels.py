@@ -14,10 +14,10 @@ from gpuprof_widgets.views.panels.panel import Column, Panel
 
 COLUMNS = (
     Column("label", "Name", "text"),
-    Column("kind", "Kind", "text"),
     Column("calls", "Calls", "count", "count"),
     Column("time_ns", "GPU time", "ns", "time"),
     Column("share", "Share of busy", "share"),
+    Column("op_name", "Launched by", "text"),
     Column("average_ns", "Mean", "ns", "mean"),
     Column("p50_ns", "Median", "ns"),
     Column("p99_ns", "99 %", "ns"),
@@ -29,7 +29,6 @@ COLUMNS = (
     Column("block", "Block", "text"),
     Column("registers", "Registers", "number"),
     Column("shared_memory", "Shared memory", "bytes"),
-    Column("op_name", "Launched by", "text"),
 )
 UNKNOWN = ("registers", "shared_memory")
 

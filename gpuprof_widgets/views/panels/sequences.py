@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pandas as pd
 
+from gpuprof_widgets.analyses.findings.wording import code
 from gpuprof_widgets.analyses.sequences import ARROW, LENGTH, occurrences, sequences
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.panels.kernel_names import kernel_name
 from gpuprof_widgets.views.panels.panel import Column, Panel
 
 MOST = 100
 LONGEST = 300
 """Letters of a sequence; of a longer one the page shows the beginning."""
-SHORTEST = 40
-"""Letters of each kernel's name in it."""
+SHORTEST = 30
+"""Letters of each kernel's name in it, which is without its template arguments."""
 
 COLUMNS = (
     Column("op_name", "Op", "text"),
@@ -42,14 +42,14 @@ def sequences_panel(record: Record) -> Panel | None:
         COLUMNS,
         rows[[column.key for column in COLUMNS]],
         _calls(record, table),
-        note=f"Outermost ops that launch {LENGTH} or more kernels, by what they launch: "
-        "torch.compile can fuse them.",
+        note=f"Outermost ops that launch {LENGTH} or more kernels in a call, by what they launch: "
+        "fused to one, they are launched once and pass no intermediate results through memory.",
         sort="gpu_ns",
     )
 
 
 def _short(sequence: str) -> str:
-    names = [kernel_name(name) for name in sequence.split(ARROW)]
+    names = [code(name).strip("`") for name in sequence.split(ARROW)]
     names = [name if len(name) <= SHORTEST else name[: SHORTEST - 1] + "…" for name in names]
     text = ARROW.join(names)
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
