@@ -112,7 +112,8 @@ def test_where_rows_are_merged_events_have_times_and_no_rows(
     page, arrays = told(record, kernels_panel(record), monkeypatch, rows_kept=False)
     events = page["events"]
     assert "row" not in events
-    assert arrays[events["start"]] == [10, 40, 45]
+    assert arrays[events["group"]] == [0, 0, 1]
+    assert arrays[events["start"]] == [10, 40 - 30, 45 - 50]
     assert arrays[events["dur"]] == [20, 10, 20]
 
 
@@ -127,10 +128,11 @@ def test_what_columns_aggregate_comes_with_the_events(monkeypatch: pytest.Monkey
     rows = pd.DataFrame({"name": ["a", "b"], "bytes": [17, -7], "rate": [1.125, 0.5]})
     page, arrays = told(two_kernels(), Panel("P", columns, rows, events), monkeypatch)
     told_events = page["events"]
-    assert arrays[told_events["start"]] == [1, 9, 5]
-    assert arrays[told_events["track"]] == [1, 0, 3]
-    assert arrays[told_events["of"]["bytes"]] == [9, 8, -7]
-    assert arrays[told_events["of"]["rate"]] == [2.0, 0.25, 0.5]
+    assert arrays[told_events["group"]] == [0, 1, 0]
+    assert arrays[told_events["start"]] == [1, 5 - 2, 9 - 6]
+    assert arrays[told_events["track"]] == [1, 3, 0]
+    assert arrays[told_events["of"]["bytes"]] == [9, -7, 8]
+    assert arrays[told_events["of"]["rate"]] == [2.0, 0.5, 0.25]
 
 
 def test_of_too_many_events_the_longest_stay_and_no_number_is_wrong(

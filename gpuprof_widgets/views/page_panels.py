@@ -40,9 +40,10 @@ def page_panels(
 ) -> list[dict[str, Any]]:
     """The header's ``panels``, in the order of their tabs; positions point into ``arrays``.
 
-    Times are ticks. ``values`` has a list per column. ``events`` stand in the order of their groups
-    and starts: ``count`` per group; ``row``, unless the page's rows are not the slices; ``start``
-    and ``dur``, unless they are those of the rows; ``of``: what the columns aggregate.
+    Times are ticks. ``values`` has a list per column. ``events`` that are slices stand in the order
+    of their groups: ``count`` per group. All others stand in the order of time: ``group`` of each,
+    ``start`` after the end of the one before (so little where they tile the time) and ``dur``.
+    ``row``, unless the page's rows are not the slices; ``of``: what the columns aggregate.
     """
     return [
         _page_panel(name, panel, record, arrays, tick_ns, rows_kept=rows_kept)
@@ -95,7 +96,7 @@ def _of_the_run(column: Column) -> Column:
 
 
 def _events(panel: Panel, length: int) -> tuple[pd.DataFrame | None, list[str]]:
-    """The events of the listed rows by group and start, and what was left out of them."""
+    """The events of the listed rows, and what was left out of them."""
     if panel.events is None or not len(panel.events):
         return None, []
     events = panel.events[panel.events["group"] < length]
@@ -108,8 +109,7 @@ def _events(panel: Panel, length: int) -> tuple[pd.DataFrame | None, list[str]]:
             f"the {left_out:,} shortest events are left out, "
             "so that all numbers are those of the whole run"
         )
-    order = np.lexsort((events["start_ns"].to_numpy(), events["group"].to_numpy()))
-    return events.iloc[order], notes
+    return events, notes
 
 
 def _values(rows: pd.DataFrame, column: Column) -> list[Any]:
@@ -137,26 +137,34 @@ def _page_events(
 ) -> dict[str, Any] | None:
     if events is None:
         return None
-    start, end = (events[f"{edge}_ns"].to_numpy(np.int64) for edge in ("start", "end"))
+    are_slices = rows_kept and _are_slices(record, events)
+    by_time = ["start_ns", "end_ns"]
+    events = events.sort_values(["group", *by_time] if are_slices else by_time, kind="stable")
     row = events["row"].to_numpy(np.int64)
-    count = np.bincount(events["group"].to_numpy(np.int64), minlength=length)
-    page: dict[str, Any] = {"count": arrays.add(count, "plain")}
+    group = events["group"].to_numpy(np.int64)
+    page: dict[str, Any] = {}
+    if are_slices:
+        page["count"] = arrays.add(np.bincount(group, minlength=length), "plain")
+    else:
+        start, end = (
+            (events[edge].to_numpy(np.int64) + tick_ns // 2) // tick_ns for edge in by_time
+        )
+        page["group"] = arrays.add(group, "plain")
+        page["start"] = arrays.add(start - np.append(0, end[:-1]), "signed")
+        page["dur"] = arrays.add(end - start, "plain")
     if rows_kept and (row >= 0).any():
         page["row"] = arrays.add(row, "steps")
-    if not rows_kept or not _are_slices(record, row, start, end):
-        ticks = (start + tick_ns // 2) // tick_ns
-        page["start"] = arrays.add(ticks, "steps")
-        page["dur"] = arrays.add((end + tick_ns // 2) // tick_ns - ticks, "plain")
     if "track" in events:
         page["track"] = arrays.add(events["track"].to_numpy(np.int64) + 1, "plain")
     page["of"] = {key: _of(events[key], arrays) for key in _aggregated(columns, events)}
     return page
 
 
-def _are_slices(record: Record, row: Ints, start: Ints, end: Ints) -> bool:
+def _are_slices(record: Record, events: pd.DataFrame) -> bool:
     """Whether all these times are those of the slices: the page has them already."""
     slices = record.trace.slices
     ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
+    row, start, end = (events[key].to_numpy(np.int64) for key in ("row", "start_ns", "end_ns"))
     return bool((row >= 0).all() and (ts[row] == start).all() and (ts[row] + dur[row] == end).all())
 
 

@@ -108,8 +108,10 @@ export type PanelHeader = {
   length: number
   /** per column its values, null where there is none */
   values: (string | number | null)[][]
-  /** times in ticks */
-  events: {count: number, row?: number, start?: number, dur?: number, track?: number, of: Record<string, number>} | null
+  /** slices by row, `count` of each; or ranges (ticks) by time: row of each, start after the end of the one before */
+  events: {
+    count?: number, group?: number, start?: number, dur?: number, row?: number, track?: number, of: Record<string, number>
+  } | null
   /** times in ns */
   curves: {name: string, unit: Unit, ts: number, value: number, exact: boolean}[]
   points: {x: string, y: string, size: string, lines: [number[], number[], string][]} | null

@@ -19,17 +19,17 @@ const COLUMNS: Columns = [
 
 /** A panel of rows a, b, ... as Python sends it. */
 function panel_of(events: Event[], rows: number, columns: Columns = COLUMNS, slices: Store = store_of([], {end_ns: 100})): PanelData {
-  const sorted = [...events].sort((a, b) => a.group - b.group || a.start - b.start)
+  const sorted = [...events].sort((a, b) => a.start - b.start || a.end - b.end)
   const column = (value: (event: Event) => number): Float64Array => Float64Array.from(sorted, value)
-  const counts = Float64Array.from({length: rows}, (_, row) => events.filter(({group}) => group == row).length)
+  const steps = Float64Array.from(sorted, ({start}, i) => start - (sorted[i - 1]?.end ?? 0))
   const arrays = [
-    counts, column(({row}) => row ?? -1), column(({start}) => start), column(({start, end}) => end - start),
+    column(({group}) => group), column(({row}) => row ?? -1), steps, column(({start, end}) => end - start),
     column(({track}) => (track ?? -1) + 1), column(({bytes}) => bytes ?? 0),
   ]
   const values = columns.map(([key]) => Array.from({length: rows}, (_, row) => key == "name" ? "abcdefgh"[row] : 1000 + row))
   const header: PanelHeader = {
     name: "test", title: "Test", note: "", sort: "", columns, length: rows, values, curves: [], points: null, bars: null,
-    events: {count: 0, row: 1, start: 2, dur: 3, track: 4, of: {bytes: 5}},
+    events: {group: 0, row: 1, start: 2, dur: 3, track: 4, of: {bytes: 5}},
   }
   return new PanelData(new Store(slices.header, new Map([["ts", slices.ts], ["dur", slices.end.map((end, i) => end - slices.ts[i])],
     ["label", Float64Array.from(slices.label)]]), arrays), header)
@@ -106,6 +106,21 @@ test("slices and ranges of a row are told apart, and rows are found by their sli
   assert.deepEqual(panel.holding([0]), [1])
   assert.deepEqual(panel.holding([1, 0]), [0, 1])
   assert.deepEqual(panel.holding([]), [])
+})
+
+test("events that are slices stand by their rows and take their times from the slices", () => {
+  const slices = store_of([{ts: 0, dur: 10, name: "x"}, {ts: 20, dur: 5, name: "y"}, {ts: 30, dur: 1, name: "x"}], {end_ns: 100})
+  const columns: Columns = [["calls", "Calls", "count", "count", ""], ["time", "Time", "ns", "time", ""]]
+  const header: PanelHeader = {
+    name: "test", title: "Test", note: "", sort: "", columns, length: 2, values: [[2, 1], [11, 5]], curves: [], points: null, bars: null,
+    events: {count: 0, row: 1, of: {}},
+  }
+  const columns_of_store = new Map([
+    ["ts", slices.ts], ["dur", slices.end.map((end, i) => end - slices.ts[i])], ["label", Float64Array.from(slices.label)],
+  ])
+  const panel = new PanelData(new Store(slices.header, columns_of_store, [Float64Array.of(2, 1), Float64Array.of(0, 2, 1)]), header)
+  assert.deepEqual(panel.values({start: 5, end: 31}), [[2, 1], [5 + 1, 5]])
+  assert.deepEqual([...panel.slices(0)], [0, 2])
 })
 
 for (const seed of SEEDS.slice(0, 10)) {

@@ -48,7 +48,7 @@ export class PanelData {
     this.bars = header.bars
     this.whole = header.values
     this.curves = header.curves.map(({ts, value, ...rest}) => ({...rest, ts: store.arrays[ts], value: store.arrays[value]}))
-    this.events = header.events == null ? null : events_of(store, header.events)
+    this.events = header.events == null ? null : events_of(store, header.events, header.length)
   }
 
   /** Position of a column, -1 where there is none of that name. */
@@ -212,20 +212,50 @@ export function panel(store: Store, name: string): PanelData | null {
   return header == null ? null : store.lazily(`panel ${name}`, () => new PanelData(store, header))
 }
 
-function events_of(store: Store, header: NonNullable<PanelHeader["events"]>): Events {
+function events_of(store: Store, header: NonNullable<PanelHeader["events"]>, length: number): Events {
   const {arrays} = store
-  const counts = arrays[header.count]
-  const first = new Uint32Array(counts.length + 1)
+  const array = (at: number | undefined): Float64Array | null => at == null ? null : arrays[at]
+  const counts = array(header.count) ?? counted(arrays[header.group!], length)
+  const first = new Uint32Array(length + 1)
   counts.forEach((count, row) => { first[row + 1] = first[row] + count })
-  const length = first[counts.length]
-  const none = (): Int32Array => new Int32Array(length).fill(NONE)
-  const row = header.row == null ? none() : Int32Array.from(arrays[header.row])
-  const start = header.start == null ? Float64Array.from(row, (slice) => store.ts[slice]) : arrays[header.start]
-  const end = header.dur == null ? Float64Array.from(row, (slice) => store.end[slice])
-    : arrays[header.dur].map((dur, i) => start[i] + dur)
-  const track = header.track == null ? none() : Int32Array.from(arrays[header.track], (number) => number - 1)
-  const of = new Map(Object.entries(header.of).map(([key, array]) => [key, arrays[array]]))
-  return {first, start, end, row, track, of}
+  const order = header.group == null ? null : by_group(arrays[header.group], first)
+  const placed = (values: Float64Array): Float64Array => order == null ? values : Float64Array.from(order, (i) => values[i])
+  const of_slices = (values: Float64Array | null, none: number): Int32Array =>
+    values == null ? new Int32Array(first[length]).fill(none) : Int32Array.from(placed(values))
+  const row = of_slices(array(header.row), NONE)
+  const times = header.start == null || header.dur == null ? null : ranges_of(arrays[header.start], arrays[header.dur])
+  return {
+    first, row,
+    start: times == null ? Float64Array.from(row, (slice) => store.ts[slice]) : placed(times.start),
+    end: times == null ? Float64Array.from(row, (slice) => store.end[slice]) : placed(times.end),
+    track: of_slices(array(header.track), 0).map((number) => number - 1),
+    of: new Map(Object.entries(header.of).map(([key, at]) => [key, placed(arrays[at])])),
+  }
+}
+
+function counted(group: Float64Array, length: number): Float64Array {
+  const counts = new Float64Array(length)
+  group.forEach((row) => { counts[row] += 1 })
+  return counts
+}
+
+/** The events by their groups, those of a group in the order in which they stand. */
+function by_group(group: Float64Array, first: Uint32Array): Uint32Array {
+  const next = first.slice()
+  const order = new Uint32Array(group.length)
+  group.forEach((row, i) => { order[next[row]++] = i })
+  return order
+}
+
+/** Starts that follow on the end of the range before. */
+function ranges_of(steps: Float64Array, dur: Float64Array): {start: Float64Array, end: Float64Array} {
+  const start = new Float64Array(steps.length)
+  const end = new Float64Array(steps.length)
+  for (let i = 0; i < steps.length; i++) {
+    start[i] = steps[i] + (i == 0 ? 0 : end[i - 1])
+    end[i] = start[i] + dur[i]
+  }
+  return {start, end}
 }
 
 function span(from: number, to: number): number[] {
