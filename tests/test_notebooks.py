@@ -90,6 +90,21 @@ def test_fifth_notebook_finds_the_rank_that_is_awaited() -> None:
     assert float(before) > 1.5 * float(after)  # own work of the ranks, most over least
 
 
+@pytest.mark.kernel
+def test_fourth_notebook_tells_a_change_from_noise() -> None:
+    notebook = nbformat.read(ROOT / "notebooks" / "04_compare_two_runs.ipynb", as_version=4)
+    here = {"metadata": {"path": ROOT / "notebooks"}}
+    NotebookClient(notebook, timeout=600, resources=here).execute()
+    shown = [output.data for output in outputs_of(notebook) if "data" in output]
+    (page,) = (data["text/html"] for data in shown if "gpuprof-static" in data.get("text/html", ""))
+    # How much less depends on the machine, that the loop's ops are gone does not.
+    assert "<code>aten::logsumexp</code> (gone)" in page or "aten::logsumexp (gone)" in page
+    printed = "".join(output.text for output in outputs_of(notebook) if "text" in output)
+    all_rows, of_steps = re.findall(r"([+-][\d,]+) ns", printed)
+    assert all_rows == of_steps
+    assert "No difference: a step takes" in printed
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 class TestCommitted:
     """As it lies in the repository."""
