@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,10 +51,23 @@ class TestFiles:
         with pytest.raises(TraceError, match="folder"):
             trace_files(given)
 
-    def test_a_file_that_is_no_trace_is_named(self, folder: Path) -> None:
+    def test_a_file_of_the_folder_that_is_no_trace_is_left_out(self, folder: Path) -> None:
+        (folder / "rank7.json").write_text("{}")
+        (folder / "rank8.json.gz").write_bytes(gzip.compress(b"{}" * 99)[:20])
+        run = gpuprof_widgets.ranks(folder)
+        assert run.numbers == [0, 1, 2]
+        assert any(note.startswith("rank7.json was left out: ") for note in run.notes)
+        assert any("the gzip data ends at byte 20" in note for note in run.notes)
+
+    def test_given_by_name_it_is_an_error(self, folder: Path) -> None:
         (folder / "rank7.json").write_text("{}")
         with pytest.raises(TraceError, match=r"rank7\.json"):
-            gpuprof_widgets.ranks(folder)
+            gpuprof_widgets.ranks([*folder.iterdir()])
+
+    def test_where_nothing_can_be_read_it_is_an_error(self, tmp_path: Path) -> None:
+        (tmp_path / "rank7.json").write_text("{}")
+        with pytest.raises(TraceError, match=r"rank7\.json"):
+            gpuprof_widgets.ranks(tmp_path)
 
     @pytest.mark.parametrize(
         ("name", "rank"),

@@ -70,6 +70,28 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (0, part) for part in parts]
 
 
+def readable(
+    files: Sequence[Path], read: Sequence[ReducedRank | TraceError], *, all_of_them: bool
+) -> tuple[list[Part], list[str]]:
+    """The files that could be read, and notes on those that could not.
+
+    Raises what is wrong with the first of these where all of them were asked for one by one, or
+    none could be read: a folder may hold other things, and a trace that was cut off.
+    """
+    pairs = list(zip(files, read, strict=True))
+    wrong = [(file, error) for file, error in pairs if isinstance(error, TraceError)]
+    if wrong and (all_of_them or len(wrong) == len(pairs)):
+        raise wrong[0][1]
+    notes = [f"{file.name} was left out: {_first_sentence(error)}" for file, error in wrong]
+    return [(file, part) for file, part in pairs if isinstance(part, ReducedRank)], notes
+
+
+def _first_sentence(error: TraceError) -> str:
+    """What is wrong, without the path before it and the advice behind it."""
+    told = str(error).split(": ", 1)[-1]
+    return told.split("; ")[0].rstrip(".")
+
+
 @dataclass(frozen=True)
 class Job:
     """The ranks of a run, each with all of its files, and notes on what is odd or missing.
@@ -82,9 +104,12 @@ class Job:
     notes: tuple[str, ...]
 
 
-def job(parts: Sequence[Part]) -> Job:
-    """The files by rank: of the same rank one after another, copies once, missing ranks named."""
-    notes: list[str] = []
+def job(parts: Sequence[Part], told: Sequence[str] = ()) -> Job:
+    """The files by rank: of the same rank one after another, copies once, missing ranks named.
+
+    ``told``: notes that there are already.
+    """
+    notes = list(told)
     numbered = _numbered(parts, notes.append)
     by_rank: dict[int, list[Part]] = defaultdict(list)
     for path, part in numbered:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +23,7 @@ from gpuprof_widgets.analyses.ranks.steps import steps_of
 from gpuprof_widgets.analyses.ranks.stragglers import stragglers
 from gpuprof_widgets.analyses.ranks.waiting import collectives_of, waiting, who_waits_for_whom
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.many_ranks.files import Job, Paths, job, trace_files
+from gpuprof_widgets.many_ranks.files import Job, Paths, job, readable, trace_files
 from gpuprof_widgets.many_ranks.reading import read
 from gpuprof_widgets.many_ranks.timelines import MOST_SLICES, light_records
 from gpuprof_widgets.profiles import Profile, load
@@ -43,13 +44,17 @@ def ranks(paths_or_directory: Paths, *, cluster: Any = None) -> RankProfiles:
     The rank comes from the trace, else from the file's name. One file is read at a time, and only
     a few tables of each are kept.
 
+    In a folder or glob, files that cannot be read are left out, which `RankProfiles.notes` says;
+    given one by one, or where none can be read, it is a `TraceError`.
+
     ``cluster``: a ``distributed.Client``, a Dask cluster or the address of a scheduler: its workers
     then read and reduce the files, which they have to see at the same paths (``pip install
     "gpuprof-widgets[dask]"``).
     """
     files = trace_files(paths_or_directory)
-    parts = read(files, cluster)
-    return RankProfiles(job(list(zip(files, parts, strict=True))))
+    one_by_one = not isinstance(paths_or_directory, str | os.PathLike)
+    parts, notes = readable(files, read(files, cluster), all_of_them=one_by_one)
+    return RankProfiles(job(parts, notes))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -21,10 +21,10 @@ DASK_RECIPE = (
 )
 
 
-def read(files: Sequence[Path], cluster: Any = None) -> list[ReducedRank]:
-    """Every file reduced, in the order of the files; where it lasts over a second, it shows so.
+def read(files: Sequence[Path], cluster: Any = None) -> list[ReducedRank | TraceError]:
+    """Every file reduced, or why it cannot be read, in the order of the files.
 
-    ``cluster``: as in `ranks`. Raises the `TraceError` of the first file that cannot be read.
+    ``cluster``: as in `ranks`. Where it lasts over a second, it shows how far it is.
     """
     with Progress(len(files), "ranks read") as progress:
         if cluster is None:
@@ -33,35 +33,33 @@ def read(files: Sequence[Path], cluster: Any = None) -> list[ReducedRank]:
             return _on_workers(client, files, progress.counted)
 
 
-def read_and_reduce(file: Path) -> ReducedRank:
-    """The tables of one file; its record is gone when they are there."""
-    return reduced(load(file), source=file.name)
+def read_and_reduce(file: Path) -> ReducedRank | TraceError:
+    """The tables of one file, whose record is gone when they are there; or why there are none."""
+    try:
+        return reduced(load(file), source=file.name)
+    except TraceError as error:
+        return TraceError(str(error))
 
 
 def _on_workers(
     client: Client, files: Sequence[Path], counted: Callable[[Any], Any]
-) -> list[ReducedRank]:
+) -> list[ReducedRank | TraceError]:
     from distributed import as_completed
 
     # Not remembered between calls: a file may have changed.
     futures = client.map(read_and_reduce, list(files), pure=False)
     try:
         for future in as_completed(futures, loop=client.loop):  # type: ignore[no-untyped-call]
-            if future.status == "error":
-                raise _as_ours(future.exception())
             counted(future)
-        return list(client.gather(futures))  # type: ignore[no-untyped-call]
+        results = client.gather(futures)  # type: ignore[no-untyped-call]
+        return [_told(one) if isinstance(one, TraceError) else one for one in results]
     finally:
         client.cancel(futures)  # type: ignore[no-untyped-call]
 
 
-def _as_ours(error: BaseException) -> BaseException:
-    """What went wrong on a worker; that it lacks the file is the likeliest of all."""
-    if isinstance(error, TraceError):
-        return TraceError(
-            f"on a worker of the cluster: {error} (every worker has to see the files)"
-        )
-    return error
+def _told(error: TraceError) -> TraceError:
+    """Most likely a worker on another machine does not see the file."""
+    return TraceError(f"{error} (A worker of the cluster read it: all have to see the files.)")
 
 
 @contextmanager
