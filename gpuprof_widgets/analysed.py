@@ -176,7 +176,8 @@ class Analysed(Record):
         """One row per change of whatever the trace counts, and of the curves that follow from it.
 
         Columns: ``ts_ns``, ``name``, ``series``, ``value`` (from then on), ``unit``, ``derived``
-        (queue length and copy bandwidth, worked out here; ``derived=False`` leaves them out).
+        (queue length, copy bandwidth, utilisation and SM efficiency, worked out here;
+        ``derived=False`` leaves them out).
         """
         from gpuprof_widgets.analyses.counters import counters
 

@@ -31,6 +31,7 @@ from gpuprof_widgets.analyses.critical_path import critical_path, graph_of
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.analyses.gpu_peaks import busiest_device, device_name, peaks_of
+from gpuprof_widgets.analyses.gpu_curves import gpu_curves
 from gpuprof_widgets.analyses.gpu_summary import gpu_summary
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.analyses.indexing_loops import indexing_loops
@@ -105,6 +106,7 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "kernels_by_geometry": lambda record: kernels(record, by="geometry"),
     "kernels_by_kind": lambda record: kernels(record, by="kind"),
     "gpu_summary": gpu_summary,
+    "gpu_curves": gpu_curves,
     "launches": launches,
     "queue_length": queue_length,
     "queues": queues,

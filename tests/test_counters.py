@@ -108,6 +108,8 @@ def test_queues_and_bandwidth_join_as_derived_curves() -> None:
         [10, "Queue length", "GPU 0 · stream 7", 0.0, "launches"],
         [10, "Copy bandwidth", "GPU 0 · HtoD", 2e9, "bytes/s"],
         [20, "Copy bandwidth", "GPU 0 · HtoD", 0.0, "bytes/s"],
+        [0, "GPU utilisation", "GPU 0", pytest.approx(500 / 35), "%"],
+        [35, "GPU utilisation", "GPU 0", 0.0, "%"],
     ]
     assert counters(launched())["derived"].all()
     assert "no counters" in what_is_lacking(counters(launched(), derived=False))

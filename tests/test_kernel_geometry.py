@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuprof_widgets.analyses.gpu_curves import gpu_curves
 from gpuprof_widgets.analyses.gpu_summary import gpu_summary
 from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.analyses.lacking import what_is_lacking
@@ -193,6 +194,39 @@ def test_kernels_side_by_side_share_the_sms() -> None:
     )
     (row,) = gpu_summary(record).to_dict("records")
     assert row["sm_efficiency"] == pytest.approx((50 * 0.3 + 40 * 0.8 + 10 * 1.0) / 100)
+
+
+def curve(record: Record, name: str) -> list[list[float]]:
+    table = gpu_curves(record)
+    values: list[list[float]] = table.loc[table["name"] == name, ["ts_ns", "value"]].values.tolist()
+    return values
+
+
+def test_utilisation_is_counted_in_a_hundred_buckets_at_most() -> None:
+    """As in the plugin: of 105 us, ten buckets of 10 us, the last with what remains."""
+    us = 1_000
+    record = trace_of(
+        op("aten::mm", ts=0, dur=105 * us),
+        kernel("k", ts=5 * us, dur=10 * us),
+        kernel("k", ts=95 * us, dur=10 * us),
+        copy(ts=50 * us, dur=10 * us),
+    )
+    found = curve(record, "utilisation")
+    assert [ts for ts, _ in found] == [10 * us * i for i in range(10)] + [105 * us]
+    assert [value for _, value in found] == [0.5, 0.5, *[0] * 7, pytest.approx(2 / 3), 0]
+    shorter = trace_of(kernel("k", ts=0, dur=50 * us), op("end", ts=0, dur=100 * us))
+    assert len(curve(shorter, "utilisation")) == 101
+
+
+def test_sm_efficiency_over_time_is_what_runs_and_at_most_one() -> None:
+    record = trace_of(
+        laid_out("a", ts=0, dur=100, blocks=0.25),
+        laid_out("b", ts=50, dur=50, blocks=0.5, stream=9),
+        laid_out("c", ts=90, dur=30, blocks=0.75, stream=11),
+    )
+    assert curve(record, "sm_efficiency") == [
+        *([0, 0.25], [50, 0.75], [90, 1.0], [100, 0.75], [120, 0.0])
+    ]
 
 
 def test_a_summary_says_what_a_trace_lacks() -> None:

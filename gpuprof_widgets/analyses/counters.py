@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.copy_bandwidth import copy_bandwidth
+from gpuprof_widgets.analyses.gpu_curves import gpu_curves
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.analyses.queue_length import queue_length
@@ -46,13 +47,13 @@ def counters(record: Record, *, derived: bool = True) -> pd.DataFrame:
 
     Recorded are the file's counter events (the TensorBoard plugin's and HTA's among them), the
     allocations' totals, and the metrics of CUPTI, which hold for the length of their slice. With
-    ``derived``: the length of each stream's queue (`queue_length`) and the bytes per second of
-    each direction (`copy_bandwidth`).
+    ``derived``: the length of each stream's queue (`queue_length`), the bytes per second of each
+    direction (`copy_bandwidth`), each GPU's utilisation and SM efficiency (`gpu_curves`).
     """
     trace = record.trace
     tables = [_recorded(trace), _metrics(trace)]
     if derived:
-        tables += [_queues(record), _bandwidth(record)]
+        tables += [_queues(record), _bandwidth(record), _busy(record)]
     tables = [table for table in tables if len(table)]
     if not tables:
         return lacking(COLUMNS, "the trace has no counters, and no GPU work to count.")
@@ -133,4 +134,18 @@ def _bandwidth(record: Record) -> pd.DataFrame:
     ]
     columns = {"ts_ns": table["ts_ns"], "name": "Copy bandwidth", "series": series}
     columns |= {"value": table["bytes_per_s"], "unit": "bytes/s", "derived": True}
+    return pd.DataFrame(columns)
+
+
+def _busy(record: Record) -> pd.DataFrame:
+    table = gpu_curves(record)
+    words = {"utilisation": "GPU utilisation", "sm_efficiency": "Est. SM efficiency"}
+    columns = {
+        "ts_ns": table["ts_ns"],
+        "name": [words[name] for name in table["name"]],
+        "series": [f"GPU {device}" for device in table["device"]],
+        "value": 100 * table["value"].astype(np.float64),
+        "unit": "%",
+        "derived": True,
+    }
     return pd.DataFrame(columns)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.analyses.gpu_curves import sms_at_work
 from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows, device_of
 from gpuprof_widgets.analyses.lacking import lacking
@@ -102,13 +103,8 @@ def _figures(each: pd.DataFrame, t0: int, t1: int) -> dict[str, float]:
 
 
 def _sms_at_work(ran: Intervals, blocks: npt.NDArray[np.float64], span: int) -> float:
-    """Mean over the span of the running kernels' blocks per SM, at most 1 at any time."""
-    known = ~np.isnan(blocks)
-    if not known.any() or not span:
+    """Mean over the span of the share of SMs at work; NaN where no kernel tells its blocks."""
+    if np.isnan(blocks).all() or not span:
         return np.nan
-    times = np.concatenate([ran[0][known], ran[1][known]])
-    change = np.concatenate([blocks[known], -blocks[known]])
-    order = np.argsort(times, kind="stable")
-    value = np.clip(np.cumsum(change[order]), 0.0, 1.0)
-    lengths = np.diff(times[order])
-    return float((value[:-1] * lengths).sum() / span)
+    ts, value = sms_at_work(ran, blocks)
+    return float((value[:-1] * np.diff(ts)).sum() / span)

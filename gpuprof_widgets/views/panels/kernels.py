@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from gpuprof_widgets.analyses.gpu_curves import UTILISATION, gpu_curves
 from gpuprof_widgets.analyses.gpu_summary import gpu_summary
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows, kernels
 from gpuprof_widgets.analyses.quantity import format_share
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.panels.kernel_names import kernel_name
-from gpuprof_widgets.views.panels.panel import Column, Panel
+from gpuprof_widgets.views.panels.panel import Column, Curve, Panel
 
 COLUMNS = (
     Column("label", "Name", "text"),
@@ -45,7 +46,14 @@ def kernels_panel(record: Record) -> Panel | None:
         rows[key] = rows[key].where(rows[key] >= 0, np.nan)
     rows["op_name"] = [_launchers(*pair) for pair in zip(rows["op_name"], rows["ops"], strict=True)]
     keys = [column.key for column in COLUMNS]
-    return Panel("Kernels", COLUMNS, rows[keys], _events(record, table), _note(record))
+    return Panel(
+        "Kernels",
+        COLUMNS,
+        rows[keys],
+        _events(record, table),
+        _note(record),
+        curves=tuple(_curves(record)),
+    )
 
 
 def _tensor_cores(table: pd.DataFrame) -> list[str]:
@@ -76,6 +84,19 @@ def _events(record: Record, table: pd.DataFrame) -> pd.DataFrame:
         "row": rows,
     }
     return pd.DataFrame(columns)
+
+
+def _curves(record: Record) -> list[Curve]:
+    """Utilisation and SM efficiency of each GPU."""
+    return [
+        Curve(
+            f"{'Kernels ran' if name == UTILISATION else 'SMs at work'}, GPU {device}",
+            "share",
+            each[["ts_ns", "value"]],
+        )
+        for (device, name), each in gpu_curves(record).groupby(["device", "name"], sort=False)
+        if each["value"].any()
+    ]
 
 
 def _note(record: Record) -> str:
