@@ -21,6 +21,8 @@ from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from tests import copy_cases
 from tests.test_findings_breakdown import CASES as BREAKDOWN_CASES
+from tests.test_findings_path import CASES as PATH_CASES
+from tests.test_findings_training import CASES as TRAINING_CASES
 from tests.test_findings_work import CASES as WORK_CASES
 from tests.traces import (
     Row,
@@ -214,6 +216,8 @@ CASES: dict[str, tuple[Record, Record]] = {
     "one_off": (first_step(took=200), first_step(took=199)),
     "unlinked": (launched(by=None), launched(by=0)),
     **BREAKDOWN_CASES,
+    **TRAINING_CASES,
+    **PATH_CASES,
     **WORK_CASES,
 }
 

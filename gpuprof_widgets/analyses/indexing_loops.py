@@ -26,7 +26,7 @@ def indexing_loops(record: Record) -> pd.DataFrame:
     ForLoopIndexingPattern.
     """
     trace = record.trace
-    row, group = _siblings(trace)
+    row, group = siblings(trace)
     selects = np.flatnonzero(named(trace, frozenset({SELECT}))[row])
     if len(selects) < 2:  # no round comes twice
         return pd.DataFrame(columns=list(COLUMNS))
@@ -40,7 +40,7 @@ def indexing_loops(record: Record) -> pd.DataFrame:
     return pd.DataFrame([_loop(trace, row, loop) for loop in loops], columns=list(COLUMNS))
 
 
-def _siblings(trace: Trace) -> tuple[npt.NDArray[np.intp], Ints]:
+def siblings(trace: Trace) -> tuple[npt.NDArray[np.intp], Ints]:
     """The ops by what is around them, in order of time, and the number of that.
 
     Cell lines and modules are looked through: each round of a loop in a cell has lines of its own.

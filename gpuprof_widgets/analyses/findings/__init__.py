@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpuprof_widgets.analyses.findings.backward import backward
+from gpuprof_widgets.analyses.findings.bias_before_norm import bias_before_norm
 from gpuprof_widgets.analyses.findings.change import with_lines
 from gpuprof_widgets.analyses.findings.cpu_ops import cpu_ops
+from gpuprof_widgets.analyses.findings.critical_path import critical_path_bound
 from gpuprof_widgets.analyses.findings.dataloader import dataloader
 from gpuprof_widgets.analyses.findings.device_idle import device_idle
 from gpuprof_widgets.analyses.findings.ending import ending
@@ -26,6 +28,7 @@ from gpuprof_widgets.analyses.findings.memory_room import memory_room
 from gpuprof_widgets.analyses.findings.needless_copies import needless_copies
 from gpuprof_widgets.analyses.findings.one_off import one_off
 from gpuprof_widgets.analyses.findings.one_stream import one_stream
+from gpuprof_widgets.analyses.findings.optimizer_loops import optimizer_loops
 from gpuprof_widgets.analyses.findings.overhead import overhead
 from gpuprof_widgets.analyses.findings.pageable_copies import pageable_copies
 from gpuprof_widgets.analyses.findings.peer_copies import peer_copies
@@ -36,6 +39,7 @@ from gpuprof_widgets.analyses.findings.step_overhead import step_overhead
 from gpuprof_widgets.analyses.findings.synchronising import synchronising
 from gpuprof_widgets.analyses.findings.tensor_cores_idle import tensor_cores_idle
 from gpuprof_widgets.analyses.findings.unlinked import unlinked
+from gpuprof_widgets.analyses.findings.zeroed_gradients import zeroed_gradients
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record
 
@@ -60,6 +64,10 @@ RULES: dict[str, Rule] = {
     "fp32_matmul": fp32_matmul,
     "matmul_sizes": matmul_sizes,
     "loop_indexing": loop_indexing,
+    "zeroed_gradients": zeroed_gradients,
+    "optimizer_loops": optimizer_loops,
+    "bias_before_norm": bias_before_norm,
+    "critical_path": critical_path_bound,
     "lines": costliest_line,
     "gpu_ops": gpu_ops,
     "cpu_ops": cpu_ops,

@@ -85,6 +85,16 @@ class Limits:
     """Rounds from which on a loop that indexes row by row counts (torch: 10)."""
     loop_indexing_share: float = 0.01
     """In such loops, but for one round of each."""
+    zeroed_gradients_share: float = 0.005
+    """Filling gradients with zeros (torch: any)."""
+    optimizer_loops_share: float = 0.02
+    """Updating one tensor after the other (torch: any)."""
+    optimizer_loops_ops: int = 20
+    """Ops that launch a kernel in one step of an optimizer: fewer are no loop."""
+    bias_before_norm_calls: int = 1
+    """Convolutions with a bias right before BatchNorm (torch: any)."""
+    critical_path_share: float = 0.05
+    """By which the run would be shorter if an op cost nothing; below it, few would look."""
     recording_share: float = 0.05
     """Of the cell's time, spent on recording it."""
     straggler_share: float = 0.05
