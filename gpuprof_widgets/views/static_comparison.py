@@ -109,7 +109,8 @@ def _named(table: pd.DataFrame) -> pd.DataFrame:
 def _tables(runs: Runs) -> list[DeltaTable]:
     shown = []
     for noun, title, table in titled_tables(runs):
-        real = table[~table["change"].isin([NOISE, SAME])]
+        # What is new or gone without any time is in the tables of the comparison only.
+        real = table[~table["change"].isin([NOISE, SAME]) & (table["delta_ns"] != 0)]
         if len(real):
             columns = (*COLUMNS, *(CALLS if "calls_a" in real else ()))
             rows = real.head(TOP).assign(name=_marked(real.head(TOP)))

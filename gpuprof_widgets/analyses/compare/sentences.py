@@ -20,9 +20,10 @@ from gpuprof_widgets.trace.model import Record
 
 LEAST_SHARE = 0.01
 """Of the time of a step (or run) of a: what moved less is in the tables only."""
+STEPS = "ProfilerStep*"
 NAMED = 4
 """Things that one sentence names."""
-OUTSIDE_SHARE = 0.05
+OUTSIDE_SHARE = 0.1
 """Of the time of all ops: so much outside of the steps is worth a word."""
 
 MEASURED = {"device_self": "GPU self time", "cpu_self": "CPU self time"}
@@ -78,7 +79,8 @@ def _moved(runs: Runs, what: str, table: pd.DataFrame) -> Finding | None:
     """The things that moved the total most, each with its difference."""
     real = table[~table["change"].isin([NOISE, SAME])]
     whole = max(float(np.median(tables.step_times(runs)[0])), 1.0)
-    real = real[real["delta_ns"].abs() >= LEAST_SHARE * whole]
+    # The step's own time is in no op: Python's, of which the classes of time tell.
+    real = real[(real["delta_ns"].abs() >= LEAST_SHARE * whole) & (real["name"] != STEPS)]
     if not len(real):
         return None
     named = [_difference(row) for row in real.head(NAMED).to_dict("records")]

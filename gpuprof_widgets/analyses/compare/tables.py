@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +57,13 @@ class Runs:
     a: Record
     b: Record
     steps: tuple[int, int] | None
+    _kept: dict[tuple[Any, ...], pd.DataFrame] = field(default_factory=dict)
+
+    def once(self, key: tuple[Any, ...], table: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+        """A table that several parts of a report ask for; each caller gets a copy to change."""
+        if key not in self._kept:
+            self._kept[key] = table()
+        return self._kept[key].copy()
 
     @classmethod
     def of(cls, a: Record, b: Record, per: str | None) -> Runs:
@@ -76,12 +85,20 @@ class Runs:
 def ops(runs: Runs, measure: str | None) -> pd.DataFrame:
     """By name and category (see `measured.ops`)."""
     chosen = measure_of(runs.a, runs.b, measure)
+    return runs.once(("ops", chosen), lambda: _ops(runs, chosen))
+
+
+def _ops(runs: Runs, chosen: str) -> pd.DataFrame:
     a, b = measured.ops(runs.a, chosen), measured.ops(runs.b, chosen)
     return _with(deltas(a, b, by_name, runs.steps), chosen)
 
 
 def kernels(runs: Runs) -> pd.DataFrame:
     """By name and category (see `measured.kernels`)."""
+    return runs.once(("kernels",), lambda: _kernels(runs))
+
+
+def _kernels(runs: Runs) -> pd.DataFrame:
     a, b = measured.kernels(runs.a), measured.kernels(runs.b)
     table = _with(deltas(a, b, by_name, runs.steps), "device_self")
     return _or_lacking(table, "neither run has GPU work: there are no kernels to compare")
@@ -90,6 +107,10 @@ def kernels(runs: Runs) -> pd.DataFrame:
 def modules(runs: Runs, measure: str | None) -> pd.DataFrame:
     """By name and class (see `measured.modules`)."""
     chosen = measure_of(runs.a, runs.b, measure)
+    return runs.once(("modules", chosen), lambda: _modules(runs, chosen))
+
+
+def _modules(runs: Runs, chosen: str) -> pd.DataFrame:
     a, b = measured.modules(runs.a, chosen), measured.modules(runs.b, chosen)
     if len(a.keys) == len(b.keys) == 1:  # nobody's
         a, b = (measured.nothing(run) for run in (a, b))
@@ -100,6 +121,10 @@ def modules(runs: Runs, measure: str | None) -> pd.DataFrame:
 def lines(runs: Runs, measure: str | None) -> pd.DataFrame:
     """By the text of the lines (see `matching.by_text`)."""
     chosen = measure_of(runs.a, runs.b, measure)
+    return runs.once(("lines", chosen), lambda: _lines(runs, chosen))
+
+
+def _lines(runs: Runs, chosen: str) -> pd.DataFrame:
     a, b = measured.lines(runs.a, chosen), measured.lines(runs.b, chosen)
     sources = line_sources(runs.a), line_sources(runs.b)
     table = deltas(a, b, lambda one, other: by_text(one, other, *sources), runs.steps)
@@ -110,6 +135,10 @@ def lines(runs: Runs, measure: str | None) -> pd.DataFrame:
 
 def classes(runs: Runs) -> pd.DataFrame:
     """By class of `breakdown`."""
+    return runs.once(("classes",), lambda: _classes(runs))
+
+
+def _classes(runs: Runs) -> pd.DataFrame:
     per_step = runs.steps is not None
     a, b = (measured.classes(run, per_step=per_step) for run in (runs.a, runs.b))
     table = deltas(a, b, _by_class, runs.steps)

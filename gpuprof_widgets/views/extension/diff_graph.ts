@@ -22,6 +22,7 @@ import type {Fact} from "./tooltip"
 const ROW_HEIGHT = 19
 const MAX_LEVELS = 22
 const MIN_LEVELS = 4
+const NAME_ROOM = 40
 const FONT = "11.5px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
 /** The differential icicle: root on top, widths of both runs or of one, colours by what changed. */
@@ -101,13 +102,22 @@ export class DiffGraphView extends RendererView {
     ctx.fillStyle = fill
     ctx.fillRect(x0, y, Math.max(room, 0.6), ROW_HEIGHT - 1)
     ctx.fillStyle = ink
-    const short = short_name(node.name, node.category)
-    const change = this.model.change_text(node)
-    this.labels.draw(ctx, `${node.name} ${change}`, x0 + 4, y + ROW_HEIGHT / 2, room - 6, `${short} ${change}`)
+    this.paint_label(ctx, node, x0 + 4, y + ROW_HEIGHT / 2, room - 8)
     if (this.model.chosen == node.id) {
       ctx.strokeStyle = css(palette.foreground)
       ctx.lineWidth = 2
       ctx.strokeRect(x0 + 1, y + 1, Math.max(room - 2, 1), ROW_HEIGHT - 3)
+    }
+  }
+
+  /** The name on the left and the change on the right; a change that leaves no room for the name is left out. */
+  private paint_label(ctx: Context2d, node: DiffNode, x: number, y: number, room: number): void {
+    const change = this.model.change_text(node)
+    const needed = ctx.measureText(change).width
+    const fits = room > needed + NAME_ROOM
+    this.labels.draw(ctx, node.name, x, y, room - (fits ? needed + 8 : 0), short_name(node.name, node.category))
+    if (fits) {
+      ctx.fillText(change, x + room - needed, y)
     }
   }
 

@@ -113,6 +113,7 @@ td.share { position: relative; }
 export const DELTA_CSS = `
 tr.fixed { cursor: default; }
 td.delta { position: relative; }
+input[type=checkbox] { height: auto; vertical-align: -2px; accent-color: var(--accent); }
 .bars { position: absolute; left: 8px; right: 8px; bottom: 2px; height: 3px; }
 .bars::before { content: ""; position: absolute; left: 50%; top: -2px; bottom: -1px; width: 1px; background: var(--muted); }
 .bars span { position: absolute; top: 0; bottom: 0; border-radius: 1px; min-width: 1px; }
