@@ -1,0 +1,80 @@
+"""What the run is bound by, and which op is worth most of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from gpuprof_widgets.analyses.critical_path import critical_path
+from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.instances import longest_call
+from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.wording import code
+from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows
+from gpuprof_widgets.analyses.path_graph import KERNEL_DELAY, LAUNCH_DELAY
+from gpuprof_widgets.analyses.quantity import format_ns, format_share
+from gpuprof_widgets.analyses.what_if import what_ifs
+from gpuprof_widgets.trace.callers import BACKWARD
+from gpuprof_widgets.trace.model import Record
+
+BOUNDS = {
+    "the CPU": ("python", "cpu op", "runtime"),
+    "the GPU's compute": ("compute",),
+    "communication": ("communication",),
+    "copies": ("copy", "memset"),
+    "delays between launches and kernels": (LAUNCH_DELAY, KERNEL_DELAY),
+}
+"""What a run can be bound by; of waiting for data and for the GPU other rules speak."""
+
+REMEDIES = {
+    "the CPU": "Faster kernels would save nothing while the CPU cannot keep up: fewer, larger ops "
+    "(torch.compile, fused or foreach variants), CUDA graphs, or a larger batch would.",
+    "the GPU's compute": "The CPU keeps up, so only less or faster GPU work makes the run shorter.",
+    "communication": "Only less, faster or earlier communication makes the run shorter.",
+    "copies": "Only fewer or faster copies, or copies beside compute, make the run shorter.",
+    "delays between launches and kernels": "The kernels are too short for their launches: larger "
+    "ones, or CUDA graphs, which launch many at once.",
+}
+
+
+def critical_path_bound(record: Record, limits: Limits) -> list[Finding]:
+    """Fires where one op, with what it launches, is worth 5 % of the run, and a bound is known.
+
+    Worth is what the run would take less if the op cost nothing (`what_if`): time that others hide
+    does not count, unlike in the sums of the rules `gpu_ops` and `cpu_ops`.
+    """
+    if not len(gpu_rows(record.trace)):
+        return []
+    path, table = critical_path(record), what_ifs(record)
+    bound, share = _bound(path)
+    op = _worth_most(record, table) if bound else None
+    if op is None or op["saved_share"] < limits.critical_path_share:
+        return []
+    text = (
+        f"The run is bound by {bound}: {format_share(share)} of its critical path. If "
+        f"{code(op['name'])} cost nothing, it would take {format_share(op['saved_share'])} less "
+        f"({format_ns(op['saved_ns'])})."
+    )
+    where = longest_call(record, op["name"], "cpu_op")
+    cost, saved = int(op["saved_ns"]), float(op["saved_share"])
+    return [Finding("critical_path", text, cost, saved, remedy=REMEDIES[bound], **where)]
+
+
+def _bound(path: pd.DataFrame) -> tuple[str, float]:
+    """The one that takes most of the path, and its share; "" where that is none of `BOUNDS`."""
+    by_kind = path.groupby("kind")["dur_ns"].sum()
+    total = max(int(by_kind.sum()), 1)
+    groups = {name: int(by_kind.reindex(kinds).sum()) for name, kinds in BOUNDS.items()}
+    name = max(groups, key=lambda one: groups[one])
+    others = by_kind.drop([kind for kinds in BOUNDS.values() for kind in kinds], errors="ignore")
+    known = groups[name] > others.max() if len(others) else groups[name] > 0
+    return (name, groups[name] / total) if known else ("", 0.0)
+
+
+def _worth_most(record: Record, table: pd.DataFrame) -> pd.Series | None:
+    """The op that saves most; autograd's slice around a backward op says less than that op."""
+    slices = record.trace.slices
+    ops = set(slices["name"].to_numpy(object)[are_ops(record.trace)])
+    are_named = [name in ops and not str(name).startswith(BACKWARD) for name in table["name"]]
+    found = table[np.array(are_named, bool)]
+    return found.iloc[0] if len(found) else None

@@ -1,0 +1,72 @@
+"""The rule on the critical path at its threshold and just below it; what it says."""
+
+from __future__ import annotations
+
+from gpuprof_widgets.analyses.findings import Limits
+from gpuprof_widgets.analyses.findings.critical_path import critical_path_bound
+from gpuprof_widgets.trace.model import Record
+from tests.traces import annotation, kernel, op, runtime, trace_of
+
+
+def cpu_bound(worth: int) -> Record:
+    """In 1000 ns the CPU does one op for so long, and Python; the GPU has next to nothing to do."""
+    return trace_of(
+        annotation("step", ts=0, dur=1000),
+        op("aten::mm", ts=100, dur=worth),
+        runtime("cudaLaunchKernel", ts=101, dur=2),
+        kernel("gemm", ts=110, dur=10, launched_by=2),
+    )
+
+
+CASES = {"critical_path": (cpu_bound(50), cpu_bound(49))}
+"""A trace that fires the rule, and one just below its threshold."""
+
+
+def gpu_bound() -> Record:
+    """The GPU works off two kernels that were launched at once."""
+    return trace_of(
+        op("aten::mm", ts=0, dur=20),
+        runtime("cudaLaunchKernel", ts=5, dur=5),
+        op("aten::add", ts=20, dur=20),
+        runtime("cudaLaunchKernel", ts=25, dur=5),
+        kernel("gemm", ts=15, dur=700, launched_by=1),
+        kernel("add", ts=715, dur=285, launched_by=3),
+    )
+
+
+def test_it_says_what_bounds_the_run_and_what_the_op_is_worth() -> None:
+    (said,) = critical_path_bound(cpu_bound(200), Limits())
+    assert said.text == (
+        "The run is bound by the CPU: 100 % of its critical path. "
+        "If `aten::mm` cost nothing, it would take 20 % less (200 ns)."
+    )
+    assert (said.cost_ns, said.share, said.start_ns, said.end_ns) == (200, 0.2, 100, 300)
+    assert "larger batch" in said.remedy
+
+
+def test_of_a_busy_gpu_only_its_own_work_counts() -> None:
+    """Of the op with the larger kernel, less what its launch and that of the other one take."""
+    (said,) = critical_path_bound(gpu_bound(), Limits())
+    assert said.text.startswith("The run is bound by the GPU's compute: 98 % of its critical path.")
+    assert "`aten::mm`" in said.text
+    assert said.remedy.startswith("The CPU keeps up")
+
+
+def test_without_gpu_work_it_is_silent() -> None:
+    record = trace_of(annotation("step", ts=0, dur=1000), op("aten::mm", ts=100, dur=800))
+    assert critical_path_bound(record, Limits()) == []
+
+
+def test_a_run_that_waits_for_data_is_left_to_the_rule_on_that() -> None:
+    record = trace_of(
+        annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", ts=0, dur=800),
+        op("aten::mm", ts=800, dur=200),
+        kernel("gemm", ts=850, dur=10),
+    )
+    assert critical_path_bound(record, Limits()) == []
+
+
+def test_the_threshold_can_be_overridden() -> None:
+    record = cpu_bound(49)
+    assert critical_path_bound(record, Limits()) == []
+    assert len(critical_path_bound(record, Limits(critical_path_share=0.04))) == 1
