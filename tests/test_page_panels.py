@@ -139,6 +139,7 @@ def test_of_too_many_events_the_longest_stay_and_no_number_is_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "MOST_EVENTS", 2)
+    monkeypatch.setattr(module, "LONGEST", 2)
     record = two_kernels()
     page, arrays = told(record, kernels_panel(record), monkeypatch)
     assert arrays[page["events"]["count"]] == [1, 1]

@@ -28,7 +28,6 @@ from gpuprof_widgets.views.page_lines import page_lines
 from gpuprof_widgets.views.page_memory import page_memory
 from gpuprof_widgets.views.page_modules import module_classes
 from gpuprof_widgets.views.page_panels import page_panels
-from gpuprof_widgets.views.page_path import page_path
 from gpuprof_widgets.views.page_rows import PageRows, page_rows
 
 UNLISTED = frozenset({INSTANTS, *REGION_CATEGORIES})
@@ -106,7 +105,6 @@ def _payload(
     header = _header(record, rows, tick_ns, notes)
     rows_kept = len(rows) == len(record.trace)
     tables = page_panels(record, arrays, tick_ns, rows_kept=rows_kept) if with_panels else []
-    header["path"] = page_path(record, len(rows)) if with_panels else None
     header |= {"panels": tables, "columns": layout, "arrays": arrays.layout}
     text = json.dumps(header, separators=(",", ":")).encode()
     packed = gzip.compress(len(text).to_bytes(4, "little") + text + data + arrays.data, mtime=0)

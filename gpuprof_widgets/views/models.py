@@ -71,6 +71,7 @@ class Timeline(Renderer):
     axis_height = Float(24, help="pixels of the figure that are not the frame")
     max_height = Float(500, help="most pixels that the tracks may take")
     compact = Bool(False, help="all tracks folded and close to each other: one of many timelines")
+    folds_to_fit = Bool(False, help="the deepest tracks are folded until all are in view")
     drag_pans = Bool(False, help="dragging moves the view instead of brushing")
 
 

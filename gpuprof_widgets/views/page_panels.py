@@ -20,7 +20,9 @@ Ints = npt.NDArray[np.int64]
 MOST_ROWS = 500
 """Rows of a table that the page gets."""
 MOST_EVENTS = 20_000
-"""Events of a panel beyond which the page gets the longest, and computes no column anew."""
+"""Events of a panel beyond which the page computes no column anew, and gets only the longest."""
+LONGEST = 4_000
+"""So many of them: more than a screen has pixels."""
 MOST_CHANGES = 4_000
 """Changes of a curve that the page gets one by one."""
 SLOTS = 1_000
@@ -102,9 +104,9 @@ def _events(panel: Panel, length: int) -> tuple[pd.DataFrame | None, list[str]]:
     events = panel.events[panel.events["group"] < length]
     notes = []
     if len(events) > MOST_EVENTS:
-        left_out = len(events) - MOST_EVENTS
+        left_out = len(events) - LONGEST
         dur = events["end_ns"] - events["start_ns"]
-        events = events.loc[dur.sort_values(ascending=False, kind="stable").index[:MOST_EVENTS]]
+        events = events.loc[dur.sort_values(ascending=False, kind="stable").index[:LONGEST]]
         notes.append(
             f"the {left_out:,} shortest events are left out, "
             "so that all numbers are those of the whole run"

@@ -157,6 +157,7 @@ def plot_timelines(group: StoreGroup, titles: Sequence[str]) -> list[UIElement]:
             axis_height=0 if number else AXIS_HEIGHT,
             max_height=room,
             compact=many,
+            folds_to_fit=not many,
         )
         for number, store in enumerate(stores)
     ]

@@ -2,12 +2,9 @@ import type * as p from "@bokehjs/core/properties"
 
 import {TABS_CSS} from "./analysis_styles"
 import {button, element} from "./element"
-import {panel} from "./engine"
+import {PATH_PANEL, panel} from "./engine"
 import type {PanelData} from "./engine"
 import {Panel, PanelView} from "./panel"
-
-/** While this tab is open the critical path is on the timeline. */
-const PATH_TAB = "critical_path"
 
 /** A tab per analysis that has something to show. */
 export class AnalysisTabsView extends PanelView {
@@ -34,7 +31,8 @@ export class AnalysisTabsView extends PanelView {
 
   private changed(): void {
     this.update()
-    this.store.show_path = this.model.active == PATH_TAB
+    // While its tab is open the critical path is on the timeline.
+    this.store.show_path = this.model.active == PATH_PANEL
   }
 
   private update(): void {

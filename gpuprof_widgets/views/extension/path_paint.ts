@@ -22,13 +22,15 @@ export function paint_path(ctx: Context2d, store: Store, pieces: PathPiece[], la
   const joined = new Map<string, number>()
   let last: {x: number, y: number, level: string} | null = null
   for (const piece of pieces) {
-    const lane = piece.row < 0 ? null : layout.by_track.get(store.track[piece.row])
+    const lane = layout.by_track.get(piece.row < 0 ? piece.track : store.track[piece.row])
     if (lane == null) {
       continue
     }
     const [x0, x1] = [x_of(piece.start), x_of(piece.end)]
-    const y = lane.top + (store.depth[piece.row] + 1) * lane.row_height - view.scroll
-    const level = `${lane.track} ${store.depth[piece.row]}`
+    // Where the page does not have the slice, its track is underlined.
+    const depth = piece.row < 0 ? lane.depths - 1 : store.depth[piece.row]
+    const y = lane.top + (depth + 1) * lane.row_height - view.scroll
+    const level = `${lane.track} ${depth}`
     const in_view = x1 >= 0 && x0 <= view.width
     if (in_view && last != null && last.level != level) {
       const pair = `${last.level} ${level}`

@@ -5,7 +5,7 @@ import {Renderer, RendererView} from "@bokehjs/models/renderers/renderer"
 import {recolour_axes} from "./axis_colours"
 import {css} from "./colour"
 import {element} from "./element"
-import {bands, hit, path_pieces} from "./engine"
+import {bands, has_path, hit, path_pieces} from "./engine"
 import type {Band, Store} from "./engine"
 import {chain_text, facts_of} from "./facts"
 import {Gutter} from "./gutter"
@@ -60,6 +60,9 @@ export class TimelineView extends RendererView {
     await this.store.ready
     this.depths = track_depths(this.data)
     this.folded = folded_at_first(this.data, this.depths, this.model.compact)
+    if (this.model.folds_to_fit) {
+      this.fold_to_fit()
+    }
     this.steps = bands(this.data).filter(({kind}) => kind == "step")
     this.painter = new TimelinePainter(this.data)
     this.painter.recolour(this.store.theme.palette.background)
@@ -113,6 +116,16 @@ export class TimelineView extends RendererView {
     const least = (compact ? 1 : 4) * ROW_HEIGHT
     this.plot_model.height = Math.min(max_height, Math.max(this.layout_of_tracks.height, least)) + axis_height
     this.gutter.fill(this.layout_of_tracks)
+  }
+
+  /** Folds the deepest tracks until all tracks are in view. */
+  private fold_to_fit(): void {
+    const deepest = [...this.depths.keys()].sort((a, b) => this.depths[b] - this.depths[a])
+    for (const track of deepest) {
+      if (layout_tracks(this.data, this.depths, this.folded, this.model.compact).height > this.model.max_height) {
+        this.folded.add(track)
+      }
+    }
   }
 
   private fold(track: number): void {
@@ -289,7 +302,7 @@ export class TimelineView extends RendererView {
       case "Enter": this.select_middle(); return true
       case "f": this.focus_selected(row); return true
       case "r": this.brush_selected(row); return true
-      case "c": store.show_path = !store.show_path && path_pieces(this.data).length > 0; return true
+      case "c": store.show_path = !store.show_path && has_path(this.data); return true
       case "Escape": store.reset(); return true
       default: return view_key(store, event.key)
     }
@@ -348,6 +361,7 @@ export class Timeline extends Renderer {
       axis_height: [Float, 24],
       max_height: [Float, 500],
       compact: [Bool, false],
+      folds_to_fit: [Bool, false],
       drag_pans: [Bool, false],
     }))
   }
@@ -360,6 +374,7 @@ export namespace Timeline {
     axis_height: p.Property<number>
     max_height: p.Property<number>
     compact: p.Property<boolean>
+    folds_to_fit: p.Property<boolean>
     drag_pans: p.Property<boolean>
   }
 }

@@ -1,7 +1,7 @@
 import {KINDS, kind_of} from "./categories"
 import {css} from "./colour"
 import {button, element} from "./element"
-import {path_pieces} from "./engine"
+import {has_path} from "./engine"
 import {Panel, PanelView} from "./panel"
 import {BAR_CSS} from "./styles"
 import {Timeline} from "./timeline"
@@ -65,7 +65,7 @@ export class TimelineBarView extends PanelView {
     this.path = button("Critical path", {title: "Outline the chain of events that the run waited for (c)"}, () => {
       store.show_path = !store.show_path
     })
-    this.path.hidden = path_pieces(store.data).length == 0
+    this.path.hidden = !has_path(store.data)
     const tools = element("div", {class: "row push"},
       this.path,
       button("−", {"aria-label": "Zoom out", title: "Zoom out"}, () => zoom_by(store, 1 / 2)),

@@ -118,18 +118,6 @@ export type PanelHeader = {
   bars: {group: string, part: string, value: string} | null
 }
 
-/** The critical path: its pieces one after the other in time, ns; see views/page_path.py. */
-export type PathHeader = {
-  /** since the start of the piece before */
-  start: number[]
-  dur: number[]
-  /** -1 for none */
-  row: number[]
-  kind: number[]
-  kinds: string[]
-  left_out: number
-}
-
 export type Header = {
   version: 1
   tick_ns: number
@@ -152,7 +140,6 @@ export type Header = {
   memory: MemoryHeader | null
   arrays: ArrayInfo[]
   panels: PanelHeader[]
-  path: PathHeader | null
   /** what was done to fit the budget, one line each, to be shown on the page */
   notes: string[]
 }

@@ -51,7 +51,7 @@ export function store_of(rows: Row[], options: Options = {}): Store {
     end_ns: options.end_ns ?? rows.reduce((end, {ts, dur}) => Math.max(end, ts + dur), 0)*(options.tick_ns ?? 1),
     rows: rows.length, names, categories, label, shapes, columns: [], calls: options.calls ?? null, notes: [],
     module_classes: {}, lines: options.lines?.(label, names, categories) ?? null,
-    memory: null, arrays: [], panels: [], path: null,
+    memory: null, arrays: [], panels: [],
     unlisted: label.flatMap(([name], i) => options.unlisted?.includes(names[name]) ? [i] : []),
     tracks: kinds.map((kind, track) => track_of(kind, track, sorted.filter((row) => (row.track ?? 0) == track).length)),
   }
