@@ -11,6 +11,7 @@ from gpuprof_widgets.analyses.flop_formulas import FORMULAS, flops_of
 from gpuprof_widgets.analyses.op_bytes import BOTH, INPUTS, NOTHING, bytes_of, elements_of
 from gpuprof_widgets.analyses.op_calls import Call, of_calls
 from gpuprof_widgets.analyses.op_rows import are_ops, named
+from gpuprof_widgets.analyses.shapes import shape_text
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -36,6 +37,8 @@ class Work:
     """What the bytes count: "inputs and outputs", "inputs" or ""."""
     dtype: npt.NDArray[np.object_]
     moves_only: npt.NDArray[np.bool_]
+    shapes: npt.NDArray[np.object_]
+    """Input shapes as text; "" where none were recorded."""
 
 
 def worker_of(trace: Trace) -> Rows:
@@ -61,7 +64,7 @@ def worker_of(trace: Trace) -> Rows:
 def work_of(trace: Trace, row: npt.NDArray[np.intp]) -> Work:
     """What the ops at these rows do."""
     done = of_calls(trace, row, _work)
-    columns = list(zip(*done, strict=True)) if done else [()] * 5
+    columns = list(zip(*done, strict=True)) if done else [()] * 6
     return Work(
         row,
         np.array(columns[0], np.int64),
@@ -69,6 +72,7 @@ def work_of(trace: Trace, row: npt.NDArray[np.intp]) -> Work:
         np.array(columns[2], object),
         np.array(columns[3], object),
         np.array(columns[4], bool),
+        np.array(columns[5], object),
     )
 
 
@@ -82,9 +86,10 @@ def slice_work_flops(trace: Trace) -> Ints:
     return found
 
 
-def _work(call: Call) -> tuple[int, int, str, str, bool]:
+def _work(call: Call) -> tuple[int, int, str, str, bool, str]:
     moved = bytes_of(call)
-    return _flops(call), moved.bytes, moved.of, call.dtype, moved.moves_only
+    shapes = shape_text(call.dims) if call.dims else ""
+    return _flops(call), moved.bytes, moved.of, call.dtype, moved.moves_only, shapes
 
 
 def _flops(call: Call) -> int:

@@ -16,7 +16,7 @@ from gpuprof_widgets.analyses.gpu_peaks import busiest_device, device_name, peak
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.op_work import least_counted
-from gpuprof_widgets.analyses.shapes import SHAPE_KEYS, shape_codes
+from gpuprof_widgets.analyses.shapes import SHAPE_KEYS
 from gpuprof_widgets.analyses.work_pieces import work_pieces
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record, Trace
@@ -92,9 +92,6 @@ def grouped_pieces(record: Record, by: str) -> tuple[pd.DataFrame, list[str]]:
     """The pieces of work with the columns by which they are grouped, and those columns."""
     trace, pieces = record.trace, work_pieces(record)
     if by == "shape":
-        codes, texts = shape_codes(trace)
-        texts_of = np.array([*texts, ""], object)
-        pieces["input_shapes"] = texts_of[np.append(codes, -1)[pieces["op_row"]]]
         return pieces, ["op", "dtype", "input_shapes"]
     if by == "kernel":
         pieces["kernel"] = trace.slices["name"].to_numpy(object)[pieces["row"]]

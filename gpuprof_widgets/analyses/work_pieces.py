@@ -29,9 +29,9 @@ def work_pieces(record: Record) -> pd.DataFrame:
     """One row per compute kernel, without any GPU work one per op whose work is known.
 
     Columns: ``row`` (slice), ``start_ns``, ``time_ns`` (of an op CPU time with what it calls);
-    ``op`` (name, "" for none), ``op_row`` (-1); ``dtype``; ``flops``, ``bytes``: its share of the
-    op's work, by time among the op's kernels, and of a slice that a window has cut by what is left
-    of it; ``bytes_counted``, ``moves_only`` (see `op_bytes`).
+    ``op`` (name, "" for none), ``op_row`` (-1), ``input_shapes``, ``dtype``; ``flops``, ``bytes``:
+    its share of the op's work, by time among the op's kernels, and of a slice that a window has cut
+    by what is left of it; ``bytes_counted``, ``moves_only`` (see `op_bytes`).
     """
     trace = record.trace
     return _on_gpu(trace) if len(gpu_rows(trace)) else _on_cpu(trace)
@@ -83,6 +83,7 @@ def _pieces(
         "time_ns": time,
         "op": names[of],
         "op_row": np.append(work.row, -1)[of],
+        "input_shapes": np.append(work.shapes, "")[of],
         "dtype": np.append(work.dtype, "")[of],
         "flops": np.append(work.flops, 0)[of] * share,
         "bytes": np.append(work.bytes, 0)[of] * share,

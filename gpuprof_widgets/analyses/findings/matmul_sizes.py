@@ -7,7 +7,6 @@ from gpuprof_widgets.analyses.findings.fp32_matmul import evidence
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
-from gpuprof_widgets.analyses.shapes import shape_codes
 from gpuprof_widgets.analyses.tensor_core_use import HALF_SAVED, products, unaligned
 from gpuprof_widgets.trace.model import Record
 
@@ -29,14 +28,12 @@ def matmul_sizes(record: Record, limits: Limits) -> list[Finding]:
     if not time or time < limits.matmul_sizes_share * whole:
         return []
     cost = int(time * HALF_SAVED)
-    codes, texts = shape_codes(record.trace)
-    found = found.assign(shape=codes[found["op_row"]])
-    by_call = found.groupby(["op", "shape"], as_index=False)["time_ns"].sum()
+    by_call = found.groupby(["op", "input_shapes"], as_index=False)["time_ns"].sum()
     longest = by_call.iloc[int(by_call["time_ns"].to_numpy().argmax())]
     text = (
         f"Matrix products in 16 bits with sizes that are no multiples of 8 took {format_ns(time)} "
         f"({format_share(time / whole)} of the GPU's time), mostly {code(str(longest['op']))} of "
-        f"`{texts[int(longest['shape'])]}`."
+        f"`{longest['input_shapes']}`."
     )
     share = share_of(cost, run_ns(record))
     return [Finding("matmul_sizes", text, cost, share, **evidence(found), remedy=REMEDY)]
