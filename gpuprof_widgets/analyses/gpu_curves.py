@@ -11,7 +11,7 @@ from gpuprof_widgets.analyses.device_busy import busy_intervals
 from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows, device_of
 from gpuprof_widgets.analyses.lacking import lacking
-from gpuprof_widgets.analyses.launch_geometry import launch_geometry
+from gpuprof_widgets.analyses.launch_geometry import blocks_per_sm
 from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record, Trace
@@ -84,5 +84,4 @@ def _efficiency(
     record: Record, rows: npt.NDArray[np.intp]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     ts, dur = (record.trace.slices[key].to_numpy()[rows] for key in ("ts", "dur"))
-    blocks = launch_geometry(rows, record)["blocks_per_sm"].to_numpy()
-    return sms_at_work((ts, ts + dur), blocks)
+    return sms_at_work((ts, ts + dur), blocks_per_sm(rows, record))

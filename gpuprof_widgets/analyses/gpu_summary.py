@@ -13,7 +13,7 @@ from gpuprof_widgets.analyses.gpu_curves import sms_at_work
 from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows, device_of
 from gpuprof_widgets.analyses.lacking import lacking
-from gpuprof_widgets.analyses.launch_geometry import launch_geometry
+from gpuprof_widgets.analyses.launch_geometry import blocks_per_sm, occupancy
 from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.analyses.tensor_cores import on_tensor_cores
@@ -65,8 +65,10 @@ def _kernels_within(record: Record, rows: npt.NDArray[np.intp], t0: int, t1: int
         "start_ns": np.clip(ts, t0, t1),
         "end_ns": np.clip(ts + dur, t0, t1),
         "tensor_cores": on_tensor_cores(names.categories)[names.codes.to_numpy()[rows]],
+        "blocks_per_sm": blocks_per_sm(rows, record),
+        "occupancy": occupancy(rows, record.trace),
     }
-    return pd.DataFrame(columns).join(launch_geometry(rows, record))
+    return pd.DataFrame(columns)
 
 
 def _described(record: Record, device: int) -> dict[str, Any]:

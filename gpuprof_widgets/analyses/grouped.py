@@ -55,19 +55,23 @@ def weighted_mean(
 
 def most_of(groups: Groups, code: npt.NDArray[np.int64], weight: Numbers, length: int) -> Groups:
     """Per group the code that has most of its weight, -1 without any; ties: the smallest code."""
-    pairs, pair = np.unique(np.stack([groups, code]), axis=1, return_inverse=True)
-    share = np.bincount(pair.reshape(-1), weight, minlength=pairs.shape[1])
-    order = np.lexsort((-pairs[1], share, pairs[0]))
-    best = order[np.append(np.diff(pairs[0][order]) != 0, True)[: len(order)]]
+    codes = int(code.max(initial=0)) + 1
+    pairs, pair = np.unique(groups * codes + code, return_inverse=True)
+    share = np.bincount(pair, weight, minlength=len(pairs))
+    group = pairs // codes
+    order = np.lexsort((-pairs, share, group))
+    best = order[np.append(np.diff(group[order]) != 0, True)[: len(order)]]
     found = np.full(length, -1, np.intp)
-    found[pairs[0][best]] = pairs[1][best]
+    found[group[best]] = pairs[best] % codes
     return found
 
 
 def different(groups: Groups, code: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
     """Per group: how many different codes it has."""
-    pairs = np.unique(np.stack([groups, code]), axis=1)
-    return np.bincount(pairs[0], minlength=length).astype(np.int64)
+    low = int(code.min(initial=0))
+    codes = int(code.max(initial=0)) - low + 1
+    pairs = np.unique(groups * codes + code - low)
+    return np.bincount(pairs // codes, minlength=length).astype(np.int64)
 
 
 def group_rows(keys: Mapping[str, npt.ArrayLike]) -> tuple[Groups, npt.NDArray[np.intp]]:

@@ -32,8 +32,8 @@ def launch_geometry(rows: npt.NDArray[np.intp], record: Record) -> pd.DataFrame:
         "block": _texts(trace, "block", rows),
         "registers": _whole(trace, REGISTERS, rows),
         "shared_memory": _whole(trace, SHARED_MEMORY, rows),
-        "blocks_per_sm": _blocks_per_sm(record, rows),
-        "occupancy": _not_negative(numbers(trace, OCCUPANCY, rows)) / 100,
+        "blocks_per_sm": blocks_per_sm(rows, record),
+        "occupancy": occupancy(rows, record.trace),
     }
     return pd.DataFrame(columns)
 
@@ -58,7 +58,13 @@ def _multiprocessors(record: Record) -> dict[int, int]:
     return {int(d): n for d, n in counts.items() if isinstance(d, int) and isinstance(n, int) and n}
 
 
-def _blocks_per_sm(record: Record, rows: npt.NDArray[np.intp]) -> Floats:
+def occupancy(rows: npt.NDArray[np.intp], trace: Trace) -> Floats:
+    """Kineto's estimate of the occupancy that each GPU slice reached, of one; NaN if unknown."""
+    return _not_negative(numbers(trace, OCCUPANCY, rows)) / 100
+
+
+def blocks_per_sm(rows: npt.NDArray[np.intp], record: Record) -> Floats:
+    """Blocks per SM of each GPU slice, written or from its grid; NaN if unknown."""
     written = _not_negative(numbers(record.trace, BLOCKS_PER_SM, rows))
     sms = _multiprocessors(record)
     grids = record.trace.args.get("grid")

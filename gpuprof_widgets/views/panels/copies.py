@@ -44,8 +44,8 @@ def copies_panel(record: Record) -> Panel | None:
             "stalled_ns": table["call_ns"].where(table["blocking"], 0) + table["wait_ns"],
             "blocking": table["blocking"].astype(int),
             "needless": (table["needless"] != "").astype(int),
-            "memory": _memory(table),
-            "where": [_place(row) for row in table.to_dict("records")],
+            "memory": table["source"].where(table["source"] == "", _memory(table)),
+            "where": _places(table),
             "direction": table["direction"],
             "op_name": table["op_name"],
         }
@@ -68,14 +68,14 @@ def copies_panel(record: Record) -> Panel | None:
     )
 
 
-def _memory(table: pd.DataFrame) -> list[str]:
-    pairs = zip(table["source"], table["target"], strict=True)
-    return [f"{source} → {target}" if source else "" for source, target in pairs]
+def _memory(table: pd.DataFrame) -> pd.Series[Any]:
+    return table["source"] + " → " + table["target"]
 
 
-def _place(row: dict[Any, Any]) -> str:
+def _places(table: pd.DataFrame) -> pd.Series[Any]:
     """The nearest place that a user would change: the line, the module, the Python function."""
-    return str(row["line"] or row["module"] or row["python"])
+    outer = table["module"].where(table["module"] != "", table["python"])
+    return table["line"].where(table["line"] != "", outer)
 
 
 def _curves(record: Record) -> list[Curve]:
