@@ -1,0 +1,49 @@
+"""The table of the critical path, from whose events the timeline outlines it."""
+
+from __future__ import annotations
+
+from gpuprof_widgets.analyses.critical_path import critical_path
+from gpuprof_widgets.analyses.what_if import what_if
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.views.panels.critical_path import critical_path_panel
+from tests.traces import annotation, kernel, op, runtime, trace_of
+
+
+def run() -> Record:
+    """A step in Python, an op, and the kernel for which it ends late."""
+    return trace_of(
+        annotation("step", ts=0, dur=50),
+        op("aten::mm", ts=10, dur=20),
+        runtime("cudaLaunchKernel", ts=12, dur=5),
+        kernel("gemm", ts=20, dur=60, launched_by=2),
+    )
+
+
+def test_without_gpu_work_there_is_nothing_to_show() -> None:
+    record = trace_of(op("aten::mm", ts=0, dur=20))
+    assert critical_path_panel(record) is None
+
+
+def test_the_panel_has_a_row_per_op_and_bound() -> None:
+    panel = critical_path_panel(run())
+    assert panel is not None
+    rows = panel.rows
+    assert rows["name"].tolist() == ["aten::mm", "step", "aten::mm", "aten::mm"]
+    assert rows["kind"].tolist() == ["compute", "python", "launch delay", "cpu op"]
+    assert rows["time_ns"].tolist() == [60, 10, 8, 2]
+    assert rows["time_ns"].sum() == run().trace.span_ns
+    saved = int(what_if(run(), "aten::mm")["saved_ns"].iloc[0])
+    assert rows["saved_ns"].dropna().tolist() == [saved] * 3
+
+
+def test_the_panel_s_events_are_the_pieces_of_its_rows() -> None:
+    panel = critical_path_panel(run())
+    assert panel is not None
+    assert panel.events is not None
+    events = panel.events
+    time = (events["end_ns"] - events["start_ns"]).groupby(events["group"]).sum()
+    assert time.tolist() == panel.rows["time_ns"].tolist()
+    path = critical_path(run())
+    columns = ["start_ns", "end_ns", "row", "track"]
+    assert events[columns].to_numpy().tolist() == path[columns].to_numpy().tolist()
+    assert {column.key for column in panel.columns} <= set(panel.rows.columns)
