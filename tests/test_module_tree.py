@@ -172,12 +172,18 @@ def test_the_panel_shows_the_tree_and_the_calls(monkeypatch: pytest.MonkeyPatch)
     assert shown is not None
     assert shown.events is not None
     assert shown.rows["label"].tolist() == ["model", "\u2003first", "\u2003second"]
+    keys = [column.key for column in shown.columns]
+    assert "backward_flops" in keys
+    assert "allocated_total_bytes" in keys
     assert shown.events[["group", "start_ns", "end_ns"]].to_numpy().tolist() == [
         [0, 0, 100],
         [1, 10, 40],
         [2, 50, 90],
     ]
     assert modules_panel(trace_of()) is None
+    forward = modules_panel(trace_of(module("model", ts=0, dur=100)))
+    assert forward is not None
+    assert "backward_flops" not in [column.key for column in forward.columns]
     monkeypatch.setattr(panel, "MOST_ROWS", 2)
     fewer = modules_panel(trained())
     assert fewer is not None
