@@ -44,7 +44,8 @@ def modules_panel(record: Record) -> Panel | None:
         INDENT * depth + name for depth, name in zip(rows["depth"], rows["name"], strict=True)
     ]
     rows = rows.assign(label=pd.Series(indented, rows.index, dtype=object))
-    return Panel("Modules", COLUMNS, rows.reset_index(drop=True), _events(record, rows), note=note)
+    shown = tuple(column for column in COLUMNS if column.unit == "text" or rows[column.key].any())
+    return Panel("Modules", shown, rows.reset_index(drop=True), _events(record, rows), note=note)
 
 
 def _shown(table: pd.DataFrame) -> pd.Index:
