@@ -232,6 +232,24 @@ class TestStragglers:
         worst = run.stragglers().iloc[0]
         assert (worst["rank"], worst["compute_ns"], worst["idle_ns"]) == (1, 0, 6 * MS)
 
+    def test_it_names_the_op_that_held_the_cpu(self) -> None:
+        run = run_of(
+            *(
+                rank_record(
+                    rank,
+                    collective(0, MS),
+                    op("aten::linear", ts=MS, dur=come - MS),
+                    op("aten::view", ts=2 * MS, dur=come - 2 * MS),
+                    collective(come, 11 * MS),
+                )
+                for rank, come in enumerate([3 * MS, 10 * MS, 4 * MS])
+            )
+        )
+        (text,) = (one.text for one in run.findings() if one.rule == "stragglers")
+        assert "in the longest delay, 6.00 ms, for 8.00 ms in one `aten::view`" in text
+        table = run.collectives(per_rank=True).query("collective == 1")
+        assert table["lead_name_ns"].tolist() == [1 * MS, 8 * MS, 2 * MS]
+
     def test_a_slow_input_pipeline(self) -> None:
         loading = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
         run = run_of(
@@ -363,6 +381,11 @@ class TestMegatron:
         texts = [one.text for one in megatron.findings() if one.rule == "stragglers"]
         assert len(texts) == 2
         assert all("its GPU was idle, mostly while its CPU was in CPU ops" in t for t in texts)
+        assert "for 16.4 ms in one `aten::view_as`" in texts[1]  # it was stopped: it does nothing
+        with gzip.open(MEGATRON / "rank6.json.gz") as file:
+            events = json.load(file)["traceEvents"]
+        stopped = [event["dur"] for event in events if event.get("name") == "aten::view_as"]
+        assert max(stopped) == 17_749  # µs, of which 16.4 ms after the collective before
 
     def test_clocks_of_one_machine_agree(self, megatron: RankProfiles) -> None:
         assert megatron.alignment()["shift_ns"].eq(0).all()

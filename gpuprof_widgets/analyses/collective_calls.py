@@ -178,10 +178,9 @@ def _covered(trace: Trace, table: pd.DataFrame, computing: Rows) -> npt.NDArray[
 
 
 def compute_intervals(record: Record) -> Intervals:
-    """When anything was computed: compute kernels on any GPU, else ops of the CPU."""
+    """When anything was computed: compute kernels on any GPU; without a GPU, ops of the CPU."""
     gpu, kinds = gpu_kinds(record.trace)
-    computing = gpu[kinds == COMPUTE]
-    return _union(record.trace, computing if len(computing) else _cpu_ops(record.trace))
+    return _union(record.trace, gpu[kinds == COMPUTE] if len(gpu) else _cpu_ops(record.trace))
 
 
 def _cpu_ops(trace: Trace) -> Rows:

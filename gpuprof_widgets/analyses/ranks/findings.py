@@ -11,6 +11,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.wording import code
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 
 MOST = 3
@@ -26,7 +27,8 @@ REMEDIES = {
     "all ranks shards of one size on equally fast storage.",
     IDLE: "Its GPU had nothing to do: its CPU is late. Look for what this rank alone does "
     "(logging, checkpoints, metrics), for other processes on its cores, and for garbage "
-    "collection.",
+    "collection. Where an op that does next to nothing lasts that long, its thread was stopped: "
+    "another process or Python thread had its core or lock.",
 }
 CPU_REMEDY = (
     "It was in no op meanwhile: look for what this rank alone does in Python, for reading its "
@@ -133,7 +135,23 @@ def _meanwhile(compared: Compared, row: Any, cause: str, on_gpu: bool) -> str:
         return f": {of_it} it waited for its input pipeline longer than the others"
     if not on_gpu:
         return f": {of_it} it was in no op"
-    return f": {of_it} its GPU was idle{_idle_in(compared.breakdown, row.rank)}"
+    idle = _idle_in(compared.breakdown, row.rank)
+    return f": {of_it} its GPU was idle{idle}{_worst(compared, row.rank)}"
+
+
+def _worst(compared: Compared, rank: int) -> str:
+    """What its CPU was in before the collective that it delayed most, where one op stands out."""
+    own = compared.collectives[compared.collectives["last_rank"] == rank]
+    worst = own.iloc[int(own["delay_ns"].to_numpy(np.int64).argmax())]
+    waiting = compared.waiting
+    here = (waiting["collective"] == worst["collective"]) & (waiting["rank"] == rank)
+    name, stretch = waiting["lead_name"][here].iloc[0], int(waiting["lead_name_ns"][here].iloc[0])
+    if stretch < 0.25 * worst["delay_ns"]:
+        return ""
+    return (
+        f" and, in the longest delay, {format_ns(worst['delay_ns'])}, for {format_ns(stretch)} in "
+        f"one {code(name)}"
+    )
 
 
 def _share(part: int, row: Any) -> str:

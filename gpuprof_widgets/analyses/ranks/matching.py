@@ -18,7 +18,7 @@ POINT_TO_POINT = ("send", "recv", "send_recv")
 COLUMNS = (
     *("collective", "rank", "name", "backend", "dtype", "bytes", "group", "ranks", "device"),
     *("start_ns", "end_ns", "dur_ns", "exposed_ns", "row"),
-    *("lead_ns", "lead_compute_ns", "lead_input_ns"),
+    *("lead_ns", "lead_compute_ns", "lead_input_ns", "lead_name", "lead_name_ns"),
 )
 
 MOST_SHIFT = 64

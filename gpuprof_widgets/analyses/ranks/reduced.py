@@ -15,8 +15,8 @@ from gpuprof_widgets.analyses.collective_calls import collective_calls, compute_
 from gpuprof_widgets.analyses.collective_words import world_size_of
 from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.lacking import what_is_lacking
+from gpuprof_widgets.analyses.ranks.lead import with_lead
 from gpuprof_widgets.analyses.steps import steps
-from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -31,10 +31,8 @@ class ReducedRank:
     ``rank``: -1 where the record does not say; ``world_size`` likewise. ``sources``: its files, by
     name. ``parts``: begin and end of each file's trace. ``breakdown``: that of each step and, as
     step -1, of the whole. ``steps``: ``step``, ``start_ns``, ``end_ns``, ``dur_ns``,
-    ``gpu_busy_ns``, ``compute_ns``. ``collectives``: those of `collective_calls` with ``lead_ns``
-    (since the one before it had ended, or the trace began), and how much of that its device
-    computed (``lead_compute_ns``) and, of the rest, the input pipeline was waited for
-    (``lead_input_ns``). ``lacks``: why there are no collectives.
+    ``gpu_busy_ns``, ``compute_ns``. ``collectives``: those of `collective_calls` with what was
+    before each (see `with_lead`). ``lacks``: why there are no collectives.
     """
 
     rank: int
@@ -73,7 +71,7 @@ def reduced(record: Record, *, source: str = "") -> ReducedRank:
         slices=len(trace),
         breakdown=_breakdown(record),
         steps=_steps(record, computing),
-        collectives=_on_the_clock(_with_lead(record, calls), trace, "start_ns", "end_ns"),
+        collectives=_on_the_clock(with_lead(record, calls), trace, "start_ns", "end_ns"),
         lacks=what_is_lacking(calls),
     )
 
@@ -108,43 +106,6 @@ def _steps(record: Record, computing: Intervals) -> pd.DataFrame:
     span = table["start_ns"].to_numpy(np.int64), table["end_ns"].to_numpy(np.int64)
     table = table.assign(compute_ns=intervals.overlap(span, computing))
     return _on_the_clock(table, trace, "start_ns", "end_ns")
-
-
-def _with_lead(record: Record, calls: pd.DataFrame) -> pd.DataFrame:
-    """What the device did from the end of the collective before until this one began."""
-    start = calls["start_ns"].to_numpy(np.int64)
-    ends = calls["end_ns"].to_numpy(np.int64)
-    device = calls["device"].to_numpy(np.int64)
-    begin = np.full(len(calls), record.trace.start_ns, np.int64)
-    for one in np.unique(device):
-        here = np.flatnonzero(device == one)
-        latest = np.maximum.accumulate(ends[here])
-        begin[here[1:]] = np.maximum(latest[:-1], record.trace.start_ns)
-    begin = np.minimum(begin, start)
-    computing = compute_intervals(record)
-    lead = begin, start
-    compute = intervals.overlap(lead, computing)
-    loading = _without(_input_waits(record), computing)
-    return calls.assign(
-        lead_ns=start - begin,
-        lead_compute_ns=compute,
-        lead_input_ns=intervals.overlap(lead, loading),
-    )
-
-
-def _input_waits(record: Record) -> Intervals:
-    table = waits(record)
-    table = table[table["kind"] == "dataloader"]
-    start = table["start_ns"].to_numpy(np.int64)
-    return intervals.union(start, start + table["dur_ns"].to_numpy(np.int64))
-
-
-def _without(left: Intervals, right: Intervals) -> Intervals:
-    """The time of ``left`` that ``right`` does not cover."""
-    if not len(left[0]):
-        return left
-    free = intervals.gaps(right, int(left[0][0]), int(left[1][-1]))
-    return intervals.intersection(left, free)
 
 
 def _on_the_clock(table: pd.DataFrame, trace: Trace, *columns: str) -> pd.DataFrame:
