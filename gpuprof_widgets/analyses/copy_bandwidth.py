@@ -33,16 +33,19 @@ def copy_bandwidth(record: Record) -> pd.DataFrame:
     start = known["start_ns"].to_numpy()
     ts = np.concatenate([start, start + known["dur_ns"].to_numpy()])
     rate = known["bytes_per_s"].to_numpy()
-    changes = pd.DataFrame(
-        {
-            **{key: np.tile(known[key].to_numpy(), 2) for key in ("device", "direction")},
-            "ts_ns": ts,
-            "bytes_per_s": np.concatenate([rate, -rate]),
-            "copies": np.repeat(np.array([1, -1]), len(known)),
-        }
-    )
-    line = ["device", "direction"]
-    at_once = changes.groupby([*line, "ts_ns"], as_index=False)[["bytes_per_s", "copies"]].sum()
-    running = at_once.groupby(line)[["bytes_per_s", "copies"]].cumsum()
-    rate = np.where(running["copies"] > 0, running["bytes_per_s"], 0.0)
-    return at_once.assign(bytes_per_s=rate, copies=running["copies"])[list(COLUMNS)]
+    direction, words = pd.factorize(known["direction"].to_numpy(object), sort=True)
+    device, direction = np.tile(known["device"].to_numpy(), 2), np.tile(direction, 2)
+    order = np.lexsort((ts, direction, device))
+    device, direction, ts = device[order], direction[order], ts[order]
+    copies_now = np.cumsum(np.repeat([1, -1], len(known))[order])
+    rate_now = np.cumsum(np.concatenate([rate, -rate])[order])
+    line_ends = (np.diff(device) != 0) | (np.diff(direction) != 0)
+    last = np.append(line_ends | (np.diff(ts) != 0), True)
+    columns = {
+        "device": device,
+        "direction": np.asarray(words, object)[direction],
+        "ts_ns": ts,
+        "bytes_per_s": np.where(copies_now > 0, rate_now, 0.0),
+        "copies": copies_now,
+    }
+    return pd.DataFrame({key: values[last] for key, values in columns.items()})

@@ -30,15 +30,22 @@ def launched_by(trace: Trace, rows: Rows) -> pd.DataFrame:
     names = np.append(trace.slices["name"].to_numpy(object), "")
     op = _outermost_op(trace, rows)
     frame = _frames(trace, rows)
-    module = region_behind(trace, "module")[rows]
+    nowhere = np.full(len(rows), NONE, np.intp)
+    has_modules, has_lines = (_has(trace, category) for category in ("module", "cell_line"))
+    module = region_behind(trace, "module")[rows] if has_modules else nowhere
     columns = {
         "op": op.astype(np.int32),
         "op_name": names[op],
         "module": np.where(module >= 0, names[module], _module_frames(trace, frame)),
-        "line": names[line_of(trace)[rows]],
+        "line": names[line_of(trace)[rows] if has_lines else nowhere],
         "python": names[frame],
     }
     return pd.DataFrame(columns)
+
+
+def _has(trace: Trace, category: str) -> bool:
+    """Most traces have no regions of ours: looking for those around each slice would be idle."""
+    return category in trace.slices["category"].cat.categories
 
 
 def _outermost_op(trace: Trace, rows: Rows) -> Rows:
