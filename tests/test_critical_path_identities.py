@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gpuprof_widgets.analyses.critical_path import BY, critical_path
 from gpuprof_widgets.analyses.lacking import what_is_lacking
 from gpuprof_widgets.analyses.path_graph import KINDS
-from gpuprof_widgets.analyses.what_if import what_if
+from gpuprof_widgets.analyses.what_if import what_if, what_ifs
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
 from tests.records import records
@@ -66,6 +66,15 @@ def test_what_if_is_exact_at_one_and_monotone(record: Record, less: float, more:
         assert spans == sorted(spans)
 
 
+@given(records())
+@settings(max_examples=25)
+def test_what_if_saves_no_more_than_was_on_the_path(record: Record) -> None:
+    """The rest of the path stays, and nothing on it may begin before what is left of it."""
+    for name in names_of(record)[:3]:
+        row = what_if(record, name).iloc[0]
+        assert 0 <= row["saved_ns"] <= row["path_ns"] <= row["time_ns"]
+
+
 def test_the_path_tiles_every_real_trace(shared_record: Record) -> None:
     trace = shared_record.trace
     middle = (trace.start_ns + trace.end_ns) // 2
@@ -83,3 +92,8 @@ def test_what_if_on_every_real_trace(shared_record: Record) -> None:
     ]
     assert spans[2] == shared_record.trace.span_ns
     assert spans == sorted(spans)
+    table = what_ifs(shared_record)
+    if len(table):
+        assert (table["saved_ns"] <= table["path_ns"]).all()
+        assert (table["path_ns"] <= table["time_ns"]).all()
+        assert (table["saved_ns"] >= 0).all()
