@@ -170,6 +170,16 @@ def test_from_the_gpu_and_back_is_needless_whatever_ran_meanwhile() -> None:
     assert reasons(trace_of(*rows, third)) == [""] * 3
 
 
+LOADING = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+@pytest.mark.parametrize("name", [LOADING, "ProfilerStep#2"])
+def test_a_result_and_the_next_batch_of_its_size_are_no_round_trip(name: str) -> None:
+    """An autoencoder's output leaves and the next input comes: as large, but another tensor."""
+    rows = [copy(DTOH, ts=0, dur=5, bytes=PAGE), copy(HTOD, ts=500, dur=5, bytes=PAGE)]
+    assert reasons(trace_of(*rows, annotation(name, ts=100, dur=300))) == [""] * 2
+
+
 def test_a_constant_of_a_module_is_needless_from_the_third_step_on() -> None:
     assert reasons(in_every_step(9)) == ["every step"] * 3
     assert reasons(in_every_step(9, steps=2)) == [""] * 2

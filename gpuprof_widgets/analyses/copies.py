@@ -63,7 +63,7 @@ def copies(record: Record, *, by: str = "copy") -> pd.DataFrame:
     ``python`` (as text; "" where unknown); ``needless``: "", or why it need not be:
 
     - "there and back": the same number of bytes, 4 KiB or more, goes to the GPU and comes back with
-      no kernel in between, or leaves and returns with no other copy in between,
+      no kernel in between, or leaves and returns in the same step with no other in between,
     - "every step": within a module, with the same size from the same place, in every step: that is
       no batch but a constant.
 

@@ -11,6 +11,7 @@ from gpuprof_widgets.analyses.intervals import covered_until, union
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows, device_of
 from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.analyses.steps import steps
+from gpuprof_widgets.analyses.waits import is_dataloader
 from gpuprof_widgets.trace.model import Record, Trace
 
 THERE_AND_BACK, EVERY_STEP = "there and back", "every step"
@@ -28,15 +29,16 @@ def needless(table: pd.DataFrame, record: Record) -> npt.NDArray[np.object_]:
     """Per copy (rows of `copies`, by time): "", "there and back" or "every step"."""
     found = np.full(len(table), "", object)
     found[_in_every_step(record, table)] = EVERY_STEP
-    found[_there_and_back(record.trace, table)] = THERE_AND_BACK
+    found[_there_and_back(record, table)] = THERE_AND_BACK
     return found
 
 
-def _there_and_back(trace: Trace, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def _there_and_back(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Both copies of each pair of opposite direction and equal size that follow one another.
 
     What came to the GPU and leaves it again was of no use there if no kernel ran in between. What
-    left it and comes back may have been changed by the CPU: the round trip is what is needless.
+    left it and comes back may have been changed by the CPU: the round trip is what is needless. A
+    copy after a new step or batch has begun brings something else, whatever its size.
     """
     hit = np.zeros(len(table), bool)
     between_host = table["direction"].isin(["HtoD", "DtoH"]).to_numpy(bool)
@@ -50,9 +52,23 @@ def _there_and_back(trace: Trace, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
     pair &= columns["bytes"][first] == columns["bytes"][second]
     pair &= columns["bytes"][first] >= SMALLEST
     first, second = first[pair], second[pair]
-    unused = (columns["direction"][first] == "DtoH") | ~_worked(trace, table, first, second)
-    hit[first[unused]] = hit[second[unused]] = True
+    start = table["start_ns"].to_numpy()
+    same = columns["direction"][first] == "DtoH"
+    same &= ~_began_anew(record, start[first], start[second])
+    needless = same | (
+        (columns["direction"][first] == "HtoD") & ~_worked(record.trace, table, first, second)
+    )
+    hit[first[needless]] = hit[second[needless]] = True
     return hit
+
+
+def _began_anew(
+    record: Record, first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]
+) -> npt.NDArray[np.bool_]:
+    """Per pair of moments: whether a step or a wait for the next batch began between them."""
+    loading = record.trace.slices["ts"].to_numpy()[is_dataloader(record.trace)]
+    begun = np.sort(np.concatenate([steps(record)["start_ns"].to_numpy(np.int64), loading]))
+    return np.searchsorted(begun, first, "right") < np.searchsorted(begun, second, "right")
 
 
 def _worked(
