@@ -77,6 +77,8 @@ def _unsure(runs: Runs, apart: float) -> str:
 
 def _moved(runs: Runs, what: str, table: pd.DataFrame) -> Finding | None:
     """The things that moved the total most, each with its difference."""
+    if not len(table):
+        return None
     real = table[~table["change"].isin([NOISE, SAME])]
     whole = max(float(np.median(tables.step_times(runs)[0])), 1.0)
     # The step's own time is in no op: Python's, of which the classes of time tell.
