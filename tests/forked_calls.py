@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+TIMEOUT_S = 120
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ def _serve() -> list[str]:
         asked = json.loads(line)
         child = os.fork()
         if child == 0:
+            signal.alarm(TIMEOUT_S)
             os.chdir(asked["cwd"])
             for descriptor, target in ((0, os.devnull), (1, asked["out"]), (2, asked["err"])):
                 mode = os.O_RDONLY if descriptor == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -72,16 +75,11 @@ def _serve() -> list[str]:
 
 
 if __name__ == "__main__":
-    import signal
-
     import gpuprof_widgets.capture.recorder
     import gpuprof_widgets.profiles
     import gpuprof_widgets.views.report  # noqa: F401
-    from gpuprof_widgets.capture import overhead, torch_profiler
     from gpuprof_widgets.cli import main
 
-    torch_profiler.warm_up()
-    overhead.overhead(events=1, calls=1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     words = _serve()
     sys.argv[0] = "gpuprof"

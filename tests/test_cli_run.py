@@ -98,18 +98,13 @@ def test_a_module_sees_what_it_would_see_without_us(gpuprof: Calls) -> None:
 @pytest.mark.parametrize(
     "ending",
     [
-        "sys.exit()",
-        "sys.exit(0)",
         "sys.exit(3)",
         "sys.exit('no data')",
-        "raise SystemExit([1, 2])",
         "def f():\n    raise ValueError('[red]no[/] luck')\nf()",
         "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise KeyError('k') from e",
         "sys.excepthook = lambda *a: print('mine', a[0].__name__)\n1 / 0",
-        "assert x == 1, 'x'\n",
         "import atexit\natexit.register(print, 'at exit')\n1 / 0",
         "x = (1,\n  2\nprint('not reached')",
-        "raise BrokenPipeError('mine')",
         "raise KeyboardInterrupt('mine')",
     ],
 )

@@ -151,10 +151,10 @@ def _execute(
     from gpuprof_widgets.capture.script import script_in_file, script_in_module
     from gpuprof_widgets.capture.torch_profiler import require_torch_profiler, warm_up
 
+    script = script_in_module(name) if is_module else script_in_file(name)
     require_torch_profiler()
     warm_up()
     stderr, process = sys.stderr, os.getpid()
-    script = script_in_module(name) if is_module else script_in_file(name)
     script.become_main([script.file if is_module else name, *words])
     recorder: Recorder | None = None
     ended: BaseException | None = None
