@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 import gpuprof_widgets
 from gpuprof_widgets.analyses.ranks.alignment import SURE, TOLERANCE_NS
 from gpuprof_widgets.many_ranks import RankProfiles
-from tests.hta_oracle import hta_of_ranks
 from tests.job import MS, US, collective, computing, in_lockstep, rank_record, run_of
 from tests.traces import SHARED, annotation, op
 
@@ -396,38 +394,3 @@ class TestMegatron:
         large = megatron.collectives().query("bytes > 1_000_000")
         assert large["bytes"].unique().tolist() == [4 * 2048 * 4096 * 2]
         assert 150e9 < large["bus_bytes_per_s"].median() < 230e9
-
-    @pytest.mark.filterwarnings("ignore")  # of HTA's own making
-    def test_hta_agrees(self, megatron: RankProfiles, tmp_path: Path) -> None:
-        """It knows NCCL's kernels by their former name alone, so they are given that."""
-        chosen = (0, 4, 6)
-        oracle = hta_of_ranks({rank: _with_former_names(rank, tmp_path) for rank in chosen})
-        hidden = oracle.get_comm_comp_overlap(visualize=False)["comp_comm_overlap_pctg"]
-        waits = megatron.collectives(per_rank=True)
-        own = waits[waits["rank"].isin(chosen)].groupby("rank")[["dur_ns", "exposed_ns"]].sum()
-        assert hidden.tolist() == pytest.approx((1 - own["exposed_ns"] / own["dur_ns"]) * 100)
-        times = oracle.get_temporal_breakdown(visualize=False).set_index("rank")
-        table = megatron.breakdown().query("step == -1").set_index(["rank", "class"])["time_ns"]
-        for rank in chosen:
-            assert table[rank, "compute"] == times["compute_time(us)"][rank] * US
-            rest = ("exposed communication", "exposed copy", "memset")
-            own_rest = sum(int(table[rank, name]) for name in rest)
-            assert own_rest == times["non_compute_time(us)"][rank] * US
-
-    @pytest.mark.filterwarnings("ignore")  # of HTA's own making
-    def test_hta_suspects_a_rank_that_was_never_late(
-        self, megatron: RankProfiles, tmp_path: Path
-    ) -> None:
-        """It leaves out kernels shorter than 1 % of a step: the late rank's, which waits least."""
-        oracle = hta_of_ranks({rank: _with_former_names(rank, tmp_path) for rank in (0, 4, 6)})
-        assert oracle.get_potential_stragglers(num_candidates=1) == [4]
-        table = megatron.stragglers().set_index("rank")
-        assert table.loc[4, "last"] == 0
-        assert table.loc[[0, 6], "last"].min() > 20
-
-
-def _with_former_names(rank: int, folder: Path) -> Path:
-    data = gzip.decompress((MEGATRON / f"rank{rank}.json.gz").read_bytes())
-    path = folder / f"rank{rank}.json"
-    path.write_bytes(data.replace(b"ncclDevKernel_", b"ncclKernel_"))
-    return path
