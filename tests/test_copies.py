@@ -314,6 +314,29 @@ def test_a_wait_for_a_pageable_copy_is_reported_once() -> None:
     assert "pageable_copies" not in rules
 
 
+def test_a_few_short_kernels_are_not_many() -> None:
+    assert "short_kernels" in [one.rule for one in findings(launching(took=90))]
+    limits = {"short_kernels_least": 12}  # there are eleven
+    assert "short_kernels" not in [one.rule for one in findings(launching(took=90), **limits)]
+
+
+def test_the_op_around_a_short_launch_counts_but_not_its_waiting() -> None:
+    """A graph spares the op as well; what it waits for the GPU would remain."""
+    rows = []
+    for i in range(20):
+        first = len(rows)
+        rows += [
+            op("aten::add", ts=100 * i, dur=60),
+            runtime("cudaLaunchKernel", ts=100 * i + 10, dur=10),
+            runtime("cudaStreamSynchronize", ts=100 * i + 40, dur=10),
+        ]
+        rows.append(kernel("add", ts=100 * i + 25, dur=5, launched_by=first + 1))
+    (said,) = [one for one in findings(trace_of(*rows)) if one.rule == "short_kernels"]
+    per_op = 60 - 10 - 5  # without the wait and the kernel
+    assert said.cost_ns == 20 * per_op - 25 - 20  # between the first kernel and the last
+    assert "20 of them launched by `aten::add`" in said.text
+
+
 def test_launching_short_kernels_costs_nothing_while_the_gpu_is_busy() -> None:
     idle = [one for one in findings(launching(took=90)) if one.rule == "short_kernels"]
     assert [one.cost_ns for one in idle] == [90]

@@ -61,6 +61,8 @@ class Limits:
     """Calls on one line from which on it is a loop's."""
     short_kernels_share: float = 0.5
     """Of the GPU slices: shorter than their launch (HTA shows them from the first on)."""
+    short_kernels_least: int = 10
+    """Fewer short ones are not many, whatever their share."""
     short_kernels_cost_share: float = 0.03
     """Launching short kernels while the GPU is idle (XProf: kernel launch 3 %, 15 % high)."""
     pageable_copies_share: float = 0.02

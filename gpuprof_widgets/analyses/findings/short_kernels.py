@@ -17,6 +17,8 @@ from gpuprof_widgets.analyses.launched_by import launched_by
 from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.analyses.op_rows import matching
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
+from gpuprof_widgets.analyses.stacks import BACKWARD_PREFIX
+from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.trace.model import Record, Trace
 
 EVIDENCE = 2_000
@@ -32,14 +34,17 @@ COMPILED = re.compile(r"CompiledFunction|Torch-Compiled Region.*|## Call Compile
 
 
 def short_kernels(record: Record, limits: Limits) -> list[Finding]:
-    """Fires where half of the GPU slices took less time than their launch, for 3 % of the run.
+    """Fires where half of the GPU slices are shorter than their launch, ten and 3 % of the run.
 
-    The cost is the time in their launch calls in which the GPU, between its first and its last
-    work, had nothing to do: while it is busy, a slow launch costs nothing.
+    The cost is the time that the CPU spent in the ops that launched them (in the calls, where no
+    op is known), as a graph spares both, and in which the GPU, between its first and its last work,
+    had nothing to do: while it is busy, a slow launch costs nothing. Waiting for the GPU is none of
+    it.
     """
     table = launches(record)
     short = table[table["short"].to_numpy(bool)]
-    if not len(short) or len(short) < limits.short_kernels_share * len(table):
+    enough = max(limits.short_kernels_share * len(table), limits.short_kernels_least, 1)
+    if len(short) < enough:
         return []
     cost = _launching_while_idle(record.trace, short)
     share = share_of(cost, run_ns(record))
@@ -50,8 +55,8 @@ def short_kernels(record: Record, limits: Limits) -> list[Finding]:
         f"{len(short):,} of {len(table):,} kernels and copies "
         f"({format_share(len(short) / len(table))}) took less time than their launch "
         f"({format_ns(gpu)} against {format_ns(call)} at the median){_mostly(record.trace, short)}:"
-        f" launching them took {format_ns(cost)} ({format_share(share)} of the time) in which the "
-        "GPU had nothing to do."
+        f" for {format_ns(cost)} ({format_share(share)} of the time) the GPU had nothing to do "
+        "while the CPU ran the ops that launch them."
     )
     stretch = _longest_stretch(table)
     rows = (short if len(short) <= EVIDENCE else stretch)["row"].to_numpy()[:EVIDENCE]
@@ -61,15 +66,19 @@ def short_kernels(record: Record, limits: Limits) -> list[Finding]:
 
 
 def _launching_while_idle(trace: Trace, short: pd.DataFrame) -> int:
-    """Time (ns) of the calls within the gaps of the device for which they launched."""
+    """Time (ns) of the launching ops within the gaps of the device for which they launched."""
+    ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
+    waiting = np.flatnonzero(is_synchronising(trace))
+    caller = np.where(short["op"] >= 0, short["op"], short["launch"]).astype(np.intp)
     total = 0
     for device in short["device"].unique():
         busy = busy_intervals(trace, int(device))
         if len(busy[0]):
-            calls = short[(short["device"] == device).to_numpy(bool)]
-            start = calls["call_start_ns"].to_numpy(np.int64)
-            launching = union(start, start + calls["call_ns"].to_numpy(np.int64))
-            idle = gaps(busy, int(busy[0][0]), int(busy[1][-1]))
+            rows = caller[(short["device"] == device).to_numpy(bool)]
+            launching = union(ts[rows], ts[rows] + dur[rows])
+            start = np.append(busy[0], ts[waiting])
+            held = union(start, np.append(busy[1], (ts + dur)[waiting]))
+            idle = gaps(held, int(busy[0][0]), int(busy[1][-1]))
             total += int(overlap(launching, idle).sum())
     return total
 
@@ -97,6 +106,7 @@ def _mostly(trace: Trace, short: pd.DataFrame) -> str:
         return ""
     by = owners.groupby("op_name", sort=False).size()
     op = str(by.index[int(by.to_numpy().argmax())])
+    shown = code(op.removeprefix(BACKWARD_PREFIX))
     modules = owners.loc[(owners["op_name"] == op).to_numpy(bool), "module"].unique()
     where = f" in {code(modules[0])}" if len(modules) == 1 and modules[0] else ""
-    return f", {int(by.max()):,} of them launched by {code(op)}{where}"
+    return f", {int(by.max()):,} of them launched by {shown}{where}"
