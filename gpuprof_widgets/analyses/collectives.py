@@ -8,6 +8,7 @@ import pandas as pd
 from gpuprof_widgets.analyses.collective_calls import COLUMNS as CALL_COLUMNS
 from gpuprof_widgets.analyses.collective_calls import collective_calls
 from gpuprof_widgets.analyses.collective_words import bus_share
+from gpuprof_widgets.analyses.grouped import Groups, durations_by_group, group_rows
 from gpuprof_widgets.analyses.lacking import lacking, what_is_lacking
 from gpuprof_widgets.trace.model import Record
 
@@ -44,20 +45,33 @@ def collectives(record: Record, *, instances: bool = False) -> pd.DataFrame:
 
 
 def _grouped(calls: pd.DataFrame) -> pd.DataFrame:
-    times = {
-        "count": ("dur_ns", "size"),
-        "total_ns": ("dur_ns", "sum"),
-        "mean_ns": ("dur_ns", "mean"),
-        "min_ns": ("dur_ns", "min"),
-        "max_ns": ("dur_ns", "max"),
-        "exposed_ns": ("exposed_ns", "sum"),
-    }
-    table = calls.groupby(KEYS, sort=False, as_index=False).agg(**times)
-    table["total_bytes"] = table["count"] * table["bytes"].clip(lower=0)
-    table = with_bandwidth(table, "total_bytes", "total_ns")
+    groups, first = collective_groups(calls)
+    times = durations_by_group(groups, calls["dur_ns"].to_numpy(np.int64), len(first))
+    exposed = np.zeros(len(first), np.int64)
+    np.add.at(exposed, groups, calls["exposed_ns"].to_numpy(np.int64))
+    table = calls[KEYS].iloc[first].reset_index(drop=True)
+    table = table.assign(
+        count=times["calls"],
+        total_bytes=times["calls"] * table["bytes"].clip(lower=0),
+        total_ns=times["total_ns"],
+        mean_ns=times["average_ns"],
+        min_ns=times["min_ns"],
+        max_ns=times["max_ns"],
+        exposed_ns=exposed,
+    )
     best = with_bandwidth(table, "bytes", "min_ns")["bus_bytes_per_s"]
-    table = table.assign(best_bus_bytes_per_s=best)[list(COLUMNS)]
-    return table.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
+    table = with_bandwidth(table, "total_bytes", "total_ns").assign(best_bus_bytes_per_s=best)
+    return table[list(COLUMNS)]
+
+
+def collective_groups(calls: pd.DataFrame) -> tuple[Groups, Groups]:
+    """Of each call the number of its row in the table, and of each row the first call."""
+    groups, first = group_rows({key: calls[key].to_numpy() for key in KEYS})
+    total = np.bincount(groups, calls["dur_ns"], minlength=len(first))
+    order = np.argsort(-total, kind="stable")
+    place = np.empty(len(order), np.intp)
+    place[order] = np.arange(len(order))
+    return place[groups], first[order]
 
 
 def with_bandwidth(table: pd.DataFrame, size: str, time: str) -> pd.DataFrame:

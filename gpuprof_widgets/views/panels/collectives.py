@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.collective_calls import collective_calls
-from gpuprof_widgets.analyses.collectives import KEYS, collectives
+from gpuprof_widgets.analyses.collectives import collective_groups, collectives
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.panels.panel import Column, Panel
 
@@ -59,9 +59,8 @@ def _group(group: str, ranks: int) -> str:
 
 def _events(record: Record, table: pd.DataFrame) -> pd.DataFrame:
     calls = collective_calls(record)
-    number = {key: row for row, key in enumerate(table[KEYS].itertuples(index=False, name=None))}
-    group = [number[key] for key in calls[KEYS].itertuples(index=False, name=None)]
-    each = table.loc[group, "bus_bytes_per_s"].to_numpy() * table.loc[group, "mean_ns"].to_numpy()
+    group, _ = collective_groups(calls)
+    over_the_bus = (table["bus_bytes_per_s"] * table["mean_ns"] / 1e9).to_numpy()
     return pd.DataFrame(
         {
             "group": group,
@@ -69,6 +68,6 @@ def _events(record: Record, table: pd.DataFrame) -> pd.DataFrame:
             "end_ns": calls["end_ns"],
             "row": calls["row"],
             "exposed_ns": calls["exposed_ns"],
-            "bus_bytes": each / 1e9,
+            "bus_bytes": over_the_bus[group],
         }
     )
