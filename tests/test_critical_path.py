@@ -174,6 +174,47 @@ def test_a_blocking_copy_is_waited_for() -> None:
     ]
 
 
+def test_a_call_that_stages_its_copy_is_at_work_itself() -> None:
+    """Launches take 10 in this trace; the call of the copy was busy for 190 before that."""
+    record = trace_of(
+        launch(0),
+        launch(100),
+        runtime("cudaMemcpyAsync", ts=200, dur=240),
+        kernel("a", ts=10, dur=20, launched_by=0),
+        kernel("b", ts=110, dur=20, launched_by=1),
+        copy(ts=400, dur=30, launched_by=2),
+    )
+    assert path_of(record)[-4:] == [
+        ("runtime", 190, "cudaMemcpyAsync"),
+        ("launch delay", 10, "Memcpy HtoD (Pageable -> Device)"),
+        ("copy", 30, "Memcpy HtoD (Pageable -> Device)"),
+        ("synchronisation", 10, "cudaMemcpyAsync"),
+    ]
+
+
+def test_a_copy_behind_a_kernel_waits_for_that_however_long_its_call_takes() -> None:
+    record = trace_of(
+        launch(0),
+        runtime("cudaMemcpyAsync", ts=20, dur=240),
+        kernel("long", ts=10, dur=190, launched_by=0),
+        copy(ts=201, dur=30, launched_by=1),
+    )
+    assert path_of(record)[-4:] == [
+        ("compute", 190, "long"),
+        ("kernel-to-kernel delay", 1, "Memcpy HtoD (Pageable -> Device)"),
+        ("copy", 30, "Memcpy HtoD (Pageable -> Device)"),
+        ("synchronisation", 29, "cudaMemcpyAsync"),
+    ]
+
+
+def test_a_delay_that_no_launch_explains_is_unknown() -> None:
+    """Something was waited for that is not in the trace: work from before it, say."""
+    record = trace_of(launch(0), kernel("late", ts=1_500_000, dur=20, launched_by=0))
+    assert path_of(record)[0] == ("unknown", 1_500_000, "late")
+    record = trace_of(launch(0), kernel("late", ts=1_499_999, dur=20, launched_by=0))
+    assert path_of(record)[0] == ("launch delay", 1_499_999, "late")
+
+
 def sync_event(name: str, *, ts: int, correlation: int, stream: int, **args: int) -> object:
     return kernel(
         name, ts=ts, dur=1, stream=stream, category="cuda_sync", correlation=correlation, **args

@@ -40,6 +40,8 @@ BY = {"kind": "kind", "op": "op_name", "name": "name", "module": "module_name", 
 SPLIT = ("dur_ns", "share", "segments", "cpu_ns", "gpu_ns", "delay_ns")
 ON_GPU = ("compute", "communication", "copy", "memset")
 DELAYS = (LAUNCH_DELAY, KERNEL_DELAY, UNKNOWN)
+LONGEST_DELAY_NS = 1_500_000
+"""Longer ones had a cause that is not in the trace (HTA: 1500 us between kernels)."""
 NO_WORK = "the trace has neither CPU threads nor GPU streams"
 
 
@@ -54,10 +56,11 @@ def critical_path(
     two of them), "runtime" (a call of CUDA's), "data loading", "synchronisation" (the rest of a
     call that waits for the GPU, once that was done), "compute", "communication", "copy", "memset",
     "launch delay" (from the beginning of the launch until the slice began), "kernel-to-kernel
-    delay" (from the end of the slice it waited for) or "unknown"; ``row``, ``name`` (the innermost
-    slice, of a delay the one that was late; -1 and ""); ``track``, ``thread`` (or stream, its
-    label); ``op``, ``module``, ``line`` (rows of its owners, -1) and ``op_name``, ``module_name``,
-    ``line_name``.
+    delay" (from the end of the slice it waited for) or "unknown" (no launch is known, or the delay
+    is 1.5 ms or more: something was waited for that is not in the trace); ``row``, ``name`` (the
+    innermost slice, of a delay the one that was late; -1 and ""); ``track``, ``thread`` (or stream,
+    its label); ``op``, ``module``, ``line`` (rows of its owners, -1) and ``op_name``,
+    ``module_name``, ``line_name``.
 
     ``by``: "kind", "op", "name", "module" or "line" adds the segments up instead: one row per
     word, the longest first, with ``dur_ns``, ``share`` (of the range), ``segments``, ``cpu_ns``,
@@ -72,8 +75,9 @@ def critical_path(
     - while another thread runs the backward pass that it called, for that;
     - where it was idle, for the thread that hands it work.
 
-    A GPU slice waits for its launch (from the beginning of the call), for the slice before it on
-    its stream, for an event of another stream (inferred from the times where only
+    A GPU slice waits for its launch (from the beginning of the call, or where that took long while
+    the stream was idle, as it staged a copy, from the usual delay before the slice), for the slice
+    before it on its stream, for an event of another stream (inferred from the times where only
     cudaStreamWaitEvent was traced); of these it is bound by the one that, with the usual delay of
     its kind in this trace, let it begin last.
 
@@ -148,6 +152,10 @@ class _Pieces:
                 column.append(np.array([value], np.int64))
             self.kind.append(np.array([kind], object))
 
+    def add_delay(self, start: int, end: int, row: int, track: int, kind: str) -> None:
+        """From what a GPU slice waited for until it began: so long that there was more, or not."""
+        self.add(start, end, row, track, kind if end - start < LONGEST_DELAY_NS else UNKNOWN)
+
     def add_segments(self, graph: PathGraph, low: int, high: int) -> None:
         """A thread's segments from ``low`` until before ``high``."""
         threads, part = graph.threads, slice(low, high)
@@ -190,14 +198,15 @@ def _followed(trace: Trace, graph: PathGraph) -> _Pieces:
             if by in (BY_EVENT, BY_STREAM):
                 unclear = by == BY_STREAM and work.launched[at] == NEVER
                 delay = UNKNOWN if unclear else KERNEL_DELAY
-                pieces.add(int(work.end[to]), start, row, track, delay)
+                pieces.add_delay(int(work.end[to]), start, row, track, delay)
                 at = to
             elif by == BY_LAUNCH:
                 at_gpu, at = False, int(graph.boundary[at])
-                pieces.add(int(threads.start[at]), start, row, track, LAUNCH_DELAY)
+                pieces.add_delay(int(threads.start[at]), start, row, track, LAUNCH_DELAY)
             else:
                 known = work.launched[at] != NEVER
-                pieces.add(threads.t0, start, row, track, LAUNCH_DELAY if known else UNKNOWN)
+                delay = LAUNCH_DELAY if known else UNKNOWN
+                pieces.add_delay(threads.t0, start, row, track, delay)
                 at = NONE
             continue
         thread = int(threads.thread[at])

@@ -17,9 +17,10 @@ from gpuprof_widgets.trace.schema import NONE
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
+RUNTIME, SYNCHRONISATION = "runtime", "synchronisation"
 LAUNCH_DELAY, KERNEL_DELAY, UNKNOWN = "launch delay", "kernel-to-kernel delay", "unknown"
 KINDS = (
-    *("python", "cpu op", "runtime", "data loading", "synchronisation"),
+    *("python", "cpu op", RUNTIME, "data loading", SYNCHRONISATION),
     *("compute", "communication", "copy", "memset"),
     *(LAUNCH_DELAY, KERNEL_DELAY, UNKNOWN),
 )
@@ -74,7 +75,8 @@ def path_graph(trace: Trace, label: object, t0: int, t1: int) -> PathGraph:
     table = table.assign(boundary=starts, source=np.where(other >= 0, source, NONE))
     events = event_waits(trace, work)
     delays = _Delays(work, events)
-    kinds, waiting = segment_kinds(trace, threads), _waiting(threads, table, boundary)
+    waiting = _waiting(threads, table, boundary)
+    kinds = _before_waiting(segment_kinds(trace, threads), threads, waiting)
     return PathGraph(
         threads, work, kinds, waiting, table, boundary,
         delays.previous, events, *delays.binding(), delays.launch_ns, delays.follow_ns,
@@ -108,6 +110,15 @@ def _waiting(threads: Threads, table: pd.DataFrame, boundary: Ints) -> Mask:
     np.add.at(change, np.maximum(since, latest), 1)
     np.add.at(change, end, -1)
     return np.asarray((np.cumsum(change[:-1]) > 0) | _over(threads, gave), bool)
+
+
+def _before_waiting(
+    kinds: npt.NDArray[np.object_], threads: Threads, waiting: Mask
+) -> npt.NDArray[np.object_]:
+    """What a call does before it waits is no synchronisation yet: it stages a copy."""
+    then = np.append(waiting[1:] & (threads.row[1:] == threads.row[:-1]), False)[: len(kinds)]
+    working = (kinds == SYNCHRONISATION) & ~waiting & then
+    return np.where(working, RUNTIME, kinds).astype(object)
 
 
 def _over(threads: Threads, gave: Ints) -> Mask:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ class GpuWork:
 
     ``row``, ``start``, ``end``, ``ended`` (not cut), ``stream`` (a number per device and stream),
     ``kind`` (see `gpu_kinds`); ``launched`` (start of the call that launched it, `NEVER` where
-    unknown), ``thread`` (that launched it, -1 where unknown or before the range).
+    unknown; see `_given`), ``thread`` (that launched it, -1 where unknown or before the range).
     """
 
     row: Ints
@@ -104,10 +104,26 @@ def gpu_work(trace: Trace, threads: Threads) -> GpuWork:
     launched = np.where(launch >= 0, began[launch], NEVER)
     usable = known & (launched >= t0) & (launched <= start)
     thread = np.where(usable, at, NONE)
-    return GpuWork(
+    work = GpuWork(
         rows.astype(np.int64), start, end, ended[rows], stream, kinds, launched,
         thread.astype(np.int64), names,
     )  # fmt: skip
+    is_call = ~np.append(are_ops(trace), False)[launch]
+    return replace(work, launched=_given(work, np.where(is_call, ended[launch], NEVER)))
+
+
+def _given(work: GpuWork, returned: Ints) -> Ints:
+    """When the launch of each slice was under way: mostly when its call began.
+
+    A call that took long before its slice began, on a stream that was idle, was at work itself
+    until the usual delay before that: a copy from pageable memory has to be staged first.
+    """
+    usable = work.thread >= 0
+    idle = usable & (np.append(work.end, NEVER)[work.previous()] <= work.launched)
+    usual = int(np.median(work.start[idle] - work.launched[idle])) if idle.any() else 0
+    until = np.minimum(returned, work.start - usual)
+    slow = idle & (until - work.launched > usual) & (usual > 0)
+    return np.where(slow, until, work.launched)
 
 
 def _launchers(trace: Trace, rows: npt.NDArray[np.intp]) -> Ints:
