@@ -143,7 +143,9 @@ class Analysed(Record):
         ``op``: a part of the ops' names (else the outermost ops); ``length``: kernels at least.
         Columns: ``op_name``, ``sequence`` (names with arrows between), ``kernels``, ``calls``,
         ``total_ns``, ``average_ns`` (GPU), ``launching_ns`` (in launch calls), ``op_ns`` (CPU),
-        ``first`` (row of the first call), ``short_kernels`` (share).
+        ``average_until_launch_ns`` (from the op's start to its first launch) and
+        ``average_until_start_ns`` (on to the GPU's start), ``first`` (row of the first call),
+        ``short_kernels`` (share).
         """
         from gpuprof_widgets.analyses.sequences import sequences
 

@@ -49,6 +49,18 @@ def test_calls_that_launch_the_same_kernels_in_the_same_order_are_one_sequence()
     assert (row["first"], row["short_kernels"]) == (0, 0.0)
 
 
+def test_delays_are_those_of_the_first_launch_of_each_call() -> None:
+    early = calling("aten::norm", "mean", "var", "scale", ts=0, first=0)
+    late = calling("aten::norm", "mean", "var", "scale", ts=100, first=len(early))
+    late[0] = op("aten::norm", ts=99, dur=91)
+    (row,) = sequences(trace_of(*early, *late)).to_dict("records")
+    assert (row["average_until_launch_ns"], row["average_until_start_ns"]) == ((5 + 6) / 2, 15)
+    by_op = [op("aten::norm", ts=0, dur=90)]
+    by_op += [kernel(name, ts=20 + i, dur=1, launched_by=0) for i, name in enumerate("abc")]
+    (row,) = sequences(trace_of(*by_op)).to_dict("records")
+    assert np.isnan(row["average_until_launch_ns"])
+
+
 def test_shorter_sequences_count_from_the_length_asked_for() -> None:
     assert sequences(norm_twice(), length=2)["kernels"].tolist() == [3, 2]
     assert sequences(norm_twice(), length=1)["op_name"].tolist() == [

@@ -26,7 +26,7 @@ LENGTH = 3
 
 COLUMNS = (
     *("op_name", "sequence", "kernels", "calls", "total_ns", "average_ns", "launching_ns"),
-    *("op_ns", "first", "short_kernels"),
+    *("op_ns", "average_until_launch_ns", "average_until_start_ns", "first", "short_kernels"),
 )
 
 
@@ -56,11 +56,14 @@ def sequences(
     copies and memsets by their start, with arrows between), ``kernels`` (how many), ``calls`` (of
     the op with this very sequence), ``total_ns`` (of the GPU), ``average_ns`` (per call),
     ``launching_ns`` (CPU time in the launch calls: what fusing could spare), ``op_ns`` (of the op's
-    calls on the CPU), ``first`` (row of the first call), ``short_kernels`` (share that is shorter
-    than its launch; see `launches`).
+    calls on the CPU), ``average_until_launch_ns`` (per call, from the op's start to its first
+    launch call) and ``average_until_start_ns`` (from there to the start on the GPU; both NaN where
+    launches are missing), ``first`` (row of the first call), ``short_kernels`` (share that is
+    shorter than its launch; see `launches`).
 
     HTA (get_frequent_cuda_kernel_sequences) looks only at the calls on the lowest depth at which
-    the name occurs, and sorts by count; here every call counts, wherever it is.
+    the name occurs, and sorts by count; here every call counts, wherever it is. The two means are
+    those of its get_aten_op_kernels_and_delay.
     """
     if length < 1:
         raise OptionError(f"a sequence has at least one kernel, not {length}")
@@ -147,10 +150,31 @@ def _table(record: Record, found: Occurrences) -> pd.DataFrame:
         "average_ns": total / count,
         "launching_ns": _sum(launcher.loc[calls].to_numpy(np.intp), launching, groups),
         "op_ns": _sum(found.group, dur[found.op], groups),
+        **_delays(trace, found, groups),
         "first": found.op[first].astype(np.int32),
         "short_kernels": np.bincount(of_row, short[found.rows], minlength=groups) / in_all,
     }
     return pd.DataFrame(columns)
+
+
+def _delays(trace: Trace, found: Occurrences, groups: int) -> dict[str, npt.NDArray[np.float64]]:
+    """Mean time from an op's start to its first launch call, and on to the start on the GPU."""
+    ts, _ = uncut_times(trace)
+    launch = trace.slices["launch"].to_numpy()[found.rows]
+    linked = np.flatnonzero(launch >= 0)
+    order = linked[np.lexsort((ts[launch[linked]], found.call[linked]))]
+    of_call = found.call[order]
+    first = order[np.append(True, np.diff(of_call) != 0)[: len(order)]]
+    calls, called = found.call[first], ts[launch[first]]
+    count = np.bincount(found.group[calls], minlength=groups)
+    means = {}
+    for key, delay in (
+        ("average_until_launch_ns", called - ts[found.op[calls]]),
+        ("average_until_start_ns", ts[found.rows[first]] - called),
+    ):
+        total = np.bincount(found.group[calls], delay, minlength=groups)
+        means[key] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return means
 
 
 def _texts(trace: Trace, found: Occurrences, first: Rows) -> list[str]:
