@@ -338,9 +338,10 @@ def assert_windows_add_up(record: Record, cut: int) -> None:
     trace = record.trace
     cut = min(max(cut, trace.start_ns), trace.end_ns)
     parts = [window(record, trace.start_ns, cut), window(record, cut, trace.end_ns)]
-    if not device_busy(record)["slices"].sum():
+    if not device_busy(record)["slices"].sum() or not trace.span_ns:
         return
     whole = state_and_class(record)
+    parts = [part for part in parts if part.trace.span_ns]
     halves = [state_and_class(part) for part in parts if len(device_busy(part))]
     inside = [part.trace.span_ns for part in parts if not len(device_busy(part))]
     for name in BUSY_CLASSES:

@@ -110,15 +110,24 @@ def breakdown(record: Record, *, by: str = "device") -> pd.DataFrame:
     """
     if by not in BY:
         raise OptionError(f"a breakdown is by one of {', '.join(BY)}, not by {by!r}")
+    return _of_devices(record) if by == "device" else _table(record, by)
+
+
+@remembered
+def _of_devices(record: Record) -> pd.DataFrame:
+    return _table(record, "device")
+
+
+def _table(record: Record, by: str) -> pd.DataFrame:
     segments = breakdown_segments(record)
-    if not len(segments):
-        return lacking(COLUMNS, NOTHING if by == "device" else _no_steps(record))
     number, start, end = _ranges(record, by)
-    if not len(number):
-        return lacking(COLUMNS, _no_steps(record))
+    if not len(segments) or not len(number):
+        return lacking(COLUMNS, NOTHING if by == "device" else _no_steps(record))
+    device = segments["device"].to_numpy()
+    classes = CLASSES if devices(record.trace) else HOST_CLASSES
     tables = [
-        _class_rows(device, segments[segments["device"] == device], number, (start, end))
-        for device in segments["device"].unique().tolist()
+        _class_rows(int(one), segments[device == one], classes, number, (start, end))
+        for one in np.unique(device)
     ]
     table = pd.concat(tables, ignore_index=True)
     return table.assign(rank=_rank(record.trace))[list(COLUMNS)]
@@ -182,23 +191,32 @@ def _rank(trace: Trace) -> int:
 
 
 def _class_rows(
-    device: int, segments: pd.DataFrame, number: Ints, ranges: Intervals
+    device: int,
+    segments: pd.DataFrame,
+    classes: tuple[str, ...],
+    number: Ints,
+    ranges: Intervals,
 ) -> pd.DataFrame:
-    on_gpu = segments["class"].isin(BUSY_CLASSES).any()
-    classes = CLASSES if on_gpu else HOST_CLASSES
-    span = ranges[1] - ranges[0]
-    tables = []
+    code = pd.Index(CLASSES).get_indexer(pd.Index(segments["class"]))
+    start, end = (segments[f"{edge}_ns"].to_numpy() for edge in ("start", "end"))
+    times = []
     for name in classes:
-        chosen = segments[segments["class"] == name]
-        union = intervals.union(chosen["start_ns"], chosen["end_ns"])
-        time = intervals.overlap(ranges, union)
-        columns = {"step": number, "class": name, "time_ns": time, "span_ns": span}
-        tables.append(pd.DataFrame(columns))
-    table = pd.concat(tables, ignore_index=True)
-    table["share"] = table["time_ns"] / table["span_ns"].clip(lower=1)
-    table["state"] = HOST if classes is HOST_CLASSES else table["class"].map(STATE_OF_CLASS)
-    order = np.lexsort((np.arange(len(table)), np.tile(np.arange(len(number)), len(classes))))
-    return table.iloc[order].assign(device=device)
+        mine = code == CLASSES.index(name)
+        times.append(intervals.overlap(ranges, (start[mine], end[mine])))
+    span = np.repeat(ranges[1] - ranges[0], len(classes))
+    time = np.array(times).T.reshape(-1)
+    host = dict.fromkeys(HOST_CLASSES, HOST)
+    state = [(STATE_OF_CLASS if classes is CLASSES else host)[name] for name in classes]
+    columns = {
+        "device": device,
+        "step": np.repeat(number, len(classes)),
+        "state": state * len(number),
+        "class": [*classes] * len(number),
+        "time_ns": time,
+        "share": time / np.maximum(span, 1),
+        "span_ns": span,
+    }
+    return pd.DataFrame(columns)
 
 
 STATE_OF_CLASS: Mapping[str, str] = {
