@@ -73,7 +73,8 @@ def table_command(
         table = found.function(profile, **given)
         if sort is not None:
             table = _sorted(found, profile, table, sort, given)
-    show_or_export(table, top=top, sort=sort, targets=targets)
+    key = sort or (own["sort"].default if "sort" in own else None)
+    show_or_export(table, top=top, sort=key, targets=targets)
 
 
 def _sorted(

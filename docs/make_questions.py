@@ -1,0 +1,93 @@
+"""Write the table of docs/questions.md anew from the catalogue of analyses.
+
+    python docs/make_questions.py
+
+A test compares the two, so that the page cannot go stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpuprof_widgets.analyses.catalogue import ANALYSES
+
+PAGE = Path(__file__).with_name("questions.md")
+BEGIN, END = "<!-- from the catalogue: begin -->", "<!-- from the catalogue: end -->"
+
+HEADINGS = ("question", "method", "command", "view", "peer that answered it")
+
+OTHERS = (
+    (
+        "Why is it slow, and what to do about it?",
+        "findings()",
+        "findings TRACE",
+        "findings",
+        "TensorBoard plugin, XProf, nsys analyze, torch's pattern matcher",
+    ),
+    (
+        "Which call paths take the time?",
+        "call_tree()",
+        "view TRACE",
+        "flame graph",
+        "Perfetto, torch's export_stacks, snakeviz",
+    ),
+    (
+        "Which line, module, op or Python function caused it, backward pass included?",
+        "attribution(level)",
+        "view TRACE",
+        "lines, flame graph",
+        "TraceLens",
+    ),
+    (
+        "Which Python functions were called, how often, for how long?",
+        "python_calls()",
+        "convert TRACE calls.prof",
+        "flame graph",
+        "cProfile, snakeviz",
+    ),
+    (
+        "What changed from one run to another, and what is only noise?",
+        "gpuprof_widgets.compare(a, b)",
+        "diff A B",
+        "differential flame graph, two timelines",
+        "HTA TraceDiff, TensorBoard plugin, nsys diff",
+    ),
+    (
+        "Which rank is late, and who waits for whom?",
+        "gpuprof_widgets.ranks(paths)",
+        "ranks DIR",
+        "timelines of all ranks",
+        "HTA, TraceLens",
+    ),
+)
+"""What no row of the catalogue answers: no table of one profile, or one with a parameter."""
+
+HAND_WRITTEN = {"analyze": "analyze TRACE --aggregate-by type"}
+"""Commands of analyses that are more than their name and a trace."""
+
+
+def table() -> str:
+    """The table, as it has to stand in the page."""
+    lines = ["| " + " | ".join(HEADINGS) + " |", "|" + " --- |" * len(HEADINGS)]
+    lines += ["| " + " | ".join(cells) + " |" for cells in _rows()]
+    return "\n".join(lines)
+
+
+def _rows() -> Iterator[tuple[str, ...]]:
+    for question, method, command, view, peers in OTHERS:
+        yield question, f"`{method}`", f"`gpuprof {command}`", view, peers
+    for one in ANALYSES:
+        command = HAND_WRITTEN.get(one.name, f"{one.name} TRACE")
+        yield one.question, f"`{one.name}()`", f"`gpuprof {command}`", one.view, one.peers
+
+
+def with_table(page: str) -> str:
+    """The page with the table of today."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

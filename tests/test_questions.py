@@ -1,0 +1,46 @@
+"""The table of questions in the docs is that of the catalogue, and what it names exists."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import gpuprof_widgets
+from gpuprof_widgets.analyses.catalogue import ANALYSES
+from gpuprof_widgets.cli import COMMANDS
+from gpuprof_widgets.commands.group import ALIASES
+
+DOCS = Path(__file__).parents[1] / "docs"
+SCRIPT = runpy.run_path(str(DOCS / "make_questions.py"))
+PAGE = (DOCS / "questions.md").read_text(encoding="utf-8")
+
+
+def cells() -> list[list[str]]:
+    rows = [line for line in PAGE.splitlines() if line.startswith("| ")][1:]
+    return [[cell.strip(" `") for cell in row.strip("| ").split(" | ")] for row in rows]
+
+
+def test_the_page_is_as_the_script_writes_it() -> None:
+    again: Any = SCRIPT["with_table"](PAGE)
+    assert again == PAGE, "run `python docs/make_questions.py`"
+
+
+def test_every_analysis_is_in_it() -> None:
+    assert {one.question for one in ANALYSES} < {row[0] for row in cells()}
+
+
+def test_every_method_and_command_of_it_exists() -> None:
+    commands = {row.name for row in COMMANDS} | {one.name for one in ANALYSES} | set(ALIASES)
+    for _, method, command, *_ in cells():
+        name = method.partition("(")[0]
+        home = gpuprof_widgets if name.startswith("gpuprof_widgets.") else gpuprof_widgets.Profile
+        assert callable(getattr(home, name.removeprefix("gpuprof_widgets.")))
+        assert command.split()[1] in commands
+
+
+def test_each_command_is_described() -> None:
+    described = (DOCS / "command_line.md").read_text(encoding="utf-8")
+    for row in COMMANDS:
+        assert re.search(rf"^#+ `gpuprof {row.name}\b", described, re.MULTILINE), row.name
