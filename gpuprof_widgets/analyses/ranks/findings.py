@@ -108,8 +108,8 @@ def _straggler(compared: Compared, row: Any) -> RankFinding:
     text = (
         f"Rank {row.rank} came last to {row.last:,} of {of_all}, in all "
         f"{format_ns(row.delay_ns)} after the last but one "
-        f"({format_share(share)} of the run){_meanwhile(compared, row, cause, on_gpu)}; the others "
-        f"waited {format_ns(row.caused_wait_ns)} for it together."
+        f"({format_share(share)} of the run); the others waited {format_ns(row.caused_wait_ns)} "
+        f"for it together. {_meanwhile(compared, row, cause, on_gpu)}."
     )
     own = compared.collectives[compared.collectives["last_rank"] == row.rank]
     span = _range_of_largest(own, "delay_ns")
@@ -128,15 +128,15 @@ def _range_of_largest(collectives: pd.DataFrame, key: str) -> tuple[int, int]:
 def _meanwhile(compared: Compared, row: Any, cause: str, on_gpu: bool) -> str:
     """What the rank did in most of the delay."""
     part = int(getattr(row, cause))
-    of_it = "meanwhile" if part > 0.99 * row.delay_ns else f"in {_share(part, row)} of that"
+    of_it = "Meanwhile" if part > 0.99 * row.delay_ns else f"In {_share(part, row)} of that"
     if cause == COMPUTE:
-        return f": {of_it} it computed more than the others"
+        return f"{of_it} it computed more than the others"
     if cause == INPUT:
-        return f": {of_it} it waited for its input pipeline longer than the others"
+        return f"{of_it} it waited for its input pipeline longer than the others"
     if not on_gpu:
-        return f": {of_it} it was in no op"
+        return f"{of_it} it was in no op"
     idle = _idle_in(compared.breakdown, row.rank)
-    return f": {of_it} its GPU was idle{idle}{_worst(compared, row.rank)}"
+    return f"{of_it} its GPU was idle{idle}{_worst(compared, row.rank)}"
 
 
 def _worst(compared: Compared, rank: int) -> str:
@@ -149,8 +149,8 @@ def _worst(compared: Compared, rank: int) -> str:
     if stretch < 0.25 * worst["delay_ns"]:
         return ""
     return (
-        f" and, in the longest delay, {format_ns(worst['delay_ns'])}, for {format_ns(stretch)} in "
-        f"one {code(name)}"
+        f"; in the longest delay, {format_ns(worst['delay_ns'])}, it was in one {code(name)} for "
+        f"{format_ns(stretch)}"
     )
 
 
