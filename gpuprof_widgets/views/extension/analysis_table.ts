@@ -16,6 +16,7 @@ import {Tooltip} from "./tooltip"
 import type {Fact} from "./tooltip"
 
 const FIRST_ROWS = 10
+const DOUBLE_CLICK_MS = 400
 /** Pixels of a letter, of a cell's padding, and of columns. */
 const LETTER = 7.5
 const PADDING = 18
@@ -44,6 +45,7 @@ export class AnalysisTableView extends PanelView {
   private focused = -1
   /** Which of the events of the row that is selected the view was moved to last. */
   private jumped: {key: string, number: number} = {key: "", number: -1}
+  private clicked = {row: -1, time: -Infinity}
   private tooltip: Tooltip | null = null
   private scatter: Scatter
   private plot: HTMLElement
@@ -276,7 +278,7 @@ export class AnalysisTableView extends PanelView {
   private choose(rows: number[], event: MouseEvent | KeyboardEvent): void {
     const [row] = rows
     this.focused = row
-    if (event instanceof MouseEvent && event.detail >= 2) {
+    if (event instanceof MouseEvent && this.is_second(row, event.timeStamp)) {
       this.select(rows)
       this.jump()
     } else if (this.store.selection?.key == rows_key(this.data, rows)) {
@@ -284,6 +286,13 @@ export class AnalysisTableView extends PanelView {
     } else {
       this.select(rows)
     }
+  }
+
+  /** Whether a click on a row is the second of two: the browser cannot tell, the row was drawn anew in between. */
+  private is_second(row: number, time: number): boolean {
+    const second = this.clicked.row == row && time - this.clicked.time < DOUBLE_CLICK_MS
+    this.clicked = {row, time: second ? -Infinity : time}
+    return second
   }
 
   private select(rows: number[]): void {

@@ -77,7 +77,9 @@ export class MemoryTableView extends PanelView {
     const blocks = this.memory.living(this.model.plot.device, start, end)
     const chosen = selected_block(store)
     const listed = blocks.slice(0, this.show_all ? MOST_ROWS : FIRST_ROWS)
-    const shown = chosen == null || chosen.device != this.model.plot.device || listed.includes(chosen) ? listed : [...listed, chosen]
+    const is_listed = chosen == null || chosen.device != this.model.plot.device || listed.includes(chosen)
+    // A view below, in which it was selected, must not move.
+    const shown = is_listed || store.selection?.source == "panel" ? listed : [...listed, chosen]
     const had_focus = this.table.contains(this.shadow_el.activeElement)
     this.focused = (shown.find(({index}) => index == this.focused) ?? chosen ?? shown[0])?.index ?? -1
     this.table.replaceChildren(this.head(), this.body(shown, chosen))

@@ -126,8 +126,9 @@ export class OpTableView extends PanelView {
     const had_focus = this.table.contains(this.shadow_el.activeElement)
     const chosen = this.chosen_key()
     const shown = this.show_all ? rows : rows.slice(0, FIRST_ROWS)
-    // What was selected in another view is shown, whatever is filtered out.
-    const hidden = shown.some(({key}) => key == chosen) ? undefined : this.rows.find(({key}) => key == chosen)
+    // What was selected in another view is shown, whatever is filtered out; not if that view lies below and would move.
+    const is_below = this.store.selection?.source == "panel"
+    const hidden = is_below || shown.some(({key}) => key == chosen) ? undefined : this.rows.find(({key}) => key == chosen)
     const visible = hidden == null ? shown : [...shown, hidden]
     this.cursor_key = visible.some(({key}) => key == this.cursor_key) ? this.cursor_key : chosen ?? visible[0]?.key ?? null
     this.table.replaceChildren(this.widths(), this.head(), this.body(visible, chosen))

@@ -13,14 +13,14 @@ const UNDERLINE = 3
 /** Pixels: connectors that are closer to the last one between the same tracks are left out. */
 const APART = 3
 
-/** The critical path: its slices outlined, and thin lines from each to the next on another row. */
+/** The critical path: its slices outlined, and thin lines from each to the next on another track. */
 export function paint_path(ctx: Context2d, store: Store, pieces: PathPiece[], layout: TrackLayout, view: View, palette: Palette): void {
   const colour = palette.dark ? DARK : LIGHT
   const scale = view.width / (view.end - view.start)
   const x_of = (ns: number): number => (ns - view.start) * scale
   const ends = new Map<string, number>()
   const joined = new Map<string, number>()
-  let last: {x: number, y: number, level: string} | null = null
+  let last: {x: number, y: number, track: number} | null = null
   for (const piece of pieces) {
     const lane = layout.by_track.get(piece.row < 0 ? piece.track : store.track[piece.row])
     if (lane == null) {
@@ -32,14 +32,14 @@ export function paint_path(ctx: Context2d, store: Store, pieces: PathPiece[], la
     const y = lane.top + (depth + 1) * lane.row_height - view.scroll
     const level = `${lane.track} ${depth}`
     const in_view = x1 >= 0 && x0 <= view.width
-    if (in_view && last != null && last.level != level) {
-      const pair = `${last.level} ${level}`
+    if (in_view && last != null && last.track != lane.track) {
+      const pair = `${last.track} ${lane.track}`
       if (x0 - (joined.get(pair) ?? -Infinity) >= APART) {
         connector(ctx, last.x, last.y, x0, y - 1, css(palette.background), colour)
         joined.set(pair, x0)
       }
     }
-    last = {x: x1, y: y - 1, level}
+    last = {x: x1, y: y - 1, track: lane.track}
     if (in_view && x1 - (ends.get(level) ?? -Infinity) >= 0.5) {
       outline(ctx, Math.max(x0, -4), Math.min(x1, view.width + 4), y, lane.row_height, css(palette.background), colour)
       ends.set(level, x1)
