@@ -156,6 +156,8 @@ def test_a_name_that_is_not_there_is_an_error_with_a_hint() -> None:
         what_if(on_the_cpu(), "aten::admm")
     with pytest.raises(OptionError, match="a scale is 0"):
         what_if(on_the_cpu(), "aten::addmm", scale=-1)
+    with pytest.raises(OptionError, match="not nan"):
+        what_if(on_the_cpu(), "aten::addmm", scale=float("nan"))
 
 
 def test_all_likely_ones_the_most_saved_first() -> None:

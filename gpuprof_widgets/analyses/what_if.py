@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -60,7 +61,7 @@ def what_if(
     faster op would change beyond that (a launch queue that was full, clocks, cache, contention of
     streams for the GPU) is not modelled. The range is as in `critical_path`.
     """
-    if not scale >= 0:
+    if not 0 <= scale < math.inf:
         raise OptionError(f"a scale is 0 (no time at all) or more, not {scale}")
     t0, t1 = path_range(record, step, region)
     changed = _changed(record.trace, name)
