@@ -369,3 +369,24 @@ def test_a_run_is_the_same_as_itself(record: Record) -> None:
         assert not table["delta_ns"].any(), name
         assert (table.get("calls_delta", pd.Series(0)) == 0).all(), name
     assert comparison.findings()[0].text.startswith("No difference")
+
+
+def test_real_runs_are_the_same_as_themselves(shared_record: Record) -> None:
+    """Whatever a trace holds: GPU-less, of another vendor, of old versions, of TensorFlow."""
+    comparison = Comparison(shared_record, shared_record)
+    for table in (comparison.ops(), comparison.kernels(), comparison.breakdown()):
+        assert set(table["change"]) <= {"same"}
+    assert comparison.findings()[0].text.startswith("No difference: ")
+
+
+def test_what_moved_is_named_and_what_is_noise_is_not() -> None:
+    a = loop(
+        *([op("aten::mm", ts=1, dur=100), op("aten::cat", ts=300, dur=50 + i)] for i in range(4))
+    )
+    b = loop(
+        *([op("aten::mm", ts=1, dur=40), op("aten::cat", ts=300, dur=51 + i)] for i in range(4)),
+        length=930,
+    )
+    texts = [finding.text for finding in Comparison(a, b).findings()]
+    assert "Ops: `aten::mm` −60 ns (CPU self time per step)." in texts
+    assert not any("aten::cat" in text for text in texts)

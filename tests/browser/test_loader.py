@@ -95,7 +95,9 @@ def test_models_have_the_same_properties_in_both_languages(page: Page) -> None:
     page.add_script_tag(path=library)
     page.add_script_tag(path=package / "dist" / "gpuprof_widgets.min.js")
     for name in ("TraceStore", "Timeline", "Minimap", "FlameGraph", "ReportHeader", "TimelineBar",
-                 "Details", "FlameBar", "OpTable", "EngineeringTimeFormatter"):  # fmt: skip
+                 "Details", "FlameBar", "OpTable", "EngineeringTimeFormatter", "StoreGroup",
+                 "GroupHeader", "StaticPart", "TimelineTitle", "DiffGraph", "DiffBar",
+                 "DeltaTable"):  # fmt: skip
         ours = getattr(models, name)
         script = f'Object.keys(Bokeh.Models.get("{ours.__qualified_model__}").prototype._props)'
         assert set(page.evaluate(script)) == set(ours.properties()), name

@@ -32,7 +32,7 @@ RECORDED = ("stacks", "memory", "shapes", "lines", "modules", "flops", "cprofile
 
 
 def comparison_findings(runs: Runs) -> list[Finding]:
-    """Sentences: the step or run as a whole, what moved it, and what makes both incomparable.
+    """Sentences: the step or run as a whole, what makes both incomparable, and what moved it.
 
     Differences within the spread of the steps are not named as causes.
     """
@@ -48,7 +48,7 @@ def comparison_findings(runs: Runs) -> list[Finding]:
         _moved(runs, "Kernels", tables.kernels(runs)),
         _moved(runs, "Lines", _coded_lines(tables.lines(runs, "cpu_self"))),
     )
-    return [whole, *(cause for cause in causes if cause is not None), *_not_alike(runs)]
+    return [whole, *_not_alike(runs), *(cause for cause in causes if cause is not None)]
 
 
 def _whole(runs: Runs) -> Finding:
