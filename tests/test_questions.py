@@ -18,7 +18,7 @@ PAGE = (DOCS / "questions.md").read_text(encoding="utf-8")
 
 
 def cells() -> list[list[str]]:
-    rows = [line for line in PAGE.splitlines() if line.startswith("| ")][1:]
+    rows = [line for line in PAGE.splitlines() if line.startswith("| ")][2:]
     return [[cell.strip(" `") for cell in row.strip("| ").split(" | ")] for row in rows]
 
 
