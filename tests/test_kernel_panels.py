@@ -131,6 +131,18 @@ def test_copies_say_where_they_were_asked_for() -> None:
     assert curve.changes["value"].tolist() == [2e9, 0]
 
 
+def test_sequences_name_functions_and_what_cutlass_is_made_of() -> None:
+    rows = [op("autograd::engine::evaluate_function: MmBackward0", ts=0, dur=50)]
+    rows += [runtime("cudaLaunchKernel", ts=5 + 10 * i, dur=4) for i in range(3)]
+    names = ["void cutlass::Kernel2<cutlass_80_gemm>(Params)", "void f::add<int>(int)", "Memset"]
+    rows += [kernel(each, ts=60 + 10 * i, dur=5, launched_by=1 + i) for i, each in enumerate(names)]
+    panel = sequences_panel(trace_of(*rows))
+    assert panel is not None
+    assert panel.rows[["op_name", "sequence", "calls"]].to_numpy().tolist() == [
+        ["MmBackward0", "cutlass_80_gemm → add → Memset", 1]
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "short"),
     [

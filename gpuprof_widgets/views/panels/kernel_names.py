@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
+from gpuprof_widgets.analyses.findings.wording import code
+
 LONGEST = 120
 LEFT_OUT = ("(anonymous namespace)::", "at::native::", "void ", "static ")
+
+
+WRAPPED = re.compile(r"cutlass\w*::Kernel\d*<(\w+)")
+"""CUTLASS's kernels are all called Kernel; what tells them apart is what they are made of."""
 
 
 def kernel_name(name: str) -> str:
@@ -13,6 +21,12 @@ def kernel_name(name: str) -> str:
     if name.endswith(")") and "<" in name:
         name = _without_parameters(name)
     return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+
+
+def function_name(name: str) -> str:
+    """The name of a kernel's function alone, where there is no room for its types."""
+    wrapped = WRAPPED.search(name)
+    return wrapped[1] if wrapped else code(name).strip("`")
 
 
 def _without_parameters(name: str) -> str:

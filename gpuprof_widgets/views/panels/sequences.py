@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
-from gpuprof_widgets.analyses.findings.wording import code
 from gpuprof_widgets.analyses.sequences import ARROW, LENGTH, occurrences, sequences
+from gpuprof_widgets.analyses.stacks import BACKWARD_PREFIX
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.views.panels.kernel_names import function_name
 from gpuprof_widgets.views.panels.panel import Column, Panel
 
 MOST = 100
@@ -33,6 +34,7 @@ def sequences_panel(record: Record) -> Panel | None:
     if not len(table):
         return None
     rows = table.assign(
+        op_name=table["op_name"].str.removeprefix(BACKWARD_PREFIX),
         sequence=[_short(text) for text in table["sequence"]],
         gpu_ns=table["total_ns"],
         cpu_ns=table["op_ns"],
@@ -49,7 +51,7 @@ def sequences_panel(record: Record) -> Panel | None:
 
 
 def _short(sequence: str) -> str:
-    names = [code(name).strip("`") for name in sequence.split(ARROW)]
+    names = [function_name(name) for name in sequence.split(ARROW)]
     names = [name if len(name) <= SHORTEST else name[: SHORTEST - 1] + "…" for name in names]
     text = ARROW.join(names)
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
