@@ -92,6 +92,9 @@ FORMATS: tuple[tuple[str, Format], ...] = (
     ("_ns", format_ns),
     ("bytes", format_bytes),
     ("share", share),
+    ("utilisation", share),
+    ("efficiency", share),
+    ("occupancy", share),
     ("flops", format_flops),
 )
 """How the values of a column are written, by the end of its name; the first that fits."""
