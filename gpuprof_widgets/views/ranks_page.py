@@ -31,6 +31,8 @@ PARTS = {
 
 BAR_WIDTH = 260
 WORTH_A_COLUMN = 0.01  # of a rank's time, or of all waiting
+RANKS_MOST = 64
+"""Ranks in the first table; of more those that were awaited most."""
 MATRIX_MOST = 16
 """Ranks of which the matrix of waits is shown; of more the longest waits are listed."""
 LISTED = 12
@@ -100,30 +102,40 @@ def finding_lines_of(found: Sequence[tuple[Finding, int]]) -> list[dict[str, Any
 def _ranks_table(tables: RanksTables) -> str:
     head, *rows = _grid_of_ranks(tables, bar=True)
     legend = " ".join(
-        f'<span style="background:{PARTS[key][1]};padding:0 6px;margin-right:6px">'
-        f"{_heading(key, tables)}</span>"
-        for key in PARTS
-        if tables.overview[key].any()
+        f'<span style="background:{PARTS[key][1]};padding:0 6px">&nbsp;</span> '
+        f'<span style="margin-right:10px">{_heading(key, tables)}</span>'
+        for key in _shown_parts(tables)
     )
-    return _table("Time of each rank", head, rows, below=f"<div>{legend}</div>")
+    ranks = len(tables.overview)
+    left_out = f" (the {len(rows)} of {ranks} that were awaited most)" if len(rows) < ranks else ""
+    return _table(f"Time of each rank{left_out}", head, rows, below=f"<div>{legend}</div>")
+
+
+def _shown_parts(tables: RanksTables) -> list[str]:
+    """The parts of the time, without copies where these take next to nothing."""
+    copying = tables.overview["copying_ns"].max() > WORTH_A_COLUMN * _longest(tables)
+    return [key for key in PARTS if key != "copying_ns" or copying]
+
+
+def _longest(tables: RanksTables) -> int:
+    return max(int(tables.overview["span_ns"].max()), 1)
 
 
 def _grid_of_ranks(tables: RanksTables, *, bar: bool) -> list[list[_Cell]]:
     late = tables.stragglers.set_index("rank")
-    longest = max(int(tables.overview["span_ns"].max()), 1)
-    copying = tables.overview["copying_ns"].max() > WORTH_A_COLUMN * longest
-    shown = [key for key in PARTS if key != "copying_ns" or copying]
-    head = [_Cell("Rank"), *([_Cell("Time", left=True)] if bar else [])]
-    head += [_Cell(_heading(key, tables)) for key in shown]
+    parts, awaited = _shown_parts(tables), set(late.index[:RANKS_MOST])
+    head = [_Cell("Rank"), *([_Cell("Time"), _Cell("")] if bar else [])]
+    head += [_Cell(_heading(key, tables)) for key in parts]
     grid = [[*head, _Cell("Came last"), _Cell("Delay")]]
     worst = max(int(late["delay_ns"].max()), 1)
-    for row in tables.overview.to_dict("records"):
-        own = late.loc[row["rank"]]
-        cells = [_Cell(str(row["rank"])), *([_time_bar(row, longest)] if bar else [])]
-        cells += [_Cell(format_ns(row[key])) for key in shown]
-        delay = int(own["delay_ns"])
-        cells += [_Cell(f"{int(own['last'])}×"), _Cell(format_ns(delay), _heat(delay / worst))]
-        grid.append(cells)
+    for row in tables.overview[tables.overview["rank"].isin(awaited)].to_dict("records"):
+        cells = [_Cell(str(row["rank"]))]
+        if bar:
+            cells += [_Cell(format_ns(row["span_ns"])), _time_bar(row, _longest(tables))]
+        cells += [_Cell(format_ns(row[key])) for key in parts]
+        delay = int(late["delay_ns"][row["rank"]])
+        cells += [_Cell(f"{int(late['last'][row['rank']])}×")]
+        grid.append([*cells, _Cell(format_ns(delay), _heat(delay / worst))])
     return grid
 
 
@@ -141,7 +153,7 @@ def _time_bar(row: Mapping[Any, int], longest: int) -> _Cell:
         at = upto
     stops.append(f"transparent {at:.2f}%")
     style = f"min-width:{BAR_WIDTH}px;background:linear-gradient(to right,{','.join(stops)});"
-    return _Cell(format_ns(row["span_ns"]), style, left=True)
+    return _Cell("", style)
 
 
 def _waits_table(tables: RanksTables) -> str:
