@@ -14,6 +14,7 @@ from gpuprof_widgets.analyses.lacking import what_is_lacking
 from gpuprof_widgets.analyses.modules import modules
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.panels import modules as panel
 from gpuprof_widgets.views.panels.modules import modules_panel
 from tests.test_modules import record as recorded
@@ -148,6 +149,27 @@ def test_it_agrees_with_attribution_on_real_traces(shared_record: Record) -> Non
     assert_agrees(shared_record)
     gpu = shared_record.trace.slices["dur"].to_numpy()[gpu_rows(shared_record.trace)]
     assert (table["device_self_ns"] + table["backward_device_self_ns"]).sum() == gpu.sum()
+
+
+def test_windows_add_up_to_the_whole(shared_record: Record) -> None:
+    whole = modules(shared_record)
+    if what_is_lacking(whole):
+        return
+    trace = shared_record.trace
+    middle = trace.start_ns + trace.span_ns // 2
+    halves = [
+        modules(window(shared_record, t0, t1)).set_index("name")
+        for t0, t1 in ((trace.start_ns, middle), (middle, trace.end_ns))
+    ]
+    for column in (
+        "cpu_self_ns",
+        "cpu_total_ns",
+        "device_total_ns",
+        "backward_device_total_ns",
+    ):
+        parts = halves[0][column].add(halves[1][column], fill_value=0)
+        difference = parts.sub(whole.set_index("name")[column], fill_value=0)
+        assert (difference == 0).all(), column
 
 
 def test_flops_of_a_recorded_model_are_those_of_torchs_counter() -> None:

@@ -25,6 +25,7 @@ from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import causes, is_engine
 from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -110,7 +111,12 @@ def _regions(trace: Trace, owner: Mask, calls: Mask, detail: str) -> _Owning:
     rows = np.flatnonzero(on_tracks(trace, "cpu") & ~in_category(trace, INSTANTS))
     group = trace.slices["track"].to_numpy()[rows]
     return _Owning(
-        owner, causes(trace.slices), rows.astype(np.int32), group.astype(np.int32), calls, detail
+        owner,
+        causes(trace.slices, uncut_times(trace)[0]),
+        rows.astype(np.int32),
+        group.astype(np.int32),
+        calls,
+        detail,
     )
 
 
@@ -127,7 +133,7 @@ def _ops(trace: Trace) -> _Owning:
 def _functions(trace: Trace) -> _Owning:
     """Python frames and ops of each thread nested together."""
     rows, parent, lane = merged_parents(trace)
-    cause = causes(trace.slices)
+    cause = causes(trace.slices, uncut_times(trace)[0])
     merged = cause.copy()  # of allocations, which are among no frames, the op stays the cause
     merged[rows] = np.where(parent >= 0, rows[parent], NONE)
     backward = cause != trace.slices["parent"].to_numpy()

@@ -13,6 +13,7 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -129,11 +130,14 @@ def _labels(found: Owned) -> pd.DataFrame:
 
 
 def _tree(trace: Trace, found: Owned) -> tuple[Rows, Rows]:
-    """Per name the slice of its first call (-1: nobody's), and the name around that (-1: none)."""
+    """Per name the slice of its first call (-1: nobody's), and the name around that (-1: none).
+
+    A name around another one first ran before it: that makes it a tree, in a window as well.
+    """
     parent = np.full(len(found.names), NONE, np.int32)
     first = parent.copy()
-    ts = trace.slices["ts"].to_numpy()[found.row]
-    by_start = np.lexsort((links.depths(found.parent), ts, found.calls == 0))
+    began, _ = uncut_times(trace)
+    by_start = np.lexsort((links.depths(found.parent), began[found.row]))
     keys, at = np.unique(found.key[by_start], return_index=True)
     earliest = by_start[at]
     first[keys] = found.row[earliest]

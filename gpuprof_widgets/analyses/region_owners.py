@@ -10,6 +10,7 @@ from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import causes
 from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.window import uncut_times
 
 Rows = npt.NDArray[np.int32]
 
@@ -54,6 +55,6 @@ def region_behind(trace: Trace, category: str) -> Rows:
     runs a forward anew there) comes first. Where none is found, the same as `region_around`.
     """
     wanted = in_category(trace, category)
-    caused = links.nearest_ancestor(causes(trace.slices), wanted)
+    caused = links.nearest_ancestor(causes(trace.slices, uncut_times(trace)[0]), wanted)
     caused = np.where(wanted, np.arange(len(trace)), caused)
     return np.where(caused >= 0, caused, region_around(trace, category)).astype(np.int32)

@@ -48,6 +48,25 @@ def calling_regions(trace: Trace, regions: Mask, began: Ints, ended: Ints) -> Ro
     return found
 
 
+def open_beside(trace: Trace, began: Ints, ended: Ints) -> Rows:
+    """Of an op the innermost Python frame of its thread that was open when it began; else -1.
+
+    And of a frame the innermost op: autograd calls Python from within an op.
+    """
+    tracks = trace.tracks
+    track = trace.slices["track"].to_numpy()
+    kind, lane = tracks["kind"].to_numpy(object), tracks["lane"].to_numpy()
+    found = np.full(len(trace), NONE, np.int32)
+    for python in np.flatnonzero(kind == "python"):
+        for ops in np.flatnonzero((kind == "cpu") & (lane == lane[python])):
+            for here, there in ((ops, python), (python, ops)):
+                called, callers = np.flatnonzero(track == here), np.flatnonzero(track == there)
+                if len(callers):  # a window may have left none
+                    at = innermost_open(began[callers], ended[callers], began[called])
+                    found[called[at >= 0]] = callers[at[at >= 0]]
+    return found
+
+
 def innermost_open(ts: Ints, end: Ints, moments: Ints) -> Ints:
     """Per moment which of the slices of one track is open and began last; -1 for none."""
     parent, _ = nest(ts, end, np.zeros(len(ts), np.int32))

@@ -105,13 +105,15 @@ def _forward_track(
     return int(np.bincount(votes).argmax()) if len(votes) else NONE
 
 
-def causes(slices: pd.DataFrame) -> Rows:
+def causes(slices: pd.DataFrame, began: NDArray[np.int64] | None = None) -> Rows:
     """Who caused a slice: its parent; of a backward op its forward op, of a GPU slice its launch.
 
     Following them ends: a parent began before its child or is less deep, a forward op before its
-    backward op; one that began together with it is passed by.
+    backward op; one that began together with it is passed by. ``began``: when they did so before a
+    window cut them; at its edge all would begin together.
     """
     ts, parent = slices["ts"].to_numpy(), slices["parent"].to_numpy()
+    ts = ts if began is None else began
     forward, launch = slices["forward"].to_numpy(), slices["launch"].to_numpy()
     earlier = (forward >= 0) & (ts[forward] < ts)
     cause = np.where(earlier, forward, parent)

@@ -26,7 +26,8 @@ def calls_from_slices(trace: Trace, label: str) -> Calls:
     function once where it calls itself, and ``primitive_calls`` leaves such calls out.
     """
     slices = trace.slices
-    frames = slices[(slices["category"] == "python_function") & _on_thread_of(trace, label)]
+    counted = (slices["category"] == "python_function") & (slices["count"] > 0)
+    frames = slices[counted & _on_thread_of(trace, label)]
     row = np.full(len(slices) + 1, -1, dtype=np.int64)  # the last entry answers for parent -1
     row[frames.index] = np.arange(len(frames))
     parent = row[frames["parent"].to_numpy()]

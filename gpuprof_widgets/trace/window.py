@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.trace.callers import calling_annotations, calling_lines
+from gpuprof_widgets.trace.callers import calling_annotations, calling_lines, open_beside
 from gpuprof_widgets.trace.events import typed
 from gpuprof_widgets.trace.links import Mask, nearest_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
@@ -29,8 +29,8 @@ def window(subject: Trace | AnyRecord, t0: int, t1: int) -> Trace | AnyRecord:
 
     Slices are cut at the edges. What lies outside the range and answers for something inside stays
     as an owner with dur 0 and count 0: the launches and ops of GPU slices, the forward ops of
-    backward ops, the cell line and the annotation that called the backward pass, and whatever is
-    around those.
+    backward ops, the cell line and the annotation that called the backward pass, their Python
+    frames, and whatever is around those.
     Windows that tile the trace add up to it; the last one includes the moment of its end.
     """
     if isinstance(subject, Trace):
@@ -97,7 +97,8 @@ def _owners(trace: Trace, inside: Mask) -> Mask:
     began, ended = uncut_times(trace)
     callers = (calling_lines(trace, began, ended), calling_annotations(trace, began, ended))
     forward = slices["forward"].to_numpy()
-    links = (slices["parent"].to_numpy(), forward, *callers)
+    beside = open_beside(trace, began, ended)
+    links = (slices["parent"].to_numpy(), forward, beside, *callers)
     owners = np.zeros(len(slices), dtype=bool)
     launchers = (gpu["launch"].to_numpy(), gpu["op"].to_numpy())
     called_by = (caller[inside] for caller in callers)

@@ -21,13 +21,13 @@ COLUMNS = (
     Column("dtype", "Format", "text"),
     Column("calls", "Calls", "count"),
     Column("time_ns", "Time", "ns", "time"),
-    Column("flops", "FLOPs", "flop", "sum", "flops"),
-    Column("bytes", "Bytes", "bytes", "sum", "bytes"),
+    Column("roof_share", "Of the roof", "share"),
+    Column("bound", "Bound by", "text"),
     Column("flops_per_s", "FLOP/s", "flop/s", "ratio", "flops/time_ns"),
     Column("bytes_per_s", "Bytes/s", "bytes/s", "ratio", "bytes/time_ns"),
-    Column("intensity", "FLOP/byte", "number", "ratio", "flops/bytes"),
-    Column("bound", "Bound by", "text"),
-    Column("roof_share", "Of the roof", "share"),
+    Column("intensity", "FLOP/byte", "number"),
+    Column("flops", "FLOPs", "count", "sum", "flops"),
+    Column("bytes", "Bytes", "bytes", "sum", "bytes"),
     Column("bytes_counted", "Bytes of", "text"),
 )
 
