@@ -261,7 +261,7 @@ class Analysed(Record):
         ``compute_ns``, ``communication_ns``, ``copy_ns``, ``memset_ns`` (totals, that may overlap);
         ``communication_overlapped_ns``, ``copy_overlapped_ns`` (with compute) and as shares.
         """
-        from gpuprof_widgets.analyses.breakdown import overlaps
+        from gpuprof_widgets.analyses.overlaps import overlaps
 
         return overlaps(self, by=by)
 

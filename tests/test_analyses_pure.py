@@ -20,7 +20,8 @@ from gpuprof_widgets.analyses.annotations import annotation_slices
 from gpuprof_widgets.analyses.annotations import annotations as annotation_times
 from gpuprof_widgets.analyses.attribution import LEVELS, attribution
 from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
-from gpuprof_widgets.analyses.breakdown import breakdown, breakdown_segments, overlaps
+from gpuprof_widgets.analyses.breakdown import breakdown
+from gpuprof_widgets.analyses.breakdown_segments import breakdown_segments
 from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.collective_calls import collective_calls, compute_intervals
 from gpuprof_widgets.analyses.collectives import collectives
@@ -30,8 +31,8 @@ from gpuprof_widgets.analyses.counters import counters
 from gpuprof_widgets.analyses.critical_path import critical_path, graph_of
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.findings import findings
-from gpuprof_widgets.analyses.gpu_peaks import busiest_device, device_name, peaks_of
 from gpuprof_widgets.analyses.gpu_curves import gpu_curves
+from gpuprof_widgets.analyses.gpu_peaks import busiest_device, device_name, peaks_of
 from gpuprof_widgets.analyses.gpu_summary import gpu_summary
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.analyses.indexing_loops import indexing_loops
@@ -48,6 +49,7 @@ from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_pe
 from gpuprof_widgets.analyses.memory_by_op import memory as memory_by_op
 from gpuprof_widgets.analyses.modules import module_slices, modules
 from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.overlaps import overlaps
 from gpuprof_widgets.analyses.owners import owners
 from gpuprof_widgets.analyses.path_range import path_range
 from gpuprof_widgets.analyses.python_calls import python_calls, python_edges
@@ -55,7 +57,7 @@ from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.queue_length import queue_length, queues
 from gpuprof_widgets.analyses.roofline import grouped_pieces, roofline
 from gpuprof_widgets.analyses.sequences import sequences
-from gpuprof_widgets.analyses.steps import steps
+from gpuprof_widgets.analyses.steps import steps, time_ranges
 from gpuprof_widgets.analyses.streams import streams
 from gpuprof_widgets.analyses.tensor_core_use import capability, products, unaligned
 from gpuprof_widgets.analyses.thread_waits import python_lanes, run_lane, thread_waits
@@ -137,6 +139,7 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "streams_by_concurrency": lambda record: streams(record, by="concurrency"),
     "waits": waits,
     "steps": steps,
+    "time_ranges": lambda record: time_ranges(record, "step"),
     "critical_path": critical_path,
     "critical_path_by_kind": lambda record: critical_path(record, by="kind"),
     "what_if": lambda record: [what_if(record, name) for name in _what_is_there(record)],

@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuprof_widgets.analyses.breakdown import (
+from gpuprof_widgets.analyses.breakdown import breakdown
+from gpuprof_widgets.analyses.breakdown_segments import (
     BUSY_CLASSES,
     CLASSES,
     HOST_CLASSES,
     IDLE_CLASSES,
-    breakdown,
     breakdown_segments,
-    overlaps,
 )
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.gpu_kinds import gpu_kinds
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import what_is_lacking
+from gpuprof_widgets.analyses.overlaps import overlaps
 from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record

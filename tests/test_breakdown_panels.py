@@ -7,7 +7,8 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof_widgets.analyses.breakdown import breakdown, breakdown_segments
+from gpuprof_widgets.analyses.breakdown import breakdown
+from gpuprof_widgets.analyses.breakdown_segments import breakdown_segments
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.analyses.streams import streams

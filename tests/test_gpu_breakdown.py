@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from gpuprof_widgets.analyses.breakdown import breakdown, overlaps
+from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.idle import idle
+from gpuprof_widgets.analyses.overlaps import overlaps
 from gpuprof_widgets.analyses.streams import streams
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder

@@ -14,7 +14,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.analyze import analyze
 from gpuprof_widgets.analyses.annotations import annotations as annotation_times
-from gpuprof_widgets.analyses.breakdown import breakdown, overlaps
+from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.collectives import collectives
 from gpuprof_widgets.analyses.copies import copies
 from gpuprof_widgets.analyses.copy_bandwidth import copy_bandwidth
@@ -30,6 +30,7 @@ from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_pe
 from gpuprof_widgets.analyses.memory_by_op import memory
 from gpuprof_widgets.analyses.modules import modules
 from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.overlaps import overlaps
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.queue_length import queue_length, queues
 from gpuprof_widgets.analyses.roofline import roofline

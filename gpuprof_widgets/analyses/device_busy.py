@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.analyses.gpu_kinds import KINDS, gpu_kinds
 from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import says_if_empty
@@ -50,6 +51,19 @@ def busy_intervals(trace: Trace, device: int, *categories: str) -> Intervals:
     start = trace.slices["ts"].to_numpy()[rows]
     union = intervals.union(start, start + trace.slices["dur"].to_numpy()[rows])
     return intervals.clip(union, trace.start_ns, trace.end_ns)
+
+
+def kind_times(trace: Trace, device: int) -> dict[str, Intervals]:
+    """When each kind of work ran on the GPU, by the names of `KINDS` and in their order."""
+    rows, kind = gpu_kinds(trace)
+    here = device_of(trace, rows) == device
+    ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
+    times = {}
+    for name in KINDS:
+        chosen = rows[here & (kind == name)]
+        union = intervals.union(ts[chosen], ts[chosen] + dur[chosen])
+        times[name] = intervals.clip(union, trace.start_ns, trace.end_ns)
+    return times
 
 
 def _row(trace: Trace, device: int) -> dict[str, float]:

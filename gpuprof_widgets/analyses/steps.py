@@ -14,8 +14,10 @@ from gpuprof_widgets.analyses.lacking import says_if_empty
 from gpuprof_widgets.analyses.op_rows import named, on_tracks
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import NONE
 
 STEP = re.compile(r"ProfilerStep#(\d+)")
+NO_STEPS = "the trace has no steps: the profiler ran without a schedule"
 
 
 @says_if_empty("the trace has no steps: nothing is marked as ProfilerStep#")
@@ -47,6 +49,22 @@ def steps(record: Record) -> pd.DataFrame:
     )
     table = table.assign(dur_ns=end - start, gpu_busy_ns=intervals.overlap((start, end), any_busy))
     return table.reset_index(drop=True)
+
+
+def time_ranges(
+    record: Record, by: str
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Numbers, starts and ends of the steps (by "step"), else of the whole, with number -1."""
+    trace = record.trace
+    whole = pd.DataFrame({"step": [NONE], "start_ns": [trace.start_ns], "end_ns": [trace.end_ns]})
+    table = steps(record) if by == "step" else whole
+    number, start, end = (table[key].to_numpy(np.int64) for key in ("step", "start_ns", "end_ns"))
+    return number, start, end
+
+
+def rank_of(trace: Trace) -> int:
+    """Which rank of a job recorded the trace; -1 where that is unknown."""
+    return int(trace.tracks["rank"].to_numpy().max()) if len(trace.tracks) else NONE
 
 
 def names_with_steps_merged(trace: Trace) -> tuple[npt.NDArray[np.intp], list[str]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
-from gpuprof_widgets.analyses.breakdown import breakdown_segments
+from gpuprof_widgets.analyses.breakdown_segments import breakdown_segments
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of

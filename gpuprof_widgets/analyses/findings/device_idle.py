@@ -6,7 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from gpuprof_widgets.analyses.breakdown import IDLE, QUEUED, breakdown
+from gpuprof_widgets.analyses.breakdown import IDLE, breakdown
+from gpuprof_widgets.analyses.breakdown_segments import QUEUED
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits

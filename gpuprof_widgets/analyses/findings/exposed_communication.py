@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses import intervals
-from gpuprof_widgets.analyses.breakdown import breakdown, breakdown_segments
+from gpuprof_widgets.analyses.breakdown import breakdown
+from gpuprof_widgets.analyses.breakdown_segments import breakdown_segments
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from gpuprof_widgets.analyses.breakdown import breakdown, breakdown_segments
+from gpuprof_widgets.analyses.breakdown import breakdown
+from gpuprof_widgets.analyses.breakdown_segments import breakdown_segments
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.short_kernels import short_kernels

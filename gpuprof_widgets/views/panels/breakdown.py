@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses.breakdown import HOST, breakdown, breakdown_segments
+from gpuprof_widgets.analyses.breakdown import HOST, breakdown
+from gpuprof_widgets.analyses.breakdown_segments import breakdown_segments
 from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.trace.model import Record

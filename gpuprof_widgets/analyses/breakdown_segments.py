@@ -1,0 +1,184 @@
+"""The time of each GPU, cut where its class changes: what it ran, or why it ran nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.analyses.device_busy import devices, kind_times
+from gpuprof_widgets.analyses.gaps import Gaps, gaps_between
+from gpuprof_widgets.analyses.gpu_kinds import COMPUTE, MEMSET
+from gpuprof_widgets.analyses.host_states import (
+    CPU_OPS,
+    INPUT,
+    LAUNCHING,
+    OTHER,
+    PYTHON,
+    RUNTIME,
+    STATES,
+    SYNCHRONISING,
+    HostStates,
+    backward_lanes,
+    host_states,
+    main_lane,
+)
+from gpuprof_widgets.analyses.intervals import Intervals
+from gpuprof_widgets.analyses.kernels import device_of
+from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.analyses.op_rows import gpu_rows
+from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.analyses.waits import is_synchronising
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.window import uncut_times
+
+Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int8]
+
+QUEUED = "queued"
+BUSY_CLASSES = (COMPUTE, "exposed communication", "exposed copy", MEMSET)
+"""In the order of `KINDS`: a moment in which several kinds run belongs to the first of them."""
+IDLE_CLASSES = (INPUT, SYNCHRONISING, PYTHON, CPU_OPS, RUNTIME, LAUNCHING, QUEUED, OTHER)
+HOST_CLASSES = (INPUT, SYNCHRONISING, PYTHON, CPU_OPS, RUNTIME, LAUNCHING, OTHER)
+"""Of a run without a GPU: what its main thread, or autograd's in its stead, was doing."""
+CLASSES = (*BUSY_CLASSES, *IDLE_CLASSES)
+SEGMENT_COLUMNS = ("device", "start_ns", "end_ns", "class")
+NOTHING = "the trace has neither GPU work nor CPU ops: there is nothing to break down"
+
+
+@remembered
+def breakdown_segments(record: Record) -> pd.DataFrame:
+    """The time of each GPU cut where its class changes; the segments of each tile the trace.
+
+    Columns: ``device`` (-1: the host of a record without GPU work), ``start_ns``, ``end_ns``,
+    ``class``, by device and time. The classes of any range are sums of overlaps with these: those
+    of a `window` may differ at its edges, since it does not know what is launched beyond them.
+    """
+    trace = record.trace
+    tables = [_device_segments(trace, device) for device in devices(trace)]
+    if not tables and main_lane(trace) >= 0:
+        tables = [_host_segments(trace)]
+    if not tables:
+        return lacking(SEGMENT_COLUMNS, NOTHING)
+    return pd.concat(tables, ignore_index=True)
+
+
+def _device_segments(trace: Trace, device: int) -> pd.DataFrame:
+    unions = kind_times(trace, device)
+    rows = gpu_rows(trace)
+    gaps = gaps_between(trace, rows[device_of(trace, rows) == device])
+    idle_start, idle_class = _idle(trace, gaps)
+    edges = [np.array([trace.start_ns, trace.end_ns], np.int64), idle_start]
+    edges += [edge for union in unions.values() for edge in union]
+    cuts = np.unique(np.concatenate(edges))
+    start = cuts[:-1]
+    found = np.full(len(start), NONE, np.int8)
+    for code, union in reversed(list(enumerate(unions.values()))):
+        found[_inside(start, union)] = code
+    idle = found < 0
+    at = np.searchsorted(idle_start, start[idle], side="right") - 1
+    found[idle] = idle_class[at]
+    return _merged(device, start, cuts[1:], found)
+
+
+def _host_segments(trace: Trace) -> pd.DataFrame:
+    states = host_states(trace, *backward_lanes(trace), main_lane(trace))
+    return _merged(NONE, states.start, states.end, CLASS_OF_STATE[states.state])
+
+
+CLASS_OF_STATE: Codes = np.array([CLASSES.index(state) for state in STATES], np.int8)
+
+
+def _merged(device: int, start: Ints, end: Ints, code: Codes) -> pd.DataFrame:
+    """Neighbours of one class as one segment."""
+    first = np.append(True, code[1:] != code[:-1])[: len(code)]
+    last = np.append(first[1:], True)[: len(code)]
+    names = np.array(CLASSES, object)
+    columns = (device, start[first], end[last], names[code[first]])
+    return pd.DataFrame(dict(zip(SEGMENT_COLUMNS, columns, strict=True)))
+
+
+def _inside(times: Ints, union: Intervals) -> npt.NDArray[np.bool_]:
+    return np.asarray(intervals.overlap((times, times + 1), union) > 0)
+
+
+def _idle(trace: Trace, gaps: Gaps) -> tuple[Ints, Codes]:
+    """Where, within the gaps, their class changes, and the class from there on."""
+    lane = np.append(trace.tracks["lane"].to_numpy(), NONE)[gaps.thread]
+    until = _synchronised_until(trace, gaps)
+    starts, codes = [np.empty(0, np.int64)], [np.empty(0, np.int8)]
+    for one in np.unique(lane):
+        mine = np.flatnonzero(lane == one)
+        states = _states_of(trace, int(one))
+        time, gap = _cuts(gaps, mine, states, until)
+        starts.append(time)
+        codes.append(_causes(gaps, gap, time, states, until))
+    start, code = np.concatenate(starts), np.concatenate(codes)
+    order = np.argsort(start, kind="stable")
+    return start[order], code[order]
+
+
+def _states_of(trace: Trace, lane: int) -> HostStates:
+    if lane < 0:
+        nothing = np.empty(0, np.int64)
+        return HostStates(nothing, nothing, np.empty(0, np.int8))
+    return host_states(trace, *dict.fromkeys((lane, main_lane(trace))))
+
+
+def _synchronised_until(trace: Trace, gaps: Gaps) -> Ints:
+    """Per gap: when the next launch could have come, had the host not waited as it began.
+
+    A gap that begins in a call that waits for the GPU began with an empty queue: without the call
+    the host would have been ahead by as long as the call took.
+    """
+    until = gaps.start.copy()
+    began, ended = uncut_times(trace)
+    waiting, track = is_synchronising(trace), trace.slices["track"].to_numpy()
+    for thread in np.unique(gaps.thread[gaps.thread >= 0]):
+        rows = np.flatnonzero(waiting & (track == thread))
+        mine = np.flatnonzero(gaps.thread == thread)
+        call = open_at_moments(trace, rows, gaps.start[mine])
+        until[mine] += np.append(ended - began, 0)[call]
+    return until
+
+
+def open_at_moments(trace: Trace, rows: npt.NDArray[np.intp], times: Ints) -> Ints:
+    """Per time the one of these calls of a thread, none of which nest, that was open; -1."""
+    ts = trace.slices["ts"].to_numpy()[rows]
+    end = ts + trace.slices["dur"].to_numpy()[rows]
+    at = np.searchsorted(ts, times, side="right") - 1
+    found = np.append(rows, NONE)[at]
+    return np.where((at >= 0) & (np.append(end, 0)[at] > times), found, NONE).astype(np.int64)
+
+
+def _cuts(
+    gaps: Gaps, mine: npt.NDArray[np.intp], states: HostStates, until: Ints
+) -> tuple[Ints, npt.NDArray[np.intp]]:
+    """Every moment in these gaps at which a class may change, and the gap of each."""
+    start, end = gaps.start[mine], gaps.end[mine]
+    at = np.searchsorted(start, states.start, side="right") - 1
+    inside = (at >= 0) & (states.start < np.append(end, 0)[at])
+    moments = [start, gaps.launch_ns[mine], until[mine], states.start[inside]]
+    owner = [np.arange(len(mine))] * 3 + [at[inside]]
+    time, gap = np.concatenate(moments), np.concatenate(owner)
+    kept = (time >= start[gap]) & (time < end[gap])
+    time, first = np.unique(time[kept], return_index=True)
+    return time, mine[gap[kept][first]]
+
+
+def _causes(
+    gaps: Gaps, gap: npt.NDArray[np.intp], time: Ints, states: HostStates, until: Ints
+) -> Codes:
+    state = np.array(STATES, object)[states.at(time)] if len(time) else np.empty(0, object)
+    conditions = [
+        (gaps.after < 0)[gap] | (gaps.launch < 0)[gap],
+        (gaps.launched_ns <= gaps.start)[gap],
+        time >= gaps.launch_ns[gap],
+        state == INPUT,
+        time < until[gap],
+    ]
+    codes = [CLASSES.index(c) for c in (OTHER, QUEUED, LAUNCHING, INPUT, SYNCHRONISING)]
+    of_state = CLASS_OF_STATE[states.at(time)] if len(time) else np.empty(0, np.int8)
+    return np.select(conditions, codes, of_state).astype(np.int8)
