@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -80,6 +81,9 @@ if __name__ == "__main__":
     import gpuprof_widgets.views.report  # noqa: F401
     from gpuprof_widgets.cli import main
 
+    # What torch imports when its profiler first starts; starting it would leave threads behind.
+    for name in ("torch._dynamo", "torch._inductor.utils"):
+        import_module(name)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     words = _serve()
     sys.argv[0] = "gpuprof"
