@@ -77,9 +77,7 @@ class Profile(Analysed):
 
         ``other``: a profile or a file; ``per``: "step" or "run" (see `Comparison`).
         """
-        from gpuprof_widgets.comparisons import Comparison
-
-        return Comparison(self, other if isinstance(other, Record) else load(other), per)
+        return compare(self, other, per=per)
 
     def report(self, *, sort: str = "device_self", top: int = 15) -> str:
         """The linked views as one HTML page that needs no network: write it to a file, mail it."""
@@ -130,7 +128,7 @@ def load(path: str | os.PathLike[str]) -> Profile:
 
 
 def compare(
-    a: Profile | str | os.PathLike[str],
+    a: Record | str | os.PathLike[str],
     b: Record | str | os.PathLike[str],
     *,
     per: str | None = None,
@@ -139,7 +137,10 @@ def compare(
 
     ``per``: "step" or "run"; None takes steps where both have any.
     """
-    return (a if isinstance(a, Profile) else load(a)).compare(b, per=per)
+    from gpuprof_widgets.comparisons import Comparison
+
+    one, other = (run if isinstance(run, Record) else load(run) for run in (a, b))
+    return Comparison(one, other, per)
 
 
 def _calls_or_why_not(record: Record) -> Calls:

@@ -20,7 +20,7 @@ from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 from tests.records import records
-from tests.traces import Row, annotation, cell_line, kernel, module, op, runtime, trace_of
+from tests.traces import Row, annotation, calls_of, cell_line, kernel, module, op, runtime, trace_of
 
 STEP = 1_000
 
@@ -323,6 +323,17 @@ def test_what_cannot_be_compared_is_said() -> None:
     assert "GPU work" in Comparison(plain, plain).kernels().attrs["lacks"]
 
 
+def test_a_run_without_a_trace_says_so() -> None:
+    calls = trace_of(calls=calls_of((None, "main", 1, 5)))
+    alone = Comparison(calls, steps_of("aten::mm", 50)).findings()
+    assert [finding.text for finding in alone] == [
+        "A holds no trace, so that nothing can be compared."
+    ]
+    both = Comparison(calls, calls)
+    assert both.findings()[0].text.startswith("A and B hold no trace")
+    assert "A and B hold no trace" in both.report()
+
+
 def tables_of(comparison: Comparison) -> dict[str, pd.DataFrame]:
     return {
         "ops": comparison.ops(measure="cpu_self"),
@@ -368,7 +379,8 @@ def test_a_run_is_the_same_as_itself(record: Record) -> None:
         assert set(table["change"]) <= {"same"}, name
         assert not table["delta_ns"].any(), name
         assert (table.get("calls_delta", pd.Series(0)) == 0).all(), name
-    assert comparison.findings()[0].text.startswith("No difference")
+    if len(record.trace):
+        assert comparison.findings()[0].text.startswith("No difference")
 
 
 def test_real_runs_are_the_same_as_themselves(shared_record: Record) -> None:
@@ -376,7 +388,8 @@ def test_real_runs_are_the_same_as_themselves(shared_record: Record) -> None:
     comparison = Comparison(shared_record, shared_record)
     for table in (comparison.ops(), comparison.kernels(), comparison.breakdown()):
         assert set(table["change"]) <= {"same"}
-    assert comparison.findings()[0].text.startswith("No difference: ")
+    whole = comparison.findings()[0].text
+    assert whole.startswith("No difference: " if len(shared_record.trace) else "A and B hold no")
 
 
 def test_what_moved_is_named_and_what_is_noise_is_not() -> None:

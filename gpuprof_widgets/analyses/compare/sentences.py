@@ -36,6 +36,8 @@ def comparison_findings(runs: Runs) -> list[Finding]:
 
     Differences within the spread of the steps are not named as causes.
     """
+    if nothing := _without_trace(runs):
+        return [Finding("whole", nothing)]
     whole = _whole(runs)
     if not differ(runs):
         return [whole, *_not_alike(runs)]
@@ -49,6 +51,15 @@ def comparison_findings(runs: Runs) -> list[Finding]:
         _moved(runs, "Lines", _coded_lines(tables.lines(runs, "cpu_self"))),
     )
     return [whole, *_not_alike(runs), *(cause for cause in causes if cause is not None)]
+
+
+def _without_trace(runs: Runs) -> str:
+    """That a run holds no events, as a file of cProfile; "" where both do."""
+    empty = [name for name, run in (("A", runs.a), ("B", runs.b)) if not len(run.trace)]
+    if not empty:
+        return ""
+    verb = "hold" if len(empty) > 1 else "holds"
+    return f"{' and '.join(empty)} {verb} no trace, so that nothing can be compared."
 
 
 def _whole(runs: Runs) -> Finding:
