@@ -124,7 +124,8 @@ def test_report_without_gpu_says_so() -> None:
 def test_typical_output_is_small_and_none_is_huge(shared_trace: Path) -> None:
     record = load(shared_trace)
     size = len(live_script(record, sort="device_self", embed_runtime=False))
-    budget = 200_000 if len(record.trace) < 30_000 else 3_000_000
+    events = len(record.trace)
+    budget = 200_000 if events < 10_000 else 400_000 if events < 30_000 else 3_000_000
     assert size < budget
 
 

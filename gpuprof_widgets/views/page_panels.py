@@ -23,9 +23,9 @@ MOST_EVENTS = 20_000
 """Events of a panel beyond which the page computes no column anew, and gets only the longest."""
 LONGEST = 4_000
 """So many of them: more than a screen has pixels."""
-MOST_CHANGES = 4_000
+MOST_CHANGES = 2_000
 """Changes of a curve that the page gets one by one."""
-SLOTS = 1_000
+SLOTS = 600
 """Beyond them: the parts of the trace of which the least, the most and the last value are shown."""
 MOST_CURVES = 12
 
