@@ -9,7 +9,7 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 IPYTHON8 := build/ipython8
 
-.PHONY: demo test lab lint format extension extension-check notebooks screenshots constraints clean
+.PHONY: demo test lab lint format questions extension extension-check notebooks screenshots constraints clean
 
 demo: $(RUN)
 	$(BIN)/python scripts/demo.py
@@ -26,6 +26,10 @@ lint: $(DEV)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+# The table of docs/questions.md, from the catalogue of analyses.
+questions: $(RUN)
+	$(BIN)/python scripts/make_questions.py
 
 format: $(DEV)
 	$(BIN)/ruff check --fix

@@ -14,7 +14,7 @@ from tests.command_lines import gpuprof
 from tests.traces import SHARED
 
 ROOT = Path(__file__).parents[1]
-SCRIPT = runpy.run_path(str(ROOT / "docs" / "make_command_line.py"))
+SCRIPT = runpy.run_path(str(ROOT / "scripts" / "make_command_line.py"))
 PAGE = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
 BLOCKS = SCRIPT["commands"](PAGE)
 OURS = [block for block in BLOCKS if any("two_steps.zip" in command for command in block)]

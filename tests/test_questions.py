@@ -13,7 +13,7 @@ from gpuprof_widgets.cli import COMMANDS
 from gpuprof_widgets.commands.group import ALIASES
 
 DOCS = Path(__file__).parents[1] / "docs"
-SCRIPT = runpy.run_path(str(DOCS / "make_questions.py"))
+SCRIPT = runpy.run_path(str(DOCS.parent / "scripts" / "make_questions.py"))
 PAGE = (DOCS / "questions.md").read_text(encoding="utf-8")
 
 
@@ -24,7 +24,7 @@ def cells() -> list[list[str]]:
 
 def test_the_page_is_as_the_script_writes_it() -> None:
     again: Any = SCRIPT["with_table"](PAGE)
-    assert again == PAGE, "run `python docs/make_questions.py`"
+    assert again == PAGE, "run `make questions`"
 
 
 def test_every_analysis_is_in_it() -> None:

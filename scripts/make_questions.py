@@ -1,6 +1,6 @@
 """Write the table of docs/questions.md anew from the catalogue of analyses.
 
-    python docs/make_questions.py
+    python scripts/make_questions.py
 
 A test compares the two, so that the page cannot go stale.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gpuprof_widgets.analyses.catalogue import ANALYSES
 
-PAGE = Path(__file__).with_name("questions.md")
+PAGE = Path(__file__).parents[1] / "docs" / "questions.md"
 BEGIN, END = "<!-- from the catalogue: begin -->", "<!-- from the catalogue: end -->"
 
 HEADINGS = ("question", "method", "command", "view", "peer that answered it")

@@ -1,6 +1,6 @@
 """Write the outputs in docs/command_line.md anew: run what its ``console`` blocks show.
 
-    python docs/make_command_line.py FOLDER
+    python scripts/make_command_line.py FOLDER
 
 FOLDER holds the traces that the page names: trace.json.gz, two_steps.zip and ranks/.
 """
@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).with_name("command_line.md")
+PAGE = Path(__file__).parents[1] / "docs" / "command_line.md"
 BLOCK = re.compile(r"```console\n(.*?)```\n", re.DOTALL)
 WIDTH = 100
 
