@@ -26,7 +26,7 @@ COLUMNS = (
     Column("flops_per_s", "FLOP/s", "flop/s", "ratio", "flops/time_ns"),
     Column("bytes_per_s", "Bytes/s", "bytes/s", "ratio", "bytes/time_ns"),
     Column("intensity", "FLOP/byte", "number"),
-    Column("flops", "FLOPs", "count", "sum", "flops"),
+    Column("flops", "FLOPs", "flop", "sum", "flops"),
     Column("bytes", "Bytes", "bytes", "sum", "bytes"),
     Column("bytes_counted", "Bytes of", "text"),
 )
