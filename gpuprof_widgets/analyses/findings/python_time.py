@@ -34,7 +34,8 @@ PYTORCH = re.compile(
 """Functions whose time is that of the ops below them: the op table says it better."""
 
 WAITING = re.compile(
-    r"threading\.py (?:wait|join|acquire|_wait_for_tstate_lock)$|queue\.py get$|selectors\.py select$"
+    r"threading\.py (?:wait|join|acquire|_wait_for_tstate_lock)$"
+    r"|queue\.py get$|selectors\.py select$"
     r"|'acquire' of '_thread\.|'(?:poll|control)' of 'select\.|built-in method select\.select>"
 )
 """Functions that only wait for another thread or process: they take no time of Python's."""
