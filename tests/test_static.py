@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from nbconvert.filters.strings import clean_html
 from PIL import Image
 
-from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.trace.model import Record
@@ -31,7 +32,13 @@ from gpuprof_widgets.views.picture import (
     headline,
     picture_png,
 )
-from gpuprof_widgets.views.static import op_rows, static_html, static_text
+from gpuprof_widgets.views.static import (
+    html_findings,
+    op_rows,
+    static_html,
+    static_text,
+    text_findings,
+)
 from tests.traces import (
     SHARED,
     Row,
@@ -213,9 +220,25 @@ def test_bars_are_as_long_as_the_shares(cpu_record: Record) -> None:
 def test_findings_come_first_with_names_as_code(gpu_record: Record) -> None:
     html = static_html(gpu_record)
     first = findings(gpu_record)[0].text
-    words = re.sub("<[^>]+>", "", html.split("</strong>")[0])
+    words = unescape(re.sub("<[^>]+>", "", html.split("</strong>")[0]))
     assert words == first.replace("`", "")
     assert html.index("</ol>") < html.index("<table")
+
+
+def test_five_findings_are_shown_and_the_others_are_told_of() -> None:
+    found = [Finding("rule", f"Finding {i}.", remedy=f"Do {i}.") for i in range(7)]
+    html, text = html_findings(found), "\n".join(text_findings(found))
+    for words in (html, text):
+        assert [i for i in range(7) if f"Finding {i}." in words] == [0, 1, 2, 3, 4]
+        assert "2 more findings: profile.findings() has all of them" in words
+    assert "more" not in html_findings(found[:5]) + "".join(text_findings(found[:5]))
+
+
+def test_where_the_time_went_is_told_without_scripts(gpu_record: Record) -> None:
+    rows = Cells(static_html(gpu_record)).rows
+    shown = {row[0]: row[1] for row in rows if row[0].startswith("GPU 0 · ")}
+    assert shown["GPU 0 · busy · compute"] == "500 ns"
+    assert len(rows) < 40
 
 
 def test_nbconvert_sanitiser_leaves_no_tag_as_visible_text(gpu_record: Record) -> None:
