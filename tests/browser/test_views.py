@@ -278,7 +278,7 @@ def test_copied_csv_is_the_table_with_times_in_ns(open_report: Open) -> None:
     report = open_report(small())
     report.page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text }")
     report.page.get_by_label("Filter names").fill("aten::mm")
-    report.page.get_by_role("button", name="Copy CSV").click()
+    report.page.get_by_role("button", name="Copy CSV").first.click()
     expect(report.page.get_by_text("Copied 1 row")).to_be_visible()
     lines = report.page.evaluate("window.copied").splitlines()
     assert lines == [
@@ -312,7 +312,7 @@ def test_memory_and_flops_have_columns_where_they_are_recorded(open_report: Open
     assert cells[0].strip() == "aten::mm"
     assert cells[-3:] == ["1.00 KiB", "4.00 KiB", "6.55 MFLOP"]
     report.page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text }")
-    report.page.get_by_role("button", name="Copy CSV").click()
+    report.page.get_by_role("button", name="Copy CSV").first.click()
     expect(report.page.get_by_text("Copied 2 rows")).to_be_visible()
     lines = report.page.evaluate("window.copied").splitlines()
     assert lines[0].endswith(",cpu_self_memory_bytes,device_self_memory_bytes,flops")
