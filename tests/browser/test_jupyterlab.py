@@ -195,7 +195,9 @@ def test_untrusted_copy_shows_findings_table_and_picture(
 
 
 def shown_table(page: Page) -> list[list[str]]:
-    rows: list[list[str]] = page.locator(".gpuprof-static table").last.evaluate(
+    rows: list[list[str]] = page.locator(
+        ".gpuprof-static table", has_text="CPU self"
+    ).last.evaluate(
         "table => Array.from(table.rows, row => Array.from(row.cells, cell => cell.innerText))"
     )
     return rows
