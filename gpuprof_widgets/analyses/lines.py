@@ -13,6 +13,7 @@ from gpuprof_widgets.analyses import op_rows as rows
 from gpuprof_widgets.analyses.lacking import says_if_empty
 from gpuprof_widgets.analyses.line_owners import line_behind, line_of
 from gpuprof_widgets.analyses.line_sources import line_sources
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
@@ -35,6 +36,7 @@ NUMBERS = (
 COLUMNS = ("cell", "line", "code", *NUMBERS, "complete")
 
 
+@remembered
 @says_if_empty("the trace has no cell lines: only recordings of gpuprof have them")
 def lines(record: Record) -> pd.DataFrame:
     """One row per line of the recorded cells in which a statement begins, in their order.
