@@ -259,7 +259,7 @@ def test_every_analysis_takes_an_empty_record(analysis: str) -> None:
 
 
 @given(records(), st.integers(0, 40), st.integers(0, 40))
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_every_analysis_takes_every_record_and_window(record: Record, t0: int, span: int) -> None:
     for analysis in ANALYSES.values():
         analysis(record)
