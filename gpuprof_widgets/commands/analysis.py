@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuprof_widgets.commands.exports import FORMATS, export, export_options
+from gpuprof_widgets.commands.outputs import Writing
 from gpuprof_widgets.commands.signature import keywords_of, options_of
 from gpuprof_widgets.commands.traces import load, progress, trace_argument, window_options
 
@@ -39,6 +40,7 @@ def command_of(name: str) -> click.Command:
 
     command = click.command(
         name,
+        cls=Writing,
         help=_help(found),
         short_help=found.question,
         epilog=f"\b\nExample:\n  gpuprof {name} trace.json.gz --top 5",

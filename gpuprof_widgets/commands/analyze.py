@@ -8,6 +8,7 @@ import click
 
 from gpuprof_widgets.commands.analysis import ROWS, show_or_export
 from gpuprof_widgets.commands.exports import FORMATS, export_options
+from gpuprof_widgets.commands.outputs import Writing
 from gpuprof_widgets.commands.traces import (
     Time,
     load,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 @click.command(
     "analyze",
+    cls=Writing,
     epilog="\b\nExamples:\n  gpuprof analyze trace.json.gz --aggregate-by type --top 10\n"
     "  gpuprof analyze trace.json.gz --type aten::addmm --order-by -computation --min-time 10us",
 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuprof_widgets.commands.exports import STDOUT, write_bytes
+from gpuprof_widgets.commands.outputs import OutputFile, Writing
 from gpuprof_widgets.commands.traces import load, progress, trace_argument, window_options
 from gpuprof_widgets.exceptions import OptionError
 
@@ -64,16 +64,16 @@ _HELP = """Write SOURCE as TARGET, in the format that the end of its name says.
 
 @click.command(
     "convert",
+    cls=Writing,
     help=_HELP,
     epilog="\b\nExample:\n  gpuprof convert run.gpuprof run.json.gz\n"
     "  gpuprof convert run.gpuprof - > run.json",
 )
 @trace_argument("source")
-@click.argument("target", type=click.Path(allow_dash=True, dir_okay=False))
+@click.argument("target", type=OutputFile())
 @window_options
 def convert(source: str, target: str, window: tuple[int, int] | None, step: int | None) -> None:
     write = _writer(target)
-    _check_other(source, target)
     profile = load(source, window, step)
     with progress(f"writing {target}"):
         write(profile, target)
@@ -87,10 +87,3 @@ def _writer(target: str) -> Callable[[Profile, str], None]:
     if write is None:
         raise OptionError(f"{target}: what to write is said by its end: {', '.join(WRITERS)}")
     return write
-
-
-def _check_other(source: str, target: str) -> None:
-    """The input stays: no mistake in a name may cost a recording."""
-    there = Path(target)
-    if STDOUT not in (source, target) and there.exists() and there.samefile(source):
-        raise OptionError(f"{target}: this is the input, which is not overwritten; name another")

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from gpuprof_widgets.commands.outputs import Writing
 from gpuprof_widgets.commands.reports import answer, check, report_options
 from gpuprof_widgets.commands.traces import load, trace_argument
 
@@ -15,6 +16,7 @@ TABLES = ("ops", "kernels", "modules", "lines", "breakdown", "steps", "call_tree
 
 @click.command(
     "diff",
+    cls=Writing,
     epilog="\b\nExamples:\n  gpuprof diff before.gpuprof after.gpuprof\n"
     "  gpuprof diff before.json.gz after.json.gz -o diff.html\n"
     "  gpuprof diff before.gpuprof after.gpuprof --table kernels --top 5",

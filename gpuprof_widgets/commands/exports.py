@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from gpuprof_widgets.commands.outputs import OutputFile
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.files import write_whole
 
@@ -58,7 +59,7 @@ def export_options(command: Decorated) -> Decorated:
     for name in reversed(FORMATS):
         command = click.option(
             f"--{name}",
-            type=click.Path(allow_dash=True, dir_okay=False),
+            type=OutputFile(),
             metavar="FILE",
             help=f"write the table as {'Parquet' if name == 'parquet' else name.upper()}; "
             "-: to standard output",

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from gpuprof_widgets.commands.outputs import InputPath, Writing
 from gpuprof_widgets.commands.reports import answer, check, report_options
 
 TABLES = ("stragglers", "waits", "breakdown", "steps", "collectives", "alignment")
@@ -14,11 +15,12 @@ TABLES = ("stragglers", "waits", "breakdown", "steps", "collectives", "alignment
 
 @click.command(
     "ranks",
+    cls=Writing,
     epilog="\b\nExamples:\n  gpuprof ranks traces/\n"
     "  gpuprof ranks 'run.rank*.gpuprof' -o ranks.html\n"
     "  gpuprof ranks traces/ --table stragglers --csv -",
 )
-@click.argument("paths", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", nargs=-1, required=True, type=InputPath())
 @click.option("--cluster", metavar="ADDRESS", help="read the files on this Dask cluster")
 @report_options(TABLES)
 def ranks(paths: tuple[str, ...], cluster: str | None, **given: Any) -> None:

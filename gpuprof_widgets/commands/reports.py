@@ -9,6 +9,7 @@ import click
 
 from gpuprof_widgets.commands.analysis import show_or_export
 from gpuprof_widgets.commands.exports import FORMATS, export_options, write_bytes
+from gpuprof_widgets.commands.outputs import OutputFile
 from gpuprof_widgets.commands.traces import progress
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def report_options(tables: Sequence[str]) -> Callable[[Decorated], Decorated]:
         click.option(
             "-o",
             "--output",
-            type=click.Path(allow_dash=True, dir_okay=False),
+            type=OutputFile(),
             metavar="FILE",
             help="write the page with all views here; -: to standard output",
         ),

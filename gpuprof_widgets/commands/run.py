@@ -17,6 +17,7 @@ from gpuprof_widgets.capture.arguments import Argument, arguments
 from gpuprof_widgets.capture.command_line import options_given
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.commands.group import Interrupted
+from gpuprof_widgets.commands.outputs import check_outputs
 from gpuprof_widgets.commands.printable import printable_lines
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ def _execute(
     from gpuprof_widgets.capture.torch_profiler import require_torch_profiler, warm_up
 
     script = script_in_module(name) if is_module else script_in_file(name)
+    check_outputs(filter(None, (page, options.save)), [script.file])
     require_torch_profiler()
     warm_up()
     stderr, process = sys.stderr, os.getpid()

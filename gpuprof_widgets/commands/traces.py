@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from gpuprof_widgets.commands.outputs import InputPath
 from gpuprof_widgets.commands.printable import printable
 from gpuprof_widgets.exceptions import OptionError
 
@@ -32,7 +33,7 @@ def trace_argument(
     name: str = "trace", *, metavar: str | None = None
 ) -> Callable[[Decorated], Decorated]:
     """A file that `gpuprof_widgets.load` opens, or ``-`` for standard input."""
-    return click.argument(name, type=click.Path(allow_dash=True), metavar=metavar)
+    return click.argument(name, type=InputPath(), metavar=metavar)
 
 
 def window_options(command: Decorated) -> Decorated:

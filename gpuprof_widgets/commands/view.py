@@ -9,16 +9,21 @@ from pathlib import Path
 import click
 
 from gpuprof_widgets.commands.exports import STDOUT, write_bytes
+from gpuprof_widgets.commands.outputs import OutputFile, Writing
 from gpuprof_widgets.commands.printable import printable
 from gpuprof_widgets.commands.traces import load, progress, trace_argument, window_options
 
 
-@click.command("view", epilog="\b\nExample:\n  gpuprof view trace.json.gz -o report.html --no-open")
+@click.command(
+    "view",
+    cls=Writing,
+    epilog="\b\nExample:\n  gpuprof view trace.json.gz -o report.html --no-open",
+)
 @trace_argument()
 @click.option(
     "-o",
     "--output",
-    type=click.Path(allow_dash=True, dir_okay=False),
+    type=OutputFile(),
     metavar="FILE",
     help="write the page here; -: to standard output (default: a temporary file)",
 )

@@ -1,0 +1,109 @@
+"""The files that a command writes: none of them is one that it reads, or one that is kept as it is.
+
+A command whose files are of the types `InputPath` and `OutputFile` is of the class `Writing`, which
+looks at them before anything is read or run.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpuprof_widgets.exceptions import OptionError
+
+STD = "-"
+"""Standard input among the inputs, standard output among the outputs."""
+
+
+class InputPath(click.Path):
+    """What a command reads: a file, a folder or a glob of files, or ``-``."""
+
+    def __init__(self) -> None:
+        super().__init__(allow_dash=True)
+
+
+class OutputFile(click.Path):
+    """A file that a command writes, or ``-``."""
+
+    def __init__(self) -> None:
+        super().__init__(allow_dash=True, dir_okay=False)
+
+
+class Writing(click.Command):
+    """A command that refuses, before it begins, to write over what it reads."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Look at its files, then run it."""
+        outputs, inputs = _values(ctx, OutputFile), _values(ctx, InputPath)
+        check_outputs(outputs, inputs)
+        return super().invoke(ctx)
+
+
+def _values(ctx: click.Context, kind: type[click.Path]) -> list[str]:
+    """What is given for the parameters of this type."""
+    given = [ctx.params.get(each.name or "") for each in ctx.command.params if _is(each, kind)]
+    lists = (each if isinstance(each, tuple) else (each,) for each in given if each is not None)
+    return [path for paths in lists for path in paths]
+
+
+def _is(parameter: click.Parameter, kind: type[click.Path]) -> bool:
+    return isinstance(parameter.type, kind)
+
+
+def check_outputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
+    """An `OptionError` where one of the outputs is there already and must stay as it is.
+
+    That is an input (by whatever name: a link to it, another spelling of its path), a file without
+    any permission to write, which root could replace all the same, and what is no regular file,
+    such as ``/dev/stdout``: a file would take its place.
+    """
+    there = [(path, state) for path in outputs if path != STD and (state := _state(path))]
+    if not there:
+        return
+    read = [state for path in inputs for state in _states(path)]
+    for path, state in there:
+        if any(os.path.samestat(state, other) for other in read):
+            raise OptionError(f"{path}: this is the input, which is not overwritten; name another")
+        if not stat.S_ISREG(state.st_mode):
+            raise OptionError(f"{path}: this is no regular file; name one, or - if it can be piped")
+        if not state.st_mode & 0o222:
+            raise OptionError(f"{path}: this file is read-only; name another, or make it writable")
+
+
+def _states(path: str) -> Iterator[os.stat_result]:
+    """Of every file that this input stands for."""
+    if path == STD:
+        yield from _state_of_stdin()
+    elif state := _state(path):
+        files = _files_in(path) if stat.S_ISDIR(state.st_mode) else [path]
+        yield from filter(None, map(_state, files))
+    else:
+        yield from filter(None, map(_state, _files_in(path)))
+
+
+def _files_in(path: str) -> list[Path]:
+    """The files of a folder, whatever they hold, or those that a glob stands for."""
+    from gpuprof_widgets.many_ranks.files import trace_files
+
+    return trace_files(path)
+
+
+def _state(path: str | Path) -> os.stat_result | None:
+    try:
+        return Path(path).expanduser().stat()
+    except OSError:
+        return None
+
+
+def _state_of_stdin() -> Iterator[os.stat_result]:
+    """Nothing where it is no file of the system, as in tests."""
+    try:
+        yield os.fstat(sys.stdin.fileno())
+    except (OSError, ValueError):
+        return
