@@ -100,6 +100,7 @@ class TestBothPasses:
 
     def test_a_function_has_the_backward_of_the_ops_that_it_called(self) -> None:
         record = trace_of(
+            annotation("ProfilerStep#1", ts=0, dur=300),
             python("train.py(4): forward", ts=0, dur=100),
             op("aten::mm", ts=10, dur=20, sequence=5),
             python("train.py(9): backward", ts=200, dur=100),
@@ -142,13 +143,12 @@ class TestBothPasses:
             attribution(trace_of(*trained()), "kernel")
 
 
-def cpu_time(record: Record, *kinds: str) -> int:
-    """The time in which any slice of each thread ran."""
+def cpu_time(record: Record) -> int:
+    """The time in which any op, call or region of each thread ran."""
     trace = record.trace
     slices = trace.slices
-    kept = on_tracks(trace, *kinds) & ~in_category(trace, INSTANTS)
-    lane = trace.tracks["lane"].to_numpy()[slices["track"].to_numpy()]
-    group = lane if "python" in kinds else slices["track"].to_numpy()
+    kept = on_tracks(trace, "cpu") & ~in_category(trace, INSTANTS)
+    group = slices["track"].to_numpy()
     ts, end = slices["ts"].to_numpy(), (slices["ts"] + slices["dur"]).to_numpy()
     return sum(
         int(
@@ -163,12 +163,9 @@ def assert_adds_up(record: Record) -> None:
     gpu = int(trace.slices["dur"].to_numpy()[gpu_rows(trace)].sum())
     waiting = waits(record)
     waited = int(waiting.loc[waiting["kind"] == "synchronise", "dur_ns"].sum())
-    frames = in_category(trace, "python_function")
     for level in LEVELS:
         table = attribution(record, level)
-        by_frames = level == "module" and (LEVELS[level](trace).owner & frames).any()
-        kinds = ("cpu", "python") if level == "python" or by_frames else ("cpu",)
-        assert (table["cpu_self_ns"] + table["backward_cpu_ns"]).sum() == cpu_time(record, *kinds)
+        assert (table["cpu_self_ns"] + table["backward_cpu_ns"]).sum() == cpu_time(record)
         assert (table["device_ns"] + table["backward_device_ns"]).sum() == gpu
         assert table["wait_ns"].sum() == waited
         assert not table[:-1].duplicated(["name", "detail"]).any()
@@ -189,6 +186,44 @@ def test_it_adds_up_on_any_trace_and_window(record: Record, t0: int, span: int) 
 
 def test_it_adds_up_on_real_traces(shared_record: Record) -> None:
     assert_adds_up(shared_record)
+
+
+OTHER_THREAD = "threading.py(323): wait"
+
+
+def with_frames(*more: Row) -> Record:
+    """A module's frame with an op, a call and Python in it; another thread waits throughout."""
+    return trace_of(
+        python("nn.Module: Linear_0", ts=0, dur=100),
+        op("aten::linear", ts=10, dur=40),
+        runtime("cudaLaunchKernel", ts=20, dur=10),
+        python("train.py(3): log", ts=60, dur=30),
+        op("aten::item", ts=70, dur=5),
+        python(OTHER_THREAD, ts=0, dur=1000, thread=7),
+        *more,
+    )
+
+
+class TestFrames:
+    @pytest.mark.parametrize("level", LEVELS)
+    def test_a_thread_that_waits_in_python_is_nobodys_time(self, level: str) -> None:
+        table = attribution(with_frames(), level)
+        assert table["cpu_self_ns"].sum() == 40 + 5
+        assert set(table.loc[table["name"] == OTHER_THREAD, "cpu_total_ns"]) <= {0}
+
+    def test_a_function_has_what_it_ran_of_the_ops_time(self) -> None:
+        record = with_frames()
+        assert of(record, "python", "nn.Module: Linear_0")["cpu_self_ns"] == 40
+        assert of(record, "python", "nn.Module: Linear_0")["cpu_total_ns"] == 40 + 5
+        assert of(record, "python", "train.py(3): log")["cpu_self_ns"] == 5
+        assert of(record, "module", "nn.Module: Linear_0")["cpu_self_ns"] == 40 + 5
+
+    def test_within_a_region_a_function_has_its_python_as_well(self) -> None:
+        record = with_frames(annotation("ProfilerStep#1", ts=0, dur=200))
+        assert of(record, "python", "nn.Module: Linear_0")["cpu_self_ns"] == 100 - 30
+        assert of(record, "python", "train.py(3): log")["cpu_self_ns"] == 30
+        last = attribution(record, "python").iloc[-1]
+        assert (last["name"], last["cpu_self_ns"]) == ("", 200 - 100)
 
 
 class TestRegions:

@@ -18,7 +18,17 @@ from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.panels import modules as panel
 from gpuprof_widgets.views.panels.modules import modules_panel
 from tests.test_modules import record as recorded
-from tests.traces import backward_op, kernel, memory, module, op, python, runtime, trace_of
+from tests.traces import (
+    annotation,
+    backward_op,
+    kernel,
+    memory,
+    module,
+    op,
+    python,
+    runtime,
+    trace_of,
+)
 
 MATRIX = {"shapes": [[2, 3], [3, 4]], "Input type": ["float", "float"]}
 
@@ -97,6 +107,7 @@ def test_a_module_that_calls_itself_counts_its_time_once() -> None:
 class TestFrames:
     def framed(self) -> Record:
         return trace_of(
+            annotation("ProfilerStep#1", ts=0, dur=100),
             python("nn.Module: Net_0", ts=0, dur=100),
             python("train.py(3): forward", ts=5, dur=90),
             python("nn.Module: Linear_1", ts=10, dur=50),

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.call_tree import merged_parents
 from gpuprof_widgets.analyses.op_rows import (
     INSTANTS,
@@ -61,6 +62,10 @@ def attribution(record: Record, level: str) -> pd.DataFrame:
     Of the first six every ns and byte of the trace is in one row; in the last row, whose name is
     empty, what belongs to nobody. For "op" an op is the innermost one of the forward pass, for
     "python" a function the innermost one whose frame was recorded.
+
+    CPU time is that in which a thread ran an op, a call or a region, such as a step, a line or the
+    cell: the same at all levels. Where stacks were recorded, a frame outside of all of them counts
+    for none of it, nor does a thread of frames alone, which mostly waits; `python_time` has those.
     """
     if level not in LEVELS:
         raise OptionError(f"unknown level {level!r}: it is one of {', '.join(LEVELS)}.")
@@ -68,7 +73,7 @@ def attribution(record: Record, level: str) -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
-class _Owning:
+class Owning:
     """Which slices are owners, who caused whom, and whose CPU time counts.
 
     ``rows`` are sorted by ``group``, start, longest first: within a group they nest.
@@ -82,7 +87,7 @@ class _Owning:
     detail: str
 
 
-def _lines(trace: Trace) -> _Owning:
+def _lines(trace: Trace) -> Owning:
     lines = in_category(trace, "cell_line")
     resumed = np.zeros(len(trace), bool)
     if "resumed" in trace.args:
@@ -90,7 +95,7 @@ def _lines(trace: Trace) -> _Owning:
     return _regions(trace, lines, lines & ~resumed, "cell")
 
 
-def _modules(trace: Trace) -> _Owning:
+def _modules(trace: Trace) -> Owning:
     """Our own regions; a trace of another's recording may have torch's ``nn.Module`` frames."""
     forward = in_category(trace, "module")
     if not forward.any() and (frames := module_frames(trace)).any():
@@ -107,10 +112,10 @@ def module_frames(trace: Trace) -> Mask:
     )
 
 
-def _regions(trace: Trace, owner: Mask, calls: Mask, detail: str) -> _Owning:
+def _regions(trace: Trace, owner: Mask, calls: Mask, detail: str) -> Owning:
     rows = np.flatnonzero(on_tracks(trace, "cpu") & ~in_category(trace, INSTANTS))
     group = trace.slices["track"].to_numpy()[rows]
-    return _Owning(
+    return Owning(
         owner,
         causes(trace.slices, uncut_times(trace)[0]),
         rows.astype(np.int32),
@@ -120,7 +125,7 @@ def _regions(trace: Trace, owner: Mask, calls: Mask, detail: str) -> _Owning:
     )
 
 
-def _ops(trace: Trace) -> _Owning:
+def _ops(trace: Trace) -> Owning:
     """Ops of the forward pass, and what the engine does beside the backward ops."""
     linked = trace.slices["forward"].to_numpy() >= 0
     engine = is_engine(trace.slices["name"])
@@ -130,7 +135,7 @@ def _ops(trace: Trace) -> _Owning:
     return _regions(trace, owner, owner, "")
 
 
-def _functions(trace: Trace) -> _Owning:
+def _functions(trace: Trace) -> Owning:
     """Python frames and ops of each thread nested together."""
     rows, parent, lane = merged_parents(trace)
     cause = causes(trace.slices, uncut_times(trace)[0])
@@ -139,10 +144,10 @@ def _functions(trace: Trace) -> _Owning:
     backward = cause != trace.slices["parent"].to_numpy()
     merged = np.where(backward, cause, merged).astype(np.int32)
     frames = in_category(trace, "python_function")
-    return _Owning(frames, merged, rows, lane, frames, "")
+    return Owning(frames, merged, rows, lane, frames, "")
 
 
-LEVELS: dict[str, Callable[[Trace], _Owning]] = {
+LEVELS: dict[str, Callable[[Trace], Owning]] = {
     "line": _lines,
     "module": _modules,
     "op": _ops,
@@ -216,8 +221,8 @@ def owned(trace: Trace, level: str) -> Owned:
     return replace(found, shares=_shares(trace, owning, found))
 
 
-def _shares(trace: Trace, owning: _Owning, found: Owned) -> dict[str, Ints]:
-    backward, cpu = in_backward(trace), _self_times(trace, owning)
+def _shares(trace: Trace, owning: Owning, found: Owned) -> dict[str, Ints]:
+    backward, cpu = in_backward(trace), self_times(trace, owning)
     gpu, memory = gpu_rows(trace), allocations(trace)
     waits = np.flatnonzero(is_synchronising(trace))
     dur = trace.slices["dur"].to_numpy()
@@ -259,11 +264,23 @@ def in_backward(trace: Trace) -> Mask:
     return inside
 
 
-def _self_times(trace: Trace, owning: _Owning) -> Ints:
+def self_times(trace: Trace, owning: Owning) -> Ints:
+    """Per row of ``owning.rows`` its own CPU time; all add up to the time of the ``cpu`` tracks.
+
+    Frames and ops of a thread are on two tracks. Time in which nothing is on the second is taken
+    out of the clock before, so that a frame has none of it and nesting stays as it was.
+    """
+    if not len(owning.rows):
+        return np.empty(0, np.int64)
     ts = trace.slices["ts"].to_numpy()[owning.rows]
     end = ts + trace.slices["dur"].to_numpy()[owning.rows]
     parent, _ = links.nest(ts, end, owning.group)
-    return links.self_times(ts, end, parent)
+    counts = on_tracks(trace, "cpu")[owning.rows]
+    room = end.max() - ts.min() + 1  # threads stand one after another on a line, never touching
+    place = owning.group.astype(np.int64) * room - ts.min()
+    ran = intervals.union((ts + place)[counts], (end + place)[counts])
+    started, ended = (intervals.covered_until(ran, times + place) for times in (ts, end))
+    return links.self_times(started, ended, parent)
 
 
 def _names(trace: Trace, row: npt.NDArray[np.intp], detail: str) -> tuple[Ints, pd.DataFrame]:

@@ -11,14 +11,13 @@ import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses import op_rows as rows
-from gpuprof_widgets.analyses.attribution import LEVELS, owned
+from gpuprof_widgets.analyses.attribution import LEVELS, owned, self_times
 from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.device_busy import busy_intervals, devices
 from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.lines import cell_lines, line_self_times
 from gpuprof_widgets.analyses.steps import names_with_steps_merged, steps
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -131,10 +130,7 @@ def modules(record: Record, measure: str) -> Measured:
 
 def _self_times(trace: Trace) -> tuple[Ints, Ints]:
     owning = LEVELS["module"](trace)
-    ts = trace.slices["ts"].to_numpy()[owning.rows]
-    end = ts + trace.slices["dur"].to_numpy()[owning.rows]
-    parent, _ = links.nest(ts, end, owning.group)
-    return owning.rows.astype(np.int64), links.self_times(ts, end, parent)
+    return owning.rows.astype(np.int64), self_times(trace, owning)
 
 
 def lines(record: Record, measure: str) -> Measured:
