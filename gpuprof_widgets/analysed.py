@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuprof_widgets.analyses.lacking import with_explained_methods
 from gpuprof_widgets.trace.model import Record
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from gpuprof_widgets.trace.peaks import Peaks
 
 
+@with_explained_methods
 class Analysed(Record):
     """What can be asked of one run; times are ns since the trace's start."""
 
@@ -248,7 +250,8 @@ class Analysed(Record):
         Columns: ``rank``, ``device`` (-1: no GPU, the host), ``step`` (-1: the whole), ``state``
         ("busy", "idle" or "host"), ``class``, ``time_ns``, ``share``, ``span_ns``. Classes:
         compute, exposed communication, exposed copy, memset; of idle time input pipeline,
-        synchronising, Python, CPU ops, runtime calls, launching, queued, other.
+        synchronising, Python, CPU ops, runtime calls, launching, queued, other; of the host
+        exposed communication (of gloo) and those of idle time but for queued.
         """
         from gpuprof_widgets.analyses.breakdown import breakdown
 
@@ -284,10 +287,11 @@ class Analysed(Record):
         Columns (ns, bytes, bytes per s): ``name``, ``backend``, ``dtype``, ``bytes`` (of one
         message, -1: unknown), ``group``, ``ranks``, ``device`` (-1: the CPU), ``count``,
         ``total_bytes``, ``total_ns``, ``mean_ns``, ``min_ns``, ``max_ns``, ``exposed_ns`` (nothing
-        was computed meanwhile), ``algorithm_bytes_per_s``, ``bus_bytes_per_s`` (nccl-tests'
-        formulas), ``best_bus_bytes_per_s`` (of the shortest). ``instances``: a row for each one,
-        with ``in_bytes``, ``out_bytes``, ``start_ns``, ``end_ns``, ``dur_ns``, ``sequence``,
-        ``row`` and ``op``.
+        was computed meanwhile; of several at a time that of the first, so that they add up),
+        ``algorithm_bytes_per_s``, ``bus_bytes_per_s`` (nccl-tests' formulas),
+        ``best_bus_bytes_per_s`` (of the shortest); unknown: -1 or NaN. ``instances``: a row for
+        each one, with ``in_bytes``, ``out_bytes``, ``start_ns``, ``end_ns``, ``dur_ns``,
+        ``sequence``, ``row`` and ``op``.
         """
         from gpuprof_widgets.analyses.collectives import collectives
 
@@ -343,10 +347,10 @@ class Analysed(Record):
         Of the run, a ``step`` or a ``region`` (name or pair of ns), which the segments tile
         exactly. Columns (times in ns): ``start_ns``, ``end_ns``, ``dur_ns``, ``kind`` ("python",
         "cpu op", "runtime", "data loading", "synchronisation", "compute", "communication", "copy",
-        "memset", "launch delay", "kernel-to-kernel delay", "unknown"), ``row``, ``name``,
-        ``track``, ``thread``; ``op``, ``module``, ``line`` (rows) and their ``_name``. ``by``
-        ("kind", "op", "name", "module", "line"): added up, with ``dur_ns``, ``share``,
-        ``segments``, ``cpu_ns``, ``gpu_ns``, ``delay_ns``.
+        "memset", "launch delay", "kernel-to-kernel delay", "stream wait (inferred)", "unknown"),
+        ``row``, ``name``, ``track``, ``thread``; ``op``, ``module``, ``line`` (rows) and their
+        ``_name``. ``by`` ("kind", "op", "name", "module", "line"): added up, with ``dur_ns``,
+        ``share``, ``segments``, ``cpu_ns``, ``gpu_ns``, ``delay_ns``.
         """
         from gpuprof_widgets.analyses.critical_path import critical_path
 

@@ -18,6 +18,7 @@ from gpuprof_widgets.analyses.breakdown_segments import (
     IDLE_CLASSES,
     breakdown_segments,
 )
+from gpuprof_widgets.analyses.collectives import collectives
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.gpu_kinds import gpu_kinds
 from gpuprof_widgets.analyses.idle import idle
@@ -259,6 +260,26 @@ def test_without_a_gpu_the_time_is_the_main_threads() -> None:
         "Python": 10 + 30,
         "CPU ops": 40,
     }
+
+
+def test_a_collective_of_the_cpu_that_no_op_hides_is_exposed_communication() -> None:
+    gloo = {"thread": 7, "category": "user_annotation"}
+    record = trace_of(
+        op("aten::mm", ts=0, dur=30),
+        op("c10d::allreduce_", ts=30, dur=10),
+        op("gloo:all_reduce", ts=35, dur=45, **gloo),
+        op("gloo:all_reduce", ts=50, dur=40, **(gloo | {"thread": 8})),
+        op("aten::add", ts=60, dur=10),
+        op("_c10d_functional::wait_tensor", ts=75, dur=15),
+        op("aten::mul", ts=95, dur=5),
+    )
+    assert times(record) == {
+        "CPU ops": 30 + 5 + 10 + 5,
+        "exposed communication": 25 + 20,
+        "Python": 5,
+    }
+    assert breakdown(record)["time_ns"].sum() == record.trace.span_ns
+    assert collectives(record)["exposed_ns"].sum() == 45
 
 
 def test_without_any_cpu_event_all_idle_time_is_other() -> None:

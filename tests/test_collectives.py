@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.collective_words import (
     annotation as backend_and_operation,
 )
@@ -81,7 +83,17 @@ class TestWhatItSays:
         found = one(trace_of(nccl(ts=0, dur=10)))
         assert (found["name"], found["dtype"]) == ("all_reduce", "")
         assert (found["bytes"], found["ranks"]) == (-1, -1)
-        assert found["bus_bytes_per_s"] == 0
+        assert found["total_bytes"] == -1
+        rates = [value for key, value in found.items() if key.endswith("bytes_per_s")]
+        assert len(rates) == 3
+        assert np.isnan(rates).all()
+
+    def test_without_the_number_of_ranks_only_the_bus_bandwidth_is_unknown(self) -> None:
+        told = {key: value for key, value in of_kineto(1000).items() if "roup" not in key}
+        found = one(trace_of(nccl(ts=0, dur=1000, **told)))
+        assert (found["ranks"], found["total_bytes"]) == (-1, 4000)
+        assert found["algorithm_bytes_per_s"] == pytest.approx(4e9)
+        assert np.isnan(found["bus_bytes_per_s"])
 
     def test_an_all_gather_is_as_large_as_what_comes_out(self) -> None:
         gathered = of_kineto(100, name="_allgather_base", **{"Out msg nelems": 400})
@@ -122,6 +134,21 @@ class TestTime:
             )
         )
         assert found["exposed_ns"] == 60
+
+    def test_what_several_have_in_common_is_that_of_the_first_to_begin(self) -> None:
+        record = trace_of(
+            nccl(ts=100, dur=100, **of_kineto(8)),
+            nccl(ts=150, dur=100, stream=8, **of_kineto(16)),
+            nccl(ts=160, dur=20, stream=9, **of_kineto(24)),
+            nccl(ts=100, dur=100, device=1, **of_kineto(8)),
+            kernel("gemm", ts=190, dur=30, stream=10),
+        )
+        table = collectives(record, instances=True)
+        exposed = dict(zip(table["bytes"] * 10 + table["device"], table["exposed_ns"], strict=True))
+        assert exposed == {320: 90, 640: 30, 960: 0, 321: 100}
+        assert (table["exposed_ns"] <= table["dur_ns"]).all()
+        halves = [window(record, 0, 155), window(record, 155, 300)]
+        assert sum(int(collectives(half)["exposed_ns"].sum()) for half in halves) == 220
 
     def test_equal_ones_are_one_row_and_other_sizes_another(self) -> None:
         table = collectives(
@@ -270,3 +297,9 @@ def test_it_works_on_every_real_trace_or_says_what_is_missing(shared_record: Rec
     assert int(table["total_ns"].sum()) == int(each["dur_ns"].sum())
     assert (each["exposed_ns"] <= each["dur_ns"]).all()
     assert (each["exposed_ns"] >= 0).all()
+    by_device = each.groupby("device")["exposed_ns"].sum()
+    classes = breakdown(shared_record)
+    exposed = classes[classes["class"] == "exposed communication"].set_index("device")["time_ns"]
+    assert {at: int(ns) for at, ns in by_device.items() if ns} == {
+        at: int(ns) for at, ns in exposed.items() if ns
+    }

@@ -77,6 +77,22 @@ def test_exposed_communication_says_how_much_is_hidden_and_shows_where() -> None
     assert "nothing of its communication was hidden" in bare.text
 
 
+def test_exposed_communication_of_a_cpu_is_named_as_such() -> None:
+    record = trace_of(
+        op("aten::mm", ts=0, dur=600),
+        op("gloo:all_reduce", ts=500, dur=400, thread=7, category="user_annotation"),
+        op("aten::add", ts=900, dur=100),
+    )
+    finding = only(exposed_communication(record, Limits()))
+    assert finding.text == (
+        "The CPU had a collective in flight and was in no op that computes for 300 ns (30 % of "
+        "the time): 25 % of its communication was hidden behind compute; the most exposed call is "
+        "`gloo:all_reduce`, 300 ns of it."
+    )
+    assert (finding.cost_ns, finding.start_ns, finding.end_ns) == (300, 600, 900)
+    assert names(record, finding) == ["gloo:all_reduce"]
+
+
 def test_communication_that_compute_hides_is_no_finding() -> None:
     assert exposed_communication(communicating(50, hidden=900), Limits()) == []
 

@@ -55,6 +55,14 @@ def test_overlap_counts_shared_moments_of_each(
     assert shared.tolist() == [len(moments([each]) & moments(right)) for each in left]
 
 
+@given(BAGS, BAGS)
+def test_difference_is_what_the_others_leave(
+    left: list[tuple[int, int]], right: list[tuple[int, int]]
+) -> None:
+    free = intervals.difference(intervals.union(*arrays(left)), intervals.union(*arrays(right)))
+    assert of(free) == moments(left) - moments(right)
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-9, 9), st.integers(0, 9))))
 def test_length_by_group_is_the_length_of_each_groups_union(
     rows: list[tuple[int, int, int]],

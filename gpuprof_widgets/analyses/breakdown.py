@@ -57,7 +57,8 @@ def breakdown(record: Record, *, by: str = "device") -> pd.DataFrame:
       engine between two of them; "Python": in none of these.
 
     A record without GPU work has ``device`` -1, and its main thread's time (autograd's where that
-    runs the backward pass) in the same idle classes.
+    runs the backward pass) in the same idle classes, but first of all in "exposed communication":
+    a collective of the CPU (gloo) was in flight, and no thread was in an op that computes.
 
     Peers: TraceLens has the same order of busy classes. The TensorBoard plugin puts copies and
     memsets before communication and so calls communication what is but the rest; it takes the CPU's

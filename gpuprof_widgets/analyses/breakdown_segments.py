@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.analyses.collective_calls import exposed_on_cpu
 from gpuprof_widgets.analyses.device_busy import devices, kind_times
 from gpuprof_widgets.analyses.gaps import Gaps, gaps_between
 from gpuprof_widgets.analyses.gpu_kinds import COMPUTE, MEMSET
@@ -38,11 +39,13 @@ Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int8]
 
 QUEUED = "queued"
-BUSY_CLASSES = (COMPUTE, "exposed communication", "exposed copy", MEMSET)
+EXPOSED = "exposed communication"
+BUSY_CLASSES = (COMPUTE, EXPOSED, "exposed copy", MEMSET)
 """In the order of `KINDS`: a moment in which several kinds run belongs to the first of them."""
 IDLE_CLASSES = (INPUT, SYNCHRONISING, PYTHON, CPU_OPS, RUNTIME, LAUNCHING, QUEUED, OTHER)
-HOST_CLASSES = (INPUT, SYNCHRONISING, PYTHON, CPU_OPS, RUNTIME, LAUNCHING, OTHER)
-"""Of a run without a GPU: what its main thread, or autograd's in its stead, was doing."""
+HOST_CLASSES = (EXPOSED, INPUT, SYNCHRONISING, PYTHON, CPU_OPS, RUNTIME, LAUNCHING, OTHER)
+"""Of a run without a GPU: what its main thread, or autograd's in its stead, was doing while no
+collective was in flight that nothing hid."""
 CLASSES = (*BUSY_CLASSES, *IDLE_CLASSES)
 SEGMENT_COLUMNS = ("device", "start_ns", "end_ns", "class")
 NOTHING = "the trace has neither GPU work nor CPU ops: there is nothing to break down"
@@ -59,7 +62,7 @@ def breakdown_segments(record: Record) -> pd.DataFrame:
     trace = record.trace
     tables = [_device_segments(trace, device) for device in devices(trace)]
     if not tables and main_lane(trace) >= 0:
-        tables = [_host_segments(trace)]
+        tables = [_host_segments(record)]
     if not tables:
         return lacking(SEGMENT_COLUMNS, NOTHING)
     return pd.concat(tables, ignore_index=True)
@@ -83,9 +86,14 @@ def _device_segments(trace: Trace, device: int) -> pd.DataFrame:
     return _merged(device, start, cuts[1:], found)
 
 
-def _host_segments(trace: Trace) -> pd.DataFrame:
+def _host_segments(record: Record) -> pd.DataFrame:
+    trace, exposed = record.trace, exposed_on_cpu(record)
     states = host_states(trace, *backward_lanes(trace), main_lane(trace))
-    return _merged(NONE, states.start, states.end, CLASS_OF_STATE[states.state])
+    cuts = np.unique(np.concatenate([states.start, states.end, *exposed]))
+    start = cuts[:-1]
+    found = CLASS_OF_STATE[states.at(start)]
+    found[_inside(start, exposed)] = CLASSES.index(EXPOSED)
+    return _merged(NONE, start, cuts[1:], found)
 
 
 CLASS_OF_STATE: Codes = np.array([CLASSES.index(state) for state in STATES], np.int8)

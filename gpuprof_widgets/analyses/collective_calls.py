@@ -28,11 +28,15 @@ from gpuprof_widgets.analyses.op_rows import are_ops, named, on_tracks
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.window import uncut_times
 
 COLUMNS = (
     *("name", "backend", "dtype", "group", "ranks", "bytes", "in_bytes", "out_bytes"),
     *("device", "start_ns", "end_ns", "dur_ns", "exposed_ns", "sequence", "row", "op"),
 )
+
+HANDING_OVER = ("c10d::", "_c10d_functional::", "c10d_functional::", "record_param_comms")
+"""How ops begin that hand a collective over or wait for it: they compute nothing."""
 
 Rows = npt.NDArray[np.intp]
 
@@ -48,8 +52,10 @@ def collective_calls(record: Record) -> pd.DataFrame:
     names no group that of the whole job, -1 where that is unknown too); ``bytes`` (the larger of
     ``in_bytes`` and ``out_bytes``: the size that nccl-tests counts; -1 where unknown); ``device``
     (-1: the CPU), ``start_ns``, ``end_ns``, ``dur_ns``; ``exposed_ns`` (while nothing was computed:
-    no compute kernel on that GPU; of a CPU's, no op on any thread); ``sequence`` (torch's number of
-    it in its group, -1 if not recorded), ``row`` and ``op`` (the annotation that issued it).
+    no compute kernel on that GPU; of a CPU's, no op on any thread; of several at a time the one
+    that began first has it, so that those of a device add up to its exposed time and no more);
+    ``sequence`` (torch's number of it in its group, -1 if not recorded), ``row`` and ``op`` (the
+    annotation that issued it).
     """
     trace = record.trace
     gpu, kinds = gpu_kinds(trace)
@@ -66,7 +72,7 @@ def collective_calls(record: Record) -> pd.DataFrame:
     table = _described(record, rows, op)
     table = table.assign(device=device_of(trace, rows), start_ns=start, end_ns=end)
     table = table.assign(dur_ns=end - start, row=rows, op=op)
-    table["exposed_ns"] = table["dur_ns"] - _covered(trace, table, computing)
+    table["exposed_ns"] = _exposed(trace, table, computing)
     table = table.sort_values(["start_ns", "row"], ignore_index=True)
     return table[list(COLUMNS)]
 
@@ -163,18 +169,37 @@ def _ranks_listed(text: str) -> str:
     return ranks_text(ranks) if isinstance(ranks, list) else ""
 
 
-def _covered(trace: Trace, table: pd.DataFrame, computing: Rows) -> npt.NDArray[np.int64]:
-    """Of each collective the time in which its device computed something."""
-    covered = np.zeros(len(table), np.int64)
+def _exposed(trace: Trace, table: pd.DataFrame, computing: Rows) -> npt.NDArray[np.int64]:
+    """Of each collective the time in which its device computed nothing and none before it ran."""
+    exposed = np.zeros(len(table), np.int64)
     device = device_of(trace, computing)
     for one in table["device"].unique():
         compute = (
             _union(trace, computing[device == one]) if one >= 0 else _union(trace, _cpu_ops(trace))
         )
         here = (table["device"] == one).to_numpy()
-        start, end = table["start_ns"].to_numpy()[here], table["end_ns"].to_numpy()[here]
-        covered[here] = intervals.overlap((start, end), compute)
-    return covered
+        start, end = _first_in_flight(trace, table[here])
+        exposed[here] = end - start - intervals.overlap((start, end), compute)
+    return exposed
+
+
+def _first_in_flight(trace: Trace, table: pd.DataFrame) -> Intervals:
+    """The end of each collective of a device, from where all that began before it had ended."""
+    start, end, row = (table[key].to_numpy(np.int64) for key in ("start_ns", "end_ns", "row"))
+    began, _ = uncut_times(trace)
+    order = np.lexsort((row, began[row]))
+    reach = np.maximum.accumulate(end[order])
+    start = start.copy()
+    start[order[1:]] = np.maximum(start[order[1:]], reach[:-1])
+    return np.minimum(start, end), end
+
+
+def exposed_on_cpu(record: Record) -> Intervals:
+    """When a collective of the CPU was in flight and no thread was in an op that computes."""
+    calls = collective_calls(record)
+    calls = calls[calls["device"] == NONE]
+    flight = intervals.union(calls["start_ns"], calls["end_ns"])
+    return intervals.difference(flight, _union(record.trace, _cpu_ops(record.trace)))
 
 
 def compute_intervals(record: Record) -> Intervals:
@@ -186,7 +211,7 @@ def compute_intervals(record: Record) -> Intervals:
 def _cpu_ops(trace: Trace) -> Rows:
     """Ops of the CPU that compute; those that hand a collective over do not."""
     names = trace.slices["name"].cat.categories
-    handing = frozenset(n for n in names if str(n).startswith(("c10d::", "record_param_comms")))
+    handing = frozenset(n for n in names if str(n).startswith(HANDING_OVER))
     return np.flatnonzero(are_ops(trace) & ~named(trace, handing))
 
 

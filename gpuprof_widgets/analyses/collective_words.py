@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from math import prod
+from math import nan, prod
 from typing import Any
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_scatter"
@@ -79,10 +79,10 @@ def bus_share(operation: str, ranks: int) -> float:
     """What the busiest link carries of the message: bus bandwidth over algorithm bandwidth.
 
     Of nccl-tests (doc/PERFORMANCE.md): all_reduce 2(n-1)/n; all_gather, reduce_scatter and
-    all_to_all (n-1)/n; broadcast, reduce and point to point 1. 0 where the group is unknown.
+    all_to_all (n-1)/n; broadcast, reduce and point to point 1. NaN where the group is unknown.
     """
     if ranks < 1:
-        return 0.0
+        return nan
     share = _BUS_SHARE.get(operation)
     return share(ranks) if share else 1.0
 

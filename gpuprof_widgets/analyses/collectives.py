@@ -11,6 +11,7 @@ from gpuprof_widgets.analyses.collective_words import bus_share
 from gpuprof_widgets.analyses.grouped import Groups, durations_by_group, group_rows
 from gpuprof_widgets.analyses.lacking import lacking, what_is_lacking
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.schema import NONE
 
 KEYS = ["name", "backend", "dtype", "bytes", "group", "ranks", "device"]
 BANDWIDTH = ("algorithm_bytes_per_s", "bus_bytes_per_s")
@@ -25,12 +26,13 @@ def collectives(record: Record, *, instances: bool = False) -> pd.DataFrame:
 
     Columns (ns, bytes, bytes per s): ``name``, ``backend``, ``dtype``, ``bytes`` (of one message;
     -1: not recorded), ``group``, ``ranks``, ``device``, ``count``, ``total_bytes``, ``total_ns``,
-    ``mean_ns``, ``min_ns``, ``max_ns``, ``exposed_ns`` (not covered by compute);
+    ``mean_ns``, ``min_ns``, ``max_ns``, ``exposed_ns`` (not covered by compute; of
+    several at a time the one that began first has it, so that they add up to the exposed time);
     ``algorithm_bytes_per_s`` (bytes over time), ``bus_bytes_per_s`` (that times what the busiest
-    link carries of a message) and ``best_bus_bytes_per_s`` (of the shortest). 0 where a size is
-    unknown. The time of one rank holds its waiting for the others, so that bandwidth is a lower
-    bound; the shortest is the nearest to moving data only. `gpuprof_widgets.ranks` tells the two
-    apart.
+    link carries of a message) and ``best_bus_bytes_per_s`` (of the shortest). Where a size is
+    unknown, ``total_bytes`` is -1 and a bandwidth NaN. The time of one rank holds its waiting for
+    the others, so that bandwidth is a lower bound; the shortest is the nearest to moving data only.
+    `gpuprof_widgets.ranks` tells the two apart.
 
     ``instances``: a row per collective instead, in order of time, with the columns of
     `collective_calls` and both bandwidths.
@@ -52,7 +54,7 @@ def _grouped(calls: pd.DataFrame) -> pd.DataFrame:
     table = calls[KEYS].iloc[first].reset_index(drop=True)
     table = table.assign(
         count=times["calls"],
-        total_bytes=times["calls"] * table["bytes"].clip(lower=0),
+        total_bytes=np.where(table["bytes"] < 0, NONE, times["calls"] * table["bytes"]),
         total_ns=times["total_ns"],
         mean_ns=times["average_ns"],
         min_ns=times["min_ns"],
@@ -75,10 +77,10 @@ def collective_groups(calls: pd.DataFrame) -> tuple[Groups, Groups]:
 
 
 def with_bandwidth(table: pd.DataFrame, size: str, time: str) -> pd.DataFrame:
-    """The table with algorithm and bus bandwidth of these bytes in these ns."""
-    ns = table[time].to_numpy(np.float64)
-    moved = table[size].clip(lower=0).to_numpy(np.float64)
-    algorithm = np.divide(moved * 1e9, ns, out=np.zeros(len(table)), where=ns > 0)
+    """The table with algorithm and bus bandwidth of these bytes in these ns; NaN: unknown."""
+    ns, moved = (table[key].to_numpy(np.float64) for key in (time, size))
+    known = (ns > 0) & (moved >= 0)
+    algorithm = np.divide(moved * 1e9, ns, out=np.full(len(table), np.nan), where=known)
     pairs = zip(table["name"], table["ranks"], strict=True)
     share = np.array([bus_share(name, ranks) for name, ranks in pairs], np.float64)
     columns = dict(zip(BANDWIDTH, (algorithm, algorithm * share), strict=True))

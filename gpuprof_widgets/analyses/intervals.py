@@ -75,6 +75,14 @@ def intersection(left: Intervals, right: Intervals) -> Intervals:
     return gaps(free, t0, t1)
 
 
+def difference(left: Intervals, right: Intervals) -> Intervals:
+    """The time of ``left`` that ``right`` does not cover."""
+    if not len(left[0]):
+        return left
+    free = gaps(right, int(left[0][0]), int(left[1][-1]))
+    return intersection(left, free)
+
+
 def length_by(group: npt.ArrayLike, start: Int64, end: Int64, groups: int) -> Int64:
     """Per group: length of the union of its intervals, sorted and disjoint or not."""
     group = np.asarray(group, np.int64)

@@ -1,4 +1,4 @@
-"""Communication that no compute hides: the GPU moves data between ranks and does nothing else."""
+"""Communication that no compute hides: the GPU, or a CPU, moves data and does nothing else."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses import intervals
-from gpuprof_widgets.analyses.breakdown import breakdown
-from gpuprof_widgets.analyses.breakdown_segments import breakdown_segments
+from gpuprof_widgets.analyses.breakdown import HOST, breakdown
+from gpuprof_widgets.analyses.breakdown_segments import EXPOSED, breakdown_segments
+from gpuprof_widgets.analyses.collective_calls import collective_calls
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code
@@ -18,7 +19,6 @@ from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.trace.model import Record
 
-CLASS = "exposed communication"
 EVIDENCE = 2_000
 REMEDY = (
     "Let it overlap with compute (DDP and FSDP do so in the backward pass: smaller buckets begin "
@@ -29,9 +29,9 @@ REMEDY = (
 
 
 def exposed_communication(record: Record, limits: Limits) -> list[Finding]:
-    """One finding per GPU that does nothing but communicate for 10 % of the run."""
+    """One finding per GPU, or CPU without one, that only communicates for 10 % of the run."""
     table = breakdown(record)
-    rows = table[table["class"] == CLASS].to_dict("records")
+    rows = table[table["class"] == EXPOSED].to_dict("records")
     rows = [row for row in rows if row["time_ns"] and row["share"] >= limits.communication_share]
     return [_finding(record, row) for row in rows]
 
@@ -39,19 +39,19 @@ def exposed_communication(record: Record, limits: Limits) -> list[Finding]:
 def _finding(record: Record, row: dict[Any, Any]) -> Finding:
     device, exposed = int(row["device"]), int(row["time_ns"])
     segments = breakdown_segments(record)
-    segments = segments[(segments["device"] == device) & (segments["class"] == CLASS)]
+    segments = segments[(segments["device"] == device) & (segments["class"] == EXPOSED)]
     start, end = (segments[f"{edge}_ns"].to_numpy(np.int64) for edge in ("start", "end"))
     longest = int((end - start).argmax())
-    rows, shown = _slices(record, device, (start, end))
+    rows = _slices(record, row)
+    shown = _shown(record, rows, (start, end))
     ts = record.trace.slices["ts"].to_numpy()[rows]
     total = intervals.length(intervals.union(ts, ts + record.trace.slices["dur"].to_numpy()[rows]))
     name = str(record.trace.slices["name"].iloc[rows[int(shown.argmax())]]).split("(")[0]
     hidden = _hidden(exposed, total)
     text = (
-        f"{'The GPU' if device < 0 else f'GPU {device}'} did nothing but communicate for "
-        f"{format_ns(exposed)} ({format_share(row['share'])} of the time): {hidden} of "
-        f"its communication was hidden behind compute; the most exposed call is {code(name)}, "
-        f"{format_ns(int(shown.max()))} of it."
+        f"{_alone(row)} for {format_ns(exposed)} ({format_share(row['share'])} of the time): "
+        f"{hidden} of its communication was hidden behind compute; the most exposed call is "
+        f"{code(name)}, {format_ns(int(shown.max()))} of it."
     )
     evidence = tuple(rows[np.argsort(-shown, kind="stable")][:EVIDENCE])
     place = (int(start[longest]), int(end[longest]))
@@ -63,13 +63,27 @@ def _hidden(exposed: int, total: int) -> str:
     return format_share(share) if share else "nothing"
 
 
-def _slices(
-    record: Record, device: int, exposed: intervals.Intervals
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
-    """The communication of the GPU, and how much of each slice nothing else hides."""
-    trace = record.trace
-    rows, kind = gpu_kinds(trace)
-    rows = rows[(device_of(trace, rows) == device) & (kind == COMMUNICATION)]
-    ts = trace.slices["ts"].to_numpy()[rows]
-    shown = intervals.overlap((ts, ts + trace.slices["dur"].to_numpy()[rows]), exposed)
-    return rows, shown
+def _alone(row: dict[Any, Any]) -> str:
+    if row["state"] == HOST:
+        return "The CPU had a collective in flight and was in no op that computes"
+    place = "The GPU" if row["device"] < 0 else f"GPU {row['device']}"
+    return f"{place} did nothing but communicate"
+
+
+def _slices(record: Record, row: dict[Any, Any]) -> npt.NDArray[np.intp]:
+    """The communication of the device."""
+    if row["state"] == HOST:
+        calls = collective_calls(record)
+        return np.asarray(calls["row"][calls["device"] == row["device"]], np.intp)
+    rows, kind = gpu_kinds(record.trace)
+    chosen = (device_of(record.trace, rows) == row["device"]) & (kind == COMMUNICATION)
+    return np.asarray(rows[chosen], np.intp)
+
+
+def _shown(
+    record: Record, rows: npt.NDArray[np.intp], exposed: intervals.Intervals
+) -> npt.NDArray[np.int64]:
+    """How much of each slice nothing else hides."""
+    ts = record.trace.slices["ts"].to_numpy()[rows]
+    dur = record.trace.slices["dur"].to_numpy()[rows]
+    return intervals.overlap((ts, ts + dur), exposed)

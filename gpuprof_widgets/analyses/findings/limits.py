@@ -72,7 +72,7 @@ class Limits:
     peer_copies_share: float = 0.02
     """Copies from GPU to GPU."""
     communication_share: float = 0.1
-    """Doing nothing but communicate (TB: communication over 10 % of the step)."""
+    """Doing nothing but communicate, on a GPU or a CPU (TB: over 10 % of the step)."""
     launching_share: float = 0.15
     """GPU idle from the launch call to the kernel (XProf: kernel launch 3 %, 15 % high)."""
     one_stream_share: float = 0.05

@@ -29,7 +29,7 @@ def with_lead(record: Record, calls: pd.DataFrame) -> pd.DataFrame:
     start = calls["start_ns"].to_numpy(np.int64)
     begin = np.minimum(_ends_before(record.trace, calls), start)
     computing = compute_intervals(record)
-    loading = _without(_input_waits(record), computing)
+    loading = intervals.difference(_input_waits(record), computing)
     name, at_a_stretch = _longest_stretch(record.trace, begin, start)
     return calls.assign(
         lead_ns=start - begin,
@@ -56,14 +56,6 @@ def _input_waits(record: Record) -> Intervals:
     table = table[table["kind"] == "dataloader"]
     start = table["start_ns"].to_numpy(np.int64)
     return intervals.union(start, start + table["dur_ns"].to_numpy(np.int64))
-
-
-def _without(left: Intervals, right: Intervals) -> Intervals:
-    """The time of ``left`` that ``right`` does not cover."""
-    if not len(left[0]):
-        return left
-    free = intervals.gaps(right, int(left[0][0]), int(left[1][-1]))
-    return intervals.intersection(left, free)
 
 
 def _longest_stretch(trace: Trace, begin: Ints, end: Ints) -> tuple[list[str], Ints]:

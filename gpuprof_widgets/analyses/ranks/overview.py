@@ -34,14 +34,10 @@ def _row(rank: ReducedRank, waiting: pd.DataFrame) -> dict[str, int]:
     whole = rank.breakdown[rank.breakdown["step"] == WHOLE]
     times = whole.groupby("class")["time_ns"].sum().to_dict()
     span = int(whole.groupby("device")["span_ns"].first().sum()) if len(whole) else 0
-    share, exposed = _waited_share(waiting)
-    if COMPUTING in times:
-        computing, exposed = int(times[COMPUTING]), int(times[COMMUNICATION])
-    else:
-        computing = int(times.get(OPS, 0))
-        exposed = min(exposed, span - computing)
+    computing = int(times.get(COMPUTING if COMPUTING in times else OPS, 0))
+    exposed = int(times.get(COMMUNICATION, 0))
     copying = int(sum(times.get(name, 0) for name in COPYING))
-    waited = round(exposed * share)
+    waited = round(exposed * _waited_share(waiting))
     return {
         "rank": rank.rank,
         "span_ns": span,
@@ -53,10 +49,10 @@ def _row(rank: ReducedRank, waiting: pd.DataFrame) -> dict[str, int]:
     }
 
 
-def _waited_share(waiting: pd.DataFrame) -> tuple[float, int]:
-    """What share of the exposed time of collectives was waiting, and how long that time is."""
+def _waited_share(waiting: pd.DataFrame) -> float:
+    """What share of the exposed time of collectives was waiting."""
     exposed = waiting["exposed_ns"].to_numpy(np.float64)
     lasted = waiting["dur_ns"].clip(lower=1).to_numpy(np.float64)
     waited = float((exposed * waiting["wait_ns"].to_numpy(np.float64) / lasted).sum())
     total = float(exposed.sum())
-    return (waited / total if total else 0.0), int(total)
+    return waited / total if total else 0.0

@@ -60,7 +60,7 @@ def _group(group: str, ranks: int) -> str:
 def _events(record: Record, table: pd.DataFrame) -> pd.DataFrame:
     calls = collective_calls(record)
     group, _ = collective_groups(calls)
-    over_the_bus = (table["bus_bytes_per_s"] * table["mean_ns"] / 1e9).to_numpy()
+    over_the_bus = (table["bus_bytes_per_s"] * table["mean_ns"] / 1e9).fillna(0).to_numpy()
     return pd.DataFrame(
         {
             "group": group,
