@@ -70,7 +70,7 @@ def table_of(*names: str) -> pd.DataFrame:
         ("delta_ns", 2_000, "+2.00 µs"),
         ("bytes", 1_536, "1.50 KiB"),
         ("memory_bytes", -2_048, "-2.00 KiB"),
-        ("bandwidth_bytes_per_s", 2**30, "1.00 GiB/s"),
+        ("bandwidth_bytes_per_s", 2e9, "2.00 GB/s"),
         ("flops_per_s", 2.5e12, "2.50 TFLOP/s"),
         ("computation_flops", 2_710_000, "2.71 MFLOP"),
         ("busy_share", 0.0001, "< 0.1 %"),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.quantity import (
+    format_bandwidth,
     format_bytes,
     format_count,
     format_flops,
@@ -55,6 +56,12 @@ def test_sizes_and_operations_have_their_units() -> None:
     assert format_bytes(1536) == "1.50 KiB"
     assert format_bytes(3 * 2**30) == "3.00 GiB"
     assert format_flops(2_710_000) == "2.71 MFLOP"
+
+
+def test_a_bandwidth_is_decimal_as_in_data_sheets() -> None:
+    assert format_bandwidth(0) == "0 B/s"
+    assert format_bandwidth(450e9) == "450 GB/s"
+    assert format_bandwidth(3.35e12) == "3.35 TB/s"
 
 
 @pytest.mark.parametrize(

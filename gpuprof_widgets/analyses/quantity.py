@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 _TIMES = ((1, "ns"), (1_000, "µs"), (1_000_000, "ms"), (1_000_000_000, "s"))
 _SIZES = ((1, "B"), (2**10, "KiB"), (2**20, "MiB"), (2**30, "GiB"), (2**40, "TiB"))
+_RATES = ((1, "B/s"), (10**3, "kB/s"), (10**6, "MB/s"), (10**9, "GB/s"), (10**12, "TB/s"))
 _FLOPS = ((1, "FLOP"), (10**3, "kFLOP"), (10**6, "MFLOP"), (10**9, "GFLOP"), (10**12, "TFLOP"))
 
 
@@ -17,6 +18,11 @@ def format_ns(ns: float) -> str:
 def format_bytes(size: float) -> str:
     """A size in bytes, as ``1.50 GiB``."""
     return _format(size, _SIZES)
+
+
+def format_bandwidth(bytes_per_s: float) -> str:
+    """Bytes per second, as ``450 GB/s``: decimal, as in data sheets and nccl-tests."""
+    return _format(bytes_per_s, _RATES)
 
 
 def format_flops(flops: float) -> str:

@@ -8,7 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from gpuprof_widgets.analyses.quantity import format_bytes, format_flops, format_ns, format_share
+from gpuprof_widgets.analyses.quantity import (
+    format_bandwidth,
+    format_bytes,
+    format_flops,
+    format_ns,
+    format_share,
+)
 from gpuprof_widgets.commands.printable import printable
 
 NONE = "–"
@@ -87,7 +93,7 @@ def signed_ns(ns: float) -> str:
 
 FORMATS: tuple[tuple[str, Format], ...] = (
     ("delta_ns", signed_ns),
-    ("bytes_per_s", _per_second(format_bytes)),
+    ("bytes_per_s", format_bandwidth),
     ("flops_per_s", _per_second(format_flops)),
     ("_ns", format_ns),
     ("bytes", format_bytes),

@@ -16,7 +16,12 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.quantity import format_bytes, format_ns, format_share
+from gpuprof_widgets.analyses.quantity import (
+    format_bandwidth,
+    format_bytes,
+    format_ns,
+    format_share,
+)
 from gpuprof_widgets.views.figure import finding_lines
 from gpuprof_widgets.views.static import CELL, TEXT_WIDTH, html_findings, text_findings
 
@@ -216,7 +221,7 @@ def _collectives_table(tables: RanksTables) -> str:
             _Cell(format_ns(row.skew_ns)),
             _Cell(format_ns(row.transfer_ns)),
             _Cell(format_ns(row.usual_ns)),
-            _Cell(f"{row.bus / 1e9:.3g} GB/s" if row.bus else ""),
+            _Cell(format_bandwidth(row.bus) if row.bus > 0 else ""),
         ]
         for row in _rows(groups)
     ]

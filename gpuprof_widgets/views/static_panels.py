@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from gpuprof_widgets.analyses.quantity import (
+    format_bandwidth,
     format_bytes,
     format_flops,
     format_ns,
@@ -30,7 +31,7 @@ FORMATS: dict[Unit, Callable[[float], str]] = {
     "bytes": format_bytes,
     "flop": format_flops,
     "share": format_share,
-    "bytes/s": lambda value: f"{format_bytes(value)}/s",
+    "bytes/s": format_bandwidth,
     "flop/s": lambda value: f"{format_flops(value)}/s",
 }
 

@@ -1,4 +1,4 @@
-import {format_bytes, format_flops, format_ns, format_share} from "./engine"
+import {format_bandwidth, format_bytes, format_flops, format_ns, format_share} from "./engine"
 import type {PanelColumn, PanelData, PanelValue} from "./engine"
 
 const NONE = "–"
@@ -14,7 +14,7 @@ export function panel_text(value: PanelValue, unit: PanelColumn["unit"]): string
     case "ns": return value == 0 ? NONE : format_ns(value)
     case "bytes": return value == 0 ? NONE : format_bytes(value)
     case "flop": return value == 0 ? NONE : format_flops(value)
-    case "bytes/s": return value == 0 ? NONE : `${format_bytes(value)}/s`
+    case "bytes/s": return value == 0 ? NONE : format_bandwidth(value)
     case "flop/s": return value == 0 ? NONE : `${format_flops(value)}/s`
     case "share": return value == 0 ? NONE : format_share(value).replace("less than", "<")
     default: return number(value)

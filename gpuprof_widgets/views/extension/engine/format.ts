@@ -4,6 +4,7 @@ type Units = readonly (readonly [size: number, unit: string])[]
 
 const TIMES: Units = [[1, "ns"], [1e3, "µs"], [1e6, "ms"], [1e9, "s"]]
 const SIZES: Units = [[1, "B"], [2**10, "KiB"], [2**20, "MiB"], [2**30, "GiB"], [2**40, "TiB"]]
+const RATES: Units = [[1, "B/s"], [1e3, "kB/s"], [1e6, "MB/s"], [1e9, "GB/s"], [1e12, "TB/s"]]
 const FLOPS: Units = [[1, "FLOP"], [1e3, "kFLOP"], [1e6, "MFLOP"], [1e9, "GFLOP"], [1e12, "TFLOP"]]
 
 /** A time in ns, as `12.3 ms`; whole nanoseconds below one microsecond. */
@@ -14,6 +15,11 @@ export function format_ns(ns: number): string {
 /** A size in bytes, as `1.50 GiB`. */
 export function format_bytes(size: number): string {
   return format(size, SIZES)
+}
+
+/** Bytes per second, as `450 GB/s`: decimal, as in data sheets and nccl-tests. */
+export function format_bandwidth(bytes_per_s: number): string {
+  return format(bytes_per_s, RATES)
 }
 
 /** A number of floating point operations, as `2.71 MFLOP`. */

@@ -2,7 +2,7 @@ import assert from "node:assert/strict"
 import {test} from "node:test"
 
 import {to_csv} from "./csv"
-import {format_bytes, format_count, format_ns, format_share} from "./format"
+import {format_bandwidth, format_bytes, format_count, format_ns, format_share} from "./format"
 import {compile} from "./search"
 
 test("times have three digits and an engineering unit", () => {
@@ -15,6 +15,7 @@ test("times have three digits and an engineering unit", () => {
 
 test("sizes, shares and counts read alike", () => {
   assert.deepEqual([0, 512, 1536, 2**30].map(format_bytes), ["0 B", "512 B", "1.50 KiB", "1.00 GiB"])
+  assert.deepEqual([0, 999, 2e9, 3.35e12].map(format_bandwidth), ["0 B/s", "999 B/s", "2.00 GB/s", "3.35 TB/s"])
   assert.deepEqual([0, 0.0001, 0.0123, 0.0994, 0.0996, 0.385, 1].map(format_share),
     ["0 %", "less than 0.1 %", "1.2 %", "9.9 %", "10 %", "38 %", "100 %"])
   assert.deepEqual([0, 1, 320, 12345, 1234567].map((count) => format_count(count, "call")),
