@@ -80,7 +80,8 @@ test("Python frames and ops are nested together; a region outlives the frame of 
 test("GPU time counts for the launch and all around it, also when it runs later", () => {
   const nodes = flame(STEP, {start: 60, end: 64}, "merged")
   assert.deepEqual(nodes.map(({name, calls, self, device}) => [name, calls, self, device]), [
-    ["all threads", 0, 0, 4], ["step", 0, 0, 4], ["mm", 0, 0, 4], ["launch", 0, 0, 4],
+    ["all threads", 0, 0, 4], ["step", 0, 0, 4], ["train", 0, 0, 4], ["matmul", 0, 0, 4],
+    ["mm", 0, 0, 4], ["launch", 0, 0, 4],
   ])
 })
 
