@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from gpuprof_widgets.analyses.critical_path import critical_path
+from gpuprof_widgets.analyses.what_if import what_if
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from tests.traces import (
@@ -266,6 +267,86 @@ def test_without_a_wait_for_an_event_streams_are_independent() -> None:
     )
     assert path_of(record)[-2:] == [("launch delay", 10, "own"), ("compute", 100, "own")]
     assert "other" not in {name for _, _, name in path_of(record)}
+
+
+def copy_beside(stream_end: int, *, at: int = 40) -> Record:
+    """A copy, launched at ``at`` on a stream without other work, begins at 200,000 nevertheless.
+
+    Launches take 5 in this trace. On another stream a kernel ends at ``stream_end``; no event was
+    traced.
+    """
+    return trace_of(
+        launch(0),
+        launch(10),
+        launch(20),
+        launch(at),
+        kernel("short", ts=5, dur=1, stream=20, launched_by=0),
+        kernel("short", ts=15, dur=1, stream=20, launched_by=1),
+        kernel("busy", ts=25, dur=stream_end - 25, stream=164, launched_by=2),
+        copy(ts=200_000, dur=100, stream=7, launched_by=3),
+    )
+
+
+def test_a_slice_that_begins_as_another_stream_ends_waited_for_that() -> None:
+    assert path_of(copy_beside(180_000))[-4:] == [
+        ("launch delay", 5, "busy"),
+        ("compute", 179_975, "busy"),
+        ("stream wait (inferred)", 20_000, "Memcpy HtoD (Pageable -> Device)"),
+        ("copy", 100, "Memcpy HtoD (Pageable -> Device)"),
+    ]
+
+
+def test_a_slice_before_which_nothing_ended_waited_for_something_else() -> None:
+    """1 ns further away, and it is not taken for what was waited for."""
+    assert path_of(copy_beside(179_999))[-2:] == [
+        ("launch delay", 199_960, "Memcpy HtoD (Pageable -> Device)"),
+        ("copy", 100, "Memcpy HtoD (Pageable -> Device)"),
+    ]
+
+
+def test_where_the_other_stream_explains_little_of_a_delay_it_may_be_chance() -> None:
+    """It ended 20,000 after the launch would usually have let the copy begin; 1 more is enough."""
+    names = {name for _, _, name in path_of(copy_beside(180_000, at=159_995))}
+    assert "busy" not in names
+    names = {name for _, _, name in path_of(copy_beside(180_000, at=159_994))}
+    assert "busy" in names
+
+
+def test_another_gpu_s_slices_are_not_what_a_slice_waits_for() -> None:
+    record = trace_of(
+        launch(0),
+        launch(8),
+        kernel("busy", ts=5, dur=190_000, stream=164, device=1, launched_by=0),
+        kernel("late", ts=200_000, dur=100, stream=7, launched_by=1),
+    )
+    assert "busy" not in {name for _, _, name in path_of(record)}
+
+
+@pytest.mark.parametrize(
+    ("name", "began", "kind"),
+    [
+        ("add", 50_000, "stream wait (inferred)"),
+        ("add", 60_000, "unknown"),
+        ("ncclDevKernel_AllReduce", 60_000, "stream wait (inferred)"),
+    ],
+    ids=["one slice throughout", "launched who knows when", "communication"],
+)
+def test_without_a_launch_it_takes_more_to_infer_a_wait(name: str, began: int, kind: str) -> None:
+    """The stream is free at 50,000; a slice of another ends just before the next one begins."""
+    record = trace_of(
+        launch(0),
+        kernel("first", ts=10, dur=49_990, stream=7, launched_by=0),
+        kernel("other", ts=began, dur=150_000 - began, stream=20),
+        kernel(name, ts=150_010, dur=100, stream=7),
+    )
+    assert kind in {piece for piece, _, _ in path_of(record)}
+    assert ("other" in {piece for _, _, piece in path_of(record)}) == (kind != "unknown")
+
+
+def test_what_if_follows_an_inferred_wait() -> None:
+    """Were the kernel over at once, at 25, the copy would still come the recorded 20,000 later."""
+    row = what_if(copy_beside(180_000), "busy").iloc[0]
+    assert (row["span_ns"], row["new_span_ns"]) == (200_100, 20_125)
 
 
 def test_a_synchronised_stream_is_told_from_the_others() -> None:

@@ -17,6 +17,7 @@ from gpuprof_widgets.analyses.path_graph import (
     BY_STREAM,
     KERNEL_DELAY,
     LAUNCH_DELAY,
+    STREAM_WAIT,
     UNKNOWN,
     PathGraph,
     path_graph,
@@ -39,7 +40,7 @@ COLUMNS = (
 BY = {"kind": "kind", "op": "op_name", "name": "name", "module": "module_name", "line": "line_name"}
 SPLIT = ("dur_ns", "share", "segments", "cpu_ns", "gpu_ns", "delay_ns")
 ON_GPU = ("compute", "communication", "copy", "memset")
-DELAYS = (LAUNCH_DELAY, KERNEL_DELAY, UNKNOWN)
+DELAYS = (LAUNCH_DELAY, KERNEL_DELAY, STREAM_WAIT, UNKNOWN)
 LONGEST_DELAY_NS = 1_500_000
 """Longer ones had a cause that is not in the trace (HTA: 1500 us between kernels)."""
 NO_WORK = "the trace has neither CPU threads nor GPU streams"
@@ -56,11 +57,12 @@ def critical_path(
     two of them), "runtime" (a call of CUDA's), "data loading", "synchronisation" (the rest of a
     call that waits for the GPU, once that was done), "compute", "communication", "copy", "memset",
     "launch delay" (from the beginning of the launch until the slice began), "kernel-to-kernel
-    delay" (from the end of the slice it waited for) or "unknown" (no launch is known, or the delay
-    is 1.5 ms or more: something was waited for that is not in the trace); ``row``, ``name`` (the
-    innermost slice, of a delay the one that was late; -1 and ""); ``track``, ``thread`` (or stream,
-    its label); ``op``, ``module``, ``line`` (rows of its owners, -1) and ``op_name``,
-    ``module_name``, ``line_name``.
+    delay" (from the end of the slice it waited for), "stream wait (inferred)" (that as well, where
+    no event says so: see below) or "unknown" (no launch is known, or the delay is 1.5 ms or more:
+    something was waited for that is not in the trace, or room on the GPU beside other kernels);
+    ``row``, ``name`` (the innermost slice, of a delay the one that was late; -1 and ""); ``track``,
+    ``thread`` (or stream, its label); ``op``, ``module``, ``line`` (rows of its owners, -1) and
+    ``op_name``, ``module_name``, ``line_name``.
 
     ``by``: "kind", "op", "name", "module" or "line" adds the segments up instead: one row per
     word, the longest first, with ``dur_ns``, ``share`` (of the range), ``segments``, ``cpu_ns``,
@@ -78,8 +80,9 @@ def critical_path(
     A GPU slice waits for its launch (from the beginning of the call, or where that took long while
     the stream was idle, as it staged a copy, from the usual delay before the slice), for the slice
     before it on its stream, for an event of another stream (inferred from the times where only
-    cudaStreamWaitEvent was traced); of these it is bound by the one that, with the usual delay of
-    its kind in this trace, let it begin last.
+    cudaStreamWaitEvent was traced), and where all of these were over by more than 20 us, for the
+    slice of another stream that ended at most 20 us before it began (inferred as well); of these it
+    is bound by the one that, with the usual delay of its kind in this trace, let it begin last.
 
     HTA's critical_path_analysis differs on purpose: there idle time of a thread between ops weighs
     nothing and its path need not cover the run; here it is Python's and every ns is in the path.
@@ -197,7 +200,8 @@ def _followed(trace: Trace, graph: PathGraph) -> _Pieces:
             by, to = int(graph.bound_by[at]), int(graph.bound_to[at])
             if by in (BY_EVENT, BY_STREAM):
                 unclear = by == BY_STREAM and work.launched[at] == NEVER
-                delay = UNKNOWN if unclear else KERNEL_DELAY
+                delay = STREAM_WAIT if graph.inferred[at] else KERNEL_DELAY
+                delay = UNKNOWN if unclear else delay
                 pieces.add_delay(int(work.end[to]), start, row, track, delay)
                 at = to
             elif by == BY_LAUNCH:

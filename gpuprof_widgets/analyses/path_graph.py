@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.path_stream_waits import stream_waits
 from gpuprof_widgets.analyses.path_streams import NEVER, GpuWork, event_waits, gpu_work
 from gpuprof_widgets.analyses.path_threads import Threads, threads_of
 from gpuprof_widgets.analyses.path_waits import releases, segment_kinds
@@ -19,10 +20,11 @@ Mask = npt.NDArray[np.bool_]
 
 RUNTIME, SYNCHRONISATION = "runtime", "synchronisation"
 LAUNCH_DELAY, KERNEL_DELAY, UNKNOWN = "launch delay", "kernel-to-kernel delay", "unknown"
+STREAM_WAIT = "stream wait (inferred)"
 KINDS = (
     *("python", "cpu op", RUNTIME, "data loading", SYNCHRONISATION),
     *("compute", "communication", "copy", "memset"),
-    *(LAUNCH_DELAY, KERNEL_DELAY, UNKNOWN),
+    *(LAUNCH_DELAY, KERNEL_DELAY, STREAM_WAIT, UNKNOWN),
 )
 """What a stretch of the path was spent on: the CPU's, the GPU's, and delays between."""
 
@@ -38,8 +40,9 @@ class PathGraph:
     see `path_waits.releases`, and ``boundary`` (segment that begins then), ``source`` (segment of
     the other thread that begins then, -1). Per GPU slice: ``boundary`` (segment that begins with
     its launch, -1), ``previous`` (on its stream, -1), ``bound_by``, ``bound_to`` (the slice that it
-    waited for); ``events``: pairs of slices. ``launch_ns``, ``follow_ns``: the usual delay between
-    a launch and its slice on an idle stream, and between a slice and the one queued behind it.
+    waited for), ``inferred`` (no event tells so: see `path_stream_waits`); ``events``: pairs of
+    slices. ``launch_ns``, ``follow_ns``: the usual delay between a launch and its slice on an idle
+    stream, and between a slice and the one queued behind it.
     """
 
     threads: Threads
@@ -52,6 +55,7 @@ class PathGraph:
     events: tuple[Ints, Ints]
     bound_by: Ints
     bound_to: Ints
+    inferred: Mask
     launch_ns: int
     follow_ns: int
 
@@ -73,13 +77,13 @@ def path_graph(trace: Trace, label: object, t0: int, t1: int) -> PathGraph:
     other = table["other"].to_numpy()
     source = threads.boundary(np.maximum(other, 0), table["time"])
     table = table.assign(boundary=starts, source=np.where(other >= 0, source, NONE))
-    events = event_waits(trace, work)
-    delays = _Delays(work, events)
+    delays = _Delays(work, event_waits(trace, work), t0)
     waiting = _waiting(threads, table, boundary)
     kinds = _before_waiting(segment_kinds(trace, threads), threads, waiting)
     return PathGraph(
         threads, work, kinds, waiting, table, boundary,
-        delays.previous, events, *delays.binding(), delays.launch_ns, delays.follow_ns,
+        delays.previous, delays.events, *delays.binding(), delays.inferred,
+        delays.launch_ns, delays.follow_ns,
     )  # fmt: skip
 
 
@@ -134,34 +138,52 @@ def _over(threads: Threads, gave: Ints) -> Mask:
 class _Delays:
     """What bound each GPU slice, and the usual delays from which that follows."""
 
-    def __init__(self, work: GpuWork, events: tuple[Ints, Ints]) -> None:
-        self.work = work
+    def __init__(self, work: GpuWork, events: tuple[Ints, Ints], t0: int) -> None:
+        self.work, self.events = work, events
         self.previous = work.previous()
         self.free = np.append(work.end, NEVER)[self.previous]
         self.launched = np.where(work.thread >= 0, work.launched, NEVER)
         self.after, self.event = np.full(len(work), NEVER), np.full(len(work), NONE)
-        order = np.argsort(work.end[events[0]], kind="stable")
-        self.event[events[1][order]] = events[0][order]  # the last to end stays
-        self.after = np.append(work.end, NEVER)[self.event]
+        self._follow(events)
         known = self.launched != NEVER
         idle = known & (self.free <= self.launched) & (self.after <= self.launched)
         self.launch_ns = _median(work.start[idle] - self.launched[idle])
         queued = known & (self.free >= self.launched + self.launch_ns) & (self.after == NEVER)
         self.follow_ns = _median(work.start[queued] - self.free[queued])
+        self.inferred = np.zeros(len(work), bool)
+        self._infer(t0)
 
-    def binding(self) -> tuple[Ints, Ints]:
-        """By what each slice was bound, and to which slice: whoever let it begin last.
+    def _follow(self, events: tuple[Ints, Ints]) -> None:
+        """Note for which slice of another stream each waited: the last to end."""
+        order = np.argsort(self.work.end[events[0]], kind="stable")
+        self.event[events[1][order]] = events[0][order]
+        self.after = np.append(self.work.end, NEVER)[self.event]
 
-        Each is counted from when it would usually have let the slice begin: a launch that was made
-        a µs before the stream became free is what a kernel waited for nevertheless.
+    def _infer(self, t0: int) -> None:
+        """Add the waits that no event tells; where nothing is known before ``t0``, from then on."""
+        waits = stream_waits(self.work, self._ready().max(axis=0, initial=t0))
+        self.inferred[waits[1]] = True
+        self._follow(waits)
+        source, target = (np.concatenate([self.events[i], waits[i]]) for i in (0, 1))
+        self.events = source, target
+
+    def _ready(self) -> Ints:
+        """From when on an event, its stream and its launch would usually have let each begin.
+
+        A launch that was made a µs before the stream became free is what a kernel waited for
+        nevertheless.
         """
-        ready = np.stack(
+        return np.stack(
             [
                 self.after + self.follow_ns,
                 self.free + self.follow_ns,
                 self.launched + self.launch_ns,
             ]
         )
+
+    def binding(self) -> tuple[Ints, Ints]:
+        """By what each slice was bound, and to which slice: whoever let it begin last."""
+        ready = self._ready()
         by = ready.argmax(axis=0) if len(self.work) else np.zeros(0, np.int64)
         by = np.where(ready.max(axis=0, initial=NEVER) < NEVER // 2, BY_NOTHING, by)
         to = np.select([by == BY_EVENT, by == BY_STREAM], [self.event, self.previous], NONE)
