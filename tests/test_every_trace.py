@@ -14,12 +14,13 @@ import pytest
 from gpuprof_widgets.analysed import Analysed
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.catalogue import ANALYSES, Analysis, analysis
-from gpuprof_widgets.analyses.lacking import what_is_lacking
+from gpuprof_widgets.analyses.lacking import TENSORFLOW as TENSORFLOW_LACKS, what_is_lacking
 from gpuprof_widgets.analyses.op_rows import op_rows
+from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
-from tests.traces import SHARED, trace_of
+from tests.traces import SHARED, op, trace_of
 
 TENSORFLOW = sorted(SHARED.glob("tf-timeline/*.json.gz")) if SHARED.is_dir() else []
 """TensorFlow 1's timelines: boxes on lanes, with neither launches nor threads of a CPU."""
@@ -130,3 +131,20 @@ def test_cpu_self_times_add_up_to_the_time_in_which_threads_were_busy(
     track = trace.slices["track"].to_numpy()[rows]
     busy = intervals.length_by(track, start, end, len(trace.tracks)).sum()
     assert analysis("operators").function(shared_record)["cpu_self_ns"].sum() == busy
+
+
+def test_of_a_tensorflow_timeline_it_is_said_that_it_is_one() -> None:
+    """Not that it has no GPU work: its rows are not told apart."""
+    ops = (op(name, ts=at, dur=9, category="Op") for at, name in enumerate(["MatMul", "Sum"]))
+    profile = Profile(trace_of(*ops).trace, None, {})
+    assert [f"t{finding.text[1:]}" for finding in profile.findings()] == [f"{TENSORFLOW_LACKS}."]
+    answered = {one.name: (one.function(profile), getattr(profile, one.name)) for one in ANALYSES}
+    empty = {name: pair for name, pair in answered.items() if not len(pair[0])}
+    assert {"kernels", "operators", "breakdown", "memory", "steps"} < set(empty)
+    for table, method in empty.values():
+        assert what_is_lacking(table) == what_is_lacking(method()) == TENSORFLOW_LACKS
+
+
+def test_one_op_of_pytorch_beside_it_makes_it_no_tensorflow_timeline() -> None:
+    record = trace_of(op("Sum", ts=0, dur=9, category="Op"), op("aten::sum", ts=9, dur=9))
+    assert what_is_lacking(analysis("kernels").function(record)).startswith("the trace has no GPU")

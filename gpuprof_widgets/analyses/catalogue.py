@@ -24,6 +24,7 @@ from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.gpu_summary import gpu_summary
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.analyses.kernels import kernels
+from gpuprof_widgets.analyses.lacking import explained
 from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
@@ -53,6 +54,10 @@ class Analysis:
     question: str
     view: str = ""
     peers: str = ""
+
+    def __post_init__(self) -> None:
+        """Have it say of a trace of an unknown kind that it is one."""
+        object.__setattr__(self, "function", explained(self.function))
 
     @property
     def name(self) -> str:
