@@ -14,7 +14,8 @@ import pytest
 from gpuprof_widgets.analysed import Analysed
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.catalogue import ANALYSES, Analysis, analysis
-from gpuprof_widgets.analyses.lacking import TENSORFLOW as TENSORFLOW_LACKS, what_is_lacking
+from gpuprof_widgets.analyses.lacking import TENSORFLOW as TENSORFLOW_LACKS
+from gpuprof_widgets.analyses.lacking import what_is_lacking
 from gpuprof_widgets.analyses.op_rows import op_rows
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
