@@ -344,3 +344,11 @@ def test_launching_short_kernels_costs_nothing_while_the_gpu_is_busy() -> None:
     gpu = [kernel("add", ts=700 + i, dur=1, launched_by=i) for i in range(10)]
     busy = trace_of(*calls, *gpu, kernel("long", ts=0, dur=700, stream=9))
     assert "short_kernels" not in [one.rule for one in findings(busy)]
+
+
+def test_short_kernels_cost_no_more_than_the_run_waits_for_their_launches() -> None:
+    """Another thread launches them, and the run ends no sooner without."""
+    rows = [runtime("cudaLaunchKernel", ts=60 * i, dur=9, thread=300) for i in range(10)]
+    rows += [kernel("add", ts=40 + 60 * i, dur=1, launched_by=i) for i in range(10)]
+    hidden = trace_of(*rows, op("train", ts=0, dur=1000))
+    assert "short_kernels" not in [one.rule for one in findings(hidden)]

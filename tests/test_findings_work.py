@@ -42,15 +42,20 @@ def launched(
     ]
 
 
-def beside(dur: int) -> list[Row]:
+def beside(dur: int, ts: int = 5000) -> list[Row]:
     """Other work on the GPU, so that the products are that share of it."""
-    return launched("aten::relu", dur, ts=5000, gpu="elementwise", shapes=([100],))
+    return launched("aten::relu", dur, ts=ts, gpu="elementwise", shapes=([100],))
 
 
 def idle_cores(share: int, **given: Any) -> Record:
-    """A product that took ``share`` of 1000 ns without tensor cores, on a V100."""
+    """A product that took ``share`` of 1000 ns without tensor cores, on a busy V100."""
     rows = launched("aten::mm", share, **given)
-    return trace_of(*rows, *beside(1000 - share), devices=[V100])
+    return trace_of(*rows, *beside(1000 - share, ts=share), devices=[V100])
+
+
+def hidden_cores(share: int) -> Record:
+    """The same, long before the CPU has the GPU do the rest."""
+    return trace_of(*launched("aten::mm", share), *beside(1000 - share), devices=[V100])
 
 
 def plain(share: int, device: dict[str, Any] = A100, **given: Any) -> Record:
@@ -96,6 +101,16 @@ def test_a_rule_fires_from_its_threshold_on(rule: str) -> None:
     assert said(rule, below) == []
 
 
+def test_odd_sizes_cost_no_more_than_the_run_waits_for() -> None:
+    (hidden,) = said("matmul_sizes", odd(500))
+    assert (hidden.cost_ns, "no shorter" in hidden.text) == (0, True)
+    rows = launched("aten::mm", 500, gpu="s16816gemm", shapes=([64, 64], [64, 50]), kind=HALF)
+    record = trace_of(*rows, *beside(500, ts=500), devices=[A100])
+    (waited_for,) = said("matmul_sizes", record)
+    assert waited_for.cost_ns == 250
+    assert "at twice the speed the run would be at most 250 ns" in waited_for.text
+
+
 class TestTensorCoresIdle:
     def test_numbers_and_remedy(self) -> None:
         (finding,) = said("tensor_cores_idle", idle_cores(500))
@@ -124,6 +139,13 @@ class TestTensorCoresIdle:
         )
         assert said("tensor_cores_idle", idle_cores(500, shapes=([8, 8], [8, 8])))[0].cost_ns == 250
 
+    def test_what_the_run_does_not_wait_for_costs_nothing(self) -> None:
+        (waited_for,) = said("tensor_cores_idle", idle_cores(500))
+        assert waited_for.text.endswith("with them the run would be at most 250 ns (25 %) shorter.")
+        (hidden,) = said("tensor_cores_idle", hidden_cores(500))
+        assert (hidden.cost_ns, hidden.share) == (0, 0)
+        assert "the run would be no shorter" in hidden.text
+
     def test_16_bits_that_missed_them_are_not_told_to_use_16_bits(self) -> None:
         (finding,) = said("tensor_cores_idle", idle_cores(500, kind=HALF))
         assert "multiples of 8" in finding.remedy
@@ -135,6 +157,15 @@ class TestFp32Matmul:
         assert len(said("fp32_matmul", record)) == 1
         assert said("tensor_cores_idle", record) == []
         assert "torch.set_float32_matmul_precision" in said("fp32_matmul", record)[0].remedy
+
+    def test_no_more_is_promised_than_the_run_waits_for(self) -> None:
+        """A product that the GPU does long before its next work, and one right before it."""
+        (hidden,) = said("fp32_matmul", plain(500))
+        assert (hidden.cost_ns, hidden.share) == (0, 0)
+        rows = launched("aten::mm", 500, shapes=([4096, 4096], [4096, 4096]))
+        (waited_for,) = said("fp32_matmul", trace_of(*rows, *beside(500, ts=500), devices=[A100]))
+        assert waited_for.cost_ns == pytest.approx(500 * (1 - 19.5 / 156), abs=1)
+        assert "take about 62 ns, and the run would be at most 438 ns" in waited_for.text
 
     def test_products_in_tf32_and_gpus_without_are_fine(self) -> None:
         assert said("fp32_matmul", plain(500, gpu="ampere_sgemm_tf32_128x64")) == []

@@ -8,7 +8,8 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
-from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
+from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
+from gpuprof_widgets.analyses.path_time import gpu_path_saving_ns
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.analyses.tensor_core_use import PRODUCTS, capability, products
 from gpuprof_widgets.trace.model import Record
@@ -35,7 +36,7 @@ def fp32_matmul(record: Record, limits: Limits) -> list[Finding]:
 
     torch's FP32MatMulPattern reads the setting itself, which no trace holds: here the kernels'
     names tell (`tensor_cores`). Convolutions are in TF32 unless told otherwise. The cost is what
-    the products would save in TF32, as near to their roof as they are now.
+    those on the critical path would save in TF32, as near to their roof as they are now.
     """
     major = capability(record)
     table = products(record)
@@ -43,12 +44,12 @@ def fp32_matmul(record: Record, limits: Limits) -> list[Finding]:
     if not len(found):
         return []
     time, whole = int(found["time_ns"].sum()), int(table["time_ns"].sum())
-    saved = time - int(found["in_tf32_ns"].sum())
+    saved = gpu_path_saving_ns(record, found, found["in_tf32_ns"])
     longest = str(found.groupby("op")["time_ns"].sum().idxmax())
     text = (
         f"Matrix products in full fp32 took {format_ns(time)} ({format_share(time / whole)} of the "
         f"GPU's time), mostly {code(longest)}; in TF32, which this GPU has, they would take about "
-        f"{format_ns(time - saved)}."
+        f"{format_ns(int(found['in_tf32_ns'].sum()))}, and {shorter(saved, record)}."
     )
     share = share_of(saved, run_ns(record))
     return [Finding("fp32_matmul", text, saved, share, **evidence(found), remedy=REMEDY)]

@@ -6,9 +6,10 @@ import numpy as np
 
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
-from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
+from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
 from gpuprof_widgets.analyses.optimizer_regions import STEP, kinds, single_tensor_ops
-from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.path_time import cpu_path_ns
+from gpuprof_widgets.analyses.quantity import format_count, format_ns
 from gpuprof_widgets.trace.model import Record
 
 EVIDENCE = 2_000
@@ -23,7 +24,8 @@ def optimizer_loops(record: Record, limits: Limits) -> list[Finding]:
     """Fires where an optimizer launched kernels for single tensors, for 2 % of the run's CPU time.
 
     torch's OptimizerSingleTensorPattern has no threshold. The cost is the ops' CPU time but for one
-    of each name per step, which is what is left with ``foreach``.
+    of each name per step, as if each op of ``foreach`` took no longer than one of them, and no more
+    than they have of the critical path.
     """
     slices = record.trace.slices
     rows, regions = single_tensor_ops(record.trace)
@@ -34,6 +36,7 @@ def optimizer_loops(record: Record, limits: Limits) -> list[Finding]:
     distinct = len(np.unique(np.stack([regions, names]), axis=1)[0])
     spent = int(slices["dur"].to_numpy()[rows].sum())
     cost = spent - spent * distinct // len(rows)
+    cost = min(cost, cpu_path_ns(record, rows))
     share = share_of(cost, run_ns(record))
     if share < limits.optimizer_loops_share or number.max() < limits.optimizer_loops_ops:
         return []
@@ -42,7 +45,7 @@ def optimizer_loops(record: Record, limits: Limits) -> list[Finding]:
     text = (
         f"{who} updated one tensor after the other: {number.max():,} ops that launched a kernel "
         f"each in one step, {format_ns(spent)} of the CPU's time in {steps}; "
-        f"{format_share(share)} of the time could be saved."
+        f"{shorter(cost, record)} without."
     )
     most = int(step[number.argmax()])
     start = int(slices["ts"].iloc[most])

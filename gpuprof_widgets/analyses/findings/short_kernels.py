@@ -11,11 +11,12 @@ import pandas as pd
 from gpuprof_widgets.analyses.device_busy import busy_intervals
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
-from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
+from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
 from gpuprof_widgets.analyses.intervals import gaps, overlap, union
 from gpuprof_widgets.analyses.launched_by import launched_by
 from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.analyses.op_rows import matching
+from gpuprof_widgets.analyses.path_time import cpu_path_ns
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.analyses.stacks import BACKWARD_PREFIX
 from gpuprof_widgets.analyses.waits import is_synchronising
@@ -39,14 +40,15 @@ def short_kernels(record: Record, limits: Limits) -> list[Finding]:
     The cost is the time that the CPU spent in the ops that launched them (in the calls, where no
     op is known), as a graph spares both, and in which the GPU, between its first and its last work,
     had nothing to do: while it is busy, a slow launch costs nothing. Waiting for the GPU is none of
-    it.
+    it, nor is what these ops have less of the critical path.
     """
     table = launches(record)
     short = table[table["short"].to_numpy(bool)]
     enough = max(limits.short_kernels_share * len(table), limits.short_kernels_least, 1)
     if len(short) < enough:
         return []
-    cost = _launching_while_idle(record.trace, short)
+    idle = _launching_while_idle(record.trace, short)
+    cost = min(idle, cpu_path_ns(record, _callers(short)))
     share = share_of(cost, run_ns(record))
     if share < limits.short_kernels_cost_share:
         return []
@@ -55,8 +57,9 @@ def short_kernels(record: Record, limits: Limits) -> list[Finding]:
         f"{len(short):,} of {len(table):,} kernels and copies "
         f"({format_share(len(short) / len(table))}) took less time than their launch "
         f"({format_ns(gpu)} against {format_ns(call)} at the median){_mostly(record.trace, short)}:"
-        f" for {format_ns(cost)} ({format_share(share)} of the time) the GPU had nothing to do "
-        "while the CPU ran the ops that launch them."
+        f" for {format_ns(idle)} ({format_share(share_of(idle, run_ns(record)))} of the time) the "
+        "GPU had nothing to do while the CPU ran the ops that launch them; launched at once, "
+        f"{shorter(cost, record)}."
     )
     stretch = _longest_stretch(table)
     rows = (short if len(short) <= EVIDENCE else stretch)["row"].to_numpy()[:EVIDENCE]
@@ -69,7 +72,7 @@ def _launching_while_idle(trace: Trace, short: pd.DataFrame) -> int:
     """Time (ns) of the launching ops within the gaps of the device for which they launched."""
     ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
     waiting = np.flatnonzero(is_synchronising(trace))
-    caller = np.where(short["op"] >= 0, short["op"], short["launch"]).astype(np.intp)
+    caller = _callers(short)
     total = 0
     for device in short["device"].unique():
         busy = busy_intervals(trace, int(device))
@@ -81,6 +84,11 @@ def _launching_while_idle(trace: Trace, short: pd.DataFrame) -> int:
             idle = gaps(held, int(busy[0][0]), int(busy[1][-1]))
             total += int(overlap(launching, idle).sum())
     return total
+
+
+def _callers(short: pd.DataFrame) -> npt.NDArray[np.intp]:
+    """The op that launched each, or the call where that is not known."""
+    return np.where(short["op"] >= 0, short["op"], short["launch"]).astype(np.intp)
 
 
 def _longest_stretch(table: pd.DataFrame) -> pd.DataFrame:

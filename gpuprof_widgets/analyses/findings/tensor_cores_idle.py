@@ -5,7 +5,8 @@ from __future__ import annotations
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.fp32_matmul import evidence, in_plain_fp32
 from gpuprof_widgets.analyses.findings.limits import Limits
-from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
+from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
+from gpuprof_widgets.analyses.path_time import gpu_path_saving_ns
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.analyses.tensor_core_use import HALVES, capability, products
 from gpuprof_widgets.trace.model import Record
@@ -25,8 +26,8 @@ def tensor_cores_idle(record: Record, limits: Limits) -> list[Finding]:
     """Fires where no kernel used tensor cores and ops that could took 10 % of the GPU's time.
 
     TB: compute capability 7 or more, tensor core time 0, eligible ops; XProf: idle tensor cores
-    from 10 % on. Products in plain fp32 on newer GPUs are `fp32_matmul`'s. The cost is what the
-    same ops would save in 16 bits, as near to their roof as they are now.
+    from 10 % on. Products in plain fp32 on newer GPUs are `fp32_matmul`'s. The cost is what those
+    of them on the critical path would save in 16 bits, as near to their roof as they are now.
     """
     major = capability(record)
     if major is None or major < VOLTA:
@@ -38,11 +39,12 @@ def tensor_cores_idle(record: Record, limits: Limits) -> list[Finding]:
     time, whole = int(eligible["time_ns"].sum()), int(table["time_ns"].sum())
     if not time or time < limits.tensor_cores_share * whole:
         return []
-    saved = time - int(eligible["in_half_ns"].sum())
+    saved = gpu_path_saving_ns(record, eligible, eligible["in_half_ns"])
     longest = str(eligible.groupby("op")["time_ns"].sum().idxmax())
     text = (
         f"No kernel used the tensor cores, although ops that can took {format_ns(time)} "
-        f"({format_share(time / whole)} of the GPU's time), mostly {code(longest)}."
+        f"({format_share(time / whole)} of the GPU's time), mostly {code(longest)}; with them "
+        f"{shorter(saved, record)}."
     )
     return [
         Finding(
