@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuprof_widgets.analyses.findings import Limits
 from gpuprof_widgets.analyses.findings.critical_path import critical_path_bound
+from gpuprof_widgets.analyses.what_if import what_if
 from gpuprof_widgets.trace.model import Record
 from tests.traces import annotation, kernel, op, runtime, trace_of
 
@@ -42,6 +43,31 @@ def test_it_says_what_bounds_the_run_and_what_the_op_is_worth() -> None:
     )
     assert (said.cost_ns, said.share, said.start_ns, said.end_ns) == (200, 0.2, 100, 300)
     assert "larger batch" in said.remedy
+    assert said.remedy.endswith("none would save anything, even if it cost nothing.")
+
+
+def cpu_bound_beside(worth: int) -> Record:
+    """The CPU waits once for a kernel of that length, in 1000 + that."""
+    return trace_of(
+        annotation("step", ts=0, dur=1000 + worth),
+        op("aten::mm", ts=100, dur=200),
+        runtime("cudaLaunchKernel", ts=101, dur=2),
+        runtime("cudaStreamSynchronize", ts=310, dur=worth),
+        kernel("void at::native::elementwise_kernel<4, Add>(int)", ts=110, dur=199 + worth,
+               launched_by=2),
+    )  # fmt: skip
+
+
+def test_where_the_cpu_bounds_the_run_it_says_what_the_kernels_would_save() -> None:
+    record = cpu_bound_beside(400)
+    saved = int(what_if(record, "void at::native::elementwise_kernel<4, Add>(int)")["saved_ns"][0])
+    (said,) = critical_path_bound(record, Limits())
+    assert said.text.startswith("The run is bound by the CPU: 56 % of its critical path.")
+    assert saved == 399
+    assert said.remedy.endswith(
+        "Of the kernels and copies `elementwise_kernel` would save most if it cost nothing: "
+        "28 % (399 ns)."
+    )
 
 
 def test_of_a_busy_gpu_only_its_own_work_counts() -> None:
@@ -49,7 +75,26 @@ def test_of_a_busy_gpu_only_its_own_work_counts() -> None:
     (said,) = critical_path_bound(gpu_bound(), Limits())
     assert said.text.startswith("The run is bound by the GPU's compute: 98 % of its critical path.")
     assert "`aten::mm`" in said.text
-    assert said.remedy.startswith("The CPU keeps up")
+    assert said.remedy == "Less or faster GPU work makes the run shorter."
+
+
+def half_gpu_bound(python: int) -> Record:
+    """The CPU begins with Python for so long; then the GPU works for 1000 less that."""
+    return trace_of(
+        annotation("step", ts=0, dur=python),
+        op("aten::mm", ts=python, dur=20),
+        runtime("cudaLaunchKernel", ts=python, dur=5),
+        kernel("gemm", ts=python, dur=1000 - python, launched_by=2),
+    )
+
+
+def test_of_a_run_bound_by_the_gpu_it_says_what_is_the_cpu_s() -> None:
+    """It is as much of the run as the GPU was idle, waiting for the CPU."""
+    (said,) = critical_path_bound(half_gpu_bound(250), Limits())
+    assert said.text.startswith("The run is bound by the GPU's compute: 75 % of its critical path.")
+    assert "But 25 % of the path is the CPU's" in said.remedy
+    (said,) = critical_path_bound(half_gpu_bound(49), Limits())
+    assert "CPU" not in said.remedy
 
 
 def test_without_gpu_work_it_is_silent() -> None:

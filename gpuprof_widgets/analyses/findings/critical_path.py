@@ -11,7 +11,7 @@ from gpuprof_widgets.analyses.findings.instances import longest_call
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code
 from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows
-from gpuprof_widgets.analyses.path_graph import KERNEL_DELAY, LAUNCH_DELAY
+from gpuprof_widgets.analyses.path_graph import KERNEL_DELAY, LAUNCH_DELAY, STREAM_WAIT
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.analyses.what_if import what_ifs
 from gpuprof_widgets.trace.callers import BACKWARD
@@ -22,16 +22,17 @@ BOUNDS = {
     "the GPU's compute": ("compute",),
     "communication": ("communication",),
     "copies": ("copy", "memset"),
-    "delays between launches and kernels": (LAUNCH_DELAY, KERNEL_DELAY),
+    "delays between launches and kernels": (LAUNCH_DELAY, KERNEL_DELAY, STREAM_WAIT),
 }
 """What a run can be bound by; of waiting for data and for the GPU other rules speak."""
 
+CPU = "the CPU"
 REMEDIES = {
-    "the CPU": "Faster kernels would save nothing while the CPU cannot keep up: fewer, larger ops "
-    "(torch.compile, fused or foreach variants), CUDA graphs, or a larger batch would.",
-    "the GPU's compute": "The CPU keeps up, so only less or faster GPU work makes the run shorter.",
-    "communication": "Only less, faster or earlier communication makes the run shorter.",
-    "copies": "Only fewer or faster copies, or copies beside compute, make the run shorter.",
+    CPU: "Fewer, larger ops (torch.compile, fused or foreach variants), CUDA graphs, or a larger "
+    "batch leave less to do for it.",
+    "the GPU's compute": "Less or faster GPU work makes the run shorter.",
+    "communication": "Less, faster or earlier communication makes the run shorter.",
+    "copies": "Fewer or faster copies, or copies beside compute, make the run shorter.",
     "delays between launches and kernels": "The kernels are too short for their launches: larger "
     "ones, or CUDA graphs, which launch many at once.",
 }
@@ -57,7 +58,32 @@ def critical_path_bound(record: Record, limits: Limits) -> list[Finding]:
     )
     where = longest_call(record, op["name"], "cpu_op")
     cost, saved = int(op["saved_ns"]), float(op["saved_share"])
-    return [Finding("critical_path", text, cost, saved, remedy=REMEDIES[bound], **where)]
+    rest = _of_kernels(table) if bound == CPU else _of_the_cpu(path, limits)
+    remedy = f"{REMEDIES[bound]} {rest}".rstrip()
+    return [Finding("critical_path", text, cost, saved, remedy=remedy, **where)]
+
+
+def _of_kernels(table: pd.DataFrame) -> str:
+    """What GPU work would save: that which takes most of the path was tried (`what_ifs`)."""
+    tried = table[(table["what"] == "kernel") & (table["saved_ns"] > 0)]
+    if not len(tried):
+        return "Of the kernels and copies none would save anything, even if it cost nothing."
+    most = tried.iloc[0]
+    share, time = format_share(most["saved_share"]), format_ns(most["saved_ns"])
+    name = code(most["name"])
+    return f"Of the kernels and copies {name} would save most if it cost nothing: {share} ({time})."
+
+
+def _of_the_cpu(path: pd.DataFrame, limits: Limits) -> str:
+    """What part of a path that is mostly the GPU's stays however fast that is."""
+    mine = path["kind"].isin(BOUNDS[CPU])
+    share = int(path.loc[mine, "dur_ns"].sum()) / max(int(path["dur_ns"].sum()), 1)
+    if share < limits.critical_path_share:
+        return ""
+    return (
+        f"But {format_share(share)} of the path is the CPU's (Python, ops, launches): "
+        "that stays however fast the GPU is."
+    )
 
 
 def _bound(path: pd.DataFrame) -> tuple[str, float]:
