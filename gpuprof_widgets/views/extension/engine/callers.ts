@@ -1,4 +1,4 @@
-/** Who waits for the backward pass: the cell line that called it, from another thread (trace/callers.py). */
+/** Who called what on another track: the backward pass, and ops and Python frames (trace/callers.py). */
 
 import {gather, nest} from "./nest"
 import type {Store} from "./store"
@@ -12,39 +12,85 @@ const BACKWARD = "autograd::engine::evaluate_function"
  * lines the one that began last; else -1.
  */
 export function calling_lines(store: Store): Int32Array {
-  return store.lazily("calling lines", () => {
-    const found = new Int32Array(store.rows).fill(NONE)
-    const threads = lines_by_track(store)
-    const called = threads.length == 0 ? [] : backward_rows(store)
-    for (const row of called) {
-      for (const {rows, ts, end, parent} of threads) {
-        let at = last_by(ts, store.began[row])
-        while (at >= 0 && end[at] <= store.began[row]) {
-          at = parent[at]
-        }
-        if (at >= 0 && (found[row] < 0 || ts[at] > store.began[found[row]])) {
-          found[row] = rows[at]
-        }
+  return store.lazily("calling lines", () => calling_regions(store, cell_lines(store)))
+}
+
+/** The same for annotations (`record_function`) outside of the backward pass. */
+export function calling_annotations(store: Store): Int32Array {
+  return store.lazily("calling annotations", () => {
+    const annotated = store.by_label(store.category_mask(["user_annotation"]))
+    for (const row of backward_rows(store)) {
+      annotated[row] = 0
+    }
+    return calling_regions(store, annotated)
+  })
+}
+
+function calling_regions(store: Store, is_region: Uint8Array): Int32Array {
+  const found = new Int32Array(store.rows).fill(NONE)
+  const threads = by_track(store, is_region)
+  const called = threads.length == 0 ? [] : backward_rows(store)
+  for (const row of called) {
+    for (const thread of threads) {
+      const at = innermost_open(thread, store.began[row])
+      if (at >= 0 && (found[row] < 0 || thread.ts[at] > store.began[found[row]])) {
+        found[row] = thread.rows[at]
       }
     }
+  }
+  return found
+}
+
+/**
+ * Per op the innermost Python frame of its thread that was open when it began, and per frame the
+ * innermost op (autograd calls Python from within an op); else -1.
+ */
+export function open_beside(store: Store): Int32Array {
+  return store.lazily("open beside", () => {
+    const found = new Int32Array(store.rows).fill(NONE)
+    const {tracks} = store.header
+    tracks.forEach((track, here) => {
+      const beside = track.kind == "cpu" ? "python" : track.kind == "python" ? "cpu" : ""
+      tracks.forEach(({kind, lane}, there) => {
+        const callers = kind == beside && lane == track.lane ? thread_of(store, rows_of_track(store, there)) : null
+        for (let row = store.first_row[here]; callers != null && row < store.first_row[here + 1]; row++) {
+          const at = innermost_open(callers, store.began[row])
+          found[row] = at < 0 ? found[row] : callers.rows[at]
+        }
+      })
+    })
     return found
   })
 }
 
 type Thread = {rows: Int32Array, ts: Float64Array, end: Float64Array, parent: Int32Array}
 
-function lines_by_track(store: Store): Thread[] {
-  const is_line = cell_lines(store)
+/** Position of the slice of a track that is open at that time and began last, -1 for none. */
+function innermost_open({ts, end, parent}: Thread, time: number): number {
+  let at = last_by(ts, time)
+  while (at >= 0 && end[at] <= time) {
+    at = parent[at]
+  }
+  return at
+}
+
+function by_track(store: Store, chosen: Uint8Array): Thread[] {
   return store.header.tracks.flatMap((_, track) => {
     const first = store.first_row[track]
-    const rows = group_rows(is_line.subarray(first, store.first_row[track + 1]), first)[1]
-    if (rows == null) {
-      return []
-    }
-    const ts = gather(store.began, rows)
-    const end = gather(store.ended, rows)
-    return [{rows, ts, end, parent: nest(ts, end)}]
+    const rows = group_rows(chosen.subarray(first, store.first_row[track + 1]), first)[1]
+    return rows == null ? [] : [thread_of(store, rows)]
   })
+}
+
+function rows_of_track(store: Store, track: number): Int32Array {
+  const first = store.first_row[track]
+  return Int32Array.from({length: store.first_row[track + 1] - first}, (_, i) => first + i)
+}
+
+function thread_of(store: Store, rows: Int32Array): Thread {
+  const ts = gather(store.began, rows)
+  const end = gather(store.ended, rows)
+  return {rows, ts, end, parent: nest(ts, end)}
 }
 
 function backward_rows(store: Store): number[] {

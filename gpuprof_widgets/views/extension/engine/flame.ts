@@ -1,7 +1,7 @@
 /** Call trees for flame graphs: equal call paths are one node, in ns, for a time range. */
 
 import {launched_device_times} from "./device_time"
-import {INSIDE, kept_rows, OUTSIDE, OWNER} from "./kept"
+import {INSIDE, kept_rows, OUTSIDE} from "./kept"
 import {merged_labels, merged_name} from "./merged_steps"
 import {add_self_times, gather, nest, subtree_ends} from "./nest"
 import type {Nesting} from "./nest"
@@ -159,22 +159,6 @@ function caller_of({rows, ended, caller, outlasting}: Stack, i: number, is_wante
   return above
 }
 
-/** What is kept, and whoever called it: an owner's Python frame may lie outside of the window as well. */
-function with_callers(kept: Uint8Array, stack: Stack): Uint8Array {
-  const all = Uint8Array.from(kept)
-  stack.rows.forEach((row, i) => {
-    if (kept[row] == OUTSIDE) {
-      return
-    }
-    let above = caller_of(stack, i, () => true)
-    while (above >= 0 && all[stack.rows[above]] == OUTSIDE) {
-      all[stack.rows[above]] = OWNER
-      above = caller_of(stack, above, () => true)
-    }
-  })
-  return all
-}
-
 /** Positions of the rows' parents. */
 function known_callers(store: Store, rows: number[]): Int32Array {
   const position = new Int32Array(store.rows).fill(NONE)
@@ -197,8 +181,7 @@ class Tree {
 
   /** Add a thread's slices that lie in the window or own GPU work in it. */
   add(stack: Stack, with_root: boolean): void {
-    const {store, window, nodes} = this
-    const kept = stack.outlasting ? with_callers(this.kept, stack) : this.kept
+    const {store, window, kept, nodes} = this
     const self = new Float64Array(stack.rows.length)
     add_self_times(self, stack, window.start, window.end, 0, stack.rows.length)
     const node_at = new Int32Array(stack.rows.length)
