@@ -33,7 +33,16 @@ def test_the_panel_has_a_row_per_op_and_bound() -> None:
     assert rows["time_ns"].tolist() == [60, 10, 8, 2]
     assert rows["time_ns"].sum() == run().trace.span_ns
     saved = int(what_if(run(), "aten::mm")["saved_ns"].iloc[0])
-    assert rows["saved_ns"].dropna().tolist() == [saved] * 3
+    assert rows["saved_ns"].tolist()[0] == saved
+
+
+def test_what_an_op_would_save_stands_once_on_its_longest_row() -> None:
+    """It is of its kernel, its launch and its own time together: nobody should add them up."""
+    panel = critical_path_panel(run())
+    assert panel is not None
+    of_op = panel.rows[panel.rows["name"] == "aten::mm"]
+    assert of_op["saved_ns"].isna().tolist() == [False, True, True]
+    assert of_op["time_ns"].tolist() == sorted(of_op["time_ns"], reverse=True)
 
 
 def test_the_panel_s_events_are_the_pieces_of_its_rows() -> None:

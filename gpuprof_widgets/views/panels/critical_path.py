@@ -23,7 +23,10 @@ BETWEEN = "(between ops)"
 
 
 def critical_path_panel(record: Record) -> Panel | None:
-    """A row per op and kind of bound; its events are the pieces of the path."""
+    """A row per op and kind of bound; its events are the pieces of the path.
+
+    What an op would save stands on the longest of its rows only: it is of all of them together.
+    """
     path = critical_path(record)
     if not len(path) or not len(gpu_rows(record.trace)):
         return None
@@ -35,7 +38,8 @@ def critical_path_panel(record: Record) -> Panel | None:
     place[order] = np.arange(len(rows))
     rows = rows.iloc[order].reset_index(drop=True).rename(columns={"label": "name"})
     saved = what_ifs(record)
-    rows["saved_ns"] = rows["name"].map(dict(zip(saved["name"], saved["saved_ns"], strict=True)))
+    saving = rows["name"].map(dict(zip(saved["name"], saved["saved_ns"], strict=True)))
+    rows["saved_ns"] = saving.mask(rows["name"].duplicated())  # once, so that nobody adds it up
     rows["share"] = rows["time_ns"] / max(int(rows["time_ns"].sum()), 1)
     events = path[["start_ns", "end_ns", "row", "track"]]
     return Panel(
@@ -44,7 +48,8 @@ def critical_path_panel(record: Record) -> Panel | None:
         rows,
         events.assign(group=place[grouped.ngroup().to_numpy()]),
         note="The chain of work that made the run as long as it is; what is not on it could be "
-        "slower for free. The last column replays the run without the op and all that it launched.",
+        "slower for free. The last column replays the run without the op and all that it launched: "
+        "once per op, for all its rows together. What two ops would save need not add up.",
         bars=Bars("", "kind", "time_ns"),
     )
 
