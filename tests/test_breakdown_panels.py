@@ -103,6 +103,18 @@ def test_a_streams_row_has_its_kind_and_its_slices() -> None:
     assert sorted(names) == ["Memcpy HtoD (Pageable -> Device)", "gemm", "relu"]
 
 
+def test_what_is_told_of_a_whole_stream_is_told_once() -> None:
+    """A short copy on a busy stream is not as busy as that stream."""
+    record = trace_of(kernel("gemm", ts=0, dur=60), copy(ts=60, dur=20), kernel("r", ts=80, dur=20))
+    panel = streams_panel(record)
+    assert panel is not None
+    columns = ["kind", "time_ns", "busy_share", "shared_ns", "serialised_ns"]
+    compute, moved = panel.rows[columns].to_numpy().tolist()
+    assert compute == ["compute", 80, 1.0, 0.0, 20.0]
+    assert moved[:2] == ["copy", 20]
+    assert np.isnan(moved[2:]).all()
+
+
 def test_nothing_to_show_is_no_tab() -> None:
     cpu = trace_of(op("aten::mm", ts=0, dur=9))
     assert idle_panel(cpu) is None

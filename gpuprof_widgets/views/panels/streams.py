@@ -22,10 +22,14 @@ COLUMNS = (
     Column("serialised_ns", "Behind its own compute", "ns"),
 )
 SAME = ["device", "stream", "kind"]
+OF_THE_STREAM = ["busy_share", "shared_ns", "serialised_ns"]
 
 
 def streams_panel(record: Record) -> Panel | None:
-    """A row per stream and kind of work; its events are the slices."""
+    """A row per stream and kind of work; its events are the slices.
+
+    What is told of a whole stream stands in the first of its rows.
+    """
     table = streams(record)
     if not len(table):
         return None
@@ -35,6 +39,8 @@ def streams_panel(record: Record) -> Panel | None:
     rows = rows.merge(table.drop(columns="calls"), "left", on=["device", "stream"])
     times = zip(rows["kind"], rows.to_dict("records"), strict=True)
     rows["time_ns"] = np.array([row[f"{kind}_ns"] for kind, row in times], np.int64)
+    again = rows.duplicated(["device", "stream"])
+    rows[OF_THE_STREAM] = rows[OF_THE_STREAM].astype(float).mask(again)
     rows["where"] = [
         (f"GPU {device}" if device >= 0 else "GPU") + f" · stream {stream}"
         for device, stream in zip(rows["device"], rows["stream"], strict=True)
@@ -44,7 +50,8 @@ def streams_panel(record: Record) -> Panel | None:
         COLUMNS,
         rows,
         slices[["start_ns", "end_ns", "row"]].assign(group=grouped.ngroup()),
-        note="The last three columns are those of the stream in the whole run.",
+        note="The last three columns are those of the whole stream in the whole run, "
+        "told once per stream.",
         bars=Bars("where", "kind", "time_ns"),
     )
 
