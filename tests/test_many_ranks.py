@@ -194,6 +194,19 @@ class TestAlignment:
         assert run.alignment()["offset_ns"].tolist() == [0, 7 * MS, -2 * MS]
         assert run.alignment()["shift_ns"].tolist() == [0, -7 * MS, 2 * MS]
 
+    def test_ranks_that_nothing_ties_to_the_first_are_aligned_with_each_other(self) -> None:
+        def both(ranks: list[int]) -> list[object]:
+            return [collective(n * MS, n * MS + 100 * US, ranks=ranks) for n in range(3)]
+
+        run = run_of(
+            rank_record(0, *both([0, 1])),
+            rank_record(1, *both([0, 1])),
+            rank_record(2, *both([2, 3]), clock=2 * MS),
+            rank_record(3, *both([2, 3]), clock=9 * MS),
+        )
+        assert run.alignment()["offset_ns"].tolist() == [0, 0, 0, 7 * MS]
+        assert any("rank 3's by 7.00 ms" in note for note in run.notes)
+
     def test_it_counts_what_one_clock_makes_impossible(self) -> None:
         run = run_of(
             rank_record(0, collective(0, 100)), rank_record(1, collective(0, 100), clock=5000)

@@ -20,6 +20,8 @@ from gpuprof_widgets.many_ranks.timelines import light
 from gpuprof_widgets.trace.model import Record
 from tests.job import MS, STARTS, collective, computing, in_lockstep, rank_record, saved
 
+HOUR = 3_600_000_000_000
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -75,7 +77,17 @@ class TestFiles:
             ("run.rank3.gpuprof", 3),
             ("trace_rank-12.json.gz", 12),
             ("worker7.pt.trace.json", 7),
+            ("rank_3.json", 3),
+            ("nccl_a100_rank34_of_300.json.gz", 34),
+            ("resnet_r3.json", 3),
+            ("run.rank10of16.json", 10),
             ("host_4242.1700000000.pt.trace.json", None),
+            ("worker3_4242.1700000000.pt.trace.json", None),
+            ("triton_a100.json.gz", None),
+            ("amd_mi250.json.gz", None),
+            ("resnet50_r3d.json", None),
+            ("franks7.json", None),
+            ("3.json", None),
         ],
     )
     def test_ranks_in_names(self, name: str, rank: int | None) -> None:
@@ -135,6 +147,47 @@ class TestWhichIsWhose:
         run = gpuprof_widgets.ranks(tmp_path)
         assert len(run.collectives()) == 2
         assert any("is a copy of 1.zip" in note for note in run.notes)
+
+    def test_traces_of_other_days_that_share_nothing_are_refused(self, tmp_path: Path) -> None:
+        day = 24 * 3600 * 1_000_000_000
+        unrelated = [
+            rank_record(0, collective(0, 1000)),
+            rank_record(0, collective(0, 1000), clock=400 * day),
+            rank_record(1, collective(0, 1000), clock=8 * day),
+        ]
+        saved(tmp_path, unrelated, ["a.zip", "b.zip", "c.zip"])
+        both = r"not traces of one run: a\.zip was recorded on 2023-11-14 .* c\.zip .* 2023-11-22"
+        with pytest.raises(TraceError, match=both):
+            gpuprof_widgets.ranks(tmp_path)
+
+    def test_one_stranger_among_them_is_named(self, tmp_path: Path) -> None:
+        stranger = rank_record(3, computing(0, 9), clock=2 * HOUR)
+        saved(tmp_path, [*in_lockstep(STARTS), stranger])
+        with pytest.raises(TraceError, match=r"run\.rank3\.gpuprof was recorded"):
+            gpuprof_widgets.ranks(tmp_path)
+
+    def test_files_hours_apart_are_of_one_run_where_the_ranks_have_them_together(
+        self, tmp_path: Path
+    ) -> None:
+        records = [
+            rank_record(rank, collective(at, at + 1000)) for rank in (0, 1) for at in (0, 9 * HOUR)
+        ]
+        saved(tmp_path, records, ["0a.zip", "0b.zip", "1a.zip", "1b.zip"])
+        assert gpuprof_widgets.ranks(tmp_path).numbers == [0, 1]
+
+    def test_a_clock_hours_wrong_is_of_the_run_where_the_collectives_say_so(
+        self, tmp_path: Path
+    ) -> None:
+        begins = [number * MS for number in range(5)]
+        for count, one_run in ((4, False), (5, True)):
+            rows = [collective(at, at + 1000) for at in begins[:count]]
+            records = [rank_record(0, *rows), rank_record(1, *rows, clock=5 * HOUR)]
+            saved(tmp_path, records)
+            if one_run:
+                assert gpuprof_widgets.ranks(tmp_path).alignment()["shift_ns"].tolist()[1]
+            else:
+                with pytest.raises(TraceError, match="not traces of one run"):
+                    gpuprof_widgets.ranks(tmp_path)
 
     def test_missing_ranks_are_named(self, tmp_path: Path) -> None:
         records = [rank_record(rank, collective(0, 1000), world=8) for rank in (0, 1, 5)]

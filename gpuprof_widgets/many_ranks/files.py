@@ -12,6 +12,7 @@ from pathlib import Path
 from gpuprof_widgets.analyses.collective_words import ranks_text
 from gpuprof_widgets.analyses.ranks.reduced import ReducedRank, joined
 from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.many_ranks.one_run import check_one_run
 from gpuprof_widgets.trace.schema import NONE
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -21,8 +22,11 @@ Part = tuple[Path, ReducedRank]
 SUFFIXES = (".json", ".json.gz", ".gpuprof", ".zip")
 """Files of a folder that are taken for traces; others can be named one by one."""
 
-_IN_NAME = re.compile(r"rank[-_.]?(\d+)", re.IGNORECASE)
-_NUMBERS = re.compile(r"\d+")
+_IN_NAME = re.compile(
+    r"(?<![a-z])(?:rank[-_.]?|worker[-_.]?(?=\d+(?!\d|_\d))|r(?=\d+(?![a-z\d])))(\d+)",
+    re.IGNORECASE,
+)
+"""``rank3``, ``worker3``, ``r3``. torch names a trace ``host_pid``: ``worker3_4242`` is a host."""
 
 
 def trace_files(paths: Paths) -> list[Path]:
@@ -107,7 +111,7 @@ class Job:
 def job(parts: Sequence[Part], told: Sequence[str] = ()) -> Job:
     """The files by rank: of the same rank one after another, copies once, missing ranks named.
 
-    ``told``: notes that there are already.
+    ``told``: notes that there are already. Raises a `TraceError` where they are not of one run.
     """
     notes = list(told)
     numbered = _numbered(parts, notes.append)
@@ -116,6 +120,7 @@ def job(parts: Sequence[Part], told: Sequence[str] = ()) -> Job:
         by_rank[part.rank].append((path, part))
     kept = {rank: _without_copies(rank, by_rank[rank], notes.append) for rank in sorted(by_rank)}
     ranks = tuple(joined([part for _, part in files]) for files in kept.values())
+    check_one_run(ranks)
     _say_what_is_missing(ranks, notes.append)
     return Job(
         ranks, {r: tuple(path for path, _ in files) for r, files in kept.items()}, tuple(notes)
@@ -187,11 +192,9 @@ def _as_rank(part: ReducedRank, rank: int) -> ReducedRank:
 
 
 def rank_in_name(path: Path) -> int | None:
-    """The rank in a file's name: ``rank3.json``, ``trace_rank-3.json.gz``, or its only number."""
-    if found := _IN_NAME.search(path.name):
-        return int(found[1])
-    numbers = _NUMBERS.findall(path.name)
-    return int(numbers[0]) if len(numbers) == 1 else None
+    """The rank in a file's name: ``rank3.json``, ``trace_r3.json.gz``; another number is none."""
+    found = _IN_NAME.search(path.name)
+    return int(found[1]) if found else None
 
 
 def _without_copies(rank: int, files: Sequence[Part], say: Callable[[str], None]) -> list[Part]:

@@ -68,15 +68,19 @@ def _impossible(telling: pd.DataFrame) -> pd.Series:
 
 
 def _offsets(telling: pd.DataFrame, ranks: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Offset and spread of every rank against the first one; (0, 0) where nothing ties them."""
-    links = _links(telling)
+    """Offset and spread of every rank against the first one.
+
+    Ranks that nothing ties to that are against the first one of those that are tied to them.
+    """
+    left = links(telling)
     offsets = dict.fromkeys(ranks, (0, 0))
     known = set(ranks[:1])
-    while links:
-        at = next((n for n, (a, b, *_) in enumerate(links) if (a in known) != (b in known)), None)
+    while left := [link for link in left if not known.issuperset(link[:2])]:
+        at = next((n for n, (a, b, *_) in enumerate(left) if (a in known) != (b in known)), None)
         if at is None:
-            break
-        a, b, offset, spread, _ = links.pop(at)
+            known.add(min(left[0][:2]))
+            continue
+        a, b, offset, spread, _ = left.pop(at)
         if a in known:
             offsets[b] = (offsets[a][0] + offset, max(offsets[a][1], spread))
             known.add(b)
@@ -86,7 +90,7 @@ def _offsets(telling: pd.DataFrame, ranks: Sequence[int]) -> dict[int, tuple[int
     return offsets
 
 
-def _links(telling: pd.DataFrame) -> list[tuple[int, int, int, int, int]]:
+def links(telling: pd.DataFrame) -> list[tuple[int, int, int, int, int]]:
     """Of pairs of ranks that share collectives: the offset of the second, its spread, how many.
 
     Each rank is compared with the lowest one of every collective, so that the number of pairs grows
@@ -97,8 +101,8 @@ def _links(telling: pd.DataFrame) -> list[tuple[int, int, int, int, int]]:
         base=first["rank"].transform("first"), apart=telling["end_ns"] - _first_end(telling)
     )
     table = table[table["rank"] != table["base"]]
-    links = [_link(group) for _, group in table.groupby(["base", "rank"])]
-    return sorted(links, key=lambda link: (-link[4], link[3]))
+    found = [_link(group) for _, group in table.groupby(["base", "rank"])]
+    return sorted(found, key=lambda link: (-link[4], link[3]))
 
 
 def _link(pair: pd.DataFrame) -> tuple[int, int, int, int, int]:
