@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from gpuprof_widgets.views.ranks_page import RanksTables
     from gpuprof_widgets.views.side_by_side import Heading, Row
 
+BUSY = "computing or moving data"
+"""What a GPU does that is busy and does not wait in a collective for the last rank."""
+
 TIMELINES = 16
 """Ranks that the page shows where no others are asked for: more would have a few pixels each."""
 
@@ -284,7 +287,7 @@ class RankProfiles:
         found = [(one.finding, shown.index(one.rank)) if one.rank in shown else (one.finding, 0)
                  for one in self._rank_findings()]  # fmt: skip
         notes = [*self.notes, *self._timeline_notes(shown)]
-        return rows, Heading(self._title(), finding_lines_of(found), notes)
+        return rows, Heading(self._title(), finding_lines_of(found), notes, BUSY)
 
     def _shown(self, wanted: Sequence[int] | None) -> list[int]:
         if wanted is not None:
@@ -305,7 +308,7 @@ class RankProfiles:
     def _timeline_notes(self, shown: Sequence[int]) -> list[str]:
         notes = [
             "what a collective waited for the last rank is drawn in the colour of synchronisation, "
-            "and does not count as busy"
+            f"and does not count as {BUSY}"
         ]
         if len(shown) < len(self):
             notes.append(

@@ -130,6 +130,7 @@ class TimelineTitle(Panel):
     """Whose timeline it is, how busy its GPUs were in the range, and what is selected there."""
 
     text = String()
+    busy = String("busy", help="what the share of the time that its GPUs have slices is called")
 
 
 class TimelineBar(Panel):

@@ -61,6 +61,8 @@ class Heading:
     title: str
     findings: Sequence[dict[str, Any]] = ()
     notes: Sequence[str] = ()
+    busy: str = "busy"
+    """What each timeline's title calls the share of the time in which its GPU has a slice."""
 
 
 def outputs(
@@ -104,7 +106,7 @@ def side_by_side_figure(rows: Sequence[Row], heading: Heading, *, tables: str = 
         notes=list(heading.notes),
         sizing_mode="stretch_width",
     )
-    parts: list[UIElement] = [header, *plot_timelines(group, [row.title for row in rows])]
+    parts: list[UIElement] = [header, *_timelines(group, rows, heading)]
     if tables:
         parts.append(StaticPart(store=first, html=tables, sizing_mode="stretch_width"))
     return Column(children=parts, name=str(first.uid), sizing_mode="stretch_width", spacing=0)
@@ -146,8 +148,17 @@ def placed(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def plot_timelines(group: StoreGroup, titles: Sequence[str]) -> list[UIElement]:
-    """Buttons, overview, and per trace a title and its tracks; one time axis above them all."""
+def _timelines(group: StoreGroup, rows: Sequence[Row], heading: Heading) -> list[UIElement]:
+    return plot_timelines(group, [row.title for row in rows], busy=heading.busy)
+
+
+def plot_timelines(
+    group: StoreGroup, titles: Sequence[str], *, busy: str = "busy"
+) -> list[UIElement]:
+    """Buttons, overview, and per trace a title and its tracks; one time axis above them all.
+
+    ``busy``: see `Heading`.
+    """
     stores: list[TraceStore] = group.stores
     first, many = stores[0], len(stores) > FEW
     room = max(TALLEST * (1 if many else 2) // len(stores), LEAST)
@@ -175,5 +186,6 @@ def plot_timelines(group: StoreGroup, titles: Sequence[str]) -> list[UIElement]:
         if timeline is timelines[0]:
             plot.add_layout(time_axis(), "above")
         plot.renderers.append(timeline)
-        parts += [TimelineTitle(store=store, text=title, sizing_mode="stretch_width"), plot]
+        above = TimelineTitle(store=store, text=title, busy=busy, sizing_mode="stretch_width")
+        parts += [above, plot]
     return parts

@@ -38,6 +38,8 @@ def test_the_late_rank_is_shown_on_all_timelines(
     expected = [findings[late].start_ns, findings[late].end_ns]
     assert page.evaluate(f"{STORES}.map(s => s.window)") == [expected] * 3
 
+    titles = page.get_by_role("group", name="rank 0")
+    expect(titles).to_contain_text("GPU 0 computing or moving data")
     for caption in ("Time of each rank", "Who waits for whom", "Collectives, on all ranks"):
         expect(page.get_by_text(caption).locator("visible=true")).to_have_count(1)
     assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -36,7 +36,7 @@ export class TimelineTitleView extends PanelView {
     const range = store.draft ?? store.window
     const [start, end] = range ?? store.own_bounds
     const {span, devices} = totals(data, {start: data.tick(start), end: data.tick(end)})
-    const busy = devices.map(({device, busy}) => `GPU ${device} busy ${format_share(busy / span)}`)
+    const busy = devices.map(({device, busy}) => `GPU ${device} ${this.model.busy} ${format_share(busy / span)}`)
     this.numbers.textContent = [range == null ? format_ns(span) : `range of ${format_ns(span)}`, ...busy].join(" · ")
   }
 
@@ -59,13 +59,14 @@ export class TimelineTitle extends Panel {
     this.prototype.default_view = TimelineTitleView
     this.define<TimelineTitle.Props>(({Str}) => ({
       text: [Str, ""],
+      busy: [Str, "busy"],
     }))
   }
 }
 
 export namespace TimelineTitle {
   export type Attrs = p.AttrsOf<Props>
-  export type Props = Panel.Props & {text: p.Property<string>}
+  export type Props = Panel.Props & {text: p.Property<string>, busy: p.Property<string>}
 }
 
 export interface TimelineTitle extends TimelineTitle.Attrs {}
