@@ -357,7 +357,14 @@ def test_a_synchronisation_outside_of_ops_is_not_blamed_on_a_copy_before() -> No
         op("end", ts=900, dur=100),
         copy("Memcpy DtoH (Device -> Pageable)", ts=20, dur=370, launched_by=1),
     )
-    assert "move the call out of the loop" in only(RULES["synchronising"], record).remedy
+    assert only(RULES["synchronising"], record).remedy.startswith("The CPU launches nothing")
+
+
+@pytest.mark.parametrize(("calls", "words"), [(1, "leave the call out"), (2, "out of the loop")])
+def test_a_single_call_is_in_no_loop(calls: int, words: str) -> None:
+    rows = [runtime("cudaDeviceSynchronize", ts=10 + 400 * i, dur=300) for i in range(calls)]
+    record = trace_of(kernel("gemm", ts=0, dur=900), *rows, op("end", ts=990, dur=10))
+    assert words in only(RULES["synchronising"], record).remedy
 
 
 def test_the_wait_that_ends_a_recording_is_the_profilers_own() -> None:
@@ -562,10 +569,11 @@ def test_a_function_that_cprofile_blames_says_what_it_waited_for() -> None:
     record = waiting_for_a_matmul()
     finding = only(RULES["python_waiting"], record)
     assert finding.text == (
-        "`Tensor.item` took 412 ms of Python's time (82 %): an estimated 96 % of it was waiting "
-        "for the GPU, mostly for `sgemm_128x64`, launched by `aten::mm` at line 12."
+        "`Tensor.item` took 412 ms (82 % of Python's time): an estimated 395 ms of it (79 % of the "
+        "time) was waiting for the GPU, mostly for `sgemm_128x64`, launched by `aten::mm` at line "
+        "12."
     )
-    assert finding.cost_ns == 395 * MS
+    assert (finding.cost_ns, finding.share) == (395 * MS, 0.79)
     assert (finding.start_ns, finding.end_ns) == (25 * MS, 420 * MS)
     assert record.trace.slices["name"].iloc[list(finding.rows)].tolist() == [SYNC]
 
@@ -576,7 +584,7 @@ def test_with_recorded_frames_the_wait_is_no_estimate() -> None:
         python("<built-in method item of Tensor object at 0x7f>", ts=19 * MS, dur=412 * MS),
     ]
     text = only(RULES["python_waiting"], waiting_for_a_matmul(*frames)).text
-    assert text.startswith("`Tensor.item` took 412 ms of Python's time (82 %): 96 % of it was wait")
+    assert text.startswith("`Tensor.item` took 412 ms (82 % of Python's time): 395 ms of it (79 %")
     assert RULES["python_time"](waiting_for_a_matmul(*frames))[0].cost_ns == 83 * MS
 
 
@@ -591,7 +599,14 @@ def test_a_synchronisation_is_not_the_time_of_a_python_function() -> None:
     )
     assert "`cell.py:1(step)`" in only(RULES["python_time"], record).text
     text = only(RULES["python_waiting"], record).text
-    assert text.startswith("`torch._C._cuda_synchronize` took 400 ms of Python's time (80 %)")
+    assert text.startswith("`torch._C._cuda_synchronize` took 400 ms (80 % of Python's time)")
+
+
+def test_a_wait_that_a_call_tells_of_is_not_told_of_its_function_as_well() -> None:
+    told = [one.rule for one in findings(waiting_for_a_matmul())]
+    assert ("synchronising" in told, "python_waiting" in told) == (True, False)
+    told = [one.rule for one in findings(waiting_for_a_matmul(), synchronising_share=0.9)]
+    assert ("synchronising" in told, "python_waiting" in told) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -885,6 +900,46 @@ def test_a_backward_op_out_of_proportion_to_its_forward_is_said() -> None:
     assert text.endswith("took 100 ns: 10 % of the backward pass, 5 times its forward.")
     assert said_of_gather(backward_on_cpu(100, forward=21)) == []
     assert said_of_gather(backward_on_cpu(99, forward=1)) == []  # below 10 % of the backward pass
+
+
+JIT = "torch::jit::(anonymous namespace)::DifferentiableGraphBackward"
+
+
+@pytest.mark.parametrize(
+    ("name", "forward", "tells"),
+    [
+        ("MmBackward0", "aten::mm", "4 times its forward."),
+        ("ViewBackward0", "aten::view", ""),
+        ("CopyBackwards", "aten::detach_", ""),
+        (JIT, "aten::mm", ""),
+    ],
+)
+def test_what_is_no_whole_forward_gives_no_ratio(name: str, forward: str, tells: str) -> None:
+    record = trace_of(
+        op(forward, ts=0, dur=100, sequence=3),
+        *backward_op(name, ts=500, dur=400, sequence=3),
+        op("aten::add", ts=500, dur=100),
+        op("aten::exp", ts=1000, dur=10, sequence=4),
+        *backward_op("ExpBackward0", ts=1500, dur=20, sequence=4),
+    )
+    (said,) = rules.RULES["backward"](record, Limits(backward_ratio=4))
+    assert "took 400 ns: 95 % of the backward pass" in said.text
+    assert said.text.endswith(tells or "of the backward pass.")
+    assert bool(said.remedy) == bool(tells)
+    by_ratio_alone = Limits(backward_ratio=4, backward_large_share=1)
+    assert bool(rules.RULES["backward"](record, by_ratio_alone)) == bool(tells)
+
+
+def test_a_graph_of_torchscript_is_not_linked_with_its_last_op() -> None:
+    record = trace_of(
+        op("aten::detach_", ts=0, dur=1, sequence=3),
+        *backward_op(JIT, ts=500, dur=400, sequence=3),
+        op("end", ts=990, dur=10),
+    )
+    assert only(RULES["backward"], record).text == (
+        "`DifferentiableGraphBackward` (all ops of a graph of TorchScript) took 400 ns: 100 % of "
+        "the backward pass."
+    )
 
 
 def test_what_sorts_on_a_gpu_is_foreseen_with_deterministic_algorithms_alone() -> None:

@@ -99,4 +99,10 @@ def _customary(record: Record) -> list[Finding]:
 
 def _said(record: Record, limits: Limits) -> list[Finding]:
     said = [finding for rule in RULES.values() for finding in rule(record, limits)]
-    return sorted(with_lines(record, said), key=lambda finding: -finding.cost_ns)
+    return sorted(with_lines(record, _told_once(said)), key=lambda finding: -finding.cost_ns)
+
+
+def _told_once(said: list[Finding]) -> list[Finding]:
+    """Without functions of Python that wait in calls of which `synchronising` tells already."""
+    told = {row for one in said if one.rule == "synchronising" for row in one.rows}
+    return [one for one in said if one.rule != "python_waiting" or not told.intersection(one.rows)]

@@ -24,6 +24,20 @@ REMEDIES = {
 WAITED = "The CPU launches nothing while it waits: look for an op whose backward does not."
 OTHERWISE = "Look for another op with the same result, whose backward is cheaper."
 
+MANY_OPS = "DifferentiableGraphBackward"
+"""Goes back through all ops of a graph of TorchScript, whose last op alone it is linked to."""
+LOOKS = frozenset(
+    f"aten::{name}{end}"
+    for name in (
+        *("detach", "alias", "view", "view_as", "_unsafe_view", "reshape", "_reshape_alias"),
+        *("t", "transpose", "permute", "squeeze", "unsqueeze"),
+    )
+    for end in ("", "_")
+)
+"""Forward ops that look at a tensor in another way, as their backward does: what takes long there
+goes back through more than them. (PyTorch's documentation, "Tensor Views", lists more; the backward
+of a slice or an expansion does work.)"""
+
 SORTS_WHEN_DETERMINISTIC = {"GatherBackward0"}
 """Backward ops that sort on a GPU under `torch.use_deterministic_algorithms(True)`.
 
@@ -53,15 +67,23 @@ def _worth_saying(table: pd.DataFrame, whole: int, limits: Limits) -> npt.NDArra
     large = table["cpu_ns"] >= limits.backward_large_share * whole
     out_of_proportion = table["cpu_ns"] >= limits.backward_ratio * table["forward_cpu_ns"]
     out_of_proportion &= table["cpu_ns"] >= limits.backward_notable_share * whole
+    out_of_proportion &= _has_whole_forward(table)
     on_cpu = not table["device_ns"].any()
     waited = table["wait_ns"] > 0
     return np.asarray(waited | (on_cpu & (large | out_of_proportion)), bool)
+
+
+def _has_whole_forward(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Where the forward op is all that the backward op goes back through, and did some work."""
+    many = table["name"].str.contains(MANY_OPS, regex=False).to_numpy(bool)
+    return np.asarray(~many & ~table["forward"].isin(list(LOOKS)).to_numpy(bool))
 
 
 def _finding(record: Record, op: pd.Series, whole: int, limits: Limits) -> Finding:
     if op["wait_ns"] > 0:
         return _waiting(record, op, whole)
     cost, times = int(op["cpu_ns"]), op["cpu_ns"] / max(int(op["forward_cpu_ns"]), 1)
+    times = times if _has_whole_forward(op.to_frame().T)[0] else 0
     text = f"{_who(op)} took {format_ns(cost)}: "
     text += f"{format_share(share_of(cost, whole))} of the backward pass"
     text += f", {times:.0f} times its forward." if times >= limits.backward_ratio else "."
@@ -97,6 +119,8 @@ def _is_foreseen(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
 def _who(op: pd.Series) -> str:
     """`GatherBackward0` of `patch_drop` (forward `aten::gather`, line 12)."""
     of = f" of {code(op['module'])}" if op["module"] else ""
+    if MANY_OPS in op["name"]:
+        return f"{code(MANY_OPS)}{of} (all ops of a graph of TorchScript)"
     line = f", line {op['line']}" if op["line"] >= 0 else ""
     return f"{code(op['name'])}{of} (forward {code(op['forward'])}{line})"
 

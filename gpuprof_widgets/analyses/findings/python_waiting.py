@@ -39,13 +39,14 @@ def python_waiting(record: Record, limits: Limits) -> list[Finding]:
 def _finding(record: Record, row: dict[Any, Any], whole: int) -> Finding:
     label = function_labels(pd.DataFrame([row]))[0]
     waited, own = int(row["self_waiting_ns"]), int(row["self_ns"])
+    share = share_of(waited, run_ns(record))
     estimated = "" if row["exact"] else "an estimated "
     text = (
-        f"{code(function_name(label))} took {format_ns(own)} of Python's time "
-        f"({format_share(share_of(own, whole))}): {estimated}{format_share(share_of(waited, own))} "
-        f"of it was waiting for the GPU{_mostly_for(record, row)}."
+        f"{code(function_name(label))} took {format_ns(own)} "
+        f"({format_share(share_of(own, whole))} of Python's time): {estimated}{format_ns(waited)} "
+        f"of it ({format_share(share)} of the time) was waiting for the GPU"
+        f"{_mostly_for(record, row)}."
     )
-    share = share_of(waited, run_ns(record))
     return Finding(
         "python_waiting", text, waited, share, remedy=REMEDY, **_longest(record, row["waited_for"])
     )

@@ -39,6 +39,7 @@ FREEING_REMEDY = (
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
 )
 OTHERWISE = "The CPU launches nothing while it waits: move the call out of the loop if you can."
+ONCE = "The CPU launches nothing while it waits: leave the call out, or make it later, if you can."
 
 
 def synchronising(record: Record, limits: Limits) -> list[Finding]:
@@ -94,7 +95,7 @@ def _remedy(group: pd.DataFrame) -> str:
         return REMEDIES[op]
     copy = str(group.groupby("copy_name")["dur_ns"].sum().idxmax())
     fitting = (remedy for kind, remedy in COPY_REMEDIES.items() if kind in copy)
-    return next(fitting, OTHERWISE)
+    return next(fitting, OTHERWISE if len(group) > 1 else ONCE)
 
 
 def _mostly_for(group: pd.DataFrame) -> str:
