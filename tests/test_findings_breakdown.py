@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gpuprof_widgets.analyses.findings import Finding, Limits, findings
@@ -171,6 +173,34 @@ def idle_gpu(*cpu: Row, launch: int = 890) -> str:
         *cpu,
     )
     return only(device_idle(record, Limits())).remedy
+
+
+def emptied(synchronised: int) -> str:
+    """The remedy for a GPU that is idle for 1000 in all: so long from a synchronisation on.
+
+    The wait itself goes on for 1 after the kernel; then the CPU is in Python.
+    """
+    last = 1250 + synchronised
+    record = trace_of(
+        runtime("cudaStreamSynchronize", ts=95, dur=6),
+        runtime("cudaLaunchKernel", ts=95 + synchronised, dur=1),
+        runtime("cudaLaunchKernel", ts=1195, dur=1),
+        kernel("first", ts=0, dur=100),
+        kernel("second", ts=100 + synchronised, dur=100, launched_by=1),
+        kernel("third", ts=1200, dur=last - 1200, launched_by=2),
+    )
+    return only(device_idle(record, Limits())).remedy
+
+
+def test_an_idle_gpu_is_told_of_the_wait_that_emptied_its_queue_and_of_what_came_then() -> None:
+    """What the CPU did in the gaps was Python; half of them there were because it had waited."""
+    assert re.fullmatch(
+        r"In 9\d % of the GPU's idle time it waited for the CPU to launch work, mostly in Python\. "
+        r"50 % of the idle time is gaps that began while the CPU waited for the GPU, so that "
+        r"nothing was queued: fewer \.item\(\), .* keep it fed\. Then make the Python .*\.",
+        emptied(500),
+    )
+    assert "began while" not in emptied(499)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,10 @@ def breakdown(record: Record, *, by: str = "device") -> pd.DataFrame:
       the runtime or driver (allocating, loading modules); "CPU ops": in an op, or in autograd's
       engine between two of them; "Python": in none of these.
 
+    So a class is what the CPU did at each moment. How a gap came about as a whole is `idle`'s
+    cause: one that began in a short synchronisation is "synchronise" there from end to end, and
+    here mostly what the CPU did after that.
+
     A record without GPU work has ``device`` -1, and its main thread's time (autograd's where that
     runs the backward pass) in the same idle classes, but first of all in "exposed communication":
     a collective of the CPU (gloo) was in flight, and no thread was in an op that computes.

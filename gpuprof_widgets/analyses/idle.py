@@ -74,12 +74,14 @@ def idle(
     during the gap (innermost slice, by name; "" is no slice at all) and for which share of the gap;
     ``line``, ``module``: the cell line and the module in which that was, in the backward pass the
     module of the forward op; where these were not recorded the Python frame that ran longest in the
-    gap, and the ``nn.Module`` around it ("" where nothing is known); ``cause``, one of
+    gap, and the ``nn.Module`` around it ("" where nothing is known); ``cause``: how the gap came
+    about, one for all of it (what the CPU did from moment to moment of it is `breakdown`'s class:
+    after a short synchronisation mostly "Python" or "CPU ops"), one of
 
     - "start", "end": before the first and after the last GPU slice,
     - "dataloader": the launching thread was in a DataLoader's ``__next__`` most of the time,
     - "synchronise": when it began the launching thread was in a call that waits for the GPU: so
-      nothing was queued behind,
+      nothing was queued behind, whatever the thread did afterwards,
     - "host": the next slice was launched after the gap had begun: the GPU waited for the CPU,
     - "device": it was launched before: it waited for other GPU work, an event or its launch,
     - "unknown": the trace holds no launch of it.

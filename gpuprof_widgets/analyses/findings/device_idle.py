@@ -37,11 +37,14 @@ HOST_REMEDIES = {
 }
 """What to do about a CPU that launches too late, by what kept it."""
 
+KEEP_FED = "fewer .item(), .cpu(), prints of tensors and other synchronising calls keep it fed"
+MOSTLY = 0.5
+"""Of a GPU's idle time, in gaps that began as the CPU waited for it: then both causes are named."""
+
 REMEDIES = {
     INPUT: "it waited for the DataLoader: give that workers (num_workers), pin_memory=True, and do "
     "costly transforms beforehand.",
-    SYNCHRONISING: "the CPU had just waited for it, so that nothing was queued: fewer .item(), "
-    ".cpu(), prints of tensors and other synchronising calls keep it fed.",
+    SYNCHRONISING: f"the CPU had just waited for it, so that nothing was queued: {KEEP_FED}.",
     QUEUED: "work was launched but could not start: look for streams that wait for each other, "
     "for copies in between and for many very short kernels.",
     "start": "its first work had not come yet: set-up, data and warm-up belong outside of what is "
@@ -117,11 +120,23 @@ def _remedy(record: Record, gaps: pd.DataFrame) -> str:
     cause = max(causes, key=lambda name: causes[name])
     share = format_share(causes[cause] / max(sum(causes.values()), 1))
     if cause == "host":
-        mostly = f"mostly in {IN[kept]}: {HOST_REMEDIES[kept]}"
-        why = f"it waited for the CPU to launch work, {mostly}."
+        why = f"it waited for the CPU to launch work, mostly in {IN[kept]}"
+        why += _how_it_began(gaps, kept) or f": {HOST_REMEDIES[kept]}."
     else:
         why = REMEDIES[_of_the_trace(gaps) if cause == OTHER else cause]
     return f"In {share} of the GPU's idle time {why}"
+
+
+def _how_it_began(gaps: pd.DataFrame, kept: str) -> str:
+    """What emptied the queue before the CPU was kept: mostly a wait for the GPU; else ""."""
+    times = gaps.groupby("cause")["dur_ns"].sum()
+    share = int(times.get("synchronise", 0)) / max(int(times.sum()), 1)
+    if share < MOSTLY:
+        return ""
+    return (
+        f". {format_share(share)} of the idle time is gaps that began while the CPU waited for the "
+        f"GPU, so that nothing was queued: {KEEP_FED}. Then {HOST_REMEDIES[kept]}."
+    )
 
 
 def _of_the_trace(gaps: pd.DataFrame) -> str:

@@ -44,7 +44,9 @@ def idle_panel(record: Record) -> Panel | None:
         COLUMNS,
         rows.reset_index(drop=True),
         events,
-        note="Gaps in which no stream of the GPU had anything to do.",
+        note="Gaps in which no stream of the GPU had anything to do. The cause is how a gap came "
+        "about (synchronise: the CPU had just waited for the GPU, so nothing was queued); what the "
+        "CPU did from moment to moment of it is in Breakdown.",
         sort="time_ns",
         bars=Bars("where", "cause", "time_ns"),
     )
