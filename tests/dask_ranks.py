@@ -1,0 +1,42 @@
+"""Compare the ranks in a folder, read here and by two workers of a Dask cluster; a test runs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import distributed
+import pandas as pd
+import pytest
+
+import gpuprof_widgets
+from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.many_ranks import RankProfiles
+
+
+def main(folder: Path) -> None:
+    here = gpuprof_widgets.ranks(folder)
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as cluster:
+        assert_same(here, gpuprof_widgets.ranks(folder, cluster=cluster))
+        assert_same(here, gpuprof_widgets.ranks(folder, cluster=cluster.scheduler_address))
+        with distributed.Client(cluster, set_as_default=False) as client:
+            assert_same(here, gpuprof_widgets.ranks(folder, cluster=client))
+            assert client.status == "running"  # the user's stays open
+            (folder / "rank9.json").write_text("{}")
+            with pytest.raises(TraceError, match=r"rank9\.json.*worker of the cluster"):
+                gpuprof_widgets.ranks([*folder.iterdir()], cluster=client)
+    print("equal")
+
+
+def assert_same(left: RankProfiles, right: RankProfiles) -> None:
+    """Every table, note and finding is equal."""
+    for name in ("breakdown", "steps", "stragglers", "collectives", "waits", "alignment"):
+        pd.testing.assert_frame_equal(getattr(left, name)(), getattr(right, name)())
+    assert left.notes == right.notes
+    assert left.findings() == right.findings()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
