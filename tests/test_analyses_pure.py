@@ -23,7 +23,11 @@ from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
 from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.breakdown_segments import breakdown_segments
 from gpuprof_widgets.analyses.call_tree import call_tree
-from gpuprof_widgets.analyses.collective_calls import collective_calls, compute_intervals
+from gpuprof_widgets.analyses.collective_calls import (
+    collective_calls,
+    compute_intervals,
+    exposed_on_cpu,
+)
 from gpuprof_widgets.analyses.collectives import collectives
 from gpuprof_widgets.analyses.copies import copies
 from gpuprof_widgets.analyses.copy_bandwidth import copy_bandwidth
@@ -177,6 +181,7 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "collectives": collectives,
     "collective_calls": collective_calls,
     "compute_intervals": compute_intervals,
+    "exposed_on_cpu": exposed_on_cpu,
     "lines": lines,
     "line_sources": line_sources,
     "workers": workers,
