@@ -305,11 +305,65 @@ def test_synchronising_calls_say_who_waited_for_what() -> None:
     finding = only(RULES["synchronising"], record)
     assert finding.text == (
         "`aten::item` waited 412 ns for the GPU (41 % of the time), in 2 calls of "
-        "`cudaStreamSynchronize`, mostly for `gemm`."
+        "`cudaStreamSynchronize`, mostly for `gemm`; the GPU was busy all the while, and the run "
+        "would be at most 137 ns (14 %) shorter without."
     )
-    assert finding.share == 0.412
+    in_the_first = 5 + (505 - 395)  # until it returned, and until the next wait
+    assert finding.cost_ns == in_the_first + 22  # the second: all, as the GPU has no work then
+    assert finding.share == finding.cost_ns / 1000
     assert len(finding.rows) == 2
     assert ".item()" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("launched_at", "begins", "cost"),
+    [
+        (5, 410, 10),  # queued before: only what the call took after the kernel
+        (405, 410, 10 + 10),  # launched then: the GPU had to wait for it
+        (700, 900, 390),  # it idled for longer than the CPU had waited
+    ],
+)
+def test_waiting_costs_what_the_gpu_idles_for_it(launched_at: int, begins: int, cost: int) -> None:
+    record = trace_of(
+        op("aten::item", ts=0, dur=402), runtime(SYNC, ts=10, dur=390),
+        runtime("cudaLaunchKernel", ts=launched_at, dur=2), op("end", ts=990, dur=10),
+        kernel("gemm", ts=0, dur=390),
+        kernel("next", ts=begins, dur=1000 - begins, launched_by=2),
+    )  # fmt: skip
+    finding = only(RULES["synchronising"], record)
+    assert "waited 390 ns for the GPU (39 % of the time)" in finding.text
+    assert finding.cost_ns == cost
+
+
+def test_after_a_wait_the_cpu_has_no_lead_until_the_next_one() -> None:
+    """Two calls of one op wait as one; each kernel then comes too late, up to the next wait."""
+    rows = [
+        op("aten::item", ts=0, dur=320), runtime(SYNC, ts=10, dur=290),
+        runtime("cudaEventSynchronize", ts=305, dur=5), kernel("gemm", ts=0, dur=300),
+    ]  # fmt: skip
+    for number in range(4):
+        rows.append(runtime("cudaLaunchKernel", ts=320 + 20 * number, dur=2))
+        rows.append(kernel("add", ts=330 + 20 * number, dur=10, launched_by=len(rows) - 1))
+    rows += [op("aten::to", ts=400, dur=600), runtime("cudaDeviceSynchronize", ts=410, dur=580)]
+    record = trace_of(*rows, kernel("long", ts=400, dur=600))
+    said = {one.text.split("`")[1]: one.cost_ns for one in RULES["synchronising"](record)}
+    in_the_second_call, until_the_first_kernel, between_kernels = 5, 330 - 310, 3 * 10
+    assert said == {
+        "aten::item": in_the_second_call + until_the_first_kernel + between_kernels,
+        "aten::to": 0,
+    }
+
+
+def test_waiting_beside_a_busy_gpu_costs_nothing() -> None:
+    """Another stream works on: the wait is told, at no cost, after what costs more."""
+    record = trace_of(
+        op("aten::item", ts=0, dur=402), runtime(SYNC, ts=10, dur=390),
+        kernel("gemm", ts=0, dur=390), kernel("long", ts=0, dur=1000, stream=9),
+        op("end", ts=990, dur=10),
+    )  # fmt: skip
+    finding = only(RULES["synchronising"], record)
+    assert (finding.cost_ns, finding.share) == (0, 0)
+    assert "; the GPU was busy all the while, and had more to do" in finding.text
 
 
 @pytest.mark.parametrize("waits_itself", [True, False])

@@ -9,14 +9,17 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
-from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
+from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
 from gpuprof_widgets.analyses.op_rows import are_ops
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.region_owners import forward_of, region_around
+from gpuprof_widgets.analyses.wait_costs import wait_costs
 from gpuprof_widgets.analyses.waits import FREEING, waits
 from gpuprof_widgets.trace.model import Record
 
 MOST = 3  # findings; further ops are rarely worth reading about
+ALL_THE_WHILE = 0.95
+"""Of the waiting, from which on the GPU was busy in all of it but for the call's own overhead."""
 
 REMEDIES = {
     "aten::item": "Read results less often: add up on the GPU and call .item() once per epoch.",
@@ -43,16 +46,21 @@ ONCE = "The CPU launches nothing while it waits: leave the call out, or make it 
 
 
 def synchronising(record: Record, limits: Limits) -> list[Finding]:
-    """At most three findings: the ops whose waits took 2 % of the run or more.
+    """At most three findings: the ops whose waits took 2 % of the run or more, by their cost.
 
-    Not those of backward ops, which the rule `backward` names with their forward op.
+    The cost is what the GPU idled for it (`wait_costs`): to wait for a GPU that is busy, and has
+    more to do then, costs nothing. Not the waits of backward ops, which the rule `backward` names
+    with their forward op.
     """
     table = waits(record)
+    table = table[table["kind"] == "synchronise"]
+    table = table.assign(cost_ns=wait_costs(record.trace, table))
     of_backward = forward_of(record.trace)[table["row"]] >= 0
-    table = table[(table["kind"] == "synchronise") & ~of_backward & ~_profilers_own(record, table)]
+    table = table[~of_backward & ~_profilers_own(record, table)]
     groups = [group for _, group in table.groupby(["op_name", "name"], sort=False)]
-    said = [_finding(record, group) for group in groups]
-    said = [finding for finding in said if finding.share >= limits.synchronising_share]
+    least = limits.synchronising_share
+    long = [one for one in groups if share_of(one["dur_ns"].sum(), run_ns(record)) >= least]
+    said = [_finding(record, group) for group in long]
     return sorted(said, key=lambda finding: -finding.cost_ns)[:MOST]
 
 
@@ -67,23 +75,37 @@ def _profilers_own(record: Record, table: pd.DataFrame) -> Any:
 def _finding(record: Record, group: pd.DataFrame) -> Finding:
     longest = group.iloc[0]
     waited, share = int(group["dur_ns"].sum()), share_of(group["dur_ns"].sum(), run_ns(record))
+    cost = int(group["cost_ns"].sum())
     calls = format_count(len(group), "call")
     who = code(longest["op_name"]) if longest["op_name"] else "The CPU"
     text = (
         f"{who} waited {format_ns(waited)} for the GPU ({format_share(share)} of the time), "
-        f"in {calls} of {code(longest['name'])}{_mostly_for(group)}{_mostly_at(record, group)}."
+        f"in {calls} of {code(longest['name'])}{_mostly_for(group)}{_mostly_at(record, group)}"
+        f"{_lost(record, group)}."
     )
     start = int(longest["start_ns"])
     return Finding(
         "synchronising",
         text,
-        waited,
-        share,
+        cost,
+        share_of(cost, run_ns(record)),
         start,
         start + int(longest["dur_ns"]),
         tuple(group["row"].astype(int)),
         _remedy(group),
     )
+
+
+def _lost(record: Record, group: pd.DataFrame) -> str:
+    """What the run lost by it, where that is less than the waiting, and that the GPU was busy."""
+    waited, cost = int(group["dur_ns"].sum()), int(group["cost_ns"].sum())
+    busy = int(group["gpu_busy_ns"].sum()) >= ALL_THE_WHILE * waited
+    said = "; the GPU was busy all the while" if busy else ""
+    if not cost:
+        said += ", and had more to do: the waiting cost nothing"
+    elif cost < waited:
+        said += f"{', and' if busy else ';'} {shorter(cost, record)} without"
+    return said
 
 
 def _remedy(group: pd.DataFrame) -> str:
