@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
@@ -16,6 +17,7 @@ from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views import page_panels
 from gpuprof_widgets.views.page_panels import panels
 from gpuprof_widgets.views.panels import PANELS
+from gpuprof_widgets.views.panels.panel import Column, Panel, Points
 from tests.browser.engine import start_engine
 from tests.browser.report_page import Open, Report
 from tests.panel_examples import EXAMPLES, column_values
@@ -349,3 +351,38 @@ def test_any_range_of_a_real_trace_gives_the_numbers_of_plain_loops(
         expected = column_values(panel, start, end, trace.end_ns)
         assert found == {each: pytest.approx(expected[each]) for each in found}, key
     engine.page.close()
+
+
+def test_names_in_a_plot_of_points_do_not_lie_over_one_another(
+    open_report: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Points of almost one place, and two roofs whose names would have one place as well."""
+    names = [f"aten::op_with_a_long_name_{number}" for number in range(4)]
+    table = pd.DataFrame({"op": names, "x": [1.0, 1.1, 1.2, 100.0], "y": [1.0, 1.02, 1.04, 50.0]})
+    roofs = tuple(
+        ((0.1, 10.0, 1e3), (1.0, top, top), name) for top, name in [(99, "a"), (100, "b")]
+    )
+    columns = (Column("op", "Op", "text"), Column("x", "X", "number"), Column("y", "Y", "number"))
+    panel = Panel("Roof", columns, table, points=Points("x", "y", lines=roofs))
+    monkeypatch.setattr(page_panels, "PANELS", {"roof": lambda _: panel})
+    report = open_report(busy())
+    labels = report.page.locator(".points text.label")
+    boxes = [each.bounding_box() for each in labels.all()]
+    assert labels.all_text_contents()[0] == "b"
+    assert names[3] in labels.all_text_contents()
+    for one, other in combinations(boxes, 2):
+        assert one is not None
+        assert other is not None
+        beside = one["x"] + one["width"] <= other["x"] or other["x"] + other["width"] <= one["x"]
+        above = one["y"] + one["height"] <= other["y"] or other["y"] + other["height"] <= one["y"]
+        assert beside or above
+
+
+def test_nothing_moves_as_something_is_selected(open_report: Open) -> None:
+    report = open_report(busy())
+    heights = "(box) => [box.offsetHeight, document.documentElement.scrollHeight]"
+    before = report.selection_text.evaluate(heights)
+    assert before[0] < 70
+    rows(report, "Kernels").filter(has_text="gemm").click()
+    expect(report.selection_text).to_contain_text("2 events highlighted")
+    assert report.selection_text.evaluate(heights) == before

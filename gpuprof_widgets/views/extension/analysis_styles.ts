@@ -18,7 +18,12 @@ export const CURVES_CSS = `
 
 export const ANALYSIS_CSS = `
 :host { padding: 6px 0 10px; }
-.frame { overflow-x: auto; margin-top: 4px; }
+/* A shadow at the edge behind which there are more columns; the upper layer moves with them and covers it at the end. */
+.frame {
+  overflow-x: auto; margin-top: 4px;
+  background: linear-gradient(to left, var(--bg) 40%, transparent) right / 40px 100% no-repeat local,
+    linear-gradient(to left, rgba(128, 128, 128, 0.6), transparent) right / 16px 100% no-repeat scroll;
+}
 table { border-collapse: collapse; width: 100%; table-layout: fixed; }
 th, td { padding: 2px 8px; text-align: left; border-bottom: 1px solid var(--line); height: 24px; }
 th { padding: 0 2px; font-weight: 600; vertical-align: bottom; }

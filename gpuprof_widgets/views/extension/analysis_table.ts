@@ -25,8 +25,8 @@ const ANY_NUMBER = 84
 const LEAST_TEXT = 70
 const MOST_TEXT = 200
 const MOST_FIRST = 640
-/** Where there is less room than needed, the first column keeps this, and the table scrolls. */
-const LEAST_FIRST = 250
+/** Where there is too little room, the first column keeps this, and other texts give way if that is enough; else the table scrolls. */
+const LEAST_FIRST = 180
 
 type Order = {key: string, descending: boolean}
 
@@ -47,6 +47,8 @@ export class AnalysisTableView extends PanelView {
   private jumped: {key: string, number: number} = {key: "", number: -1}
   private clicked = {row: -1, time: -Infinity}
   private tooltip: Tooltip | null = null
+  /** Pixels in which the table was laid out. */
+  private room = 0
   private scatter: Scatter
   private plot: HTMLElement
   private tools: HTMLElement
@@ -84,7 +86,7 @@ export class AnalysisTableView extends PanelView {
       leave: () => this.tooltip?.hide(),
     })
     this.plot = element("div", {})
-    this.observer = new ResizeObserver(() => this.draw_points())
+    this.observer = new ResizeObserver(() => this.resize())
     this.observer.observe(this.plot)
     this.status = element("span", {class: "muted", role: "status"})
     this.filter_input = element("input", {type: "search", placeholder: "Filter rows", "aria-label": "Filter rows", size: 18})
@@ -158,7 +160,8 @@ export class AnalysisTableView extends PanelView {
     // What was selected in another view is shown, wherever it stands.
     const shown = [...first, ...this.present.filter((row) => chosen.has(row) && !first.includes(row)).slice(0, FIRST_ROWS)]
     this.focused = shown.includes(this.focused) ? this.focused : shown.find((row) => chosen.has(row)) ?? shown[0] ?? -1
-    const widths = this.widths(shown)
+    this.room = this.plot.clientWidth
+    const widths = this.fitted(this.widths(shown))
     const others = widths.slice(1).reduce((sum, width) => sum + width, 0)
     this.table.style.width = `min(100%, ${widths[0] + others}px)`
     this.table.style.minWidth = `${Math.min(widths[0], LEAST_FIRST) + others}px`
@@ -184,6 +187,14 @@ export class AnalysisTableView extends PanelView {
       hover: (title, words, event) => this.tooltip?.show(title, [["Time", words]], event.clientX, event.clientY),
       leave: () => this.tooltip?.hide(),
     }))
+  }
+
+  private resize(): void {
+    if (this.plot.clientWidth == this.room) {
+      this.draw_points()
+    } else {
+      this.fill()
+    }
   }
 
   private draw_points(): void {
@@ -220,6 +231,15 @@ export class AnalysisTableView extends PanelView {
       const letters = Math.max(label.length + 2, ...shown.map((row) => String(this.values[at][row]).length))
       return Math.max(LEAST_TEXT, Math.min(letters * LETTER + PADDING, at == 0 ? MOST_FIRST : MOST_TEXT))
     })
+  }
+
+  /** These widths, those of texts smaller where all fit then. */
+  private fitted(widths: number[]): number[] {
+    const gives = widths.map((width, at) => at > 0 && this.data.columns[at].unit == "text" ? width - LEAST_TEXT : 0)
+    const [needed, spare] = [widths, gives].map((all) => all.slice(1).reduce((sum, each) => sum + each, 0))
+    const missing = Math.min(widths[0], LEAST_FIRST) + needed - this.room
+    const part = missing > 0 && missing <= spare ? missing / spare : 0
+    return widths.map((width, at) => width - part * gives[at])
   }
 
   private columns(widths: number[]): HTMLElement {

@@ -1,4 +1,4 @@
-import {format_ns, format_share} from "./engine"
+import {format_ns, format_ratio} from "./engine"
 import {signed_ns} from "./signed"
 
 /** One row; `names`: what each run calls it, `category`: "" where no events are meant. */
@@ -47,7 +47,7 @@ export const DELTA_COLUMNS: DeltaColumn[] = [
   {key: "b", text: "B", title: "Time in B", width: "86px", extra: false, value: ({time}) => time[1], format: ({time}) => format_ns(time[1])},
   {
     key: "ratio", text: "B / A", title: "Time in B as a share of that in A", width: "76px", extra: true,
-    value: ({time: [a, b]}) => a == 0 ? Infinity : b / a, format: ({time: [a, b]}) => a == 0 ? "" : format_share(b / a),
+    value: ({time: [a, b]}) => a == 0 ? Infinity : b / a, format: ({time: [a, b]}) => a == 0 ? "" : format_ratio(b / a),
   },
   {
     key: "spread", text: "spread", title: "How far the steps of one run lie apart (interquartile range)", width: "86px", extra: true,

@@ -76,8 +76,8 @@ export class DetailsView extends PanelView {
       return element("li", {}, element("span", {class: "muted"}, ROLES[link.role]), name)
     })
     return [
-      element("div", {class: "name clip", title: data.name(row)}, data.name(row)),
-      element("div", {class: "facts"}, ...facts),
+      element("div", {class: "title"},
+        element("div", {class: "name clip", title: data.name(row)}, data.name(row)), element("div", {class: "facts"}, ...facts)),
       element("ol", {class: "chain", "aria-label": "What led to it"}, ...links),
     ]
   }

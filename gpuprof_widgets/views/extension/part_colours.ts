@@ -1,31 +1,42 @@
 import {OKABE_ITO} from "./categories"
 import type {RGB} from "./colour"
-import {css, ink_on, mix} from "./colour"
+import {css, hex, ink_on, mix} from "./colour"
 
-/** Colours of what a time was spent on: work in full, waiting hatched by lightness; by words that occur in the name. */
-const KNOWN: [RegExp, RGB][] = [
-  [/input|data ?load/i, OKABE_ITO.vermillion],
-  [/synchroni/i, OKABE_ITO.orange],
-  [/python/i, OKABE_ITO.purple],
-  [/launch/i, OKABE_ITO.yellow],
-  [/cpu/i, OKABE_ITO.sky],
-  [/comm|collective|nccl/i, mix(OKABE_ITO.purple, OKABE_ITO.blue, 0.5)],
-  [/copy|memcpy/i, OKABE_ITO.blue],
-  [/memset/i, mix(OKABE_ITO.blue, [255, 255, 255], 0.55)],
-  [/comput|kernel/i, OKABE_ITO.green],
-  [/idle|other|rest/i, OKABE_ITO.grey],
-]
+const WHITE: RGB = [255, 255, 255]
+const {orange, sky, green, yellow, blue, vermillion, purple, grey} = OKABE_ITO
+const slate = hex("#4A5866")
+const indigo = mix(purple, blue, 0.5)
 
-/** Fill and ink of each part, in their order; parts that look alike by name are told apart by their lightness. */
-export function part_colours(parts: string[]): Map<string, {fill: string, ink: string}> {
+/**
+ * The colour of everything that a time may have been spent on: the same in every report, whatever else is in it.
+ * Names of one line are one thing under the words of several analyses; those of one bar differ.
+ */
+export const PART_COLOURS: Record<string, RGB> = {
+  "compute": green,
+  "exposed communication": indigo, "communication": indigo,
+  "exposed copy": blue, "copy": blue,
+  "memset": mix(blue, WHITE, 0.55),
+  "input pipeline": vermillion, "data loading": vermillion, "dataloader": vermillion,
+  "synchronising": orange, "synchronisation": orange, "synchronise": orange,
+  "Python": purple, "python": purple,
+  "CPU ops": sky, "cpu op": sky, "host": sky,
+  "runtime calls": mix(orange, WHITE, 0.6), "runtime": mix(orange, WHITE, 0.6),
+  "launching": yellow, "launch delay": yellow,
+  "queued": slate, "kernel-to-kernel delay": slate, "device": slate,
+  "stream wait (inferred)": mix(green, WHITE, 0.6),
+  "start": mix(grey, WHITE, 0.6), "end": mix(grey, slate, 0.5),
+  "other": grey, "unknown": grey,
+}
+
+/** Of what has no colour of its own: one that depends on its name alone. */
+function colour_by_name(name: string): RGB {
+  const hash = [...name].reduce((sum, letter) => (31 * sum + letter.charCodeAt(0)) % 9973, 0)
   const all = Object.values(OKABE_ITO)
-  const used: string[] = []
-  return new Map(parts.map((part, i) => {
-    let fill = KNOWN.find(([pattern]) => pattern.test(part))?.[1] ?? all[i % all.length]
-    while (used.includes(css(fill))) {
-      fill = mix(fill, [255, 255, 255], 0.35)
-    }
-    used.push(css(fill))
-    return [part, {fill: css(fill), ink: css(ink_on(fill))}]
-  }))
+  return mix(all[hash % all.length], WHITE, 0.3)
+}
+
+/** Fill and ink of a part. */
+export function part_colour(name: string): {fill: string, ink: string} {
+  const fill = PART_COLOURS[name] ?? colour_by_name(name)
+  return {fill: css(fill), ink: css(ink_on(fill))}
 }

@@ -8,11 +8,12 @@ const RIGHT = 24
 const TOP = 10
 const BOTTOM = 42
 const MOST_LABELS = 6
-const LETTER = 6
+const LETTER = 6.5
 const SMALL = 4
 const BIG = 13
 
 type Attributes = Record<string, string | number>
+type Box = [number, number, number, number]
 type Dot = {row: number, x: number, y: number, radius: number, name: string}
 
 /** What the points answer to. */
@@ -49,11 +50,13 @@ export class Scatter {
       row, x: x.at(number(x_at, row)), y: y.at(number(y_at, row)), name: row_name(data, values, row),
       radius: most == 0 ? SMALL + 1 : SMALL + (BIG - SMALL) * Math.sqrt(sizes[i] / most),
     })).sort((a, b) => b.radius - a.radius)
+    const roofs = roof_labels(lines, x, y, right)
     this.el.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`)
     this.el.setAttribute("aria-label", `${data.title}: ${drawn.length} points. Arrow keys step through them, Enter selects.`)
     this.el.replaceChildren(
-      ...this.axes(x, y, data.columns[x_at], data.columns[y_at], right), ...lines.flatMap((line) => roof(line, x, y, right)),
-      ...this.dots.map((dot) => this.circle(dot, chosen.has(dot.row))), ...this.names(chosen, width))
+      ...this.axes(x, y, data.columns[x_at], data.columns[y_at], right), ...lines.map((line) => roof(line, x, y, right)),
+      ...this.dots.map((dot) => this.circle(dot, chosen.has(dot.row))), ...roofs.map(({el}) => el),
+      ...this.names(chosen, width, roofs.map(({box}) => box)))
     this.mark()
   }
 
@@ -82,18 +85,21 @@ export class Scatter {
   }
 
   /** Names beside the selected and the largest points, where there is room for them. */
-  private names(chosen: Set<number>, width: number): SVGElement[] {
-    const boxes: [number, number, number, number][] = []
+  private names(chosen: Set<number>, width: number, taken: Box[]): SVGElement[] {
+    const boxes = [...taken]
     const wanted = [...this.dots].sort((a, b) => Number(chosen.has(b.row)) - Number(chosen.has(a.row)) || b.radius - a.radius)
-    return wanted.slice(0, MOST_LABELS + chosen.size).flatMap(({x, y, radius, name}) => {
+    return wanted.slice(0, MOST_LABELS + chosen.size).flatMap(({row, x, y, radius, name}) => {
       const short = name.length > 32 ? `${name.slice(0, 31)}…` : name
       const length = short.length * LETTER
-      const left = x + radius + 4 + length < width - RIGHT ? x + radius + 4 : x - radius - 4 - length
-      const box: [number, number, number, number] = [left, y - 7, left + length, y + 7]
-      if (boxes.some((other) => box[0] < other[2] && box[2] > other[0] && box[1] < other[3] && box[3] > other[1])) {
+      const sides = [x + radius + 4, x - radius - 4 - length].filter((left) => left > LEFT && left + length < width - RIGHT)
+      const boxes_of_sides = sides.map((left): Box => [left, y - 7, left + length, y + 7])
+      const obstacles = chosen.has(row) ? boxes : [...boxes, ...this.dots.filter((dot) => dot.row != row).map(box_of)]
+      const box = boxes_of_sides.find((side) => !obstacles.some((other) => overlap(side, other)))
+      if (box == null) {
         return []
       }
       boxes.push(box)
+      const [left] = box
       const on_left = left < x
       return [text(short, {class: "label", x: on_left ? x - radius - 4 : left, y: y + 4, "text-anchor": on_left ? "end" : "start"})]
     })
@@ -132,16 +138,39 @@ export class Scatter {
   }
 }
 
-/** A line and its name along it; its ends may lie outside of what is drawn. */
-function roof({xs, ys, label}: {xs: number[], ys: number[], label: string}, x: LogScale, y: LogScale, right: number): SVGElement[] {
-  const path = xs.map((value, i) => [x.at(value), y.at(ys[i])])
+type Roof = {xs: number[], ys: number[], label: string}
+
+/** A line; its ends may lie outside of what is drawn. */
+function roof({xs, ys}: Roof, x: LogScale, y: LogScale, right: number): SVGElement {
   const [width, height] = [right - LEFT, HEIGHT - BOTTOM - TOP]
   const frame = svg("svg", {x: LEFT, y: TOP, width, height, viewBox: `${LEFT} ${TOP} ${width} ${height}`})
-  frame.append(svg("polyline", {class: "roof", points: path.map((point) => point.join(",")).join(" ")}))
-  const [at, height_at] = [...path].reverse().find(([left, top]) => left >= LEFT && left <= right && top >= TOP && top <= HEIGHT - BOTTOM)
-    ?? [right, TOP + 20]
-  return [frame, text(label, {class: "label", x: at > LEFT + width / 2 ? at - 4 : at + 4, y: Math.max(height_at - 6, TOP + 10),
-    "text-anchor": at > LEFT + width / 2 ? "end" : "start"})]
+  frame.append(svg("polyline", {class: "roof", points: xs.map((value, i) => `${x.at(value)},${y.at(ys[i])}`).join(" ")}))
+  return frame
+}
+
+/** The names of the lines along them, the highest line first; one that would lie over another is left out. */
+function roof_labels(lines: Roof[], x: LogScale, y: LogScale, right: number): {el: SVGElement, box: Box}[] {
+  const placed: {el: SVGElement, box: Box}[] = []
+  for (const {xs, ys, label} of [...lines].sort((a, b) => Math.max(...b.ys) - Math.max(...a.ys))) {
+    const path = xs.map((value, i) => [x.at(value), y.at(ys[i])])
+    const [at, height] = path.reverse().find(([left, top]) => left >= LEFT && left <= right && top >= TOP && top <= HEIGHT - BOTTOM)
+      ?? [right, TOP + 20]
+    const on_left = at > (LEFT + right) / 2
+    const [left, base] = [on_left ? at - 4 - label.length * LETTER : at + 4, Math.max(height - 6, TOP + 10)]
+    const box: Box = [left, base - 11, left + label.length * LETTER, base + 3]
+    if (!placed.some((other) => overlap(box, other.box))) {
+      placed.push({el: text(label, {class: "label", x: on_left ? at - 4 : left, y: base, "text-anchor": on_left ? "end" : "start"}), box})
+    }
+  }
+  return placed
+}
+
+function overlap(a: Box, b: Box): boolean {
+  return a[0] < b[2] && a[2] > b[0] && a[1] < b[3] && a[3] > b[1]
+}
+
+function box_of({x, y, radius}: Dot): Box {
+  return [x - radius, y - radius, x + radius, y + radius]
 }
 
 /** A round value without the zeros behind its point. */

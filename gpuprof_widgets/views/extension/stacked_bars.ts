@@ -2,7 +2,7 @@ import {element} from "./element"
 import {format_share} from "./engine"
 import type {PanelData, PanelValue} from "./engine"
 import {panel_text} from "./panel_text"
-import {part_colours} from "./part_colours"
+import {part_colour} from "./part_colours"
 
 /** Pixels that a bar has at least, and that a letter takes: what fits is written into the parts. */
 const ROOM = 700
@@ -29,7 +29,6 @@ export function stacked_bars(
   const [group_at, part_at, value_at] = [bars.group, bars.part, bars.value].map((key) => data.at(key))
   const {unit} = data.columns[value_at]
   const names = [...new Set(Array.from({length: data.length}, (_, row) => String(values[part_at][row])))]
-  const colours = part_colours(names)
   const groups = new Map<string, Part[]>()
   for (const row of [...shown].sort((a, b) => a - b)) {
     const group = group_at < 0 ? data.title : panel_text(values[group_at][row], data.columns[group_at].unit)
@@ -43,7 +42,7 @@ export function stacked_bars(
   const most = Math.max(...totals, 0)
   const cells = [...groups].flatMap(([group, parts], i) => {
     const stack = parts.filter(({value}) => value > 0).map(({rows, name, value}) => {
-      const {fill, ink} = colours.get(name)!
+      const {fill, ink} = part_colour(name)
       const share = value / most
       const percent = format_share(value / totals[i])
       const words = `${panel_text(value, unit)} (${percent})`
@@ -63,7 +62,7 @@ export function stacked_bars(
   })
   const used = new Set(shown.filter((row) => Number(values[value_at][row]) > 0).map((row) => String(values[part_at][row])))
   const legend = names.filter((name) => used.has(name)).map((name) =>
-    element("li", {}, element("span", {class: "swatch", style: `background:${colours.get(name)!.fill}`}), name))
+    element("li", {}, element("span", {class: "swatch", style: `background:${part_colour(name).fill}`}), name))
   return most == 0 ? [] : [
     element("ul", {class: "legend", "aria-label": `Colours of ${data.title}`}, ...legend),
     element("div", {class: "bars", role: "group", "aria-label": `${data.title} as bars`}, ...cells),

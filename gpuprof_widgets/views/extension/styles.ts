@@ -80,13 +80,16 @@ export const DETAIL_CSS = `
 :host { padding: 6px 0 8px; }
 .range { min-height: 26px; }
 /* Of one height whatever is selected: nothing below moves. */
-.chosen { height: 100px; overflow-y: auto; padding: 4px 10px; background: var(--band); border-radius: 4px; }
+.chosen { height: 62px; overflow-y: auto; padding: 4px 10px; background: var(--band); border-radius: 4px; }
 .chain { list-style: none; display: flex; flex-wrap: wrap; gap: 3px 4px; margin-top: 3px; }
 .chain button { max-width: 420px; text-align: left; }
 .chain button[aria-current] { border-color: var(--accent); }
 .chain li { display: flex; align-items: center; gap: 4px; max-width: 100%; min-width: 0; }
 .chain li + li::before { content: "›"; color: var(--muted); }
 .facts { display: flex; flex-wrap: wrap; gap: 0 14px; }
+.title { display: flex; gap: 0 14px; }
+.title .name { flex: 0 1 auto; max-width: 60%; }
+.title .facts { flex: 1 1 0; min-width: 0; }
 .name { font-weight: 600; }
 `
 

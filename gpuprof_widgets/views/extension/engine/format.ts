@@ -36,6 +36,11 @@ export function format_share(share: number): string {
   return `${fixed(percent, percent >= 9.95 || percent == 0 ? 0 : 1)} %`
 }
 
+/** One time as a share of another, as `38 %`; from ten times as long on as `434x`. */
+export function format_ratio(ratio: number): string {
+  return ratio < 10 ? format_share(ratio) : `${Math.round(ratio).toLocaleString("en")}x`
+}
+
 /** `1 call`, `320 calls`, `12,345 calls`. */
 export function format_count(count: number, noun: string): string {
   const digits = String(count).replace(/\B(?=(\d{3})+$)/g, ",")

@@ -2,7 +2,7 @@ import assert from "node:assert/strict"
 import {test} from "node:test"
 
 import {to_csv} from "./csv"
-import {format_bandwidth, format_bytes, format_count, format_ns, format_share} from "./format"
+import {format_bandwidth, format_bytes, format_count, format_ns, format_ratio, format_share} from "./format"
 import {compile} from "./search"
 
 test("times have three digits and an engineering unit", () => {
@@ -11,6 +11,10 @@ test("times have three digits and an engineering unit", () => {
     [999_499, "999 µs"], [999_500, "1.00 ms"], [123_456_789, "123 ms"], [5e9, "5.00 s"], [3_600e9, "3600 s"], [-1500, "-1.50 µs"],
   ]
   written.forEach(([ns, text]) => assert.equal(format_ns(ns), text))
+})
+
+test("a time is many times another, not thousands of percent of it", () => {
+  assert.deepEqual([0.385, 1.5, 9.99, 10, 433.03, 12345].map(format_ratio), ["39 %", "150 %", "999 %", "10x", "433x", "12,345x"])
 })
 
 test("sizes, shares and counts read alike", () => {
