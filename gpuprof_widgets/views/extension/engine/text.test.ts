@@ -14,7 +14,7 @@ test("times have three digits and an engineering unit", () => {
 })
 
 test("a time is many times another, not thousands of percent of it", () => {
-  assert.deepEqual([0.385, 1.5, 9.99, 10, 433.03, 12345].map(format_ratio), ["39 %", "150 %", "999 %", "10x", "433x", "12,345x"])
+  assert.deepEqual([0.385, 1.5, 9.99, 10, 433.03, 12345].map(format_ratio), ["38 %", "150 %", "999 %", "10x", "433x", "12,345x"])
 })
 
 test("sizes, shares and counts read alike", () => {
