@@ -52,10 +52,12 @@ from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
 from gpuprof_widgets.analyses.memory_by_op import memory as memory_by_op
 from gpuprof_widgets.analyses.modules import module_slices, modules
+from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.overlaps import overlaps
 from gpuprof_widgets.analyses.owners import owners
 from gpuprof_widgets.analyses.path_range import path_range
+from gpuprof_widgets.analyses.path_time import cpu_path_ns, gpu_path_saving_ns, path_times
 from gpuprof_widgets.analyses.python_calls import python_calls, python_edges
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.queue_length import queue_length, queues
@@ -101,6 +103,14 @@ def _what_is_there(record: Record) -> list[str]:
     return [str(name) for name in slices["name"][wanted].unique()[:3]]
 
 
+def _half_as_long(record: Record) -> tuple[pd.DataFrame, pd.Series]:
+    """All GPU work as pieces, and half of their times."""
+    rows = gpu_rows(record.trace)
+    time = record.trace.slices["dur"].to_numpy()[rows]
+    pieces = pd.DataFrame({"row": rows, "time_ns": time})
+    return pieces, pieces["time_ns"] // 2
+
+
 ANALYSES: dict[str, Callable[[Record], Any]] = {
     "operators": operators,
     "analyze": analyze,
@@ -144,6 +154,9 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "waits": waits,
     "steps": steps,
     "time_ranges": lambda record: time_ranges(record, "step"),
+    "path_times": path_times,
+    "cpu_path_ns": lambda record: cpu_path_ns(record, gpu_rows(record.trace)),
+    "gpu_path_saving_ns": lambda record: gpu_path_saving_ns(record, *_half_as_long(record)),
     "critical_path": critical_path,
     "critical_path_by_kind": lambda record: critical_path(record, by="kind"),
     "what_if": lambda record: [what_if(record, name) for name in _what_is_there(record)],
