@@ -18,6 +18,7 @@ from tests.traces import SHARED
 
 # torch reads it at the first profile of a process, and tests use torch's profiler directly as well.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+os.environ.pop("COLUMNS", None)  # of the terminal in which the tests run: tables go by it
 
 settings.register_profile("unhurried", deadline=None)  # no test depends on speed
 settings.load_profile("unhurried")
