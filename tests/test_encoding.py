@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record
@@ -95,6 +95,7 @@ class Page:
 
 @given(records())
 @example(LOOP)
+@settings(max_examples=25)
 def test_the_text_holds_every_slice_to_the_nanosecond(record: Record) -> None:
     page, slices = Page(encode(record)), record.trace.slices
     assert page.columns["ts"] == slices["ts"].tolist()
@@ -110,6 +111,7 @@ def test_the_text_holds_every_slice_to_the_nanosecond(record: Record) -> None:
 
 @given(records())
 @example(LOOP)
+@settings(max_examples=25)
 def test_the_same_record_gives_the_same_text(record: Record) -> None:
     assert encode(record) == encode(record)
 
