@@ -1044,6 +1044,12 @@ def test_what_is_made_twice_is_not_yet_a_loop() -> None:
     assert RULES["made_anew"](making(took=500, calls=2)) == []
 
 
+def test_several_tensors_of_one_execution_are_no_loop() -> None:
+    makes = [op("aten::zeros", ts=100 * number, dur=90) for number in range(3)]
+    once = trace_of(cell_line(3, "a, b, c = zeros(1), zeros(2), zeros(3)", ts=0, dur=400), *makes)
+    assert RULES["made_anew"](once) == []
+
+
 def test_what_a_line_makes_is_counted_once_and_named() -> None:
     finding = only(RULES["made_anew"], making(took=24))
     assert finding.text == (

@@ -57,8 +57,8 @@ class Limits:
     """Of the device's memory: fewer unused bytes are nobody's trouble."""
     made_anew_share: float = 0.02
     """Making a constant tensor in each round of a loop."""
-    made_anew_calls: int = 3
-    """Calls on one line from which on it is a loop's."""
+    made_anew_rounds: int = 3
+    """Executions of one line from which on it is a loop's."""
     short_kernels_share: float = 0.5
     """Of the GPU slices: shorter than their launch (HTA shows them from the first on)."""
     short_kernels_least: int = 10

@@ -28,12 +28,12 @@ REMEDY = (
 def made_anew(record: Record, limits: Limits) -> list[Finding]:
     """At most one finding: the line whose factory calls cost most, from 2 % of the run on.
 
-    Only calls on a line of the cell that ran more than once (elsewhere the trace cannot tell that
-    they are the same), the outermost ones, those of one op together. Cost: their time on the CPU.
+    Only calls on a line of the cell that ran three times or more (elsewhere nothing tells that they
+    are made again), the outermost ones, those of one op together. Cost: their time on the CPU.
     """
     table = _calls(record.trace)
     loops = [one for _, one in table.groupby(["cell", "line", "name"])]
-    loops = [one for one in loops if len(one) >= limits.made_anew_calls]
+    loops = [one for one in loops if one["execution"].nunique() >= limits.made_anew_rounds]
     if not loops:
         return []
     most = max(loops, key=lambda one: int(one["dur_ns"].sum()))
@@ -66,6 +66,7 @@ def _calls(trace: Trace) -> pd.DataFrame:
             "name": slices["name"].to_numpy(object),
             "cell": cell.reindex(places).to_numpy(object),
             "line": line.reindex(places).to_numpy(),
+            "execution": places,
             "start_ns": slices["ts"].to_numpy(),
             "dur_ns": slices["dur"].to_numpy(),
         }
