@@ -47,10 +47,16 @@ def _cell(message: Mapping[str, Any]) -> str:
     return str(metadata.get("cellId") or code)
 
 
+def cell_display() -> Callable[..., Any] | None:
+    """IPython's ``display`` while a cell runs; None elsewhere."""
+    # A shell leaves `display` among the builtins for good, but `get_ipython` while a cell runs.
+    running = hasattr(builtins, "get_ipython")
+    return getattr(builtins, "display", None) if running else None
+
+
 def show(outputs: Callable[[bool], list[dict[str, Any]]], text: Callable[[], str]) -> None:
     """Display outputs, which are told whether to embed BokehJS; outside a notebook print text."""
-    # IPython puts `display` among the builtins while a cell runs; nothing else is needed of it.
-    display = getattr(builtins, "display", None)
+    display = cell_display()
     if display is None:
         print(text())
         return

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import builtins
-from typing import Any
-
 import pytest
 
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.trace.model import Record
+from tests.displays import displayed
 from tests.traces import annotation, kernel, op, runtime, trace_of
 
 MARKUP = "</script><b>"
@@ -56,10 +54,7 @@ def test_what_is_noise_is_in_no_static_table(comparison: Comparison) -> None:
 def test_a_notebook_gets_three_outputs(
     comparison: Comparison, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown: list[Any] = []
-    monkeypatch.setattr(
-        builtins, "display", lambda bundle, raw: shown.append(bundle), raising=False
-    )
+    shown = displayed(monkeypatch)
     comparison._ipython_display_()
     assert [set(bundle) for bundle in shown] == [
         {"text/html", "text/plain"},
@@ -69,9 +64,8 @@ def test_a_notebook_gets_three_outputs(
 
 
 def test_without_a_notebook_the_text_is_printed(
-    comparison: Comparison, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    comparison: Comparison, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delattr(builtins, "display", raising=False)  # a shell of another test leaves it
     comparison.show()
     assert capsys.readouterr().out.startswith("* B's step takes 22 % less time")
 

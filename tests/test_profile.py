@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -26,6 +24,7 @@ from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.views.figure import trace_store
 from gpuprof_widgets.views.static import static_html, static_text
+from tests.displays import displayed
 from tests.records import assert_same_record
 from tests.traces import annotation, calls_of, kernel, op, runtime, trace_of
 
@@ -110,23 +109,10 @@ def test_a_notebook_gets_text_and_html_without_script(profile: Profile) -> None:
 
 
 def test_without_a_notebook_show_prints(
-    profile: Profile, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    profile: Profile, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delattr(builtins, "display", raising=False)  # a shell of another test leaves it
     profile.show(top=2)
     assert capsys.readouterr().out == static_text(profile, top=2) + "\n"
-
-
-def displayed(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The bundles that are displayed from now on, as in a notebook."""
-    shown: list[dict[str, Any]] = []
-
-    def display(bundle: dict[str, Any], *, raw: bool) -> None:
-        assert raw
-        shown.append(bundle)
-
-    monkeypatch.setattr(builtins, "display", display, raising=False)
-    return shown
 
 
 def test_in_a_notebook_show_displays_the_reports_outputs(
@@ -144,10 +130,7 @@ def test_in_a_notebook_show_displays_the_reports_outputs(
 def test_a_profile_as_last_value_is_shown_with_its_views(
     profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown: list[dict[str, Any]] = []
-    monkeypatch.setattr(
-        builtins, "display", lambda bundle, raw: shown.append(bundle), raising=False
-    )
+    shown = displayed(monkeypatch)
     assert IPythonDisplayFormatter()(profile)
     assert [len(bundle) for bundle in shown] == [2, 2, 2]
 
@@ -155,10 +138,7 @@ def test_a_profile_as_last_value_is_shown_with_its_views(
 def test_bokehjs_comes_along_once_where_the_extension_follows_the_cells(
     profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown: list[dict[str, Any]] = []
-    monkeypatch.setattr(
-        builtins, "display", lambda bundle, raw: shown.append(bundle), raising=False
-    )
+    shown = displayed(monkeypatch)
     monkeypatch.setattr(runtime_carrier, "followed", runtime_carrier.RuntimeCarrier())
     profile.show()
     profile.show()

@@ -18,6 +18,7 @@ from gpuprof_widgets.many_ranks.files import rank_in_name, trace_files
 from gpuprof_widgets.many_ranks.progress import Progress
 from gpuprof_widgets.many_ranks.timelines import light
 from gpuprof_widgets.trace.model import Record
+from tests.displays import displayed, in_a_cell
 from tests.job import MS, STARTS, collective, computing, in_lockstep, rank_record, saved
 
 HOUR = 3_600_000_000_000
@@ -272,7 +273,7 @@ class TestProgress:
             told.append(bundle["text/plain"])
             return Handle()
 
-        monkeypatch.setattr("builtins.display", display, raising=False)
+        in_a_cell(monkeypatch, display)
         times = iter([0.0, 2.0, 3.0])
         with Progress(2, "ranks read", clock=lambda: next(times)) as bar:
             bar.counted(None)
@@ -333,9 +334,8 @@ class TestPage:
             run.report(timelines=[5])
 
     def test_without_a_notebook_it_is_printed(
-        self, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        monkeypatch.delattr("builtins.display", raising=False)  # a shell of another test leaves it
         gpuprof_widgets.ranks(folder).show()
         printed = capsys.readouterr().out
         assert "* Rank 1 came last to 2 of 2 collectives" in printed
@@ -344,11 +344,8 @@ class TestPage:
     def test_in_a_notebook_it_leaves_three_outputs(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        shown: list[dict[str, Any]] = []
         monkeypatch.setattr(progress, "PATIENCE_S", 1e9)
-        monkeypatch.setattr(
-            "builtins.display", lambda bundle, raw: shown.append(bundle), raising=False
-        )
+        shown = displayed(monkeypatch)
         gpuprof_widgets.ranks(folder).show()
         assert [sorted(bundle) for bundle in shown] == [
             ["text/html", "text/plain"],

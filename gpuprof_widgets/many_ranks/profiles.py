@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from gpuprof_widgets import runtime_carrier
 from gpuprof_widgets.analyses.collective_words import ranks_text
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import limits_of
@@ -164,12 +164,10 @@ class RankProfiles:
         from gpuprof_widgets.views.ranks_page import ranks_html, ranks_tables_html, ranks_text
 
         tables = self._tables()
-        # IPython puts `display` among the builtins while a cell runs; nothing else is needed of it.
-        display = getattr(builtins, "display", None)
+        display = runtime_carrier.cell_display()
         if display is None:
             print(ranks_text(tables))
             return
-        from gpuprof_widgets import runtime_carrier
         from gpuprof_widgets.views.side_by_side import outputs
 
         carrier = runtime_carrier.followed or runtime_carrier.RuntimeCarrier()

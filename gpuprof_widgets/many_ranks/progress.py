@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import builtins
 import sys
 from collections.abc import Callable
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self, TypeVar
+
+from gpuprof_widgets.runtime_carrier import cell_display
 
 Value = TypeVar("Value")
 Show = Callable[[str], None]
@@ -61,8 +62,7 @@ class Progress:
 
 
 def _place() -> Show:
-    # IPython puts `display` among the builtins while a cell runs; nothing else is needed of it.
-    display = getattr(builtins, "display", None)
+    display = cell_display()
     if display is not None:
         return _below_the_cell(display)
     return _in_the_terminal if sys.stderr.isatty() else _nowhere

@@ -55,7 +55,9 @@ def test_the_steps_and_the_findings_are_on_the_page(page: Page, lab: Lab) -> Non
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SCREENSHOTS / "bounded_loop.png")
     outputs = cell.locator(".jp-OutputArea")
-    outputs.get_by_text("more finding").locator("visible=true").first.click()
+    more = outputs.get_by_text("more finding").locator("visible=true")
+    if more.count():  # how many findings there are is up to the machine
+        more.first.click()
     for text in (
         "the loop ended after 7",
         "7/7",
