@@ -13,6 +13,8 @@ from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.assemble import assemble
 from gpuprof_widgets.trace.chrome_writer import KEY
 from gpuprof_widgets.trace.counters import counter_table
+from gpuprof_widgets.trace.dialects import translated
+from gpuprof_widgets.trace.dialects.dialect import Parts
 from gpuprof_widgets.trace.event_json import Event, read_events, without_garbage_collection
 from gpuprof_widgets.trace.events import FlowEnd, Names
 from gpuprof_widgets.trace.files import read_bytes
@@ -45,18 +47,31 @@ def _record(file: Gathered, path: Path) -> Record:
     if not file.rows:
         raise TraceError(_nothing(file, path, notes))
     base = _base(file.header)
+    parts = translated(_parts(file, notes), file)
     trace = assemble(
-        file.events(),
-        names=_names(file.others["M"]),
-        counters=_counters(file.others["C"]),
-        forward_flows=(_flow_ends(file.others["s"]), _flow_ends(file.others["f"])),
+        parts.events,
+        names=parts.names,
+        counters=parts.counters,
+        forward_flows=parts.forward_flows,
         epoch_ns=base,
         rank=_rank(file.header),
     )
     start = trace.epoch_ns - base
     spans = [{"name": n, "ts_ns": ts - start, "dur_ns": dur} for n, ts, dur in file.spans]
-    metadata = _metadata(file.header, path) | {"profiler_spans": spans, "notes": notes}
+    told = {"profiler_spans": spans, "notes": list(parts.notes)}
+    metadata = _metadata(file.header, path) | told | dict(parts.metadata)
     return Record(trace, None, metadata)
+
+
+def _parts(file: Gathered, notes: list[str]) -> Parts:
+    """What is in the file as the format says, before any dialect is heard."""
+    return Parts(
+        events=file.events(),
+        names=_names(file.others["M"]),
+        counters=_counters(file.others["C"]),
+        forward_flows=(_flow_ends(file.others["s"]), _flow_ends(file.others["f"])),
+        notes=notes,
+    )
 
 
 def _restored(file: Gathered, beside: Mapping[str, Any], path: Path) -> Record:
