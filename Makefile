@@ -17,7 +17,7 @@ demo: $(RUN)
 test: $(DEV) $(IPYTHON8)/.installed
 	sh scripts/find_chromium.sh
 	sh scripts/extension.sh test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 lab: $(RUN)
 	$(BIN)/jupyter lab notebooks/01_first_profile.ipynb
