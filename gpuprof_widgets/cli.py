@@ -13,8 +13,8 @@ import click
 from gpuprof_widgets import __version__
 from gpuprof_widgets.commands.analysis import command_of
 from gpuprof_widgets.commands.group import Commands, Interrupted, Row
-from gpuprof_widgets.commands.printable import printable
 from gpuprof_widgets.exceptions import GpuprofError
+from gpuprof_widgets.printable import printable
 
 COMMANDS = (
     Row("run", "record a script, and say why it is slow"),

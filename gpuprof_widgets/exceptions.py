@@ -8,9 +8,15 @@ GpuprofError
 
 from __future__ import annotations
 
+from gpuprof_widgets.printable import printable_lines
+
 
 class GpuprofError(Exception):
     """Base of every error that gpuprof_widgets raises on purpose."""
+
+    def __str__(self) -> str:
+        """The message as a terminal may have it: it may quote what stands in a file."""
+        return printable_lines(super().__str__())
 
 
 class TraceError(GpuprofError, ValueError):

@@ -19,11 +19,12 @@ ROOT = Path(gpuprof_widgets.__file__).parent
 MODULES = sorted(path for path in ROOT.rglob("*.py") if "extension" not in path.parts)
 
 LAYERS = {
-    "exceptions": set(),
+    "printable": set(),
+    "exceptions": {"printable"},
     "trace": {"exceptions"},
     "capture": {"exceptions", "trace"},
     "analyses": {"exceptions", "trace"},
-    "views": {"exceptions", "trace", "analyses"},
+    "views": {"exceptions", "printable", "trace", "analyses"},
     "analysed": {"exceptions", "trace", "analyses"},
     "profiles": {
         *("exceptions", "trace", "analyses", "analysed", "views"),
@@ -38,7 +39,7 @@ LAYERS = {
     "defaults": {"exceptions", "capture", "profiling"},
     "commands": {
         *("exceptions", "trace", "capture", "analyses", "views", "profiles", "profiling"),
-        *("comparisons", "many_ranks", "defaults"),
+        *("comparisons", "many_ranks", "defaults", "printable"),
     },
 }
 """What each layer may import of ours, besides itself."""

@@ -11,8 +11,8 @@ import pytest
 from rich.cells import cell_len
 
 from gpuprof_widgets.commands.cells import cell_texts, heading
-from gpuprof_widgets.commands.printable import printable
 from gpuprof_widgets.commands.tables import columns_of, print_table, print_text
+from gpuprof_widgets.printable import printable
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.views.text import shortened
 from tests.command_lines import gpuprof

@@ -101,9 +101,9 @@ def show_or_export(
     """Write the rows to the targets, or print the first of them; say what the trace lacks."""
     from gpuprof_widgets.analyses.lacking import LACKS, what_is_lacking
     from gpuprof_widgets.commands.cells import heading
-    from gpuprof_widgets.commands.printable import printable
     from gpuprof_widgets.commands.sorting import sort_column
     from gpuprof_widgets.commands.tables import columns_of, print_table
+    from gpuprof_widgets.printable import printable
 
     lacks = what_is_lacking(table)
     if export(table if top is None else table.head(top), targets):

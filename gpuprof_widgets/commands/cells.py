@@ -15,7 +15,7 @@ from gpuprof_widgets.analyses.quantity import (
     format_ns,
     format_share,
 )
-from gpuprof_widgets.commands.printable import printable
+from gpuprof_widgets.printable import printable
 
 NONE = "–"
 UNITS = ("_ns", "_bytes_per_s", "_bytes", "_flops")

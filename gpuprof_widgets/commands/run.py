@@ -18,7 +18,7 @@ from gpuprof_widgets.capture.command_line import options_given
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.commands.group import Interrupted
 from gpuprof_widgets.commands.outputs import check_outputs
-from gpuprof_widgets.commands.printable import printable_lines
+from gpuprof_widgets.printable import printable_lines
 
 if TYPE_CHECKING:
     from gpuprof_widgets.capture.cell import CellCode

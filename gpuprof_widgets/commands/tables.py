@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuprof_widgets.commands.cells import cell_texts, heading, is_link, is_number
-from gpuprof_widgets.commands.printable import printable, printable_lines
+from gpuprof_widgets.printable import printable, printable_lines
 from gpuprof_widgets.views.text import shortened
 
 GAP = "  "

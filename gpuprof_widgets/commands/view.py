@@ -10,8 +10,8 @@ import click
 
 from gpuprof_widgets.commands.exports import STDOUT, write_bytes
 from gpuprof_widgets.commands.outputs import OutputFile, Writing
-from gpuprof_widgets.commands.printable import printable
 from gpuprof_widgets.commands.traces import load, progress, trace_argument, window_options
+from gpuprof_widgets.printable import printable
 
 
 @click.command(
