@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.counters import counter_table, memory_counters
-from gpuprof_widgets.trace.events import Events, FlowEnd, Names, column, text_codes
+from gpuprof_widgets.trace.events import EventFlows, Events, FlowEnd, Names, column, text_codes
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import FlowRows, link_forward, link_launches, link_ops
 from gpuprof_widgets.trace.schema import FLOW_COLUMNS, NONE, SLICE_COLUMNS
@@ -35,13 +35,15 @@ def assemble(
     names: Names | None = None,
     counters: pd.DataFrame | None = None,
     forward_flows: tuple[Sequence[FlowEnd], Sequence[FlowEnd]] = ((), ()),
+    flows: EventFlows | None = None,
     epoch_ns: int = 0,
     rank: int = NONE,
 ) -> Trace:
     """Build the trace: ts are rebased to its start, rows sorted, nested and linked.
 
     ``counters`` are the file's own, on the clock of the events; memory counters are added.
-    ``forward_flows`` are the sources and targets of the file's fwdbwd arrows, on the same clock.
+    ``forward_flows`` are the sources and targets of the file's fwdbwd arrows, on the same clock;
+    ``flows`` are arrows of other kinds, between rows of ``events``.
     """
     counters = _all_counters(events, counters)
     tracks, track = lay_out(events, names or Names(), rank)
@@ -55,7 +57,7 @@ def assemble(
         slices=slices,
         tracks=tracks,
         counters=counters.assign(ts=counters["ts"] - start),
-        flows=_flows(slices, flow_rows),
+        flows=_flows(slices, flow_rows, _moved(flows or EventFlows(), order)),
         args=args,
         start_ns=0,
         end_ns=end - start,
@@ -171,8 +173,15 @@ def _flow_rows(
     return pairs[:, 0], pairs[:, 1]
 
 
-def _flows(slices: pd.DataFrame, flow_rows: FlowRows) -> pd.DataFrame:
-    """Arrows from launch to GPU slice, and from forward to backward op."""
+def _moved(flows: EventFlows, order: NDArray[np.intp]) -> EventFlows:
+    """The arrows between slice rows."""
+    row = np.empty(len(order), dtype=np.int64)
+    row[order] = np.arange(len(order))
+    return EventFlows(row[flows.source], row[flows.target], flows.kind)
+
+
+def _flows(slices: pd.DataFrame, flow_rows: FlowRows, others: EventFlows) -> pd.DataFrame:
+    """Arrows from launch to GPU slice, from forward to backward op, and the file's others."""
     launch, forward = slices["launch"].to_numpy(), slices["forward"].to_numpy()
     gpu = np.flatnonzero(launch >= 0)
     forwards, backwards = flow_rows
@@ -182,8 +191,8 @@ def _flows(slices: pd.DataFrame, flow_rows: FlowRows) -> pd.DataFrame:
         backwards = linked[first].astype(np.int32)
         forwards = forward[backwards]
     values = {
-        "source": np.concatenate([launch[gpu], forwards]),
-        "target": np.concatenate([gpu, backwards]),
-        "kind": ["launch"] * len(gpu) + ["fwdbwd"] * len(backwards),
+        "source": np.concatenate([launch[gpu], forwards, others.source]),
+        "target": np.concatenate([gpu, backwards, others.target]),
+        "kind": ["launch"] * len(gpu) + ["fwdbwd"] * len(backwards) + list(others.kind),
     }
     return pd.DataFrame({name: column(values[name], FLOW_COLUMNS[name]) for name in FLOW_COLUMNS})

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace.arrows import FORWARD, arrows
 from gpuprof_widgets.trace.assemble import assemble
 from gpuprof_widgets.trace.chrome_writer import KEY
 from gpuprof_widgets.trace.counters import counter_table
@@ -53,6 +54,7 @@ def _record(file: Gathered, path: Path) -> Record:
         names=parts.names,
         counters=parts.counters,
         forward_flows=parts.forward_flows,
+        flows=parts.flows,
         epoch_ns=base,
         rank=_rank(file.header),
     )
@@ -65,12 +67,15 @@ def _record(file: Gathered, path: Path) -> Record:
 
 def _parts(file: Gathered, notes: list[str]) -> Parts:
     """What is in the file as the format says, before any dialect is heard."""
+    events = file.events()
+    flows, loose = arrows(file, events)
     return Parts(
-        events=file.events(),
+        events=events,
         names=_names(file.others["M"]),
         counters=_counters(file.others["C"]),
-        forward_flows=(_flow_ends(file.others["s"]), _flow_ends(file.others["f"])),
-        notes=notes,
+        forward_flows=(_forward_ends(file.others["s"]), _forward_ends(file.others["f"])),
+        flows=flows,
+        notes=[*notes, *([loose] if loose else [])],
     )
 
 
@@ -157,7 +162,8 @@ def _labelled(name: str, event: Event, series: str, processes: Mapping[str, set[
     return " ".join([*words, name, *([] if series == "value" else [series])])
 
 
-def _flow_ends(events: Sequence[Event]) -> list[FlowEnd]:
+def _forward_ends(written: Sequence[Event]) -> list[FlowEnd]:
+    events = [event for event in written if event.cat == FORWARD]
     ts, _, valid = times(events)
     return [
         FlowEnd(event.id, id_text(event.pid), id_text(event.tid), at)

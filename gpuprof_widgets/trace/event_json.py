@@ -36,6 +36,11 @@ class Event(msgspec.Struct, gc=False):
     args: dict[str, Any] | None = None
     id: Id = None
     s: str | None = None
+    bp: Any = None
+    id2: Any = None
+    bind_id: Any = None
+    flow_in: Any = None
+    flow_out: Any = None
 
 
 @dataclass

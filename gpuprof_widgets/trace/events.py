@@ -39,6 +39,15 @@ class Events:
 
 
 @dataclass(frozen=True)
+class EventFlows:
+    """Arrows between events, of any kind: rows of `Events` at both ends, and what they are."""
+
+    source: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    target: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    kind: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class FlowEnd:
     """One end of a flow arrow: it meets the slice of that thread that starts at ``ts``."""
 

@@ -20,6 +20,10 @@ INSTANTS = ("i", "I")
 SLICES = frozenset(("X", *INSTANTS))
 KNOWN_PHASES = frozenset((*SLICES, "M", "C", "s", "f", "t"))
 
+LAUNCH_ARROWS = frozenset(
+    (("ac2g", "ac2g"), ("async_cpu_to_gpu", "async_gpu"), ("async", "launch"))
+)
+"""Kineto's arrows from launch to kernel, by category and name; the last ones are torch 1.8's."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -87,7 +91,9 @@ class Args:
 class Gathered:
     """Everything that the reader needs of a file's events.
 
-    ``events()`` are the slices and instants, ``others`` the metadata, counter and fwdbwd events,
+    ``events()`` are the slices and instants; ``others`` all other events as the file has them, by
+    phase ("M", "C", "s", "N", ...), but the arrows of launches, which correlation ids say as well;
+    ``bound`` the slices that say themselves which arrows begin and end at them, by their row;
     ``spans`` what the profiler notes on itself (name, ts, dur in ns). ``phases`` counts the events
     of other kinds than slices, ``total`` all of them.
     """
@@ -95,6 +101,7 @@ class Gathered:
     def __init__(self, file: TraceFile) -> None:
         self.header = file.header
         self.others: dict[str, list[Event]] = defaultdict(list)
+        self.bound: dict[int, Event] = {}
         self.spans: list[tuple[str, int, int]] = []
         self.phases: Counter[str] = Counter()
         self.total = 0
@@ -126,7 +133,7 @@ class Gathered:
         others = [event for event in batch if event.ph not in SLICES]
         self.phases.update([event.ph for event in others])
         for event in others:
-            if event.ph in ("M", "C") or event.cat == "fwdbwd":
+            if (event.cat, event.name) not in LAUNCH_ARROWS:
                 self.others[event.ph].append(event)
         self._add_slices(self._without_markers(slices))
 
@@ -154,6 +161,8 @@ class Gathered:
         self._codes["process"].add([event.pid for event in slices])
         self._codes["thread"].add([event.tid for event in slices])
         self._args.add([event.args for event in slices], self.rows)
+        numbered = enumerate(slices, self.rows)
+        self.bound |= {row: event for row, event in numbered if event.bind_id is not None}
         self.rows += len(slices)
 
 

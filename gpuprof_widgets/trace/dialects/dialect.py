@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from gpuprof_widgets.trace.events import Events, FlowEnd, Names
+from gpuprof_widgets.trace.events import EventFlows, Events, FlowEnd, Names
 from gpuprof_widgets.trace.gather import Gathered
 
 
@@ -16,6 +16,8 @@ from gpuprof_widgets.trace.gather import Gathered
 class Parts:
     """What a trace is assembled from, on the clock of the file (ns).
 
+    ``flows`` are arrows of any kind between rows of ``events``: who leaves rows out or sorts them
+    anew has to renumber those. ``forward_flows`` are fwdbwd arrows, found by thread and time.
     ``metadata`` is added to the record's; ``notes`` (one line each) say what could not be read.
     """
 
@@ -23,6 +25,7 @@ class Parts:
     names: Names
     counters: pd.DataFrame
     forward_flows: tuple[Sequence[FlowEnd], Sequence[FlowEnd]] = ((), ())
+    flows: EventFlows = field(default_factory=EventFlows)
     notes: Sequence[str] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
