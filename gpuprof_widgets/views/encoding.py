@@ -20,6 +20,7 @@ import numpy.typing as npt
 from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.op_rows import INSTANTS, LEFT_OUT
 from gpuprof_widgets.analyses.quantity import format_count, format_ns
+from gpuprof_widgets.printable import printable_values
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import REGION_CATEGORIES
 from gpuprof_widgets.views.arrays import Arrays, byte_planes, fold_sign
@@ -106,7 +107,7 @@ def _payload(
     rows_kept = len(rows) == len(record.trace)
     tables = page_panels(record, arrays, tick_ns, rows_kept=rows_kept) if with_panels else []
     header |= {"panels": tables, "columns": layout, "arrays": arrays.layout}
-    text = json.dumps(header, separators=(",", ":")).encode()
+    text = json.dumps(printable_values(header), separators=(",", ":")).encode()
     packed = gzip.compress(len(text).to_bytes(4, "little") + text + data + arrays.data, mtime=0)
     return Payload(base64.b64encode(packed).decode("ascii"), tick_ns, notes, rows_kept)
 

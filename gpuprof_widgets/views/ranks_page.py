@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
-from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,8 @@ from gpuprof_widgets.analyses.quantity import (
     format_share,
 )
 from gpuprof_widgets.views.figure import finding_lines
-from gpuprof_widgets.views.static import CELL, TEXT_WIDTH, html_findings, text_findings
+from gpuprof_widgets.views.static import CELL, html_findings, text_findings
+from gpuprof_widgets.views.text import escaped, wrapped
 
 PARTS = {
     "computing_ns": ("Computing", "rgba(0,114,178,0.55)"),
@@ -73,7 +72,7 @@ class _Cell:
 def ranks_html(tables: RanksTables) -> str:
     """Findings, notes and tables, for readers whose notebook runs no script."""
     found = html_findings(list(tables.findings))
-    notes = "".join(f"<div>Note: {escape(note)}.</div>" for note in tables.notes)
+    notes = "".join(f"<div>Note: {escaped(note)}.</div>" for note in tables.notes)
     return f'<div class="gpuprof-static">{found}{notes}{ranks_tables_html(tables)}</div>'
 
 
@@ -87,7 +86,7 @@ def ranks_tables_html(tables: RanksTables) -> str:
 def ranks_text(tables: RanksTables) -> str:
     """Findings and the table of ranks, below 80 columns."""
     lines = text_findings(list(tables.findings))
-    lines += [line for note in tables.notes for line in wrap(f"Note: {note}.", TEXT_WIDTH)]
+    lines += [line for note in tables.notes for line in wrapped(f"Note: {note}.")]
     head, *rows = _grid_of_ranks(tables, bar=False)
     words = [[cell.text for cell in row] for row in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*words, strict=True)]
@@ -272,7 +271,7 @@ def _table(
         for row in rows
     )
     return (
-        f'<div style="margin-top:10px"><strong>{escape(caption)}</strong></div>'
+        f'<div style="margin-top:10px"><strong>{escaped(caption)}</strong></div>'
         f'<table style="border-collapse:collapse"><tr>{top}</tr>{body}</table>{below}'
     )
 
@@ -280,6 +279,6 @@ def _table(
 def _td(cell: _Cell, role: str) -> str:
     side = "left" if cell.left else "right"
     told = f' role="{role}"' if role else ""
-    text = escape(cell.text)
+    text = escaped(cell.text)
     text = f"<strong>{text}</strong>" if role == "columnheader" else text
     return f'<td{told} style="{CELL}text-align:{side};{cell.style}">{text}</td>'

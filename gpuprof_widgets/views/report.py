@@ -11,7 +11,6 @@ import gzip
 import json
 import re
 from functools import cache
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,12 @@ import bokeh
 from bokeh.embed import json_item
 from bokeh.models import Column
 
+from gpuprof_widgets.printable import printable_values
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.figure import report_figure
 from gpuprof_widgets.views.picture import picture_png
 from gpuprof_widgets.views.static import static_html, static_text
+from gpuprof_widgets.views.text import escaped
 
 MimeBundle = dict[str, Any]
 
@@ -57,7 +58,7 @@ def live_script(record: Record, *, sort: str, embed_runtime: bool) -> str:
 
 def figure_script(figure: Column, *, embed_runtime: bool) -> str:
     """The script that shows a layout of our views; its name tells reports of a page apart."""
-    item = json_item(figure)
+    item = printable_values(json_item(figure))
     output = {
         "uid": figure.name,
         "bokeh": bokeh.__version__,
@@ -77,7 +78,7 @@ def standalone_html(record: Record, *, sort: str = "device_self", top: int = 15)
 
 def html_page(title: str, static: str, script: str) -> str:
     """The file of a report: HTML that needs no script, and the script that replaces it."""
-    parts = {"@TITLE@": escape(title), "@STATIC@": static, "@SCRIPT@": script}
+    parts = {"@TITLE@": escaped(title), "@STATIC@": static, "@SCRIPT@": script}
     # In one pass: what a trace's names hold is never taken for a mark.
     return re.sub("|".join(parts), lambda mark: parts[mark.group()], _beside("page.html"))
 

@@ -8,12 +8,11 @@ it is legible on any theme. Inline styles only decorate: they may be dropped.
 
 from __future__ import annotations
 
-from html import escape
-from textwrap import wrap
 from typing import Any
 
 from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.analyses.quantity import format_count
+from gpuprof_widgets.printable import printable
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.picture import picture_png
 from gpuprof_widgets.views.static_memory import peak_memory
@@ -28,13 +27,12 @@ from gpuprof_widgets.views.static_tables import (
     table_rows,
     waiting_functions,
 )
-from gpuprof_widgets.views.text import shortened
+from gpuprof_widgets.views.text import TEXT_WIDTH, escaped, shortened, wrapped
 
 __all__ = ["op_rows", "picture_png", "static_html", "static_text"]
 
 BAR_COLOUR = "rgba(86,180,233,0.4)"
 CELL = "padding:1px 8px;vertical-align:top;"
-TEXT_WIDTH = 79
 NAME_WIDTH = 20
 
 FINDINGS_SHOWN = 5
@@ -76,7 +74,7 @@ def _more(found: list[Finding], all_in: str) -> list[str]:
 
 
 def _html_notes(record: Record) -> str:
-    return "".join(f"<div>Note: {escape(note)}.</div>" for note in _notes(record))
+    return "".join(f"<div>Note: {escaped(note)}.</div>" for note in _notes(record))
 
 
 def _notes(record: Record) -> list[str]:
@@ -92,14 +90,14 @@ def _html_finding(finding: Finding) -> str:
 def _html_words(words: str) -> str:
     """The words, escaped; names in backticks become code."""
     return "".join(
-        f"<code>{escape(part)}</code>" if number % 2 else escape(part)
+        f"<code>{escaped(part)}</code>" if number % 2 else escaped(part)
         for number, part in enumerate(words.split("`"))
     )
 
 
 def html_table(table: OpTable) -> str:
     """The caption and the table."""
-    return f"<div><strong>{escape(table.caption)}</strong></div>{_html_rows(table)}"
+    return f"<div><strong>{escaped(table.caption)}</strong></div>{_html_rows(table)}"
 
 
 def _html_rows(table: OpTable) -> str:
@@ -115,7 +113,7 @@ def _html_rows(table: OpTable) -> str:
 def _html_row(row: dict[Any, Any], columns: tuple[Column, ...]) -> str:
     name = f'<td role="rowheader" style="{CELL}text-align:left">'
     cells = "".join(_html_cell(row[column.key], column) for column in columns)
-    return f"<tr>{name}<code>{escape(str(row['name']))}</code></td>{cells}</tr>"
+    return f"<tr>{name}<code>{escaped(str(row['name']))}</code></td>{cells}</tr>"
 
 
 def _html_cell(value: float, column: Column) -> str:
@@ -126,7 +124,7 @@ def _html_cell(value: float, column: Column) -> str:
             f"min-width:80px;background:linear-gradient(to right,"
             f"{BAR_COLOUR} {edge},transparent {edge})"
         )
-    return f'<td style="{style}">{escape(column.format(value))}</td>'
+    return f'<td style="{style}">{escaped(column.format(value))}</td>'
 
 
 def static_text(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
@@ -141,14 +139,14 @@ def text_findings(found: list[Finding], *, all_in: str = ALL_IN) -> list[str]:
     """The costliest findings as lines of plain text, each with what to do about it."""
     lines = []
     for finding in found[:FINDINGS_SHOWN]:
-        lines += wrap(finding.text, TEXT_WIDTH, initial_indent="* ", subsequent_indent="  ")
-        lines += wrap(finding.remedy, TEXT_WIDTH, initial_indent="  ", subsequent_indent="  ")
+        lines += wrapped(finding.text, first="* ", then="  ")
+        lines += wrapped(finding.remedy, first="  ", then="  ")
     return lines + [f"* {line}" for line in _more(found, all_in)]
 
 
 def _text_notes(record: Record) -> list[str]:
     notes = _notes(record)
-    return [line for note in notes for line in wrap(f"Note: {note}.", TEXT_WIDTH)]
+    return [line for note in notes for line in wrapped(f"Note: {note}.")]
 
 
 def text_table(table: OpTable) -> list[str]:
@@ -160,10 +158,10 @@ def text_table(table: OpTable) -> list[str]:
     }
     cells = _fitting(cells, table.sorted_by)
     room = _room(cells)
-    names = [table.noun.lower(), *(shortened(str(row["name"]), room) for row in rows)]
+    names = [table.noun.lower(), *(shortened(printable(str(row["name"])), room) for row in rows)]
     padded = [_right_aligned(words) for words in cells.values()]
     lines = ["  ".join(line) for line in zip((n.ljust(room) for n in names), *padded, strict=True)]
-    return [table.caption, *lines]
+    return [printable(table.caption), *lines]
 
 
 def _fitting(cells: dict[Column, list[str]], sorted_by: str) -> dict[Column, list[str]]:

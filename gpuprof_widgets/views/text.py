@@ -1,6 +1,13 @@
-"""Text that has to fit into a given room."""
+"""Text that has to fit into a given room, and text of a trace as HTML has it."""
 
 from __future__ import annotations
+
+from html import escape
+from textwrap import wrap
+
+from gpuprof_widgets.printable import SOURCE, printable
+
+TEXT_WIDTH = 79
 
 
 def shortened(text: str, width: int) -> str:
@@ -9,3 +16,14 @@ def shortened(text: str, width: int) -> str:
         return text
     tail = (width - 1) // 3
     return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def wrapped(text: str, *, first: str = "", then: str = "") -> list[str]:
+    """Lines of prose below 80 columns, with what stands before the first and before the others."""
+    shown = printable(text, keep=SOURCE)
+    return wrap(shown, TEXT_WIDTH, initial_indent=first, subsequent_indent=then)
+
+
+def escaped(text: str) -> str:
+    """The text as HTML that shows it: without markup, control codes and changes of direction."""
+    return escape(printable(text, keep=SOURCE))
