@@ -21,17 +21,10 @@ from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
+from gpuprof_widgets.views.canvas import HEIGHT, WIDTH, Canvas
 from gpuprof_widgets.views.colours import KINDS, ink_on, luminance, rgb
 from gpuprof_widgets.views.level_of_detail import Level, levels, pixels
-from gpuprof_widgets.views.picture import (
-    HEIGHT,
-    TIMELINE,
-    WIDTH,
-    Canvas,
-    draw_top_ops,
-    headline,
-    picture_png,
-)
+from gpuprof_widgets.views.picture import TIMELINE, draw_top_ops, headline, picture_png
 from gpuprof_widgets.views.static import (
     html_findings,
     op_rows,

@@ -53,6 +53,14 @@ def call_tree(record: Record, *, source: str = "ops") -> pd.DataFrame:
     return SOURCES[source](record)
 
 
+def flame_source(record: Record) -> str:
+    """Where the flame graph comes from: Python frames and ops, else ops, else cProfile."""
+    kinds = set(record.trace.tracks["kind"])
+    if "python" in kinds:
+        return "merged"
+    return "cprofile" if "cpu" not in kinds and record.calls is not None else "ops"
+
+
 def _ops(record: Record) -> pd.DataFrame:
     trace = record.trace
     rows = np.flatnonzero(on_tracks(trace, "cpu") & ~in_category(trace, INSTANTS))

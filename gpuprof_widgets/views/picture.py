@@ -1,4 +1,4 @@
-"""The views as one PNG, for readers whose notebook runs no script: drawn without a browser.
+"""The views as one picture, for readers whose notebook runs no script: drawn without a browser.
 
 Timeline on top, flame graph and top ops below, on a white card that is legible on any theme. The
 timeline and the flame graph are rasters with one value per pixel: the cost hardly depends on the
@@ -7,48 +7,34 @@ number of events.
 
 from __future__ import annotations
 
-import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import wrap
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from matplotlib import rc_context
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
-from gpuprof_widgets.analyses.call_tree import call_tree
+from gpuprof_widgets.analyses.call_tree import call_tree, flame_source
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, REGION_CATEGORIES
-from gpuprof_widgets.views.colours import KINDS, RGB, colour_of, ink_on, kind_of, rgb
+from gpuprof_widgets.views.canvas import (
+    BAND,
+    CARD,
+    HEIGHT,
+    MUTED,
+    WIDTH,
+    Box,
+    Canvas,
+    Drawing,
+)
+from gpuprof_widgets.views.colours import KINDS, colour_of, kind_of, rgb
 from gpuprof_widgets.views.level_of_detail import Level, levels, pixels
 from gpuprof_widgets.views.text import shortened
-
-WIDTH, HEIGHT, DPI = 1200, 660, 100
-INK, MUTED = "#222222", "#555555"
-CARD, BAND, RULE = 255, 245, 215
-GLYPH_PIXELS = 5.6
-LABEL_PIXELS = 44
-
-Pixels = npt.NDArray[np.uint8]
-
-
-@dataclass(frozen=True)
-class Box:
-    """A rectangle of the picture, in pixels from its top left corner."""
-
-    left: int
-    top: int
-    right: int
-    bottom: int
-
+from gpuprof_widgets.views.vector_canvas import VectorCanvas
 
 TIMELINE = Box(200, 66, 1188, 352)
 FLAME_GRAPH = Box(12, 424, 780, 650)
@@ -59,78 +45,43 @@ MAX_LEVELS = 28
 FLAME_ROW = 17
 OP_ROW = 25
 
-
-class Canvas:
-    """Pixels for the bars, and a figure for the text on them."""
-
-    def __init__(self, height: int = HEIGHT) -> None:
-        self.height = height
-        self.pixels: Pixels = np.full((height, WIDTH, 3), CARD, np.uint8)
-        self.figure = Figure(figsize=(WIDTH / DPI, height / DPI), dpi=DPI, facecolor="none")
-
-    def fill(self, box: Box, colour: RGB | int) -> None:
-        self.pixels[box.top : box.bottom, box.left : box.right] = colour
-
-    def text(
-        self,
-        x: float,
-        y: float,
-        words: str,
-        *,
-        size: float = 8,
-        colour: str = INK,
-        align: str = "left",
-        weight: str = "normal",
-    ) -> None:
-        """Words whose middle is ``y`` pixels below the top; dollars are no formulas."""
-        self.figure.text(
-            x / WIDTH,
-            1 - y / self.height,
-            words,
-            size=size,
-            color=colour,
-            ha=align,
-            va="center_baseline",
-            weight=weight,
-            parse_math=False,
-        )
-
-    def label(self, box: Box, words: str, colour: RGB) -> None:
-        """The name of a bar, cut to its width, or nothing where it has no room."""
-        room = int((box.right - box.left - 5) / GLYPH_PIXELS)
-        if box.right - box.left < LABEL_PIXELS or box.bottom - box.top < 11:
-            return
-        cut = words if len(words) <= room else words[: max(room - 1, 1)] + "…"
-        self.text(box.left + 3, (box.top + box.bottom) / 2, cut, size=7, colour=ink_on(colour))
-
-    def png(self, title: str) -> bytes:
-        """The bars with the text on them, in at most 128 colours to keep notebooks small."""
-        agg = FigureCanvasAgg(self.figure)
-        with rc_context({"text.hinting": "none"}):  # a third faster, and as legible at this size
-            agg.draw()  # type: ignore[no-untyped-call]  # matplotlib types only a part of Agg
-        ink = np.asarray(agg.buffer_rgba())  # type: ignore[no-untyped-call]
-        opacity = ink[:, :, 3:].astype(np.uint16)
-        mixed = (self.pixels * (255 - opacity) + ink[:, :, :3] * opacity) // 255
-        image = Image.fromarray(mixed.astype(np.uint8))
-        image = image.quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-        described = PngInfo()
-        described.add_itxt("Title", title)
-        file = io.BytesIO()
-        image.save(file, format="png", pnginfo=described)
-        return file.getvalue()
+VIEWS = {
+    "all": Box(0, 0, WIDTH, HEIGHT),
+    "timeline": Box(0, 40, WIDTH, 396),
+    "flame_graph": Box(0, 398, 796, HEIGHT),
+    "ops": Box(800, 398, WIDTH, HEIGHT),
+}
+"""What a picture can be of, and where that is on it."""
 
 
-def picture_png(record: Record) -> bytes:
-    """The picture of the report's views, 1200 by 660 pixels."""
+def picture_png(record: Record, view: str = "all") -> bytes:
+    """The picture of the report's views, 1200 by 660 pixels, or of one of `VIEWS`."""
     canvas = Canvas()
+    words = draw(canvas, record, view)
+    return canvas.png(words, VIEWS[view])
+
+
+def picture_svg(record: Record, view: str = "all") -> bytes:
+    """The same with rectangles and text in it instead of pixels."""
+    canvas = VectorCanvas()
+    words = draw(canvas, record, view)
+    return canvas.svg(words, VIEWS[view])
+
+
+def draw(canvas: Drawing, record: Record, view: str) -> str:
+    """Put the views on the canvas, or one of them; returns what they say in words."""
     words = headline(record)
-    for number, line in enumerate(wrap(words, 132)[:2]):
-        canvas.text(12, 16 + 16 * number, line, size=9.5, weight="bold")
-    draw_timeline(canvas, record.trace)
-    draw_legend(canvas, record.trace)
-    draw_flame_graph(canvas, call_tree(record, source=flame_source(record)))
-    draw_top_ops(canvas, record)
-    return canvas.png(words)
+    if view == "all":
+        for number, line in enumerate(wrap(words, 132)[:2]):
+            canvas.text(12, 16 + 16 * number, line, size=9.5, weight="bold")
+    if view in ("all", "timeline"):
+        draw_timeline(canvas, record.trace)
+        draw_legend(canvas, record.trace)
+    if view in ("all", "flame_graph"):
+        draw_flame_graph(canvas, call_tree(record, source=flame_source(record)))
+    if view in ("all", "ops"):
+        draw_top_ops(canvas, record)
+    return words
 
 
 def headline(record: Record) -> str:
@@ -139,15 +90,7 @@ def headline(record: Record) -> str:
     return found[0].text.replace("`", "") if found else "Nothing was recorded."
 
 
-def flame_source(record: Record) -> str:
-    """Where the flame graph comes from: Python frames and ops, else ops, else cProfile."""
-    kinds = set(record.trace.tracks["kind"])
-    if "python" in kinds:
-        return "merged"
-    return "cprofile" if "cpu" not in kinds and record.calls is not None else "ops"
-
-
-def draw_timeline(canvas: Canvas, trace: Trace) -> None:
+def draw_timeline(canvas: Drawing, trace: Trace) -> None:
     """Tracks from top to bottom, one row of pixels per nesting level; then the time axis."""
     lanes = shown_lanes(trace)
     count = sum(map(len, lanes.values()))
@@ -188,12 +131,11 @@ def shown_depth(trace: Trace) -> int:
 
 
 def draw_level(
-    canvas: Canvas, trace: Trace, level: Level, into: Box, time: tuple[int, int]
+    canvas: Drawing, trace: Trace, level: Level, into: Box, time: tuple[int, int]
 ) -> None:
     """One nesting level of a track as one row of bars, over a range of time in ns."""
     width = into.right - into.left
     row, share = pixels(level, *time, width)
-    painted = canvas.pixels[into.top : into.bottom - 1, into.left : into.right]
     edges = np.flatnonzero(np.diff(row, prepend=-2))
     drawn = row[edges] >= 0
     bars = trace.slices.iloc[row[edges[drawn]]]
@@ -202,15 +144,15 @@ def draw_level(
         spans, bars["name"].astype(str), bars["category"].astype(str), strict=True
     ):
         colour = colour_of(words, category)
-        strength = np.maximum(share[left:right], 0.25)[:, None]
-        painted[:, left:right] = strength * np.array(colour) + (1 - strength) * BAND
-        if right - left > 3:
-            painted[:, left] = CARD
         box = Box(into.left + int(left), into.top, into.left + int(right), into.bottom)
+        bar = replace(box, bottom=into.bottom - 1)
+        canvas.bar(bar, colour, np.maximum(share[left:right], 0.25))
+        if right - left > 3:
+            canvas.fill(replace(bar, right=bar.left + 1), CARD)
         canvas.label(box, words, colour)
 
 
-def draw_axis(canvas: Canvas, span_ns: int, top: int) -> None:
+def draw_axis(canvas: Drawing, span_ns: int, top: int) -> None:
     """Times since the start at round steps."""
     step = nice_step(max(span_ns, 1) / 7)
     width = TIMELINE.right - TIMELINE.left
@@ -226,7 +168,7 @@ def nice_step(least: float) -> float:
     return float(next(step * power for step in (1, 2, 5, 10) if step * power >= least))
 
 
-def _draw_omitted(canvas: Canvas, trace: Trace, lanes: dict[int, list[Level]]) -> None:
+def _draw_omitted(canvas: Drawing, trace: Trace, lanes: dict[int, list[Level]]) -> None:
     dropped = trace.slices["track"].nunique() - len(lanes)
     depth = shown_depth(trace)
     deeper = bool((trace.slices["depth"] >= depth).any())
@@ -237,7 +179,7 @@ def _draw_omitted(canvas: Canvas, trace: Trace, lanes: dict[int, list[Level]]) -
         canvas.text(TIMELINE.right, 384, words, size=7, colour=MUTED, align="right")
 
 
-def draw_legend(canvas: Canvas, *traces: Trace) -> None:
+def draw_legend(canvas: Drawing, *traces: Trace) -> None:
     """A patch and a word for each kind of slice that there is."""
     categories = {str(name) for trace in traces for name in trace.slices["category"].unique()}
     present = {kind_of(category) for category in categories}
@@ -249,7 +191,7 @@ def draw_legend(canvas: Canvas, *traces: Trace) -> None:
             x += 30 + int(len(kind) * 6)
 
 
-def draw_flame_graph(canvas: Canvas, tree: pd.DataFrame) -> None:
+def draw_flame_graph(canvas: Drawing, tree: pd.DataFrame) -> None:
     """The call tree with its root on top; nodes narrower than a pixel are left out."""
     canvas.text(FLAME_GRAPH.left, 410, "Flame graph: time by call path", weight="bold", size=8.5)
     boxes = flame_boxes(tree, FLAME_GRAPH.right - FLAME_GRAPH.left) if len(tree) else []
@@ -302,7 +244,7 @@ def _beside_siblings(
     return offset
 
 
-def draw_top_ops(canvas: Canvas, record: Record) -> None:
+def draw_top_ops(canvas: Drawing, record: Record) -> None:
     """The costliest ops: bar, time and share, by GPU time where there is any."""
     table = operators(record)
     table = table[~table["category"].isin(GPU_CATEGORIES)]

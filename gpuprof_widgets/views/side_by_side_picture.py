@@ -10,18 +10,9 @@ import numpy as np
 
 from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.views.canvas import BAND, CARD, MUTED, Box, Canvas
 from gpuprof_widgets.views.level_of_detail import Level, levels
-from gpuprof_widgets.views.picture import (
-    BAND,
-    CARD,
-    MUTED,
-    TIMELINE,
-    Box,
-    Canvas,
-    draw_axis,
-    draw_legend,
-    draw_level,
-)
+from gpuprof_widgets.views.picture import TIMELINE, draw_axis, draw_legend, draw_level
 from gpuprof_widgets.views.text import shortened
 
 TITLE_HEIGHT, AXIS, GAP = 16, 30, 6
