@@ -38,12 +38,17 @@ def launches(category: pd.Series) -> NDArray[np.bool_]:
 
 
 def link_launches(slices: pd.DataFrame) -> Rows:
-    """GPU slices: the runtime or driver call with the same correlation (ids may be reused)."""
+    """GPU slices: the runtime or driver call with the same correlation (ids may be reused).
+
+    Programs that record no such calls (TensorFlow, MegEngine) tell which op launched the work:
+    there the op has the correlation, which Kineto writes on calls alone.
+    """
     found = np.full(len(slices), NONE, dtype=np.int32)
     correlation, ts = slices["correlation"].to_numpy(), slices["ts"].to_numpy()
     known = correlation > 0
     gpu = np.flatnonzero(is_gpu(slices["category"]) & known)
-    calls = np.flatnonzero(launches(slices["category"]) & known)
+    is_op = in_categories(slices["category"], OP_CATEGORIES)
+    calls = np.flatnonzero((launches(slices["category"]) | is_op) & known)
     hit = links.latest_before(correlation[gpu], ts[gpu], correlation[calls], ts[calls])
     found[gpu[hit >= 0]] = calls[hit[hit >= 0]]
     return found
@@ -58,7 +63,8 @@ def link_ops(slices: pd.DataFrame, launch: Rows) -> Rows:
     around = links.nearest_ancestor(slices["parent"].to_numpy(), is_op)
     found[is_call] = around[is_call]
     launched = on_gpu & (launch >= 0)
-    found[launched] = found[launch[launched]]
+    launcher = launch[launched]
+    found[launched] = np.where(is_op[launcher], launcher, found[launcher])
     external, ts = slices["external_id"].to_numpy(), slices["ts"].to_numpy()
     orphans = np.flatnonzero((is_call | on_gpu) & (found < 0) & (external > 0))
     ops = np.flatnonzero(is_op & (external > 0))

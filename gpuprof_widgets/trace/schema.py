@@ -24,7 +24,7 @@ SLICE_COLUMNS = {
     "external_id": np.int64,  # joins a GPU slice with its CPU op where Kineto wrote it
     "sequence": np.int64,  # autograd sequence number, joins forward and backward ops
     "forward_thread": np.int64,  # autograd thread id of the forward op, on backward ops
-    "launch": np.int32,  # GPU slices: row of the runtime call that launched it
+    "launch": np.int32,  # GPU slices: row of the runtime call (or op) that launched it
     "op": np.int32,  # GPU and runtime slices: row of the innermost op or annotation that owns it
     "forward": np.int32,  # backward ops: row of the forward op
 }
