@@ -26,8 +26,9 @@ LAYERS = {
     "analyses": {"exceptions", "trace"},
     "views": {"exceptions", "printable", "trace", "analyses"},
     "analysed": {"exceptions", "trace", "analyses"},
+    "exports": {"exceptions", "trace", "analyses", "views"},
     "profiles": {
-        *("exceptions", "trace", "analyses", "analysed", "views"),
+        *("exceptions", "trace", "analyses", "analysed", "views", "exports"),
         *("comparisons", "runtime_carrier", "snakeviz_server"),
     },
     "comparisons": {"exceptions", "trace", "analyses", "views", "runtime_carrier"},
@@ -39,7 +40,7 @@ LAYERS = {
     "defaults": {"exceptions", "capture", "profiling"},
     "commands": {
         *("exceptions", "trace", "capture", "analyses", "views", "profiles", "profiling"),
-        *("comparisons", "many_ranks", "defaults", "printable"),
+        *("comparisons", "many_ranks", "defaults", "exports", "printable"),
     },
 }
 """What each layer may import of ours, besides itself."""
@@ -48,13 +49,14 @@ FRONT_DOORS = {"magics", "widgets", "cli"}
 BELOW_FRONT_DOORS = set(LAYERS)
 
 LIBRARIES = {
-    "trace": {"numpy", "pandas", "msgspec"},
+    "trace": {"numpy", "pandas", "msgspec", "zstandard"},
     "capture": {"torch", "cProfile", "numpy", "pandas"},
     "analyses": {"numpy", "pandas"},
     "views": {"bokeh", "numpy", "pandas", "matplotlib", "PIL"},
     "magics": {"IPython"},
     "widgets": {"IPython", "ipywidgets"},
     "analysed": {"pandas"},
+    "exports": {"pandas"},
     "profiles": {"pandas"},
     "comparisons": {"pandas"},
     "many_ranks": {"numpy", "pandas", "dask", "distributed"},

@@ -101,11 +101,10 @@ def _from_file(path: str) -> Profile:
 
 def _from_stdin() -> Profile:
     from gpuprof_widgets.profiles import Profile
-    from gpuprof_widgets.trace.files import unpacked
     from gpuprof_widgets.trace.readers import parse
 
     name = Path("standard input")
-    record = parse(unpacked(sys.stdin.buffer.read(), name), name)
+    record = parse(sys.stdin.buffer.read(), name)
     return Profile(record.trace, record.calls, record.metadata, record.calls_of_workers)
 
 

@@ -19,7 +19,7 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 Part = tuple[Path, ReducedRank]
 """A file and what is kept of it."""
 
-SUFFIXES = (".json", ".json.gz", ".gpuprof", ".zip")
+SUFFIXES = (".json", ".json.gz", ".json.zst", ".json.bz2", ".json.xz", ".gpuprof", ".zip")
 """Files of a folder that are taken for traces; others can be named one by one."""
 
 _IN_NAME = re.compile(
@@ -32,7 +32,7 @@ _IN_NAME = re.compile(
 def trace_files(paths: Paths) -> list[Path]:
     """The files that these paths, globs and folders stand for, each once, in order of their names.
 
-    A folder stands for the traces in it (``.json``, ``.json.gz``, ``.gpuprof``, ``.zip``). Raises a
+    A folder stands for the traces in it (`SUFFIXES`). Raises a
     `TraceError` where there is none.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)

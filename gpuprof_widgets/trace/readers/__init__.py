@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.archive import is_archive, parse_archive
 from gpuprof_widgets.trace.chrome_trace import is_json, parse_chrome_trace
-from gpuprof_widgets.trace.files import read_bytes
+from gpuprof_widgets.trace.containers import Member, container, folder_members, members
+from gpuprof_widgets.trace.files import empty, opened, state_of
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.packing import allowed_bytes, beginning, packing, unpacked
 from gpuprof_widgets.trace.pstats import is_pstats, parse_pstats
+from gpuprof_widgets.trace.readers.memory_snapshot import is_pickle, parse_memory_snapshot
+from gpuprof_widgets.trace.readers.spans import one_record, with_notes
+from gpuprof_widgets.trace.readers.unread import advice
+from gpuprof_widgets.trace.text_encodings import as_utf8
 
 
 @dataclass(frozen=True)
@@ -27,23 +34,131 @@ class Reader:
 READERS = (
     Reader("a profile that gpuprof_widgets saved", is_archive, parse_archive),
     Reader("a file of cProfile (.prof, .pstats)", is_pstats, parse_pstats),
+    Reader("a CUDA memory snapshot (.pickle)", is_pickle, parse_memory_snapshot),
     Reader("a torch.profiler trace (.json, .json.gz)", is_json, parse_chrome_trace),
 )
+"""The first that recognises the bytes reads them; each may be packed or in an archive as well."""
+
+HEAD_BYTES = 1 << 16
+"""As much of a file in a folder or archive is looked at to see whether it could be a trace."""
+
+LAYERS = 5
+"""How many packings and archives may be around a trace: more is a file made to be unpacked."""
 
 
 def load(path: str | os.PathLike[str]) -> Record:
-    """The record in this file; it is recognised by its content, not by its name."""
+    """The record in this file; it is recognised by its content, not by its name.
+
+    A folder and an archive stand for the trace in them, or for the spans of one worker.
+    """
     file = Path(path)
-    return parse(read_bytes(file), file)
+    if stat.S_ISDIR(state_of(file).st_mode):
+        return _of_folder(file)
+    content = opened(file)
+    try:
+        record = parse(content.data, file)
+    except TraceError as error:
+        if grown := content.growth():
+            raise TraceError(f"{error} Also, {grown}.") from error
+        raise
+    return with_notes(record, filter(None, [content.growth()]))
 
 
 def parse(data: bytes, file: Path) -> Record:
     """The record in the content of a file, which errors and metadata name."""
+    try:
+        return _parsed(data, file, allowed_bytes(len(data)), LAYERS)
+    except RecursionError as error:
+        raise TraceError(
+            f"{file}: something in it is nested deeper than any trace; record again."
+        ) from error
+    except MemoryError as error:
+        raise TraceError(
+            f"{file}: what its {len(data):,} bytes hold does not fit the memory of this machine; "
+            "record a shorter run, or open it on a larger one."
+        ) from error
+
+
+def _of_folder(folder: Path) -> Record:
+    """What is in the files of a folder, not in the folders below."""
+    files = folder_members(folder)
+    found = _candidates(files)
+    if not found:
+        raise TraceError(f"{folder}: this is a directory, and {_no_trace_among(files)}")
+    return one_record(
+        found,
+        folder,
+        lambda member: parse(member.read(member.size), folder / member.name),
+        in_folder=True,
+    )
+
+
+def _parsed(data: bytes, file: Path, allowed: int, layers: int) -> Record:
+    """The record in these bytes; all that they unpack to is at most ``allowed`` bytes."""
+    if not data:
+        raise TraceError(empty(file))
+    while packing(data):
+        data, layers = unpacked(data, file, allowed), layers - 1
+        _check_layers(layers, file)
+    if container(data) and not is_archive(data):
+        return _of_archive(data, file, allowed, layers - 1)
+    text, notes = as_utf8(data)
     for reader in READERS:
-        if reader.recognises(data):
-            return reader.parse(data, file)
+        if reader.recognises(text):
+            return with_notes(reader.parse(text, file), notes)
+    raise TraceError(_unknown(data, file))
+
+
+def _of_archive(data: bytes, file: Path, allowed: int, layers: int) -> Record:
+    _check_layers(layers, file)
+    files = members(data, file, allowed)
+    found = _candidates(files)
+    if not found:
+        raise TraceError(f"{file}: an archive, and {_no_trace_among(files)}")
+    return one_record(
+        found,
+        file,
+        lambda member: _parsed(member.read(allowed), _inside(file, member), allowed, layers),
+        in_folder=False,
+    )
+
+
+def _inside(archive: Path, member: Member) -> Path:
+    """How a file in an archive is called in messages; it is no path to open."""
+    return Path(f"{archive}/{member.name.lstrip('/')}")
+
+
+def _check_layers(left: int, file: Path) -> None:
+    if left < 0:
+        raise TraceError(
+            f"{file}: packed more than {LAYERS} times, one in another; unpack it until a trace is "
+            "left, if you trust it, and open that."
+        )
+
+
+def _candidates(files: Sequence[Member]) -> list[Member]:
+    return [member for member in files if _could_be_trace(member.read(HEAD_BYTES))]
+
+
+def _could_be_trace(head: bytes) -> bool:
+    """Whether a file that begins so may hold a trace: it is packed, or a reader would try it."""
+    inner = beginning(head, HEAD_BYTES)
+    text, _ = as_utf8(inner)
+    return container(inner) is not None or any(reader.recognises(text) for reader in READERS)
+
+
+def _no_trace_among(files: Sequence[Member]) -> str:
+    names = ", ".join(member.name for member in files[:6]) or "nothing"
+    return (
+        f"none of the {len(files)} files in it is a trace (there is: {names}). "
+        "Name the file or folder with the trace."
+    )
+
+
+def _unknown(data: bytes, file: Path) -> str:
     known = "; ".join(reader.name for reader in READERS)
-    raise TraceError(
-        f"{file}: not a kind of file that can be read: it starts with {data[:16]!r}. "
+    return f"{file}: " + (
+        advice(data, file)
+        or f"not a kind of file that can be read: it starts with {data[:16]!r}. "
         f"What can be read: {known}."
     )

@@ -1,0 +1,102 @@
+"""Kinds of files that are known but not read: what each is, and what to do instead."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A kind of file: what it is called, how it is recognised, and what to do with it."""
+
+    name: str
+    recognises: Callable[[bytes, Path], bool]
+    advice: Callable[[Path], str]
+
+
+def is_protobuf_of_packets(data: bytes) -> bool:
+    """Whether this is a protobuf whose first field is a message, and another one follows or none.
+
+    So begin Perfetto's traces (field 1, packet) and TensorFlow's XPlane (field 1, plane).
+    """
+    if data[:1] != b"\x0a":
+        return False
+    length, shift, at = 0, 0, 1
+    while at < min(len(data), 6):
+        length |= (data[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if data[at - 1] < 0x80:
+            break
+    else:
+        return False
+    behind = data[at + length : at + length + 1]
+    return length > 0 and (
+        behind in (b"\x0a", b"\x12", b"\x1a", b"\x22") or at + length == len(data)
+    )
+
+
+def _named(*ends: str) -> Callable[[bytes, Path], bool]:
+    return lambda _, path: path.name.lower().endswith(ends)
+
+
+def _starts(*starts: bytes) -> Callable[[bytes, Path], bool]:
+    return lambda data, _: data.lstrip().lower().startswith(starts)
+
+
+def _nsys_export(path: Path) -> str:
+    source, target = shlex.quote(str(path)), shlex.quote(str(path.with_suffix(".sqlite")))
+    return f"nsys export --type sqlite --output {target} {source}; then open {target}"
+
+
+def _traceconv(path: Path) -> str:
+    source, target = shlex.quote(str(path)), shlex.quote(str(path.with_suffix(".json")))
+    return (
+        f"traceconv json {source} {target}; then open {target} (traceconv is Perfetto's converter: "
+        "https://perfetto.dev/docs/quickstart/traceconv)"
+    )
+
+
+UNREAD = (
+    Unread("a report of Nsight Systems", _named(".nsys-rep", ".qdrep"), _nsys_export),
+    Unread(
+        "a report of Nsight Compute",
+        _named(".ncu-rep"),
+        lambda path: f"ncu --import {shlex.quote(str(path))} prints it; it holds no timeline",
+    ),
+    Unread(
+        "a TensorFlow or JAX profile (XPlane)",
+        _named(".xplane.pb"),
+        lambda _: 'open the "trace_viewer" page of TensorBoard or XProf and save its JSON',
+    ),
+    Unread(
+        "a Perfetto trace",
+        lambda data, _: is_protobuf_of_packets(data),
+        _traceconv,
+    ),
+    Unread(
+        "an HTML page",
+        _starts(b"<!doctype html", b"<html"),
+        lambda _: "open it in a browser; here open the trace or .gpuprof that it was made from",
+    ),
+    Unread(
+        "a Python script",
+        _named(".py"),
+        lambda path: f"gpuprof run {shlex.quote(str(path))} profiles it",
+    ),
+    Unread(
+        "packed by lz4, 7-Zip or RAR",
+        _starts(b"\x04\x22\x4d\x18", b"7z\xbc\xaf\x27\x1c", b"rar!\x1a\x07"),
+        lambda _: "unpack it and open what is in it",
+    ),
+)
+
+
+def advice(data: bytes, path: Path) -> str:
+    """What this file is and what to do with it, where that is known; else nothing."""
+    for kind in UNREAD:
+        if kind.recognises(data, path):
+            return f"this is {kind.name}, which is not read. Instead: {kind.advice(path)}."
+    return ""
