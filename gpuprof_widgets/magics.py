@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,10 +22,11 @@ from IPython.core.magic import (
 from gpuprof_widgets import runtime_carrier
 from gpuprof_widgets.analyses.sort_keys import SORT_KEYS
 from gpuprof_widgets.capture import command_line
+from gpuprof_widgets.capture.interrupts import Raised
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.defaults import defaults_of
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.profiling import check, finish
+from gpuprof_widgets.profiling import check, keep, read
 
 NAME = "gpuprofile"
 
@@ -53,12 +56,12 @@ class GpuprofMagics(Magics):
             else:
                 code = self._compiled(line, cell, place.number, options, awaits=False)
             source = statement if cell is None else cell
-            recorder = self._recorder(options, place.number, source, code)
+            recorded = _Recorded(self, self._recorder(options, place.number, source, code), options)
             try:
-                with recorder:
+                with recorded:
                     return code.run()
             finally:
-                self._report(recorder, options)
+                recorded.end()
         except BaseException:
             cells.hide_callers(self._shell)
             raise
@@ -71,12 +74,12 @@ class GpuprofMagics(Magics):
         options, _ = self._options(line, over_cell=True)
         number = cells.called_from(self._shell).number
         code = self._compiled(line, cell, number, options, awaits=True)
-        recorder = self._recorder(options, number, cell, code)
+        recorded = _Recorded(self, self._recorder(options, number, cell, code), options)
         try:
-            with recorder:
+            with recorded:
                 value = await code.run_awaiting()
         finally:
-            self._report(recorder, options)
+            recorded.end()
         silenced = self._shell.displayhook.semicolon_at_end_of_expression(cell)  # type: ignore[no-untyped-call]
         return None if silenced else value
 
@@ -139,22 +142,69 @@ class GpuprofMagics(Magics):
             },
         )
 
-    def _report(self, recorder: Any, options: Options) -> None:
+    def report(self, recorder: Any, options: Options) -> None:
         """Keep and show the profile; what fails here is one line, the cell's result stands."""
-        profile, problems = finish(recorder, options)
+        profile: Any = None
+        problems: list[str] = []
+        stage = "read"
+        try:
+            profile, problems = read(recorder, options)
+            if profile is not None:
+                stage = "saved"
+                problems += keep(profile, options)
+                stage = "shown"
+                if not options.quiet:
+                    profile.show(sort=options.sort, top=options.top)
+        except Exception as error:
+            text = f"the profile could not be {stage}: {type(error).__name__}: {error}"
+            problems.append(text)
+        except KeyboardInterrupt:
+            problems.append(f"interrupted before the profile was {stage}; the cell had ended")
+        self._tell(profile, problems, options)
+
+    def _tell(self, profile: Any, problems: list[str], options: Options) -> None:
+        """Give the profile its name, and say what went wrong."""
         if options.output is not None:
             self._shell.user_ns[options.output] = profile
             if profile is None and problems:
                 problems[0] += f"; {options.output} is None"
         if options.quiet and (profile is not None or options.output is None):
-            return
-        if profile is not None:
-            try:
-                profile.show(sort=options.sort, top=options.top)
-            except Exception as error:
-                problems.append(f"the profile could not be shown: {type(error).__name__}: {error}")
+            problems = problems if options.save is not None else []  # a file was asked for
         for problem in problems:
             print(f"gpuprofile: {problem}", file=sys.stderr)
+
+
+class _Recorded:
+    """Around the run of a cell: record it, then report.
+
+    A Ctrl-C that comes when the cell has ended costs the profile at most: the result stands.
+    """
+
+    def __init__(self, magics: GpuprofMagics, recorder: Any, options: Options) -> None:
+        self._magics = magics
+        self._recorder = recorder
+        self._options = options
+        self._reported = False
+
+    def __enter__(self) -> None:
+        self._recorder.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with Raised():
+            self._reported = True
+            with suppress(KeyboardInterrupt):  # what was recorded until then is whole
+                self._recorder.__exit__(kind, error, traceback)
+            self._magics.report(self._recorder, self._options)
+
+    def end(self) -> None:
+        """Do it now, if a Ctrl-C came just between the cell's last moment and `__exit__`."""
+        if not self._reported:
+            self.__exit__(*sys.exc_info())
 
 
 GpuprofMagics.gpuprofile.__doc__ = command_line.help_text()

@@ -56,8 +56,7 @@ class ProfileRun:
         if sys.is_finalizing():
             return  # a loop over `steps` that was never ended: nobody is left to see it
         self.profile, problems = finish(recorder, self._options)
-        if not self._options.quiet:
-            self._show(problems)
+        self._show(problems)
 
     def __call__(self, function: Function) -> Function:
         _check_function(function)
@@ -77,11 +76,14 @@ class ProfileRun:
         return chosen  # type: ignore[no-any-return]
 
     def _show(self, problems: list[str]) -> None:
-        if self.profile is not None:
+        quiet = self._options.quiet
+        if self.profile is not None and not quiet:
             try:
                 self.profile.show(sort=self._options.sort, top=self._options.top)
             except Exception as error:
                 problems = [*problems, f"the profile could not be shown: {error}"]
+        if quiet and self._options.save is None:
+            return
         for problem in problems:
             print(f"gpuprof: {problem}", file=sys.stderr)
 
@@ -231,21 +233,34 @@ def _check_writable(path: Path) -> None:
 
 def finish(recorder: Recorder, options: Options) -> tuple[Profile | None, list[str]]:
     """The profile, from now on `gpuprof_widgets.last`, and what went wrong, one line each."""
+    result, problems = read(recorder, options)
+    return result, problems + (keep(result, options) if result is not None else [])
+
+
+def read(recorder: Recorder, options: Options) -> tuple[Profile | None, list[str]]:
+    """The same, not yet saved."""
     from gpuprof_widgets.profiles import Profile
 
     try:
         record = recorder.record()
     except RecordingError as error:
         return None, [text] if (text := str(error)) else []
-    metadata, target = _with_rank_files(record.metadata, options.save)
+    metadata, _ = _with_rank_files(record.metadata, options.save)
     result = Profile(record.trace, record.calls, metadata, record.calls_of_workers)
     gpuprof_widgets.last = result
-    try:
-        if target is not None:
-            result.save(target)
-    except Exception as error:
-        return result, [f"the profile could not be saved to {target}: {error}"]
     return result, []
+
+
+def keep(profile: Profile, options: Options) -> list[str]:
+    """Save it where the options say; what went wrong, one line."""
+    _, target = _with_rank_files(profile.metadata, options.save)
+    if target is None:
+        return []
+    try:
+        profile.save(target)
+    except Exception as error:
+        return [f"the profile could not be saved to {target}: {error}"]
+    return []
 
 
 def _with_rank_files(

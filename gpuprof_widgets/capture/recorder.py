@@ -19,6 +19,7 @@ from typing import Any, Self
 from gpuprof_widgets.capture.active import Active, Loop
 from gpuprof_widgets.capture.cell import CellCode
 from gpuprof_widgets.capture.environment import environment
+from gpuprof_widgets.capture.interrupts import Held
 from gpuprof_widgets.capture.loop.bound import loop_bound_of
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.overhead import overhead
@@ -93,8 +94,11 @@ class Recorder:
         Active.recorder, Active.told = self, False
         if self._cell_labels:  # in a script the other threads are the user's own
             self._threads_before = {thread.native_id or 0 for thread in threading.enumerate()}
+        held = Held()
         try:
-            self._prepare()
+            with held:
+                self._prepare()
+            held.pass_on()
         except BaseException as error:
             Active.recorder = None
             self._give_up("start", error)
@@ -110,14 +114,17 @@ class Recorder:
             return
         ended = perf_counter_ns()
         self._error = error
-        try:
-            self.close_loop()
-            self._stop()
-        except BaseException as problem:
-            self._give_up("stop", problem)
-        finally:
-            Active.recorder = None
+        held = Held()
+        with held:
+            try:
+                self.close_loop()
+                self._stop()
+            except BaseException as problem:
+                self._give_up("stop", problem)
+            finally:
+                Active.recorder = None
         self._stop_ns = perf_counter_ns() - ended
+        held.pass_on()
 
     def record(self) -> Record:
         """What was recorded; a `RecordingError` of one line where nothing could be.
@@ -131,12 +138,12 @@ class Recorder:
             with without_garbage_collection():
                 trace = self._windows.trace()
                 calls = self._read_calls(trace)
+            self._stop_ns += perf_counter_ns() - began
+            metadata = self._metadata(trace, calls)
+            of_workers = calls_of_workers(self._all_parts)
         except Exception as problem:
             text = f"no profile: the recording could not be read: {_one_line(problem)}"
             raise RecordingError(text) from problem
-        self._stop_ns += perf_counter_ns() - began
-        metadata = self._metadata(trace, calls)
-        of_workers = calls_of_workers(self._all_parts)
         return Record(trace, calls, metadata, of_workers)
 
     def _prepare(self) -> None:
@@ -178,10 +185,11 @@ class Recorder:
     def _give_up(self, verb: str, error: BaseException) -> None:
         """Leave nothing running after a failure, which is told instead of a profile."""
         self._failure = f"no profile: recording could not {verb}: {_one_line(error)}"
-        self._windows.stop_after_failure()
-        for part in self._early_parts:
-            with suppress(BaseException):  # what fails again here was reported already
-                part.stop()
+        with Held():
+            self._windows.stop_after_failure()
+            for part in self._early_parts:
+                with suppress(BaseException):  # what fails again here was reported already
+                    part.stop()
         self._early_parts, self._parts = [], []
         if not isinstance(error, Exception):
             raise error
@@ -221,13 +229,16 @@ class Recorder:
     def begin_window(self, step: int) -> None:
         if self._failure is not None:
             return
-        try:
-            self._begin(step)
-        except BaseException as error:
-            if not isinstance(error, Exception) or not self._windows.drop_failed():
-                self._give_up("start", error)
-            else:
-                self._notes.append(f"a further window could not start: {_one_line(error)}")
+        held = Held()
+        with held:
+            try:
+                self._begin(step)
+            except BaseException as error:
+                if not isinstance(error, Exception) or not self._windows.drop_failed():
+                    self._give_up("start", error)
+                else:
+                    self._notes.append(f"a further window could not start: {_one_line(error)}")
+        held.pass_on()
 
     def end_trace(self) -> int:
         return self._ended(self._windows.end_trace)
@@ -236,11 +247,14 @@ class Recorder:
         return self._ended(self._windows.end)
 
     def _ended(self, end: Callable[[], int]) -> int:
-        try:
-            return end()
-        except BaseException as error:
-            self._give_up("stop", error)
-            return 0
+        held, waited = Held(), 0
+        with held:
+            try:
+                waited = end()
+            except BaseException as error:
+                self._give_up("stop", error)
+        held.pass_on()
+        return waited
 
     def _refined(self, trace: Trace) -> Trace:
         """The trace of one window: ours taken out, and what the parts know put in."""

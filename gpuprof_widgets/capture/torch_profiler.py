@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from time import perf_counter_ns
@@ -83,17 +84,32 @@ class TorchRecording:
         began = perf_counter_ns()
         try:
             wait_for_device()
+        except RuntimeError as error:
+            self._lose_device(error)
         finally:
             waited = perf_counter_ns() - began
             self._profile.stop()
             self._running = False
         return waited
 
+    def _lose_device(self, error: RuntimeError) -> None:
+        """Say whose error it is, and let torch stop without waiting for the device once more."""
+        words = str(error).partition("\n")[0]
+        self.lost = (
+            f"the GPU stopped with an error of the code that ran ({words}): what it did from then "
+            "on is missing, and torch raises the error again until the process is restarted"
+        )
+        self._profile.profiler.use_device = None
+
     def trace(self) -> Trace | None:
         """What was recorded; None where nothing was."""
         if self._profile is None:
             return None
-        trace = _read(self._profile)
+        try:
+            trace = _read(self._profile)
+        except RecordingError as error:
+            self.lost = f"no ops: {error}"
+            return None
         options = self._options
         if not (options.memory and options.shapes and options.stack):
             return trace
@@ -142,10 +158,30 @@ def warm_up() -> Record:
 
 def _read(recording: Any) -> Trace:
     """The trace of a torch.profiler that has stopped, through a file that is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="gpuprof-") as directory:
-        path = Path(directory) / "trace.json"
+    try:
+        directory = tempfile.TemporaryDirectory(prefix="gpuprof-")
+    except OSError as error:
+        raise RecordingError(
+            f"there is no folder for torch's temporary file ({error.strerror}: {error.filename}); "
+            "set TMPDIR to one that can be written and restart"
+        ) from error
+    with directory as name:
+        path = Path(name) / "trace.json"
         recording.export_chrome_trace(str(path))
+        _check_written(path)
         return read_chrome_trace(path).trace
+
+
+def _check_written(path: Path) -> None:
+    """A `RecordingError` where torch, which does not say so, could not write its trace."""
+    if path.exists():
+        return
+    folder = path.parent.parent
+    room = shutil.disk_usage(folder).free / 2**20
+    raise RecordingError(
+        f"torch could not write its trace to {folder}, where {room:,.0f} MiB are free; "
+        "make room there, or set TMPDIR to a folder with more and restart"
+    )
 
 
 def _arguments(options: Options) -> dict[str, Any]:
