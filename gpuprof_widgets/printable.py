@@ -8,6 +8,7 @@ written to a file at all. What is on a page needs its markup escaped besides (`v
 from __future__ import annotations
 
 from typing import Any
+from unicodedata import category
 
 LINES = "\n"
 SOURCE = "\n\t"
@@ -16,12 +17,12 @@ SOURCE = "\n\t"
 def printable(text: str, *, keep: str = "") -> str:
     """The text with control, format and unassigned characters written out, but for those to keep.
 
-    What counts is `str.isprintable`: among them are escape codes, bidi controls, characters
-    without width and halves of surrogate pairs.
+    What counts is `str.isprintable`, to which spaces of all widths are added: written out are
+    escape codes, bidi controls, characters without width and halves of surrogate pairs.
     """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c in keep else _written_out(c) for c in text)
+    return "".join(c if _prints(c) or c in keep else _written_out(c) for c in text)
 
 
 def printable_lines(text: str) -> str:
@@ -38,6 +39,10 @@ def printable_values(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return list(map(printable_values, value))
     return value
+
+
+def _prints(character: str) -> bool:
+    return character.isprintable() or category(character) == "Zs"
 
 
 def _written_out(character: str) -> str:
