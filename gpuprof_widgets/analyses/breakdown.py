@@ -49,7 +49,8 @@ def breakdown(record: Record, *, by: str = "device") -> pd.DataFrame:
       "queued": launched before the gap began, so the GPU's own time between two kernels or a wait
       for an event;
       "launching": from the beginning of the launching call on (call and launch latency);
-      before it "input pipeline": in a DataLoader's ``__next__``;
+      before it "input pipeline": in a DataLoader's ``__next__`` (in TensorFlow: an op waited for a
+      queue or an iterator, and no other ran);
       "synchronising": in a call that waits for the GPU, and after it for as long as it had lasted,
       where the gap began in it: so much earlier would the next launch have come without it;
       "launching", "runtime calls": in a call that launches something else, or in another one of

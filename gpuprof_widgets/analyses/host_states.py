@@ -11,10 +11,10 @@ import numpy.typing as npt
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.innermost import Segments, segments
 from gpuprof_widgets.analyses.op_rows import are_ops, in_category, matching, on_tracks
-from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising
+from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking
 from gpuprof_widgets.trace.callers import BACKWARD
 from gpuprof_widgets.trace.model import Trace
-from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.schema import EXECUTOR_LANE, NONE
 
 Ints = npt.NDArray[np.int64]
 States = npt.NDArray[np.int8]
@@ -49,24 +49,31 @@ class HostStates:
 def host_states(trace: Trace, *lanes: int) -> HostStates:
     """What the first of these threads that had anything open was doing.
 
-    A thread's innermost slice counts, of its ops and Python frames the one that began last.
+    A thread's innermost slice counts, of its ops and Python frames the one that began last. After
+    them come all lanes of TensorFlow's executor, whose threads the trace does not tell: it waits
+    for its input where one of them does and no other op runs.
     """
+    lanes = tuple(dict.fromkeys((*lanes, *executor_lanes(trace))))
+    taking = is_taking(trace)
     innermost = [_innermost(trace, lane) for lane in lanes]
     start, end = _pieces(trace, *(parts.start for parts in innermost))
     row = np.full(len(start), NONE, np.int32)
     loading, engine = np.zeros(len(start), bool), np.zeros(len(start), bool)
     lane_of = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
-    loaders, main = is_dataloader(trace), _began(trace, main_lane(trace))
+    loaders, main = is_dataloader(trace) & ~taking, _began(trace, main_lane(trace))
     backward = backward_lanes(trace)
     for lane, parts in zip(lanes, innermost, strict=True):
         free = row < 0
-        row[free] = _rows_at(parts, start[free])
+        found = _rows_at(parts, start[free])
+        row[free] = np.where(np.append(taking, False)[found], NONE, found)
         loading |= free & _covered(trace, loaders & (lane_of == lane), start)
         if lane in backward:
             engine |= free & _between_nodes(parts, main, start)
     state = _state_of_slices(trace)[row]
     state[engine] = STATES.index(CPU_OPS)
     state[loading] = STATES.index(INPUT)
+    if taking.any():
+        state[(row < 0) & _covered(trace, taking, start)] = STATES.index(INPUT)
     return HostStates(start, end, state)
 
 
@@ -91,6 +98,15 @@ def _between_nodes(parts: Segments, main: Ints, times: Ints) -> npt.NDArray[np.b
     between = (parts.row < 0) & inner & (began == 0)
     at = np.maximum(np.searchsorted(parts.start, times, side="right") - 1, 0)
     return between[at] if len(between) else np.zeros(len(times), bool)
+
+
+def executor_lanes(trace: Trace) -> list[int]:
+    """The lanes of TensorFlow's executor, on which ops are put as they come."""
+    ops = trace.args.get(EXECUTOR_LANE)
+    if ops is None:
+        return []
+    tracks = np.unique(trace.slices["track"].to_numpy()[ops.index.to_numpy()])
+    return [int(lane) for lane in np.unique(trace.tracks["lane"].to_numpy()[tracks])]
 
 
 def main_lane(trace: Trace) -> int:

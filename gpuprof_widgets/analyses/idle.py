@@ -19,7 +19,7 @@ from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category, matching
 from gpuprof_widgets.analyses.region_owners import region_behind
 from gpuprof_widgets.analyses.remembered import remembered
-from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising
+from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
@@ -79,7 +79,8 @@ def idle(
     after a short synchronisation mostly "Python" or "CPU ops"), one of
 
     - "start", "end": before the first and after the last GPU slice,
-    - "dataloader": the launching thread was in a DataLoader's ``__next__`` most of the time,
+    - "dataloader": the launching thread was in a DataLoader's ``__next__`` most of the time (in
+      TensorFlow: an op waited for a queue or an iterator),
     - "synchronise": when it began the launching thread was in a call that waits for the GPU: so
       nothing was queued behind, whatever the thread did afterwards,
     - "host": the next slice was launched after the gap had begun: the GPU waited for the CPU,
@@ -195,7 +196,7 @@ def _cpu_meanwhile(
         gaps = np.flatnonzero(track == number)
         row[gaps], share[gaps] = _longest(trace, int(number), start[gaps], end[gaps])
         here = trace.slices["track"].to_numpy() == number
-        in_loader = _when(trace, here & is_dataloader(trace))
+        in_loader = _when(trace, (here & is_dataloader(trace)) | is_taking(trace))
         covered = intervals.overlap((start[gaps], end[gaps]), in_loader)
         loading[gaps] = 2 * covered > end[gaps] - start[gaps]
         waiting = _when(trace, here & is_synchronising(trace))

@@ -14,7 +14,7 @@ from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows, in_category, mat
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.schema import EXECUTOR_LANE, NONE
 from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
@@ -43,6 +43,15 @@ does it to start CUDA) waits for nothing.
 DATALOADER = re.compile(r"enumerate\(Data(Loader|Pipe)\)#.*")
 """The region that torch (1.8 and newer) opens while the loop waits for the next batch."""
 
+TAKING = re.compile(
+    r"QueueDequeue(Many|UpTo)?(V2)?|(Iterator|OptionalIterator|MultiDeviceIterator)GetNext\w*"
+    r"|(Ordered)?(Map)?Unstage(NoKey)?"
+)
+"""TensorFlow's ops that take a batch from a queue or an iterator, and wait until it is there.
+
+Source: the kernels registered in tensorflow/core/ops/data_flow_ops.cc and dataset_ops.cc.
+"""
+
 COLUMNS = (
     "kind",
     "row",
@@ -64,6 +73,7 @@ COLUMNS = (
 def waits(record: Record) -> pd.DataFrame:
     """One row per synchronising call or DataLoader wait, the longest first.
 
+    Ops in which TensorFlow takes a batch from a queue or an iterator count as its DataLoader.
     Columns: ``kind`` ("synchronise" or "dataloader"), ``row``, ``name``, ``start_ns``, ``dur_ns``
     (waited); ``op``, ``op_name``: the outermost op in which the call was made (``aten::item``; -1
     and "" where it was made outside of any); ``gpu_busy_ns``: how much of the wait some GPU was
@@ -82,8 +92,16 @@ def waits(record: Record) -> pd.DataFrame:
 
 
 def is_dataloader(trace: Trace) -> npt.NDArray[np.bool_]:
-    """Which CPU slices are a DataLoader's ``__next__``."""
-    return matching(trace, DATALOADER) & on_tracks(trace, "cpu")
+    """Which CPU slices are a DataLoader's ``__next__``, or take from TensorFlow's queues."""
+    return (matching(trace, DATALOADER) | is_taking(trace)) & on_tracks(trace, "cpu")
+
+
+def is_taking(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Which ops of TensorFlow's executor wait for the next batch of a queue or an iterator."""
+    on_executor = np.zeros(len(trace), bool)
+    if EXECUTOR_LANE in trace.args:
+        on_executor[trace.args[EXECUTOR_LANE].index.to_numpy()] = True
+    return on_executor & matching(trace, TAKING)
 
 
 @remembered

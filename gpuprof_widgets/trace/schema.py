@@ -72,6 +72,10 @@ HELD_AS, HELD_BY, TORCH_CATEGORY = "Held as", "Held by", "Memory category"
 """Args of ``[memory]`` instants: what the tensor was to its model or optimizer ("parameters",
 "gradients", ...), its name there ("encoder.0.weight"), and what torch itself takes it for."""
 
+EXECUTOR_LANE = "Executor lane"
+"""Arg of ops whose thread is none: of the threads of TensorFlow's executor the trace tells only how
+many ops ran at a time, and each is on the first lane that was free."""
+
 UNCUT_ARGS = ("uncut ts", "uncut dur")
 """Args (ns) of slices that a window has cut: when they began and how long they were before it."""
 

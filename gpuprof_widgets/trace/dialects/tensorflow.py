@@ -1,0 +1,214 @@
+"""TensorFlow's Timeline: the Chrome trace that TensorFlow 1 makes of a step's RunMetadata.
+
+Source: tensorflow/python/client/timeline.py. All slices have the category ``Op`` and the type of
+the op as their name; the node's name and those of its inputs are in args. What a slice is, the name
+of its process says:
+
+- ``/job:localhost/replica:0/task:0/cpu:0 Compute``: ops that ran on the CPU,
+- ``/job:localhost/replica:0/task:0/gpu:0 Compute``: the CPU's time in ops that launch GPU work,
+- ``/gpu:0/stream:12 Compute``: what ran on a stream; ``/gpu:0/stream:all Compute`` and
+  ``/gpu:0/memcpy Compute``: the kernels and the copies of all streams once more,
+- ``... Tensors`` and ``Allocators``: when tensors were alive, and the bytes of each allocator.
+
+Threads are lanes: the writer puts each op on the first lane that is free. A node's kernels have its
+name in their args, which tells the op that launched them: of a node that ran several times (in a
+loop) the last launch that had begun by then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gpuprof_widgets.trace.counters import counter_table
+from gpuprof_widgets.trace.dialects.dialect import Dialect, Parts
+from gpuprof_widgets.trace.dialects.rows import joined, kept_flows, marked, recoded, taken, texts_of
+from gpuprof_widgets.trace.dialects.tensorflow_memory import tensors
+from gpuprof_widgets.trace.events import Events, Names, text_codes
+from gpuprof_widgets.trace.gather import Gathered
+from gpuprof_widgets.trace.schema import EXECUTOR_LANE, NONE
+
+Mask = NDArray[np.bool_]
+Rows = NDArray[np.intp]
+
+PROCESS = re.compile(
+    r"(?P<host>(?:/job:[^/]+)?(?:/replica:\d+)?(?:/task:\d+)?)"
+    r"/(?:device:)?(?P<kind>\w+):(?P<index>\d+)"
+    r"(?:/(?P<row>stream:all|stream:(?P<stream>\d+)|memcpy)\S*)? (?P<what>Compute|Tensors)",
+    re.IGNORECASE,
+)
+COPY = re.compile(r"MEMCPY(?P<ends>[HDP]to[HDP])?", re.IGNORECASE)
+MEMSET = re.compile(r"MEMSET", re.IGNORECASE)
+UNKNOWN = "unknown"
+"""What the writer calls an op whose label it does not understand."""
+
+HOST, LAUNCHING, STREAM, ALL_STREAMS, COPIES = "host", "launching", "stream", "stream:all", "memcpy"
+
+
+@dataclass(frozen=True)
+class Process:
+    """What the name of a process says: which part of the timeline it is, of which device."""
+
+    part: str
+    label: str
+    device: int = NONE
+    stream: int = NONE
+
+
+def recognises(parts: Parts, file: Gathered) -> bool:
+    """Whether ops are told by category, and devices by the names of processes."""
+    return "Op" in parts.events.category.categories and any(
+        PROCESS.fullmatch(name.strip()) for name in parts.names.processes.values()
+    )
+
+
+def translate(parts: Parts, file: Gathered) -> Parts:
+    """Ops of the CPU and launching ops as cpu_op, GPU work once, linked by the node's name."""
+    names = parts.names.processes
+    processes = [process_of(names.get(pid, "")) for pid in parts.events.process.categories]
+    kept, copied = _once(parts.events, processes)
+    events = taken(_told(parts.events, processes, copied), kept)
+    memory, note = tensors(file, parts.names)
+    events = joined(events, memory)
+    return replace(
+        parts,
+        events=events,
+        names=_labelled(events, parts.names),
+        counters=_by_allocator(parts.counters),
+        flows=kept_flows(parts.flows, kept, len(parts.events)),
+        notes=[*parts.notes, *note],
+        metadata={**parts.metadata, "recorded_by": "TensorFlow Timeline"},
+    )
+
+
+TENSORFLOW = Dialect("TensorFlow Timeline", recognises, translate)
+
+
+def process_of(name: str) -> Process:
+    """What a process of this name is; one that TensorFlow does not name so ran ops."""
+    found = PROCESS.fullmatch(name.strip())
+    if not found:
+        return Process(HOST, name.strip())
+    device, row, of = int(found["index"]), found["row"], f"{found['kind'].upper()} {found['index']}"
+    if row:
+        part = STREAM if found["stream"] else row.lower()
+        return Process(part, of, device, int(found["stream"] or NONE))
+    if found["kind"].lower().endswith("cpu"):
+        return Process(HOST, of if found["what"].lower() == "compute" else f"{of} · tensors")
+    return Process(LAUNCHING, f"launching for {of}", device)
+
+
+def _once(events: Events, processes: Sequence[Process]) -> tuple[Rows, Mask]:
+    """The rows without those that stand on their stream as well, and which rows are copies."""
+    part = _by_process(events, [one.part for one in processes])
+    table = pd.DataFrame({
+        "device": _by_process(events, [one.device for one in processes]),
+        "ts": events.ts,
+        "dur": events.dur,
+        "name": events.name.codes,
+        "node": texts_of(events.args.get("name"), len(events)),
+    })  # fmt: skip
+    again, copied = np.zeros(len(events), bool), part == COPIES
+    for which in (ALL_STREAMS, COPIES):
+        row, twin = _twins(table, np.flatnonzero(part == STREAM), np.flatnonzero(part == which))
+        again[twin] = True
+        copied[row] |= which == COPIES
+    return np.flatnonzero(~again), copied
+
+
+def _twins(table: pd.DataFrame, rows: Rows, others: Rows) -> tuple[Rows, Rows]:
+    """Pairs of rows that say the same; of several alike the first is the first's, and so on."""
+    alike = list(table.columns)
+    first, second = (
+        part.assign(number=part.groupby(alike, sort=False).cumcount(), row=part.index)
+        for part in (table.loc[rows], table.loc[others])
+    )
+    pairs = first.merge(second, on=[*alike, "number"], suffixes=("", "_of_other"))
+    return pairs["row"].to_numpy(np.intp), pairs["row_of_other"].to_numpy(np.intp)
+
+
+def _by_process(events: Events, values: Sequence[Any]) -> NDArray[Any]:
+    """Of each event the value of its process, given in the order of the dictionary."""
+    return np.asarray(np.array(values)[events.process.codes])
+
+
+def _told(events: Events, processes: Sequence[Process], copied: Mask) -> Events:
+    """The events with our categories, names of copies, devices, streams and correlations."""
+    part = _by_process(events, [one.part for one in processes])
+    launching, on_gpu = part == LAUNCHING, ~np.isin(part, (HOST, LAUNCHING))
+    device = _by_process(events, [one.device for one in processes])
+    stream = _by_process(events, [one.stream for one in processes])
+    threads = np.where(on_gpu, stream.astype(str), np.asarray(events.thread, dtype=object))
+    args = {
+        "device": marked(on_gpu, device),
+        "stream": marked(on_gpu, stream),
+        "correlation": _correlations(events, launching, on_gpu),
+        EXECUTOR_LANE: marked(~on_gpu, np.asarray(events.thread, dtype=object)),
+    }
+    category = _categories(events, on_gpu, copied)
+    return replace(
+        events,
+        name=_names(events, category == "gpu_memcpy"),
+        category=category,
+        thread=text_codes(threads.tolist()),
+        args={**events.args, **args},
+    )
+
+
+def _categories(events: Events, on_gpu: Mask, copied: Mask) -> pd.Categorical:
+    of_name = [str(name) for name in events.name.categories]
+    copies = np.array([COPY.match(name) is not None for name in of_name])[events.name.codes]
+    memsets = np.array([MEMSET.match(name) is not None for name in of_name])[events.name.codes]
+    category = recoded(events.category, np.asarray(events.category == "Op"), "cpu_op")
+    category = recoded(category, on_gpu, "kernel")
+    category = recoded(category, on_gpu & (copies | copied), "gpu_memcpy")
+    return recoded(category, on_gpu & memsets, "gpu_memset")
+
+
+def _names(events: Events, copies: Mask) -> pd.Categorical:
+    """Copies by Kineto's names, as far as their direction is told; what has no type by its node."""
+    texts = [str(name) for name in events.name.categories]
+    ends = [COPY.match(text) for text in texts]
+    of_copies = [f"Memcpy {one['ends'] or ''}".strip() if one else "Memcpy" for one in ends]
+    names = np.array(texts, dtype=object)[events.name.codes]
+    names[copies] = np.array(of_copies, dtype=object)[events.name.codes[copies]]
+    node = texts_of(events.args.get("name"), len(events))
+    return text_codes(np.where((names == UNKNOWN) & (node != ""), node, names).tolist())
+
+
+def _correlations(events: Events, launching: Mask, on_gpu: Mask) -> pd.Series:
+    """A number of its own for each node: on the ops that launch it, and on the work of it."""
+    node = texts_of(events.args.get("name"), len(events))
+    number, _ = pd.factorize(node)
+    return marked((launching | on_gpu) & (node != ""), number + 1)
+
+
+def _labelled(events: Events, names: Names) -> Names:
+    """Lanes are called by their device, and numbered where it has several."""
+    pairs = pd.DataFrame({"process": events.process, "thread": events.thread}).astype(str)
+    lanes = pairs.drop_duplicates().to_records(index=False).tolist()
+    count = Counter(process for process, _ in lanes)
+    label = {pid: process_of(name).label for pid, name in names.processes.items()}
+    threads = {
+        (pid, lane): label[pid] if count[pid] == 1 else f"{label[pid]} · lane {lane}"
+        for pid, lane in lanes
+        if pid in label
+    }
+    return Names(names.processes, {**threads, **names.threads})
+
+
+def _by_allocator(counters: pd.DataFrame) -> pd.DataFrame:
+    """The counters, each named by its allocator once: its name is that of its series as well."""
+    names = [str(name) for name in counters["name"]]
+    halves = [name[: len(name) // 2] for name in names]
+    once = [
+        half if name == f"{half} {half}" else name for name, half in zip(names, halves, strict=True)
+    ]
+    return counter_table(counters["ts"].to_numpy(), once, counters["value"].to_numpy())
