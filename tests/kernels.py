@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -187,9 +188,22 @@ def loaded_kernel(
 ) -> Iterator[Kernel]:
     """A kernel of each IPython version with the extension loaded."""
     path = ipython_8() if request.param == "IPython 8" else None
-    running = Kernel(path, tmp_path_factory.mktemp("kernel"))
-    try:
+    with _loaded(path, tmp_path_factory) as running:
         assert running.value("__import__('IPython').version_info[0]") == int(request.param[-1])
+        yield running
+
+
+@pytest.fixture(scope="module")
+def newest_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+    """One kernel, for what does not hang on IPython's version."""
+    with _loaded(None, tmp_path_factory) as running:
+        yield running
+
+
+@contextmanager
+def _loaded(path: Path | None, folders: pytest.TempPathFactory) -> Iterator[Kernel]:
+    running = Kernel(path, folders.mktemp("kernel"))
+    try:
         # The first big output starts a thread of zmq, which is not what the tests look for.
         running.run("display({'text/plain': 'x' * 1_000_000}, raw=True)")
         loaded = running.run("%load_ext gpuprof_widgets")

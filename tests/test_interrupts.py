@@ -1,0 +1,204 @@
+"""Ctrl-C at every stage of a profiled cell: its result stands, and nothing of ours stays behind."""
+
+from __future__ import annotations
+
+import _signal
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from gpuprof_widgets.capture.active import Active
+from gpuprof_widgets.capture.interrupts import Held, Raised
+from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.capture.torch_profiler import TorchRecording, profiler_is_running
+from tests.kernels import Kernel, newest_kernel
+
+__all__ = ["newest_kernel"]
+
+PRESS = """
+import signal
+from gpuprof_widgets.capture import cprofile, recorder, torch_profiler
+from gpuprof_widgets import profiles, runtime_carrier
+from gpuprof_widgets.trace import archive
+from gpuprof_widgets.views import report
+owner, name = {owner}, {name!r}
+intact = getattr(owner, name)
+def pressed(*args, **kwargs):
+    setattr(owner, name, intact)
+    signal.raise_signal(signal.SIGINT)
+    return intact(*args, **kwargs)
+setattr(owner, name, pressed)
+"""
+
+AFTER_THE_CELL = {
+    "the device is waited for": ("torch_profiler", "wait_for_device", None),
+    "torch stops": ("torch_profiler.TorchRecording", "stop", None),
+    "cProfile stops": ("cprofile.CallsRecording", "stop", None),
+    "the trace is read": ("torch_profiler", "read_chrome_trace", "read"),
+    "the calls are read": ("cprofile.CallsRecording", "calls", "read"),
+    "it is saved": ("archive", "dump_pstats", "saved"),
+    "the picture is drawn": ("report", "picture_png", "shown"),
+    "the page is made": ("report", "live_script", "shown"),
+    "it is displayed": ("runtime_carrier", "cell_display", "shown"),
+}
+"""Where the Ctrl-C comes, and before what the profile is then left; None: it is shown after all."""
+
+
+@pytest.fixture
+def kernel(newest_kernel: Kernel) -> Iterator[Kernel]:
+    yield newest_kernel
+    newest_kernel.check_unchanged()
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(
+    ("moment", "awaits"),
+    [
+        *((moment, False) for moment in AFTER_THE_CELL),
+        *((moment, True) for moment in ("torch stops", "the trace is read", "the page is made")),
+    ],
+)
+def test_after_the_cell_it_costs_the_profile_at_most(
+    kernel: Kernel, moment: str, awaits: bool
+) -> None:
+    owner, name, stage = AFTER_THE_CELL[moment]
+    kernel.run("import torch, asyncio; x = 0")
+    kernel.run(PRESS.format(owner=owner, name=name))
+    wait = "await asyncio.sleep(0)\n" if awaits else ""
+    where = kernel.value("__import__('tempfile').mkdtemp()") + "/run.zip"
+    outcome = kernel.run(
+        f"%%gpuprofile -o run --save {where}\n{wait}x = torch.ones(3).sum().item()\nx + 1"
+    )
+    assert (outcome.status, outcome.result) == ("ok", "4.0"), outcome.errors
+    assert kernel.value("x") == 3.0
+    if stage is None:
+        assert (outcome.stderr, len(outcome.displays)) == ("", 3)
+    else:
+        assert outcome.stderr.startswith(
+            f"gpuprofile: interrupted before the profile was {stage}; the cell had ended"
+        )
+        assert len(outcome.stderr.splitlines()) == 1
+    assert kernel.value("run is None") == (stage == "read")
+    kept = kernel.value(f"sorted(__import__('os').listdir({where.removesuffix('/run.zip')!r}))")
+    assert kept == ([] if stage in ("read", "saved") else ["run.zip"])
+    again = kernel.run("%%gpuprofile\ntorch.ones(3).sum().item()")
+    assert (again.result, len(again.displays)) == ("3.0", 3)
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("moment", ["torch stops", "the trace is read", "the page is made"])
+def test_the_users_own_error_is_shown_all_the_same(kernel: Kernel, moment: str) -> None:
+    owner, name, _ = AFTER_THE_CELL[moment]
+    kernel.run(PRESS.format(owner=owner, name=name))
+    outcome = kernel.run("%%gpuprofile\n1 / 0")
+    kernel.run("setattr(owner, name, intact)")
+    assert [error["ename"] for error in outcome.errors] == ["ZeroDivisionError"]
+    assert "interrupt" not in outcome.traceback.lower()
+
+
+BEFORE_THE_CELL = {
+    "torch starts": ("torch_profiler.TorchRecording", "start"),
+    "cProfile starts": ("cprofile.CallsRecording", "start"),
+    "the region begins": ("torch_profiler.TorchRecording", "enter_region"),
+}
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("moment", BEFORE_THE_CELL)
+def test_before_the_cell_it_does_not_run(kernel: Kernel, moment: str) -> None:
+    owner, name = BEFORE_THE_CELL[moment]
+    kernel.run("ran = False\n" + PRESS.format(owner=owner, name=name))
+    outcome = kernel.run("%%gpuprofile\nran = True")
+    assert [error["ename"] for error in outcome.errors] == ["KeyboardInterrupt"]
+    assert kernel.value("ran") is False
+    assert outcome.stderr == (
+        "gpuprofile: no profile: recording could not start: KeyboardInterrupt\n"
+    )
+
+
+def press(*_: object) -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_a_recording_that_an_interrupt_stops_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = TorchRecording.stop
+
+    def pressed(self: TorchRecording) -> int:
+        press()
+        return stop(self)
+
+    monkeypatch.setattr(TorchRecording, "stop", pressed)
+    recorder = Recorder(Options(), label="the run")
+    with pytest.raises(KeyboardInterrupt), recorder:
+        torch.ones(3)
+    assert not profiler_is_running()
+    assert "aten::ones" in list(recorder.record().trace.slices["name"])
+
+
+def test_a_recording_that_an_interrupt_keeps_from_starting_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(TorchRecording, "enter_region", press)
+    hook = sys.getprofile()
+    with pytest.raises(KeyboardInterrupt):
+        Recorder(Options(), label="the run").__enter__()
+    assert not profiler_is_running()
+    assert (sys.getprofile(), Active.recorder) == (hook, None)
+
+
+def test_the_second_interrupt_of_a_stop_goes_through() -> None:
+    def pressed_twice() -> None:
+        with Held() as held:
+            press()
+            assert held.pressed
+            press()
+
+    with pytest.raises(KeyboardInterrupt):
+        pressed_twice()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_held_interrupt_does_what_the_front_end_wants() -> None:
+    told: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: told.append(number))
+    try:
+        with Held() as held:
+            press()
+            assert told == []
+        held.pass_on()
+        held.pass_on()
+        assert told == [signal.SIGINT]
+        with pytest.raises(KeyboardInterrupt), Raised():
+            press()
+        assert told == [signal.SIGINT]
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("disposition", [signal.SIG_IGN, signal.SIG_DFL])
+def test_a_program_that_handles_no_interrupts_goes_on_so(disposition: Any) -> None:
+    before = signal.signal(signal.SIGINT, disposition)
+    try:
+        with Held(), Raised():
+            assert signal.getsignal(signal.SIGINT) is disposition
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_thread_records_without_touching_the_signals() -> None:
+    seen: list[Any] = []
+
+    def work() -> None:
+        with Held():
+            seen.append(_signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [signal.default_int_handler]
