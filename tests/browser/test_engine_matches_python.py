@@ -16,6 +16,7 @@ from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.printable import printable_values
 from gpuprof_widgets.trace.links import self_times
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
@@ -261,7 +262,8 @@ def lines_of_page(engine: Engine, bounds: Bounds) -> Numbers:
 
 
 def keyed(keys: Any, values: Any) -> Numbers:
-    table = zip(map(tuple, keys), map(tuple, values), strict=True)
+    shown = (tuple(map(printable_values, key)) for key in keys)  # a page has no control codes
+    table = zip(shown, map(tuple, values), strict=True)
     return {key: numbers for key, numbers in table if any(numbers)}
 
 
@@ -285,7 +287,8 @@ def by_path(nodes: Any) -> dict[tuple[Any, ...], tuple[int, ...]]:
     paths: list[tuple[Any, ...]] = []
     numbers = {}
     for parent, name, category, *values in nodes:
-        paths.append((*paths[parent], (name, category)) if parent >= 0 else ())
+        shown = printable_values(name)
+        paths.append((*paths[parent], (shown, category)) if parent >= 0 else ())
         numbers[paths[-1]] = tuple(values)
     assert len(numbers) == len(paths)
     return numbers
@@ -329,6 +332,7 @@ def assert_same_rows(engine: Engine, record: Record) -> None:
     same = ["ts", "track", "parent", "depth", "op", "forward", "count", "name", "category"]
     expected = {name: slices[name].tolist() for name in same} | {
         "end": end.tolist(),
+        "name": list(map(printable_values, slices["name"])),
         "owner": launched.where(is_gpu, -1).tolist(),
         "self": self_times(
             slices["ts"].to_numpy(), end.to_numpy(), slices["parent"].to_numpy()
