@@ -7,13 +7,13 @@ The module is not called ``profile``: importing a submodule binds its name in th
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from gpuprof_widgets.analysed import Analysed
-from gpuprof_widgets.exceptions import RecordingError
-from gpuprof_widgets.trace.model import Calls, Record
+from gpuprof_widgets.trace.model import Record
 
 if TYPE_CHECKING:
     from gpuprof_widgets.comparisons import Comparison
@@ -37,17 +37,50 @@ class Profile(Analysed):
         record = load_record(path)
         return cls(record.trace, record.calls, record.metadata, record.calls_of_workers)
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write everything to one zip of open formats, whole or not at all; returns its path."""
+    def save(self, path: str | os.PathLike[str], *, redact: bool = False) -> Path:
+        """Write everything to one zip of open formats, whole or not at all; returns its path.
+
+        ``redact``: without what tells of its author and machine (see `redacted`).
+        """
         from gpuprof_widgets.trace.archive import save
 
-        return save(self, path)
+        return save(self.redacted() if redact else self, path)
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        what: str | None = None,
+        ranges: Mapping[str, tuple[int, int]] | None = None,
+        redact: bool = False,
+    ) -> Path:
+        """Write it in the format that the end of the name says; returns the path.
+
+        ``.gpuprof`` (all, as `save`), ``.json``, ``.json.gz`` (for Perfetto), ``.speedscope.json``,
+        ``.collapsed`` (for flamegraph.pl), ``.prof``, ``.csv``, ``.parquet``, ``.html``, ``.png``,
+        ``.svg``. ``what``: of a table the analysis ("kernels"; default "operators"), of a picture
+        the view ("timeline", "flame_graph", "ops"; default all), of stacks the source. ``ranges``:
+        names and times (ns) of ranges that get a track of their own. ``redact``: see `redacted`.
+        """
+        from gpuprof_widgets.exports import export
+
+        return export(self.redacted() if redact else self, path, what=what, ranges=ranges)
+
+    def redacted(self) -> Self:
+        """The profile without host name, user paths, environment and source code.
+
+        Names of ops, functions, modules and annotations stay, and so do all times.
+        """
+        from gpuprof_widgets.trace.redact import redacted
+
+        return redacted(self)
 
     def save_pstats(self, path: str | os.PathLike[str]) -> Path:
         """Write the Python calls as a ``.prof`` for pstats and snakeviz; returns its path."""
+        from gpuprof_widgets.analyses.recorded_calls import recorded_calls
         from gpuprof_widgets.trace.pstats import save_pstats
 
-        return save_pstats(_calls_or_why_not(self), path)
+        return save_pstats(recorded_calls(self), path)
 
     def snakeviz(self) -> SnakevizServer | None:
         """Show the Python calls in snakeviz, in a tab of the local browser.
@@ -55,10 +88,11 @@ class Profile(Analysed):
         Returns the server, with ``url`` and ``close()``; it ends with the interpreter at the
         latest. Where no local browser can be reached, prints the path of the ``.prof`` instead.
         """
+        from gpuprof_widgets.analyses.recorded_calls import recorded_calls
         from gpuprof_widgets.snakeviz_server import show_in_snakeviz
 
         name = str(self.metadata.get("label") or "")
-        return show_in_snakeviz(_calls_or_why_not(self), name=name)
+        return show_in_snakeviz(recorded_calls(self), name=name)
 
     def window(self, t0: int, t1: int) -> Self:
         """The profile of the range [t0, t1) ns: what crosses an edge is cut there.
@@ -141,26 +175,3 @@ def compare(
 
     one, other = (run if isinstance(run, Record) else load(run) for run in (a, b))
     return Comparison(one, other, per)
-
-
-def _calls_or_why_not(record: Record) -> Calls:
-    """The calls of cProfile, else those of recorded frames; else an error that says why not."""
-    from gpuprof_widgets.analyses.thread_waits import python_lanes
-    from gpuprof_widgets.trace.python_frames import calls_from_slices
-
-    if record.calls is not None:
-        return record.calls
-    if len(python_lanes(record)):
-        return calls_from_slices(record.trace, str(record.metadata.get("label")))
-    raise RecordingError(f"this profile has no Python calls: {_why_no_calls(record)}")
-
-
-def _why_no_calls(record: Record) -> str:
-    metadata = record.metadata
-    notes = [str(note) for note in metadata.get("notes", ()) if "Python calls" in str(note)]
-    if notes:
-        return notes[0].removeprefix("no Python calls: ")
-    if (metadata.get("options") or {}).get("cprofile") is False:
-        return "it was recorded without cProfile (--no-cprofile); record it again with it"
-    source = f" ({metadata['source']})" if metadata.get("source") else ""
-    return f"the trace{source} holds neither cProfile's nor Python frames; record with either"

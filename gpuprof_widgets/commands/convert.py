@@ -2,88 +2,99 @@
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import sys
+from typing import Any
 
 import click
 
-from gpuprof_widgets.commands.exports import STDOUT, write_bytes
+from gpuprof_widgets.commands.exports import STDOUT
 from gpuprof_widgets.commands.outputs import OutputFile, Writing
-from gpuprof_widgets.commands.traces import load, progress, trace_argument, window_options
-from gpuprof_widgets.exceptions import OptionError
-
-if TYPE_CHECKING:
-    from gpuprof_widgets.profiles import Profile
-
-
-def _archive(profile: Profile, target: str) -> None:
-    profile.save(target)
-
-
-def _json(profile: Profile, target: str) -> None:
-    from gpuprof_widgets.trace.chrome_writer import chrome_trace
-
-    write_bytes(b"".join(chrome_trace(profile.trace)), target)
-
-
-def _packed_json(profile: Profile, target: str) -> None:
-    from gpuprof_widgets.trace.chrome_writer import chrome_trace
-
-    write_bytes(gzip.compress(b"".join(chrome_trace(profile.trace)), mtime=0), target)
+from gpuprof_widgets.commands.traces import (
+    Window,
+    load,
+    progress,
+    trace_argument,
+    window_options,
+)
+from gpuprof_widgets.exports import (
+    CHROME_TRACE,
+    WRITERS,
+    export,
+    part_of,
+    with_ranges_in,
+    writer_for,
+)
 
 
-def _prof(profile: Profile, target: str) -> None:
-    profile.save_pstats(target)
+class NamedRange(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
+    """A name and a range of a trace, as ``slow=1.5ms:3ms``."""
+
+    name = "NAME=T0:T1"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[int, int]]:
+        if isinstance(value, tuple):
+            return value
+        name, equals, times = str(value).rpartition("=")
+        if not equals or not name:
+            self.fail("a range has a name and two times of the trace, as slow=1.5ms:3ms")
+        return name, Window().convert(times, param, ctx)
 
 
-def _page(profile: Profile, target: str) -> None:
-    write_bytes(profile.report().encode(), target)
-
-
-WRITERS: dict[str, Callable[[Profile, str], None]] = {
-    ".gpuprof": _archive,
-    ".zip": _archive,
-    ".json.gz": _packed_json,
-    ".json": _json,
-    ".prof": _prof,
-    ".pstats": _prof,
-    ".html": _page,
-}
-"""How a file is written, by the end of its name; the first that fits."""
-
-
-_HELP = """Write SOURCE as TARGET, in the format that the end of its name says.
-
-\b
-.gpuprof        everything, as `gpuprof run -o` writes it
-.json .json.gz  a Chrome trace for Perfetto; -: the same to standard output
-.prof           the Python calls, for pstats and snakeviz
-.html           the linked views"""
+def _help() -> str:
+    """The endings and what each means, from the registry."""
+    rows = [(" ".join(writer.endings), writer.name) for writer in WRITERS]
+    width = max(len(endings) for endings, _ in rows)
+    lines = "\n".join(f"{endings:{width}}  {name}" for endings, name in rows)
+    return (
+        "Write SOURCE as TARGET, in the format that the end of its name says.\n\n"
+        f"\b\n{lines}\n\nTo standard output (-) goes {CHROME_TRACE.name}."
+    )
 
 
 @click.command(
     "convert",
     cls=Writing,
-    help=_HELP,
-    epilog="\b\nExample:\n  gpuprof convert run.gpuprof run.json.gz\n"
+    help=_help(),
+    epilog="\b\nExamples:\n  gpuprof convert run.gpuprof run.json.gz\n"
+    "  gpuprof convert run.gpuprof timeline.svg --what timeline\n"
+    "  gpuprof convert run.gpuprof to_share.gpuprof --redact\n"
     "  gpuprof convert run.gpuprof - > run.json",
 )
 @trace_argument("source")
 @click.argument("target", type=OutputFile())
+@click.option(
+    "--what",
+    metavar="NAME",
+    help="of a table the analysis (default: operators), of a picture the view (timeline, "
+    "flame_graph, ops), of stacks the source",
+)
+@click.option(
+    "--range", "ranges", type=NamedRange(), multiple=True, help="mark this range on a track"
+)
+@click.option(
+    "--redact", is_flag=True, help="without host name, user paths, environment and source code"
+)
 @window_options
-def convert(source: str, target: str, window: tuple[int, int] | None, step: int | None) -> None:
-    write = _writer(target)
+def convert(
+    source: str,
+    target: str,
+    what: str | None,
+    ranges: tuple[tuple[str, tuple[int, int]], ...],
+    redact: bool,
+    window: tuple[int, int] | None,
+    step: int | None,
+) -> None:
+    writer = CHROME_TRACE if target == STDOUT else writer_for(target)
+    part = part_of(writer, what, target)
     profile = load(source, window, step)
     with progress(f"writing {target}"):
-        write(profile, target)
-
-
-def _writer(target: str) -> Callable[[Profile, str], None]:
-    if target == STDOUT:
-        return _json
-    found = (write for end, write in WRITERS.items() if target.lower().endswith(end))
-    write = next(found, None)
-    if write is None:
-        raise OptionError(f"{target}: what to write is said by its end: {', '.join(WRITERS)}")
-    return write
+        if redact:
+            profile = profile.redacted()
+        if target != STDOUT:
+            export(profile, target, what=part or None, ranges=dict(ranges))
+            return
+        sys.stdout.flush()
+        writer.write(with_ranges_in(profile, dict(ranges)), part, sys.stdout.buffer)
+        sys.stdout.buffer.flush()

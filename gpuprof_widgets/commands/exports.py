@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
-import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,36 +12,10 @@ import click
 from gpuprof_widgets.commands.outputs import OutputFile
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.files import write_whole
+from gpuprof_widgets.trace.writers.tables import csv_bytes, json_bytes, parquet_bytes
 
 STDOUT = "-"
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-
-
-def csv_bytes(table: Any) -> bytes:
-    """A header line and a line per row."""
-    text: str = table.to_csv(index=False, lineterminator="\n")
-    return text.encode("utf-8", "backslashreplace")
-
-
-def json_bytes(table: Any) -> bytes:
-    """A list with an object per row, each on its own line; what is missing is null."""
-    columns = [_plain_values(table[name]) for name in table.columns]
-    names = [str(name) for name in table.columns]
-    rows = (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
-    lines = ",\n".join(json.dumps(row, allow_nan=False, default=_plain) for row in rows)
-    return f"[\n{lines}\n]\n".encode() if lines else b"[]\n"
-
-
-def parquet_bytes(table: Any) -> bytes:
-    """Parquet, with the types of the columns."""
-    buffer = io.BytesIO()
-    try:
-        table.to_parquet(buffer, index=False)
-    except ImportError as error:
-        raise OptionError(
-            "writing Parquet needs pyarrow: pip install 'gpuprof-widgets[parquet]'"
-        ) from error
-    return buffer.getvalue()
 
 
 FORMATS: dict[str, Callable[[Any], bytes]] = {
@@ -95,14 +67,3 @@ def _is_text(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _plain_values(values: Any) -> Iterable[Any]:
-    """The values as JSON has them: not-a-number and whatever else is missing is None."""
-    missing = values.isna().tolist()
-    return [None if gone else value for value, gone in zip(values.tolist(), missing, strict=True)]
-
-
-def _plain(value: Any) -> Any:
-    """A value of numpy, or what only text can say."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)

@@ -16,6 +16,9 @@ from gpuprof_widgets.trace.model import Calls, Trace
 _PLACE = re.compile(r"^(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$", re.DOTALL)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
+BUILT_IN = "~"
+"""The file that cProfile gives to what has none."""
+
 Ints = NDArray[np.int64]
 
 
@@ -71,7 +74,7 @@ def place(name: str) -> tuple[str, int, str]:
     found = _PLACE.match(name)
     if found:
         return found["file"], int(found["line"]), found["name"]
-    return "~", 0, _ADDRESS.sub("", name)
+    return BUILT_IN, 0, _ADDRESS.sub("", name)
 
 
 def with_cell_labels(trace: Trace, cell_labels: Mapping[str, str]) -> Trace:

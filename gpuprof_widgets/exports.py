@@ -1,0 +1,225 @@
+"""A profile as a file of some format, which the end of the file's name says.
+
+A new format is a function that writes it and a row of `WRITERS`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import gzip
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from gpuprof_widgets.exceptions import OptionError, RecordingError
+from gpuprof_widgets.trace.chrome_writer import COMPRESSION, chrome_trace, in_blocks
+from gpuprof_widgets.trace.event_json import without_garbage_collection
+from gpuprof_widgets.trace.files import write_whole
+from gpuprof_widgets.trace.model import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def _nothing_to_choose() -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A format: what it is, how names of its files end, and what writes a record as one.
+
+    ``write`` gets the record, what of it is to be written, and the file. ``parts`` are what can be
+    chosen, the first of them where nothing is said; without any the file holds what the format can.
+    """
+
+    name: str
+    endings: tuple[str, ...]
+    write: Callable[[Record, str, IO[bytes]], object]
+    parts: Callable[[], Sequence[str]] = _nothing_to_choose
+
+
+def _archive(record: Record, _: str, file: IO[bytes]) -> None:
+    from gpuprof_widgets.trace.archive import write
+
+    write(record, file)
+
+
+def _chrome_trace(record: Record, _: str, file: IO[bytes]) -> None:
+    with without_garbage_collection():
+        file.writelines(_chrome_blocks(record))
+
+
+def _packed_chrome_trace(record: Record, _: str, file: IO[bytes]) -> None:
+    # Without a name and a time, so that equal records make equal files.
+    with (
+        without_garbage_collection(),
+        gzip.GzipFile("", "wb", COMPRESSION, file, mtime=0) as packed,
+    ):
+        packed.writelines(_chrome_blocks(record))
+
+
+def _chrome_blocks(record: Record) -> Iterable[bytes]:
+    return in_blocks(chrome_trace(record.trace, record.metadata))
+
+
+def _speedscope(record: Record, _: str, file: IO[bytes]) -> None:
+    from gpuprof_widgets.analyses.call_estimate import estimated_tree
+    from gpuprof_widgets.trace.writers.speedscope import speedscope
+
+    counted = {"cProfile (an estimate: it has no times)": record.calls} if record.calls else {}
+    workers = {f"cProfile, {name}": calls for name, calls in record.calls_of_workers.items()}
+    trees = {name: estimated_tree(calls) for name, calls in (counted | workers).items()}
+    if not len(record.trace) and not trees:
+        raise RecordingError("this profile has neither slices nor Python calls to write")
+    label = str(record.metadata.get("label") or "gpuprof")
+    file.writelines(speedscope(record.trace, trees, name=label))
+
+
+def _collapsed(record: Record, source: str, file: IO[bytes]) -> None:
+    from gpuprof_widgets.analyses.call_tree import call_tree, flame_source
+    from gpuprof_widgets.trace.writers.collapsed import collapsed_stacks
+
+    chosen = flame_source(record) if source == AS_SHOWN else source
+    file.writelines(collapsed_stacks(call_tree(record, source=chosen)))
+
+
+def _pstats(record: Record, _: str, file: IO[bytes]) -> None:
+    from gpuprof_widgets.analyses.recorded_calls import recorded_calls
+    from gpuprof_widgets.trace.pstats import dump_pstats
+
+    file.write(dump_pstats(recorded_calls(record)))
+
+
+def _csv(record: Record, name: str, file: IO[bytes]) -> None:
+    from gpuprof_widgets.trace.writers.tables import csv_bytes
+
+    file.write(csv_bytes(_table(record, name)))
+
+
+def _parquet(record: Record, name: str, file: IO[bytes]) -> None:
+    from gpuprof_widgets.trace.writers.tables import parquet_bytes
+
+    file.write(parquet_bytes(_table(record, name)))
+
+
+def _table(record: Record, name: str) -> pd.DataFrame:
+    from gpuprof_widgets.analyses.catalogue import analysis
+
+    return analysis(name).function(record)
+
+
+def _page(record: Record, _: str, file: IO[bytes]) -> None:
+    from gpuprof_widgets.views.report import standalone_html
+
+    file.write(standalone_html(record).encode())
+
+
+def _png(record: Record, view: str, file: IO[bytes]) -> None:
+    from gpuprof_widgets.views.picture import picture_png
+
+    file.write(picture_png(record, view))
+
+
+def _svg(record: Record, view: str, file: IO[bytes]) -> None:
+    from gpuprof_widgets.views.picture import picture_svg
+
+    file.write(picture_svg(record, view))
+
+
+AS_SHOWN = "flame_graph"
+"""Stacks as the flame graph of the page has them: of Python frames and ops, ops, or cProfile."""
+
+
+def _sources() -> Sequence[str]:
+    from gpuprof_widgets.analyses.call_tree import SOURCES
+
+    return (AS_SHOWN, *SOURCES)
+
+
+def _tables() -> Sequence[str]:
+    from gpuprof_widgets.analyses.catalogue import ANALYSES
+
+    return [one.name for one in ANALYSES]
+
+
+def _views() -> Sequence[str]:
+    from gpuprof_widgets.views.picture import VIEWS
+
+    return list(VIEWS)
+
+
+CHROME_TRACE = Writer("a Chrome trace, for Perfetto", (".json",), _chrome_trace)
+
+WRITERS = (
+    Writer("everything, as `gpuprof run -o` writes it", (".gpuprof", ".zip"), _archive),
+    Writer("threads, streams and Python calls, for speedscope", (".speedscope.json",), _speedscope),
+    CHROME_TRACE,
+    Writer("the same, packed", (".json.gz",), _packed_chrome_trace),
+    Writer("stacks, for flamegraph.pl", (".collapsed", ".folded"), _collapsed, _sources),
+    Writer("the Python calls, for pstats and snakeviz", (".prof", ".pstats"), _pstats),
+    Writer("a table, for spreadsheets", (".csv",), _csv, _tables),
+    Writer("a table, with its types", (".parquet",), _parquet, _tables),
+    Writer("the linked views, as one page", (".html", ".htm"), _page),
+    Writer("a picture of the views", (".png",), _png, _views),
+    Writer("the same, of rectangles and text", (".svg",), _svg, _views),
+)
+"""Every format that a record can be written in; the first whose ending fits writes."""
+
+
+def writer_for(path: str | os.PathLike[str]) -> Writer:
+    """The format that the end of this name says."""
+    name = os.fspath(path).lower()
+    for writer in WRITERS:
+        if name.endswith(writer.endings):
+            return writer
+    known = ", ".join(end for writer in WRITERS for end in writer.endings)
+    raise OptionError(f"{os.fspath(path)}: what to write is said by its end: {known}")
+
+
+def export(
+    record: Record,
+    path: str | os.PathLike[str],
+    *,
+    what: str | None = None,
+    ranges: Mapping[str, tuple[int, int]] | None = None,
+) -> Path:
+    """Write the record, whole or not at all, in the format that the name's end says.
+
+    ``what`` and ``ranges``: as in `Profile.export`.
+    """
+    writer = writer_for(path)
+    part = part_of(writer, what, path)
+    marked = with_ranges_in(record, ranges)
+    return write_whole(Path(path).expanduser(), lambda file: writer.write(marked, part, file))
+
+
+def with_ranges_in(record: Record, ranges: Mapping[str, tuple[int, int]] | None) -> Record:
+    """The record with these ranges on a track of its trace."""
+    from gpuprof_widgets.trace.ranges import with_ranges
+
+    return replace(record, trace=with_ranges(record.trace, ranges)) if ranges else record
+
+
+def part_of(writer: Writer, what: str | None, path: str | os.PathLike[str]) -> str:
+    """What of a record is to be written; an `OptionError` where the format has no such part."""
+    parts = writer.parts()
+    if what is None:
+        return parts[0] if parts else ""
+    if what in parts:
+        return what
+    if not parts:
+        choosing = ", ".join(_endings_with_parts())
+        raise OptionError(
+            f"{os.fspath(path)}: of {writer.name} there is nothing to choose, such as {what!r}; "
+            f"there is of {choosing}"
+        )
+    close = difflib.get_close_matches(what, parts, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise OptionError(f"there is no {what!r} to write.{hint} There are: {', '.join(parts)}")
+
+
+def _endings_with_parts() -> Iterable[str]:
+    return (end for writer in WRITERS if writer.parts() for end in writer.endings)

@@ -1,0 +1,113 @@
+"""A table as CSV, JSON or Parquet: whole, in full precision, times in ns.
+
+What a trace calls its ops is other people's text, and a spreadsheet runs a cell that begins as a
+formula. Such a cell gets an apostrophe before it in CSV, which makes it text everywhere; so does
+one that begins with an apostrophe, so that taking one away again gives the very text
+(`without_marks`). JSON and Parquet hold the text as it is.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+
+from gpuprof_widgets.exceptions import OptionError
+
+MARK = "'"
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+"""How a cell begins that a spreadsheet may run (OWASP, "CSV Injection")."""
+
+
+def csv_bytes(table: pd.DataFrame) -> bytes:
+    """A header line and a line per row, in UTF-8; text is in quotes and is no formula."""
+    # Every text in quotes, as before Python 3.13 csv leaves a lone carriage return without any.
+    text: str = (
+        table.map(_marked)
+        .rename(columns=_marked)
+        .to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    )
+    return text.encode("utf-8", "backslashreplace")
+
+
+def without_marks(table: pd.DataFrame) -> pd.DataFrame:
+    """A table read back from our CSV, its text without the apostrophes that kept it text."""
+    return table.map(_unmarked).rename(columns=_unmarked)
+
+
+def _marked(cell: Any) -> Any:
+    """Text that a spreadsheet takes as text; numbers as they are."""
+    text = cell if isinstance(cell, str) else str(cell) if isinstance(cell, _TELLS_TEXT) else None
+    if text is None:
+        return cell
+    return MARK + text if text.startswith((MARK, *FORMULA_STARTS)) else text
+
+
+_TELLS_TEXT = (list, tuple, dict)
+
+
+def _unmarked(cell: Any) -> Any:
+    return cell.removeprefix(MARK) if isinstance(cell, str) else cell
+
+
+def json_bytes(table: pd.DataFrame) -> bytes:
+    """A list with an object per row, each on its own line; what is missing is null."""
+    columns = [_plain_values(table[name]) for name in table.columns]
+    names = [str(name) for name in table.columns]
+    rows = (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
+    lines = ",\n".join(json.dumps(row, allow_nan=False, default=_plain) for row in rows)
+    return f"[\n{lines}\n]\n".encode() if lines else b"[]\n"
+
+
+def parquet_bytes(table: pd.DataFrame) -> bytes:
+    """Parquet, with the types of the columns; a column that has none there is JSON text."""
+    plain = table.copy(deep=False)
+    plain.attrs = {}  # words for people, which need not be JSON
+    try:
+        try:
+            return _parquet(plain)
+        except (ValueError, TypeError, OverflowError):  # pyarrow's errors are of these
+            for name in _mixed(plain):
+                plain[name] = _as_json(plain[name])
+            return _parquet(plain)
+    except ImportError as error:
+        raise OptionError(
+            "writing Parquet needs pyarrow: pip install 'gpuprof-widgets[parquet]'"
+        ) from error
+
+
+def _parquet(table: pd.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    table.to_parquet(buffer, index=False)
+    return buffer.getvalue()
+
+
+def _mixed(table: pd.DataFrame) -> list[str]:
+    """The columns whose values are of no one type."""
+    return [str(name) for name in table.columns if table[name].dtype == object]
+
+
+def _as_json(values: pd.Series) -> list[str | None]:
+    return [
+        None if value is None else value if isinstance(value, str) else _json_text(value)
+        for value in _plain_values(values)
+    ]
+
+
+def _json_text(value: Any) -> str:
+    return json.dumps(value, default=_plain)
+
+
+def _plain_values(values: pd.Series) -> Iterable[Any]:
+    """The values as JSON has them: not-a-number and whatever else is missing is None."""
+    missing = values.isna().tolist()
+    return [None if gone else value for value, gone in zip(values.tolist(), missing, strict=True)]
+
+
+def _plain(value: Any) -> Any:
+    """A value of numpy, or what only text can say."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
