@@ -16,6 +16,7 @@ from gpuprof_widgets.trace.files import empty, opened, state_of
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.packing import allowed_bytes, beginning, packing, unpacked
 from gpuprof_widgets.trace.pstats import is_pstats, parse_pstats
+from gpuprof_widgets.trace.readers.databases import is_sqlite, parse_database
 from gpuprof_widgets.trace.readers.memory_snapshot import is_pickle, parse_memory_snapshot
 from gpuprof_widgets.trace.readers.spans import one_record, with_notes
 from gpuprof_widgets.trace.readers.unread import advice
@@ -33,6 +34,7 @@ class Reader:
 
 READERS = (
     Reader("a profile that gpuprof_widgets saved", is_archive, parse_archive),
+    Reader("a database of nvprof or Nsight Systems (.nvprof, .sqlite)", is_sqlite, parse_database),
     Reader("a file of cProfile (.prof, .pstats)", is_pstats, parse_pstats),
     Reader("a CUDA memory snapshot (.pickle)", is_pickle, parse_memory_snapshot),
     Reader("a torch.profiler trace (.json, .json.gz)", is_json, parse_chrome_trace),
@@ -142,9 +144,11 @@ def _candidates(files: Sequence[Member]) -> list[Member]:
 
 def _could_be_trace(head: bytes) -> bool:
     """Whether a file that begins so may hold a trace: it is packed, or a reader would try it."""
-    inner = beginning(head, HEAD_BYTES)
-    text, _ = as_utf8(inner)
-    return container(inner) is not None or any(reader.recognises(text) for reader in READERS)
+    for _ in range(LAYERS):
+        head = beginning(head, HEAD_BYTES)
+    text, _ = as_utf8(head)
+    packed = packing(head) or container(head)
+    return packed is not None or any(reader.recognises(text) for reader in READERS)
 
 
 def _no_trace_among(files: Sequence[Member]) -> str:

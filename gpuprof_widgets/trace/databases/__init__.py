@@ -1,0 +1,1 @@
+"""Databases of profilers that store CUPTI's records: nvprof and Nsight Systems."""

@@ -1,0 +1,81 @@
+"""A profiler's database while it is read: what was left out, and what nobody has looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from gpuprof_widgets.trace.databases.activity import LATEST, timed
+from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Database, Ints, Table
+
+TIMES = frozenset({"start", "timestamp"})
+"""A table with such a column holds events."""
+
+
+class Reading:
+    """Reads tables and keeps count; ``latest`` is the last moment (ns) of what was read."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.latest = 0
+        self.notes: list[str] = []
+        self._rows = self._untimed = 0
+        self._read: set[str] = set()
+
+    def events(self, table: str, ints: Sequence[str], texts: Sequence[str] = ()) -> Table:
+        """Rows that have a ``start`` and an ``end`` (ns); the others are counted."""
+        found = self.table(table, ["start", "end", *ints], texts)
+        good = timed(found["start"], found["end"])
+        self._rows += len(found)
+        self._untimed += int(np.count_nonzero(~good))
+        return self._noted(found.chosen(good), "end")
+
+    def moments(
+        self,
+        table: str,
+        at: str,
+        ints: Sequence[str],
+        texts: Sequence[str] = (),
+        *,
+        beside: Mapping[str, Ints] | None = None,
+    ) -> Table:
+        """Rows that have a time (ns) in the column ``at``; the others are counted.
+
+        ``beside``: more columns of all rows, which are chosen with them.
+        """
+        found = self.table(table, [at, *ints], texts).with_ints(**beside or {})
+        good = (found[at] >= 0) & (found[at] < LATEST)
+        self._rows += len(found)
+        self._untimed += int(np.count_nonzero(~good))
+        return self._noted(found.chosen(good), at)
+
+    def table(self, table: str, ints: Sequence[str], texts: Sequence[str] = ()) -> Table:
+        """All rows of a table; none where it is not there."""
+        self._read.add(table)
+        return self.database.read(table, ints, texts)
+
+    def passed_over(self, *tables: str) -> None:
+        """These tables say nothing that a trace holds: they are not missed."""
+        self._read.update(tables)
+
+    def all_notes(self) -> list[str]:
+        """One line for each thing that was repaired, left out or not looked at."""
+        left = f"{self._untimed:,} of {self._rows:,} rows have no valid times and were left out"
+        return [*([left] if self._untimed else []), *self.notes, *self._unread()]
+
+    def _noted(self, table: Table, end: str) -> Table:
+        if len(table):
+            self.latest = max(self.latest, int(table[end].max()))
+        return table
+
+    def _unread(self) -> list[str]:
+        held = self.database
+        events = [name for name in held.tables if TIMES & held.columns(name)]
+        rows = {name: held.count(name) for name in events if name not in self._read}
+        return [f"{count:,} rows of {name} are not read" for name, count in rows.items() if count]
+
+
+def first_known(first: Ints, second: Ints) -> Ints:
+    """Row by row the first of these numbers that is not missing."""
+    return np.where(first == MISSING, second, first)

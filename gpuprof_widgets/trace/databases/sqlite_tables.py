@@ -1,0 +1,222 @@
+"""Plain tables of an SQLite file that somebody else wrote, read from its bytes.
+
+Nothing in the file runs: views, virtual tables and generated columns are not looked at, the file's
+own functions and triggers are never reached, and a query ends after as many steps as a file of that
+size can need (a damaged one may point in circles).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuprof_widgets.exceptions import TraceError
+
+MAGIC = b"SQLite format 3\x00"
+MISSING = int(np.iinfo(np.int64).min)
+"""What an integer column holds where the file has NULL, no such column, or no whole number."""
+
+_HEADER = 100
+_STEPS_PER_BYTE = 16
+_FEWEST_STEPS = 1_000_000
+_STEPS_AT_ONCE = 10_000
+
+Ints = NDArray[np.int64]
+Texts = NDArray[np.object_]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of one table in the order of its rows: integers, and text where asked for."""
+
+    rows: int
+    ints: Mapping[str, Ints]
+    texts: Mapping[str, Texts]
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __getitem__(self, column: str) -> Ints:
+        return self.ints[column]
+
+    def with_ints(self, **columns: Ints) -> Table:
+        """The same table with these columns more."""
+        return Table(self.rows, {**self.ints, **columns}, self.texts)
+
+    def chosen(self, rows: NDArray[np.bool_]) -> Table:
+        """These rows of it."""
+        ints = {name: values[rows] for name, values in self.ints.items()}
+        texts = {name: values[rows] for name, values in self.texts.items()}
+        return Table(int(np.count_nonzero(rows)), ints, texts)
+
+
+class Database:
+    """The plain tables of a file; a `TraceError` names the file and the table."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, size: int) -> None:
+        self.path = path
+        self._connection = connection
+        self._budget = max(size * _STEPS_PER_BYTE, _FEWEST_STEPS) // _STEPS_AT_ONCE
+        self._left = self._budget
+        connection.set_progress_handler(self._step, _STEPS_AT_ONCE)
+        made = self._rows(
+            "the list of tables", "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
+        )
+        self._columns = {
+            _text(name): self._plain_columns(_text(name))
+            for name, sql in made
+            if not _text(sql).lstrip().upper().startswith("CREATE VIRTUAL")
+        }
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of the tables, sorted."""
+        return sorted(self._columns)
+
+    def has(self, table: str) -> bool:
+        """Whether there is a table of this name."""
+        return table in self._columns
+
+    def columns(self, table: str) -> frozenset[str]:
+        """Names of a table's columns; empty where there is no such table."""
+        return self._columns.get(table, frozenset())
+
+    def count(self, table: str) -> int:
+        """Number of rows; 0 where there is no such table."""
+        if table not in self._columns:
+            return 0
+        return int(self._rows(table, f"SELECT COUNT(*) FROM {_quoted(table)}")[0][0])
+
+    def read(self, table: str, ints: Sequence[str], texts: Sequence[str] = ()) -> Table:
+        """These columns of a table; of what it does not have, `MISSING` and None.
+
+        Text that is no valid UTF-8 keeps what is valid; a blob is None.
+        """
+        there = self.columns(table)
+        wanted = [name for name in ints if name in there]
+        numbers = self._integers(table, wanted)
+        rows = len(numbers)
+        nothing = np.full(rows, MISSING, np.int64)
+        return Table(
+            rows,
+            {name: numbers[name].copy() if name in wanted else nothing for name in ints},
+            {name: self._texts(table, name, rows) for name in texts},
+        )
+
+    def blobs(self, table: str, column: str) -> list[bytes]:
+        """A column of blobs; b"" for what is none."""
+        if column not in self.columns(table):
+            return [b""] * self.count(table)
+        found = self._rows(table, f"SELECT {_quoted(column)} FROM {_quoted(table)}")
+        return [value if isinstance(value, bytes) else b"" for (value,) in found]
+
+    def texts_by_id(self, table: str, key: str, value: str) -> dict[int, str]:
+        """A table of texts by their number, as a dict."""
+        found = self.read(table, [key], [value])
+        pairs = zip(found[key].tolist(), found.texts[value].tolist(), strict=True)
+        return {number: text for number, text in pairs if text is not None}
+
+    def _integers(self, table: str, names: Sequence[str]) -> NDArray[Any]:
+        kinds = np.dtype([("rows", np.int64), *((name, np.int64) for name in names)])
+        if table not in self._columns:
+            return np.empty(0, kinds)
+        whole = [
+            f"CASE typeof({_quoted(name)}) WHEN 'integer' THEN {_quoted(name)} "
+            f"WHEN 'real' THEN CAST({_quoted(name)} AS INTEGER) ELSE ?1 END"
+            for name in names
+        ]
+        query = f"SELECT {', '.join(['?1', *whole])} FROM {_quoted(table)}"
+        with self._errors(table):
+            return np.fromiter(self._connection.execute(query, (MISSING,)), kinds)
+
+    def _texts(self, table: str, name: str, rows: int) -> Texts:
+        found: Texts = np.full(rows, None, object)
+        if name not in self.columns(table):
+            return found
+        query = (
+            f"SELECT CASE typeof({_quoted(name)}) WHEN 'text' THEN {_quoted(name)} END "
+            f"FROM {_quoted(table)}"
+        )
+        given = [None if value is None else _text(value) for (value,) in self._rows(table, query)]
+        found[:] = given
+        return found
+
+    def _plain_columns(self, table: str) -> frozenset[str]:
+        """Without generated columns, whose expressions would run."""
+        rows = self._rows(table, f"PRAGMA table_xinfo({_quoted(table)})")
+        return frozenset(_text(row[1]) for row in rows if row[6] == 0)
+
+    def _rows(self, table: str, query: str) -> list[Any]:
+        with self._errors(table):
+            return self._connection.execute(query).fetchall()
+
+    @contextmanager
+    def _errors(self, table: str) -> Iterator[None]:
+        self._left = self._budget
+        try:
+            yield
+        except (sqlite3.Error, UnicodeDecodeError, OverflowError, ValueError) as error:
+            raise TraceError(
+                f"{self.path}: an SQLite file that is damaged: {table} cannot be read ({error}). "
+                "Copy the file again, or export it again from the profiler's own report."
+            ) from error
+
+    def _step(self) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+
+@contextmanager
+def opened(data: bytes, path: Path) -> Iterator[Database]:
+    """The database in these bytes; ``path`` is named in errors."""
+    _whole(data, path)
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.text_factory = bytes
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
+        try:
+            connection.deserialize(_without_log(data))
+        except sqlite3.Error as error:
+            raise TraceError(
+                f"{path}: starts as an SQLite file but cannot be opened ({error}); "
+                "copy the file again."
+            ) from error
+        yield Database(connection, path, len(data))
+
+
+def is_sqlite(data: bytes) -> bool:
+    """Whether these bytes start as an SQLite file."""
+    return data.startswith(MAGIC)
+
+
+def _whole(data: bytes, path: Path) -> None:
+    """The header says how long the file is: page size at byte 16 (1: 65,536), pages at byte 28."""
+    page = int.from_bytes(data[16:18], "big")
+    page = 65_536 if page == 1 else page
+    expected = max(page * int.from_bytes(data[28:32], "big"), _HEADER)
+    if len(data) < expected:
+        raise TraceError(
+            f"{path}: the SQLite file ends at byte {len(data):,}, but its header tells of "
+            f"{expected:,} bytes: it was cut off while it was written or copied. "
+            "Copy it again, or export it again."
+        )
+
+
+def _without_log(data: bytes) -> bytes:
+    """A file in write-ahead mode (bytes 18 and 19) wants a log beside it; here there is none."""
+    return data if data[18:20] != b"\x02\x02" else data[:18] + b"\x01\x01" + data[20:]
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
