@@ -19,6 +19,7 @@ from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.assemble import empty_trace
 from gpuprof_widgets.trace.files import write_whole
 from gpuprof_widgets.trace.model import Calls, Record
+from gpuprof_widgets.trace.plain_marshal import plain_statistics
 
 Function = tuple[str, int, str]
 """File, first line and name, as cProfile keys its functions."""
@@ -29,6 +30,8 @@ Numbers = tuple[int, int, float, float]
 Stats = Mapping[Function, tuple[int, int, float, float, Mapping[Function, Numbers]]]
 
 NUMBER_COLUMNS = ("primitive_calls", "calls", "self_ns", "total_ns")
+MOST = 2**62
+"""Calls, and ns, that fit an int64 and sums of a few."""
 _MARSHAL_DICT = (b"{", b"\xfb")
 _MARSHAL_KEYS = (b"(", b"\xa8", b")", b"\xa9", b"0")
 
@@ -102,18 +105,69 @@ def is_pstats(data: bytes) -> bool:
 
 def parse_pstats(data: bytes, path: Path) -> Record:
     """The record of a file of cProfile: calls, and a trace without slices."""
-    return Record(empty_trace(), load_calls(data, path), {"source": str(path), "notes": []})
+    calls, notes = _calls_and_notes(data, path)
+    return Record(empty_trace(), calls, {"source": str(path), "notes": notes})
 
 
 def load_calls(data: bytes, path: Path) -> Calls:
     """`Calls` from the bytes of a pstats file; ``path`` is named in errors."""
-    try:
-        return calls_of_stats(marshal.loads(data))
-    except (EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+    return _calls_and_notes(data, path)[0]
+
+
+def _calls_and_notes(data: bytes, path: Path) -> tuple[Calls, list[str]]:
+    """The calls, and what of them is not plausible and was left out."""
+    stats = plain_statistics(data, path)
+    if not isinstance(stats, dict):
         raise TraceError(
-            f"{path}: starts as a file of cProfile but cannot be read ({error}). It may be cut "
-            "off, or come from another Python: write it again with Profile.dump_stats."
-        ) from error
+            f"{path}: starts as a file of cProfile, but holds a {type(stats).__name__} where a "
+            "dict of functions was expected; write it again with cProfile's dump_stats."
+        )
+    kept = {name: entry for name, entry in stats.items() if _is_entry(entry)}
+    total = sum(len(entry[4]) for entry in kept.values())
+    if total > len(data):
+        raise TraceError(
+            f"{path}: {total:,} pairs of caller and callee in a file of {len(data):,} bytes: its "
+            "functions share their callers, which cProfile does not write. It was made to do harm."
+        )
+    edges = {name: _plausible(entry[4]) for name, entry in kept.items()}
+    if stats and not kept:
+        raise TraceError(
+            f"{path}: starts as a file of cProfile, but none of its {len(stats):,} functions has "
+            "calls, times and callers; write it again with cProfile's dump_stats."
+        )
+    calls = calls_of_stats({name: (*entry[:4], edges[name]) for name, entry in kept.items()})
+    wrong = (
+        (len(stats) - len(kept), f"of {len(stats):,} functions"),
+        (total - sum(map(len, edges.values())), f"of {total:,} pairs of caller and callee"),
+    )
+    what = "have no valid calls or times and were left out"
+    return calls, [f"{count:,} {of} {what}" for count, of in wrong if count]
+
+
+def _is_entry(entry: Any) -> bool:
+    """Whether this is what cProfile has of a function: numbers, and a dict of its callers."""
+    return (
+        type(entry) is tuple
+        and len(entry) == 5
+        and isinstance(entry[4], dict)
+        and _are_numbers(entry[:4])
+    )
+
+
+def _plausible(callers: Mapping[Function, Any]) -> dict[Function, Numbers]:
+    return {
+        caller: numbers
+        for caller, numbers in callers.items()
+        if type(numbers) is tuple and len(numbers) == 4 and _are_numbers(numbers)
+    }
+
+
+def _are_numbers(numbers: tuple[Any, ...]) -> bool:
+    """Two counts and two times in seconds; a clock that was set back makes times negative."""
+    counts, times = numbers[:2], numbers[2:]
+    return all(type(n) is int and 0 <= n < MOST for n in counts) and all(
+        type(t) in (int, float) and abs(t) < MOST / 1e9 for t in times
+    )
 
 
 def _columns(numbers: list[Any]) -> dict[str, Any]:

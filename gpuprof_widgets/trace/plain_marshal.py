@@ -1,0 +1,148 @@
+"""Marshalled statistics of cProfile, read without `marshal`, which garbage can crash.
+
+``marshal.loads`` is documented as unsafe on erroneous or hostile data: it builds code objects and
+takes lengths on trust. Here numbers, text, tuples and dicts are understood, no length is believed
+that the file has not the bytes for, and keys of dicts are functions (file, line, name). Format:
+``Python/marshal.c``, versions 0 to 5.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gpuprof_widgets.exceptions import TraceError
+
+DEEPEST = 8
+"""Objects in one another; cProfile's statistics have 5."""
+
+_REFERRED_TO = 0x80
+_END_OF_DICT = object()
+_UNFINISHED = object()
+_FUNCTION = (str, int, str)
+_LONGEST_NUMBER = 64
+"""Digits (of 15 bits) of an integer."""
+
+
+def plain_statistics(data: bytes, path: Path) -> Any:
+    """What the marshalled data holds; `TraceError` if that is more than statistics, or damaged."""
+    reader = _Reader(data, path)
+    try:
+        return reader.value(0)
+    except (struct.error, IndexError) as error:
+        raise reader.error(
+            f"ends at byte {len(data):,} within what began as a file of cProfile; it was cut off "
+            "or damaged"
+        ) from error
+    except (UnicodeDecodeError, OverflowError, ValueError) as error:
+        raise reader.error(
+            f"text or a number at byte {reader.at:,} cannot be read ({error})"
+        ) from error
+
+
+class _Reader:
+    """Reads one object after the other; ``referred`` are those that later ones may stand for."""
+
+    def __init__(self, data: bytes, path: Path) -> None:
+        self.data = data
+        self.path = path
+        self.at = 0
+        self.referred: list[Any] = []
+        self.kinds: dict[int, Callable[[int], Any]] = {
+            ord("N"): lambda _: None,
+            ord("i"): lambda _: self.unpacked("<i"),
+            ord("l"): lambda _: self._long(),
+            ord("g"): lambda _: self.unpacked("<d"),
+            ord("f"): lambda _: float(self._taken(self.unpacked("<B"))),
+            ord("("): lambda depth: self._tuple(self.unpacked("<i"), depth),
+            ord(")"): lambda depth: self._tuple(self.unpacked("<B"), depth),
+            **{ord(kind): lambda _: self._text("<i", "utf-8") for kind in "ut"},
+            **{ord(kind): lambda _: self._text("<i", "latin-1") for kind in "aA"},
+            **{ord(kind): lambda _: self._text("<B", "latin-1") for kind in "zZ"},
+        }
+
+    def error(self, what: str) -> TraceError:
+        return TraceError(
+            f"{self.path}: starts as a file of cProfile but cannot be read: {what}. Copy the file "
+            "again, or write it again with cProfile's dump_stats or Profile.save_pstats."
+        )
+
+    def value(self, depth: int) -> Any:
+        """The next object, or the mark that ends a dict."""
+        if depth > DEEPEST:
+            raise self.error(f"objects in one another, {depth} deep, at byte {self.at:,}")
+        byte = self.data[self.at]
+        self.at += 1
+        kind = byte & ~_REFERRED_TO
+        if kind == ord("r"):
+            return self._reference()
+        if kind == ord("0"):
+            return _END_OF_DICT
+        place = len(self.referred)
+        if byte & _REFERRED_TO:
+            self.referred.append(_UNFINISHED)
+        found = self._dict(depth) if kind == ord("{") else self._other(kind, depth)
+        if byte & _REFERRED_TO:
+            self.referred[place] = found
+        return found
+
+    def unpacked(self, layout: str) -> Any:
+        (value,) = struct.unpack_from(layout, self.data, self.at)
+        self.at += struct.calcsize(layout)
+        return value
+
+    def _other(self, kind: int, depth: int) -> Any:
+        read = self.kinds.get(kind)
+        if read is None:
+            raise self.error(
+                f"byte {self.at - 1:,} begins an object of type {chr(kind)!r}, where statistics "
+                "have numbers, text, tuples and dicts"
+            )
+        return read(depth)
+
+    def _reference(self) -> Any:
+        number = self.unpacked("<i")
+        if number < 0 or self.referred[number] is _UNFINISHED:
+            raise self.error(f"an object that holds itself at byte {self.at:,}")
+        return self.referred[number]
+
+    def _taken(self, length: int) -> bytes:
+        start, self.at = self.at, self.at + length
+        if length < 0 or self.at > len(self.data):
+            raise IndexError(length)
+        return self.data[start : self.at]
+
+    def _text(self, length_layout: str, encoding: str) -> str:
+        return self._taken(self.unpacked(length_layout)).decode(encoding, "surrogatepass")
+
+    def _long(self) -> int:
+        """Digits of 15 bits, the lowest first; their number is negative where the number is."""
+        count = self.unpacked("<i")
+        if abs(count) > _LONGEST_NUMBER:
+            raise self.error(f"a number of {abs(count):,} digits at byte {self.at:,}")
+        digits = [self.unpacked("<H") for _ in range(abs(count))]
+        size = sum(digit << 15 * place for place, digit in enumerate(digits))
+        return -size if count < 0 else size
+
+    def _tuple(self, length: int, depth: int) -> tuple[Any, ...]:
+        if not 0 <= length <= len(self.data) - self.at:
+            raise IndexError(length)
+        return tuple(self._inner(depth) for _ in range(length))
+
+    def _inner(self, depth: int) -> Any:
+        found = self.value(depth + 1)
+        if found is _END_OF_DICT:
+            raise self.error(f"the end of a dict that did not begin, at byte {self.at - 1:,}")
+        return found
+
+    def _dict(self, depth: int) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        while (key := self.value(depth + 1)) is not _END_OF_DICT:
+            if type(key) is not tuple or tuple(map(type, key)) != _FUNCTION:
+                raise self.error(
+                    f"a key before byte {self.at:,} is no function (file, line and name)"
+                )
+            found[key] = self._inner(depth)
+        return found

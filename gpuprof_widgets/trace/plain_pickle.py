@@ -1,0 +1,248 @@
+"""Pickles of plain data, read without `pickle`: nothing in the file can name, import or call.
+
+`pickle.loads` runs what a file tells it to run, and even an unpickler that refuses every name can
+be made to hang or crash (tuples nested a million deep as a key, a memo of 2**31 entries). Here only
+numbers, text, lists, tuples, and dicts with text as keys are understood, which is all that torch
+writes into a memory snapshot. Opcodes: ``Lib/pickletools.py``, protocols 2 to 5.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpuprof_widgets.exceptions import TraceError
+
+PROTOCOLS = (2, 3, 4, 5)
+
+_SHORT_GETS = re.compile(rb"(?:h.)+", re.DOTALL)
+_LONG_GETS = re.compile(rb"(?:j.{4})+", re.DOTALL)
+_LONG_GET = np.dtype([("opcode", "u1"), ("index", "<u4")])
+_LONGEST_NUMBER = 64
+"""Bytes of an integer; no address or size has more than 8."""
+
+_OBJECTS = {
+    "R": "calls a function",
+    "b": "sets an object's state",
+    "o": "makes an object",
+    "\x81": "makes an object",
+    "\x92": "makes an object",
+    "P": "asks for an object from elsewhere",
+    "Q": "asks for an object from elsewhere",
+    "\x82": "asks for a registered object",
+    "\x83": "asks for a registered object",
+    "\x84": "asks for a registered object",
+}
+
+
+def is_pickle(data: bytes) -> bool:
+    """Whether these bytes start as a pickle of protocol 2 or later."""
+    return data[:1] == b"\x80" and data[1:2] != b"" and data[1] in PROTOCOLS
+
+
+def plain_data(data: bytes, path: Path) -> Any:
+    """What the pickle holds; `TraceError` if that is more than plain data, or it is damaged."""
+    machine = _Machine(data, path)
+    try:
+        return machine.run()
+    except (IndexError, struct.error) as error:
+        raise machine.error(
+            f"the pickle ends at byte {len(data):,}, before its end mark, or takes what is not "
+            "there: the file was cut off or damaged. Copy it again, or dump the snapshot again"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise machine.error(f"text at byte {machine.at:,} is not UTF-8; copy the file again") from (
+            error
+        )
+
+
+class _Machine:
+    """The pickle machine: a stack, marks in it, and a memo of what is referred to again."""
+
+    def __init__(self, data: bytes, path: Path) -> None:
+        self.data = data
+        self.path = path
+        self.at = 0
+        self.stack: list[Any] = []
+        self.marks: list[int] = []
+        self.memo: list[Any] = []
+
+    def run(self) -> Any:
+        """The object on the stack at the end mark."""
+        handlers, data = self._handlers(), self.data
+        while True:
+            opcode = data[self.at]
+            self.at += 1
+            if opcode == _STOP:
+                return self.stack.pop()
+            handler = handlers.get(opcode)
+            if handler is None:
+                raise self._refused(opcode)
+            handler()
+
+    def error(self, what: str) -> TraceError:
+        return TraceError(f"{self.path}: {what}.")
+
+    def _handlers(self) -> dict[int, Callable[[], None]]:
+        push = self.stack.append
+        constants = {"N": None, "\x88": True, "\x89": False}
+        numbers = {"K": ("<B", 1), "M": ("<H", 2), "J": ("<i", 4), "G": (">d", 8)}
+        texts = {"\x8c": "<B", "X": "<I", "\x8d": "<Q"}
+        named: dict[str, Callable[[], None]] = {
+            "\x80": lambda: self._skip(1),
+            "\x95": lambda: self._skip(8),
+            "(": lambda: self.marks.append(len(self.stack)),
+            "}": lambda: push({}),
+            "]": lambda: push([]),
+            ")": lambda: push(()),
+            "a": self._append,
+            "e": self._appends,
+            "s": self._set_item,
+            "u": self._set_items,
+            "t": lambda: push(tuple(self._above_mark())),
+            "\x85": lambda: self._tuple(1),
+            "\x86": lambda: self._tuple(2),
+            "\x87": lambda: self._tuple(3),
+            "\x8a": lambda: self._long("<B"),
+            "\x8b": lambda: self._long("<i"),
+            "h": self._short_gets,
+            "j": self._long_gets,
+            "q": lambda: self._put(self._unpacked("<B")),
+            "r": lambda: self._put(self._unpacked("<I")),
+            "\x94": lambda: self.memo.append(self.stack[-1]),
+        }
+        named |= {name: _pusher(push, value) for name, value in constants.items()}
+        named |= {name: self._number(*layout) for name, layout in numbers.items()}
+        named |= {name: self._text(length) for name, length in texts.items()}
+        return {ord(name): handler for name, handler in named.items()}
+
+    def _unpacked(self, layout: str) -> Any:
+        (value,) = struct.unpack_from(layout, self.data, self.at)
+        self.at += struct.calcsize(layout)
+        return value
+
+    def _skip(self, length: int) -> None:
+        self.at += length
+
+    def _number(self, layout: str, length: int) -> Callable[[], None]:
+        push, data, unpack = self.stack.append, self.data, struct.Struct(layout).unpack_from
+
+        def number() -> None:
+            push(unpack(data, self.at)[0])
+            self.at += length
+
+        return number
+
+    def _text(self, length_layout: str) -> Callable[[], None]:
+        def text() -> None:
+            self.stack.append(str(self._taken(self._unpacked(length_layout)), "utf-8", "strict"))
+
+        return text
+
+    def _long(self, length_layout: str) -> None:
+        length = self._unpacked(length_layout)
+        if not 0 <= length <= _LONGEST_NUMBER:
+            raise self.error(f"an integer of {length:,} bytes before byte {self.at:,} is none")
+        self.stack.append(int.from_bytes(self._taken(length), "little", signed=True))
+
+    def _taken(self, length: int) -> bytes:
+        start, self.at = self.at, self.at + length
+        if self.at > len(self.data):
+            raise IndexError(length)
+        return self.data[start : self.at]
+
+    def _above_mark(self) -> list[Any]:
+        mark = self.marks.pop()
+        items = self.stack[mark:]
+        del self.stack[mark:]
+        return items
+
+    def _tuple(self, length: int) -> None:
+        if len(self.stack) < length:
+            raise IndexError(length)
+        self.stack[-length:] = [tuple(self.stack[-length:])]
+
+    def _append(self) -> None:
+        item = self.stack.pop()
+        self._extend([item])
+
+    def _appends(self) -> None:
+        self._extend(self._above_mark())
+
+    def _extend(self, items: list[Any]) -> None:
+        if type(self.stack[-1]) is not list:
+            raise self._misplaced("appends to what is no list")
+        self.stack[-1].extend(items)
+
+    def _set_item(self) -> None:
+        value = self.stack.pop()
+        self._update([self.stack.pop(), value])
+
+    def _set_items(self) -> None:
+        self._update(self._above_mark())
+
+    def _update(self, items: list[Any]) -> None:
+        target, keys = self.stack[-1], items[::2]
+        if type(target) is not dict or len(items) % 2:
+            raise self._misplaced("sets an item of what is no dict")
+        if set(map(type, keys)) - {str}:
+            raise self._misplaced("has a key that is not text")
+        target.update(zip(keys, items[1::2], strict=True))
+
+    def _put(self, index: int) -> None:
+        """Remember what is on top; numbers come in order, so that a memo cannot be made to grow."""
+        if index > len(self.memo):
+            raise self._misplaced(f"numbers an object {index:,} after {len(self.memo):,}")
+        self.memo[index : index + 1] = [self.stack[-1]]
+
+    def _short_gets(self) -> None:
+        """A run of references, as a stack of frames is one, at once."""
+        end = self._end_of_run(_SHORT_GETS)
+        self.stack.extend(map(self.memo.__getitem__, self.data[self.at : end : 2]))
+        self.at = end
+
+    def _long_gets(self) -> None:
+        end = self._end_of_run(_LONG_GETS)
+        run = np.frombuffer(self.data, _LONG_GET, (end - self.at + 1) // 5, self.at - 1)
+        self.stack.extend(map(self.memo.__getitem__, run["index"].tolist()))
+        self.at = end
+
+    def _end_of_run(self, pattern: re.Pattern[bytes]) -> int:
+        run = pattern.match(self.data, self.at - 1)
+        if run is None:
+            raise IndexError(self.at)
+        return run.end()
+
+    def _misplaced(self, what: str) -> TraceError:
+        return self.error(
+            f"the pickle {what} at byte {self.at:,}: the file is damaged, or was made to do harm. "
+            "Dump the snapshot again"
+        )
+
+    def _refused(self, opcode: int) -> TraceError:
+        """What the file wanted, which was not done."""
+        name = chr(opcode)
+        what = _OBJECTS.get(name, f"has the opcode 0x{opcode:02x}, which plain data has not")
+        if name in "ci":
+            lines = self.data[self.at : self.at + 200].split(b"\n")[:2]
+            what = f"asks for {'.'.join(repr(line)[2:-1] for line in lines)}"
+        elif name == "\x93":
+            asked = [str(part)[:100] for part in self.stack[-2:] if type(part) is str]
+            what = f"asks for {'.'.join(asked)}"
+        return self.error(
+            f"the pickle {what} at byte {self.at - 1:,}. A memory snapshot "
+            "(torch.cuda.memory._dump_snapshot) holds numbers, text, lists and dicts alone; "
+            "other pickles can run any code and are not opened. Nothing of this one was run"
+        )
+
+
+def _pusher(push: Callable[[Any], None], value: Any) -> Callable[[], None]:
+    return lambda: push(value)
+
+
+_STOP = ord(".")

@@ -1,0 +1,130 @@
+"""Pickles of plain data: the same as `pickle` reads, and nothing else, whatever the file asks."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import pickletools
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace.plain_pickle import PROTOCOLS, is_pickle, plain_data
+
+FILE = Path("snapshot.pickle")
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.text(), inner) | st.lists(inner, max_size=5).map(tuple)
+    ),
+    max_leaves=30,
+)
+
+
+@given(PLAIN, st.sampled_from(PROTOCOLS))
+def test_plain_data_is_read_as_pickle_reads_it(content: Any, protocol: int) -> None:
+    assert plain_data(pickle.dumps(content, protocol), FILE) == content
+
+
+@given(PLAIN, st.sampled_from(PROTOCOLS))
+def test_pickles_that_were_optimised_are_read_alike(content: Any, protocol: int) -> None:
+    assert plain_data(pickletools.optimize(pickle.dumps(content, protocol)), FILE) == content
+
+
+def test_what_is_referred_to_again_is_one_object() -> None:
+    frames = [{"line": number} for number in range(400)]  # more than one byte can number
+    content = plain_data(pickle.dumps([frames, frames[::-1]]), FILE)
+    assert all(a is b for a, b in zip(content[0], reversed(content[1]), strict=True))
+
+
+class Harmful:
+    """Runs a command when it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self.path}",)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_pickle_that_would_run_a_command_is_refused_by_name(
+    tmp_path: Path, protocol: int
+) -> None:
+    mark = tmp_path / "ran"
+    data = pickle.dumps({"segments": [Harmful(mark)], "device_traces": []}, protocol)
+    with pytest.raises(TraceError, match=r"asks for (posix|nt)\.system at byte \d+.*was run"):
+        plain_data(data, FILE)
+    assert not mark.exists()
+    pickle.loads(data)
+    assert mark.exists(), "the pickle is one that does it"
+
+
+def _nested_key(depth: int) -> bytes:
+    """A dict whose key is a tuple in a tuple in a tuple: its hash overflows the C stack."""
+    return b"\x80\x04})" + b"\x85" * depth + b"K\x01s."
+
+
+HARMFUL = {
+    "nested key": _nested_key(1_000_000),
+    "memo of 2**31": b"\x80\x02]r\xff\xff\xff\x7f.",
+    "calls a function": b"\x80\x02}R.",
+    "builds": b"\x80\x02}}b.",
+    "persistent": b"\x80\x02K\x01Q.",
+    "extension": b"\x80\x02\x82\x01.",
+    "old global": b"\x80\x02cbuiltins\neval\n.",
+    "instance": b"\x80\x02(ibuiltins\neval\n.",
+    "large number": b"\x80\x02\x8b\xff\xff\xff\x7f" + b"\x01" * 99 + b".",
+    "text beyond the end": b"\x80\x04\x8d" + b"\xff" * 8 + b".",
+    "negative length": b"\x80\x02\x8b\xff\xff\xff\xff.",
+    "bytearray of 2**62": b"\x80\x05\x96\x00\x00\x00\x00\x00\x00\x00\x40.",
+    "empty stack": b"\x80\x04.",
+    "no mark": b"\x80\x04}u.",
+    "list as key": b"\x80\x04}]K\x01s.",
+    "item of a number": b"\x80\x04K\x01K\x02K\x03s.",
+    "append to a number": b"\x80\x04K\x01K\x02a.",
+    "memo of nothing": b"\x80\x04h\x05.",
+    "tuple of nothing": b"\x80\x04\x86.",
+    "not text": b"\x80\x04\x8c\x02\xff\xfe.",
+    "only a start": b"\x80\x04",
+}
+
+
+@pytest.mark.parametrize("name", HARMFUL)
+def test_harmful_and_damaged_pickles_are_one_clear_error(name: str) -> None:
+    assert is_pickle(HARMFUL[name])
+    with pytest.raises(TraceError, match=r"snapshot\.pickle: "):
+        plain_data(HARMFUL[name], FILE)
+
+
+@given(st.binary(max_size=60), st.sampled_from(PROTOCOLS))
+def test_any_bytes_are_plain_data_or_one_error(tail: bytes, protocol: int) -> None:
+    with suppress(TraceError):
+        plain_data(bytes([0x80, protocol]) + tail, FILE)
+
+
+@given(PLAIN, st.sampled_from(PROTOCOLS), st.data())
+def test_a_pickle_that_is_cut_off_says_so(content: Any, protocol: int, data: st.DataObject) -> None:
+    whole = pickle.dumps(content, protocol)
+    cut = data.draw(st.integers(2, len(whole) - 1))
+    with pytest.raises(TraceError, match="before its end mark"):
+        plain_data(whole[:cut], FILE)
+
+
+def test_pickle_is_never_imported() -> None:
+    """Nor is it when a snapshot is read: see test_memory_snapshot."""
+    source = Path(sys.modules[plain_data.__module__].__file__ or "").read_text()
+    assert not {"pickle", "marshal"} & {
+        line.split()[1] for line in io.StringIO(source) if line.startswith(("import ", "from "))
+    }
