@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from gpuprof_widgets.analyses.shapes import SHAPE_KEYS
 from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.schema import FLOPS, NONE
 
 CONCRETE_INPUTS = "Concrete Inputs"
 Dims: TypeAlias = Sequence[Any]
@@ -23,7 +24,7 @@ Dims: TypeAlias = Sequence[Any]
 
 def slice_flops(trace: Trace) -> npt.NDArray[np.int64]:
     """FLOPs of every slice; 0 where they cannot be told from what was recorded."""
-    flops = np.zeros(len(trace), np.int64)
+    flops = np.maximum(recorded_work(trace, FLOPS), 0)
     name = trace.slices["name"]
     for op, formula in FORMULAS.items():
         if op in name.cat.categories:
@@ -31,6 +32,15 @@ def slice_flops(trace: Trace) -> npt.NDArray[np.int64]:
             dims, inputs = _arg(trace, rows, *SHAPE_KEYS), _arg(trace, rows, CONCRETE_INPUTS)
             flops[rows] = [_evaluate(formula, *each) for each in zip(dims, inputs, strict=True)]
     return flops
+
+
+def recorded_work(trace: Trace, key: str) -> npt.NDArray[np.int64]:
+    """What the program itself counted of each slice (`FLOPS`, `MEMORY_TRAFFIC`), else -1."""
+    work = np.full(len(trace), NONE, np.int64)
+    counted = trace.args.get(key)
+    if counted is not None and counted.dtype == np.int64:
+        work[counted.index.to_numpy()] = counted.to_numpy()
+    return work
 
 
 def _arg(trace: Trace, rows: npt.NDArray[np.intp], *keys: str) -> list[Any]:

@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses.flop_formulas import FORMULAS, flops_of
+from gpuprof_widgets.analyses.flops import recorded_work
 from gpuprof_widgets.analyses.op_bytes import BOTH, INPUTS, NOTHING, bytes_of, elements_of
 from gpuprof_widgets.analyses.op_calls import Call, of_calls
 from gpuprof_widgets.analyses.op_rows import are_ops, named
 from gpuprof_widgets.analyses.shapes import shape_text
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
-from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.schema import FLOPS, MEMORY_TRAFFIC, NONE
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -62,14 +63,15 @@ def worker_of(trace: Trace) -> Rows:
 
 
 def work_of(trace: Trace, row: npt.NDArray[np.intp]) -> Work:
-    """What the ops at these rows do."""
+    """What the ops at these rows do: as the program counted it, else by our formulas."""
     done = of_calls(trace, row, _work)
     columns = list(zip(*done, strict=True)) if done else [()] * 6
+    flops, moved = (recorded_work(trace, key)[row] for key in (FLOPS, MEMORY_TRAFFIC))
     return Work(
         row,
-        np.array(columns[0], np.int64),
-        np.array(columns[1], np.int64),
-        np.array(columns[2], object),
+        np.where(flops >= 0, flops, np.array(columns[0], np.int64)),
+        np.where(moved >= 0, moved, np.array(columns[1], np.int64)),
+        np.where(moved >= 0, BOTH, np.array(columns[2], object)),
         np.array(columns[3], object),
         np.array(columns[4], bool),
         np.array(columns[5], object),
@@ -77,13 +79,17 @@ def work_of(trace: Trace, row: npt.NDArray[np.intp]) -> Work:
 
 
 def slice_work_flops(trace: Trace) -> Ints:
-    """FLOPs of every slice: those of the outermost ops with a formula, 0 anywhere else."""
+    """FLOPs of every slice: those of the outermost ops with a formula, 0 anywhere else.
+
+    Where the program counted them itself, these.
+    """
     counted = named(trace, frozenset((*FORMULAS, *ARITHMETIC))) & are_ops(trace)
     worker = worker_of(trace)
     row = np.flatnonzero(counted & (worker == np.arange(len(trace))))
     found = np.zeros(len(trace), np.int64)
     found[row] = of_calls(trace, row, _flops)
-    return found
+    recorded = recorded_work(trace, FLOPS)
+    return np.where(recorded >= 0, recorded, found)
 
 
 def _work(call: Call) -> tuple[int, int, str, str, bool, str]:

@@ -72,6 +72,14 @@ HELD_AS, HELD_BY, TORCH_CATEGORY = "Held as", "Held by", "Memory category"
 """Args of ``[memory]`` instants: what the tensor was to its model or optimizer ("parameters",
 "gradients", ...), its name there ("encoder.0.weight"), and what torch itself takes it for."""
 
+FLOPS, MEMORY_TRAFFIC = "flops", "memory traffic"
+"""Args of ops whose work the program counted itself (MegEngine): floating point operations, and
+bytes read and written."""
+
+CPU_KERNEL = "cpu_kernel"
+"""Category of what an op made the CPU run elsewhere: on a computing node of MegEngine. It is on a
+track of its own, and no op: the op that dispatched it counts."""
+
 EXECUTOR_LANE = "Executor lane"
 """Arg of ops whose thread is none: of the threads of TensorFlow's executor the trace tells only how
 many ops ran at a time, and each is on the first lane that was free."""

@@ -17,6 +17,10 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.packing import allowed_bytes, beginning, packing, unpacked
 from gpuprof_widgets.trace.pstats import is_pstats, parse_pstats
 from gpuprof_widgets.trace.readers.databases import is_sqlite, parse_database
+from gpuprof_widgets.trace.readers.megengine_graph import (
+    is_megengine_graph,
+    parse_megengine_graph,
+)
 from gpuprof_widgets.trace.readers.memory_snapshot import is_pickle, parse_memory_snapshot
 from gpuprof_widgets.trace.readers.spans import one_record, with_notes
 from gpuprof_widgets.trace.readers.unread import advice
@@ -37,6 +41,7 @@ READERS = (
     Reader("a database of nvprof or Nsight Systems (.nvprof, .sqlite)", is_sqlite, parse_database),
     Reader("a file of cProfile (.prof, .pstats)", is_pstats, parse_pstats),
     Reader("a CUDA memory snapshot (.pickle)", is_pickle, parse_memory_snapshot),
+    Reader("a MegEngine profile of a static graph", is_megengine_graph, parse_megengine_graph),
     Reader("a torch.profiler trace (.json, .json.gz)", is_json, parse_chrome_trace),
 )
 """The first that recognises the bytes reads them; each may be packed or in an archive as well."""
