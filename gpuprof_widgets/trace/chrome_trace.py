@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,13 @@ import pandas as pd
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.arrows import FORWARD, arrows
 from gpuprof_widgets.trace.assemble import assemble
-from gpuprof_widgets.trace.chrome_writer import KEY
+from gpuprof_widgets.trace.chrome_slices import (
+    Lanes,
+    chrome_slices,
+    on_sub_tracks,
+    with_objects,
+)
+from gpuprof_widgets.trace.chrome_writer import KEY, METADATA
 from gpuprof_widgets.trace.counters import counter_table
 from gpuprof_widgets.trace.dialects import translated
 from gpuprof_widgets.trace.dialects.dialect import Parts
@@ -44,11 +51,12 @@ def parse_chrome_trace(data: bytes, path: Path) -> Record:
 
 
 def _record(file: Gathered, path: Path) -> Record:
-    notes = _notes(file)
-    if not file.rows:
-        raise TraceError(_nothing(file, path, notes))
     base = _base(file.header)
-    parts = translated(_parts(file, notes), file)
+    parts = _parts(file)
+    if not len(parts.events):
+        raise TraceError(_nothing(file, path, parts.notes))
+    ours = translated(parts, file)
+    parts = on_sub_tracks(with_objects(ours, file) if ours is parts else ours)
     trace = assemble(
         parts.events,
         names=parts.names,
@@ -65,17 +73,17 @@ def _record(file: Gathered, path: Path) -> Record:
     return Record(trace, None, metadata)
 
 
-def _parts(file: Gathered, notes: list[str]) -> Parts:
+def _parts(file: Gathered) -> Parts:
     """What is in the file as the format says, before any dialect is heard."""
-    events = file.events()
+    events, lanes, odd = chrome_slices(file)
     flows, loose = arrows(file, events)
     return Parts(
         events=events,
-        names=_names(file.others["M"]),
+        names=_names(file.others["M"], lanes),
         counters=_counters(file.others["C"]),
         forward_flows=(_forward_ends(file.others["s"]), _forward_ends(file.others["f"])),
         flows=flows,
-        notes=[*notes, *([loose] if loose else [])],
+        notes=[*_notes(file), *odd, *([loose] if loose else [])],
     )
 
 
@@ -89,7 +97,9 @@ def _restored(file: Gathered, beside: Mapping[str, Any], path: Path) -> Record:
         )
     counters = _counters(file.others["C"])
     trace = restore(file.events(), counters, beside, _base(file.header))
-    return Record(trace, None, _metadata(file.header, path) | {"notes": []})
+    told = beside.get(METADATA)
+    metadata = told if isinstance(told, dict) else _metadata(file.header, path) | {"notes": []}
+    return Record(trace, None, metadata)
 
 
 def _notes(file: Gathered) -> list[str]:
@@ -109,7 +119,7 @@ def _notes(file: Gathered) -> list[str]:
     ]
 
 
-def _nothing(file: Gathered, path: Path, notes: list[str]) -> str:
+def _nothing(file: Gathered, path: Path, notes: Sequence[str]) -> str:
     kinds = [f"{count} of kind {phase!r}" for phase, count in file.phases.most_common(6)]
     if file.spans:
         kinds.append(f"{len(file.spans)} of the profiler on itself")
@@ -120,16 +130,43 @@ def _nothing(file: Gathered, path: Path, notes: list[str]) -> str:
     )
 
 
-def _names(events: Sequence[Event]) -> Names:
-    processes: dict[str, str] = {}
-    threads: dict[tuple[str, str], str] = {}
+def _names(events: Sequence[Event], lanes: Lanes) -> Names:
+    """What the file's metadata events and ``lanes`` call processes and threads."""
+    told: dict[str, dict[Any, Any]] = {kind: {} for kind in _NAME_EVENTS}
     for event in events:
-        name = str((event.args or {}).get("name", ""))
-        if event.name == "process_name":
-            processes[id_text(event.pid)] = name
-        elif event.name == "thread_name":
-            threads[id_text(event.pid), id_text(event.tid)] = name
-    return Names(processes, threads)
+        if event.name in _NAME_EVENTS:
+            value = (event.args or {}).get(_NAME_EVENTS[event.name], "")
+            told[event.name][_lane(event)] = value
+    labels = {pid: str(text) for (pid, _), text in told["process_labels"].items()}
+    processes = {pid: str(text) for (pid, _), text in told["process_name"].items()}
+    return Names(
+        processes={
+            pid: f"{text} ({labels[pid]})" if labels.get(pid) else text
+            for pid, text in processes.items()
+        },
+        threads={lane: str(text) for lane, text in told["thread_name"].items()} | dict(lanes),
+        process_order={pid: _place(at) for (pid, _), at in told["process_sort_index"].items()},
+        thread_order={lane: _place(at) for lane, at in told["thread_sort_index"].items()},
+    )
+
+
+_NAME_EVENTS = {
+    "process_name": "name",
+    "process_labels": "labels",
+    "process_sort_index": "sort_index",
+    "thread_name": "name",
+    "thread_sort_index": "sort_index",
+}
+"""Metadata events that are read, and the arg that says what."""
+
+
+def _lane(event: Event) -> tuple[str, str]:
+    return id_text(event.pid), id_text(event.tid)
+
+
+def _place(index: Any) -> float:
+    """A sort index; what is none comes last."""
+    return float(index) if isinstance(index, int | float) and abs(index) < 2**53 else math.inf
 
 
 def _counters(events: Sequence[Event]) -> pd.DataFrame:

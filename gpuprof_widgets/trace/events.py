@@ -13,10 +13,15 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Names:
-    """What the file calls its processes and threads; the keys are ids as text."""
+    """What the file calls its processes and threads; the keys are ids as text.
+
+    ``process_order`` and ``thread_order``: where the file wants them, low numbers first.
+    """
 
     processes: Mapping[str, str] = field(default_factory=dict)
     threads: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    process_order: Mapping[str, float] = field(default_factory=dict)
+    thread_order: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,19 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace.event_json import Event, TraceFile
-from gpuprof_widgets.trace.events import Events, from_codes, typed
+from gpuprof_widgets.trace.events import Events, from_codes, text_codes, typed
 from gpuprof_widgets.trace.microseconds import nanoseconds
 from gpuprof_widgets.trace.schema import CATEGORY_ALIASES
 
-INSTANTS = ("i", "I")
+INSTANTS = ("i", "I", "R")
 SLICES = frozenset(("X", *INSTANTS))
-KNOWN_PHASES = frozenset((*SLICES, "M", "C", "s", "f", "t"))
+KNOWN_PHASES = frozenset((*SLICES, *"MCsftBEbneSTpFNOD"))
+
+TOGETHER = dict.fromkeys("BE", "B") | dict.fromkeys("bneSTpF", "b")
+"""Phases whose events are kept as one list, as their order in the file counts."""
+
+MARKERS = ("Iteration Start", "Record Window End")
+"""What Kineto's global instants begin with."""
 
 LAUNCH_ARROWS = frozenset(
     (("ac2g", "ac2g"), ("async_cpu_to_gpu", "async_gpu"), ("async", "launch"))
@@ -92,9 +98,10 @@ class Gathered:
     """Everything that the reader needs of a file's events.
 
     ``events()`` are the slices and instants; ``others`` all other events as the file has them, by
-    phase ("M", "C", "s", "N", ...), but the arrows of launches, which correlation ids say as well;
-    ``bound`` the slices that say themselves which arrows begin and end at them, by their row;
-    ``spans`` what the profiler notes on itself (name, ts, dur in ns). ``phases`` counts the events
+    phase ("M", "C", "s", "N", ...; begin and end events together under "B", async ones under "b"),
+    without the arrows of launches, which correlation ids say as well; ``bound`` the slices that
+    say themselves which arrows begin and end at them, by their row; ``spans`` what the profiler
+    notes on itself (name, ts, dur in ns). ``phases`` counts the events
     of other kinds than slices, ``total`` all of them.
     """
 
@@ -134,19 +141,20 @@ class Gathered:
         self.phases.update([event.ph for event in others])
         for event in others:
             if (event.cat, event.name) not in LAUNCH_ARROWS:
-                self.others[event.ph].append(event)
+                self.others[TOGETHER.get(event.ph, event.ph)].append(event)
         self._add_slices(self._without_markers(slices))
 
     def _without_markers(self, slices: list[Event]) -> list[Event]:
         """Without the profiler's own span, "Iteration Start" and "Record Window End"."""
         markers = [event for event in slices if event.cat == "Trace" or event.s == "g"]
+        markers = [event for event in markers if _is_marker(event)]
         if not markers:
             return slices
         ts, dur, valid = times(markers)
         for event, at, length, good in zip(markers, ts.tolist(), dur.tolist(), valid, strict=True):
             if good:
                 self.spans.append((event.name, at, length))
-        return [event for event in slices if not (event.cat == "Trace" or event.s == "g")]
+        return [event for event in slices if not _is_marker(event)]
 
     def _add_slices(self, slices: list[Event]) -> None:
         ts, dur, valid = times(slices)
@@ -161,9 +169,32 @@ class Gathered:
         self._codes["process"].add([event.pid for event in slices])
         self._codes["thread"].add([event.tid for event in slices])
         self._args.add([event.args for event in slices], self.rows)
-        numbered = enumerate(slices, self.rows)
-        self.bound |= {row: event for row, event in numbered if event.bind_id is not None}
+        if [event for event in slices if event.bind_id is not None]:
+            numbered = enumerate(slices, self.rows)
+            self.bound |= {row: event for row, event in numbered if event.bind_id is not None}
         self.rows += len(slices)
+
+
+def events_of(written: Sequence[Event], ts: NDArray[np.int64], dur: NDArray[np.int64]) -> Events:
+    """These events as columns, at times (ns) of their own."""
+    args = Args()
+    args.add([event.args for event in written], 0)
+    return Events(
+        ts=ts,
+        dur=dur,
+        name=text_codes([event.name for event in written]),
+        category=text_codes([_category(event.cat or event.ph) for event in written]),
+        process=text_codes([id_text(event.pid) for event in written]),
+        thread=text_codes([id_text(event.tid) for event in written]),
+        args=args.columns(),
+    )
+
+
+def _is_marker(event: Event) -> bool:
+    """Whether Kineto says by this slice or instant when it recorded."""
+    if event.cat == "Trace":
+        return event.pid in ("Spans", "Traces")
+    return event.s == "g" and event.name.startswith(MARKERS)
 
 
 def times(
@@ -194,7 +225,7 @@ def _category(written: str) -> str:
     """Today's name of a category; what has none is written as its phase."""
     if written in INSTANTS:
         return "cpu_instant_event"
-    return CATEGORY_ALIASES.get(written, "other" if written == "X" else written)
+    return CATEGORY_ALIASES.get(written, "other" if written in KNOWN_PHASES else written)
 
 
 def _joined(parts: list[NDArray[Any]], kind: Any) -> NDArray[Any]:

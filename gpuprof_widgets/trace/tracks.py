@@ -80,30 +80,42 @@ def _described(
         }
     )
     on_device = table["kind"].isin(DEVICE_KINDS).to_numpy()
-    device = _arg(events, "device", first, table["process"])
-    stream = _arg(events, "stream", first, table["thread"])
+    device = _arg(events, "device", first, table["process"], np.int32)
+    stream = _arg(events, "stream", first, table["thread"], np.int64)
     table["device"] = np.where(on_device, device, NONE)
     table["stream"] = np.where(on_device, stream, NONE)
+    lanes = zip(table["process"], table["thread"], strict=True)
+    table["process_order"] = [names.process_order.get(process, 0.0) for process in table["process"]]
+    table["thread_order"] = [names.thread_order.get(lane, 0.0) for lane in lanes]
     table["label"] = pd.Series(
         [_label(row, names) for row in table.to_dict("records")], dtype=object
     )
     return table
 
 
-def _arg(events: Events, key: str, rows: NDArray[np.intp], written: pd.Series) -> list[int]:
+def _arg(
+    events: Events,
+    key: str,
+    rows: NDArray[np.intp],
+    written: pd.Series,
+    kind: type[np.integer[Any]],
+) -> list[int]:
     """The number under this key in the events' args, else in the id as it is written."""
     known = events.args.get(key)
     return [
-        _number(known.get(row, text) if known is not None else text)
+        _number(known.get(row, text) if known is not None else text, kind)
         for row, text in zip(rows.tolist(), written, strict=True)
     ]
 
 
-def _number(value: Any) -> int:
+def _number(value: Any, kind: type[np.integer[Any]] = np.int64) -> int:
+    """The number that this is or says; `NONE` if it is none, or beyond this kind of integer."""
+    whole = isinstance(value, float) and value.is_integer()
     try:
-        return int(str(value).removeprefix("stream "))
+        number = int(value) if whole else int(str(value).removeprefix("stream "))
     except ValueError:
         return NONE
+    return number if abs(number) <= np.iinfo(kind).max else NONE
 
 
 def _label(row: dict[Any, Any], names: Names) -> str:
@@ -123,7 +135,10 @@ def _label(row: dict[Any, Any], names: Names) -> str:
 
 
 def _display_order(table: pd.DataFrame) -> NDArray[np.intp]:
-    """CPU threads first (busiest process, main thread, then busiest), devices, the rest."""
+    """CPU threads first (busiest process, main thread, then busiest), devices, the rest.
+
+    The rest is in the order that the file asks for, process by process.
+    """
     kind = table["kind"].map(TRACK_KINDS.index).to_numpy()
     cpu = table["kind"].isin(["cpu", "python", "worker"]).to_numpy()
     section = np.where(cpu, 0, np.where(table["kind"] == "other", 2, 1))
@@ -131,10 +146,15 @@ def _display_order(table: pd.DataFrame) -> NDArray[np.intp]:
     by_lane = table["events"].groupby([table["lane"], section]).transform("sum")
     other_thread = (table["process"] != table["thread"]).to_numpy()
     lane_first = table.groupby([table["lane"], section])["first"].transform("min")
+    process_first = table.groupby([table["process"], section])["first"].transform("min")
+    rest = section == 2
     keys = (
         kind,
         table["lane"],
         lane_first,
+        np.where(rest, table["thread_order"], 0),
+        np.where(rest, process_first, 0),
+        np.where(rest, table["process_order"], 0),
         np.where(cpu, -by_lane, 0),
         np.where(cpu, other_thread, False),
         table["stream"],
