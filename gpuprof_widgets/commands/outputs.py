@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.exceptions import OptionError, TraceError
 
 STD = "-"
 """Standard input among the inputs, standard output among the outputs."""
@@ -88,10 +88,16 @@ def _states(path: str) -> Iterator[os.stat_result]:
 
 
 def _files_in(path: str) -> list[Path]:
-    """The files of a folder, whatever they hold, or those that a glob stands for."""
+    """The traces of a folder by their names, else all of its files; or what a glob stands for."""
     from gpuprof_widgets.many_ranks.files import trace_files
 
-    return trace_files(path)
+    try:
+        return trace_files(path)
+    except TraceError:
+        folder = Path(path).expanduser()
+        if not folder.is_dir():
+            raise
+        return list(folder.iterdir())
 
 
 def _state(path: str | Path) -> os.stat_result | None:

@@ -149,7 +149,7 @@ class _Budget:
                 raise TraceError(_does_not_unpack(self._path, kind, error, member.name)) from error
             self._left -= len(data)
             if self._left < 0:
-                raise TraceError(too_large(self._path, self._packed, self._allowed))
+                raise too_large(self._path, self._packed, self._allowed)
             return data
 
         return Member(member.name, member.size, read)

@@ -32,10 +32,14 @@ _ZSTANDARD_WINDOW = 1 << 27
 """What the zstd program takes too without being asked."""
 
 
+class TooLargeError(TraceError):
+    """What a packed file holds is more than a file of its size may unpack to."""
+
+
 class Unpacking(Protocol):
     """A file that gives what another one holds packed."""
 
-    def read(self, size: int, /) -> bytes: ...
+    def read1(self, size: int, /) -> bytes: ...
 
 
 class _Zstandard:
@@ -50,7 +54,7 @@ class _Zstandard:
         self._open = zstandard.ZstdDecompressor(max_window_size=_ZSTANDARD_WINDOW).decompressobj
         self._error = zstandard.ZstdError
 
-    def read(self, size: int, /) -> bytes:
+    def read1(self, size: int, /) -> bytes:
         """Some more bytes, not exactly ``size``; none at the end."""
         while data := self._rest or self._file.read(_ZSTANDARD_STEP):
             if found := self._decompressed(data):
@@ -127,12 +131,12 @@ def unpacked(data: bytes, path: Path, allowed: int | None = None) -> bytes:
             "unpacked bytes; copy the file again."
         ) from error
     if content.tell() > limit:
-        raise TraceError(too_large(path, len(data), limit))
+        raise too_large(path, len(data), limit)
     return content.getvalue()
 
 
 def _copy(source: Unpacking, content: io.BytesIO, limit: int) -> None:
-    while content.tell() <= limit and (block := source.read(_BLOCK_BYTES)):
+    while content.tell() <= limit and (block := source.read1(_BLOCK_BYTES)):
         content.write(block)
 
 
@@ -142,14 +146,14 @@ def beginning(data: bytes, size: int) -> bytes:
     if how is None:
         return data[:size]
     try:
-        return how.unpack(io.BytesIO(data)).read(size)[:size]
+        return how.unpack(io.BytesIO(data)).read1(size)[:size]
     except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError):
         return data[:size]
 
 
-def too_large(path: Path, packed: int, limit: int) -> str:
-    """The words where ``packed`` bytes unpack to more than is allowed."""
-    return (
+def too_large(path: Path, packed: int, limit: int) -> TooLargeError:
+    """The error where ``packed`` bytes unpack to more than is allowed."""
+    return TooLargeError(
         f"{path}: its {packed:,} bytes unpack to more than {limit:,}, the most that is read from "
         f"a packed file of this size ({GROWTH} times, at least {ALWAYS_BYTES >> 20} MB). Traces "
         "do not pack so well: do not trust this file. If you do, unpack it yourself and open that."

@@ -16,6 +16,7 @@ from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.containers import Member
 from gpuprof_widgets.trace.join import joined, starts_when_joined
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.packing import TooLargeError
 
 _SPAN_NAME = re.compile(r"(?:.*/)?(.+)\.\d+\.pt\.trace\.json(?:\.\w+)?")
 _LISTED = 6
@@ -57,6 +58,8 @@ def one_record(
     for member in members:
         try:
             span = Span(member.name, read(member))
+        except TooLargeError:
+            raise
         except TraceError as error:
             wrong.append((member.name, error))
             continue

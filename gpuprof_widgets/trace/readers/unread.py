@@ -43,7 +43,8 @@ def _named(*ends: str) -> Callable[[bytes, Path], bool]:
 
 
 def _starts(*starts: bytes) -> Callable[[bytes, Path], bool]:
-    return lambda data, _: data.lstrip().lower().startswith(starts)
+    lower = tuple(start.lower() for start in starts)
+    return lambda data, _: data[:64].lstrip().lower().startswith(lower)
 
 
 def _nsys_export(path: Path) -> str:

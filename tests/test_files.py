@@ -1,0 +1,308 @@
+"""What a path may be that is no file with a trace, and a file that is written while it is read."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuprof_widgets
+from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace import readers
+from gpuprof_widgets.trace.files import write_whole
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers import READERS, Reader, load, parse
+from tests.command_lines import gpuprof, gpuprof_process
+from tests.trace_files import kineto, zip_of
+
+NOBODY = 65534
+Capsys = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.json"
+    path.write_bytes(kineto("aten::mm"))
+    return path
+
+
+def refused(path: Path | str) -> str:
+    """The words with which it is refused, at once."""
+    with pytest.raises(TraceError) as caught:
+        load(path)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_missing_file_says_what_is_there(trace: Path) -> None:
+    error = refused(trace.with_name("trase.json"))
+    assert "no such file; check the path. In" in error
+    assert "trace.json" in error
+
+
+def test_a_path_through_a_file_is_named(trace: Path) -> None:
+    assert "cannot be read (Not a directory)" in refused(trace / "inner.json")
+
+
+def test_a_link_that_leads_to_itself_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    assert "a link that leads to itself" in refused(tmp_path / "a")
+
+
+def test_a_path_that_is_none_is_named() -> None:
+    with pytest.raises(TraceError, match="this is no path"):
+        load("trace\0.json")
+    assert "File name too long" in refused("x" * 5_000)
+
+
+def test_a_pipe_is_refused_rather_than_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "this is a pipe; read it through standard input" in refused(tmp_path / "pipe")
+
+
+def test_a_pipe_that_is_open_is_read(trace: Path) -> None:
+    """As bash gives one for ``<(zcat trace.json.gz)``."""
+    reading, writing = os.pipe()
+
+    def fill() -> None:
+        with os.fdopen(writing, "wb") as file:
+            file.write(trace.read_bytes())
+
+    writer = threading.Thread(target=fill)
+    writer.start()
+    try:
+        assert len(load(f"/dev/fd/{reading}").trace) == 1
+    finally:
+        writer.join()
+        os.close(reading)
+
+
+def test_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the path of a socket must be short
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+        assert "this is a socket" in refused("socket")
+
+
+@pytest.mark.parametrize("device", ["/dev/null", "/dev/zero", "/dev/random"])
+def test_a_device_is_refused(device: str) -> None:
+    assert "this is a device, not a file" in refused(device)
+
+
+def test_a_file_that_may_not_be_read_is_named(trace: Path) -> None:
+    trace.chmod(0)
+    for folder in trace.parents[:3]:
+        folder.chmod(0o755)
+    root = os.geteuid() == 0  # whom no mode keeps from reading
+    if root:
+        os.seteuid(NOBODY)
+    try:
+        assert "no permission to read it; ask its owner" in refused(trace)
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"  \n\n "])
+def test_a_file_of_nothing_is_named(trace: Path, content: bytes) -> None:
+    trace.write_bytes(content)
+    told = "the file is empty (0 bytes)" if not content else "it starts with"
+    assert told in refused(trace)
+
+
+@pytest.mark.parametrize("name", ["a.prof", "a.sqlite", "a.zip", "a.nsys-rep", "a.py", "a", "ä.ü"])
+def test_the_name_of_a_file_does_not_matter(trace: Path, name: str) -> None:
+    assert len(load(trace.rename(trace.with_name(name))).trace) == 1
+
+
+UNREAD = {
+    "run.nsys-rep": (
+        b"\x01\x02 a report",
+        r"Nsight Systems, which is not read\. Instead: "
+        r"nsys export --type sqlite --output run\.sqlite run\.nsys-rep; then open run\.sqlite",
+    ),
+    "my run.qdrep": (
+        b"\x01",
+        r"nsys export --type sqlite --output 'my run\.sqlite' 'my run.qdrep'",
+    ),
+    "run.ncu-rep": (b"\x01", r"Nsight Compute.*ncu --import run\.ncu-rep"),
+    "run.pftrace": (
+        b"\x0a\x05\x08\x01\x10\x02\x50\x0a\x03\x08\x01\x10",
+        r"a Perfetto trace.*traceconv json run\.pftrace run\.json; then open run\.json",
+    ),
+    "host.xplane.pb": (b"\x0a\x02\x08\x01", r"XPlane.*trace_viewer"),
+    "page.html": (b"<!DOCTYPE html><title>x</title>", r"an HTML page.*open it in a browser"),
+    "train.py": (b"import torch\n", r"a Python script.*gpuprof run train\.py"),
+    "run.json.lz4": (b"\x04\x22\x4d\x18abc", r"packed by lz4.*unpack it"),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_a_known_file_that_is_not_read_says_what_to_do(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    content, told = UNREAD[name]
+    Path(name).write_bytes(content)
+    with pytest.raises(TraceError, match=told):
+        load(name)
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x0a", b"\x0a\x00", b"\x0a\xff\xff\xff\xff\xff\xff", b"\nhello there"]
+)
+def test_not_everything_that_starts_as_a_protobuf_is_one(content: bytes) -> None:
+    with pytest.raises(TraceError, match="not a kind of file that can be read"):
+        parse(content, Path("x"))
+
+
+# A file that grows
+
+
+def reading_while(monkeypatch: pytest.MonkeyPatch, happens: Any) -> None:
+    """Something happens to the file after its bytes were read, before they are understood."""
+
+    def as_before(reader: Reader) -> Reader:
+        def parse_later(data: bytes, path: Path) -> Record:
+            happens(path)
+            return reader.parse(data, path)
+
+        return Reader(reader.name, reader.recognises, parse_later)
+
+    monkeypatch.setattr(readers, "READERS", tuple(map(as_before, READERS)))
+
+
+def test_a_file_that_grows_while_it_is_read_says_so(
+    trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = trace.stat().st_size
+    reading_while(monkeypatch, lambda path: path.write_bytes(path.read_bytes() + b" " * 1_000))
+    record = load(trace)
+    assert len(record.trace) == 1
+    assert record.metadata["notes"] == [
+        f"the file was written while it was read: it had {size} bytes then and has "
+        f"{size + 1_000:,} now. Wait until its writer is done, and open it again"
+    ]
+
+
+def test_a_file_that_is_still_being_written_says_so(
+    trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = trace.read_bytes()
+    trace.write_bytes(whole[:150])
+    reading_while(monkeypatch, lambda path: path.write_bytes(whole))
+    with pytest.raises(TraceError, match=rf"cut off.*had 150 bytes then and has {len(whole)} now"):
+        load(trace)
+
+
+def test_a_file_that_is_gone_meanwhile_was_read(
+    trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading_while(monkeypatch, Path.unlink)
+    assert len(load(trace).trace) == 1
+
+
+def test_what_does_not_fit_the_memory_is_an_error(
+    trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(path: Path) -> None:
+        raise MemoryError
+
+    reading_while(monkeypatch, no_memory)
+    with pytest.raises(TraceError, match="does not fit the memory of this machine"):
+        load(trace)
+
+
+def test_what_is_nested_beyond_reason_is_an_error(tmp_path: Path) -> None:
+    deep = tmp_path / "deep.json"
+    for text in (b"[" * 200_000, b'{"traceEvents":' * 100_000, b'{"a":' + b"[" * 100_000):
+        deep.write_bytes(text)
+        refused(deep)
+
+
+# Folders
+
+
+def test_a_folder_with_one_trace_is_that_trace(trace: Path) -> None:
+    (trace.parent / "readme.txt").write_text("hello")
+    (trace.parent / "below").mkdir()
+    os.mkfifo(trace.parent / "pipe")
+    assert len(gpuprof_widgets.load(trace.parent).trace) == 1
+
+
+def test_a_folder_without_a_trace_lists_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "readme.txt").write_text("hello")
+    error = refused(tmp_path)
+    assert "this is a directory, and none of the 1 files in it is a trace" in error
+    assert "readme.txt" in error
+
+
+def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(0)
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(NOBODY)
+    try:
+        assert "no permission to read it" in refused(closed)
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+# On the command line
+
+
+def test_a_command_opens_a_folder_an_archive_and_a_packed_file(
+    trace: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    archive = tmp_path / "packed" / "x.zip"
+    write = [trace.parent, archive]
+    archive.parent.mkdir()
+    archive.write_bytes(zip_of({"trace.json": trace.read_bytes()}))
+    for given in write:
+        called = gpuprof(capsys, "ops", given, "--csv", "-")
+        assert (called.code, called.err) == (0, "")
+        assert "aten::mm" in called.out
+
+
+def test_standard_input_may_be_an_archive(tmp_path: Path) -> None:
+    archive = tmp_path / "x.zip"
+    archive.write_bytes(zip_of({"trace.json": kineto("aten::mm")}))
+    with archive.open("rb") as file:
+        called = gpuprof_process("ops", "-", "--csv", "-", stdin=file)
+    assert (called.returncode, called.stderr) == (0, "")
+    assert "aten::mm" in called.stdout
+
+
+def test_a_folder_of_files_that_are_no_trace_is_no_reason_to_stop(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    """Before a command writes it looks at what it reads, which may be a folder of .prof files."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "trace.pt").write_bytes(kineto("aten::mm"))
+    (tmp_path / "out.json").write_text("from before")
+    called = gpuprof(capsys, "convert", tmp_path / "in", tmp_path / "out.json")
+    assert (called.code, called.err) == (0, "")
+    assert b"aten::mm" in (tmp_path / "out.json").read_bytes()
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "out.json"
+    target.write_text("before")
+
+    def fail(file: Any) -> None:
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(TraceError, match="cannot be written"):
+        write_whole(target, fail)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
+    assert target.read_text() == "before"

@@ -1,0 +1,261 @@
+"""Packed traces: every packing and archive, what is cut off or damaged, and bombs."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace import containers, packing
+from gpuprof_widgets.trace.archive import save
+from gpuprof_widgets.trace.readers import LAYERS, load, parse
+from tests.records import assert_same_trace
+from tests.trace_files import kineto, tar_of, zip_of
+from tests.traces import op, trace_of
+
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "zstandard": zstandard.ZstdCompressor(write_checksum=True).compress,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+}
+PLAIN = kineto("aten::mm", "aten::add")
+BOMB = 64 << 20
+BLOWN = b"[" + b" " * (40 << 20)
+
+
+def in_tar(data: bytes) -> bytes:
+    return tar_of({"log/trace.json": data})
+
+
+def in_zip(data: bytes) -> bytes:
+    return zip_of({"log/trace.json": data})
+
+
+WRAPPED = {
+    **{name: pack(PLAIN) for name, pack in PACK.items()},
+    **{f"tar.{name}": pack(in_tar(PLAIN)) for name, pack in PACK.items()},
+    **{f"{name} in zip": in_zip(pack(PLAIN)) for name, pack in PACK.items()},
+    "tar": in_tar(PLAIN),
+    "zip": in_zip(PLAIN),
+    "zip in zip": in_zip(in_zip(PLAIN)),
+    "gzip in gzip": gzip.compress(gzip.compress(PLAIN)),
+    "gzip in tar.gz": gzip.compress(in_tar(gzip.compress(PLAIN))),
+}
+
+
+def names(data: bytes) -> list[str]:
+    return parse(data, Path("a trace")).trace.slices["name"].tolist()
+
+
+@pytest.mark.parametrize("how", WRAPPED)
+def test_a_packed_trace_reads_as_the_plain_one(how: str, tmp_path: Path) -> None:
+    path = tmp_path / "the name says nothing.png"
+    path.write_bytes(WRAPPED[how])
+    record = load(path)
+    assert_same_trace(record.trace, parse(PLAIN, path).trace)
+    assert record.metadata["notes"] == []
+
+
+def test_a_packing_says_where_the_trace_was() -> None:
+    record = parse(WRAPPED["tar.gzip"], Path("run.tar.gz"))
+    assert record.metadata["source"] == "run.tar.gz/log/trace.json"
+
+
+@pytest.mark.parametrize("how", PACK)
+def test_several_parts_are_one_file(how: str) -> None:
+    pack = PACK[how]
+    assert names(pack(PLAIN[:99]) + pack(PLAIN[99:])) == ["aten::mm", "aten::add"]
+
+
+@pytest.mark.parametrize("how", [*PACK, "zip", "tar.gzip"])
+def test_what_is_cut_off_anywhere_is_an_error(how: str) -> None:
+    whole = WRAPPED[how]
+    for length in {1, 5, 20, len(whole) // 2, len(whole) - 1}:
+        with pytest.raises(TraceError, match=r"^a trace: "):
+            names(whole[:length])
+
+
+@pytest.mark.parametrize("how", PACK)
+def test_a_cut_off_file_is_called_so(how: str) -> None:
+    whole = WRAPPED[how]
+    with pytest.raises(TraceError, match=rf"the {how} data ends at byte .* cut off while .*again"):
+        names(whole[:-4])
+
+
+@pytest.mark.parametrize("how", PACK)
+def test_damage_is_an_error_or_harmless(how: str) -> None:
+    whole = WRAPPED[how]
+    damaged = []
+    for at in range(4, len(whole), 7):
+        spoiled = whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :]
+        try:
+            assert names(spoiled) == ["aten::mm", "aten::add"]  # a time or a name in the header
+        except TraceError as error:
+            damaged.append(str(error))
+    assert any("does not unpack" in error for error in damaged)
+
+
+def test_what_stands_behind_gzip_data_is_no_data() -> None:
+    assert names(gzip.compress(PLAIN) + b"\0" * 99) == ["aten::mm", "aten::add"]
+    assert names(gzip.compress(PLAIN) + b"some words") == ["aten::mm", "aten::add"]
+
+
+# Bombs
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a file might unpack to 1 MB: a small bomb shows the same, and takes no time."""
+    monkeypatch.setattr(packing, "ALWAYS_BYTES", 1 << 20)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> list[int]:
+    """How many bytes each call of a method gave."""
+    given: list[int] = []
+    real = getattr(owner, method)
+
+    def noted(*args: object) -> bytes:
+        data: bytes = real(*args)
+        given.append(len(data))
+        return data
+
+    monkeypatch.setattr(owner, method, noted)
+    return given
+
+
+@pytest.mark.parametrize("how", PACK)
+@pytest.mark.usefixtures("small_limits")
+def test_a_bomb_is_refused_before_it_is_unpacked(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    readers = {"gzip": gzip.GzipFile, "bzip2": bz2.BZ2File, "xz": lzma.LZMAFile}
+    reader = readers.get(how, packing._Zstandard)
+    bomb = PACK[how](b" " * BOMB)
+    given = counted(monkeypatch, reader, "read1")
+    with pytest.raises(TraceError, match=r"unpack to more than .* do not trust this file"):
+        names(bomb)
+    allowed = packing.allowed_bytes(len(bomb))
+    of_one_step = 32 << 20  # bytes that zstandard makes of 1 kB at most
+    assert sum(given) <= allowed + of_one_step < BOMB
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        in_zip(BLOWN),
+        gzip.compress(in_zip(gzip.compress(BLOWN))),
+        zip_of({f"{number}.json": BLOWN[: 1 << 20] for number in range(40)}),
+        gzip.compress(in_tar(BLOWN)),
+    ],
+    ids=["one file", "layers", "many files", "tar.gz"],
+)
+@pytest.mark.usefixtures("small_limits")
+def test_an_archive_is_a_bomb_by_all_that_is_in_it(bomb: bytes) -> None:
+    with pytest.raises(TraceError, match="do not trust this file"):
+        names(bomb)
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_a_saved_profile_can_be_a_bomb_too(tmp_path: Path) -> None:
+    saved = save(trace_of(op("a", ts=0, dur=9)), tmp_path / "run.gpuprof")
+    with zipfile.ZipFile(saved) as good:
+        held = {name: good.read(name) for name in good.namelist()}
+    for name in held:
+        blown = gzip.compress(b" " * (40 << 20)) if name.endswith(".gz") else b" " * (40 << 20)
+        with pytest.raises(TraceError, match="do not trust this file"):
+            names(zip_of({**held, name: blown}))
+
+
+def test_endless_layers_are_refused() -> None:
+    data = PLAIN
+    for _ in range(LAYERS):
+        data = gzip.compress(data)
+    assert names(data) == ["aten::mm", "aten::add"]
+    with pytest.raises(TraceError, match=f"packed more than {LAYERS} times"):
+        names(gzip.compress(data))
+    with pytest.raises(TraceError, match=f"packed more than {LAYERS} times"):
+        names(in_zip(data))
+
+
+def test_a_file_that_claims_to_be_huge_is_not_believed() -> None:
+    whole = bytearray(WRAPPED["zip"])
+    entry = whole.index(b"PK\x01\x02")
+    whole[entry + 24 : entry + 28] = b"\xff\xff\xff\x7f"  # the size unpacked
+    assert names(bytes(whole)) == ["aten::mm", "aten::add"]
+
+
+def test_a_sparse_file_of_a_tar_is_no_trace() -> None:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        info = tarfile.TarInfo("huge.json")
+        info.type = tarfile.GNUTYPE_SPARSE
+        archive.addfile(info)
+    with pytest.raises(TraceError, match=r"none of the 0 files in it is a trace"):
+        names(file.getvalue())
+
+
+# What is in an archive
+
+
+@pytest.mark.parametrize("name", ["../../evil.json", "/etc/evil.json", "C:\\evil.json", "a\0b"])
+def test_no_file_of_an_archive_reaches_the_disk(name: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number, data in enumerate((zip_of({name: PLAIN}), tar_of({name: PLAIN}))):
+        path = tmp_path / "in" / f"{number}.data"
+        path.write_bytes(data)
+        assert load(path).trace.slices["name"].tolist() == ["aten::mm", "aten::add"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["0.data", "1.data", "in"]
+    assert not Path("/etc/evil.json").exists()
+
+
+def test_links_and_devices_of_a_tar_are_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.json"
+    secret.write_bytes(PLAIN)
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE):
+            info = tarfile.TarInfo("trace.json")
+            info.type, info.linkname = kind, str(secret)
+            archive.addfile(info)
+    with pytest.raises(TraceError, match="none of the 0 files in it is a trace"):
+        names(file.getvalue())
+
+
+def test_what_lies_beside_the_trace_is_told() -> None:
+    beside = {"readme.txt": b"hello", ".hidden.json": PLAIN, "__MACOSX/._a.json": PLAIN}
+    assert names(zip_of({**beside, "a.json": PLAIN})) == ["aten::mm", "aten::add"]
+    record = parse(zip_of({"a.json": PLAIN, "config.json": b'{"lr": 1}'}), Path("x.zip"))
+    assert record.metadata["notes"] == [
+        'config.json beside it was left out: JSON, but not a trace: there is no "traceEvents" key '
+        "(found: lr)"
+    ]
+
+
+def test_an_archive_without_a_trace_lists_what_it_holds() -> None:
+    with pytest.raises(TraceError, match=r"none of the 2 files in it .*there is: a\.txt, b\.png"):
+        names(zip_of({"a.txt": b"hello", "b.png": b"\x89PNG"}))
+    with pytest.raises(TraceError, match=r"there is: nothing"):
+        names(zip_of({}))
+
+
+def test_an_encrypted_archive_says_so() -> None:
+    whole = bytearray(WRAPPED["zip"])
+    for magic, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        whole[whole.index(magic) + offset] |= 1
+    with pytest.raises(TraceError, match=r"'log/trace\.json' in this zip .*encrypted"):
+        names(bytes(whole))
+
+
+def test_an_archive_of_very_many_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(containers, "MOST_FILES", 3)
+    many = {f"{number}.txt": b"hello" for number in range(4)}
+    with pytest.raises(TraceError, match=r"holds 4 files, and traces are looked for among 3"):
+        names(zip_of(many))
