@@ -20,6 +20,7 @@ import pandas as pd
 
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.written_lanes import WrittenLanes, written_lanes
 
 KEY = "gpuprof_widgets"
 METADATA = "metadata"
@@ -99,10 +100,11 @@ def _properties(device: Mapping[str, Any]) -> dict[str, Any]:
 
 def _lines(trace: Trace) -> Iterator[bytes]:
     """The slices in the order of their rows, then names, counters and arrows."""
-    yield from _slices(trace)
-    yield from map(_encode, _names(trace.tracks))
+    lanes = written_lanes(trace)
+    yield from _slices(trace, lanes)
+    yield from map(_encode, _names(trace.tracks, lanes.table))
     yield from map(_encode, _counters(trace.counters))
-    yield from map(_encode, _arrows(trace))
+    yield from map(_encode, _arrows(trace, lanes))
 
 
 def pack(values: Any) -> str:
@@ -147,30 +149,30 @@ def _beside(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _slices(trace: Trace) -> Iterator[bytes]:
+def _slices(trace: Trace, lanes: WrittenLanes) -> Iterator[bytes]:
     slices = trace.slices
     names = [_encode(name) for name in slices["name"].cat.categories]
     categories = [_encode(name) for name in slices["category"].cat.categories]
     heads = [
         f', "pid": {_id(process)}, "tid": {_id(thread)}, "ts": '.encode()
-        for process, thread in zip(trace.tracks["process"], trace.tracks["thread"], strict=True)
+        for process, thread in zip(lanes.table["process"], lanes.table["thread"], strict=True)
     ]
     instant = (slices["category"] == "cpu_instant_event").to_numpy() & (slices["dur"] == 0)
     columns = (
         instant.tolist(),
         slices["category"].cat.codes.tolist(),
         slices["name"].cat.codes.tolist(),
-        slices["track"].tolist(),
+        lanes.of_slice.tolist(),
         slices["ts"].tolist(),
         slices["dur"].tolist(),
         _args(trace),
     )
-    for is_instant, category, name, track, ts, dur, args in zip(*columns, strict=True):
+    for is_instant, category, name, lane, ts, dur, args in zip(*columns, strict=True):
         kind = b'{"ph": "i", "s": "t"' if is_instant else b'{"ph": "X"'
         length = b"" if is_instant else b', "dur": ' + _microseconds(dur)
         more = b', "args": ' + _encode(args) if args else b""
         yield b"".join(
-            (kind, b', "cat": ', categories[category], b', "name": ', names[name], heads[track],
+            (kind, b', "cat": ', categories[category], b', "name": ', names[name], heads[lane],
              _microseconds(ts), length, more, b"}")
         )  # fmt: skip
 
@@ -202,17 +204,16 @@ def _id(text: str) -> str:
     return text if number else _encode(text).decode()
 
 
-def _names(tracks: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _names(tracks: pd.DataFrame, lanes: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """What processes and threads are called, and their order, which is that of our tracks."""
-    lanes = tracks.drop_duplicates(["process", "thread"])
     for number, process in enumerate(lanes["process"].unique()):
-        on_gpu = (lanes["device"][lanes["process"] == process] >= 0).any()
-        name = f"GPU {process}" if on_gpu else f"process {process}"
+        on_gpu = (tracks["device"][tracks["process"] == process] >= 0).any()
+        named = f"GPU {process}" if on_gpu else f"process {process}"
+        name = named if process.isdecimal() else process
         yield _about("process_name", process, "0", {"name": name})
         yield _about("process_sort_index", process, "0", {"sort_index": number})
-    for number, (process, thread, label) in enumerate(
-        zip(lanes["process"], lanes["thread"], lanes["label"], strict=True)
-    ):
+    columns = (lanes["process"], lanes["thread"], lanes["label"])
+    for number, (process, thread, label) in enumerate(zip(*columns, strict=True)):
         yield _about("thread_name", process, thread, {"name": label})
         yield _about("thread_sort_index", process, thread, {"sort_index": number})
 
@@ -230,9 +231,10 @@ def _counters(counters: pd.DataFrame) -> Iterator[dict[str, Any]]:
         yield {"ph": "C", "name": name, "pid": 0, "ts": at, "args": {"value": value}}
 
 
-def _arrows(trace: Trace) -> Iterator[dict[str, Any]]:
+def _arrows(trace: Trace, lanes: WrittenLanes) -> Iterator[dict[str, Any]]:
     flows = trace.flows
-    ends = zip(_places(trace, flows["source"]), _places(trace, flows["target"]), strict=True)
+    sides = (_places(trace, lanes, flows[side]) for side in ("source", "target"))
+    ends = zip(*sides, strict=True)
     for number, (kind, (source, target)) in enumerate(zip(flows["kind"], ends, strict=True), 1):
         category = FLOW_CATEGORIES.get(kind, kind)
         about = {"id": number, "cat": category, "name": category}
@@ -240,15 +242,16 @@ def _arrows(trace: Trace) -> Iterator[dict[str, Any]]:
         yield {"ph": "f", "bp": "e", **about, **target}
 
 
-def _places(trace: Trace, rows: pd.Series) -> Iterator[dict[str, Any]]:
+def _places(trace: Trace, lanes: WrittenLanes, rows: pd.Series) -> Iterator[dict[str, Any]]:
     """Where an arrow meets each of these slices: their thread and start."""
     ids = [
         {"pid": msgspec.Raw(_id(process).encode()), "tid": msgspec.Raw(_id(thread).encode())}
-        for process, thread in zip(trace.tracks["process"], trace.tracks["thread"], strict=True)
+        for process, thread in zip(lanes.table["process"], lanes.table["thread"], strict=True)
     ]
-    slices = trace.slices.iloc[rows.to_numpy()]
-    for track, ts in zip(slices["track"].tolist(), slices["ts"].tolist(), strict=True):
-        yield {**ids[track], "ts": msgspec.Raw(_microseconds(ts))}
+    at = rows.to_numpy()
+    starts = trace.slices["ts"].to_numpy()[at]
+    for lane, ts in zip(lanes.of_slice[at].tolist(), starts.tolist(), strict=True):
+        yield {**ids[lane], "ts": msgspec.Raw(_microseconds(ts))}
 
 
 def in_blocks(pieces: Iterable[bytes], size: int = 1 << 20) -> Iterator[bytes]:
