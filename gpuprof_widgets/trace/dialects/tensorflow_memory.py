@@ -98,30 +98,29 @@ def _instants(found: Sequence[_Tensor], compute: Mapping[str, str]) -> Events:
 
     Of one moment the releases come first, as in TensorFlow's counters.
     """
-    device = [_device(one.allocator) for one in found]
-    process = [compute.get(one.process, one.process) for one in found]
-    count, rows = len(found), np.arange(2 * len(found))
-    size = np.array([one.size for one in found], dtype=np.int64)
+    released = np.repeat([False, True], len(found))
+    each = np.tile(np.arange(len(found)), 2)
     ts = np.array([*(one.made for one in found), *(one.released for one in found)], dtype=np.int64)
-    turn = np.empty(2 * count, dtype=np.int64)
-    turn[np.lexsort((rows < count, ts))] = rows
-    number = np.arange(count)
-    values: dict[str, Any] = {
-        "Bytes": np.concatenate([size, -size]),
-        "Addr": np.concatenate([number, number]),
-        "Ev Idx": turn,
-        "Device Type": np.tile([kind for kind, _ in device], 2),
-        "Device Id": np.tile([index for _, index in device], 2),
-        "tensor": [one.name for one in found] * 2,
+    order = np.lexsort((~released, ts))
+    of = [(found[number], out) for number, out in zip(each[order], released[order], strict=True)]
+    values: dict[str, list[Any]] = {
+        "Bytes": [-one.size if out else one.size for one, out in of],
+        "Addr": each[order].tolist(),
+        "Ev Idx": list(range(len(of))),
+        "Device Type": [_device(one.allocator)[0] for one, _ in of],
+        "Device Id": [_device(one.allocator)[1] for one, _ in of],
+        "tensor": [one.name for one, _ in of],
     }
     return Events(
-        ts=ts,
-        dur=np.zeros(2 * count, dtype=np.int64),
-        name=text_codes([MEMORY_EVENT] * (2 * count)),
-        category=text_codes(["cpu_instant_event"] * (2 * count)),
-        process=text_codes([*process, *(one.process for one in found)]),
-        thread=text_codes([*(one.thread for one in found), *["0"] * count]),
-        args={key: typed(list(column), rows) for key, column in values.items()} if count else {},
+        ts=ts[order],
+        dur=np.zeros(len(of), dtype=np.int64),
+        name=text_codes([MEMORY_EVENT] * len(of)),
+        category=text_codes(["cpu_instant_event"] * len(of)),
+        process=text_codes(
+            [one.process if out else compute.get(one.process, one.process) for one, out in of]
+        ),
+        thread=text_codes(["0" if out else one.thread for one, out in of]),
+        args={key: typed(column, np.arange(len(of))) for key, column in values.items() if of},
     )
 
 

@@ -1,0 +1,273 @@
+"""TensorFlow's Timeline: launching told from running, nothing counted twice, input waits, memory.
+
+``data/tensorflow_2_21_queue_and_memory.json.gz`` was written by TensorFlow 2.21 (``compat.v1``) on
+a CPU: a training step that waits 50 ms for a queue, with ``show_memory=True``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+
+import pandas as pd
+import pytest
+
+import gpuprof_widgets
+from gpuprof_widgets import Profile
+from gpuprof_widgets.analyses.catalogue import analysis
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers import load
+from tests.test_every_trace import all_answers
+from tests.timelines import (
+    CPU,
+    DATA,
+    GPU,
+    GPU_COPIES,
+    GPU_STREAM,
+    arrow,
+    node,
+    tensor,
+    timeline,
+)
+from tests.traces import SHARED
+
+REAL = DATA / "tensorflow_2_21_queue_and_memory.json.gz"
+SHARED_GPU = SHARED / "tf-timeline" / "gpu_step_0.json.gz"
+
+
+@pytest.fixture
+def step() -> Record:
+    """One op on the CPU, two that launch: a matmul with a copy before it, and one twice."""
+    kernels = [
+        node("MatMul", "dense/MatMul", ts=40, dur=30),
+        node("Softmax", "loss/Softmax", ts=75, dur=2),
+        node("Softmax", "loss/Softmax", ts=80, dur=2),
+    ]
+    copies = [
+        node("MEMCPYHtoD", "edge_3_x", ts=12, dur=5),
+        node("MatMul", "dense/MatMul", ts=30, dur=1),
+    ]
+    return timeline({
+        CPU: [node("Const", "x", ts=0, dur=4)],
+        GPU: [
+            node("MatMul", "dense/MatMul", ts=20, dur=10, inputs=["x", "w"]),
+            node("Softmax", "loss/Softmax", ts=24, dur=5, lane=1, inputs=["dense/MatMul"]),
+            *arrow("dense/MatMul", 0, out=(0, 30), into=(1, 24)),
+        ],
+        GPU_STREAM.format("all"): kernels,
+        GPU_STREAM.format(12): kernels,
+        GPU_COPIES: copies,
+        GPU_STREAM.format(13): copies[:1],
+        GPU_STREAM.format(7): copies[1:],
+    })  # fmt: skip
+
+
+def of(record: Record, category: str) -> pd.DataFrame:
+    slices = record.trace.slices
+    return slices[slices["category"] == category]
+
+
+def test_rows_are_told_apart_as_launching_and_running(step: Record) -> None:
+    assert list(of(step, "cpu_op")["name"].sort_values()) == ["Const", "MatMul", "Softmax"]
+    assert list(of(step, "kernel")["name"]) == ["MatMul", "Softmax", "Softmax"]
+    assert sorted(of(step, "gpu_memcpy")["name"]) == ["Memcpy", "Memcpy HtoD"]
+    tracks = step.trace.tracks.set_index("label")
+    assert list(tracks["kind"][["launching for GPU 0 · lane 0", "CPU 0"]]) == ["cpu", "cpu"]
+    assert list(tracks.loc["GPU 0 · stream 12", ["kind", "device", "stream"]]) == ["gpu", 0, 12]
+
+
+def test_what_stands_on_all_streams_counts_once(step: Record) -> None:
+    assert analysis("kernels").function(step)["total_ns"].sum() == (30 + 2 + 2 + 5 + 1) * 1000
+    assert len(step.trace) == 3 + 3 + 2
+
+
+def test_equal_pieces_of_one_moment_are_as_many_as_their_stream_has() -> None:
+    twice = [node("Relu", "relu", ts=5, dur=1)] * 2
+    record = timeline({GPU_STREAM.format("all"): twice, GPU_STREAM.format(1): twice})
+    assert len(record.trace) == 2
+
+
+def test_work_that_only_all_streams_know_is_kept() -> None:
+    work = node("Relu", "relu", ts=5, dur=1)
+    record = timeline({GPU: [work], GPU_STREAM.format("all"): [work], GPU_COPIES: [
+        node("MEMCPYDtoH", "edge_1_y", ts=9, dur=2)]})  # fmt: skip
+    assert list(of(record, "kernel")["dur"]) == [1000]
+    assert list(of(record, "gpu_memcpy")["name"]) == ["Memcpy DtoH"]
+
+
+def test_a_kernel_s_launch_is_the_op_of_its_node(step: Record) -> None:
+    trace = step.trace
+    launch = of(step, "kernel")["launch"].to_numpy()
+    assert list(trace.slices["name"].iloc[launch]) == ["MatMul", "Softmax", "Softmax"]
+    assert list(of(step, "kernel")["op"]) == list(launch)
+    copies = of(step, "gpu_memcpy").set_index("name")["launch"]
+    assert copies["Memcpy HtoD"] == -1
+    assert trace.slices["name"].iloc[copies["Memcpy"]] == "MatMul"
+    waited = analysis("launches").function(step)
+    assert set(waited["launch_name"] if "launch_name" in waited else waited["name"]) >= {"MatMul"}
+
+
+def test_a_node_that_ran_again_launched_what_followed_it() -> None:
+    runs = [node("Add", "loop/add", ts=at, dur=2) for at in (0, 100)]
+    work = [node("Add", "loop/add", ts=at, dur=3) for at in (5, 110)]
+    record = timeline({GPU: runs, GPU_STREAM.format(3): work})
+    trace = record.trace
+    launch = of(record, "kernel")["launch"].to_numpy()
+    assert list(trace.slices["ts"].iloc[launch]) == [0, 100_000]
+
+
+def test_arrows_of_data_join_ops_whatever_rows_are_left_out(step: Record) -> None:
+    """The writer draws them between lanes alone; this one goes back in time, as some in loops."""
+    assert not (step.trace.flows["kind"] == "DataFlow").any()
+    assert any("arrows" in note for note in step.metadata["notes"])
+    again = [node("Relu", "relu", ts=1, dur=1)]
+    record = timeline({
+        GPU_STREAM.format("all"): again,
+        GPU_STREAM.format(1): again,
+        CPU: [
+            node("Const", "c", ts=0, dur=4),
+            node("Neg", "n", ts=9, dur=4, lane=1, inputs=["c"]),
+            *arrow("c", 0, out=(0, 4), into=(1, 9)),
+        ],
+    })  # fmt: skip
+    names = record.trace.slices["name"]
+    (found,) = record.trace.flows.to_dict("records")
+    assert (names[found["source"]], names[found["target"]], found["kind"]) == (
+        "Const",
+        "Neg",
+        "DataFlow",
+    )
+
+
+def test_an_op_without_a_label_has_its_node_s_name() -> None:
+    record = timeline({CPU: [node("unknown", "_recv_x_0", ts=0, dur=4)]})
+    assert list(record.trace.slices["name"]) == ["_recv_x_0"]
+
+
+@pytest.mark.parametrize(
+    "name", ["QueueDequeueV2", "QueueDequeueManyV2", "IteratorGetNext", "Unstage"]
+)
+def test_the_gpu_waits_for_the_input_while_an_op_takes_a_batch(name: str) -> None:
+    work = [node("MatMul", "mm", ts=at, dur=10) for at in (0, 100)]
+    record = timeline({
+        CPU: [node(name, "batch", ts=15, dur=80, lane=1)],
+        GPU: [node("MatMul", "mm", ts=at, dur=1) for at in (0, 99)],
+        GPU_STREAM.format("all"): work,
+        GPU_STREAM.format(2): work,
+    })  # fmt: skip
+    classes = analysis("breakdown").function(record).set_index("class")["time_ns"]
+    assert classes["input pipeline"] == 80_000
+    waits = analysis("waits").function(record)
+    assert [(one.kind, one.name, one.dur_ns) for one in waits.itertuples()] == [
+        ("dataloader", name, 80_000)
+    ]
+    longest = analysis("idle").function(record).iloc[0]
+    assert (longest["cause"], longest["dur_ns"]) == ("dataloader", 90_000)
+
+
+def test_taking_a_batch_while_another_op_runs_is_no_wait_for_it() -> None:
+    record = timeline({
+        CPU: [
+            node("QueueDequeueV2", "batch", ts=0, dur=100),
+            node("MatMul", "mm", ts=20, dur=50, lane=1),
+        ]
+    })  # fmt: skip
+    classes = analysis("breakdown").function(record).set_index("class")["time_ns"]
+    assert (classes["input pipeline"], classes["CPU ops"]) == (50_000, 50_000)
+
+
+def test_an_op_of_that_name_in_another_program_is_no_wait() -> None:
+    from tests.traces import op, trace_of
+
+    assert not len(analysis("waits").function(trace_of(op("Unstage", ts=0, dur=9))))
+
+
+def test_tensors_are_allocations_of_the_op_that_made_them() -> None:
+    record = timeline({
+        CPU: [node("Const", "c", ts=0, dur=4), node("Neg", "n", ts=5, dur=4),
+              *tensor("c", 0, made=0, deleted=9, size=400, allocator="cpu")],
+        GPU: [node("Relu", "r", ts=2, dur=6),
+              *tensor("r", 1, made=2, deleted=8, size=64, allocator="GPU_0_bfc")],
+    })  # fmt: skip
+    memory = analysis("memory").function(record).set_index("name")
+    assert memory.loc["Const", "allocation_bytes"] == 400
+    assert memory.loc["Relu", ["device", "allocation_bytes"]].tolist() == ["GPU 0", 64]
+    counters = record.trace.counters
+    assert list(counters["value"][counters["name"] == "CPU allocated"]) == [400, 0]
+    assert list(counters["value"][counters["name"] == "GPU 0 allocated"]) == [64, 0]
+
+
+def test_a_tensor_without_a_size_or_an_end_is_counted_and_left_out() -> None:
+    made, described, _ = tensor("c", 0, made=0, deleted=9, size=400, allocator="cpu")
+    record = timeline({CPU: [node("Const", "c", ts=0, dur=4), made, described]})
+    assert not (record.trace.slices["name"] == "[memory]").any()
+    assert any(note.startswith("1 of 1 tensors") for note in record.metadata["notes"])
+
+
+def test_allocations_add_up_to_tensorflow_s_own_counters() -> None:
+    record = load(REAL)
+    counters = record.trace.counters
+    ours = counters[counters["name"] == "CPU allocated"]
+    theirs = counters[counters["name"] == "mklcpu"]
+    assert len(theirs) > 50
+    assert theirs["value"].max() == ours["value"].max() > 0
+    last = [table.groupby("ts")["value"].last() for table in (ours, theirs)]
+    pd.testing.assert_series_equal(*last)
+
+
+def test_the_wait_for_tensorflow_s_own_queue_is_an_input_wait() -> None:
+    record = load(REAL)
+    first = analysis("waits").function(record).iloc[0]
+    assert (first["kind"], first["name"]) == ("dataloader", "QueueDequeueV2")
+    assert 49e6 < first["dur_ns"] < 51e6
+    classes = analysis("breakdown").function(record).set_index("class")
+    assert classes["share"]["input pipeline"] > 0.98
+
+
+def test_every_op_of_the_file_is_there_as_long_as_it_says() -> None:
+    written = [
+        (event["name"], event["dur"] * 1000)
+        for event in json.loads(gzip.decompress(REAL.read_bytes()))["traceEvents"]
+        if event["ph"] == "X"
+    ]
+    ops = of(load(REAL), "cpu_op")
+    assert Counter(zip(ops["name"], ops["dur"], strict=True)) == Counter(written)
+
+
+@pytest.mark.parametrize(
+    "path", [REAL, *sorted(SHARED.glob("tf-timeline/*.json.gz"))], ids=lambda path: path.name
+)
+def test_all_analyses_and_the_report_work_on_it(path: object) -> None:
+    record = load(str(path))
+    assert all_answers(record) == {}
+    page = gpuprof_widgets.load(str(path)).report()
+    assert "<html" in page.lower()
+
+
+@pytest.mark.skipif(not SHARED_GPU.exists(), reason="no shared traces")
+def test_a_real_step_on_a_gpu() -> None:
+    record = load(SHARED_GPU)
+    events = json.loads(gzip.decompress(SHARED_GPU.read_bytes()))["traceEvents"]
+    name = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    busy = Counter[str]()
+    for event in events:
+        if event["ph"] == "X":
+            busy[name[event["pid"]]] += event["dur"] * 1000
+    kernels, copies = of(record, "kernel"), of(record, "gpu_memcpy")
+    assert kernels["dur"].sum() == busy["/gpu:0/stream:all Compute"]
+    assert copies["dur"].sum() == busy["/gpu:0/memcpy Compute"]
+    assert (kernels["launch"] >= 0).all()
+    names, nodes = record.trace.slices["name"], record.trace.args["name"]
+    assert (nodes[kernels.index].to_numpy() == nodes[kernels["launch"]].to_numpy()).all()
+    assert len(record.trace.flows[record.trace.flows["kind"] == "DataFlow"]) == 14
+    assert names[copies["launch"].max()] == "MatMul"
+
+
+def test_a_saved_timeline_opens_as_it_was(tmp_path: object) -> None:
+    profile = gpuprof_widgets.load(REAL)
+    again = gpuprof_widgets.load(profile.save(f"{tmp_path}/step.gpuprof"))
+    assert isinstance(again, Profile)
+    pd.testing.assert_frame_equal(again.trace.slices, profile.trace.slices)
+    pd.testing.assert_frame_equal(again.trace.flows, profile.trace.flows)
+    pd.testing.assert_frame_equal(again.waits(), profile.waits())

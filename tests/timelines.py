@@ -1,0 +1,115 @@
+"""Hand-made files of TensorFlow's Timeline and MegEngine, as these programs write them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers import parse
+
+DATA = Path(__file__).parent / "data"
+"""Files that the programs themselves wrote on a CPU; see the tests that read them."""
+
+CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
+GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
+GPU_STREAM = "/device:GPU:0/stream:{}"
+GPU_COPIES = "/device:GPU:0/memcpy"
+
+Event = dict[str, Any]
+
+
+def timeline(events: Mapping[str, Sequence[Event]]) -> Record:
+    """TensorFlow's file of these events of each device; it numbers processes as TensorFlow does.
+
+    An event's ``pid`` is set: that of the device's ops, for objects that of its tensors.
+    """
+    written: list[Event] = [_process(0, "Allocators")]
+    for number, device in enumerate(events):
+        written.append(_process(2 * number + 1, f"{device} Compute"))
+        written.append(_process(2 * number + 2, f"{device} Tensors"))
+    for number, (device, of_device) in enumerate(events.items()):
+        for event in of_device:
+            offset = 2 if event["cat"] == "Tensor" else 1
+            pid = 0 if device == "Allocators" else 2 * number + offset
+            written.append({**event, "pid": pid})
+    return parse(json.dumps({"traceEvents": written}).encode(), Path("timeline.json"))
+
+
+def _process(pid: int, name: str) -> Event:
+    return {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
+
+
+def node(
+    op: str, name: str, *, ts: int, dur: int, lane: int = 0, inputs: Sequence[str] = ()
+) -> Event:
+    """An op of this type, run for a node of the graph; times in us, as the Timeline has them."""
+    args = {"name": name, "op": op, **{f"input{n}": one for n, one in enumerate(inputs)}}
+    return {"ph": "X", "cat": "Op", "name": op, "tid": lane, "ts": ts, "dur": dur, "args": args}
+
+
+def arrow(name: str, number: int, *, out: tuple[int, int], into: tuple[int, int]) -> list[Event]:
+    """The data flow from an op that ends to one that begins, each a lane and a time (us)."""
+    return [
+        {"ph": ph, "cat": "DataFlow", "name": name, "id": number, "tid": lane, "ts": ts}
+        for ph, (lane, ts) in (("s", out), ("t", into))
+    ]
+
+
+def tensor(
+    name: str, number: int, *, made: int, deleted: int, size: int, allocator: str, lane: int = 0
+) -> list[Event]:
+    """A tensor's creation, description and deletion (``show_memory=True``)."""
+    described = (
+        "dtype: DT_FLOAT\nallocation_description {\n"
+        f"  requested_bytes: {size}\n  allocator_name: {allocator}\n  ptr: 1\n}}\n"
+    )
+    common = {"cat": "Tensor", "name": name, "id": number}
+    snapshot = {"snapshot": {"tensor_description": described}}
+    return [
+        {**common, "ph": "N", "tid": lane, "ts": made},
+        {**common, "ph": "O", "tid": lane, "ts": made + 1, "args": snapshot},
+        {**common, "ph": "D", "tid": 0, "ts": deleted},
+    ]
+
+
+def graph_profile(
+    operators: Mapping[str, tuple[str, Mapping[str, Any]]],
+    host: Mapping[str, Mapping[str, tuple[float, float, float]]],
+    device: Mapping[str, Mapping[str, tuple[float, float, float]]],
+    variables: Mapping[str, str] | None = None,
+) -> Record:
+    """MegEngine's profile of a graph.
+
+    ``operators``: type and further keys by id, "footprint" among them; ``host`` and ``device``:
+    start, kernel and end (s) by operator and thread or node; ``variables``: their nodes.
+    """
+    footprints = {
+        key: more["footprint"] for key, (_, more) in operators.items() if "footprint" in more
+    }
+    content = {
+        "profiler": {
+            "host": _times(host),
+            "device": _times(device),
+            "opr_footprint": footprints,
+            "opr_internal_pf": {},
+        },
+        "graph_exec": {
+            "operator": {
+                key: {"id": key, "name": f"{kind}[{key}]", "type": kind, **more}
+                for key, (kind, more) in operators.items()
+            },
+            "var": {key: {"id": key, "comp_node": at} for key, at in (variables or {}).items()},
+        },
+    }
+    return parse(json.dumps(content).encode(), Path("graph.json"))
+
+
+def _times(part: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> dict[str, Any]:
+    keys = ("start", "kern", "end")
+    return {
+        operator: {place: dict(zip(keys, times, strict=True)) for place, times in places.items()}
+        for operator, places in part.items()
+    }
