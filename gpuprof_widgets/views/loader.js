@@ -1,5 +1,6 @@
 /* Starts one live report in the output it stands in. report.py puts the data in the place of @OUTPUT@:
- * {uid, bokeh: version, document: gzipped base64, runtime: null or {bokeh, extension}: gzipped base64}.
+ * {uid, bokeh: version, document: gzipped base64, runtime: null or {bokeh, extension}: gzipped base64}; a
+ * part of the runtime is a script that defines the function `window.gpuprof.part`.
  * One runtime serves all reports of a page, whichever output carries it. Whatever fails, the static
  * outputs above stay as they are and one line says why.
  */
@@ -41,9 +42,22 @@
     return bokeh?.version === report.bokeh && has_ours ? bokeh : null
   }
 
-  /** Runs a script with `this` as its global, so that no other BokehJS of the page is replaced. */
+  /** A policy of the page may know our scripts by the nonce of this one; it is told only while this one runs. */
+  const nonce = document.currentScript?.nonce ?? ""
+
+  /** Runs a part of the runtime with `this` as its global, so that no other BokehJS of the page is replaced.
+   * As an element it runs under a Content-Security-Policy that forbids eval and knows it by hash or nonce. */
   function run(code, global) {
-    new Function(code).call(global)
+    const script = document.createElement("script")
+    script.nonce = nonce
+    script.textContent = code
+    document.head.append(script)
+    script.remove()
+    if (page.part == null) {
+      new Function(code)()
+    }
+    page.part.call(global)
+    delete page.part
   }
 
   async function load({bokeh, extension}) {
@@ -139,6 +153,7 @@
   }
 
   const node = place()
+  say(node, "")
   boot(node).catch((error) => {
     console.error(error)
     say(node, `The interactive views could not start: ${error?.message ?? error}. The summary above holds the main results.`)

@@ -11,6 +11,7 @@ import gzip
 import json
 import re
 from functools import cache
+from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,15 @@ from gpuprof_widgets.views.static import static_html, static_text
 from gpuprof_widgets.views.text import escaped
 
 MimeBundle = dict[str, Any]
+
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
+"""What a page of ours may do besides running its own scripts: it cannot ask a network for anything,
+whatever a name in a trace may try."""
+
+_PARTS = ("bokeh", "extension")
 
 OUTPUT_MARK = '"@OUTPUT@"'
 """Where `loader.js` and `page.html` take their data."""
@@ -78,17 +88,30 @@ def standalone_html(record: Record, *, sort: str = "device_self", top: int = 15)
 
 def html_page(title: str, static: str, script: str) -> str:
     """The file of a report: HTML that needs no script, and the script that replaces it."""
-    parts = {"@TITLE@": escaped(title), "@STATIC@": static, "@SCRIPT@": script}
+    policy = f"{POLICY}; script-src {' '.join(map(_source, (script, *runtime_parts())))}"
+    parts = {"@TITLE@": escaped(title), "@STATIC@": static, "@SCRIPT@": script, "@POLICY@": policy}
     # In one pass: what a trace's names hold is never taken for a mark.
     return re.sub("|".join(parts), lambda mark: parts[mark.group()], _beside("page.html"))
 
 
 @cache
 def runtime() -> dict[str, str]:
-    """BokehJS without widgets, tables, MathJax and WebGL, and our extension."""
+    """The parts of the runtime as `loader.js` takes them."""
+    return {name: packed(part.encode()) for name, part in zip(_PARTS, runtime_parts(), strict=True)}
+
+
+@cache
+def runtime_parts() -> tuple[str, ...]:
+    """BokehJS without widgets, tables, MathJax and WebGL, and our extension, each as a function."""
     library = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
     extension = files("gpuprof_widgets") / "dist" / "gpuprof_widgets.min.js"
-    return {"bokeh": packed(library.read_bytes()), "extension": packed(extension.read_bytes())}
+    sources = (part.read_text(encoding="utf-8") for part in (library, extension))
+    return tuple(f"window.gpuprof.part = function () {{\n{source}\n}}" for source in sources)
+
+
+def _source(script: str) -> str:
+    """A script as a Content-Security-Policy names it."""
+    return f"'sha256-{base64.b64encode(sha256(script.encode()).digest()).decode('ascii')}'"
 
 
 def packed(data: bytes) -> str:
