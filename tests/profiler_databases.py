@@ -49,7 +49,9 @@ NSYS = {
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": f"{_GPU} globalPid syncType eventId",
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": "deviceId contextId streamId correlationId globalPid eventId",
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": f"{_GPU} globalPid graphId graphExecId",
-    "NVTX_EVENTS": "start end eventType rangeId category text globalTid endGlobalTid textId domainId",
+    "NVTX_EVENTS": (
+        "start end eventType rangeId category text globalTid endGlobalTid textId domainId"
+    ),
     "CUDA_GPU_MEMORY_USAGE_EVENTS": (
         "start globalPid deviceId contextId address bytes memKind memoryOperationType"
     ),
@@ -191,15 +193,28 @@ class Nvprof(Database):
         end: int,
         *,
         correlation: int,
+        pid: int = PID,
         tid: int = TID,
         table: str = "RUNTIME",
     ) -> None:
-        ids = {"processId": PID, "threadId": tid, "correlationId": correlation}
+        ids = {"processId": pid, "threadId": tid, "correlationId": correlation}
         self.add(f"{_ACTIVITY}{table}", cbid=cbid, start=start, end=end, **ids)
 
-    def gpu(self, kind: str, start: int, end: int, *, correlation: int = 0, **row: Any) -> None:
-        given = {"deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": correlation} | row
-        self.add(f"{_ACTIVITY}{kind}", start=start, end=end, **given)
+    def gpu(
+        self,
+        kind: str,
+        start: int,
+        end: int,
+        *,
+        correlation: int = 0,
+        stream: int = 7,
+        device: int = 0,
+        **row: Any,
+    ) -> None:
+        place = {"contextId": 1, "streamId": stream, "correlationId": correlation}
+        if kind != "SYNCHRONIZATION":  # its context says which device
+            place["deviceId"] = device
+        self.add(f"{_ACTIVITY}{kind}", start=start, end=end, **place, **row)
 
     def kernel(self, name: str, start: int, end: int, **row: Any) -> None:
         grid = {"gridX": 4, "gridY": 2, "gridZ": 1, "blockX": 64, "blockY": 1, "blockZ": 1}

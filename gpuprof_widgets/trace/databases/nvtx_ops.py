@@ -10,7 +10,7 @@ one) and who made them. Source: `getNvtxStr` in torch/csrc/profiler/util.cpp; be
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -25,10 +25,13 @@ from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Ints, Texts
 _SEQUENCE = re.compile(r", (?:stashed )?seq ?= ?(\d{1,18})$")
 _NUMBER = re.compile(r", op_id = \d+$")
 _PLAIN_OP = re.compile(r"(aten|prim|prims|torch|autograd|c10d|quantized|torchvision)::\S")
-_NAMESPACED = re.compile(r"\w+::")
+_EMITTED_OP = re.compile(
+    r"\w+::|(record_param_comms|TorchDynamo Cache Lookup|triton_\w+)$|Torch-Compiled Region"
+)
 _BACKWARD = re.compile(
     r"(autograd::engine::evaluate_function: )?[\w:<>]*(Backward\d*|AccumulateGrad)$"
 )
+_MARK = re.compile(r"aten::|autograd::engine::evaluate_function: ")
 _LINE = re.compile(r"(\d{1,9}): ")
 
 _shapes = msgspec.json.Decoder(list[list[int]]).decode
@@ -36,7 +39,10 @@ _shapes = msgspec.json.Decoder(list[list[int]]).decode
 
 @dataclass(frozen=True)
 class Range:
-    """What the text of a range says: its name, category, sequence number and shapes."""
+    """What the text of a range says: its name, category, sequence number and shapes.
+
+    ``emitted``: it has the marks of `emit_nvtx`, and is no name that somebody pushed by hand.
+    """
 
     name: str
     category: str
@@ -44,6 +50,7 @@ class Range:
     shapes: Any = None
     inputs: str | None = None
     line: int = MISSING
+    emitted: bool = True
 
 
 @dataclass(frozen=True)
@@ -60,9 +67,15 @@ class Ranges:
 
 
 def read_ranges(texts: Texts) -> Ranges:
-    """What these ranges are; equal texts and equal shapes are read once."""
-    known: dict[str, Range] = {}
-    found = [known.get(text) or known.setdefault(text, read_range(text)) for text in texts.tolist()]
+    """What these ranges are; equal texts and equal shapes are read once.
+
+    torch marks some ops a second time by less of a name (``detach`` inside of ``aten::detach``, a
+    node inside of the engine's call of it): what was emitted under such a name is an op as well.
+    """
+    known = {text: read_range(text) for text in set(texts.tolist())}
+    ops = {_MARK.sub("", one.name) for one in known.values() if one.category == "cpu_op"}
+    known = {text: _as_op(one) if one.name in ops else one for text, one in known.items()}
+    found = [known[text] for text in texts.tolist()]
     shapes = {str(one.shapes): one.shapes for one in known.values()}
     lists, inputs = np.empty(len(found), object), np.empty(len(found), object)
     lists[:] = [shapes[str(one.shapes)] for one in found]
@@ -85,17 +98,18 @@ def read_range(text: str) -> Range:
     name, written = _cut(name, ", sizes = ")
     shapes = _listed(written)
     if written is not None and shapes is None:
-        return Range(text, "user_annotation")
+        return Range(text, "user_annotation", emitted=False)
     numbered = _NUMBER.search(name)
     name = name[: numbered.start()] if numbered else name
     sequence = _SEQUENCE.search(name)
     name = name[: sequence.start()] if sequence else name
     emitted = bool(numbered or sequence or written is not None)
     if not emitted:
-        return Range(text, "cpu_op" if _PLAIN_OP.match(text) else "user_annotation")
+        kind = "cpu_op" if _PLAIN_OP.match(text) else "user_annotation"
+        return Range(text, kind, emitted=False)
     if numbered and (line := _LINE.match(name)):
         return Range(name, "cell_line", line=int(line[1]))
-    is_op = sequence or written is not None or _NAMESPACED.match(name)
+    is_op = sequence or written is not None or _EMITTED_OP.match(name)
     return Range(
         name,
         "cpu_op" if is_op else "user_annotation",
@@ -154,6 +168,10 @@ def emitted_group(
         as_text(thread),
         args,
     )
+
+
+def _as_op(one: Range) -> Range:
+    return replace(one, category="cpu_op") if one.emitted else one
 
 
 def _cut(text: str, mark: str) -> tuple[str, str | None]:

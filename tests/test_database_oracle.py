@@ -1,0 +1,122 @@
+"""Runs that Kineto recorded, read back from the files that nvprof and Nsight Systems would write.
+
+All three read CUPTI's records: tables of the one trace are the tables of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import pandas as pd
+import pytest
+
+from gpuprof_widgets.analyses.catalogue import ANALYSES, Analysis
+from gpuprof_widgets.trace.databases.nsys_target import DEVICE_PROPERTIES
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers import load
+from tests.database_of_record import nsys_of, nvprof_of
+from tests.profiler_databases import Database
+from tests.traces import (
+    SHARED,
+    annotation,
+    backward_op,
+    copy,
+    kernel,
+    op,
+    runtime,
+    trace_of,
+)
+
+PROGRAMS: dict[str, Callable[[Record], Database]] = {"nsys": nsys_of, "nvprof": nvprof_of}
+REAL = ("hta/critical_path_alexnet_a100.json.gz", "hta/cuda_event_sync_multi_stream_a100.json.gz")
+
+NOT_IN_DATABASES = frozenset({"blocks_per_sm", "occupancy", "sm_efficiency", "rank", "thread"})
+"""Columns from Kineto's own estimates, and from what torch tells it of ranks and threads."""
+
+LAUNCHED = {
+    "grid": [4, 1, 1],
+    "block": [128, 1, 1],
+    "registers per thread": 32,
+    "shared memory": 512,
+}
+
+
+def hand_made() -> Record:
+    """Two steps with a forward, its backward on another thread, a copy and a wait."""
+    rows = []
+    for step, at in enumerate((0, 10_000)):
+        first = len(rows)
+        rows += [
+            annotation(f"ProfilerStep#{step}", ts=at, dur=9_000),
+            op("aten::copy_", ts=at + 100, dur=400, shapes=[[8, 4], [8, 4], []]),
+            runtime("cudaMemcpyAsync", ts=at + 200, dur=200),
+            copy(ts=at + 450, dur=300, bytes=128, launched_by=first + 2),
+            op("aten::linear", ts=at + 1_000, dur=900, shapes=[[8, 4], [2, 4], [2]]),
+            op("aten::addmm", ts=at + 1_100, dur=700, shapes=[[2], [8, 4], [4, 2]], sequence=step),
+            runtime("cudaLaunchKernel", ts=at + 1_200, dur=100),
+            kernel("gemm", ts=at + 1_400, dur=2_000, launched_by=first + 6, **LAUNCHED),
+            *backward_op("AddmmBackward0", ts=at + 3_000, dur=900, sequence=step, thread=7),
+            op("aten::mm", ts=at + 3_100, dur=500, shapes=[[2, 8], [8, 4]], thread=7),
+            runtime("cudaLaunchKernel", ts=at + 3_200, dur=100, thread=7),
+            kernel("gemm_nt", ts=at + 3_500, dur=2_500, launched_by=first + 11, **LAUNCHED),
+            runtime("cudaStreamSynchronize", ts=at + 5_000, dur=1_200),
+        ]
+    a100 = {"id": 0, "name": "NVIDIA A100-SXM4-40GB", "totalGlobalMem": 42_297_524_224}
+    a100 |= {"computeMajor": 8, "computeMinor": 0, "numSms": 108, "warpSize": 32}
+    a100 |= {key: 1_024 for key in DEVICE_PROPERTIES if key not in a100}
+    devices = [{"index": 0, "name": a100["name"], "total_memory_bytes": a100["totalGlobalMem"]}]
+    return trace_of(*rows, devices=devices, deviceProperties=[a100])
+
+
+@cache
+def recorded(name: str) -> Record:
+    return hand_made() if name == "hand-made" else load(SHARED / name)
+
+
+@cache
+def read_back(name: str, program: str) -> Record:
+    return PROGRAMS[program](recorded(name)).record()
+
+
+@pytest.fixture(params=["hand-made", *REAL])
+def name(request: pytest.FixtureRequest) -> str:
+    found = str(request.param)
+    if found != "hand-made" and not (SHARED / found).exists():
+        pytest.skip(f"no traces in {SHARED}")
+    return found
+
+
+@pytest.fixture(params=PROGRAMS)
+def pair(request: pytest.FixtureRequest, name: str) -> tuple[Record, Record]:
+    """The run as Kineto wrote it, and as it is read from a database."""
+    return recorded(name), read_back(name, request.param)
+
+
+@pytest.mark.parametrize("one", ANALYSES, ids=lambda one: one.name)
+def test_every_analysis_answers_as_of_kineto_s_trace(
+    pair: tuple[Record, Record], one: Analysis
+) -> None:
+    expected, found = (one.function(record) for record in pair)
+    known = [column for column in expected if column not in NOT_IN_DATABASES]
+    pd.testing.assert_frame_equal(found[known], expected[known])
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_run_is_more_than_nothing_to_compare(program: str) -> None:
+    """What the tests above compare holds GPU work, linked to its op, and a backward pass."""
+    slices = read_back("hand-made", program).trace.slices
+    names = slices["name"].to_numpy(object)
+    backward = slices[slices["name"] == "AddmmBackward0"]
+    assert names[backward["forward"]].tolist() == ["aten::addmm"] * 2
+    kernels = slices[slices["category"] == "kernel"]
+    assert names[kernels["op"]].tolist() == ["aten::addmm", "aten::mm"] * 2
+    assert names[kernels["launch"]].tolist() == ["cudaLaunchKernel"] * 4
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_shapes_and_launches_are_the_same(program: str) -> None:
+    keys = ("Input Dims", "grid", "block", "registers per thread", "shared memory", "bytes")
+    expected, found = recorded("hand-made").trace, read_back("hand-made", program).trace
+    for key in keys:
+        assert found.args[key].to_dict() == expected.args[key].to_dict()
