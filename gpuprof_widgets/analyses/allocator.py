@@ -11,6 +11,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.memory_blocks import UNKNOWN, memory_events
 from gpuprof_widgets.analyses.memory_owners import owning_lines, owning_modules, owning_ops
+from gpuprof_widgets.analyses.memory_stacks import with_stack_lines
 from gpuprof_widgets.analyses.op_rows import CPU_DEVICE_TYPE, matching, named, on_tracks
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE, OUT_OF_MEMORY_EVENT
@@ -57,7 +58,8 @@ def allocator_events(record: Record) -> pd.DataFrame:
     ]
     table = pd.concat([part for part in parts if len(part)] or parts[:1])
     table = table.sort_values("start_ns", kind="stable", ignore_index=True)
-    return table.assign(**_owners(trace, table["row"].to_numpy(np.intp)))[list(COLUMNS)]
+    table = table.assign(**_owners(trace, table["row"].to_numpy(np.intp)))[list(COLUMNS)]
+    return with_stack_lines(record, table)
 
 
 def _rows(trace: Trace, rows: npt.NDArray[np.intp], kind: str) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import pandas as pd
 
+from gpuprof_widgets.trace.memory_snapshot import SNAPSHOT_PROCESS
 from gpuprof_widgets.trace.model import Trace
 
 Arguments = ParamSpec("Arguments")
@@ -22,6 +23,11 @@ Class = TypeVar("Class")
 TENSORFLOW = (
     "this is a TensorFlow timeline: gpuprof does not yet tell its rows apart "
     "(which are kernels, copies or ops of the CPU)"
+)
+
+SNAPSHOT = (
+    "this is a CUDA memory snapshot: it has what was allocated and released, and neither ops, "
+    "kernels nor Python's time"
 )
 
 LACKS = "lacks"
@@ -66,6 +72,9 @@ def what_kind_is_not_known(trace: Trace) -> str:
     TensorFlow 1 writes ops and kernels alike as of the category ``Op``, on tracks that it calls
     ``/gpu:0/stream:7 Compute`` (tensorflow/python/client/timeline.py).
     """
+    process = trace.tracks["process"]
+    if len(process) and bool((process == SNAPSHOT_PROCESS).all()):
+        return SNAPSHOT
     categories = trace.slices["category"]
     return TENSORFLOW if len(categories) and bool((categories == "Op").all()) else ""
 

@@ -17,6 +17,7 @@ from gpuprof_widgets.analyses.memory_blocks import (
 )
 from gpuprof_widgets.analyses.memory_categories import BEFORE, categories, holders
 from gpuprof_widgets.analyses.memory_owners import owning_lines, owning_modules, owning_ops
+from gpuprof_widgets.analyses.memory_stacks import with_stack_owners
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -54,6 +55,7 @@ PEAK_COLUMNS = (
     "blocks",
 )
 TEXTS = ("device", "category", "tensor")
+HELD_COLUMNS = ("device", "bytes", "category", "tensor", "address")
 GRANULE = 512
 """CUDA's caching allocator hands out multiples of this (c10/cuda/CUDACachingAllocator.cpp)."""
 
@@ -68,7 +70,8 @@ def allocations(record: Record) -> pd.DataFrame:
     ``classified_by`` ("torch" or "rules", see `memory_categories`); ``tensor`` (the parameter,
     gradient or state that held it, "" where unknown); the owners ``op`` (the outermost),
     ``module`` and ``line``, each as a slice row and ``..._name`` (-1, ""): of memory allocated in
-    the backward pass those of the forward op; ``address`` (-1 in traces of torch 1.8: there a
+    the backward pass those of the forward op, in a memory snapshot (by its stacks) names alone;
+    ``address`` (-1 in traces of torch 1.8: there a
     release is taken to end the latest block of its size); ``row`` and ``release``: the instants
     that allocated and released it (-1: none).
     """
@@ -94,7 +97,7 @@ def allocations(record: Record) -> pd.DataFrame:
         }
     )
     table = table.assign(**_owners(trace, table["row"].to_numpy()))
-    return _with_held_before(record, table)[list(COLUMNS)]
+    return with_stack_owners(record, _with_held_before(record, table))[list(COLUMNS)]
 
 
 def _owners(trace: Trace, row: Any) -> dict[str, Any]:
@@ -118,7 +121,8 @@ def _with_held_before(record: Record, table: pd.DataFrame) -> pd.DataFrame:
     if not len(held):
         return table
     held = held[held["device"] != "CPU"].astype(dict.fromkeys(TEXTS, object))
-    held = held.assign(bytes=-(-held["bytes"] // GRANULE) * GRANULE)
+    if not record.metadata["memory"].get("exact_bytes"):
+        held = held.assign(bytes=-(-held["bytes"] // GRANULE) * GRANULE)
     old = table["start_ns"] == NONE
     key = ["device", "address"]
     known = table[old][key].merge(held, on=key, how="left")
@@ -141,7 +145,7 @@ def _living_through(held: pd.DataFrame) -> pd.DataFrame:
     """Blocks that were there before the record and after it."""
     nothing = dict.fromkeys(("start_ns", "end_ns", "row", "release", *OWNERS), NONE)
     nowhere = {f"{owner}_name": "" for owner in OWNERS}
-    columns = held[["device", "bytes", "category", "tensor", "address"]]
+    columns = held[[name for name in (*HELD_COLUMNS, "stack") if name in held]]
     return columns.assign(classified_by="rules", **nothing, **nowhere)
 
 

@@ -123,7 +123,7 @@ class _Reader:
         if abs(count) > _LONGEST_NUMBER:
             raise self.error(f"a number of {abs(count):,} digits at byte {self.at:,}")
         digits = [self.unpacked("<H") for _ in range(abs(count))]
-        size = sum(digit << 15 * place for place, digit in enumerate(digits))
+        size: int = sum(digit << 15 * place for place, digit in enumerate(digits))
         return -size if count < 0 else size
 
     def _tuple(self, length: int, depth: int) -> tuple[Any, ...]:

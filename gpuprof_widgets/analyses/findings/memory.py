@@ -107,7 +107,8 @@ def _biggest(alive: pd.DataFrame, total: int, limits: Limits) -> str:
 
 def _failure(record: Record, row: pd.Series) -> Finding:
     size = f" for {format_bytes(row['bytes'])}" if row["bytes"] else ""
-    who = code(row["op_name"]) if row["op_name"] else "The code"
+    owner = row["op_name"] or row["line_name"]
+    who = code(owner) if owner else "The code"
     start = int(row["start_ns"])
     text = f"{who} asked {row['device'] or 'the GPU'}{size} and it was out of memory."
     cost = max(record.trace.span_ns - start, 0)

@@ -1,0 +1,143 @@
+"""Whose memory it is, by the stacks of a CUDA memory snapshot: it has neither ops nor modules.
+
+``metadata["memory"]`` has the ``frames`` and, as lists of their numbers, the ``stacks``, innermost
+first; a ``[memory]`` instant names its stack by number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.memory_categories import (
+    AUTOGRAD_DETAIL,
+    BEFORE,
+    GRADIENTS,
+    OPTIMIZER_STATE,
+    OTHER,
+    PARAMETERS,
+    TEMPORARIES,
+)
+from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.schema import NONE
+
+STACK = "Stack"
+COLUMNS = ("op_name", "line_name", "category")
+
+CPP_OP = re.compile(r"\bat::_ops::([a-z_0-9]+?)(?:_[A-Z]\w*|_out)?::(?:call|redispatch)\b")
+"""An op's entry in ATen (``torchgen`` writes ``at::_ops::add__Tensor::call``)."""
+PYTHON_FRAME = re.compile(r"^(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$", re.DOTALL)
+CPP_FILE = re.compile(r"\.(?:c|cc|cpp|cu|cuh|h|hpp|so)(?:[.\d]*)$")
+LIBRARY = re.compile(r"(?:site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|<frozen |[/\\]torch[/\\]")
+"""Files that are not the user's own."""
+
+BY_FRAME = (
+    (re.compile(r"torch[/\\]optim[/\\]\w+\.py\(\d+\): _?init_group"), OPTIMIZER_STATE),
+    (re.compile(r"torch::autograd::AccumulateGrad\b"), GRADIENTS),
+    (re.compile(r"torch::autograd::Engine::|: _engine_run_backward$"), AUTOGRAD_DETAIL),
+    (
+        re.compile(r"torch[/\\]nn[/\\](?:modules[/\\]module\.py\(\d+\): (?:_apply|convert)$|init)"),
+        PARAMETERS,
+    ),
+)
+"""What a frame on the stack says about the memory, the first that applies."""
+
+UNDECIDED = (TEMPORARIES, OTHER, BEFORE)
+"""Categories by rules that know no more than whether a block outlived the record."""
+
+
+def with_stack_owners(record: Record, table: pd.DataFrame) -> pd.DataFrame:
+    """Blocks with the line, op and category that their stacks tell, where nothing else did.
+
+    ``table``: `allocations`, with ``stack`` for blocks from before the record where it is known.
+    """
+    table = with_stack_lines(record, table)
+    told = _told_by_stacks(record, table, "category")
+    undecided = table["category"].isin(UNDECIDED) & (table["classified_by"] == "rules")
+    category = np.where(undecided & (told != ""), told, table["category"].to_numpy(object))
+    return table.assign(category=pd.Series(category, table.index, dtype=object))
+
+
+def with_stack_lines(record: Record, table: pd.DataFrame) -> pd.DataFrame:
+    """A table with ``row``, ``op_name`` and ``line_name``, these filled in where stacks tell."""
+    return table.assign(
+        **{
+            column: table[column].where(table[column] != "", _told_by_stacks(record, table, column))
+            for column in ("op_name", "line_name")
+        }
+    )
+
+
+def _told_by_stacks(record: Record, table: pd.DataFrame, column: str) -> npt.NDArray[np.object_]:
+    """Per row of the table what its stack tells, "" where it has none."""
+    owners = _of_stacks(record)
+    texts: npt.NDArray[np.object_] = np.append(owners[column].to_numpy(object), "")
+    return texts[_stack_numbers(record, table, len(owners))]
+
+
+def line_of_stack(record: Record, number: int) -> str:
+    """The user's line at which a stack's memory was asked for; "" where it is not known."""
+    owners = _of_stacks(record)
+    return str(owners["line_name"].iloc[number]) if 0 <= number < len(owners) else ""
+
+
+def _stack_numbers(record: Record, table: pd.DataFrame, stacks: int) -> npt.NDArray[np.int64]:
+    """Per block the number of its stack, `NONE` where it has none."""
+    number = np.full(len(table), NONE, np.int64)
+    if "stack" in table:
+        number = table["stack"].fillna(NONE).to_numpy(np.int64).copy()
+    of_row = record.trace.args.get(STACK)
+    row = table["row"].to_numpy(np.int64)
+    if of_row is not None:
+        numeric = pd.to_numeric(of_row, errors="coerce").reindex(row[row >= 0])
+        number[row >= 0] = numeric.fillna(NONE).to_numpy(np.int64)
+    return np.where((number >= 0) & (number < stacks), number, NONE)
+
+
+@remembered
+def _of_stacks(record: Record) -> pd.DataFrame:
+    """Per stack ``op_name``, ``line_name`` and ``category``, each "" where it does not tell."""
+    memory = record.metadata.get("memory") or {}
+    frames = [str(text) for text in memory.get("frames") or ()]
+    stacks = memory.get("stacks") or ()
+    facts = [(_op(text), _place(text), _category(text)) for text in frames]
+    rows = [_told(facts, [n for n in stack if 0 <= n < len(facts)]) for stack in stacks]
+    return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
+
+
+Fact = tuple[str, tuple[str, bool], str]
+
+
+def _told(facts: Sequence[Fact], stack: Sequence[int]) -> tuple[str, str, str]:
+    """The outermost op, the innermost line of the user (else of Python), the first category."""
+    own = [facts[number] for number in stack]
+    ops = [op for op, _, _ in own if op]
+    places = [place for _, place, _ in own if place[0]]
+    lines = [words for words, is_users in places if is_users] or [words for words, _ in places]
+    found = {category for _, _, category in own}
+    first = next((category for _, category in BY_FRAME if category in found), "")
+    return (ops[-1] if ops else ""), (lines[0] if lines else ""), first
+
+
+def _op(frame: str) -> str:
+    found = CPP_OP.search(frame)
+    return f"aten::{found[1]}" if found else ""
+
+
+def _place(frame: str) -> tuple[str, bool]:
+    """``train.py:12(step)`` of a Python frame, and whether it is the user's own code."""
+    found: Any = PYTHON_FRAME.match(frame)
+    if not found or CPP_FILE.search(found["file"]) or "::" in found["name"]:
+        return "", False
+    name = found["file"].replace("\\", "/").rsplit("/", 1)[-1]
+    return f"{name}:{found['line']}({found['name']})", not LIBRARY.search(found["file"])
+
+
+def _category(frame: str) -> str:
+    return next((category for pattern, category in BY_FRAME if pattern.search(frame)), "")

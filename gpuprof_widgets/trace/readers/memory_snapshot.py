@@ -1,0 +1,237 @@
+"""Reader of CUDA memory snapshots: the pickles of ``torch.cuda.memory._dump_snapshot``.
+
+They are read without `pickle` (see `plain_pickle`). Each device's allocator is a thread on which it
+allocates and releases, as ``[memory]`` instants like those of torch.profiler: all views and
+analyses of memory work on it. Stacks are in ``metadata["memory"]``, the state of the allocator at
+the end in ``metadata["memory_segments"]``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace.assemble import assemble
+from gpuprof_widgets.trace.event_json import without_garbage_collection
+from gpuprof_widgets.trace.events import Events, Names, text_codes
+from gpuprof_widgets.trace.memory_snapshot import SNAPSHOT_PROCESS
+from gpuprof_widgets.trace.memory_snapshot import history as kinds
+from gpuprof_widgets.trace.memory_snapshot.annotations import Annotation, annotations_of
+from gpuprof_widgets.trace.memory_snapshot.content import Content, content_of, text
+from gpuprof_widgets.trace.memory_snapshot.history import History, Ints, history_of
+from gpuprof_widgets.trace.memory_snapshot.segments import Block, segments_of
+from gpuprof_widgets.trace.memory_snapshot.stacks import Stacks
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.plain_pickle import is_pickle, plain_data
+from gpuprof_widgets.trace.schema import MEMORY_EVENT, NONE, OUT_OF_MEMORY_EVENT, TORCH_CATEGORY
+
+__all__ = ["is_pickle", "parse_memory_snapshot"]
+
+INSTANT = "cpu_instant_event"
+GPU_DEVICE_TYPE = 1
+"""``c10::DeviceType::CUDA``, as torch.profiler writes it."""
+
+DRIVER_CALLS = {
+    "segment_alloc": "cudaMalloc",
+    "segment_free": "cudaFree",
+    "segment_map": "cuMemMap",
+    "segment_unmap": "cuMemUnmap",
+}
+TORCH_CATEGORIES = {
+    "input": "inputs",
+    "temporary": "temporaries",
+    "activation": "activations",
+    "gradient": "gradients",
+    "autograd_detail": "autograd detail",
+    "parameter": "parameters",
+    "optimizer_state": "optimizer state",
+    "unknown": "other",
+}
+"""Of snapshots that torch makes of a profile (``torch/cuda/_memory_viz.py``)."""
+
+
+def parse_memory_snapshot(data: bytes, path: Path) -> Record:
+    """The record of a snapshot; ``path`` is named in metadata and in errors."""
+    with without_garbage_collection():
+        content = content_of(plain_data(data, path), len(data), path)
+        return _record(content, path)
+
+
+def _record(content: Content, path: Path) -> Record:
+    stacks = Stacks()
+    segments, blocks, wrong = segments_of(content, stacks)
+    histories = _on_one_clock(_histories(content, blocks, stacks))
+    if not sum(map(len, histories)):
+        raise TraceError(
+            f"{path}: a memory snapshot without a single block or event. Call "
+            "torch.cuda.memory._record_memory_history() before the work, and dump it afterwards."
+        )
+    annotations, loose = annotations_of(content.annotations)
+    notes = _notes(content, histories, wrong + content.left_out, loose)
+    events = _events(histories, annotations if any(h.has_times for h in histories) else [])
+    devices = [history.device for history in histories]
+    names = {(SNAPSHOT_PROCESS, str(device)): f"allocator of GPU {device}" for device in devices}
+    trace = assemble(events, names=Names({SNAPSHOT_PROCESS: SNAPSHOT_PROCESS}, names))
+    metadata = {
+        "source": str(path),
+        "devices": [{"index": d, "name": None, "total_memory_bytes": None} for d in devices],
+        "notes": notes,
+        "memory": {
+            "exact_bytes": True,
+            "before": [_held(block) for history in histories for block in history.before],
+            "frames": stacks.frames,
+            "stacks": stacks.stacks,
+        },
+        "memory_segments": segments,
+        "allocator_settings": _plain(content.settings),
+    }
+    return Record(trace, None, metadata)
+
+
+def _histories(content: Content, blocks: list[Block], stacks: Stacks) -> list[History]:
+    by_device: dict[int, list[Block]] = {}
+    for block in blocks:
+        by_device.setdefault(block.device, []).append(block)
+    entries = dict(enumerate(content.histories))
+    used = sorted(set(by_device) | {device for device, own in entries.items() if own})
+    return [history_of(d, entries.get(d, []), by_device.get(d, []), stacks) for d in used]
+
+
+def _on_one_clock(histories: list[History]) -> list[History]:
+    """Devices without times begin with the others."""
+    starts = [int(history.ts[0]) for history in histories if history.has_times]
+    for history in histories:
+        if starts and not history.has_times:
+            history.ts[:] += min(starts)
+    return histories
+
+
+def _held(block: Block) -> dict[str, Any]:
+    return {
+        "device": f"GPU {block.device}",
+        "address": block.address,
+        "bytes": block.requested,
+        "category": "before the record",
+        "tensor": "",
+        "stack": block.stack,
+    }
+
+
+def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """The allocator's settings that are plain values, or dicts of such."""
+    kept = {k: v for k, v in settings.items() if isinstance(v, str | int | float | bool)}
+    return kept | {
+        key: {k: v for k, v in value.items() if isinstance(v, str | int | float | bool)}
+        for key, value in settings.items()
+        if isinstance(value, dict)
+    }
+
+
+def _notes(content: Content, histories: list[History], wrong: int, loose: int) -> list[str]:
+    total = sum(map(len, content.histories))
+    left_out = sum(history.left_out for history in histories)
+    gone = sum(history.gone for history in histories)
+    counted = [
+        (
+            left_out,
+            f"of {total:,} entries of the history have no known action, address or size "
+            f"and were left out{_unknown(content)}",
+        ),
+        (wrong, "segments, blocks or entries are not well-formed and were left out"),
+        (loose, "annotations have only a start or an end and were left out"),
+        (gone, "blocks were released unseen: when, the history does not tell"),
+    ]
+    notes = [f"{count:,} {words}" for count, words in counted if count]
+    if not total:
+        notes.append(
+            "the snapshot has no history, only what was there when it was taken: for one call "
+            "torch.cuda.memory._record_memory_history() before the work"
+        )
+    elif not any(history.has_times for history in histories):
+        notes.append("the history has no times (torch 2.0): entries stand 1 µs apart, in order")
+    return notes
+
+
+def _unknown(content: Content) -> str:
+    """The most frequent actions that are not known."""
+    words = Counter(text(entry, "action") for own in content.histories for entry in own)
+    unknown = [repr(word[:40]) for word, _ in words.most_common() if word not in kinds.KNOWN]
+    return f" (actions: {', '.join(unknown[:4])})" if unknown else ""
+
+
+def _events(histories: list[History], annotations: list[Annotation]) -> Events:
+    shown = [_shown(history) for history in histories]
+    device = np.repeat([h.device for h in histories], [len(own) for own in shown])
+    names = [name for own in shown for name in own["name"]]
+    size = len(names)
+    ts = np.concatenate([own["ts"] for own in shown])
+    marks = [mark for mark in annotations if mark.device in {h.device for h in histories}]
+    return Events(
+        ts=np.append(ts, np.array([mark.ts for mark in marks], np.int64)),
+        dur=np.append(np.zeros(size, np.int64), np.array([m.dur for m in marks], np.int64)),
+        name=text_codes(names + [mark.name for mark in marks]),
+        category=text_codes(
+            [category for own in shown for category in own["category"]]
+            + ["user_annotation"] * len(marks)
+        ),
+        process=text_codes([SNAPSHOT_PROCESS] * (size + len(marks))),
+        thread=text_codes([str(d) for d in device] + [str(mark.device) for mark in marks]),
+        args=_args(pd.concat(shown, ignore_index=True), device),
+    )
+
+
+def _shown(history: History) -> pd.DataFrame:
+    """The entries that are slices: changes of what is allocated, the driver's calls, failures."""
+    action = np.array(history.action, object)
+    words = {kinds.OUT_OF_MEMORY: OUT_OF_MEMORY_EVENT, "snapshot": "snapshot", **DRIVER_CALLS}
+    moves = history.change != 0
+    name = [MEMORY_EVENT if m else words.get(a, "") for a, m in zip(action, moves, strict=True)]
+    released = np.isin(action, (*kinds.RELEASED, kinds.ASKED_FOR_RELEASE))
+    table = pd.DataFrame(
+        {
+            "ts": history.ts,
+            "name": pd.Series(name, dtype=object),
+            "category": np.where(np.isin(action, list(DRIVER_CALLS)), "cuda_runtime", INSTANT),
+            "Bytes": np.where(released, history.change, history.size),
+            "Addr": history.address,
+            "Total Allocated": history.allocated,
+            "Total Reserved": history.reserved,
+            "stream": history.stream,
+            "Stack": history.stack,
+            "Device Free": np.where(action == kinds.OUT_OF_MEMORY, history.free, NONE),
+            TORCH_CATEGORY: pd.Series(
+                [TORCH_CATEGORIES.get(word, "") for word in history.category], dtype=object
+            ),
+        }
+    )
+    return table[table["name"] != ""]
+
+
+def _args(table: pd.DataFrame, device: Ints) -> dict[str, pd.Series]:
+    """The args that torch.profiler gives its memory events, and the number of the stack."""
+    sized = (table["category"] == INSTANT) & (table["name"] != "snapshot")
+    rows: dict[str, Callable[[], Any]] = {
+        "Addr": lambda: table["name"] == MEMORY_EVENT,
+        "Device Free": lambda: table["Device Free"] != NONE,
+        "Stack": lambda: table["Stack"] != NONE,
+        "stream": lambda: table["name"] != "snapshot",
+        TORCH_CATEGORY: lambda: table[TORCH_CATEGORY] != "",
+    }
+    args = {
+        key: table.loc[rows[key]() if key in rows else sized, key]
+        for key in table.columns
+        if key not in ("ts", "name", "category")
+    }
+    args["Bytes"] = table.loc[table["name"] != "snapshot", "Bytes"]
+    args |= {
+        "Device Type": pd.Series(GPU_DEVICE_TYPE, table.index[sized], dtype=np.int64),
+        "Device Id": pd.Series(device.astype(np.int64), table.index)[sized],
+        "Ev Idx": pd.Series(table.index.to_numpy(np.int64), table.index)[sized],
+    }
+    return {key: values for key, values in args.items() if len(values)}
