@@ -106,7 +106,7 @@ def test_traces_of_several_workers_are_an_error(what: str, tmp_path: Path) -> No
     assert why in error
     assert f"gpuprof_widgets.ranks('{folder}')" in error
     assert names in error
-    with pytest.raises(TraceError, match=r"Unpack it, and open one of its files .*ranks\(FOLDER\)"):
+    with pytest.raises(TraceError, match=r"Unpack it and open one of its files, .*ranks\(FOLDER\)"):
         parse(zip_of(files), Path("run.zip"))
 
 
@@ -139,3 +139,39 @@ def test_a_folder_of_broken_traces_says_what_is_wrong_with_each(tmp_path: Path) 
 )
 def test_the_worker_stands_before_the_span(name: str, worker: str | None) -> None:
     assert worker_in_name(name) == worker
+
+
+# One file
+
+
+@pytest.mark.parametrize("between", [b"", b"\n", b"\n\n, "])
+def test_traces_one_behind_another_in_one_file_are_spans_too(between: bytes) -> None:
+    record = parse(between.join([span(0), span(1), span(5)]), Path("run.json"))
+    assert len(record.trace) == 6
+    assert record.metadata["notes"][-1].startswith(
+        "3 spans of one worker (the one at byte 0, the one at byte "
+    )
+
+
+def test_the_same_trace_twice_in_one_file_is_an_error() -> None:
+    with pytest.raises(TraceError, match=r"at the same time.* Cut it at these bytes"):
+        parse(span(0) * 2, Path("run.json"))
+
+
+def test_lists_of_events_one_behind_another_are_read_as_well() -> None:
+    lists = b"".join(
+        b'[{"ph": "X", "name": "%s", "pid": 1, "ts": %d, "dur": 2}]\n' % (name, ts)
+        for name, ts in ((b"a", 1), (b"b", 9))
+    )
+    assert parse(lists, Path("x")).trace.slices["name"].tolist() == ["a", "b"]
+
+
+def test_a_log_with_one_object_a_line_is_not_searched_for_ever() -> None:
+    with pytest.raises(TraceError, match=r"^x: none of its 101 files can be read"):
+        parse(b'{"level": "info"}\n' * 100_000, Path("x"))
+
+
+@pytest.mark.parametrize("behind", [b"hello", b"}", b",,", b'"a"'])
+def test_what_is_no_document_behind_a_trace_is_an_error(behind: bytes) -> None:
+    with pytest.raises(TraceError, match="not valid JSON at byte"):
+        parse(span(0) + behind, Path("x"))

@@ -12,6 +12,7 @@ from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.archive import is_archive, parse_archive
 from gpuprof_widgets.trace.chrome_trace import is_json, parse_chrome_trace
 from gpuprof_widgets.trace.containers import Member, container, folder_members, members
+from gpuprof_widgets.trace.documents import SecondDocumentError
 from gpuprof_widgets.trace.files import empty, opened, state_of
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.packing import allowed_bytes, beginning, packing, unpacked
@@ -96,7 +97,8 @@ def _of_folder(folder: Path) -> Record:
         found,
         folder,
         lambda member: parse(member.read(member.size), folder / member.name),
-        in_folder=True,
+        f"For the ranks of one run: gpuprof_widgets.ranks({str(folder)!r}), or gpuprof ranks; "
+        "for one of them, name its file",
     )
 
 
@@ -112,7 +114,10 @@ def _parsed(data: bytes, file: Path, allowed: int, layers: int) -> Record:
     text, notes = as_utf8(data)
     for reader in READERS:
         if reader.recognises(text):
-            return with_notes(reader.parse(text, file), notes)
+            try:
+                return with_notes(reader.parse(text, file), notes)
+            except SecondDocumentError as error:
+                return with_notes(_of_documents(error, file), notes)
     raise TraceError(_unknown(data, file))
 
 
@@ -126,7 +131,19 @@ def _of_archive(data: bytes, file: Path, allowed: int, layers: int) -> Record:
         found,
         file,
         lambda member: _parsed(member.read(allowed), _inside(file, member), allowed, layers),
-        in_folder=False,
+        "Unpack it and open one of its files, or, for the ranks of one run, the folder by "
+        "gpuprof_widgets.ranks(FOLDER)",
+    )
+
+
+def _of_documents(error: SecondDocumentError, file: Path) -> Record:
+    """Traces that were written one behind another into one file."""
+    found = {f"the one at byte {one.start:,}": one.text for one in error.documents}
+    return one_record(
+        [Member(name, len(text), lambda _, text=text: text) for name, text in found.items()],
+        file,
+        lambda member: parse_chrome_trace(found[member.name], Path(f"{file}, {member.name}")),
+        "Cut it at these bytes, and open one of the parts",
     )
 
 

@@ -44,15 +44,15 @@ def one_record(
     members: Sequence[Member],
     where: Path,
     read: Callable[[Member], Record],
-    *,
-    in_folder: bool,
+    otherwise: str,
 ) -> Record:
     """The record of the traces in a folder or archive, if they are all of one worker.
 
     Files that cannot be read are told in the notes, unless there is none that can. Raises a
-    `TraceError` with the names of the files where they are of several workers.
+    `TraceError` with the names of the files where they are of several workers; ``otherwise`` is
+    what to do then.
     """
-    _check_names(members, where, in_folder=in_folder)
+    _check_names(members, where, otherwise)
     found: list[Span] = []
     wrong: list[tuple[str, TraceError]] = []
     for member in members:
@@ -66,7 +66,7 @@ def one_record(
         for other in found:
             if why := _why_not_one(other, span):
                 told = f"{span.name} does not continue {other.name}: {why}"
-                raise TraceError(_several(where, members, told, in_folder=in_folder))
+                raise TraceError(_several(where, members, told, otherwise))
         found.append(span)
     if not found:
         raise _nothing(where, wrong)
@@ -89,12 +89,12 @@ def worker_in_name(name: str) -> str | None:
     return found[1] if found else None
 
 
-def _check_names(members: Sequence[Member], where: Path, *, in_folder: bool) -> None:
+def _check_names(members: Sequence[Member], where: Path, otherwise: str) -> None:
     """Before anything is read: a run of many ranks leaves many large files."""
     workers = {worker: member.name for member in members if (worker := worker_in_name(member.name))}
     if len(workers) > 1:
         told = f"by their names they are of {len(workers):,} workers"
-        raise TraceError(_several(where, members, told, in_folder=in_folder))
+        raise TraceError(_several(where, members, told, otherwise))
 
 
 def _why_not_one(one: Span, other: Span) -> str:
@@ -124,7 +124,7 @@ def _host(record: Record) -> Any:
 
 def _processes(record: Record) -> set[str]:
     tracks = record.trace.tracks
-    return set(tracks["process"][tracks["kind"].isin(["cpu", "python"])])
+    return set(tracks["process"][tracks["device"] < 0])
 
 
 def _joined(found: Sequence[Span], where: Path) -> Record:
@@ -164,19 +164,9 @@ def _moved(span: Span, start: int) -> list[dict[str, Any]]:
     return [{**each, "ts_ns": each["ts_ns"] + start} for each in given]
 
 
-def _several(where: Path, members: Sequence[Member], told: str, *, in_folder: bool) -> str:
+def _several(where: Path, members: Sequence[Member], told: str, otherwise: str) -> str:
     names = _listed([member.name for member in members])
-    if in_folder:
-        do = (
-            f"For the ranks of one run: gpuprof_widgets.ranks({str(where)!r}), or gpuprof ranks. "
-            f"For one of them, name it: {names}."
-        )
-    else:
-        do = (
-            f"Unpack it, and open one of its files ({names}), or, for the ranks of one run, the "
-            "folder by gpuprof_widgets.ranks(FOLDER)."
-        )
-    return f"{where}: holds {len(members)} files that look like traces, and {told}. {do}"
+    return f"{where}: holds {len(members)} traces ({names}), and {told}. {otherwise}."
 
 
 def _listed(names: Sequence[str]) -> str:
