@@ -200,6 +200,17 @@ def test_a_report_is_a_page(gpuprof: Calls) -> None:
     assert "program.py" in page
 
 
+@pytest.mark.parametrize("name", ["run.gpuprof", "report.html"])
+def test_a_file_is_where_it_was_asked_for_whatever_folder_the_program_changes_to(
+    gpuprof: Calls, folder: Path, name: str
+) -> None:
+    (folder / "elsewhere").mkdir()
+    text = "import os, torch\nos.chdir('elsewhere')\ntorch.ones(1)\nos.rmdir('../elsewhere')"
+    done = gpuprof("run", "-o", name, script(text))
+    assert (done.returncode, f": {name}" in done.stderr) == (0, True)
+    assert (folder / name).stat().st_size > 0
+
+
 def test_lines_steps_and_modules_are_recorded_as_in_a_cell(gpuprof: Calls) -> None:
     name = script(
         """

@@ -6,10 +6,11 @@ import atexit
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn, Self
 
 import click
 
@@ -157,6 +158,7 @@ def _execute(
     require_torch_profiler()
     warm_up()
     stderr, process = sys.stderr, os.getpid()
+    files = _Files.of(options, page)
     script.become_main([script.file if is_module else name, *words])
     recorder: Recorder | None = None
     ended: BaseException | None = None
@@ -173,8 +175,28 @@ def _execute(
         _stop(recorder, ended)
     _show_error(ended)
     if recorder is not None:
-        _report(recorder, options, page, stderr)
+        _report(recorder, options, files, stderr)
     _end_as(ended)
+
+
+@dataclass(frozen=True)
+class _Files:
+    """What is to be written, as it was asked for; ``folder`` is the one from where it was.
+
+    A script may change to another one.
+    """
+
+    folder: Path
+    save: str | None
+    page: str | None
+
+    @classmethod
+    def of(cls, options: Options, page: str | None) -> Self:
+        return cls(Path().absolute(), options.save, page)
+
+    def place(self, file: str) -> Path:
+        """Where a file is."""
+        return self.folder / Path(file).expanduser()
 
 
 def _stop(recorder: Recorder, ended: BaseException | None) -> None:
@@ -237,14 +259,15 @@ def _end_child(error: BaseException | None) -> NoReturn:
     os._exit(code or 0)
 
 
-def _report(recorder: Recorder, options: Options, page: str | None, stderr: IO[str]) -> None:
+def _report(recorder: Recorder, options: Options, files: _Files, stderr: IO[str]) -> None:
     """Save, and print findings and ops; what fails here is a line, the script has ended."""
     from gpuprof_widgets.profiling import finish
 
-    profile, problems = finish(recorder, options)
+    save = None if files.save is None else str(files.place(files.save))
+    profile, problems = finish(recorder, options.changed(save=save))
     if profile is not None:
         try:
-            kept = _kept(profile, options, page)
+            kept = _kept(profile, options, files)
             if not options.quiet:
                 print(_words(profile, options), *kept, sep="\n", file=stderr)
         except Exception as error:
@@ -259,15 +282,15 @@ def _words(profile: Profile, options: Options) -> str:
     return printable_lines(static_text(profile, sort=options.sort, top=options.top))
 
 
-def _kept(profile: Profile, options: Options, page: str | None) -> list[str]:
+def _kept(profile: Profile, options: Options, files: _Files) -> list[str]:
     """Write the page, and say where everything is."""
     lines = []
-    if page is not None:
+    if files.page is not None:
         from gpuprof_widgets.trace.files import write_whole
 
         html = profile.report(sort=options.sort, top=options.top).encode()
-        write_whole(page, lambda file: file.write(html))
-        lines.append(f"\nreport: {page}")
-    if options.save is not None:
-        lines.append(f"\nsaved: {options.save} (gpuprof view {options.save})")
+        write_whole(files.place(files.page), lambda file: file.write(html))
+        lines.append(f"\nreport: {files.page}")
+    if files.save is not None:
+        lines.append(f"\nsaved: {files.save} (gpuprof view {files.save})")
     return lines
