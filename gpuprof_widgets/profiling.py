@@ -219,7 +219,12 @@ def check(options: Options) -> None:
 
 
 def _target(save: str) -> Path:
-    return Path(save).expanduser()
+    try:
+        return Path(save).expanduser()
+    except RuntimeError as error:
+        raise OptionError(
+            f"save cannot write {save}: the home folder is not known here; give the whole path"
+        ) from error
 
 
 def _check_writable(path: Path) -> None:

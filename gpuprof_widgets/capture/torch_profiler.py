@@ -180,7 +180,7 @@ def _check_written(path: Path) -> None:
     room = shutil.disk_usage(folder).free / 2**20
     raise RecordingError(
         f"torch could not write its trace to {folder}, where {room:,.0f} MiB are free; "
-        "make room there, or set TMPDIR to a folder with more and restart"
+        "set TMPDIR to a folder that can be written and has more room, and restart"
     )
 
 

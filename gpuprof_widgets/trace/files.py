@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -113,23 +114,44 @@ def cannot(path: Path, error: OSError) -> str:
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[Any], object]) -> Path:
-    """Let ``write`` fill the file, which appears when it is complete, or not at all."""
+    """Let ``write`` fill the file, which appears when it is complete, or not at all.
+
+    A process that is killed meanwhile leaves the file as it was, and beside it what it had written:
+    ``.NAME.XXXXXXXX.unfinished``. A device or a FIFO is written to, never replaced.
+    """
     target = Path(path)
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
     try:
-        with unfinished.open("wb") as file:
+        if target.exists() and not target.is_file():
+            with target.open("wb") as file:
+                write(file)
+        else:
+            _write_beside(target.resolve(), write)
+    except OSError as error:
+        advice = (
+            "make room there, or name a file elsewhere; what was there before is as it was."
+            if error.errno in _NO_ROOM
+            else "name a file in a folder that exists and that you may write to."
+        )
+        raise TraceError(
+            f"{target}: cannot be written ({error.strerror or error}); {advice}"
+        ) from error
+    return target
+
+
+def _write_beside(target: Path, write: Callable[[Any], object]) -> None:
+    """Fill a file of another name, then give it the target's."""
+    unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.unfinished")
+    try:
+        with unfinished.open("xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(target)
-    except OSError as error:
-        raise TraceError(
-            f"{target}: cannot be written ({error.strerror or error}); "
-            "name a file in a folder that exists and that you may write to."
-        ) from error
     finally:
         unfinished.unlink(missing_ok=True)
-    return target
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _nearby(path: Path) -> str:
