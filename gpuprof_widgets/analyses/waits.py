@@ -24,8 +24,9 @@ SYNCHRONISING = re.compile(
     r"(cuda|hip)(Stream|Device|Event)Synchronize(_\w+)?"
     r"|cu(Stream|Event|Ctx)Synchronize(_\w+)?|cuMemcpy(DtoH|HtoD|DtoD)?(_\w+)?"
     r"|(cuda|hip)Memcpy(2D|3D|ToSymbol|FromSymbol|Peer|DtoH|HtoD|WithStream)?(_\w+)?"
+    r"|TensorWaitProp|SyncEvent"
 )
-"""Runtime calls that return when GPU work is done."""
+"""Runtime calls that return when GPU work is done; MegEngine's, when its worker is."""
 
 ASYNC_COPY = re.compile(r"(cuda|hip)Memcpy\w*Async(_\w+)?|cuMemcpy\w*Async(_\w+)?")
 """Calls that wait only at times: to or from pageable memory the copy is not asynchronous.

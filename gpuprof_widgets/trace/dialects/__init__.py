@@ -6,10 +6,11 @@ A trace that none of these recognises is read as the format says, and as torch.p
 from __future__ import annotations
 
 from gpuprof_widgets.trace.dialects.dialect import Dialect, Parts
+from gpuprof_widgets.trace.dialects.megengine import MEGENGINE
 from gpuprof_widgets.trace.dialects.tensorflow import TENSORFLOW
 from gpuprof_widgets.trace.gather import Gathered
 
-DIALECTS: tuple[Dialect, ...] = (TENSORFLOW,)
+DIALECTS: tuple[Dialect, ...] = (TENSORFLOW, MEGENGINE)
 
 
 def translated(parts: Parts, file: Gathered) -> Parts:
