@@ -113,3 +113,39 @@ def _times(part: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> dict
         operator: {place: dict(zip(keys, times, strict=True)) for place, times in places.items()}
         for operator, places in part.items()
     }
+
+
+HOST, WORKER = 0, 1
+"""Threads of `megengine_events`; computing nodes come after them."""
+
+
+def megengine_file(
+    events: Sequence[Event], threads: Mapping[int, str], *, local_time: str | None = None
+) -> Record:
+    """MegEngine's chrome timeline (1.4 and newer) of these events."""
+    written = [{**event, "pid": 7} for event in events]
+    named = [
+        {"ph": "M", "name": "thread_name", "pid": 7, "tid": tid, "args": {"name": name}}
+        for tid, name in threads.items()
+    ]
+    content: Event = {"traceEvents": [*written, *named]}
+    if local_time is not None:
+        content["metadata"] = {"localTime": local_time}
+    return parse(json.dumps(content).encode(), Path("7.chrome_timeline.json"))
+
+
+def pair(name: str, tid: Any, begin: float, end: float, **more: Any) -> list[Event]:
+    """A slice as MegEngine writes it: its args stand at its end (us)."""
+    cat = {"cat": more.pop("cat")} if "cat" in more else {}
+    args = {"args": more} if more else {}
+    return [
+        {"ph": "B", "name": name, "tid": tid, "ts": begin, **cat},
+        {"ph": "E", "name": name, "tid": tid, "ts": end, **cat, **args},
+    ]
+
+
+def link(cat: str, number: int, *, call: tuple[int, float], work: tuple[int, float]) -> list[Event]:
+    """An arrow from a call to its work on a node, each a thread and a time (us)."""
+    ends = (("s", call, {}), ("f", work, {"bp": "e"}))
+    common = {"name": "7", "scope": "7", "cat": cat, "id": number}
+    return [{**common, "ph": ph, "tid": tid, "ts": ts, **more} for ph, (tid, ts), more in ends]

@@ -69,7 +69,8 @@ def recognises(parts: Parts, file: Gathered) -> bool:
     """Whether MegEngine's commands are there, or ops with its ids beside its computing nodes."""
     args, names = parts.events.args, parts.events.name.categories
     of_commands = "__type__" in args and bool(set(COMMANDS) & set(names))
-    return of_commands or ("__id__" in args and bool(_nodes(parts)))
+    called = [*parts.names.threads.values(), *parts.events.thread.categories]
+    return of_commands or ("__id__" in args and any(map(comp_node, map(str, called))))
 
 
 def translate(parts: Parts, file: Gathered) -> Parts:

@@ -1,0 +1,369 @@
+"""MegEngine's chrome timelines and graph profiles: real ones of a CPU, hand-made ones of a GPU.
+
+``data/megengine_1_13_*.json.gz`` were written by MegEngine 1.13 on a CPU: a training step under
+``Profiler``, and ``jit.trace(profiling=True).get_profile()`` of its forward. The expected times of
+the latter are what MegEngine's own ``megengine.utils.profile_analyzer`` says of the file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import gpuprof_widgets
+from gpuprof_widgets.analyses.catalogue import analysis
+from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace.comp_nodes import CompNode, comp_node
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers import load, parse
+from tests.test_every_trace import all_answers
+from tests.timelines import DATA, HOST, WORKER, Event, graph_profile, link, megengine_file, pair
+
+TIMELINE = DATA / "megengine_1_13_chrome_timeline.json.gz"
+GRAPH = DATA / "megengine_1_13_graph_profile.json.gz"
+
+GPU_NODE = 'CompNode("gpu0:1" from "xpux:1")'
+NODE = 2
+THREADS = {HOST: "interpreter", WORKER: "worker", NODE: "xpux:1"}
+TENSOR = {"device": GPU_NODE, "dtype": "Float32", "id": 5, "nr_elements": 256, "shape": "{16,16}"}
+
+
+def op(number: int) -> Event:
+    return {"__id__": number, "__name__": "MatrixMul", "__device__": "invalid"}
+
+
+@pytest.fixture
+def step() -> Record:
+    """A region in which one op is handed over, run by the worker and executed by GPU 0."""
+    return megengine_file(
+        [
+            *pair("forward", HOST, 0, 20),
+            *pair("OpDispatch", HOST, 2, 3, **op(11)),
+            *pair("TensorWaitProp", HOST, 21, 60, **TENSOR),
+            *pair("MatrixMul", WORKER, 5, 15, **op(11)),
+            *pair("Input 5", WORKER, 6, 7, **TENSOR),
+            *link("KernelLaunch", 3, call=(WORKER, 8), work=(NODE, 10)),
+            *pair("MatrixMul", NODE, 10, 40, cat="Kernel", **op(11)),
+            *pair("HostToDevice", NODE, 42, 44, **{**TENSOR, "nr_elements": 256.0}),
+            *pair("StopProfile", WORKER, 70, 71),
+            {
+                "ph": "C",
+                "name": "gpu0:1_alloc_mem",
+                "tid": HOST,
+                "ts": 1,
+                "args": {"value": 4096.0},
+            },
+        ],
+        THREADS,
+    )
+
+
+def by_name(record: Record) -> dict[str, list[tuple[Any, ...]]]:
+    """Category and label of the track, of all slices by name."""
+    slices, tracks = record.trace.slices, record.trace.tracks
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    for name, category, track in zip(
+        slices["name"], slices["category"], slices["track"], strict=True
+    ):
+        found.setdefault(name, []).append((category, tracks["label"][track]))
+    return found
+
+
+def test_threads_and_nodes_are_told_apart(step: Record) -> None:
+    found = by_name(step)
+    assert found["forward"] == [("user_annotation", "interpreter")]
+    assert found["OpDispatch"] == [("megengine_runtime", "interpreter")]
+    assert sorted(found["MatrixMul"]) == [("cpu_op", "worker"), ("kernel", "GPU 0 · stream 1")]
+    assert found["Input"] == [("megengine_runtime", "worker")]
+    assert found["Memcpy HtoD"] == [("gpu_memcpy", "GPU 0 · stream 1 · copies")]
+    assert found["StopProfile"] == [("overhead", "worker")]
+
+
+def test_a_kernel_belongs_to_the_op_of_its_id(step: Record) -> None:
+    slices = step.trace.slices
+    (kernel,) = slices[slices["category"] == "kernel"].itertuples()
+    assert (slices["name"][kernel.launch], slices["category"][kernel.launch]) == (
+        "MatrixMul",
+        "cpu_op",
+    )
+    table = analysis("operators").function(step).set_index(["name", "category"])
+    assert table["device_total_ns"]["MatrixMul", "cpu_op"] == 30_000
+
+
+def test_sizes_and_counters_are_in_bytes(step: Record) -> None:
+    assert analysis("copies").function(step)["bytes"].tolist() == [1024]
+    assert step.trace.counters[["name", "value"]].values.tolist() == [["GPU 0 memory used", 4096.0]]
+
+
+def test_waiting_for_a_value_is_a_synchronisation(step: Record) -> None:
+    (wait,) = analysis("waits").function(step).itertuples()
+    assert (wait.kind, wait.name, wait.dur_ns) == ("synchronise", "TensorWaitProp", 39_000)
+
+
+def test_with_cupti_kernels_count_once() -> None:
+    """MegEngine's own row of an op on a stream then is the region around what CUPTI saw there."""
+    record = megengine_file(
+        [
+            *pair("MatrixMul", WORKER, 5, 15, **op(11)),
+            *pair("cudaLaunchKernel", WORKER, 6, 9),
+            *pair("void sgemm()", WORKER, 7, 8),
+            *link("KernelLink", 90, call=(WORKER, 7), work=(NODE, 30)),
+            *pair("Memcpy", WORKER, 10, 11),
+            *link("CUPTILink", 91, call=(WORKER, 10), work=(3, 31)),
+            *pair("cuStreamSynchronize", WORKER, 12, 14),
+            *pair("MatrixMul", NODE, 18, 31, cat="Kernel", **op(11)),
+            *pair("Input 5", WORKER, 5, 6, **TENSOR),
+            *pair("void sgemm()", NODE, 20, 30, execution_time=10_000),
+            *pair("Memcpy", 3, 31, 35, bytes="512", src_kind="CUPTI_ACTIVITY_MEMORY_KIND_DEVICE",
+                  dst_kind="CUPTI_ACTIVITY_MEMORY_KIND_PINNED"),
+            *pair("Memset", 3, 36, 36, bytes="64", value="0"),
+        ],
+        THREADS,
+    )  # fmt: skip
+    found = by_name(record)
+    assert ("gpu_user_annotation", "GPU 0 · stream 1 · annotations") in found["MatrixMul"]
+    assert found["cuStreamSynchronize"] == [("cuda_driver", "worker")]
+    kernels = analysis("kernels").function(record).set_index("name")
+    assert kernels["total_ns"].to_dict() == {
+        "void sgemm()": 10_000, "Memcpy DtoH (Device -> Pinned)": 4_000, "Memset": 0}  # fmt: skip
+    (copy,) = analysis("copies").function(record).itertuples()
+    assert (copy.direction, copy.bytes, copy.stream, copy.launch_name) == ("DtoH", 512, 3, "Memcpy")
+    slices = record.trace.slices
+    (kernel,) = slices[slices["category"] == "kernel"].itertuples()
+    assert slices["category"][kernel.launch] == "cuda_runtime"
+    assert slices["name"][kernel.op] == "MatrixMul"
+    assert all_answers(record) == {}
+
+
+@pytest.mark.parametrize("local_time", ["1795281521339596014", "1795281521339596"])
+def test_the_clock_of_the_file_begins_when_it_says(local_time: str) -> None:
+    record = megengine_file(
+        pair("MatrixMul", WORKER, 5, 15, **op(1)), THREADS, local_time=local_time
+    )
+    assert record.trace.epoch_ns // 1000 == 1795281521339596 + 5
+
+
+def test_absolute_times_stay_what_they_are() -> None:
+    """What ``align_time`` wrote is not moved a second time."""
+    at = 1795281521339596
+    events = pair("MatrixMul", WORKER, at, at + 9, **op(1))
+    record = megengine_file(events, THREADS, local_time=f"{at}000")
+    assert record.trace.epoch_ns // 1000 == at
+
+
+@pytest.mark.parametrize("local_time", ["", "soon", "-5", "9" * 40])
+def test_a_clock_that_is_none_is_left_alone(local_time: str) -> None:
+    record = megengine_file(
+        pair("MatrixMul", WORKER, 5, 15, **op(1)), THREADS, local_time=local_time
+    )
+    assert record.trace.epoch_ns == 5_000
+
+
+def test_a_timeline_of_1_0_to_1_3() -> None:
+    """A list; commands with a mangled type; ops with an id of another key, the args at the begin."""
+    told = {"op.mode": "ADD", "name": "Elemwise", "id": 4, "inputs": "{1,2}", "outputs": "{3}"}
+    mangled = {"__type__": "N3mgb10imperative11interpreter4intl7ApplyOpE", "op": "Elemwise"}
+    slices = [
+        ("CommandExecute", 1, 10, 30, mangled),
+        ("OpExecute", 1, 12, 20, told),
+        ("OpExecute", 2, 15, 45, told),
+        ("forward", 0, 0, 9, None),
+    ]
+    events = [
+        {
+            "name": name,
+            "ph": ph,
+            "tid": tid,
+            "ts": ts,
+            "pid": 7,
+            **({"args": args} if args and ph == "B" else {}),
+        }
+        for name, tid, begin, end, args in slices
+        for ph, ts in (("B", begin), ("E", end))
+    ]
+    names = {0: "channel", 1: "worker", 2: 'CompNode("gpu0:0" from "xpux:0")'}
+    events += [
+        {"name": "thread_name", "ph": "M", "tid": tid, "ts": 0, "pid": 7, "args": {"name": name}}
+        for tid, name in names.items()
+    ]
+    record = parse(json.dumps(events).encode(), Path("profile.chrome_timeline.json"))
+    found = by_name(record)
+    assert found["CommandExecute ApplyOp"] == [("megengine_runtime", "worker")]
+    assert sorted(found["Elemwise"]) == [("cpu_op", "worker"), ("kernel", "GPU 0 · stream 0")]
+    slices_ = record.trace.slices
+    kernel = slices_[slices_["category"] == "kernel"].iloc[0]
+    assert slices_["category"][kernel["launch"]] == "cpu_op"
+
+
+def test_a_timeline_of_0_6() -> None:
+    """Threads are "host" and the node itself; both rows of an op have its id."""
+    events = [
+        {
+            "name": "Elemwise",
+            "ph": ph,
+            "tid": tid,
+            "ts": ts,
+            "pid": 7,
+            "args": {"__id__": "[0]", "mode": "ADD"},
+        }
+        for tid, begin, end in (("host", 0, 10), ("gpu0:0", 5, 25))
+        for ph, ts in (("B", begin), ("E", end))
+    ]
+    record = parse(json.dumps(events).encode(), Path("profile.json"))
+    slices = record.trace.slices
+    kernel = slices[slices["category"] == "kernel"].iloc[0]
+    assert (kernel["dur"], slices["category"][kernel["launch"]]) == (20_000, "cpu_op")
+
+
+def test_every_slice_of_a_real_timeline_is_there_as_long_as_it_says() -> None:
+    content = json.loads(gzip.decompress(TIMELINE.read_bytes()))
+    record = load(TIMELINE)
+    assert record.trace.epoch_ns >= int(content["metadata"]["localTime"])
+    pairs = Counter(event["ph"] for event in content["traceEvents"])
+    assert len(record.trace) == pairs["B"] + pairs["X"] == pairs["E"] + pairs["X"]
+    ops = [
+        event["args"]["__id__"]
+        for event in content["traceEvents"]
+        if event["ph"] == "E"
+        and event["name"] != "OpDispatch"
+        and "__id__" in event.get("args", {})
+    ]
+    category = record.trace.slices["category"].value_counts()
+    assert category["cpu_op"] == len(set(ops)) == 55
+
+
+def test_on_a_cpu_s_node_an_op_is_no_second_op() -> None:
+    record = load(TIMELINE)
+    category = record.trace.slices["category"].value_counts()
+    assert category["cpu_kernel"] == 60
+    tracks = record.trace.tracks
+    assert tracks.loc[tracks["kind"] == "other", "label"].tolist() == ["622 · xpux:0"]
+    assert "kernel" not in category
+
+
+@pytest.mark.parametrize("path", [TIMELINE, GRAPH], ids=lambda path: path.name)
+def test_all_analyses_and_the_report_work_on_it(path: Path) -> None:
+    assert all_answers(load(path)) == {}
+    assert "<html" in gpuprof_widgets.load(path).report().lower()
+
+
+def test_a_real_graph_s_operators_take_what_megengine_says() -> None:
+    table = analysis("operators").function(load(GRAPH)).set_index("name")
+    assert table["cpu_total_ns"].to_dict() == {
+        "InputCallback": 239_000, "ConvolutionForward": 34_000, "OutputCallback": 23_000,
+        "Elemwise": 14_000, "MatrixMul": 10_000, "GetVarShape": 8_000, "Subtensor": 5_000,
+        "Concat": 4_000, "ImmutableTensor": 3_000, "SoftmaxForward": 3_000, "Reshape": 3_000,
+    }  # fmt: skip
+    assert table["flops"][table["flops"] > 0].to_dict() == {
+        "ConvolutionForward": 15_552, "MatrixMul": 5_760, "Elemwise": 308, "Concat": 2}  # fmt: skip
+    moved = analysis("roofline").function(load(GRAPH)).set_index("name")["bytes"]
+    assert moved[["ConvolutionForward", "Elemwise", "MatrixMul"]].tolist() == [3120, 2520, 6992]
+
+
+@pytest.fixture
+def graph() -> Record:
+    """A copy to the GPU and a matmul there, whose inputs came 2 ms late."""
+    footprint = {
+        "computation": 4096,
+        "memory": 3072,
+        "in_shapes": [[16, 16]],
+        "out_shapes": [[16, 16]],
+    }
+    return graph_profile(
+        {
+            "1": ("Host2DeviceCopy", {"input": [], "output": ["2"], "footprint": {"memory": 1024}}),
+            "3": ("MatrixMul", {"input": ["2"], "output": ["4"], "footprint": footprint}),
+        },
+        host={"1": {"@": (0.010, 0.011, 0.012)}, "3": {"@": (0.012, 0.013, 0.014)}},
+        device={
+            "1": {'CompNode("gpu0:copy" from "gpux:copy")': (0.001, 0.001, 0.004)},
+            "3": {'CompNode("gpu0:0" from "gpux:0")': (0.003, 0.005, 0.009)},
+        },
+        variables={"2": 'CompNode("gpu0:0" from "gpux:0")'},
+    )
+
+
+def test_a_graph_s_work_on_a_gpu_follows_its_operators(graph: Record) -> None:
+    slices = graph.trace.slices.set_index(["name", "category"])
+    kernel = slices.loc[("MatrixMul", "kernel")]
+    assert (kernel["ts"], kernel["dur"]) == (4_000_000, 4_000_000)
+    assert slices["ts"]["Memcpy HtoD", "gpu_memcpy"] == 0
+    wait = slices.loc[("wait for inputs", "cuda_sync")]
+    assert (wait["ts"], wait["dur"]) == (2_000_000, 2_000_000)
+    assert any("9,000 us later" in note for note in graph.metadata["notes"])
+
+
+def test_a_graph_s_kernels_are_linked_sized_and_counted(graph: Record) -> None:
+    slices = graph.trace.slices
+    kernel = slices[slices["category"] == "kernel"].iloc[0]
+    assert (slices["name"][kernel["launch"]], slices["category"][kernel["launch"]]) == (
+        "MatrixMul",
+        "cpu_op",
+    )
+    (copy,) = analysis("copies").function(graph).itertuples()
+    assert (copy.direction, copy.bytes) == ("HtoD", 1024)
+    roofline = analysis("roofline").function(graph).set_index("name")
+    assert roofline.loc["MatrixMul", ["time_ns", "flops", "bytes"]].tolist() == [
+        4_000_000,
+        4096,
+        3072,
+    ]
+    assert all_answers(graph) == {}
+
+
+def test_a_file_of_load_and_run_has_the_graph_in_the_profiler_s_part() -> None:
+    content = json.loads(gzip.decompress(GRAPH.read_bytes()))
+    content["profiler"]["graph_exec"] = content.pop("graph_exec")
+    record = parse(json.dumps(content).encode(), Path("lar.json"))
+    pd.testing.assert_frame_equal(record.trace.slices, load(GRAPH).trace.slices)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"profiler": [], "graph_exec": {}}', ["lar.json", '"profiler"', "[]"]),
+        ('{"profiler": {}, "graph_exec": null}', ["lar.json", '"graph_exec"', "None"]),
+        ('{"profiler": {}, "graph_exec": {}}', ["without the time of any operator", "0 operators"]),
+        ('{"graph_exec": {}, "profiler": {"host": {"1": ', ["not whole", "46 bytes", "again"]),
+    ],
+)
+def test_what_is_no_graph_profile_is_refused_with_the_place(content: str, words: list[str]) -> None:
+    with pytest.raises(TraceError) as refused:
+        parse(content.encode(), Path("lar.json"))
+    assert all(word in str(refused.value) for word in words), refused.value
+
+
+def test_times_that_are_none_are_counted_and_left_out() -> None:
+    good = (0.0, 0.5, 1.0)
+    record = graph_profile(
+        {"1": ("Elemwise", {})},
+        host={"1": {"a": good, "b": (2.0, -1, 1.0), "c": (None, 0, 1), "d": ("0", 0, 1e300)}},  # type: ignore[dict-item]
+        device={},
+    )
+    assert record.trace.slices["dur"].tolist() == [10**9]
+    assert record.metadata["notes"] == [
+        "3 of 4 times of operators are no valid ones and were left out"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "node"),
+    [
+        ('CompNode("gpu0:1" from "gpux:1")', CompNode("gpu0:1", "gpux:1", True, 0, 1)),
+        ("xpux:0", CompNode("xpux:0", "", None, -1, 0)),
+        ("gpu2:copy", CompNode("gpu2:copy", "", True, 2, -1)),
+        ("cpu:default", CompNode("cpu:default", "", False, -1, -1)),
+        ("multithread4:0", CompNode("multithread4:0", "", False, 4, 0)),
+        ("worker", None),
+        ("tpu0:0", None),
+        ("http://x:0", None),
+    ],
+)
+def test_texts_of_computing_nodes(text: str, node: CompNode | None) -> None:
+    assert comp_node(text) == node
