@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.databases.activity import Group, Values
 from gpuprof_widgets.trace.databases.activity import texts as as_text
 from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Ints, Texts
@@ -64,6 +66,7 @@ class Ranges:
     inputs: Texts
     line: Ints
     backward: NDArray[np.bool_]
+    emitted: NDArray[np.bool_]
 
 
 def read_ranges(texts: Texts) -> Ranges:
@@ -89,6 +92,7 @@ def read_ranges(texts: Texts) -> Ranges:
         inputs=inputs,
         line=np.array([one.line for one in found], np.int64),
         backward=np.array([back[one.name] for one in found], bool),
+        emitted=np.array([one.emitted for one in found], bool),
     )
 
 
@@ -132,6 +136,19 @@ def forward_threads(ranges: Ranges, process: Ints, thread: Ints) -> Ints:
     return numbers
 
 
+def cells_of_lines(ranges: Ranges, process: Ints, thread: Ints, start: Ints, end: Ints) -> Texts:
+    """Of lines the name of the cell: the range around them that was pushed by hand."""
+    cells: Texts = np.full(len(start), None, object)
+    lines = np.flatnonzero(ranges.line != MISSING)
+    by_hand = np.flatnonzero(~ranges.emitted)
+    lane = np.asarray(pd.DataFrame({"p": process, "t": thread}).groupby(["p", "t"]).ngroup())
+    row = links.latest_before(lane[lines], start[lines], lane[by_hand], start[by_hand])
+    around = by_hand[row] if len(by_hand) else row
+    inside = (row >= 0) & (start[around] <= start[lines]) & (end[lines] <= end[around])
+    cells[lines] = np.where(inside, ranges.name[around], "")
+    return cells
+
+
 def emitted_group(
     start: Ints,
     end: Ints,
@@ -158,6 +175,7 @@ def emitted_group(
         "Input Dims": ranges.shapes,
         "Input op ids": ranges.inputs,
         "line": ranges.line,
+        "cell": cells_of_lines(ranges, process, thread, start, end),
     }
     return Group(
         start,
@@ -180,6 +198,7 @@ def _cut(text: str, mark: str) -> tuple[str, str | None]:
     return (before, behind) if found else (text, None)
 
 
+@lru_cache(maxsize=10_000)
 def _listed(written: str | None) -> Any:
     try:
         return None if written is None else _shapes(written)

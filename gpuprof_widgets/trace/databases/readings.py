@@ -73,7 +73,7 @@ class Reading:
         held = self.database
         events = [name for name in held.tables if TIMES & held.columns(name)]
         rows = {name: held.count(name) for name in events if name not in self._read}
-        return [f"{count:,} rows of {name} are not read" for name, count in rows.items() if count]
+        return [f"{name} is not read ({count:,} rows)" for name, count in rows.items() if count]
 
 
 def first_known(first: Ints, second: Ints) -> Ints:
