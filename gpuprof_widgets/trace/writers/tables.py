@@ -11,9 +11,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.exceptions import OptionError
@@ -25,12 +27,13 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "�
 
 def csv_bytes(table: pd.DataFrame) -> bytes:
     """A header line and a line per row, in UTF-8; text is in quotes and is no formula."""
+    marked = table.rename(columns=_marked)
+    for place, name in enumerate(table.columns):
+        if not pd.api.types.is_numeric_dtype(table[name]):
+            cells = [_marked(cell) for cell in table[name]]
+            marked.isetitem(place, np.array(cells, dtype=object))
     # Every text in quotes, as before Python 3.13 csv leaves a lone carriage return without any.
-    text: str = (
-        table.map(_marked)
-        .rename(columns=_marked)
-        .to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    )
+    text: str = marked.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     return text.encode("utf-8", "backslashreplace")
 
 
@@ -92,20 +95,21 @@ def _mixed(table: pd.DataFrame) -> list[str]:
 
 
 def _as_json(values: pd.Series) -> list[str | None]:
-    return [
-        None if value is None else value if isinstance(value, str) else _json_text(value)
-        for value in _plain_values(values)
-    ]
+    return [value if value is None else _text_of(value) for value in _plain_values(values)]
 
 
-def _json_text(value: Any) -> str:
-    return json.dumps(value, default=_plain)
+def _text_of(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=_plain)
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _plain_values(values: pd.Series) -> Iterable[Any]:
-    """The values as JSON has them: not-a-number and whatever else is missing is None."""
-    missing = values.isna().tolist()
-    return [None if gone else value for value, gone in zip(values.tolist(), missing, strict=True)]
+    """The values as JSON has them: what is missing, or what it has no number for, is None."""
+    missing = values.isin((math.inf, -math.inf)).to_numpy() | values.isna().to_numpy()
+    return [
+        None if gone else value
+        for value, gone in zip(values.tolist(), missing.tolist(), strict=True)
+    ]
 
 
 def _plain(value: Any) -> Any:
