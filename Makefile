@@ -9,7 +9,7 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 IPYTHON8 := build/ipython8
 
-.PHONY: demo test lab lint format questions extension extension-check notebooks screenshots constraints clean
+.PHONY: demo test fuzz lab lint format questions extension extension-check notebooks screenshots constraints clean
 
 demo: $(RUN)
 	$(BIN)/python scripts/demo.py
@@ -44,6 +44,12 @@ constraints:
 	  build/constraints/bin/python -m pip freeze --exclude gpuprof-widgets | sed 's/+[^+]*$$//'; \
 	} > constraints.txt
 	rm -rf build/constraints
+
+# Broken files of every format through the readers; longer by hand: make fuzz SECONDS=3600 FIRST=10000
+SECONDS ?= 60
+FIRST ?= 0
+fuzz: $(DEV)
+	$(BIN)/python -m tests.fuzz_readers --seconds $(SECONDS) --first $(FIRST)
 
 extension:
 	sh scripts/extension.sh build

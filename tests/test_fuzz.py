@@ -1,0 +1,62 @@
+"""A bounded number of broken files of every format; ``make fuzz`` runs more of them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gpuprof_widgets.trace.readers import parse
+from tests.fuzz_mutations import broken_bytes, broken_value
+from tests.fuzz_readers import FILE, UnsoundError, case, check, check_record
+from tests.fuzz_seeds import Seed, seeds
+
+CASES = 240
+"""Of all seeds together; they take a few seconds."""
+
+BATCH = 60
+
+
+@pytest.mark.parametrize("seed", seeds(), ids=lambda seed: seed.name)
+def test_a_seed_is_a_good_file(seed: Seed) -> None:
+    record = parse(seed.data, FILE)
+    check_record(record)
+    assert len(record.trace) or record.calls is not None
+
+
+@pytest.mark.parametrize("first", range(0, CASES, BATCH))
+def test_a_broken_file_is_a_sound_record_or_one_error(first: int) -> None:
+    wrong = {}
+    for number in range(first, first + BATCH):
+        seed, data = case(number)
+        try:
+            check(data)
+        except Exception as problem:
+            wrong[number] = f"{seed.name}: {type(problem).__name__}: {problem}"
+    assert wrong == {}
+
+
+def test_a_case_is_the_same_every_time() -> None:
+    assert [case(number)[1] for number in range(20)] == [case(number)[1] for number in range(20)]
+
+
+def test_cases_differ_from_their_seeds() -> None:
+    good = {seed.data for seed in seeds()}
+    cases = [case(number)[1] for number in range(100)]
+    assert len(set(cases) - good) > 90
+
+
+def test_a_record_that_cannot_be_is_seen() -> None:
+    record = parse(seeds()[0].data, FILE)
+    record.trace.slices.loc[0, "dur"] = -5
+    with pytest.raises(UnsoundError, match="a duration below zero"):
+        check_record(record)
+
+
+def test_changes_leave_the_seed_as_it_is() -> None:
+    value = {"a": [1, {"b": "c"}], "d": None}
+    rng = random.Random(0)
+    changed = [broken_value(rng, value) for _ in range(50)]
+    assert value == {"a": [1, {"b": "c"}], "d": None}
+    assert sum(one != value for one in changed) > 40
+    assert isinstance(broken_bytes(rng, b"", [b"x"]), bytes)
