@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,17 +13,13 @@ import pytest
 from gpuprof_widgets.analysed import Analysed
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.catalogue import ANALYSES, Analysis, analysis
-from gpuprof_widgets.analyses.lacking import TENSORFLOW as TENSORFLOW_LACKS
-from gpuprof_widgets.analyses.lacking import what_is_lacking
+from gpuprof_widgets.analyses.lacking import SNAPSHOT, what_is_lacking
 from gpuprof_widgets.analyses.op_rows import op_rows
 from gpuprof_widgets.profiles import Profile
+from gpuprof_widgets.trace.memory_snapshot import SNAPSHOT_PROCESS
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
-from tests.traces import SHARED, op, trace_of
-
-TENSORFLOW = sorted(SHARED.glob("tf-timeline/*.json.gz")) if SHARED.is_dir() else []
-"""TensorFlow 1's timelines: boxes on lanes, with neither launches nor threads of a CPU."""
+from tests.traces import Row, op, trace_of
 
 QUOTIENTS = re.compile(r"(^|_)(average|mean|median|std|spread|p\d+)_|per_")
 """Columns of times and sizes that are quotients need not be whole numbers."""
@@ -93,20 +88,6 @@ def test_every_analysis_answers_or_says_what_is_lacking(shared_record: Record) -
     assert all_answers(shared_record) == {}
 
 
-@pytest.fixture(params=TENSORFLOW or [None], ids=lambda path: path.name if path else "none")
-def tensorflow(request: pytest.FixtureRequest) -> Record:
-    """TensorFlow's timelines."""
-    path: Path | None = request.param
-    if path is None:
-        pytest.skip(f"no traces in {SHARED}")
-    return load(path)
-
-
-def test_tensorflow_s_timelines_are_answered_or_refused_in_words(tensorflow: Record) -> None:
-    assert len(tensorflow.trace) > 50
-    assert all_answers(tensorflow) == {}
-
-
 def test_a_record_of_nothing_is_answered() -> None:
     assert all_answers(trace_of()) == {}
 
@@ -134,18 +115,18 @@ def test_cpu_self_times_add_up_to_the_time_in_which_threads_were_busy(
     assert analysis("operators").function(shared_record)["cpu_self_ns"].sum() == busy
 
 
-def test_of_a_tensorflow_timeline_it_is_said_that_it_is_one() -> None:
-    """Not that it has no GPU work: its rows are not told apart."""
-    ops = (op(name, ts=at, dur=9, category="Op") for at, name in enumerate(["MatMul", "Sum"]))
-    profile = Profile(trace_of(*ops).trace, None, {})
-    assert [f"t{finding.text[1:]}" for finding in profile.findings()] == [f"{TENSORFLOW_LACKS}."]
+def test_of_a_memory_snapshot_it_is_said_that_it_is_one() -> None:
+    """Not that it has no GPU work: it cannot have any."""
+    allocated = Row("[memory]", "cpu_instant_event", 0, 0, process=SNAPSHOT_PROCESS)
+    profile = Profile(trace_of(allocated).trace, None, {})
     answered = {one.name: (one.function(profile), getattr(profile, one.name)) for one in ANALYSES}
     empty = {name: pair for name, pair in answered.items() if not len(pair[0])}
-    assert {"kernels", "operators", "breakdown", "memory", "steps"} < set(empty)
+    assert {"kernels", "breakdown", "steps"} < set(empty)
     for table, method in empty.values():
-        assert what_is_lacking(table) == what_is_lacking(method()) == TENSORFLOW_LACKS
+        assert what_is_lacking(table) == what_is_lacking(method()) == SNAPSHOT
 
 
-def test_one_op_of_pytorch_beside_it_makes_it_no_tensorflow_timeline() -> None:
-    record = trace_of(op("Sum", ts=0, dur=9, category="Op"), op("aten::sum", ts=9, dur=9))
+def test_one_op_beside_it_makes_it_none() -> None:
+    allocated = Row("[memory]", "cpu_instant_event", 0, 0, process=SNAPSHOT_PROCESS)
+    record = trace_of(allocated, op("aten::sum", ts=9, dur=9))
     assert what_is_lacking(analysis("kernels").function(record)).startswith("the trace has no GPU")

@@ -166,7 +166,7 @@ def test_a_clock_that_is_none_is_left_alone(local_time: str) -> None:
 
 
 def test_a_timeline_of_1_0_to_1_3() -> None:
-    """A list; commands with a mangled type; ops with an id of another key, the args at the begin."""
+    """A list; mangled types of commands; ops with an id of another key, their args at the begin."""
     told = {"op.mode": "ADD", "name": "Elemwise", "id": 4, "inputs": "{1,2}", "outputs": "{3}"}
     mangled = {"__type__": "N3mgb10imperative11interpreter4intl7ApplyOpE", "op": "Elemwise"}
     slices = [

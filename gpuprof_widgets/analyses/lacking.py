@@ -1,7 +1,7 @@
 """How an analysis says what a trace lacks: an empty table with the reason beside it.
 
-An analysis knows what it looks for; that the trace is of a kind whose rows are not known at all is
-said here for all of them.
+An analysis knows what it looks for; that the file is of another kind altogether is said here for
+all of them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,6 @@ Arguments = ParamSpec("Arguments")
 
 Result = TypeVar("Result")
 Class = TypeVar("Class")
-
-TENSORFLOW = (
-    "this is a TensorFlow timeline: gpuprof does not yet tell its rows apart "
-    "(which are kernels, copies or ops of the CPU)"
-)
 
 SNAPSHOT = (
     "this is a CUDA memory snapshot: it has what was allocated and released, and neither ops, "
@@ -66,17 +61,10 @@ def what_is_lacking(table: pd.DataFrame) -> str:
     return str(table.attrs.get(LACKS, ""))
 
 
-def what_kind_is_not_known(trace: Trace) -> str:
-    """Why nothing can be told apart in this trace, in one sentence; "" where it can.
-
-    TensorFlow 1 writes ops and kernels alike as of the category ``Op``, on tracks that it calls
-    ``/gpu:0/stream:7 Compute`` (tensorflow/python/client/timeline.py).
-    """
+def which_other_kind(trace: Trace) -> str:
+    """What the file is, in one sentence, if it is none of a run's time; "" if it is."""
     process = trace.tracks["process"]
-    if len(process) and bool((process == SNAPSHOT_PROCESS).all()):
-        return SNAPSHOT
-    categories = trace.slices["category"]
-    return TENSORFLOW if len(categories) and bool((categories == "Op").all()) else ""
+    return SNAPSHOT if len(process) and bool((process == SNAPSHOT_PROCESS).all()) else ""
 
 
 def explained(analysis: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -87,7 +75,7 @@ def explained(analysis: Callable[Arguments, Result]) -> Callable[Arguments, Resu
         table = analysis(*args, **kwargs)
         if isinstance(table, pd.DataFrame) and not len(table):
             record: Any = args[0]
-            if kind := what_kind_is_not_known(record.trace):
+            if kind := which_other_kind(record.trace):
                 table.attrs[LACKS] = kind
         return table
 

@@ -8,7 +8,7 @@ from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.instances import are_op_names, longest_call
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
-from gpuprof_widgets.analyses.lacking import what_kind_is_not_known
+from gpuprof_widgets.analyses.lacking import which_other_kind
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
@@ -22,7 +22,7 @@ def cpu_ops(record: Record, limits: Limits) -> list[Finding]:
     only_calls = not len(record.trace) and "cuda" not in record.metadata
     if only_calls or len(gpu_rows(record.trace)):
         return []
-    if kind := what_kind_is_not_known(record.trace):
+    if kind := which_other_kind(record.trace):
         return [Finding("cpu_ops", f"T{kind[1:]}.")]
     table = operators(record, sort="cpu_self")
     table = table[are_op_names(table) & (table["cpu_self_ns"] > 0)]
