@@ -438,6 +438,18 @@ class Analysed(Record):
 
         return memory_peak(self)
 
+    def memory_segments(self) -> pd.DataFrame:
+        """One row per segment that the allocator held of a GPU's memory (of a memory snapshot).
+
+        Columns: ``device``, ``stream``, ``pool``, ``kind`` ("small", "large"), ``expandable``,
+        ``address``; ``bytes`` = ``allocated_bytes`` + ``awaiting_bytes`` (other streams) +
+        ``free_bytes``; ``largest_free_bytes``, ``rounding_bytes`` (allocated, not asked for),
+        ``blocks``, ``free_blocks``; ``line_name`` (holds most of it).
+        """
+        from gpuprof_widgets.analyses.memory_segments import memory_segments
+
+        return memory_segments(self)
+
     def allocator_events(self) -> pd.DataFrame:
         """One row per out-of-memory error, allocator retry, cudaMalloc and cudaFree, by time.
 

@@ -177,6 +177,17 @@ def full(reserved: int) -> Record:
     return trace_of(op("aten::empty", ts=0, dur=9), row, devices=devices)
 
 
+def in_pieces(free: int) -> Record:
+    """Of 10 MiB that a memory snapshot has reserved so much is free, in three alike pieces."""
+    sizes = [free // 3, free // 3, free - 2 * (free // 3)]
+    states = ["free"] * 3 + ["allocated"]
+    blocks = {"bytes": [*sizes, 10 * 2**20 - free], "state": states, "stack": [-1] * 4}
+    segment = {"device": 0, "stream": 0, "pool": "0.0", "kind": "large", "expandable": False}
+    segment |= {"address": 4096, "bytes": 10 * 2**20, "blocks": blocks}
+    blocks["requested"] = blocks["bytes"]
+    return trace_of(memory_segments=[segment])
+
+
 def making(took: int, *, calls: int = 3) -> Record:
     """A line of a loop that makes zeros anew in each round, in so many of 1000 ns."""
     last = took - 2 * (calls - 1)
@@ -195,6 +206,7 @@ def making(took: int, *, calls: int = 3) -> Record:
 CASES: dict[str, tuple[Record, Record]] = {
     **copy_cases.CASES,
     "memory_room": (full(900), full(899)),
+    "fragmentation": (in_pieces(3 * 2**20), in_pieces(3 * 2**20 - 1)),
     "made_anew": (making(took=20), making(took=19)),
     "ending": (trace_of(op("x", ts=0, dur=9), interrupted=True), trace_of(op("x", ts=0, dur=9))),
     "device_idle": (idle_gpu(1), trace_of(op("aten::mm", ts=0, dur=1000))),

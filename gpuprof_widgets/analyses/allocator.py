@@ -59,7 +59,7 @@ def allocator_events(record: Record) -> pd.DataFrame:
     table = pd.concat([part for part in parts if len(part)] or parts[:1])
     table = table.sort_values("start_ns", kind="stable", ignore_index=True)
     table = table.assign(**_owners(trace, table["row"].to_numpy(np.intp)))[list(COLUMNS)]
-    return with_stack_lines(record, table)
+    return with_stack_lines(table, record)
 
 
 def _rows(trace: Trace, rows: npt.NDArray[np.intp], kind: str) -> pd.DataFrame:

@@ -29,6 +29,7 @@ from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
 from gpuprof_widgets.analyses.memory_by_op import memory
+from gpuprof_widgets.analyses.memory_segments import memory_segments
 from gpuprof_widgets.analyses.modules import modules
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.overlaps import overlaps
@@ -189,6 +190,12 @@ ANALYSES = (
     Analysis(memory, "Which op allocates memory, and keeps it?", "memory", "TensorBoard plugin"),
     Analysis(memory_curve, "How much memory was held, over time?", "memory", "TensorBoard plugin"),
     Analysis(memory_peak, "What was alive when memory was fullest?", "memory", "memory snapshot"),
+    Analysis(
+        memory_segments,
+        "How had the allocator laid out the GPU's memory, and how much lay in free pieces?",
+        "allocator",
+        "memory snapshot",
+    ),
     Analysis(
         collectives,
         "Which collectives ran, how large, how fast, and how much of them was not hidden?",

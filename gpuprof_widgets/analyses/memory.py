@@ -97,7 +97,7 @@ def allocations(record: Record) -> pd.DataFrame:
         }
     )
     table = table.assign(**_owners(trace, table["row"].to_numpy()))
-    return with_stack_owners(record, _with_held_before(record, table))[list(COLUMNS)]
+    return with_stack_owners(_with_held_before(record, table), record)[list(COLUMNS)]
 
 
 def _owners(trace: Trace, row: Any) -> dict[str, Any]:

@@ -52,19 +52,19 @@ UNDECIDED = (TEMPORARIES, OTHER, BEFORE)
 """Categories by rules that know no more than whether a block outlived the record."""
 
 
-def with_stack_owners(record: Record, table: pd.DataFrame) -> pd.DataFrame:
+def with_stack_owners(table: pd.DataFrame, record: Record) -> pd.DataFrame:
     """Blocks with the line, op and category that their stacks tell, where nothing else did.
 
     ``table``: `allocations`, with ``stack`` for blocks from before the record where it is known.
     """
-    table = with_stack_lines(record, table)
+    table = with_stack_lines(table, record)
     told = _told_by_stacks(record, table, "category")
     undecided = table["category"].isin(UNDECIDED) & (table["classified_by"] == "rules")
     category = np.where(undecided & (told != ""), told, table["category"].to_numpy(object))
     return table.assign(category=pd.Series(category, table.index, dtype=object))
 
 
-def with_stack_lines(record: Record, table: pd.DataFrame) -> pd.DataFrame:
+def with_stack_lines(table: pd.DataFrame, record: Record) -> pd.DataFrame:
     """A table with ``row``, ``op_name`` and ``line_name``, these filled in where stacks tell."""
     return table.assign(
         **{
@@ -81,10 +81,9 @@ def _told_by_stacks(record: Record, table: pd.DataFrame, column: str) -> npt.NDA
     return texts[_stack_numbers(record, table, len(owners))]
 
 
-def line_of_stack(record: Record, number: int) -> str:
-    """The user's line at which a stack's memory was asked for; "" where it is not known."""
-    owners = _of_stacks(record)
-    return str(owners["line_name"].iloc[number]) if 0 <= number < len(owners) else ""
+def lines_of_stacks(of: Record) -> list[str]:
+    """Per stack the user's line at which memory was asked for; "" where it is not known."""
+    return [str(line) for line in _of_stacks(of)["line_name"]]
 
 
 def _stack_numbers(record: Record, table: pd.DataFrame, stacks: int) -> npt.NDArray[np.int64]:

@@ -16,6 +16,7 @@ from gpuprof_widgets.analyses.findings.expected import expected
 from gpuprof_widgets.analyses.findings.exposed_communication import exposed_communication
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.fp32_matmul import fp32_matmul
+from gpuprof_widgets.analyses.findings.fragmentation import fragmentation
 from gpuprof_widgets.analyses.findings.gpu_ops import gpu_ops
 from gpuprof_widgets.analyses.findings.launch_bound import launch_bound
 from gpuprof_widgets.analyses.findings.limits import Limits, limits_of
@@ -75,6 +76,7 @@ RULES: dict[str, Rule] = {
     "python_waiting": python_waiting,
     "memory": memory,
     "memory_room": memory_room,
+    "fragmentation": fragmentation,
     "made_anew": made_anew,
     "expected": expected,
     "step_overhead": step_overhead,

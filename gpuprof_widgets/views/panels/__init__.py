@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.views.panels.allocator import allocator_panel
 from gpuprof_widgets.views.panels.annotations import annotations_panel
 from gpuprof_widgets.views.panels.breakdown import breakdown_panel, step_breakdown_panel
 from gpuprof_widgets.views.panels.collectives import collectives_panel
@@ -37,6 +38,7 @@ PANELS: dict[str, Callable[[Record], Panel | None]] = {
     "modules": modules_panel,
     "annotations": annotations_panel,
     "roofline": roofline_panel,
+    "allocator": allocator_panel,
     "counters": counters_panel,
 }
 """By name, in the order of their tabs; None where a record has nothing to show in it."""
