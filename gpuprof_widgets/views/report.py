@@ -12,6 +12,7 @@ import json
 import re
 from functools import cache
 from hashlib import sha256
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,11 @@ import bokeh
 from bokeh.embed import json_item
 from bokeh.models import Column
 
-from gpuprof_widgets.printable import printable_values
+from gpuprof_widgets.printable import printable, printable_values
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.figure import report_figure
 from gpuprof_widgets.views.picture import picture_png
 from gpuprof_widgets.views.static import static_html, static_text
-from gpuprof_widgets.views.text import escaped
 
 MimeBundle = dict[str, Any]
 
@@ -89,7 +89,12 @@ def standalone_html(record: Record, *, sort: str = "device_self", top: int = 15)
 def html_page(title: str, static: str, script: str) -> str:
     """The file of a report: HTML that needs no script, and the script that replaces it."""
     policy = f"{POLICY}; script-src {' '.join(map(_source, (script, *runtime_parts())))}"
-    parts = {"@TITLE@": escaped(title), "@STATIC@": static, "@SCRIPT@": script, "@POLICY@": policy}
+    parts = {
+        "@TITLE@": escape(printable(title)),
+        "@STATIC@": static,
+        "@SCRIPT@": script,
+        "@POLICY@": policy,
+    }
     # In one pass: what a trace's names hold is never taken for a mark.
     return re.sub("|".join(parts), lambda mark: parts[mark.group()], _beside("page.html"))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 from textwrap import wrap
 
 from gpuprof_widgets.printable import SOURCE, printable
 
 TEXT_WIDTH = 79
+_FORMULA_MARK = re.compile(r"[$\\]")
 
 
 def shortened(text: str, width: int) -> str:
@@ -25,5 +27,9 @@ def wrapped(text: str, *, first: str = "", then: str = "") -> list[str]:
 
 
 def escaped(text: str) -> str:
-    """The text as HTML that shows it: without markup, control codes and changes of direction."""
-    return escape(printable(text, keep=SOURCE))
+    """The text as HTML that shows it: without markup, formulas, control codes, turned direction.
+
+    Notebooks typeset what stands between dollars, and MathJax reads links and styles there; it
+    finds no formula whose marks are elements of their own.
+    """
+    return _FORMULA_MARK.sub(r"<span>\g<0></span>", escape(printable(text, keep=SOURCE)))
