@@ -15,7 +15,6 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.exceptions import OptionError
@@ -27,11 +26,8 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "�
 
 def csv_bytes(table: pd.DataFrame) -> bytes:
     """A header line and a line per row, in UTF-8; text is in quotes and is no formula."""
-    marked = table.rename(columns=_marked)
-    for place, name in enumerate(table.columns):
-        if not pd.api.types.is_numeric_dtype(table[name]):
-            cells = [_marked(cell) for cell in table[name]]
-            marked.isetitem(place, np.array(cells, dtype=object))
+    columns = [_marked_column(table.iloc[:, place]) for place in range(table.shape[1])]
+    marked = pd.concat(columns, axis=1) if columns else table
     # Every text in quotes, as before Python 3.13 csv leaves a lone carriage return without any.
     text: str = marked.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     return text.encode("utf-8", "backslashreplace")
@@ -40,6 +36,14 @@ def csv_bytes(table: pd.DataFrame) -> bytes:
 def without_marks(table: pd.DataFrame) -> pd.DataFrame:
     """A table read back from our CSV, its text without the apostrophes that kept it text."""
     return table.map(_unmarked).rename(columns=_unmarked)
+
+
+def _marked_column(values: pd.Series) -> pd.Series:
+    if pd.api.types.is_numeric_dtype(values):
+        return values.rename(_marked(values.name))
+    # Not as pandas' own text, which cannot hold half of a surrogate pair.
+    cells = [_marked(cell) for cell in values]
+    return pd.Series(cells, index=values.index, dtype=object, name=_marked(values.name))
 
 
 def _marked(cell: Any) -> Any:
