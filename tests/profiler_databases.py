@@ -263,4 +263,4 @@ def written(data: bytes, path: Path) -> Path:
 
 
 def _quoted(name: str) -> str:
-    return f'"{name}"'
+    return '"_id_" INTEGER PRIMARY KEY' if name == "_id_" else f'"{name}"'

@@ -81,27 +81,30 @@ def _domains(held: Table, strings: Mapping[int, str]) -> Texts:
 
 
 def _pairs(reading: Reading, held: Table) -> tuple[Ints, Ints]:
-    """Rows of starts, and for each the row of the end with its id; -1 where there is none."""
-    starts = np.flatnonzero((held["flags"] & START) > 0)
-    ends = np.flatnonzero((held["flags"] & END) > 0)
-    by_id = pd.Series(ends, index=held["id"][ends])
-    by_id = by_id[~by_id.index.duplicated()]
-    starts = starts[~pd.Index(held["id"][starts]).duplicated()]
-    last = by_id.reindex(held["id"][starts], fill_value=-1).to_numpy(np.int64)
-    _tell(reading, len(starts), int(np.count_nonzero(last < 0)), held, ends)
+    """Rows of starts, and for each the row of its end; -1 where there is none.
+
+    They share an id; where it is used again, the first start has the first end.
+    """
+    starts, ends = (np.flatnonzero((held["flags"] & flag) > 0) for flag in (START, END))
+    by_id = pd.Series(ends, index=_uses(held, ends))
+    last = by_id.reindex(_uses(held, starts), fill_value=-1).to_numpy(np.int64)
+    missing = int(np.count_nonzero(last < 0))
+    if missing:
+        reading.notes.append(
+            f"{missing:,} of {len(starts):,} NVTX ranges were open when the recording ended; "
+            "they end with it"
+        )
+    if loose := len(ends) - len(starts) + missing:
+        reading.notes.append(f"{loose:,} ends of NVTX ranges have no start and were left out")
     return starts, last
 
 
-def _tell(reading: Reading, ranges: int, still_open: int, held: Table, ends: Ints) -> None:
-    if still_open:
-        reading.notes.append(
-            f"{still_open:,} of {ranges:,} NVTX ranges were open when the recording ended; "
-            "they end with it"
-        )
-    rows = int(np.count_nonzero((held["flags"] & (START | END)) > 0))
-    loose = rows - 2 * ranges + still_open
-    if loose > 0:
-        reading.notes.append(f"{loose:,} ends of NVTX ranges have no start and were left out")
+def _uses(held: Table, rows: Ints) -> pd.MultiIndex:
+    """The process and id of each row, and how often they were in use before."""
+    ids = pd.DataFrame({key: held[key][rows] for key in ("process", "id", "timestamp")})
+    in_time = ids.sort_values("timestamp", kind="stable")
+    use = in_time.groupby(["process", "id"]).cumcount().reindex(ids.index)
+    return pd.MultiIndex.from_arrays([ids["process"], ids["id"], use])
 
 
 def _marks(held: Table, said: Texts) -> Group:
