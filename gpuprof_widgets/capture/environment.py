@@ -23,10 +23,13 @@ def environment() -> dict[str, Any]:
 
 
 def devices() -> list[dict[str, Any]]:
-    """The GPUs that torch sees; empty without one."""
+    """The GPUs that torch sees; empty without one, and after an error that stays with them."""
     if not torch.cuda.is_available():
         return []
-    return [_device(index) for index in range(torch.cuda.device_count())]
+    try:
+        return [_device(index) for index in range(torch.cuda.device_count())]
+    except RuntimeError:
+        return []
 
 
 def _device(index: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from gpuprof_widgets.capture.gpu_events import gpu_events
 from gpuprof_widgets.capture.lines.recording import lines_window, marked_code
 from gpuprof_widgets.capture.loop.expected import expected
 from gpuprof_widgets.capture.memory.recording import memory_owners
@@ -21,6 +22,7 @@ PARTS: tuple[Callable[[Context], Part | None], ...] = (
     lines_window,
     module_spans,
     memory_owners,
+    gpu_events,
     workers,
     ranks,
     nvtx_ranges,
