@@ -31,6 +31,7 @@ from gpuprof_widgets.trace.counters import counter_table
 from gpuprof_widgets.trace.dialects.dialect import Dialect, Parts
 from gpuprof_widgets.trace.dialects.rows import joined, kept_flows, marked, recoded, taken, texts_of
 from gpuprof_widgets.trace.dialects.tensorflow_memory import tensors
+from gpuprof_widgets.trace.dialects.tensors import allocations, on_rows
 from gpuprof_widgets.trace.events import Events, Names, text_codes
 from gpuprof_widgets.trace.gather import Gathered
 from gpuprof_widgets.trace.schema import EXECUTOR_LANE, NONE
@@ -49,6 +50,7 @@ MEMSET = re.compile(r"MEMSET", re.IGNORECASE)
 UNKNOWN = "unknown"
 """What the writer calls an op whose label it does not understand."""
 
+TENSORS = " · tensors"
 HOST, LAUNCHING, STREAM, ALL_STREAMS, COPIES = "host", "launching", "stream", "stream:all", "memcpy"
 
 
@@ -75,12 +77,14 @@ def translate(parts: Parts, file: Gathered) -> Parts:
     processes = [process_of(names.get(pid, "")) for pid in parts.events.process.categories]
     kept, copied = _once(parts.events, processes)
     events = taken(_told(parts.events, processes, copied), kept)
-    memory, note = tensors(file, parts.names)
-    events = joined(events, memory)
+    found, note = tensors(file, parts.names)
+    end = int((events.ts + events.dur).max(initial=0))
+    rows, names_of_rows = on_rows(found, end)
+    events = joined(joined(events, allocations(found)), rows)
     return replace(
         parts,
         events=events,
-        names=_labelled(events, parts.names),
+        names=_labelled(events, parts.names, names_of_rows),
         counters=_by_allocator(parts.counters),
         flows=kept_flows(parts.flows, kept, len(parts.events)),
         notes=[*parts.notes, *note],
@@ -101,7 +105,7 @@ def process_of(name: str) -> Process:
         part = STREAM if found["stream"] else row.lower()
         return Process(part, of, device, int(found["stream"] or NONE))
     if found["kind"].lower().endswith("cpu"):
-        return Process(HOST, of if found["what"].lower() == "compute" else f"{of} · tensors")
+        return Process(HOST, of if found["what"].lower() == "compute" else f"{of}{TENSORS}")
     return Process(LAUNCHING, f"launching for {of}", device)
 
 
@@ -190,10 +194,11 @@ def _correlations(events: Events, launching: Mask, on_gpu: Mask) -> pd.Series:
     return marked((launching | on_gpu) & (node != ""), number + 1)
 
 
-def _labelled(events: Events, names: Names) -> Names:
-    """Lanes are called by their device, and numbered where it has several."""
+def _labelled(events: Events, names: Names, rows: Names) -> Names:
+    """Lanes are called by their device, and numbered where it has several; so are tensors' rows."""
     pairs = pd.DataFrame({"process": events.process, "thread": events.thread}).astype(str)
-    lanes = pairs.drop_duplicates().to_records(index=False).tolist()
+    lanes = [*pairs.drop_duplicates().itertuples(index=False, name=None)]
+    lanes = [lane for lane in lanes if lane not in rows.threads]
     count = Counter(process for process, _ in lanes)
     label = {pid: process_of(name).label for pid, name in names.processes.items()}
     threads = {
@@ -201,7 +206,8 @@ def _labelled(events: Events, names: Names) -> Names:
         for pid, lane in lanes
         if pid in label
     }
-    return Names(names.processes, {**threads, **names.threads})
+    holders = {pid: label[pid].removesuffix(TENSORS) for pid, _ in rows.threads if pid in label}
+    return Names({**names.processes, **holders}, {**threads, **rows.threads, **names.threads})
 
 
 def _by_allocator(counters: pd.DataFrame) -> pd.DataFrame:

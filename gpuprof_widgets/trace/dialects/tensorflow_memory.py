@@ -1,4 +1,4 @@
-"""The tensors of a TensorFlow Timeline (``show_memory=True``) as torch's allocations.
+"""The tensors of a TensorFlow Timeline (``show_memory=True``).
 
 Each output of a node is an object (phases N, O and D of the format): created when the node began,
 with a snapshot that describes it, deleted after its last use that the Timeline saw. Its size is the
@@ -10,121 +10,54 @@ those counters, the others are left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
+from gpuprof_widgets.trace.dialects.tensors import Life, Tensor, Thread, lives
 from gpuprof_widgets.trace.event_json import Event
-from gpuprof_widgets.trace.events import Events, Names, text_codes, typed
-from gpuprof_widgets.trace.gather import Gathered, id_text, times
-from gpuprof_widgets.trace.schema import MEMORY_EVENT, NONE
+from gpuprof_widgets.trace.events import Names
+from gpuprof_widgets.trace.gather import Gathered, id_text
+from gpuprof_widgets.trace.schema import NONE
 
 CATEGORY = "Tensor"
 BYTES = re.compile(r"requested_bytes: (\d{1,18})")
 ALLOCATOR = re.compile(r"allocator_name: (\S+)")
-GPU_ALLOCATOR = re.compile(r"gpu_(?:(\d+)_)?bfc", re.IGNORECASE)
-CPU_DEVICE_TYPE, GPU_DEVICE_TYPE = 0, 1
-"""torch's numbers of device types, as far as they are needed here."""
+GPU_ALLOCATOR = re.compile(r"gpu_(?:(\d{1,4})_)?bfc", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class _Tensor:
-    """A tensor's name and size, where and when (ns) it was made, and when its last use ended."""
-
-    name: str
-    process: str
-    thread: str
-    made: int
-    released: int
-    size: int
-    allocator: str
-
-
-def tensors(file: Gathered, names: Names) -> tuple[Events, list[str]]:
-    """Two ``[memory]`` instants per tensor, and what could not be told of others, as notes."""
-    found = _tensors(file)
-    made = sum(event.cat == CATEGORY for event in file.others["N"])
-    left = made - len(found)
-    note = f"{left:,} of {made:,} tensors have no size or no end, and no part in the memory views"
-    return _instants(found, _compute_of(names)), [note] if left else []
-
-
-def _tensors(file: Gathered) -> list[_Tensor]:
-    """Those with a size and an end, in the order in which the file deletes them."""
-    made, described, deleted = (_timed(file.others[phase]) for phase in "NOD")
-    begun = {_key(event): (event, ts) for event, ts in made}
-    text = {_key(event): _description(event) for event, _ in described}
-    found = []
-    for event, released in deleted:
-        first, ts = begun.get(_key(event), (event, None))
-        size = BYTES.search(text.get(_key(event), ""))
-        if ts is not None and size:
-            allocator = ALLOCATOR.search(text[_key(event)])
-            told = allocator[1] if allocator else ""
-            place = id_text(first.pid), id_text(first.tid)
-            found.append(_Tensor(event.name, *place, ts, released, int(size[1]), told))
-    return found
-
-
-def _timed(events: Sequence[Event]) -> list[tuple[Event, int]]:
-    tensors = [event for event in events if event.cat == CATEGORY]
-    ts, _, valid = times(tensors)
-    pairs = zip(tensors, ts.tolist(), valid.tolist(), strict=True)
-    return [(event, at) for event, at, good in pairs if good]
-
-
-def _key(event: Event) -> tuple[Any, ...]:
-    return event.pid, event.id, event.name
-
-
-def _description(event: Event) -> str:
-    snapshot = (event.args or {}).get("snapshot")
-    return str(snapshot.get("tensor_description")) if isinstance(snapshot, dict) else ""
-
-
-def _compute_of(names: Names) -> Mapping[str, str]:
-    """The process of a device's ops, by the process of its tensors."""
+def tensors(file: Gathered, names: Names) -> tuple[list[Tensor], list[str]]:
+    """The tensors with a size and an end, and what could not be told of others, as notes."""
     by_name = {name.strip(): process for process, name in names.processes.items()}
-    return {
+    compute = {
         process: by_name.get(f"{name.strip().removesuffix('Tensors')}Compute", process)
         for process, name in names.processes.items()
     }
+    made = [_tensor(life, compute) for life in lives(file, _is_tensor)]
+    found = [one for one in made if one is not None]
+    count = sum(map(_is_tensor, file.others["N"]))
+    left = count - len(found)
+    note = f"{left:,} of {count:,} tensors have no size or no end, and no part in the memory views"
+    return found, [note] if left else []
 
 
-def _instants(found: Sequence[_Tensor], compute: Mapping[str, str]) -> Events:
-    """An allocation on the lane of the op that made it, a release on the lane of the tensors.
+def _is_tensor(event: Event) -> bool:
+    return event.cat == CATEGORY
 
-    Of one moment the releases come first, as in TensorFlow's counters.
-    """
-    released = np.repeat([False, True], len(found))
-    each = np.tile(np.arange(len(found)), 2)
-    ts = np.array([*(one.made for one in found), *(one.released for one in found)], dtype=np.int64)
-    order = np.lexsort((~released, ts))
-    of = [(found[number], out) for number, out in zip(each[order], released[order], strict=True)]
-    values: dict[str, list[Any]] = {
-        "Bytes": [-one.size if out else one.size for one, out in of],
-        "Addr": each[order].tolist(),
-        "Ev Idx": list(range(len(of))),
-        "Device Type": [_device(one.allocator)[0] for one, _ in of],
-        "Device Id": [_device(one.allocator)[1] for one, _ in of],
-        "tensor": [one.name for one, _ in of],
-    }
-    return Events(
-        ts=ts[order],
-        dur=np.zeros(len(of), dtype=np.int64),
-        name=text_codes([MEMORY_EVENT] * len(of)),
-        category=text_codes(["cpu_instant_event"] * len(of)),
-        process=text_codes(
-            [one.process if out else compute.get(one.process, one.process) for one, out in of]
-        ),
-        thread=text_codes(["0" if out else one.thread for one, out in of]),
-        args={key: typed(column, np.arange(len(of))) for key, column in values.items() if of},
+
+def _tensor(life: Life, compute: dict[str, str]) -> Tensor | None:
+    text = str(life.description.get("tensor_description"))
+    size, allocator = BYTES.search(text), ALLOCATOR.search(text)
+    if size is None or life.deleted_ns is None:
+        return None
+    told = allocator[1] if allocator else ""
+    gpu = GPU_ALLOCATOR.fullmatch(told)
+    process = id_text(life.created.pid)
+    holder: Thread = (process, "0")
+    return Tensor(
+        name=life.created.name,
+        maker=(compute.get(process, process), id_text(life.created.tid)),
+        holder=holder,
+        made=life.created_ns,
+        released=max(life.deleted_ns, life.created_ns),
+        size=int(size[1]),
+        gpu=int(gpu[1] or 0) if gpu else NONE,
+        args={"allocator": told},
     )
-
-
-def _device(allocator: str) -> tuple[int, int]:
-    """The type of device and its number (-1 for the CPU), as torch writes them."""
-    gpu = GPU_ALLOCATOR.fullmatch(allocator)
-    return (GPU_DEVICE_TYPE, int(gpu[1] or 0)) if gpu else (CPU_DEVICE_TYPE, NONE)
