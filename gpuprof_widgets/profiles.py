@@ -18,20 +18,26 @@ from gpuprof_widgets.trace.model import Record
 if TYPE_CHECKING:
     from gpuprof_widgets.comparisons import Comparison
     from gpuprof_widgets.snakeviz_server import SnakevizServer
+    from gpuprof_widgets.trace.readers import Paths
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Profile(Analysed):
     """One profiled run: ``trace``, ``calls`` (None without cProfile) and ``metadata``.
 
-    ``calls_of_workers`` has the calls in the DataLoader's worker processes, where recorded.
+    ``calls_of_workers`` has the calls in the DataLoader's worker processes, where recorded, or
+    those of each file of cProfile where several were opened.
 
     It does not change: methods return new values. Times are ns since the trace's start.
     """
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Open a saved profile, a torch.profiler trace or a cProfile file, whatever its name."""
+    def load(cls, path: Paths) -> Self:
+        """Open a saved profile, a torch.profiler trace or a cProfile file, whatever its name.
+
+        Several paths, or a folder: the spans of one worker one after another; the files of cProfile
+        of several ranks or workers added up, each of them in ``calls_of_workers``.
+        """
         from gpuprof_widgets.trace.readers import load as load_record
 
         record = load_record(path)
@@ -156,8 +162,11 @@ class Profile(Analysed):
         return {"text/plain": static_text(self), "text/html": static_html(self)}
 
 
-def load(path: str | os.PathLike[str]) -> Profile:
-    """Open a saved profile, a torch.profiler trace or a cProfile file, whatever its name."""
+def load(path: Paths) -> Profile:
+    """Open a saved profile, a torch.profiler trace or a cProfile file, whatever its name.
+
+    Several paths, or a folder, are one run: see `Profile.load`.
+    """
     return Profile.load(path)
 
 

@@ -13,8 +13,9 @@ from gpuprof_widgets.analyses.worker_causes import (
     users_time,
     while_waiting,
 )
-from gpuprof_widgets.analyses.workers import added_up, workers
+from gpuprof_widgets.analyses.workers import workers
 from gpuprof_widgets.trace.model import Calls, Record
+from gpuprof_widgets.trace.several_calls import added_up
 from tests.traces import Row, annotation, trace_of
 
 LOADING = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"

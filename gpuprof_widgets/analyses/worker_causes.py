@@ -16,7 +16,6 @@ from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.analyses.workers import (
     COLLATE,
     PUT,
-    added_up,
     are_items,
     by_worker,
     processes,
@@ -24,6 +23,7 @@ from gpuprof_widgets.analyses.workers import (
     workers,
 )
 from gpuprof_widgets.trace.model import Calls, Record, Trace
+from gpuprof_widgets.trace.several_calls import added_up
 
 WITH_WORKERS = re.compile(r"enumerate\(DataLoader\)#_MultiProcessing.*")
 """The region in which the loop waits for a batch from a worker."""

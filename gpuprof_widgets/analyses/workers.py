@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +14,7 @@ from gpuprof_widgets.analyses.op_rows import named, on_tracks
 from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Calls, Record, Trace
+from gpuprof_widgets.trace.several_calls import added_up
 
 COLUMNS = (
     "worker",
@@ -31,8 +31,6 @@ COLUMNS = (
 FETCH, COLLATE, PUT, IDLE = "fetch", "collate", "put", "idle"
 
 _NAME = re.compile(r"worker(\d+)\.pid(\d+)")
-_FUNCTION = ["file", "line", "name"]
-_NUMBERS = ["calls", "primitive_calls", "self_ns", "total_ns"]
 
 
 def workers(record: Record) -> pd.DataFrame:
@@ -122,21 +120,3 @@ def by_worker(record: Record) -> dict[int, list[Calls]]:
         if match := _NAME.fullmatch(name):
             found.setdefault(int(match[1]), []).append(calls)
     return found
-
-
-def added_up(several: Sequence[Calls]) -> Calls:
-    """The calls of several processes as one table; functions are the same by file, line, name."""
-    if len(several) == 1:
-        return several[0]
-    every = pd.concat([calls.functions for calls in several], ignore_index=True)
-    number = every.groupby(_FUNCTION, sort=False).ngroup().to_numpy()
-    functions = every.groupby(_FUNCTION, sort=False, as_index=False)[_NUMBERS].sum()
-    edges, first = [], 0
-    for calls in several:
-        place = number[first : first + len(calls.functions)]
-        first += len(calls.functions)
-        ends = {end: place[calls.edges[end].to_numpy()] for end in ("caller", "callee")}
-        edges.append(calls.edges.assign(**ends))
-    pairs = pd.concat(edges, ignore_index=True).groupby(["caller", "callee"], as_index=False)
-    ends_as = {"caller": np.int32, "callee": np.int32}
-    return Calls(functions, pairs[_NUMBERS].sum().astype(ends_as))

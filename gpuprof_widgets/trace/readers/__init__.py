@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,8 @@ from gpuprof_widgets.trace.readers.memory_snapshot import is_pickle, parse_memor
 from gpuprof_widgets.trace.readers.spans import one_record, with_notes
 from gpuprof_widgets.trace.readers.unread import advice
 from gpuprof_widgets.trace.text_encodings import as_utf8
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,14 @@ LAYERS = 5
 """How many packings and archives may be around a trace: more is a file made to be unpacked."""
 
 
-def load(path: str | os.PathLike[str]) -> Record:
+def load(path: Paths) -> Record:
     """The record in this file; it is recognised by its content, not by its name.
 
-    A folder and an archive stand for the trace in them, or for the spans of one worker.
+    A folder and an archive stand for the trace in them, for the spans of one worker, or for the
+    files of cProfile of several, which are added up; so do several paths.
     """
+    if not isinstance(path, str | os.PathLike):
+        return _of_several([Path(one) for one in path])
     file = Path(path)
     if stat.S_ISDIR(state_of(file).st_mode):
         return _of_folder(file)
@@ -85,6 +90,23 @@ def parse(data: bytes, file: Path) -> Record:
             f"{file}: what its {len(data):,} bytes hold does not fit the memory of this machine; "
             "record a shorter run, or open it on a larger one."
         ) from error
+
+
+def _of_several(files: Sequence[Path]) -> Record:
+    """What is in these files, as if they were in a folder of their own."""
+    if not files:
+        raise TraceError("no file was named: give the path of one, or of several of one run.")
+    if len(files) == 1:
+        return load(files[0])
+    folder = Path(os.path.commonpath([file.parent for file in map(Path.absolute, files)]))
+    named = {str(file.absolute().relative_to(folder)): file for file in files}
+    return one_record(
+        [Member(name, 0, lambda _: b"") for name in named],
+        folder,
+        lambda member: load(named[member.name]),
+        "For the ranks of one run: gpuprof_widgets.ranks([...]); to compare two runs: "
+        "gpuprof_widgets.compare(A, B)",
+    )
 
 
 def _of_folder(folder: Path) -> Record:

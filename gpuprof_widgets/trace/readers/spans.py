@@ -1,5 +1,7 @@
 """Several traces in one folder or archive: those of one worker are one record, others an error.
 
+Files of cProfile, one per rank or worker, are added up.
+
 torch's ``tensorboard_trace_handler`` writes one file per profiled span, named
 ``worker.span.pt.trace.json``: the worker is host and process, the span a time in ns.
 """
@@ -17,6 +19,7 @@ from gpuprof_widgets.trace.containers import Member
 from gpuprof_widgets.trace.join import joined, starts_when_joined
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.packing import TooLargeError
+from gpuprof_widgets.trace.several_calls import one_of_calls, only_calls
 
 _SPAN_NAME = re.compile(r"(?:.*/)?(.+)\.\d+\.pt\.trace\.json(?:\.\w+)?")
 _LISTED = 6
@@ -70,8 +73,15 @@ def one_record(
         found.append(span)
     if not found:
         raise _nothing(where, wrong)
-    record = found[0].record if len(found) == 1 else _joined(found, where)
+    record = found[0].record if len(found) == 1 else _together(found, where)
     return with_notes(record, [_left_out(name, error) for name, error in wrong])
+
+
+def _together(found: Sequence[Span], where: Path) -> Record:
+    """Spans put one after another; files of cProfile, which have no times, added up."""
+    if all(only_calls(span.record) for span in found):
+        return one_of_calls({span.name: span.record for span in found}, str(where))
+    return _joined(found, where)
 
 
 def with_notes(record: Record, notes: Iterable[str]) -> Record:
@@ -99,6 +109,8 @@ def _check_names(members: Sequence[Member], where: Path, otherwise: str) -> None
 
 def _why_not_one(one: Span, other: Span) -> str:
     """Why two traces cannot be spans of one worker; nothing where they can."""
+    if only_calls(one.record) and only_calls(other.record):
+        return ""
     if not len(one.record.trace) or not len(other.record.trace):
         return "one of them has no times"
     for what, read in (("rank", _rank), ("host", _host)):
