@@ -187,6 +187,14 @@ def test_a_timeline_of_1_0_to_1_3() -> None:
         for name, tid, begin, end, args in slices
         for ph, ts in (("B", begin), ("E", end))
     ]
+    described = {"shape": "{4,8}", "dtype": "Float32", "device": 'CompNode("gpu0:0" from "xpux:0")'}
+    lifetime = {"name": "TensorLifetime", "pid": 7, "id": 3}
+    events += [
+        {**lifetime, "ph": "N", "tid": 0, "ts": 8},
+        {**lifetime, "ph": "O", "tid": 1, "ts": 13, "args": {"snapshot": described}},
+        {**lifetime, "ph": "D", "tid": 1, "ts": 29},
+        {**lifetime, "ph": "N", "tid": 0, "ts": 9, "id": 4},
+    ]
     names = {0: "channel", 1: "worker", 2: 'CompNode("gpu0:0" from "xpux:0")'}
     events += [
         {"name": "thread_name", "ph": "M", "tid": tid, "ts": 0, "pid": 7, "args": {"name": name}}
@@ -199,6 +207,12 @@ def test_a_timeline_of_1_0_to_1_3() -> None:
     slices_ = record.trace.slices
     kernel = slices_[slices_["category"] == "kernel"].iloc[0]
     assert slices_["category"][kernel["launch"]] == "cpu_op"
+    memory = analysis("memory").function(record).set_index("name")
+    assert memory.loc["Elemwise", ["device", "allocation_bytes"]].tolist() == ["GPU 0", 128]
+    life = slices_[slices_["category"] == "tensor"]
+    assert (life["name"].tolist(), life["dur"].tolist()) == (["tensor 3"], [16_000])
+    assert any(note.startswith("1 of 2 tensors have no size") for note in record.metadata["notes"])
+    assert all_answers(record) == {}
 
 
 def test_a_timeline_of_0_6() -> None:

@@ -193,6 +193,10 @@ def test_tensors_are_allocations_of_the_op_that_made_them() -> None:
     memory = analysis("memory").function(record).set_index("name")
     assert memory.loc["Const", "allocation_bytes"] == 400
     assert memory.loc["Relu", ["device", "allocation_bytes"]].tolist() == ["GPU 0", 64]
+    lives = of(record, "tensor").set_index("name")
+    assert lives["dur"].to_dict() == {"c": 9_000, "r": 6_000}
+    labels = record.trace.tracks["label"][lives["track"]]
+    assert labels.tolist() == ["CPU 0 · tensors 1", "GPU 0 · tensors 1"]
     counters = record.trace.counters
     assert list(counters["value"][counters["name"] == "CPU allocated"]) == [400, 0]
     assert list(counters["value"][counters["name"] == "GPU 0 allocated"]) == [64, 0]

@@ -23,8 +23,10 @@ from numpy.typing import NDArray
 from gpuprof_widgets.trace.comp_nodes import CompNode, comp_node
 from gpuprof_widgets.trace.counters import counter_table
 from gpuprof_widgets.trace.dialects.dialect import Dialect, Parts
-from gpuprof_widgets.trace.dialects.rows import marked, texts_of
-from gpuprof_widgets.trace.events import EventFlows, Events, text_codes
+from gpuprof_widgets.trace.dialects.megengine_memory import ELEMENT_BYTES, tensors
+from gpuprof_widgets.trace.dialects.rows import joined, marked, texts_of
+from gpuprof_widgets.trace.dialects.tensors import allocations, on_rows
+from gpuprof_widgets.trace.events import EventFlows, Events, Names, text_codes
 from gpuprof_widgets.trace.gather import Gathered
 from gpuprof_widgets.trace.schema import CPU_KERNEL, GPU_CATEGORIES, NONE
 
@@ -55,12 +57,6 @@ RUNTIME = "megengine_runtime"
 NODE_ARGS = ("device", "__device__")
 MEMORY_KIND = "CUPTI_ACTIVITY_MEMORY_KIND_"
 MEMORY_IN_USE = "_alloc_mem"
-ELEMENT_BYTES = {
-    **dict.fromkeys(("Float64", "Int64"), 8),
-    **dict.fromkeys(("Float32", "Int32"), 4),
-    **dict.fromkeys(("Float16", "BFloat16", "Int16", "Uint16"), 2),
-    **dict.fromkeys(("Int8", "Uint8", "Bool", "Byte"), 1),
-}
 LATEST_US = 10**17
 A_YEAR_NS = 366 * 86_400 * 10**9
 
@@ -77,19 +73,24 @@ def translate(parts: Parts, file: Gathered) -> Parts:
     """Ops, regions and MegEngine's own calls on the CPU, kernels and copies on GPUs, linked."""
     rows = _Rows(parts)
     category = _categories(rows)
-    events = replace(
+    found, note = tensors(file)
+    on_lanes, names = on_rows(found, int((parts.events.ts + parts.events.dur).max(initial=0)))
+    ours = replace(
         parts.events,
-        ts=parts.events.ts + (zero := _zero_ns(parts, file)),
         name=_names(rows, category),
         category=text_codes(category.tolist()),
         args=_args(rows, category),
     )
+    events = joined(joined(ours, allocations(found)), on_lanes)
+    zero = _zero_ns(parts, file)
     kinds = np.array([*parts.flows.kind], dtype=object)
     others = ~np.isin(kinds, LAUNCH_ARROWS)
     flows = parts.flows
     return replace(
         parts,
-        events=events,
+        events=replace(events, ts=events.ts + zero),
+        names=Names(parts.names.processes, {**names.threads, **parts.names.threads}),
+        notes=[*parts.notes, *note],
         counters=_renamed(parts.counters.assign(ts=parts.counters["ts"] + zero)),
         flows=EventFlows(flows.source[others], flows.target[others], kinds[others].tolist()),
         metadata={**parts.metadata, "recorded_by": "MegEngine profiler"},

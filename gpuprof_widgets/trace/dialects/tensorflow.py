@@ -104,8 +104,10 @@ def process_of(name: str) -> Process:
     if row:
         part = STREAM if found["stream"] else row.lower()
         return Process(part, of, device, int(found["stream"] or NONE))
+    if found["what"].lower() == "tensors":
+        return Process(HOST, f"{of}{TENSORS}")
     if found["kind"].lower().endswith("cpu"):
-        return Process(HOST, of if found["what"].lower() == "compute" else f"{of}{TENSORS}")
+        return Process(HOST, of)
     return Process(LAUNCHING, f"launching for {of}", device)
 
 

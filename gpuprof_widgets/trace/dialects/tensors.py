@@ -29,6 +29,7 @@ class Life:
 
     created: Event
     created_ns: int
+    described: Event
     description: Mapping[str, Any]
     described_ns: int
     deleted_ns: int | None
@@ -61,7 +62,7 @@ def lives(file: Gathered, wanted: Callable[[Event], bool]) -> list[Life]:
     for key, (event, ts) in begun.items():
         snapshot = (told[key][0].args or {}).get("snapshot") if key in told else None
         if isinstance(snapshot, dict):
-            found.append(Life(event, ts, snapshot, told[key][1], ended.get(key)))
+            found.append(Life(event, ts, told[key][0], snapshot, told[key][1], ended.get(key)))
     return found
 
 
