@@ -161,7 +161,7 @@ def test_nanoseconds_since_1970_are_kept(tmp_path: Path) -> None:
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1)))
 def test_packed_integers_unpack(values: list[int]) -> None:
-    assert unpack(pack(values)).tolist() == values
+    assert unpack(pack(values), len(values)).tolist() == values
 
 
 @given(st.lists(st.integers(-1, 30), max_size=30))

@@ -101,12 +101,35 @@ def split_ids(
     args = {}
     for key in sorted(events.args):
         series = events.args[key]
-        if key in owner and series.dtype == np.int64:
-            ids[owner[key]][series.index.to_numpy()] = series.to_numpy()
-        else:
+        if key in owner:
+            series, rows, numbers = _numbers_in(series)
+            ids[owner[key]][rows] = numbers
+        if len(series):
             moved = series.set_axis(pd.Index(row[series.index.to_numpy()], dtype=np.int64))
             args[key] = moved.sort_index()
     return ids, args
+
+
+def _numbers_in(series: pd.Series) -> tuple[pd.Series, NDArray[np.int64], NDArray[np.int64]]:
+    """The values that are no ids; the rows of those that are, and these (int64)."""
+    if series.dtype == np.int64:
+        return series.iloc[:0], series.index.to_numpy(), series.to_numpy()
+    numbers = [_id_number(value) for value in series.tolist()]
+    known = np.array([number is not None for number in numbers], dtype=bool)
+    found = np.array([number for number in numbers if number is not None], dtype=np.int64)
+    return series[~known], series.index.to_numpy()[known], found
+
+
+def _id_number(value: Any) -> int | None:
+    """The id that this is; null, a list, or an integer beyond 64 bits is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = int(value)
+    except (ValueError, OverflowError):
+        return None
+    whole = isinstance(value, str) or number == value
+    return number if whole and abs(number) < 2**63 else None
 
 
 def _nested(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,13 +30,14 @@ from gpuprof_widgets.trace.events import FlowEnd, Names
 from gpuprof_widgets.trace.files import read_bytes
 from gpuprof_widgets.trace.gather import KNOWN_PHASES, Gathered, id_text, times
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.plausible import with_plausible_times
 from gpuprof_widgets.trace.restore import restore, written_by_us
 from gpuprof_widgets.trace.schema import NONE
 
 
 def is_json(data: bytes) -> bool:
     """Whether these bytes start as a JSON object or list."""
-    return data[:64].lstrip()[:1] in (b"{", b"[")
+    return re.match(rb"\s*[{\[]", data) is not None
 
 
 def read_chrome_trace(path: Path) -> Record:
@@ -77,26 +80,34 @@ def _parts(file: Gathered) -> Parts:
     """What is in the file as the format says, before any dialect is heard."""
     events, lanes, odd = chrome_slices(file)
     flows, loose = arrows(file, events)
-    return Parts(
+    counters, unread = _counters(file.others["C"])
+    parts = Parts(
         events=events,
         names=_names(file.others["M"], lanes),
-        counters=_counters(file.others["C"]),
+        counters=counters,
         forward_flows=(_forward_ends(file.others["s"]), _forward_ends(file.others["f"])),
         flows=flows,
-        notes=[*_notes(file), *odd, *([loose] if loose else [])],
+        notes=[note for note in (*_notes(file), *odd, loose, unread) if note],
     )
+    return with_plausible_times(parts)
 
 
 def _restored(file: Gathered, beside: Mapping[str, Any], path: Path) -> Record:
     """A trace of our own writer; if rows went missing since, it cannot be put together."""
-    if file.rows != beside["rows"]:
+    if file.rows != beside.get("rows"):
         raise TraceError(
-            f"{path}: {file.rows:,} of {beside['rows']:,} slices are left of a saved trace: "
+            f"{path}: {file.rows:,} of {beside.get('rows')} slices are left of a saved trace: "
             "it was changed since. Save it again, or remove its "
             f'"{KEY}" key to have it read as any other trace.'
         )
-    counters = _counters(file.others["C"])
-    trace = restore(file.events(), counters, beside, _base(file.header))
+    counters, _ = _counters(file.others["C"])
+    try:
+        trace = restore(file.events(), counters, beside, _base(file.header))
+    except (LookupError, ValueError, TypeError, AttributeError, OverflowError, zlib.error) as error:
+        raise TraceError(
+            f'{path}: what stands under "{KEY}" is not as it was written ({error}): it was changed '
+            "since. Save it again, or remove that key to have it read as any other trace."
+        ) from error
     told = beside.get(METADATA)
     metadata = told if isinstance(told, dict) else _metadata(file.header, path) | {"notes": []}
     return Record(trace, None, metadata)
@@ -105,15 +116,15 @@ def _restored(file: Gathered, beside: Mapping[str, Any], path: Path) -> Record:
 def _notes(file: Gathered) -> list[str]:
     """What of the file could not be read, one line each."""
     slices = file.rows + file.untimed
+    events = file.total + file.left_out
     counted = [
-        (
-            file.left_out,
-            f"of {file.total + file.left_out:,} events are not well-formed and were left out",
-        ),
+        (file.left_out, f"of {events:,} events are not well-formed and were left out"),
+        (file.mended, f"of {events:,} events are not well-formed and were mended"),
         (file.untimed, f"of {slices:,} events have no valid ts or dur and were left out"),
     ]
     unread = sorted(set(file.phases) - KNOWN_PHASES)
     return [
+        *file.notes,
         *[f"{count:,} {text}" for count, text in counted if count],
         *[f"{file.phases[phase]:,} events of kind {phase!r} are not read" for phase in unread],
     ]
@@ -169,24 +180,39 @@ def _place(index: Any) -> float:
     return float(index) if isinstance(index, int | float) and abs(index) < 2**53 else math.inf
 
 
-def _counters(events: Sequence[Event]) -> pd.DataFrame:
+def _counters(events: Sequence[Event]) -> tuple[pd.DataFrame, str]:
     """The file's counter events; one with several series becomes one counter for each.
 
-    As in Chrome, counters of one name are different ones where their ids or processes differ.
+    As in Chrome, counters of one name are different ones where their ids or processes differ. The
+    second is a line on the readings that are no numbers ("" if all are).
     """
     ts, _, valid = times(events)
     processes: dict[str, set[str]] = {}
     for event in events:
         processes.setdefault(_counter(event), set()).add(id_text(event.pid))
     readings = [
-        (at, _labelled(_counter(event), event, series, processes), float(value))
+        (at, _labelled(_counter(event), event, series, processes), number)
         for event, at, good in zip(events, ts.tolist(), valid.tolist(), strict=True)
         for series, value in (event.args or {}).items()
-        if good and isinstance(value, int | float)
+        if good and (number := _reading(value)) is not None
     ]
     moments = np.array([reading[0] for reading in readings], dtype=np.int64)
     values = np.array([reading[2] for reading in readings], dtype=np.float64)
-    return counter_table(moments, [reading[1] for reading in readings], values)
+    count = sum(len(event.args or {}) for event in events)
+    odd = f"{count - len(readings):,} of {count:,} counter readings have no valid ts or number"
+    table = counter_table(moments, [reading[1] for reading in readings], values)
+    return table, f"{odd} and were left out" if count > len(readings) else ""
+
+
+def _reading(value: Any) -> float | None:
+    """A counter's value, which some programs write as text."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _counter(event: Event) -> str:
@@ -211,13 +237,13 @@ def _forward_ends(written: Sequence[Event]) -> list[FlowEnd]:
 
 def _base(header: dict[str, Any]) -> int:
     base = header.get("baseTimeNanoseconds", 0)
-    return base if isinstance(base, int) else 0
+    return base if type(base) is int and abs(base) < 2**62 else 0
 
 
 def _rank(header: dict[str, Any]) -> int:
     information = header.get("distributedInfo")
     rank = information.get("rank") if isinstance(information, dict) else None
-    return rank if isinstance(rank, int) else NONE
+    return rank if type(rank) is int and 0 <= rank < 2**31 else NONE
 
 
 def _metadata(header: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -112,9 +112,10 @@ def pack(values: Any) -> str:
     return base64.b64encode(zlib.compress(np.asarray(values, dtype="<i4").tobytes(), 1)).decode()
 
 
-def unpack(text: str) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """The integers that `pack` packed."""
-    return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype="<i4").astype(np.int32)
+def unpack(text: str, most: int) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """The integers that `pack` packed, which a file that was made to can hold no more of."""
+    unpacked = zlib.decompressobj().decompress(base64.b64decode(text), 4 * most + 1)
+    return np.frombuffer(unpacked, dtype="<i4").astype(np.int32)
 
 
 def distances(rows: Any) -> Any:

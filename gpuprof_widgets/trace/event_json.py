@@ -1,23 +1,32 @@
 """JSON trace events, decoded one typed object each, and what stands around them in the file.
 
-torch does not escape quotes in the names it is given, so a trace may not be JSON at all: then the
-file is taken apart at Kineto's line ends and mended event by event.
+torch does not escape quotes in the names it is given, and files are cut off, so a trace may not be
+JSON at all: then it is read event by event, and mended.
 """
 
 from __future__ import annotations
 
 import gc
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace.documents import check_one_document
+from gpuprof_widgets.trace.mending import (
+    LIST,
+    Found,
+    as_json,
+    find_events,
+    mended,
+    mended_header,
+)
+from gpuprof_widgets.trace.text_encodings import as_utf8
 
 Gathered = TypeVar("Gathered")
 Id = int | str | float | None
@@ -47,12 +56,15 @@ class Event(msgspec.Struct, gc=False):
 class TraceFile:
     """The keys of a file beside its events; the events come in batches, once.
 
-    ``left_out`` counts the events that are not well-formed, as batches are taken.
+    As batches are taken, ``mended`` counts the events that were read although they are not as they
+    should be, ``left_out`` those that could not be; ``notes`` say what is odd beside them.
     """
 
     header: dict[str, Any]
     batches: Iterable[list[Event]] = ()
     left_out: int = 0
+    mended: int = 0
+    notes: list[str] = field(default_factory=list)
 
 
 BATCH_BYTES = 2 << 20
@@ -63,10 +75,11 @@ _EVENT = msgspec.json.Decoder(Event)
 _KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
-_NON_FINITE = re.compile(rb"([:\[,]\s*)(-?(?:nan|inf|NaN|Infinity))(?=\s*[,}\]])")
+_NON_FINITE = re.compile(
+    rb"([:\[,]\s*)([-+]?(?:nan|inf(?:inity)?)|n/a)(?=\s*[,}\]])", re.IGNORECASE
+)
 _CUT = re.compile(rb"\n  \},\n")
-_EVENT_END = re.compile(rb"\n  \},?(?=\s*?\n)")
-_STRING_VALUE = re.compile(rb'(": ")(.*?)("(?=\s*(?:,\s*"[^"\n]*": |\})))', re.DOTALL)
+_BATCH_EVENTS = 4096
 
 
 def read_events(data: bytes, path: Path, gather: Callable[[TraceFile], Gathered]) -> Gathered:
@@ -76,14 +89,25 @@ def read_events(data: bytes, path: Path, gather: Callable[[TraceFile], Gathered]
     """
     try:
         return gather(_decoded(data, path))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         broken = error
-    text = data.decode("utf-8", errors="replace").encode()
-    text = _NON_FINITE.sub(rb'\1"\2"', text)  # JSON has no such numbers: they are kept as text
+    text, notes = as_utf8(data)
+    if "trailing characters" in str(broken):
+        check_one_document(text, path)
+    likely, more = _with_likely_repairs(text)
     try:
-        return gather(_decoded(text, path))
-    except msgspec.DecodeError:
-        return gather(_mended(text, path, broken))
+        return gather(_decoded(likely, path, [*notes, *more]))
+    except (msgspec.DecodeError, RecursionError):
+        return gather(_mended(text, path, broken, notes))
+
+
+def _with_likely_repairs(text: bytes) -> tuple[bytes, list[str]]:
+    """With numbers that JSON does not have as text, and a list closed that the format lets open."""
+    text, count = _NON_FINITE.subn(rb'\1"\2"', text)
+    told = f"{count:,} numbers that are none (NaN, Infinity, N/A) were read as text"
+    notes = [told] if count else []
+    open_list = _is_list(text) and not text.rstrip().endswith(b"]")
+    return (text.rstrip().rstrip(b",") + b"]" if open_list else text), notes
 
 
 @contextmanager
@@ -98,9 +122,13 @@ def without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _decoded(data: bytes, path: Path) -> TraceFile:
-    if data[:64].lstrip().startswith(b"["):
-        file = TraceFile({})
+def _is_list(data: bytes) -> bool:
+    return re.match(rb"\s*\[", data) is not None
+
+
+def _decoded(data: bytes, path: Path, notes: Sequence[str] = ()) -> TraceFile:
+    if _is_list(data):
+        file = TraceFile({}, notes=[*notes])
         file.batches = _batches(memoryview(data.lstrip()), file)
         return file
     keys = _KEYS.decode(data)
@@ -116,7 +144,8 @@ def _decoded(data: bytes, path: Path) -> TraceFile:
             f'{path}: JSON, but not a trace: "traceEvents" is {bytes(events[:20])!r}, not a list. '
             "Give the file that torch.profiler's export_chrome_trace wrote."
         )
-    file = TraceFile({key: msgspec.json.decode(raw) for key, raw in keys.items()})
+    header = {key: _any(raw) for key, raw in keys.items()}
+    file = TraceFile(header, notes=[*notes])
     file.batches = _batches(events, file)
     return file
 
@@ -144,50 +173,104 @@ def _events(text: bytes, file: TraceFile) -> list[Event]:
         return _EVENTS.decode(text)
     except msgspec.ValidationError:  # JSON, but some event has a wrong type in it
         items = _ITEMS.decode(text)
-    events = []
-    for item in items:
-        with suppress(msgspec.ValidationError):
-            events.append(_EVENT.decode(item))
-    file.left_out += len(items) - len(events)
-    return events
+    return [event for item in items if (event := _counted(bytes(item), file)) is not None]
 
 
-def _mended(text: bytes, path: Path, error: Exception) -> TraceFile:
+def _counted(item: bytes, file: TraceFile) -> Event | None:
+    """The event that this is, as it is or mended; the file counts which."""
+    with suppress(msgspec.DecodeError, RecursionError):
+        return _EVENT.decode(item)
+    event = mended(item, _coerced)
+    file.mended += event is not None
+    file.left_out += event is None
+    return event
+
+
+def _coerced(item: bytes) -> Event:
+    """An event whose values are not of the types that they should be."""
+    written = _KEYS.decode(item)
+    values = {key: _any(raw) for key, raw in written.items() if key in Event.__struct_fields__}
+    if not isinstance(values.get("ph"), str):
+        raise msgspec.ValidationError("an event is of some kind")
+    args = values.pop("args", None)
+    values |= {
+        key: _text(values[key]) for key in ("name", "cat", "s") if values.get(key) is not None
+    }
+    values |= {key: _id(values[key]) for key in ("pid", "tid", "id") if key in values}
+    values |= {key: written[key] for key in ("ts", "dur") if key in written}
+    values["name"] = values.get("name") or ""
+    values["args"] = args if args is None or isinstance(args, dict) else {"args": args}
+    return Event(**values)
+
+
+def _any(raw: msgspec.Raw) -> Any:
+    """The value in this JSON; as text where its numbers are beyond all types."""
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.ValidationError:
+        return msgspec.json.decode(as_json(bytes(raw)))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _id(value: Any) -> Id:
+    known = value is None or (isinstance(value, str | int | float) and not isinstance(value, bool))
+    return value if known else _text(value)
+
+
+def _mended(text: bytes, path: Path, error: Exception, notes: Sequence[str]) -> TraceFile:
     """What of a file that is not JSON can be read, or the error that says where it breaks."""
-    head, *chunks = _split_kineto(text)
-    try:
-        header = msgspec.json.decode(head, type=dict[str, Any])
-    except msgspec.DecodeError:
+    opened = LIST.search(text)
+    found = find_events(text, opened.end()) if opened else None
+    if opened is None or found is None or not found.places:
         raise TraceError(_broken(text, path, error)) from error
-    header.pop("traceEvents")
-    events = [event for event in map(_mended_event, chunks) if event is not None]
-    return TraceFile(header, [events], len(chunks) - len(events))
+    file = TraceFile({}, notes=[*notes])
+    if not _is_list(text):
+        file.header = _mended_header(text, opened.end(), found, file)
+    file.notes += _cut_off(text, found)
+    file.batches = _mended_batches(text, found, file, TraceError(_broken(text, path, error)))
+    return file
 
 
-def _split_kineto(text: bytes) -> list[bytes]:
-    """The file without its events, then each event, by the line ends that Kineto writes."""
-    start = text.find(b"[", text.find(b'"traceEvents"')) + 1
-    *chunks, rest = _EVENT_END.split(text[start:])
-    return [text[:start] + rest[rest.find(b"]") :], *(chunk + b"}" for chunk in chunks)]
+def _mended_header(text: bytes, start: int, found: Found, file: TraceFile) -> dict[str, Any]:
+    """The keys beside the events, as far as they can be read."""
+    beside = text[:start] + (b"]}" if found.end is None else text[found.end :])
+    header = mended_header(beside)
+    if header is None:
+        header = mended_header(text[:start] + b"]}")
+        place = "beside" if header is None else "after"
+        file.notes.append(f"what stands {place} the events is cut off or not JSON: it was not read")
+    if header is None:
+        return {}
+    keys, left = header
+    if left:
+        file.notes.append(f"{left:,} bytes after the end of the trace were not read")
+    return {key: value for key, value in keys.items() if key != "traceEvents"}
 
 
-def _mended_event(chunk: bytes) -> Event | None:
-    for text in (chunk, _STRING_VALUE.sub(_escaped, chunk)):
-        try:
-            return _EVENT.decode(text)
-        except msgspec.DecodeError:
-            continue
-    return None
+def _cut_off(text: bytes, found: Found) -> list[str]:
+    if found.end is not None:
+        return []
+    return [
+        f"the file ends at byte {len(text):,}, in or after event {len(found.places):,}, before it "
+        "is complete: it was cut off while it was written or copied, and what follows is lost"
+    ]
 
 
-def _escaped(match: re.Match[bytes]) -> bytes:
-    """A string value that the file holds as it was given, as JSON."""
-    before, value, after = match.groups()
-    try:
-        msgspec.json.decode(b'"' + value + b'"')
-    except msgspec.DecodeError:
-        value = json.dumps(value.decode("utf-8", errors="replace")).encode()[1:-1]
-    return before + value + after
+def _mended_batches(
+    text: bytes, found: Found, file: TraceFile, nothing: TraceError
+) -> Iterator[list[Event]]:
+    any_event = False
+    for first in range(0, len(found.places), _BATCH_EVENTS):
+        places = found.places[first : first + _BATCH_EVENTS]
+        chunks = (text[start:end] for start, end in places)
+        events = [event for chunk in chunks if (event := _counted(chunk, file)) is not None]
+        any_event = any_event or bool(events)
+        yield events
+    if not any_event:
+        raise nothing
 
 
 def _broken(data: bytes, path: Path, error: Exception) -> str:
@@ -195,7 +278,7 @@ def _broken(data: bytes, path: Path, error: Exception) -> str:
     position = int(place.group(1)) if place else len(data)
     events = data.count(b'"ph"', 0, position)
     where = f"at byte {position:,} of {len(data):,} (after event {events:,})"
-    if "truncated" in str(error):
+    if "truncated" in str(error) or position >= len(data):
         return (
             f"{path}: the JSON ends {where}, before it is complete: the file was cut off while it "
             "was written or copied. Copy it again, or record again."

@@ -23,6 +23,9 @@ KNOWN_PHASES = frozenset((*SLICES, *"MCsftBEbneSTpFNOD"))
 TOGETHER = dict.fromkeys("BE", "B") | dict.fromkeys("bneSTpF", "b")
 """Phases whose events are kept as one list, as their order in the file counts."""
 
+LONGEST_NS = 2**53
+"""No slice lasts this long (104 days): beyond it, JavaScript holds no exact ns."""
+
 MARKERS = ("Iteration Start", "Record Window End")
 """What Kineto's global instants begin with."""
 
@@ -85,7 +88,10 @@ class Args:
         if type(column[0]) is not list:
             return column
         known = self._known
-        return [known.setdefault(_encode(value), value) for value in column]
+        try:
+            return [known.setdefault(_encode(value), value) for value in column]
+        except OverflowError:  # an integer beyond 64 bits
+            return column
 
     def columns(self) -> dict[str, pd.Series]:
         return {
@@ -101,7 +107,8 @@ class Gathered:
     phase ("M", "C", "s", "N", ...; begin and end events together under "B", async ones under "b"),
     without the arrows of launches, which correlation ids say as well; ``bound`` the slices that
     say themselves which arrows begin and end at them, by their row; ``spans`` what the profiler
-    notes on itself (name, ts, dur in ns). ``phases`` counts the events
+    notes on itself (name, ts, dur in ns). ``left_out``, ``mended`` and ``notes`` are the file's.
+    ``phases`` counts the events
     of other kinds than slices, ``total`` all of them.
     """
 
@@ -120,7 +127,7 @@ class Gathered:
         self._args = Args()
         for batch in file.batches:
             self._add(batch)
-        self.left_out = file.left_out
+        self.left_out, self.mended, self.notes = file.left_out, file.mended, file.notes
 
     def events(self) -> Events:
         """The slices and instants as columns."""
@@ -204,7 +211,7 @@ def times(
     ts, good_ts = nanoseconds(_texts([event.ts for event in events]))
     written = [event.dur if event.ph == "X" else _NO_TIME for event in events]
     dur, good_dur = nanoseconds(_texts(written))
-    return ts, dur, good_ts & good_dur & (dur >= 0)
+    return ts, dur, good_ts & good_dur & (dur >= 0) & (dur < LONGEST_NS)
 
 
 _NO_TIME = msgspec.Raw(b"0")

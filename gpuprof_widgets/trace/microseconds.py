@@ -30,6 +30,9 @@ def nanoseconds(texts: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.b
         rows = np.flatnonzero(lengths == length)
         characters = joined[np.arange(length)[:, None] + starts[rows]]
         values[rows], valid[rows] = _same_length(characters)
+        longer = rows[~valid[rows]]
+        if len(longer) and length > 5:
+            values[longer], valid[longer] = _rounded(characters[:, ~valid[rows]])
     for row in np.flatnonzero(~valid).tolist():  # signs, exponents, more digits, quoted numbers
         exact = _one(texts[row])
         if exact is not None:
@@ -58,6 +61,28 @@ def _same_length(characters: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDAr
         fits &= has_point & (value < _LIMIT // scale)
         values[fits] = value[fits].astype(np.int64) * scale
         valid |= fits
+    return values, valid
+
+
+def _rounded(characters: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Those among texts of one length that are digits, one point, and more than 3 decimals."""
+    length, rows = characters.shape
+    values = np.zeros(rows, dtype=np.int64)
+    valid = np.zeros(rows, dtype=bool)
+    digits = characters - _ZERO
+    points = characters == _POINT
+    place = np.where(points.sum(axis=0) == 1, points.argmax(axis=0), 0)
+    for point in np.unique(place).tolist():
+        if not 0 < point < min(length - 4, _MOST_DIGITS):
+            continue
+        columns = np.flatnonzero(place == point)
+        of = digits[:, columns]
+        value, fits = _number(of, [p for p in range(point + 4) if p != point])
+        fits &= (of[point + 4 :] <= 9).all(axis=0) & (value < _LIMIT)
+        first, more = of[point + 4], (of[point + 5 :] > 0).any(axis=0)
+        up = (first > 5) | ((first == 5) & (more | (value % np.uint64(2) == 1)))
+        values[columns] = np.where(fits, value + up, 0).astype(np.int64)
+        valid[columns] = fits
     return values, valid
 
 

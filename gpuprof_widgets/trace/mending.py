@@ -1,0 +1,178 @@
+"""Traces that are not JSON: what of them can be read, event by event.
+
+Programs write names without escaping them, numbers that JSON does not have, commas after the last
+item; files are cut off. Events are found one after the other; where one is not JSON, up to where
+the next one seems to begin. What of them is not JSON is made JSON by rules that keep all text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+Decoded = TypeVar("Decoded")
+
+LIST = re.compile(rb'"traceEvents"\s*:\s*\[|\A\s*\[')
+
+_BETWEEN = re.compile(r"[\s,]*")
+_OBJECT = re.compile(r'\{\s*"')
+_NEXT = re.compile(
+    r'\}\s*(?:,\s*)?\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp|tts|cname)"\s*:'
+)
+_LAST = re.compile(r'\}\s*(?:,\s*)?\](?=\s*(?:\Z|\}|,\s*"))')
+
+_scan = json.JSONDecoder(strict=False, parse_int=float).raw_decode
+"""It only tells where a value ends. With ``float`` no integer is too long for it."""
+
+_WORK = 16
+"""Looking for events may take so many times the length of the text, and no more."""
+
+
+@dataclass
+class Found:
+    """Where events are in the text, as pairs of places; ``end`` is where their list ends, if so."""
+
+    places: list[tuple[int, int]]
+    end: int | None
+
+
+def find_events(text: bytes, start: int) -> Found:
+    """The events of a list whose items begin at this place.
+
+    A byte is taken for a character, as what separates events is the same in every encoding.
+    """
+    characters = text.decode("latin-1")
+    found = Found([], None)
+    work = _WORK * len(characters)
+    at = _end(_BETWEEN, characters, start)
+    while at < len(characters) and work > 0:
+        if characters[at] == "]":
+            found.end = at
+            break
+        try:
+            _, end = _scan(characters, at)
+        except (ValueError, RecursionError) as error:
+            work -= max(getattr(error, "pos", len(characters)) - at, 0)
+            end = _resume(characters, at)
+        found.places.append((at, end))
+        at = _end(_BETWEEN, characters, end)
+    return found
+
+
+def _resume(text: str, at: int) -> int:
+    """Where what is not JSON ends: before the next event, at the list's end, or at the file's."""
+    if text[at] != "{":
+        following = _OBJECT.search(text, at)
+        return following.start() if following else len(text)
+    ends = [match.start() + 1 for pattern in (_NEXT, _LAST) if (match := pattern.search(text, at))]
+    return min(ends, default=len(text))
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    match = pattern.match(text, at)
+    return match.end() if match else at
+
+
+def mended(chunk: bytes, decode: Callable[[bytes], Decoded]) -> Decoded | None:
+    """What ``decode`` makes of this text, if rules can make it JSON."""
+    for mend in (as_json, lambda text: as_json(_quoted(text))):
+        with suppress(msgspec.DecodeError, RecursionError):
+            return decode(mend(chunk))
+    return None
+
+
+def mended_header(text: bytes) -> tuple[dict[str, Any], int] | None:
+    """The object that this text begins with, and how much of the text follows it."""
+    for one in (text, as_json(text)):
+        try:
+            _, end = _scan(one.decode("latin-1"), 0)
+            return msgspec.json.decode(one[:end], type=dict[str, Any]), len(one[end:].strip())
+        except (ValueError, RecursionError, msgspec.DecodeError):
+            continue
+    return None
+
+
+_TOKEN = re.compile(
+    rb'"(?:[^"\\]++|\\.)*+"'  # a string, whatever is in it
+    rb'|[^\s",:{}\[\]]++'  # a number or a word
+    rb"|,(?=\s*[}\]])",  # a comma after the last item
+    re.DOTALL,
+)
+_ODD = re.compile(
+    rb"(?P<pair>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+    rb"|(?P<control>[\x00-\x1f])"
+)
+"""Two halves of a character beyond 16 bits, one half, and what has to be escaped."""
+_NUMBER = re.compile(rb"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_WORDS = {word: word for word in (b"true", b"false", b"null")} | {
+    b"True": b"true",
+    b"False": b"false",
+    b"None": b"null",
+}
+_LONGEST_NUMBER = 300
+
+
+def as_json(text: bytes) -> bytes:
+    """The text with odd strings escaped, odd words and numbers as strings, no comma at an end."""
+    return _TOKEN.sub(_token, text)
+
+
+def _token(match: re.Match[bytes]) -> bytes:
+    token = match.group()
+    if token[:1] == b'"':
+        return b'"' + _as_string(token[1:-1]) + b'"'
+    if token == b",":
+        return b""
+    if token in _WORDS:
+        return _WORDS[token]
+    return token if _is_number(token) else json.dumps(token.decode("utf-8", "replace")).encode()
+
+
+def _is_number(token: bytes) -> bool:
+    plain = len(token) < _LONGEST_NUMBER and _NUMBER.fullmatch(token) is not None
+    return plain and math.isfinite(float(token))
+
+
+def _as_string(value: bytes) -> bytes:
+    """What stands between quotation marks, escaped as little as makes it JSON: not, the characters
+    that have to be, or all of it, as a backslash that begins no escape was meant as one.
+    """
+    for one in (value, _ODD.sub(_escaped, value)):
+        with suppress(msgspec.DecodeError):
+            msgspec.json.decode(b'"' + one + b'"', type=str)
+            return one
+    return json.dumps(value.decode("utf-8", "replace")).encode()[1:-1]
+
+
+def _escaped(match: re.Match[bytes]) -> bytes:
+    odd = match.group()
+    if match.lastgroup == "pair":
+        return odd
+    return rb"\ufffd" if match.lastgroup == "half" else rb"\u%04x" % ord(odd)
+
+
+_OPENS = re.compile(rb'"\s*:\s*"')
+_CLOSES = re.compile(rb'"(?=\s*(?:,\s*"[^"\n]{0,200}"\s*:|\}))')
+
+
+def _quoted(text: bytes) -> bytes:
+    """The text with string values escaped, where they hold quotation marks as they were given.
+
+    A value ends at a quotation mark after which the object ends, or the next key comes.
+    """
+    parts = []
+    at = 0
+    while (opened := _OPENS.search(text, at)) and (closed := _CLOSES.search(text, opened.end())):
+        parts += [text[at : opened.end()], _as_string(text[opened.end() : closed.start()])]
+        at = closed.start()
+        parts.append(b'"')
+        at += 1
+    return b"".join([*parts, text[at:]])

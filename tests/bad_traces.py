@@ -1,0 +1,265 @@
+"""Bad traces, one of each kind: what is in the file, and what becomes of it.
+
+Everything is by hand and small. A file is either read, and one line of the notes counts what was
+repaired or left out, or it is refused in one message. Fuzzers take these as seeds as well.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A bad file, and what is expected of it.
+
+    Read: ``slices`` are the names that are left, ``notes`` patterns of all notes in their order.
+    Refused: ``error`` is a pattern of the message.
+    """
+
+    content: bytes
+    slices: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    error: str = ""
+    durations_ns: dict[str, int] = field(default_factory=dict)
+
+
+def event(name: Any = "a", **fields: Any) -> dict[str, Any]:
+    """A complete event; fields replace its own, `ABSENT` removes them."""
+    own = {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": 10, "dur": 5}
+    return {key: value for key, value in (own | fields).items() if value is not ABSENT}
+
+
+ABSENT = object()
+
+
+def trace(*events: dict[str, Any], **beside: Any) -> bytes:
+    """A file of these events in object form."""
+    return json.dumps({"schemaVersion": 1, **beside, "traceEvents": events}).encode()
+
+
+def with_text(text: str, *, of: str = "HERE") -> bytes:
+    """A file of three events; the second is called, or has an arg, as this text stands there."""
+    middle = event("b", ts=20, args={"value": of})
+    return trace(event("a"), middle, event("c", ts=30)).replace(f'"{of}"'.encode(), text.encode())
+
+
+def named(text: bytes) -> bytes:
+    """A file of three events, the second with this text where its name is."""
+    return trace(event("a"), event("HERE", ts=20), event("c", ts=30)).replace(b"HERE", text)
+
+
+MENDED = r"1 of 3 events are not well-formed and were mended"
+LEFT_OUT = r"1 of 2 events are not well-formed and were left out"
+UNTIMED = r"1 of 2 events have no valid ts or dur and were left out"
+CUT = r"ends at byte [\d,]+, in or after event \d.*cut off"
+NONE_NUMBERS = r"1 numbers that are none \(NaN, Infinity, N/A\) were read as text"
+
+THREE = ("a", "b", "c")
+WHOLE = trace(event("a"), event("b", ts=20), event("c", ts=30))
+LIST = json.dumps([event("a"), event("b", ts=20)]).encode()
+
+NOT_JSON = {
+    "NaN": Bad(with_text("NaN"), THREE, (NONE_NUMBERS,)),
+    "nan": Bad(with_text("nan"), THREE, (NONE_NUMBERS,)),
+    "minus inf": Bad(with_text("-inf"), THREE, (NONE_NUMBERS,)),
+    "Infinity": Bad(with_text("Infinity"), THREE, (NONE_NUMBERS,)),
+    "N/A": Bad(with_text("N/A"), THREE, (NONE_NUMBERS,)),
+    "a nan of Windows": Bad(with_text("-nan(ind)"), THREE, (MENDED,)),
+    "None of Python": Bad(with_text("None"), THREE, (MENDED,)),
+    "a word": Bad(with_text("unknown"), THREE, (MENDED,)),
+    "a number beyond all types": Bad(with_text("1e999"), THREE, (MENDED,)),
+    "an integer of 5,000 digits": Bad(with_text("9" * 5000), THREE, (MENDED,)),
+    "a trailing comma in args": Bad(with_text('"x",'), THREE, (MENDED,)),
+    "a trailing comma in the list": Bad(WHOLE.replace(b"}]}", b"},]}"), THREE),
+    "no comma between events": Bad(WHOLE.replace(b"}, {", b"} {"), THREE),
+    "an unescaped quote": Bad(named(b'say "x"'), ("a", 'say "x"', "c"), (MENDED,)),
+    "quotes and commas": Bad(named(b'x", "y'), ("a", 'x", "y', "c"), (MENDED,)),
+    "an unescaped backslash": Bad(named(b"C:\\new\\User"), ("a", "C:\\new\\User", "c"), (MENDED,)),
+    "a backslash at the end": Bad(named(b"C:\\dir\\"), ("a", "C:\\dir\\", "c"), (MENDED,)),
+    "a tab": Bad(named(b"x\ty"), ("a", "x\ty", "c"), (MENDED,)),
+    "a line end": Bad(named(b"x\ny"), ("a", "x\ny", "c"), (MENDED,)),
+    "a null character": Bad(named(b"x\0y"), ("a", "x\0y", "c"), (MENDED,)),
+    "half a character": Bad(named(b"x\\ud83d"), ("a", "x\ufffd", "c"), (MENDED,)),
+    "no value": Bad(
+        named(b"b").replace(b'"ts": 20', b'"ts": '), ("a", "c"), (LEFT_OUT.replace("2", "3"),)
+    ),
+    "rubbish between events": Bad(
+        WHOLE.replace(b"}, {", b"}, #!? {", 1), THREE, (r"1 of 4 events .* left out",)
+    ),
+    "nested beyond all depth": Bad(
+        with_text('{"a":' * 9000 + "1" + "}" * 9000), ("a", "c"), (r"1 of 3 events .* left out",)
+    ),
+    "a header that is not JSON": Bad(
+        WHOLE.replace(b'"schemaVersion": 1', b'"host": "a"b"'), THREE, ("beside the events",)
+    ),
+    "a header with a word": Bad(
+        WHOLE.replace(b'"schemaVersion": 1', b'"with_stack": False'), THREE
+    ),
+}
+
+CUT_OFF = {
+    "cut in an event": Bad(WHOLE[:-30], ("a", "b"), (CUT, r"1 of 3 events .* left out")),
+    "cut in a string": Bad(
+        WHOLE[: WHOLE.index(b'"c"') + 2], ("a", "b"), (CUT, r"1 of 3 events .* left out")
+    ),
+    "cut after an event": Bad(WHOLE[:-2], THREE, (CUT,)),
+    "cut after the list": Bad(WHOLE[:-1], THREE, ("after the events is cut off",)),
+    "cut before the first event ends": Bad(WHOLE[:80], error=r"ends at byte 80 of 80.*cut off"),
+    "cut in the header": Bad(WHOLE[:15], error=r"ends at byte 15 of 15.*cut off"),
+    "a list without its end": Bad(LIST[:-1], ("a", "b")),
+    "a list that ends with a comma": Bad(LIST[:-1] + b",\n", ("a", "b")),
+    "a list cut in an event": Bad(LIST[:-20], ("a",), (CUT, r"1 of 2 events .* left out")),
+    "rubbish after the end": Bad(WHOLE + b" and more", THREE, (r"8 bytes after the end",)),
+}
+
+TIMES = {
+    "no dur": Bad(trace(event("a"), event("b", dur=ABSENT)), ("a",), (UNTIMED,)),
+    "no ts": Bad(trace(event("a"), event("b", ts=ABSENT)), ("a",), (UNTIMED,)),
+    "null as dur": Bad(trace(event("a"), event("b", dur=None)), ("a",), (UNTIMED,)),
+    "a list as ts": Bad(trace(event("a"), event("b", ts=[1])), ("a",), (UNTIMED,)),
+    "a negative dur": Bad(trace(event("a"), event("b", dur=-1)), ("a",), (UNTIMED,)),
+    "a negative ts": Bad(trace(event("a"), event("b", ts=-5)), ("b", "a")),
+    "a word as ts": Bad(trace(event("a"), event("b", ts="soon")), ("a",), (UNTIMED,)),
+    "a number as text": Bad(
+        trace(event("a"), event("b", ts="20.5", dur="7")),
+        ("a", "b"),
+        durations_ns={"b": 7000},
+    ),
+    "an exponent": Bad(
+        trace(event("a"), event("b", ts=20, dur=1e-07)), ("a", "b"), durations_ns={"b": 0}
+    ),
+    "a dur beyond 64 bits": Bad(trace(event("a"), event("b", dur=10**30)), ("a",), (UNTIMED,)),
+    "a ts beyond 64 bits": Bad(trace(event("a"), event("b", ts=10**30)), ("a",), (UNTIMED,)),
+    "a dur of 64 bits": Bad(trace(event("a"), event("b", dur=2**63 - 1)), ("a",), (UNTIMED,)),
+    "a dur of a year": Bad(
+        trace(event("a"), event("b", dur=31_536_000_000_000)), ("a",), (UNTIMED,)
+    ),
+    "a ts of another year": Bad(
+        trace(event("a"), event("c", ts=11), event("b", ts=1_700_000_000_000_000)),
+        ("a", "c"),
+        (r"1 of 3 events are more than 104 days away",),
+    ),
+    "ts 0 and dur 0": Bad(
+        trace(event("a", ts=10**9), event("c", ts=10**9 + 9), event("b", ts=0, dur=0)),
+        ("a", "c"),
+        (r"1 of 3 events have ts 0 and dur 0",),
+    ),
+    "a counter at 0": Bad(
+        trace(event("a", ts=10**9), {"ph": "C", "name": "x", "pid": 1, "ts": 0, "args": {"v": 1}}),
+        ("a",),
+        (r"1 of 1 counter readings are long before",),
+    ),
+    "a counter without a number": Bad(
+        trace(event("a"), {"ph": "C", "name": "x", "pid": 1, "ts": 1, "args": {"v": "?", "w": 1}}),
+        ("a",),
+        (r"1 of 2 counter readings have no valid ts or number",),
+    ),
+}
+
+PAIRS = {
+    "a B without E": Bad(
+        trace(event("b", ph="B", ts=4, dur=ABSENT), event("a")),
+        ("b", "a"),
+        (r"1 of 1 begin and end events begin slices that never end",),
+        durations_ns={"b": 11_000},
+    ),
+    "an E without B": Bad(
+        trace(event("a"), event("b", ph="E", dur=ABSENT)),
+        ("a",),
+        (r"1 of 1 begin and end events end slices that never began",),
+    ),
+    "a B without ts": Bad(
+        trace(event("a"), event("b", ph="B", ts="x", dur=ABSENT)),
+        ("a",),
+        (r"1 of 1 begin and end events have no valid ts",),
+    ),
+    "an e without b": Bad(
+        trace(event("a"), event("b", ph="e", id=1, dur=ABSENT)),
+        ("a",),
+        (r"1 of 1 async events end slices that never began",),
+    ),
+    "an arrow without an end": Bad(
+        trace(event("a"), event("x", ph="s", id=1, dur=ABSENT, cat="flow")),
+        ("a",),
+        (r"1 of 1 ends of arrows have no other end, or meet no slice",),
+    ),
+    "an arrow beside all slices": Bad(
+        trace(
+            event("a"),
+            event("x", ph="s", id=1, dur=ABSENT, cat="flow", ts=11),
+            event("x", ph="f", id=1, dur=ABSENT, cat="flow", ts=90),
+        ),
+        ("a",),
+        (r"2 of 2 ends of arrows",),
+    ),
+    "slices that cross": Bad(
+        trace(event("a", cat="x"), event("b", cat="x", ts=12)),
+        ("a", "b"),
+        (r"1 of 2 slices cross others of their thread: on sub-tracks",),
+    ),
+}
+
+WRONG_TYPES = {
+    "a number as name": Bad(trace(event("a"), event(5)), ("a", "5"), (MENDED.replace("3", "2"),)),
+    "null as name": Bad(trace(event("a"), event(None)), ("a", ""), (MENDED.replace("3", "2"),)),
+    "a list as args": Bad(
+        trace(event("a"), event("b", args=[1])), ("a", "b"), (MENDED.replace("3", "2"),)
+    ),
+    "null as args": Bad(trace(event("a"), event("b", args=None)), ("a", "b")),
+    "an object as pid": Bad(
+        trace(event("a"), event("b", pid={})), ("a", "b"), (MENDED.replace("3", "2"),)
+    ),
+    "a number as category": Bad(
+        trace(event("a"), event("b", cat=7)), ("a", "b"), (MENDED.replace("3", "2"),)
+    ),
+    "no kind": Bad(trace(event("a"), event("b", ph=ABSENT)), ("a",), (r"1 events of kind ''",)),
+    "a number as kind": Bad(trace(event("a"), event("b", ph=5)), ("a",), (LEFT_OUT,)),
+    "a number as event": Bad(
+        WHOLE.replace(b"[{", b"[7, {"), THREE, (r"1 of 4 events are not well-formed .* left out",)
+    ),
+    "an unknown kind": Bad(
+        trace(event("a"), event("b", ph="?")), ("a",), (r"1 events of kind '\?'",)
+    ),
+    "a name of 64 kB": Bad(trace(event("n" * 65_536)), ("n" * 65_536,)),
+    "a correlation beyond 64 bits": Bad(
+        trace(event("a"), event("b", ts=20, args={"correlation": 2**64, "External id": 10**40})),
+        ("a", "b"),
+    ),
+    "null as correlation": Bad(trace(event("a", args={"correlation": None})), ("a",)),
+    "a rank beyond 64 bits": Bad(trace(event("a"), distributedInfo={"rank": 10**30}), ("a",)),
+    "a device beyond 64 bits": Bad(
+        trace(event("a", cat="kernel", pid=0, tid=7, args={"device": 10**30, "stream": "x"})),
+        ("a",),
+    ),
+    "a base time beyond 64 bits": Bad(trace(event("a"), baseTimeNanoseconds=10**40), ("a",)),
+    "devices that are none": Bad(trace(event("a"), deviceProperties={"id": 0}), ("a",)),
+}
+
+OTHERS = {
+    "no events": Bad(b'{"traceEvents": []}', error=r"without a single slice \(its events: none\)"),
+    "an empty list": Bad(b"[]", error=r"without a single slice"),
+    "events that are no list": Bad(b'{"traceEvents": 5}', error=r'"traceEvents" is b\'5\', not a'),
+    "a list of numbers": Bad(b"[1, 2, 3]", error=r"3 of 3 events are not well-formed"),
+    "a notebook": Bad(b'{"cells": [], "nbformat": 4}', error=r"found: cells, nbformat"),
+    "an object without keys": Bad(b"{}", error=r'no "traceEvents" key \(found: nothing\)'),
+    "names alone": Bad(b'[{"ph": "M", "name": "x"}]', error=r"its events: 1 of kind 'M'"),
+    "nothing well-timed": Bad(trace(event(ts="x")), error=r"1 of 1 events have no valid ts or dur"),
+    "a list of lists": Bad(b"[" * 50_000, error=r"ends at byte 50,?000|deeper|not valid JSON"),
+    "our own trace, changed": Bad(
+        trace(event("a"), gpuprof_widgets={"version": 1, "rows": 1, "columns": {}}),
+        error=r"not as it was written .*it was changed since",
+    ),
+}
+
+BAD_TRACES: dict[str, Bad] = {
+    **NOT_JSON,
+    **CUT_OFF,
+    **TIMES,
+    **PAIRS,
+    **WRONG_TYPES,
+    **OTHERS,
+}
+"""All of them by name."""

@@ -1,0 +1,39 @@
+"""Bad traces: what can be repaired is read and counted, everything else is refused in words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace.readers import parse
+from tests.bad_traces import BAD_TRACES
+
+READ = {name: bad for name, bad in BAD_TRACES.items() if not bad.error}
+REFUSED = {name: bad for name, bad in BAD_TRACES.items() if bad.error}
+FILE = Path("bad.json")
+
+
+@pytest.mark.parametrize("name", READ)
+def test_what_can_be_repaired_is_read_and_counted(name: str) -> None:
+    bad = READ[name]
+    record = parse(bad.content, FILE)
+    slices = record.trace.slices.sort_values("ts", kind="stable")
+    assert tuple(slices["name"]) == bad.slices
+    notes = record.metadata["notes"]
+    assert len(notes) == len(bad.notes), notes
+    for note, pattern in zip(notes, bad.notes, strict=True):
+        assert re.search(pattern, note), note
+    durations = dict(zip(slices["name"], slices["dur"], strict=True))
+    assert {one: durations[one] for one in bad.durations_ns} == bad.durations_ns
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_is_refused_in_one_message(name: str) -> None:
+    bad = REFUSED[name]
+    with pytest.raises(TraceError, match=re.compile(bad.error, re.DOTALL)) as caught:
+        parse(bad.content, FILE)
+    assert str(caught.value).startswith(f"{FILE}: ")
+    assert len(str(caught.value)) < 1000
