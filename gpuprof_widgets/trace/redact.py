@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 import numpy as np
@@ -43,12 +44,14 @@ AnyRecord = TypeVar("AnyRecord", bound=Record)
 ELLIPSIS = "…"
 
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/|.*/lib/python3[^/]*/", re.IGNORECASE)
-_HOME = re.compile(r"(?:^|[/\\])(?:home|Users)[/\\]([^/\\\s]+)", re.IGNORECASE)
+_HOME = re.compile(
+    r"(?<![\w/\\.])(?:[a-z]:)?[/\\](?:home|users)[/\\]([^/\\\s:;,'\"]+)", re.IGNORECASE
+)
 _END = r"[^\s/\\:;,'\"`<>|()\[\]{}*?]"
 _PATH = re.compile(
-    rf"(?:file://)?(?<![\w/\\.:~)-])(?:~[\w.-]*|\.\.(?:/\.\.)*)?/(?:{_END}+/)+{_END}*"
+    rf"(?:file://|(?<![\w/\\.~)-]))(?:~[\w.-]*|\.\.(?:/\.\.)*)?/(?:{_END}+/)+{_END}*"
     rf"|(?<![\w/\\])~[\w.-]*/{_END}+"
-    rf"|(?<!\w)[A-Za-z]:[\\/](?:[^\\/:*?\"<>|\r\n]+[\\/])*{_END}*"
+    rf"|(?<!\w)[A-Za-z]:[\\/](?:{_END}+[\\/])*{_END}*"
     rf"|(?<![\w\\])\\\\{_END}+(?:\\{_END}+)+"
 )
 _QUOTED_CODE = re.compile(r"`[^`]*`")
@@ -78,15 +81,12 @@ class _Names:
         self._taken: set[str] = set()
         self._texts: dict[str, str] = {}
         files = _files(record)
-        self._files = re.compile(
-            "|".join(re.escape(file) for file in sorted(files, key=len, reverse=True)) or "(?!)"
-        )
+        texts = [*files, *_all_texts(record.metadata)]
+        users = {found[1] for text in texts for found in _HOME.finditer(text)}
         hosts = _hosts(record.metadata)
-        users = {found[1] for file in files for found in _HOME.finditer(file)}
-        users |= {
-            found[1] for text in _all_texts(record.metadata) for found in _HOME.finditer(text)
-        }
-        self._identities = _words({*hosts, *users} - _NO_ONE)
+        self._places = _places(files | set(filter(_is_path, _all_texts(record.metadata))), files)
+        told = {one for one in (*hosts, *users) if len(one) >= _SHORTEST_NAME}
+        self._identities = _words(told - _NO_ONE)
         self._identity = {word.lower(): "host" for word in hosts}
 
     def file(self, path: str) -> str:
@@ -106,8 +106,10 @@ class _Names:
     def text(self, text: str) -> str:
         """A text in which paths may stand."""
         if text not in self._texts:
-            plain = self._files.sub(lambda found: self.file(found[0]), text)
-            plain = _PATH.sub(lambda found: self._path(found[0]), plain)
+            plain = self._places.sub(
+                lambda found: self._path(found[0].removeprefix("file://")), text
+            )
+            plain = _PATH.sub(lambda found: self._path(found[0].removeprefix("file://")), plain)
             self._texts[text] = self._without_identities(plain)
         return self._texts[text]
 
@@ -134,7 +136,8 @@ class _Names:
 
     def _path(self, path: str) -> str:
         """Of a file its name stays; a folder may be named after anything."""
-        return self.file(path) if "." in _last_part(path).strip(".") else ELLIPSIS
+        is_file = path in self._short or "." in _last_part(path).strip(".")
+        return self.file(path) if is_file else ELLIPSIS
 
     def _without_identities(self, text: str) -> str:
         return self._identities.sub(
@@ -152,6 +155,19 @@ def _last_part(path: str) -> str:
     return "~" if _HOME.fullmatch(posix.rstrip("/")) or not told else told
 
 
+def _is_path(text: str) -> bool:
+    return text.startswith(("/", "~/")) and "\n" not in text
+
+
+def _places(paths: Iterable[str], files: Iterable[str]) -> re.Pattern[str]:
+    """These files, and whatever is in one of their folders: the only paths found with spaces."""
+    folders = {str(one) for path in paths for one in PurePosixPath(path).parents}
+    deep = sorted((one for one in folders if one.count("/") > 1), key=len, reverse=True)
+    known = [*map(re.escape, sorted(files, key=len, reverse=True))]
+    inside = [rf"{re.escape(folder)}(?:/{_END}*)*" for folder in deep]
+    return re.compile(f"(?:file://)?(?:{'|'.join([*known, *inside]) or '(?!)'})")
+
+
 def _words(known: Iterable[str]) -> re.Pattern[str]:
     words = sorted(map(re.escape, known), key=len, reverse=True)
     return re.compile(rf"(?<![\w:-])(?:{'|'.join(words) or '(?!)'})(?![\w:-])", re.IGNORECASE)
@@ -160,8 +176,7 @@ def _words(known: Iterable[str]) -> re.Pattern[str]:
 def _hosts(metadata: Mapping[str, Any]) -> set[str]:
     """The names of the host, whole and without its domain."""
     given = {str(metadata[key]) for key in HOST_KEYS if metadata.get(key)}
-    names = given | {name.partition(".")[0] for name in given}
-    return {name for name in names if len(name) >= _SHORTEST_NAME}
+    return given | {name.partition(".")[0] for name in given}
 
 
 def _files(record: Record) -> set[str]:

@@ -1,0 +1,240 @@
+"""`redacted()`: nothing of the author or the machine is left, and every figure is as before."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import marshal
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuprof_widgets.analyses.lines import lines
+from gpuprof_widgets.profiles import Profile, load
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.redact import redacted
+from tests.records import records
+from tests.traces import calls_of, cell_line, kernel, memory, op, python, runtime, trace_of
+
+HOME = "/home/alicia/secret project"
+HOST = "gpu17.lab.example.com"
+SECRETS = ("alicia", "secret", "gpu17", "lab.example", "hunter2", "6.8.0-31", "load_passwords")
+"""What stands nowhere in the redacted record: parts of names, paths, code and variables."""
+
+TORCH = "/home/alicia/.venv/lib/python3.11/site-packages/torch/nn/modules/linear.py"
+METADATA: dict[str, Any] = {
+    "label": "train.py",
+    "cell_source": "load_passwords()",
+    "source": f"{HOME}/run.json",
+    "host": HOST,
+    "hostname": "gpu17",
+    "platform": "Linux-6.8.0-31",
+    "environ": {"TOKEN": "hunter2"},
+    "user_key": "hunter2",
+    "rank_files": [f"{HOME}/run.rank0.gpuprof"],
+    "error": "ValueError: hunter2",
+    "options": {"save": f"{HOME}/x.gpuprof", "shapes": True, "name": None},
+    "lines": {
+        "limit": 9,
+        "cells": [{"label": "Cell [3]", "source": "load_passwords()", "statements": [1, 2]}],
+    },
+    "notes": [
+        f"read {HOME}/data/set.bin on {HOST}",
+        "the loop `for p in load_passwords():` ran whole",
+        r"C:\Users\Alicia\secret\x.py and \\gpu17\share\y.py and ~alicia/secret/z.py",
+    ],
+    "devices": [{"index": 0, "name": "NVIDIA H200"}],
+    "torch": "2.13.0",
+    "steps": {"place": f"{HOME}/train.py:7"},
+}
+
+
+@pytest.fixture
+def telling() -> Record:
+    """A record with a secret in everything that can hold one."""
+    files = {"main": f"{HOME}/train.py", "step": "/srv/secret/train.py", "forward": TORCH}
+    calls = calls_of((None, "main", 1, 5), ("main", "step", 2, 9), ("step", "forward", 2, 9))
+    calls = replace(calls, functions=calls.functions.assign(file=list(files.values())))
+    record = trace_of(
+        cell_line(1, "load_passwords()", ts=0, dur=100),
+        python(f"{HOME}/train.py(12): step", ts=0, dur=90, **{"Call stack": f"{HOME}/a.py(1): f"}),
+        python("/srv/secret/train.py(12): step", ts=10, dur=20),
+        python(f"{TORCH}(114): forward", ts=40, dur=20),
+        op("aten::mm", ts=45, dur=5, cwd=HOME, note=[{"at": f"{HOME}/b.py", "env": "hunter2"}]),
+        runtime("cudaLaunchKernel", ts=46, dur=2),
+        kernel("gemm<float>", ts=60, dur=10, launched_by=5),
+        memory(512, ts=50, allocated=512),
+        calls=calls,
+        **METADATA,
+    )
+    tracks = record.trace.tracks.assign(
+        label=[f"{HOST} {label}" for label in record.trace.tracks["label"]]
+    )
+    trace = replace(record.trace, tracks=tracks)
+    return replace(record, trace=trace, calls_of_workers={"worker0.pid7": calls})
+
+
+def all_text(path: Path) -> str:
+    """Everything in a saved profile, unpacked."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    texts = [
+        gzip.decompress(data).decode()
+        if name.endswith(".gz")
+        else str(marshal.loads(data))
+        if name.endswith(".prof")
+        else data.decode()
+        for name, data in members.items()
+    ]
+    return " ".join([*members, *texts])
+
+
+def test_nothing_that_tells_is_in_the_file(telling: Record, tmp_path: Path) -> None:
+    profile = Profile(telling.trace, telling.calls, telling.metadata, telling.calls_of_workers)
+    plain, clean = tmp_path / "plain.gpuprof", tmp_path / "clean.gpuprof"
+    profile.save(plain)
+    profile.save(clean, redact=True)
+    before, after = all_text(plain).lower(), all_text(clean).lower()
+    assert [secret for secret in SECRETS if secret not in before] == []
+    assert [secret for secret in SECRETS if secret in after] == []
+    assert "torch/nn/modules/linear.py" in after
+
+
+@pytest.mark.parametrize(
+    "name", ["run.json", "run.speedscope.json", "run.collapsed", "run.html", "run.svg", "t.csv"]
+)
+def test_nothing_that_tells_is_in_any_other_format(
+    name: str, telling: Record, tmp_path: Path
+) -> None:
+    profile = Profile(telling.trace, telling.calls, telling.metadata, telling.calls_of_workers)
+    text = profile.export(tmp_path / name, redact=True).read_text().lower()
+    assert [secret for secret in SECRETS if secret in text] == []
+
+
+def test_files_keep_their_names_and_stay_apart(telling: Record) -> None:
+    clean = redacted(telling)
+    assert clean.calls is not None
+    files = clean.calls.functions["file"].tolist()
+    assert sorted(files) == ["torch/nn/modules/linear.py", "train.py", "train.py~2"]
+    frames = clean.trace.slices["name"][clean.trace.slices["category"] == "python_function"]
+    assert {name.rpartition("(")[0] for name in frames} == set(files)
+
+
+def test_a_line_keeps_its_number(telling: Record) -> None:
+    table = lines(redacted(telling))
+    assert table["line"].tolist() == [1, 2]
+    assert table["code"].tolist() == ["", ""]
+    assert table["wall_ns"].tolist() == lines(telling)["wall_ns"].tolist()
+
+
+def test_what_analyses_need_of_the_metadata_stays(telling: Record) -> None:
+    metadata = redacted(telling).metadata
+    assert metadata["devices"] == METADATA["devices"]
+    assert (metadata["torch"], metadata["label"]) == ("2.13.0", "train.py")
+    assert metadata["options"] == {"save": None, "shapes": True, "name": None}
+    assert (metadata["error"], metadata["steps"]) == ("ValueError", {"place": "train.py:7"})
+    assert metadata["notes"] == [
+        "read set.bin on host",
+        "the loop `…` ran whole",
+        "x.py and y.py and z.py",
+    ]
+    kept = {"label", "options", "lines", "notes", "devices", "torch", "steps", "error"}
+    assert set(metadata) == kept
+
+
+NUMBERS = ("ts", "dur", "track", "depth", "parent", "count", "launch", "op", "forward", "category")
+
+
+@given(records())
+@settings(max_examples=30)
+def test_no_figure_changes(record: Record) -> None:
+    clean = redacted(record)
+    for name in NUMBERS:
+        pd.testing.assert_series_equal(clean.trace.slices[name], record.trace.slices[name])
+    pd.testing.assert_frame_equal(clean.trace.flows, record.trace.flows)
+    assert list(clean.trace.args) == list(record.trace.args)
+    for key, values in clean.trace.args.items():
+        assert values.index.tolist() == record.trace.args[key].index.tolist()
+
+
+@given(records())
+@settings(max_examples=30)
+def test_redacting_again_changes_nothing(record: Record) -> None:
+    once = redacted(record)
+    twice = redacted(once)
+    assert once.trace.slices["name"].tolist() == twice.trace.slices["name"].tolist()
+    assert once.metadata == twice.metadata
+
+
+ORDINARY = [
+    *("aten::mm", "void at::native::(anonymous namespace)::f<4, float>(int)", "a/b", "1/2"),
+    *("gradients/dense/MatMul_grad", "autograd::engine::evaluate_function: MmBackward0", "//"),
+    *("Memcpy HtoD (Pageable -> Device)", "and/or", "https://pytorch.org/docs", "nn.Module: A_0"),
+    *("nccl:all_reduce", "[param|cuda]", "3.5 ms / step", "ns:op", "x: y"),
+]
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_a_name_without_a_path_stays(name: str) -> None:
+    record = trace_of(op(name, ts=0, dur=1), label=name, host="host1")
+    clean = redacted(record)
+    assert clean.trace.slices["name"].tolist() == [name]
+    assert clean.metadata["label"] == name
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("/home/bob/x.py", "x.py"),
+        ("open('/home/bob/my/x.py')", "open('x.py')"),
+        ("file:///home/bob/x.py", "x.py"),
+        ("in /home/bob", "in …"),
+        ("in /data/bob/runs/", "in …"),
+        ("../../bob/x.py", "x.py"),
+        ("~/x.py", "x.py"),
+        ("/usr/lib/python3.12/threading.py", "threading.py"),
+        ("a b.py:/home/bob/x.py", "a b.py:x.py"),
+        ("bob's batch", "user's batch"),
+        ("bobcat", "bobcat"),
+    ],
+)
+def test_paths_in_texts(text: str, left: str) -> None:
+    record = trace_of(op(text, ts=0, dur=1), notes=["/home/bob/here.txt"])
+    assert redacted(record).trace.slices["name"].tolist() == [left]
+
+
+@given(st.lists(st.sampled_from(["a", "b.py", "home", "x y", "lib"]), min_size=2, max_size=4))
+def test_no_folder_of_a_file_is_left(parts: list[str]) -> None:
+    file = "/" + "/".join([*parts, "train.py"])
+    calls = calls_of((None, "main", 1, 5))
+    calls = replace(calls, functions=calls.functions.assign(file=[file]))
+    record = trace_of(python(f"{file}(3): main", ts=0, dur=5), calls=calls, notes=[f"in {file}."])
+    clean = redacted(record)
+    assert clean.calls is not None
+    assert clean.calls.functions["file"].tolist() == ["train.py"]
+    assert clean.trace.slices["name"].tolist() == ["train.py(3): main"]
+    assert clean.metadata["notes"] == ["in train.py."]
+
+
+def test_a_recording_of_this_machine_tells_nothing_of_it(tmp_path: Path) -> None:
+    import getpass
+    import socket
+
+    import gpuprof_widgets
+
+    with gpuprof_widgets.profile(quiet=True, stack=True) as run:
+        sorted([3, 1, 2], key=lambda value: -value)
+    assert run.profile is not None
+    path = run.profile.save(tmp_path / "run.gpuprof", redact=True)
+    text = all_text(path)
+    home = str(Path(__file__).parents[1])
+    assert [word for word in (socket.gethostname(), home, str(tmp_path)) if word in text] == []
+    if getpass.getuser() != "root":
+        assert f"/{getpass.getuser()}/" not in text
+    assert json.dumps(load(path).metadata["options"]["save"]) == "null"
