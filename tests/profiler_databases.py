@@ -100,10 +100,10 @@ class Database:
 
     def __init__(self, tables: dict[str, str], strings: str, nothing: int | None) -> None:
         self.connection = sqlite3.connect(":memory:")
-        self._columns = {name: columns.split() for name, columns in tables.items()}
+        self.tables = {name: columns.split() for name, columns in tables.items()}
         self._strings, self._nothing = strings, nothing
         self._numbers: dict[str, int] = {}
-        for name, columns in self._columns.items():
+        for name, columns in self.tables.items():
             self.connection.execute(f"CREATE TABLE {name} ({', '.join(map(_quoted, columns))})")
 
     def text(self, value: str) -> int:
@@ -113,7 +113,7 @@ class Database:
         return self._numbers[value]
 
     def add(self, table: str, **row: Any) -> None:
-        columns = self._columns[table]
+        columns = self.tables[table]
         unknown = set(row) - set(columns)
         assert not unknown, f"{table} has no {unknown}"
         values = [row.get(name, None if name == "_id_" else self._nothing) for name in columns]

@@ -96,7 +96,8 @@ def _gpu(table: Table, name: Texts, category: str, **args: activity.Values) -> G
 def _kernels(reading: Reading, table: str, strings: Mapping[int, str]) -> Group:
     wanted = [*_GPU, *_GEOMETRY, *_SHARED, "registersPerThread", "name"]
     found = reading.events(table, wanted)
-    name = activity.each_distinct(named(found["name"], strings, "kernel"), readable)
+    written = named(found["name"], strings, "kernel")
+    name = activity.each_distinct(written, readable(written.tolist()).__getitem__)
     args = activity.launch_args(found, _GEOMETRY, _SHARED)
     return _gpu(found, name, "kernel", **args)
 

@@ -163,8 +163,9 @@ class Database:
         try:
             yield
         except (sqlite3.Error, UnicodeDecodeError, OverflowError, ValueError) as error:
+            reason = error if self._left >= 0 else "its pages point in circles"
             raise TraceError(
-                f"{self.path}: an SQLite file that is damaged: {table} cannot be read ({error}). "
+                f"{self.path}: an SQLite file that is damaged: {table} cannot be read ({reason}). "
                 "Copy the file again, or export it again from the profiler's own report."
             ) from error
 
