@@ -80,6 +80,15 @@ class Comparison:
 
         return tables.lines(self._runs, measure)
 
+    def functions(self) -> pd.DataFrame:
+        """One row per Python function that cProfile counted: ``name`` and the numbers, per run.
+
+        ``name_a`` and ``name_b``: where either run has it, as ``src/train.py(12): step``.
+        """
+        from gpuprof_widgets.analyses.compare import tables
+
+        return tables.functions(self._runs)
+
     def breakdown(self) -> pd.DataFrame:
         """One row per class of time (``class``, ``state``) and the numbers, all GPUs together."""
         from gpuprof_widgets.analyses.compare import tables

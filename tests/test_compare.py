@@ -329,7 +329,7 @@ def test_a_run_without_a_trace_says_so() -> None:
     assert [finding.text for finding in alone] == [
         "A holds no trace, so that nothing can be compared."
     ]
-    both = Comparison(calls, calls)
+    both = Comparison(trace_of(), calls)
     assert both.findings()[0].text.startswith("A and B hold no trace")
     assert "A and B hold no trace" in both.report()
 

@@ -10,7 +10,7 @@ from gpuprof_widgets.commands.outputs import Writing
 from gpuprof_widgets.commands.reports import answer, check, report_options
 from gpuprof_widgets.commands.traces import load, trace_argument
 
-TABLES = ("ops", "kernels", "modules", "lines", "breakdown", "steps", "call_tree")
+TABLES = ("ops", "kernels", "modules", "lines", "functions", "breakdown", "steps", "call_tree")
 """What ``--table`` can name: methods of `Comparison`."""
 
 

@@ -71,6 +71,7 @@ def titled_tables(runs: Runs) -> list[tuple[str, str, pd.DataFrame]]:
         ("Kernel", f"Kernels, {per}", tables.kernels(runs)),
         *_by_measure("Line", "Lines by {}", runs, tables.lines),
         *_by_measure("Module", "Modules by {}", runs, tables.modules),
+        ("Function", f"Python functions by self time, {PER[False]}", tables.functions(runs)),
     ]
     return [(noun, title, _named(table)) for noun, title, table in kinds if len(table)]
 

@@ -45,6 +45,12 @@ def without_numbers(name: str) -> str:
     return name
 
 
+def without_folders(name: str) -> str:
+    """A Python frame without the folders of its file."""
+    file, separator, function = name.partition("): ")
+    return file.replace("\\", "/").rsplit("/", 1)[-1] + separator + function
+
+
 def without_types(name: str) -> str:
     """A C++ function without template arguments and parameters, numbers as in `without_numbers`."""
     if ("<" in name and "::" in name) or name.startswith("void "):
@@ -67,6 +73,20 @@ def by_name(a: pd.DataFrame, b: pd.DataFrame) -> Pairs:
     found = _Pairing(_tuples(a), _tuples(b))
     found.join(lambda key: key, EXACT)
     for normalise in NORMALISED:
+        found.join(lambda key, how=normalise: (how(str(key[0])), *key[1:]), SIMILAR)  # type: ignore[misc]
+    return found.pairs(list(a.columns))
+
+
+def by_function(a: pd.DataFrame, b: pd.DataFrame) -> Pairs:
+    """Pairs of Python functions, whose ``name`` is a frame's: ``src/train.py(12): step``.
+
+    Of the same line, then of the same file, then of a file of the same name: code moves within its
+    file, and a copy of it may be elsewhere. What comes to the same name is one row, as in
+    `by_name`.
+    """
+    found = _Pairing(_tuples(a), _tuples(b))
+    found.join(lambda key: key, EXACT)
+    for normalise in (without_numbers, lambda name: without_numbers(without_folders(name))):
         found.join(lambda key, how=normalise: (how(str(key[0])), *key[1:]), SIMILAR)  # type: ignore[misc]
     return found.pairs(list(a.columns))
 

@@ -155,6 +155,23 @@ def lines(record: Record, measure: str) -> Measured:
     )
 
 
+def functions(record: Record) -> Measured:
+    """Self times of the Python functions that cProfile counted, of the whole run."""
+    if record.calls is None:
+        names, table = [], pd.DataFrame({"calls": [], "self_ns": []})
+    else:
+        table = record.calls.functions
+        places = zip(table["file"], table["line"], table["name"], strict=True)
+        names = [n if file == "~" else f"{file}({line}): {n}" for file, line, n in places]
+    return Measured(
+        pd.DataFrame({"name": pd.Series(names, dtype=object), "category": "cprofile"}),
+        np.arange(len(table), dtype=np.int64),
+        table["calls"].to_numpy(np.int64),
+        table["self_ns"].to_numpy(np.int64),
+        np.full(len(table), NONE, np.int64),
+    )
+
+
 def classes(record: Record, *, per_step: bool) -> Measured:
     """The classes of `breakdown`, of all devices together."""
     table = breakdown(record, by="step" if per_step else "device")

@@ -37,7 +37,7 @@ def comparison_findings(runs: Runs) -> list[Finding]:
     Differences within the spread of the steps are not named as causes.
     """
     if nothing := _without_trace(runs):
-        return [Finding("whole", nothing)]
+        return _of_functions(runs) or [Finding("whole", nothing)]
     whole = _whole(runs)
     if not differ(runs):
         return [whole, *_not_alike(runs)]
@@ -60,6 +60,25 @@ def _without_trace(runs: Runs) -> str:
         return ""
     verb = "hold" if len(empty) > 1 else "holds"
     return f"{' and '.join(empty)} {verb} no trace, so that nothing can be compared."
+
+
+def _of_functions(runs: Runs) -> list[Finding]:
+    """What cProfile alone tells: all of Python's time, and the functions that changed."""
+    table = tables.functions(runs)
+    if not len(table):
+        return []
+    a, b = (int(table[column].sum()) for column in ("total_a_ns", "total_b_ns"))
+    share = abs(b - a) / max(a, 1)
+    more = "less" if b < a else "more"
+    text = (
+        f"B's Python functions take {format_share(share)} {more} time: {format_ns(a)} → "
+        f"{format_ns(b)} (by cProfile, which has no steps: nothing tells noise from change)."
+        if a != b
+        else f"No difference: the Python functions of both take {format_ns(a)}."
+    )
+    whole = Finding("whole", text, cost_ns=abs(b - a), share=share)
+    moved = _moved(runs, "Functions", table, whole_ns=float(a))
+    return [whole, *filter(None, [moved])]
 
 
 def _whole(runs: Runs) -> Finding:
@@ -86,12 +105,17 @@ def _unsure(runs: Runs, apart: float) -> str:
     return f"medians; the steps of one run are {format_ns(apart)} apart"
 
 
-def _moved(runs: Runs, what: str, table: pd.DataFrame) -> Finding | None:
-    """The things that moved the total most, each with its difference."""
+def _moved(
+    runs: Runs, what: str, table: pd.DataFrame, *, whole_ns: float | None = None
+) -> Finding | None:
+    """The things that moved the total most, each with its difference.
+
+    ``whole_ns``: what it is part of; None takes a step or run of a.
+    """
     if not len(table):
         return None
     real = table[~table["change"].isin([NOISE, SAME])]
-    whole = max(float(np.median(tables.step_times(runs)[0])), 1.0)
+    whole = max(whole_ns or float(np.median(tables.step_times(runs)[0])), 1.0)
     # The step's own time is in no op: Python's, of which the classes of time tell.
     real = real[(real["delta_ns"].abs() >= LEAST_SHARE * whole) & (real["name"] != STEPS)]
     if not len(real):

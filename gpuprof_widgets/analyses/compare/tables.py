@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,13 @@ from gpuprof_widgets.analyses.compare.deltas import (
     deltas,
     spread,
 )
-from gpuprof_widgets.analyses.compare.matching import Pairs, by_name, by_text
+from gpuprof_widgets.analyses.compare.matching import (
+    Pairs,
+    by_function,
+    by_name,
+    by_text,
+    without_folders,
+)
 from gpuprof_widgets.analyses.compare.measured import measure_of
 from gpuprof_widgets.analyses.lacking import LACKS, what_is_lacking
 from gpuprof_widgets.analyses.line_sources import line_sources
@@ -130,6 +136,23 @@ def _lines(runs: Runs, chosen: str) -> pd.DataFrame:
     table = deltas(a, b, lambda one, other: by_text(one, other, *sources), runs.steps)
     return _or_lacking(
         _with(table, chosen), "neither run has cell lines: they were recorded without"
+    )
+
+
+def functions(runs: Runs) -> pd.DataFrame:
+    """By Python function (see `matching.by_function`), of the whole runs."""
+    return runs.once(("functions",), lambda: _functions(runs))
+
+
+def _functions(runs: Runs) -> pd.DataFrame:
+    if runs.a.calls is None or runs.b.calls is None:
+        runs = Runs(replace(runs.a, calls=None), replace(runs.b, calls=None), None)
+    a, b = measured.functions(runs.a), measured.functions(runs.b)
+    table = deltas(a, b, by_function, None)
+    names = table["name"].astype(object)
+    table = table.assign(name=names.map(without_folders))
+    return _or_lacking(
+        table, "not both runs have Python calls: they were recorded without cProfile"
     )
 
 
