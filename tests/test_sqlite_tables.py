@@ -187,6 +187,18 @@ def test_a_database_in_utf_16_is_read() -> None:
     assert record.trace.slices["name"].tolist() == ["größer"]
 
 
+def test_columns_are_known_whatever_their_case() -> None:
+    """As they are to SQLite."""
+    made = a_run()
+    for column in ("start", "demangledName", "correlationId"):
+        table = "CUPTI_ACTIVITY_KIND_KERNEL"
+        made.run(f'ALTER TABLE {table} RENAME COLUMN "{column}" TO "{column.upper()}"')
+    slices = made.record().trace.slices
+    kernels = slices[slices["category"] == "kernel"]
+    assert set(kernels["name"]) == {f"kernel {number}" for number in range(1, 100)}
+    assert (kernels["launch"] >= 0).all()
+
+
 def test_names_that_quote_sql_are_names() -> None:
     made = a_run()
     made.run('CREATE TABLE "x""; DROP TABLE StringIds; --" (start, "e""nd")')

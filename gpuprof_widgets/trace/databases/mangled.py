@@ -15,7 +15,8 @@ LONGEST = 4_096
 """Names and readable names beyond it stay as they are: they may be nobody's."""
 
 _MANGLED = re.compile(r"_Z[A-Za-z0-9_.$]+")
-_SECONDS = 10
+_SECONDS = 2
+"""Of a processor; names of real traces take a few milliseconds."""
 _DEMANGLER = f"""
 import ctypes, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29))
@@ -48,7 +49,7 @@ def _demangled(names: list[str]) -> list[str]:
     given = "".join(f"{name}\n" for name in names).encode()
     try:
         answered = subprocess.run(
-            command, input=given, capture_output=True, timeout=2 * _SECONDS, check=False
+            command, input=given, capture_output=True, timeout=30, check=False
         ).stdout
     except subprocess.TimeoutExpired as error:
         answered = error.stdout or b""

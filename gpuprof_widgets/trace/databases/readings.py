@@ -9,7 +9,7 @@ import numpy as np
 from gpuprof_widgets.trace.databases.activity import LATEST, timed
 from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Database, Ints, Table
 
-TIMES = frozenset({"start", "timestamp"})
+TIMES = ("start", "timestamp")
 """A table with such a column holds events."""
 
 
@@ -71,7 +71,7 @@ class Reading:
 
     def _unread(self) -> list[str]:
         held = self.database
-        events = [name for name in held.tables if TIMES & held.columns(name)]
+        events = [name for name in held.tables if held.has_column(name, *TIMES)]
         rows = {name: held.count(name) for name in events if name not in self._read}
         return [f"{name} is not read ({count:,} rows)" for name, count in rows.items() if count]
 

@@ -84,9 +84,9 @@ class Database:
         """Whether there is a table of this name."""
         return table in self._columns
 
-    def columns(self, table: str) -> frozenset[str]:
-        """Names of a table's columns; empty where there is no such table."""
-        return self._columns.get(table, frozenset())
+    def has_column(self, table: str, *names: str) -> bool:
+        """Whether the table is there and has one of these columns; case does not matter."""
+        return bool(self._columns.get(table, frozenset()) & {name.lower() for name in names})
 
     def count(self, table: str) -> int:
         """Number of rows; 0 where there is no such table."""
@@ -99,8 +99,7 @@ class Database:
 
         Text that is no valid UTF-8 keeps what is valid; a blob is None.
         """
-        there = self.columns(table)
-        wanted = [name for name in ints if name in there]
+        wanted = [name for name in ints if self.has_column(table, name)]
         numbers = self._integers(table, wanted)
         rows = len(numbers)
         nothing = np.full(rows, MISSING, np.int64)
@@ -112,7 +111,7 @@ class Database:
 
     def blobs(self, table: str, column: str) -> list[bytes]:
         """A column of blobs; b"" for what is none."""
-        if column not in self.columns(table):
+        if not self.has_column(table, column):
             return [b""] * self.count(table)
         found = self._rows(table, f"SELECT {_quoted(column)} FROM {_quoted(table)}")
         return [value if isinstance(value, bytes) else b"" for (value,) in found]
@@ -138,7 +137,7 @@ class Database:
 
     def _texts(self, table: str, name: str, rows: int) -> Texts:
         found: Texts = np.full(rows, None, object)
-        if name not in self.columns(table):
+        if not self.has_column(table, name):
             return found
         query = (
             f"SELECT CASE typeof({_quoted(name)}) WHEN 'text' THEN {_quoted(name)} END "
@@ -149,9 +148,9 @@ class Database:
         return found
 
     def _plain_columns(self, table: str) -> frozenset[str]:
-        """Without generated columns, whose expressions would run."""
+        """In lower case, and without generated columns, whose expressions would run."""
         rows = self._rows(table, f"PRAGMA table_xinfo({_quoted(table)})")
-        return frozenset(_text(row[1]) for row in rows if row[6] == 0)
+        return frozenset(_text(row[1]).lower() for row in rows if row[6] == 0)
 
     def _rows(self, table: str, query: str) -> list[Any]:
         with self._errors(table):

@@ -1,0 +1,103 @@
+"""Profiles opened from databases: analyses, the page, windows, and saving work as on any other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import gpuprof_widgets
+from gpuprof_widgets.profiles import Profile
+from gpuprof_widgets.trace.model import Record
+from tests.database_of_record import nsys_of
+from tests.profiler_databases import PID, TID, Database, Nsys, Nvprof, global_id, object_id, written
+from tests.test_database_oracle import hand_made
+from tests.test_every_trace import all_answers
+
+
+def everything(kind: type[Nsys] | type[Nvprof]) -> Database:
+    """A file with at least one row of each kind that is read."""
+    made: Nsys | Nvprof = kind()
+    made.range("Cell [1]", 10, 5_000)
+    made.range("1: loss.backward(), op_id = 1", 20, 4_000)
+    made.range("aten::mm, seq = 1, op_id = 2, sizes = [[4, 8], [8, 2]]", 100, 600)
+    made.range("MmBackward0, seq = 1, op_id = 3", 700, 1_200, tid=TID + 1)
+    made.kernel("gemm", 300, 900, correlation=1)
+    made.kernel("gemm_nt", 1_000, 1_700, correlation=2, stream=9)
+    made.gpu("MEMCPY", 1_800, 1_900, bytes=64, copyKind=1, correlation=3)
+    made.gpu("MEMSET", 1_900, 1_950, bytes=64)
+    made.gpu("SYNCHRONIZATION", 1_950, 2_000, correlation=4)
+    if isinstance(made, Nsys):
+        made.range("across", 50, 6_000, eventType=60)
+        made.range("here", 60, None, eventType=34)
+        place = {"globalTid": global_id(PID, TID), "nameId": made.text("poll")}
+        made.add("OSRT_API", start=30, end=40, **place)
+        made.add("PROFILER_OVERHEAD", start=30, end=40, **place)
+        memory = {"deviceId": 0, "bytes": 512, "memKind": 2, "memoryOperationType": 0}
+        made.add("CUDA_GPU_MEMORY_USAGE_EVENTS", start=90, **memory)
+        made.gpu("GRAPH_TRACE", 2_100, 2_200, graphId=1, graphExecId=2)
+        names = ("cudaLaunchKernel_v7000", "cudaLaunchKernel_v7000", "cudaMemcpyAsync_v3020")
+        calls: tuple[str | int, ...] = (*names, "cudaStreamWaitEvent_v3020")
+    else:
+        made.range("across", 50, 6_000, objectKind=1)
+        made.marker(1, 60, 99, text="here")
+        flush = {"overheadKind": 1 << 16, "objectId": object_id(PID, TID)}
+        made.add("CUPTI_ACTIVITY_KIND_OVERHEAD", start=30, end=40, **flush)
+        calls = (211, 211, 41, 147)
+    for number, call in enumerate(calls, 1):
+        tid = TID + 1 if number == 2 else TID
+        made.call(
+            call,
+            150 * number + 500 * (number == 2),
+            150 * number + 600,
+            correlation=number,
+            tid=tid,
+        )  # type: ignore[arg-type]
+    return made
+
+
+@pytest.fixture(params=[Nsys, Nvprof])
+def database(request: pytest.FixtureRequest) -> Database:
+    return everything(request.param)
+
+
+@pytest.fixture
+def record(database: Database) -> Record:
+    return database.record()
+
+
+def profile(record: Record) -> Profile:
+    return Profile(record.trace, record.calls, record.metadata)
+
+
+def test_every_analysis_answers_or_says_what_is_lacking(record: Record) -> None:
+    assert all_answers(record) == {}
+
+
+def test_the_report_shows_ops_and_ranges(record: Record) -> None:
+    page = profile(record).report()
+    for name in ("aten::mm", "MmBackward0", "Cell [1]"):
+        assert name in page
+
+
+def test_what_is_saved_is_loaded_again(database: Database, tmp_path: Path) -> None:
+    opened = gpuprof_widgets.load(written(database.bytes(), tmp_path / "run.sqlite"))
+    again = gpuprof_widgets.load(opened.save(tmp_path / "run.zip"))
+    pd.testing.assert_frame_equal(again.trace.slices, opened.trace.slices)
+    pd.testing.assert_frame_equal(again.trace.tracks, opened.trace.tracks)
+    pd.testing.assert_frame_equal(again.trace.counters, opened.trace.counters)
+    assert again.metadata == opened.metadata
+    for key, values in opened.trace.args.items():
+        assert again.trace.args[key].to_dict() == values.to_dict()
+
+
+def test_a_run_is_compared_with_itself_across_profilers() -> None:
+    """The same run, as Kineto has it and as Nsight Systems has it: nothing changed."""
+    kineto = hand_made()
+    compared = gpuprof_widgets.compare(profile(kineto), profile(nsys_of(kineto).record()))
+    table = compared.kernels()
+    assert table["total_a_ns"].tolist() == table["total_b_ns"].tolist()
+    assert set(table["name"]) == {"gemm", "gemm_nt", "Memcpy HtoD (Pageable -> Device)"}
+    (found,) = compared.findings()
+    assert found.text == "No difference: a step takes 9.00 µs in both."
