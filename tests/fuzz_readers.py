@@ -14,12 +14,15 @@ import resource
 import time
 import traceback
 from collections.abc import Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 
-from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.analyses.catalogue import ANALYSES
+from gpuprof_widgets.exceptions import GpuprofError, TraceError
+from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.readers import parse
 from tests.fuzz_mutations import broken_bytes, broken_value
@@ -56,14 +59,32 @@ def case(number: int) -> tuple[Seed, bytes]:
     return seed, data
 
 
-def check(data: bytes) -> None:
-    """Read it; raises what is no `TraceError`, and `UnsoundError` for a record that cannot be."""
+def check(data: bytes, *, ask: bool = False) -> None:
+    """Read it; raises what is no `TraceError`, and `UnsoundError` for a record that cannot be.
+
+    ``ask``: put every question to the record as well, and draw its page.
+    """
     try:
         record = parse(data, FILE)
     except TraceError as error:
         _check_words(error)
-    else:
-        check_record(record)
+        return
+    check_record(record)
+    if ask:
+        _check_answers(record)
+
+
+def _check_answers(record: Record) -> None:
+    """Every analysis answers, or refuses in words of ours; so does the page."""
+    profile = Profile(record.trace, record.calls, record.metadata, record.calls_of_workers)
+    questions = {one.name: partial(one.function, profile) for one in ANALYSES}
+    for name, question in {**questions, "report": profile.report}.items():
+        try:
+            question()
+        except GpuprofError:
+            continue
+        except Exception as problem:
+            raise UnsoundError(f"{name} fails: {problem!r}") from problem
 
 
 def _check_words(error: TraceError) -> None:
@@ -115,14 +136,14 @@ def _demand(holds: bool | np.bool_, what: str) -> None:
 # For a time, in a process apart
 
 
-def _work(first: int, sends: Connection) -> None:
+def _work(first: int, ask: bool, sends: Connection) -> None:
     """Run cases from this one on, telling each before it begins, and each finding."""
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number in range(first, first + CASES_PER_PROCESS):
         seed, data = case(number)
         sends.send((number, seed.name, ""))
         try:
-            check(data)
+            check(data, ask=ask)
         except Exception:
             sends.send((number, seed.name, traceback.format_exc()))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -131,14 +152,14 @@ def _work(first: int, sends: Connection) -> None:
         grown = max(grown, peak)
 
 
-def findings(seconds: float, first: int) -> Iterator[tuple[int, str, str]]:
+def findings(seconds: float, first: int, ask: bool) -> Iterator[tuple[int, str, str]]:
     """(number, seed, what happened) of each case that did not end as it should."""
     until = time.monotonic() + seconds
     context = multiprocessing.get_context("spawn")
     number, seed = first, ""
     while time.monotonic() < until:
         receives, sends = context.Pipe(duplex=False)
-        worker = context.Process(target=_work, args=(number, sends), daemon=True)
+        worker = context.Process(target=_work, args=(number, ask, sends), daemon=True)
         worker.start()
         sends.close()
         try:
@@ -166,14 +187,15 @@ def main() -> int:
     words.add_argument("--seconds", type=float, default=60)
     words.add_argument("--first", type=int, default=0, help="the number of the first case")
     words.add_argument("--case", type=int, help="run this one alone, here")
+    words.add_argument("--ask", action="store_true", help="run every analysis and the page too")
     given = words.parse_args()
     if given.case is not None:
         seed, data = case(given.case)
         print(f"{seed.name}: {data[:2_000]!r}")
-        check(data)
+        check(data, ask=given.ask)
         return 0
     found = 0
-    for number, name, told in findings(given.seconds, given.first):
+    for number, name, told in findings(given.seconds, given.first, given.ask):
         found += 1
         print(f"case {number} ({name}): {told}", flush=True)
     return 1 if found else 0

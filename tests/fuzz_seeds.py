@@ -236,8 +236,8 @@ def _packed() -> Iterator[Seed]:
     yield Seed("zstandard", zstandard.compress(plain))
     yield Seed("zip", zip_of({"trace.json": plain, "readme.txt": b"hello"}))
     yield Seed("tar", tar_of({"trace.json": plain}))
-    spans = {f"n1_1.{n}.pt.trace.json": kineto("a", start_us=10**6 * n) for n in (1, 2)}
-    yield Seed("spans", spans, lambda files: zip_of({str(k): _bytes(v) for k, v in files.items()}))
+    spans = {f"n1_1.{n}.pt.trace": kineto("a", start_us=10**6 * n) for n in (1, 2)}
+    yield Seed("spans", spans, _archive)
     file = BytesIO()
     archive.write(_record(), file)
     with zipfile.ZipFile(BytesIO(file.getvalue())) as saved:
@@ -253,6 +253,11 @@ def _packed() -> Iterator[Seed]:
     yield Seed(
         "ours, its metadata", about, lambda value: zip_of({**held, archive.METADATA: _json(value)})
     )
+
+
+def _archive(files: Any) -> bytes:
+    held = files.items() if isinstance(files, dict) else ()
+    return zip_of({f"{name}.json": _bytes(data) for name, data in held})
 
 
 def _bytes(value: Any) -> bytes:

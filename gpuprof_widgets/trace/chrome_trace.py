@@ -6,6 +6,7 @@ import math
 import re
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from gpuprof_widgets.trace.event_json import Event, read_events, without_garbage
 from gpuprof_widgets.trace.events import FlowEnd, Names
 from gpuprof_widgets.trace.files import read_bytes
 from gpuprof_widgets.trace.gather import KNOWN_PHASES, Gathered, id_text, times
+from gpuprof_widgets.trace.known_args import usable_args, with_usable_args
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.plausible import with_plausible_times
 from gpuprof_widgets.trace.restore import restore, written_by_us
@@ -60,6 +62,7 @@ def _record(file: Gathered, path: Path) -> Record:
         raise TraceError(_nothing(file, path, parts.notes))
     ours = translated(parts, file)
     parts = on_sub_tracks(with_objects(ours, file) if ours is parts else ours)
+    parts = with_usable_args(parts)
     trace = assemble(
         parts.events,
         names=parts.names,
@@ -102,7 +105,9 @@ def _restored(file: Gathered, beside: Mapping[str, Any], path: Path) -> Record:
         )
     counters, _ = _counters(file.others["C"])
     try:
-        trace = restore(file.events(), counters, beside, _base(file.header))
+        events = file.events()
+        args, odd = usable_args(events.args)
+        trace = restore(replace(events, args=args), counters, beside, _base(file.header))
     except (LookupError, ValueError, TypeError, AttributeError, OverflowError, zlib.error) as error:
         raise TraceError(
             f'{path}: what stands under "{KEY}" is not as it was written ({error}): it was changed '
@@ -110,7 +115,7 @@ def _restored(file: Gathered, beside: Mapping[str, Any], path: Path) -> Record:
         ) from error
     told = beside.get(METADATA)
     metadata = told if isinstance(told, dict) else _metadata(file.header, path) | {"notes": []}
-    return Record(trace, None, metadata)
+    return Record(trace, None, metadata | {"notes": [*metadata.get("notes", ()), *odd]})
 
 
 def _notes(file: Gathered) -> list[str]:

@@ -41,7 +41,8 @@ class SecondDocumentError(TraceError):
 
 def check_one_document(text: bytes, path: Path) -> None:
     """Raises a `SecondDocumentError` where a JSON document is followed by another one."""
-    start, found = 0, []
+    start = 0
+    found: list[Document] = []
     while len(found) <= MOST_DOCUMENTS:
         end = _end(memoryview(text)[start:])
         following = _NEXT.match(text, start + end) if end else None

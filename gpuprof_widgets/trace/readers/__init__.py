@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from gpuprof_widgets.exceptions import TraceError
@@ -23,7 +24,9 @@ from gpuprof_widgets.trace.readers.megengine_graph import (
     parse_megengine_graph,
 )
 from gpuprof_widgets.trace.readers.memory_snapshot import is_pickle, parse_memory_snapshot
+from gpuprof_widgets.trace.readers.pyinstrument import is_pyinstrument, parse_pyinstrument
 from gpuprof_widgets.trace.readers.spans import one_record, with_notes
+from gpuprof_widgets.trace.readers.speedscope import is_speedscope, parse_speedscope
 from gpuprof_widgets.trace.readers.unread import advice
 from gpuprof_widgets.trace.text_encodings import as_utf8
 
@@ -45,6 +48,8 @@ READERS = (
     Reader("a file of cProfile (.prof, .pstats)", is_pstats, parse_pstats),
     Reader("a CUDA memory snapshot (.pickle)", is_pickle, parse_memory_snapshot),
     Reader("a MegEngine profile of a static graph", is_megengine_graph, parse_megengine_graph),
+    Reader("a file of speedscope (.speedscope.json)", is_speedscope, parse_speedscope),
+    Reader("a session of pyinstrument (.pyisession)", is_pyinstrument, parse_pyinstrument),
     Reader("a torch.profiler trace (.json, .json.gz)", is_json, parse_chrome_trace),
 )
 """The first that recognises the bytes reads them; each may be packed or in an archive as well."""
@@ -162,11 +167,15 @@ def _of_documents(error: SecondDocumentError, file: Path) -> Record:
     """Traces that were written one behind another into one file."""
     found = {f"the one at byte {one.start:,}": one.text for one in error.documents}
     return one_record(
-        [Member(name, len(text), lambda _, text=text: text) for name, text in found.items()],
+        [Member(name, len(text), partial(_first, text)) for name, text in found.items()],
         file,
-        lambda member: parse_chrome_trace(found[member.name], Path(f"{file}, {member.name}")),
+        lambda one: parse_chrome_trace(one.read(one.size), Path(f"{file}, {one.name}")),
         "Cut it at these bytes, and open one of the parts",
     )
+
+
+def _first(text: bytes, size: int) -> bytes:
+    return text[:size]
 
 
 def _inside(archive: Path, member: Member) -> Path:

@@ -1,0 +1,156 @@
+"""The args that analyses read, in the types in which profilers write them; others are left out.
+
+A number may be anything in a file that was changed or damaged, and one such value would take the
+numbers of all other events with it: a column of numbers is one of numbers alone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpuprof_widgets.trace.dialects.dialect import Parts
+from gpuprof_widgets.trace.events import typed
+
+_INT64 = np.iinfo(np.int64)
+_WRITTEN_WHOLE = re.compile(r"-?(?:\d{1,18}|0x[0-9a-fA-F]{1,15})")
+_DEEPEST = 4
+_EXACT = 2**53
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a value has to be, in words and as a test."""
+
+    words: str
+    fits: Callable[[Any], bool]
+
+
+def _is_whole(value: Any) -> bool:
+    """ROCm writes some numbers as text, addresses as hexadecimal text.
+
+    One fraction among whole numbers has made floats of all of them.
+    """
+    if type(value) is float:
+        return value.is_integer() and abs(value) < _EXACT
+    if type(value) is int:
+        return bool(_INT64.min <= value <= _INT64.max)
+    return isinstance(value, str) and _WRITTEN_WHOLE.fullmatch(value) is not None
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= _INT64.max and math.isfinite(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_extent(value: Any) -> bool:
+    """Triton's ops have their grid as text; kernels have three numbers."""
+    if isinstance(value, str):
+        return True
+    return isinstance(value, list) and len(value) == 3 and all(map(_is_size, value))
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= _INT64.max
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _are_shapes(value: Any) -> bool:
+    """A shape per input; a list of tensors has a list of shapes, what is no tensor an empty one."""
+    return isinstance(value, list) and all(_is_shape(one, _DEEPEST) for one in value)
+
+
+def _is_shape(value: Any, depth: int) -> bool:
+    if not isinstance(value, list) or not depth:
+        return False
+    if all(type(one) is int for one in value):
+        return all(_INT64.min <= one <= _INT64.max for one in value)
+    return all(_is_shape(one, depth - 1) for one in value)
+
+
+WHOLE = Kind("whole numbers", _is_whole)
+NUMBER = Kind("numbers", _is_number)
+TEXT = Kind("text", _is_text)
+EXTENT = Kind("three sizes", _is_extent)
+TEXTS = Kind("lists of text", _are_texts)
+SHAPES = Kind("shapes", _are_shapes)
+
+KINDS = {
+    **dict.fromkeys(("correlation", "External id", "external id", "Record function id"), WHOLE),
+    **dict.fromkeys(("Sequence number", "Fwd thread id", "stream", "device", "context"), WHOLE),
+    **dict.fromkeys(("Bytes", "Addr", "Total Allocated", "Total Reserved", "bytes"), WHOLE),
+    **dict.fromkeys(("Device Type", "Device Id", "Ev Idx", "Profiler Event Index"), WHOLE),
+    **dict.fromkeys(("registers per thread", "shared memory", "queued"), WHOLE),
+    **dict.fromkeys(("wait_on_stream", "wait_on_cuda_event_id"), WHOLE),
+    **dict.fromkeys(("wait_on_cuda_event_record_corr_id", "Python id", "Python module id"), WHOLE),
+    **dict.fromkeys(("In msg nelems", "Out msg nelems", "Group size", "Seq", "Rank"), WHOLE),
+    **dict.fromkeys(("line", "items", "item", "batch", "worker"), WHOLE),
+    **dict.fromkeys(("blocks per SM", "warps per SM", "memory bandwidth (GB/s)"), NUMBER),
+    "est. achieved occupancy %": NUMBER,
+    **dict.fromkeys(("grid", "block"), EXTENT),
+    **dict.fromkeys(("Input Dims", "Input dims", "Input Strides"), SHAPES),
+    **dict.fromkeys(("Input type", "Concrete Inputs"), TEXTS),
+    **dict.fromkeys(("Call stack", "Module Hierarchy", "Collective name", "dtype"), TEXT),
+    **dict.fromkeys(("Process Group Name", "cell", "class", "root", "cuda_sync_kind"), TEXT),
+}
+"""By the keys under which torch's versions, ROCm and this package write them."""
+
+
+def with_usable_args(parts: Parts) -> Parts:
+    """The parts without values of args that are not of their kind; notes count these."""
+    args, notes = usable_args(parts.events.args)
+    if not notes:
+        return parts
+    return replace(parts, events=replace(parts.events, args=args), notes=[*parts.notes, *notes])
+
+
+def usable_args(args: Mapping[str, pd.Series]) -> tuple[dict[str, pd.Series], list[str]]:
+    """The columns of args without values that are not of their kind, and notes that count these."""
+    usable, notes = {}, []
+    for key, values in args.items():
+        kind = KINDS.get(key)
+        fitting = _fitting(values, kind) if kind else None
+        if kind is None or fitting is None:
+            usable[key] = values
+            continue
+        if fitting.any():
+            kept = values[fitting]
+            whole = kind is WHOLE and kept.dtype == np.float64
+            usable[key] = (
+                kept.astype(np.int64) if whole else typed(kept.tolist(), kept.index.to_numpy())
+            )
+        odd = int(np.count_nonzero(~fitting))
+        notes.append(
+            f"{odd:,} of {len(values):,} values of {key!r} are not {kind.words} and were left out"
+        )
+    return usable, notes
+
+
+def _fitting(values: pd.Series, kind: Kind) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+    """Which of the values are of this kind; None where all of them are."""
+    if values.dtype == np.int64 and kind in (WHOLE, NUMBER):
+        return None
+    fitting = np.fromiter(_tests(values.tolist(), kind), dtype=np.bool_, count=len(values))
+    return None if fitting.all() else fitting
+
+
+def _tests(values: list[Any], kind: Kind) -> Iterator[bool]:
+    """Equal lists are one object mostly: each is looked at once."""
+    known: dict[int, bool] = {}
+    for value in values:
+        number = id(value)
+        if number not in known:
+            known[number] = kind.fits(value)
+        yield known[number]
