@@ -1,0 +1,166 @@
+"""Reader of speedscope's files, which py-spy, rbspy, Austin, pyinstrument and others write.
+
+The format is https://www.speedscope.app/file-format-schema.json: named profiles, each a thread,
+that share a list of frames. An "evented" profile has the begin and end of each call, a "sampled"
+one stacks with weights, which are put one after another.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.stack_lanes import (
+    Lane,
+    frame_name,
+    lane_of_events,
+    lane_of_samples,
+    trace_of_lanes,
+)
+
+SCHEMA = b"speedscope.app/file-format-schema.json"
+ENDS = 1 << 16
+"""Bytes at either end of a file in which the schema is named."""
+UNIT_NS = {"nanoseconds": 1, "microseconds": 1e3, "milliseconds": 1e6, "seconds": 1e9}
+LONGEST_NS = 2**62
+
+Number = int | float
+
+
+class _Frame(msgspec.Struct):
+    name: str = ""
+    file: str | None = None
+    line: Number | None = None
+
+
+class _Shared(msgspec.Struct):
+    frames: list[_Frame]
+
+
+class _Event(msgspec.Struct):
+    type: str
+    at: Number
+    frame: int
+
+
+class _Evented(msgspec.Struct, tag="evented"):
+    events: list[_Event]
+    unit: str = "none"
+    name: str = ""
+    endValue: Number = 0  # noqa: N815  # as the file has it
+
+
+class _Sampled(msgspec.Struct, tag="sampled"):
+    samples: list[list[int]]
+    weights: list[Number]
+    unit: str = "none"
+    name: str = ""
+    startValue: Number = 0  # noqa: N815  # as the file has it
+
+
+class _File(msgspec.Struct):
+    shared: _Shared
+    profiles: list[_Evented | _Sampled]
+    name: str | None = None
+    exporter: str | None = None
+
+
+_decode = msgspec.json.Decoder(_File).decode
+
+
+def is_speedscope(data: bytes) -> bool:
+    """Whether this is a JSON object that names speedscope's schema near its start or end."""
+    return data[:64].lstrip()[:1] == b"{" and (SCHEMA in data[:ENDS] or SCHEMA in data[-ENDS:])
+
+
+def parse_speedscope(data: bytes, path: Path) -> Record:
+    """The record of the JSON text; ``path`` is named in metadata and in errors."""
+    file = _decoded(data, path)
+    timed = [profile for profile in file.profiles if profile.unit in UNIT_NS]
+    lanes = [lane for lane in (_lane(p, len(file.shared.frames), path) for p in timed) if lane.ts]
+    if not lanes:
+        units = ", ".join(sorted({profile.unit for profile in file.profiles}))
+        raise TraceError(
+            f"{path}: a file of speedscope without any time spent in a function (its profiles "
+            f"measure {units[:80] or 'nothing: there are none'}). Record again, or export a "
+            "profile that measures time."
+        )
+    functions = [
+        frame_name(frame.name, frame.file or "", int(frame.line or 0))
+        for frame in file.shared.frames
+    ]
+    return Record(
+        trace_of_lanes(lanes, functions, file.name or "speedscope"),
+        None,
+        {"source": str(path), "recorded_by": file.exporter, "notes": _notes(file, timed, lanes)},
+    )
+
+
+def _decoded(data: bytes, path: Path) -> _File:
+    try:
+        return _decode(data)
+    except msgspec.ValidationError as error:
+        raise TraceError(
+            f"{path}: a file of speedscope, but not as its schema says: {error}. Export it again."
+        ) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise TraceError(
+            f"{path}: a file of speedscope that is not whole: {error} (it has {len(data):,} "
+            "bytes). Copy it again, or export it again."
+        ) from error
+
+
+def _lane(profile: _Evented | _Sampled, frames: int, path: Path) -> Lane:
+    unit = UNIT_NS[profile.unit]
+    if isinstance(profile, _Evented):
+        used = {event.frame for event in profile.events}
+        _check_frames(used, frames, profile.name, path)
+        events = (
+            (event.type == "O", event.frame, _ns(event.at, unit, path)) for event in profile.events
+        )
+        return lane_of_events(profile.name, events, _ns(profile.endValue, unit, path))
+    _check_frames(
+        {frame for stack in profile.samples for frame in stack}, frames, profile.name, path
+    )
+    if len(profile.samples) != len(profile.weights):
+        raise TraceError(
+            f"{path}: the profile {profile.name[:80]!r} has {len(profile.samples):,} samples and "
+            f"{len(profile.weights):,} weights, where each sample has one. Export it again."
+        )
+    weights = (max(_ns(weight, unit, path), 0) for weight in profile.weights)
+    return lane_of_samples(
+        profile.name, profile.samples, weights, _ns(profile.startValue, unit, path)
+    )
+
+
+def _check_frames(used: set[int], frames: int, name: str, path: Path) -> None:
+    wrong = [frame for frame in used if not 0 <= frame < frames]
+    if wrong:
+        raise TraceError(
+            f"{path}: the profile {name[:80]!r} names frame {min(wrong)}, but the file has only "
+            f"{frames:,} frames, counted from 0. Export it again."
+        )
+
+
+def _ns(value: Number, unit: float, path: Path) -> int:
+    """Whole nanoseconds; those of a file in nanoseconds stay exact."""
+    ns = value * unit
+    if not abs(ns) < LONGEST_NS:
+        raise TraceError(
+            f"{path}: a time of {value!r} is none (in ns it is beyond 2**62). Export it again."
+        )
+    return round(ns)
+
+
+def _notes(file: _File, timed: list[_Evented | _Sampled], lanes: list[Lane]) -> list[str]:
+    sampled = sum(isinstance(profile, _Sampled) for profile in timed)
+    untimed = len(file.profiles) - len(timed)
+    counted = [
+        (untimed, f"of {len(file.profiles):,} profiles do not measure time and were left out"),
+        (sum(lane.repaired for lane in lanes), "calls begin or end out of turn and were mended"),
+        (sampled, "threads are sampled: calls between samples are not seen, times are estimates"),
+    ]
+    return [f"{count:,} {words}" for count, words in counted if count]
