@@ -256,7 +256,7 @@ def _metadata(header: dict[str, Any], path: Path) -> dict[str, Any]:
     properties = header.get("deviceProperties")
     devices = [
         {"index": d.get("id"), "name": d.get("name"), "total_memory_bytes": d.get("totalGlobalMem")}
-        for d in properties or []
+        for d in (properties if isinstance(properties, list) else [])
         if isinstance(d, dict)
     ]
     renamed = {"schemaVersion": "schema_version", "host_name": "host"}
