@@ -68,17 +68,19 @@ class Args:
         self._known: dict[bytes, Any] = {}
 
     def add(self, args: Sequence[dict[str, Any] | None], first_row: int) -> None:
-        groups: dict[tuple[str, ...], tuple[list[int], list[Any]]] = {}
+        groups: dict[tuple[str, ...], tuple[list[int], list[dict[str, Any]]]] = {}
+        group_of = groups.get
         for row, given in enumerate(args, first_row):
             if given:
                 keys = tuple(given)
-                if keys not in groups:
-                    groups[keys] = ([], [])
-                rows, values = groups[keys]
-                rows.append(row)
-                values.append(given.values())
-        for keys, (rows, values) in groups.items():
+                group = group_of(keys)
+                if group is None:
+                    group = groups[keys] = ([], [])
+                group[0].append(row)
+                group[1].append(given)
+        for keys, (rows, alike) in groups.items():
             index = np.array(rows, dtype=np.int64)
+            values = map(dict.values, alike)
             for key, column in zip(keys, zip(*values, strict=True), strict=True):
                 self._rows[key].append(index)
                 self._values[key].extend(self._shared(column))
