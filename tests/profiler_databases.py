@@ -31,6 +31,7 @@ NSYS = {
         "maxShmemPerBlockOptin maxShmemPerSm maxRegistersPerSm threadsPerWarp maxThreadsPerBlock "
         "computeMajor computeMinor"
     ),
+    "TARGET_INFO_CUDA_DEVICE": "gpuId cudaId pid uuid numMultiprocessors",
     "TARGET_INFO_SYSTEM_ENV": "globalVid devStateName name nameEnum value",
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs utcTime localTime",
     "TARGET_INFO_GPU_METRICS": "typeId sourceId typeName metricId metricName",

@@ -238,6 +238,28 @@ def test_the_gpu_is_described_as_kineto_describes_it() -> None:
     assert analysis("kernels").function(record)["blocks_per_sm"].tolist() == [8 / 132]
 
 
+def test_processes_that_see_one_gpu_each_are_on_their_own() -> None:
+    """With CUDA_VISIBLE_DEVICES each process calls its GPU 0."""
+    made = Nsys()
+    for gpu, pid in ((0, 100), (1, 200), (1, 300)):
+        made.add("TARGET_INFO_CUDA_DEVICE", gpuId=gpu, cudaId=int(pid == 300), pid=pid)
+    for gpu in (0, 1):
+        made.add("TARGET_INFO_GPU", id=gpu, cuDevice=1 - gpu, name=f"GPU number {gpu}")
+    for pid, device in ((100, 0), (200, 0), (300, 1), (400, 1), (500, 0)):
+        made.kernel(f"of {pid}", 10, 50, pid=pid, device=device)
+    memory = {"bytes": 512, "memKind": 2, "memoryOperationType": 0}
+    owner = {"deviceId": 0, "globalPid": global_id(200, 0)}
+    made.add("CUDA_GPU_MEMORY_USAGE_EVENTS", start=5, **owner, **memory)
+    record = made.record()
+    kernels = rows(record.trace, "kernel").set_index("name")
+    # 400 is not in the table, but all who have a device 1 mean the same; 500's 0 stays as it is
+    expected = {"of 100": 0, "of 200": 1, "of 300": 1, "of 400": 1, "of 500": 0}
+    assert kernels["device"].to_dict() == expected
+    assert record.trace.counters["name"].tolist() == ["GPU 1 reserved"]
+    named = {one["index"]: one["name"] for one in record.metadata["devices"]}
+    assert named == {0: "GPU number 0", 1: "GPU number 1"}
+
+
 def test_memory_that_was_taken_from_the_driver_is_counted() -> None:
     made = a_run()
     events = [(10, 0, 100, 2), (20, 0, 50, 2), (30, 1, 100, 2), (15, 0, 8, 1)]

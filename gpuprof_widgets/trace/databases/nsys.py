@@ -15,6 +15,7 @@ from gpuprof_widgets.trace.databases.nsys_nvtx import nvtx_groups
 from gpuprof_widgets.trace.databases.nsys_target import (
     NOT_EVENTS,
     epoch_ns,
+    gpu_numbers,
     memory_kinds,
     metadata,
     names,
@@ -92,10 +93,18 @@ def _unique(table: Table, several: bool) -> Table:
     return table.with_ints(correlationId=unique)
 
 
-def _gpu(table: Table, name: Texts, category: str, several: bool, **args: activity.Values) -> Group:
+def _gpu(
+    reading: Reading,
+    table: Table,
+    name: Texts,
+    category: str,
+    several: bool,
+    **args: activity.Values,
+) -> Group:
     process = process_of(table["globalPid"])
+    placed = table.with_ints(deviceId=gpu_numbers(reading, process, table["deviceId"]))
     correlation = _unique(table, several)["correlationId"]
-    return gpu_group(table, process, correlation, name, category, args)
+    return gpu_group(placed, process, correlation, name, category, args)
 
 
 def _kernels(reading: Reading, strings: dict[int, str], several: bool) -> Group:
@@ -105,7 +114,7 @@ def _kernels(reading: Reading, strings: dict[int, str], several: bool) -> Group:
     )
     name = first_known(found["demangledName"], found["shortName"])
     args = activity.launch_args(found, _GEOMETRY, _SHARED)
-    return _gpu(found, named(name, strings, "kernel"), "kernel", several, **args)
+    return _gpu(reading, found, named(name, strings, "kernel"), "kernel", several, **args)
 
 
 def _graphs(reading: Reading, several: bool) -> Group:
@@ -113,7 +122,7 @@ def _graphs(reading: Reading, several: bool) -> Group:
     table = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
     found = reading.events(table, [*_GPU, "graphId", "graphExecId"])
     number = first_known(found["graphExecId"], found["graphId"])
-    return _gpu(found, named(number, {}, "CUDA graph"), "kernel", several)
+    return _gpu(reading, found, named(number, {}, "CUDA graph"), "kernel", several)
 
 
 def _copies(reading: Reading, several: bool) -> Group:
@@ -121,13 +130,13 @@ def _copies(reading: Reading, several: bool) -> Group:
     found = reading.events("CUPTI_ACTIVITY_KIND_MEMCPY", [*_GPU, "bytes", "copyKind", *ends])
     kinds = memory_kinds(reading)
     name = activity.copy_names(found["copyKind"], found["srcKind"], found["dstKind"], kinds)
-    return _gpu(found, name, "gpu_memcpy", several, **activity.copy_args(found))
+    return _gpu(reading, found, name, "gpu_memcpy", several, **activity.copy_args(found))
 
 
 def _memsets(reading: Reading, several: bool) -> Group:
     found = reading.events("CUPTI_ACTIVITY_KIND_MEMSET", [*_GPU, "bytes", "memKind"])
     name = activity.memset_names(found["memKind"], memory_kinds(reading))
-    return _gpu(found, name, "gpu_memset", several, bytes=found["bytes"])
+    return _gpu(reading, found, name, "gpu_memset", several, bytes=found["bytes"])
 
 
 def _calls(reading: Reading, strings: dict[int, str], several: bool) -> Group:
@@ -155,7 +164,7 @@ def _synchronisations(reading: Reading, several: bool) -> Group:
         recorded,
     )
     name = named(found["syncType"], activity.SYNC_KINDS, "Sync of type")
-    return activity.sync_group(_gpu(found, name, "cuda_sync", several, **waited))
+    return activity.sync_group(_gpu(reading, found, name, "cuda_sync", several, **waited))
 
 
 def _library(reading: Reading, table: str, strings: dict[int, str]) -> Group:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.trace.counters import counter_table
-from gpuprof_widgets.trace.databases.nsys_target import memory_kinds
+from gpuprof_widgets.trace.databases.nsys_target import gpu_numbers, memory_kinds, process_of
 from gpuprof_widgets.trace.databases.readings import Reading
 from gpuprof_widgets.trace.databases.sqlite_tables import Ints
 
@@ -32,14 +32,15 @@ def _memory(reading: Reading) -> pd.DataFrame:
     held = reading.moments(
         "CUDA_GPU_MEMORY_USAGE_EVENTS",
         "start",
-        ["deviceId", "bytes", "memKind", "memoryOperationType"],
+        ["globalPid", "deviceId", "bytes", "memKind", "memoryOperationType"],
     )
+    device = gpu_numbers(reading, process_of(held["globalPid"]), held["deviceId"])
     order = np.argsort(held["start"], kind="stable")
     kinds = memory_kinds(reading)
     names = [
         _memory_name(kinds.get(kind, "Unknown"), device)
         for kind, device in zip(
-            held["memKind"][order].tolist(), held["deviceId"][order].tolist(), strict=True
+            held["memKind"][order].tolist(), device[order].tolist(), strict=True
         )
     ]
     size = np.maximum(held["bytes"][order], 0)

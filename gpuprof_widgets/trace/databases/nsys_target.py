@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from gpuprof_widgets.trace.databases.readings import Reading
 from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Ints
@@ -38,6 +39,7 @@ DEVICE_PROPERTIES = {
 }
 """Kineto's names of a device's properties, and the columns of TARGET_INFO_GPU."""
 
+CUDA_DEVICES = "TARGET_INFO_CUDA_DEVICE"
 MOST_WARNINGS = 5
 _SERIOUS = re.compile(r"warn|err|fatal", re.IGNORECASE)
 _PART = 0x1000000
@@ -81,6 +83,20 @@ def epoch_ns(reading: Reading) -> int:
     return int(began[0]) if len(began) and began[0] > 0 else 0
 
 
+def gpu_numbers(reading: Reading, process: Ints, device: Ints) -> Ints:
+    """The GPUs of TARGET_INFO_GPU, of what each process numbers by itself (CUDA_VISIBLE_DEVICES).
+
+    Where the export does not tell, the process's own number.
+    """
+    held = reading.table(CUDA_DEVICES, ["gpuId", "cudaId", "pid"])
+    told = pd.DataFrame(held.ints).query("gpuId >= 0").drop_duplicates(["pid", "cudaId"])
+    wanted = pd.DataFrame({"pid": process, "cudaId": device})
+    exact = wanted.merge(told, how="left", on=["pid", "cudaId"])["gpuId"]
+    numbers = told.groupby("cudaId")["gpuId"]
+    agreed = wanted["cudaId"].map(numbers.first()[numbers.nunique() == 1])
+    return exact.fillna(agreed).fillna(wanted["cudaId"]).to_numpy(np.int64)
+
+
 def metadata(reading: Reading) -> dict[str, Any]:
     """``devices``, ``deviceProperties`` (Kineto's words), ``host``, and who recorded it."""
     properties = _gpus(reading)
@@ -108,12 +124,13 @@ def warnings(reading: Reading) -> list[str]:
 
 
 def _gpus(reading: Reading) -> list[dict[str, Any]]:
-    """By CUDA's number of the device, where the export knows it, for that is what events name."""
+    """By the numbers that `gpu_numbers` gives; exports without them have CUDA's, if anything."""
     columns = list(DEVICE_PROPERTIES.values())
     held = reading.table("TARGET_INFO_GPU", ["id", "cuDevice", *columns], ["name"])
     cuda = held["cuDevice"]
     numbered = len(np.unique(cuda)) == len(cuda) and bool(np.all(cuda >= 0))
-    ids = cuda if numbered else held["id"]
+    by_cuda = numbered and not reading.database.count(CUDA_DEVICES)
+    ids = cuda if by_cuda else held["id"]
     found = []
     for row, (number, name) in enumerate(zip(ids.tolist(), held.texts["name"], strict=True)):
         told = {key: int(held[column][row]) for key, column in DEVICE_PROPERTIES.items()}
