@@ -5,10 +5,11 @@ What a browser makes of the same trace is in `browser/test_hostile_pages.py`.
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import warnings
 from html.parser import HTMLParser
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from gpuprof_widgets.cli import main
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.printable import printable, printable_values
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.writers.tables import csv_bytes
 from gpuprof_widgets.views.picture import picture_png
 from gpuprof_widgets.views.static import static_html, static_text
 from tests import hostile
@@ -136,7 +138,7 @@ def test_names_are_legible_as_they_are_written(profile: gpuprof_widgets.Profile)
 def test_the_picture_writes_control_codes_out(profile: gpuprof_widgets.Profile) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # of glyphs that no font has
-        image = Image.open(BytesIO(picture_png(profile)))
+        image = Image.open(io.BytesIO(picture_png(profile)))
     assert image.info["Title"].isprintable()
 
 
@@ -199,3 +201,46 @@ def test_no_wrong_call_sends_a_control_code(
         said = capsys.readouterr().err
         assert said
         assert said.replace("\n", "").isprintable(), words
+
+
+class Screen(io.TextIOWrapper):
+    """A terminal, and what it was sent."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8")
+
+    def isatty(self) -> bool:
+        return True
+
+    def sent(self) -> str:
+        self.flush()
+        return self.buffer.getvalue().decode()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_table_on_a_terminal_is_shown_not_obeyed(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = hostile.saved(tmp_path / "sent.gpuprof")
+    monkeypatch.setattr("sys.stdout", screen := Screen())
+    assert main(["ops", str(path), f"--{form}", "-"]) == 0
+    assert "red" in screen.sent()
+    assert screen.sent().replace("\n", "").replace("\t", "").isprintable()
+
+
+def test_no_cell_of_a_table_is_a_formula(profile: gpuprof_widgets.Profile, tmp_path: Path) -> None:
+    """As LibreOffice and Excel take them: what begins so, without the quotes around it."""
+    for name in ("operators", "kernels", "counters", "modules", "lines"):
+        table = getattr(profile, name)()
+        rows = list(csv.reader(io.StringIO(csv_bytes(table).decode(), newline="")))
+        texts = [cell for row in rows for cell in row if not is_number(cell)]
+        assert len(texts) > len(table.columns)
+        assert [text for text in texts if re.match(r"[=+\-@\t\r\n]", text)] == []
+
+
+def is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell and not cell.startswith("+")

@@ -11,6 +11,7 @@ import click
 
 from gpuprof_widgets.commands.outputs import OutputFile
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.printable import SOURCE, printable
 from gpuprof_widgets.trace.files import write_whole
 from gpuprof_widgets.trace.writers.tables import csv_bytes, json_bytes, parquet_bytes
 
@@ -54,16 +55,16 @@ def write_bytes(data: bytes, target: str) -> None:
     if target != STDOUT:
         write_whole(Path(target), lambda file: file.write(data))
         return
-    if sys.stdout.isatty() and not _is_text(data):
-        raise OptionError("this is not for a terminal: name a file, or pipe it on")
+    if sys.stdout.isatty():
+        data = _for_terminal(data)
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
 
-def _is_text(data: bytes) -> bool:
+def _for_terminal(data: bytes) -> bytes:
+    """The text without the control codes that names may hold; a pipe gets them as they are."""
     try:
-        data.decode()
+        return printable(data.decode(), keep=SOURCE).encode()
     except UnicodeDecodeError:
-        return False
-    return True
+        raise OptionError("this is not for a terminal: name a file, or pipe it on") from None

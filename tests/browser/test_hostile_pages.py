@@ -5,15 +5,20 @@ The same in all that shows a page: the exported report, two runs side by side, a
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import gpuprof_widgets
+from gpuprof_widgets.trace.writers.tables import csv_bytes
 from tests import hostile
+from tests.browser.engine import start_engine
 from tests.browser.report_page import Report
 from tests.browser.watched import ELEMENTS, GLOBALS, Watched
 from tests.job import STARTS, in_lockstep
@@ -112,3 +117,17 @@ def globals_after(page: Page) -> list[str]:
     """The names that a page has among its globals, and what all objects have."""
     names: list[str] = page.evaluate(GLOBALS)
     return names
+
+
+def test_a_table_that_is_copied_has_no_formula(browser: Browser) -> None:
+    """The page's CSV holds the very cells that Python's has."""
+    names = [*hostile.PAYLOADS.values(), "＝1+1", "'=1+1", "plain"]
+    engine = start_engine(browser)
+    copied = engine.run("(names) => engine.to_csv(['name'], names.map((name) => [name]))", names)
+    engine.page.close()
+    ours = csv_bytes(pd.DataFrame({"name": names})).decode()
+    assert cells(copied) == cells(ours)
+
+
+def cells(text: str) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(text, newline="")))

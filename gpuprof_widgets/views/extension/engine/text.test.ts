@@ -40,6 +40,6 @@ test("an unfinished pattern is a message, not an exception", () => {
 })
 
 test("CSV quotes what needs it and disarms formulas", () => {
-  const text = to_csv(["name", "calls"], [['say "hi", you', 1], ["=1+1", -2], ["@x", 0.5], ["a\nb", 3]])
-  assert.equal(text, 'name,calls\r\n"say ""hi"", you",1\r\n\'=1+1,-2\r\n\'@x,0.5\r\n"a\nb",3\r\n')
+  const text = to_csv(["name", "calls"], [['say "hi", you', 1], ["=1+1", -2], ["@x", 0.5], ["＝1", 1], ["'=1", 1], ["\n=1", 1], ["a\nb", 3]])
+  assert.equal(text, 'name,calls\r\n"say ""hi"", you",1\r\n\'=1+1,-2\r\n\'@x,0.5\r\n\'＝1,1\r\n\'\'=1,1\r\n"\'\n=1",1\r\n"a\nb",3\r\n')
 })
