@@ -106,6 +106,10 @@ def test_waiting_for_a_value_is_a_synchronisation(step: Record) -> None:
     assert (wait.kind, wait.name, wait.dur_ns) == ("synchronise", "TensorWaitProp", 39_000)
 
 
+def test_without_a_gpu_that_wait_is_none_for_it() -> None:
+    assert not len(analysis("waits").function(load(TIMELINE)))
+
+
 def test_with_cupti_kernels_count_once() -> None:
     """MegEngine's own row of an op on a stream then is the region around what CUPTI saw there."""
     record = megengine_file(

@@ -16,6 +16,7 @@ import pytest
 import gpuprof_widgets
 from gpuprof_widgets import Profile
 from gpuprof_widgets.analyses.catalogue import analysis
+from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from tests.test_every_trace import all_answers
@@ -175,6 +176,35 @@ def test_taking_a_batch_while_another_op_runs_is_no_wait_for_it() -> None:
     })  # fmt: skip
     classes = analysis("breakdown").function(record).set_index("class")["time_ns"]
     assert (classes["input pipeline"], classes["CPU ops"]) == (50_000, 50_000)
+
+
+def test_the_finding_names_the_op_that_waited_and_no_workers() -> None:
+    record = timeline(
+        {CPU: [node("QueueDequeueV2", "q", ts=0, dur=90), node("Add", "a", ts=95, dur=5)]}
+    )
+    (finding,) = [one for one in findings(record) if one.rule == "dataloader"]
+    assert "waiting for its input (`QueueDequeueV2`)" in finding.text
+    assert "workers" not in finding.text + finding.remedy
+
+
+def test_the_critical_path_goes_from_lane_to_lane() -> None:
+    """Lane 1 is free when the op before it, on lane 0, ends: nothing of it is Python's time."""
+    record = timeline({
+        CPU: [
+            node("MatMul", "a", ts=0, dur=30),
+            node("Add", "b", ts=5, dur=9, lane=1),
+            node("Relu", "c", ts=32, dur=40, lane=1),
+            node("Sum", "d", ts=75, dur=20),
+        ]
+    })  # fmt: skip
+    path = analysis("critical_path").function(record)
+    assert [(one.kind, one.name, one.dur_ns) for one in path.itertuples()] == [
+        ("cpu op", "MatMul", 30_000),
+        ("unknown", "", 2_000),
+        ("cpu op", "Relu", 40_000),
+        ("unknown", "", 3_000),
+        ("cpu op", "Sum", 20_000),
+    ]
 
 
 def test_an_op_of_that_name_in_another_program_is_no_wait() -> None:

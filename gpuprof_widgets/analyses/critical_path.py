@@ -75,7 +75,8 @@ def critical_path(
     - in a synchronising call for the last GPU slice that ended in it, on the awaited stream or
       event where ``cuda_sync`` events tell it (``enable_cuda_sync_events`` of torch's profiler);
     - while another thread runs the backward pass that it called, for that;
-    - where it was idle, for the thread that hands it work.
+    - where it was idle, for the thread that hands it work,
+    - on a lane of TensorFlow's executor for the op that ended last before it, on any lane.
 
     A GPU slice waits for its launch (from the beginning of the call, or where that took long while
     the stream was idle, as it staged a copy, from the usual delay before the slice), for the slice

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.host_states import executor_lanes
 from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.analyses.path_streams import (
     GpuWork,
@@ -37,7 +38,11 @@ def releases(trace: Trace, threads: Threads, work: GpuWork) -> pd.DataFrame:
     Columns: ``thread``, ``since`` (it waited from then on), ``time``, ``gpu`` (position in ``work``
     of what it waited for, -1), ``other`` (the thread that it waited for, -1), ``why``.
     """
-    tables = [_synchronised(trace, threads, work), *_of_other_threads(trace, threads)]
+    tables = [
+        _synchronised(trace, threads, work),
+        *_of_other_threads(trace, threads),
+        _of_executor(trace, threads),
+    ]
     table = pd.concat(tables, ignore_index=True)[list(COLUMNS)].astype(np.int64)
     table = table.drop_duplicates(["thread", "time", "gpu", "other", "why"])
     by_main = (table["other"] != threads.main).to_numpy()  # who starts others was started before
@@ -111,7 +116,7 @@ def _of_other_threads(trace: Trace, threads: Threads) -> list[pd.DataFrame]:
     thread, start, end = threads.bursts()
     caller, backward = _callers(trace, threads)
     of = caller[thread] if len(thread) else thread
-    others = (of >= 0) & (of != thread)
+    others = (of >= 0) & (of != thread) & ~_on_executor(trace, threads)[thread]
     thread, start, end, of = (values[others] for values in (thread, start, end, of))
     segment = threads.boundary(of, start)
     since = threads.start[segment] if len(segment) else start
@@ -129,6 +134,30 @@ def _of_other_threads(trace: Trace, threads: Threads) -> list[pd.DataFrame]:
     ends = last.agg(since=("since", "min"), time=("e", "max"))
     tables.append(ends.assign(gpu=NONE, why=CALLED_BACK))
     return tables
+
+
+def _of_executor(trace: Trace, threads: Threads) -> pd.DataFrame:
+    """An op on a lane of TensorFlow's executor begins when the last op before it ended, on any.
+
+    That is what it waited for, as far as it can be told: which inputs came last the file does not
+    always say.
+    """
+    on_executor = _on_executor(trace, threads)
+    thread, start, end = (values[on_executor[threads.bursts()[0]]] for values in threads.bursts())
+    order = np.lexsort((-thread, end))
+    last = np.searchsorted(end[order], start, side="right") - 1
+    before = np.append(thread[order], NONE)[last]
+    again = np.append(False, thread[1:] == thread[:-1])[: len(thread)]
+    since = np.where(again, np.append(threads.t0, end[:-1])[: len(end)], threads.t0)
+    table = {"thread": thread, "since": since, "time": start, "other": before}
+    released = (last >= 0) & (before != thread)
+    rows = {name: values[released] for name, values in table.items()}
+    return pd.DataFrame({**rows, "gpu": NONE, "why": STARTED})
+
+
+def _on_executor(trace: Trace, threads: Threads) -> npt.NDArray[np.bool_]:
+    """Which threads are lanes of TensorFlow's executor."""
+    return np.isin(threads.lane, executor_lanes(trace))
 
 
 def _callers(trace: Trace, threads: Threads) -> tuple[Ints, npt.NDArray[np.bool_]]:
@@ -164,11 +193,12 @@ def segment_kinds(trace: Trace, threads: Threads) -> npt.NDArray[np.object_]:
     runtime = in_category(trace, *LAUNCH_CATEGORIES)
     _, backward = _callers(trace, threads)
     row = threads.row
+    python = (threads.thread == threads.main) & ~_on_executor(trace, threads)[threads.thread]
     conditions = [
         np.append(loading, False)[row],
         np.append(is_synchronising(trace), False)[row],
         np.append(runtime, False)[row],
-        _only_python(trace, threads) & ((row >= 0) | (threads.thread == threads.main)),
+        _only_python(trace, threads) & ((row >= 0) | python),
         (row >= 0) | backward[threads.thread],  # between its ops: autograd's engine
     ]
     words = ["data loading", "synchronisation", "runtime", "python", "cpu op"]

@@ -24,9 +24,11 @@ SYNCHRONISING = re.compile(
     r"(cuda|hip)(Stream|Device|Event)Synchronize(_\w+)?"
     r"|cu(Stream|Event|Ctx)Synchronize(_\w+)?|cuMemcpy(DtoH|HtoD|DtoD)?(_\w+)?"
     r"|(cuda|hip)Memcpy(2D|3D|ToSymbol|FromSymbol|Peer|DtoH|HtoD|WithStream)?(_\w+)?"
-    r"|TensorWaitProp|SyncEvent"
 )
-"""Runtime calls that return when GPU work is done; MegEngine's, when its worker is."""
+"""Runtime calls that return when GPU work is done."""
+
+OF_MEGENGINE = re.compile(r"TensorWaitProp|SyncEvent")
+"""Calls of MegEngine that return when its worker has a value: when the GPU has, if there is one."""
 
 ASYNC_COPY = re.compile(r"(cuda|hip)Memcpy\w*Async(_\w+)?|cuMemcpy\w*Async(_\w+)?")
 """Calls that wait only at times: to or from pageable memory the copy is not asynchronous.
@@ -109,8 +111,19 @@ def is_taking(trace: Trace) -> npt.NDArray[np.bool_]:
 def is_synchronising(trace: Trace) -> npt.NDArray[np.bool_]:
     """Which CPU slices are runtime calls that wait for the GPU."""
     counted = trace.slices["count"].to_numpy() > 0
-    waiting = matching(trace, SYNCHRONISING) | _outlasting_its_copy(trace) | _freeing(trace)
+    waiting = (
+        matching(trace, SYNCHRONISING)
+        | _of_megengine(trace)
+        | _outlasting_its_copy(trace)
+        | _freeing(trace)
+    )
     return waiting & on_tracks(trace, "cpu") & _launches(trace) & counted
+
+
+def _of_megengine(trace: Trace) -> npt.NDArray[np.bool_]:
+    """MegEngine's waits for values of a GPU; without one they are waits for the CPU."""
+    found = matching(trace, OF_MEGENGINE)
+    return found if len(gpu_rows(trace)) else np.zeros(len(trace), bool)
 
 
 def _outlasting_its_copy(trace: Trace) -> npt.NDArray[np.bool_]:

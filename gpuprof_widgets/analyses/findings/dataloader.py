@@ -13,7 +13,7 @@ from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.host_states import INPUT
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
-from gpuprof_widgets.analyses.waits import waits
+from gpuprof_widgets.analyses.waits import DATALOADER, waits
 from gpuprof_widgets.analyses.worker_causes import (
     item_name,
     per_batch_ns,
@@ -31,6 +31,10 @@ IN_PROCESS = (
 WITH_WORKERS = (
     "Its workers do not keep up: give it more of them, persistent_workers=True, a larger "
     "prefetch_factor, or lighter transforms. They are not recorded: --workers does that."
+)
+OF_TENSORFLOW = (
+    "What fills the queue does not keep up: read and transform in parallel (num_parallel_calls, "
+    "more queue runners), prefetch, or prepare the data beforehand."
 )
 REMEDIES = {
     "items": (
@@ -71,11 +75,13 @@ def dataloader(record: Record, limits: Limits) -> list[Finding]:
     because, remedy = _cause(record)
     text = (
         f"{format_share(share)} of the time ({format_ns(waited)} of {format_ns(run)}) went into "
-        f"waiting for the DataLoader, {format_count(len(table), 'time')}, "
+        f"waiting for {_loader(longest['name'])}, {format_count(len(table), 'time')}, "
         f"the longest {format_ns(longest['dur_ns'])}{because}{_gpu_idle(record, table)}."
     )
     if "SingleProcess" in longest["name"]:
         remedy = IN_PROCESS
+    if not DATALOADER.fullmatch(longest["name"]):
+        remedy = OF_TENSORFLOW
     start = int(longest["start_ns"])
     return [
         Finding(
@@ -89,6 +95,11 @@ def dataloader(record: Record, limits: Limits) -> list[Finding]:
             remedy,
         )
     ]
+
+
+def _loader(name: str) -> str:
+    """What the run waited for, by the name of the wait."""
+    return "the DataLoader" if DATALOADER.fullmatch(name) else f"its input ({code(name)})"
 
 
 def _gpu_idle(record: Record, loading: pd.DataFrame) -> str:
