@@ -101,13 +101,14 @@ def plain(text: str) -> str:
 class Kernel:
     """A running kernel in which cells are executed as a notebook would."""
 
-    def __init__(self, extra_path: Path | None, directory: Path) -> None:
+    def __init__(self, extra_path: Path | None, directory: Path, **variables: str) -> None:
         path = [str(extra_path)] if extra_path else []
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([*path, str(ROOT)]),
             "IPYTHONDIR": str(directory / "ipython"),
             "TMPDIR": str(directory / "temporary"),  # what stays there is this kernel's
+            **variables,
         }
         environment.pop("KINETO_LOG_LEVEL", None)
         (directory / "cwd").mkdir()

@@ -70,7 +70,8 @@ def _allocations() -> int:
 
 
 def _why() -> str:
-    if ProfilerActivity.CUDA not in torch.profiler.supported_activities():
+    supported = torch.profiler.supported_activities()  # type: ignore[no-untyped-call]
+    if ProfilerActivity.CUDA not in supported:
         return "this build of torch has no CUPTI; install one with CUDA from pytorch.org"
     return (
         "CUPTI could not be used. End other tools that hold it (Nsight Systems, Nsight Compute, "

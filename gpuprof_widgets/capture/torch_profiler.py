@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -173,8 +174,8 @@ def _read(recording: Any) -> Trace:
 
 
 def _check_written(path: Path) -> None:
-    """A `RecordingError` where torch, which does not say so, could not write its trace."""
-    if path.exists():
+    """A `RecordingError` where torch, which does not say so, could not write its whole trace."""
+    if path.exists() and _WHOLE.search(_end_of(path)):
         return
     folder = path.parent.parent
     room = shutil.disk_usage(folder).free / 2**20
@@ -182,6 +183,16 @@ def _check_written(path: Path) -> None:
         f"torch could not write its trace to {folder}, where {room:,.0f} MiB are free; "
         "set TMPDIR to a folder that can be written and has more room, and restart"
     )
+
+
+_WHOLE = re.compile(rb"\][^{}]*\}\s*\Z")
+"""The end of the events, and of the object that they are in."""
+
+
+def _end_of(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 5_000))  # longer than the path that stands there
+        return file.read()
 
 
 def _arguments(options: Options) -> dict[str, Any]:

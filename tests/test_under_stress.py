@@ -1,0 +1,278 @@
+"""What a cell may do to its own process while it is profiled, and what others do to it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pytest
+
+import gpuprof_widgets
+from tests.kernels import Kernel, newest_kernel
+
+pytestmark = pytest.mark.kernel
+__all__ = ["newest_kernel"]
+
+ROOT = Path(__file__).parents[1]
+NAMES = "import gc, os, resource, signal, sys, tempfile, threading, time, torch"
+PROFILED = "%%gpuprofile\ntorch.ones(3).sum().item()"
+
+
+@pytest.fixture
+def kernel(newest_kernel: Kernel) -> Iterator[Kernel]:
+    """The kernel; whatever the cells did to it, the next one is profiled as ever."""
+    newest_kernel.run(NAMES)
+    yield newest_kernel
+    after = newest_kernel.run(PROFILED)
+    assert (after.status, after.result, after.stderr) == ("ok", "3.0", ""), after.errors
+    assert "aten::sum" in after.profile_text
+    newest_kernel.check_unchanged()
+
+
+SPIN = """%%gpuprofile
+stop = threading.Event()
+def spin():
+    while not stop.wait(0.001):
+        torch.ones(3).sum()
+thread = threading.Thread(target=spin, name="the users")
+thread.start()
+torch.zeros(3)
+"outlived"
+"""
+
+
+@pytest.mark.parametrize("option", ["", " --stack", " --memory"])
+def test_a_thread_may_outlive_the_cell_that_started_it(kernel: Kernel, option: str) -> None:
+    first = kernel.run(SPIN.replace("%%gpuprofile", f"%%gpuprofile{option}"))
+    assert (first.result, first.stderr) == ("'outlived'", "")
+    assert "aten::zeros" in first.profile_text
+    assert kernel.value("thread.is_alive()")
+    meanwhile = kernel.run(f"%%gpuprofile{option}\ntorch.arange(3).sum().item()")
+    assert (meanwhile.result, meanwhile.stderr) == ("3", "")
+    assert "aten::arange" in meanwhile.profile_text
+    last = kernel.run(f"%%gpuprofile{option}\nstop.set()\nthread.join()\nthread.is_alive()")
+    assert (last.result, last.stderr) == ("False", "")
+
+
+FORK = """
+def forked(work):
+    r, w = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(w, str(work()).encode())
+        except BaseException as error:
+            os.write(w, repr(error).encode())
+        os._exit(0)
+    os.close(w)
+    os.waitpid(child, 0)
+    with os.fdopen(r) as answer:
+        return answer.read()
+"""
+RECORD = """
+def record():
+    import gpuprof_widgets
+    with gpuprof_widgets.profile(quiet=True, name="in the child") as run:
+        torch.arange(5).sum()
+    return "aten::arange" in set(run.profile.trace.slices["name"])
+"""
+
+
+def test_a_child_that_is_forked_after_loading_records_for_itself(kernel: Kernel) -> None:
+    kernel.run(PROFILED)
+    kernel.run(FORK + RECORD)
+    assert kernel.value("forked(record)") == "True"
+    assert kernel.value("__import__('gpuprof_widgets').last.metadata['label'] != 'in the child'")
+
+
+def test_a_child_that_is_forked_in_the_cell_leaves_its_profile_alone(kernel: Kernel) -> None:
+    kernel.run(FORK)
+    outcome = kernel.run("%%gpuprofile\ntorch.zeros(3)\nforked(lambda: torch.ones(9).sum().item())")
+    assert (outcome.result, outcome.stderr) == ("'9.0'", "")
+    assert "aten::zeros" in outcome.profile_text
+    assert "aten::sum" not in outcome.profile_text
+
+
+SUBINTERPRETER = """
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+other = interpreters.create()
+done = interpreters.run_string(other, '''
+import sys
+sys.path.insert(0, {root!r})
+import gpuprof_widgets
+assert "torch" not in sys.modules
+total = sum(range(1000))
+''')
+interpreters.destroy(other)
+assert done is None, done
+torch.arange(4).sum().item()
+"""
+
+
+def test_a_subinterpreter_is_no_concern_of_ours(kernel: Kernel) -> None:
+    outcome = kernel.run("%%gpuprofile\n" + SUBINTERPRETER.format(root=str(ROOT)))
+    assert (outcome.status, outcome.result, outcome.stderr) == ("ok", "6", ""), outcome.errors
+    assert "aten::arange" in outcome.profile_text
+
+
+OUT_OF = {
+    "memory of torch": ("torch.empty(2**58)", "RuntimeError"),
+    "memory of Python": ("bytearray(2**58)", "MemoryError"),
+}
+
+
+@pytest.mark.parametrize("what", OUT_OF)
+def test_out_of_something_shows_the_profile_up_to_there(kernel: Kernel, what: str) -> None:
+    code, error = OUT_OF[what]
+    outcome = kernel.run(f"%%gpuprofile\ntorch.zeros(3)\n{code}\ntorch.ones(3)")
+    assert [one["ename"] for one in outcome.errors] == [error]
+    assert outcome.order == ["display_data"] * 3 + ["error"]
+    assert "aten::zeros" in outcome.profile_text
+    assert "aten::ones" not in outcome.profile_text
+    assert error in outcome.profile_text
+
+
+SPOILT = {
+    "a recursion limit near the ground": (
+        "limit = sys.getrecursionlimit()\nsys.setrecursionlimit(150)",
+        "sys.setrecursionlimit(limit)",
+    ),
+    "a folder that is gone": (
+        "here = os.getcwd()\nos.chdir(gone := tempfile.mkdtemp())\nos.rmdir(gone)",
+        "os.chdir(here)",
+    ),
+    "a clock that stands still": (
+        "clock = time.time\ntime.time = lambda: 0.0",
+        "time.time = clock",
+    ),
+    "no interrupts": (
+        "before = signal.signal(signal.SIGINT, signal.SIG_IGN)",
+        "signal.signal(signal.SIGINT, before)",
+    ),
+    "no garbage collection": ("gc.disable()", "assert not gc.isenabled()\ngc.enable()"),
+}
+
+
+@pytest.mark.parametrize("what", SPOILT)
+def test_a_cell_may_spoil_the_process_for_itself(kernel: Kernel, what: str) -> None:
+    spoil, restore = SPOILT[what]
+    outcome = kernel.run(f"%%gpuprofile\n{spoil}\ntorch.arange(4).sum().item()")
+    restored = kernel.run(restore)
+    assert (outcome.status, outcome.result, outcome.stderr) == ("ok", "6", ""), outcome.errors
+    assert "aten::arange" in outcome.profile_text
+    assert restored.status == "ok", restored.errors
+
+
+NO_TRACE = {
+    "no folder for temporary files": (
+        "before, tempfile.tempdir = tempfile.tempdir, '/nowhere/at/all'",
+        "tempfile.tempdir = before",
+        "there is no folder for torch's temporary file",
+    ),
+    "a disk that is full": (
+        "before = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, before[1]))",
+        "resource.setrlimit(resource.RLIMIT_FSIZE, before)",
+        "torch could not write its trace to",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", NO_TRACE)
+def test_where_the_trace_has_no_place_the_python_calls_are_kept(kernel: Kernel, what: str) -> None:
+    spoil, restore, words = NO_TRACE[what]
+    kernel.run("def slow():\n    return sum(range(10_000))")
+    outcome = kernel.run(f"%%gpuprofile\nslow()\n{spoil}\n6")
+    kernel.run(restore)
+    shown = " ".join(outcome.profile_text.split())
+    assert (outcome.status, outcome.result, outcome.stderr) == ("ok", "6", ""), outcome.errors
+    assert f"Note: no ops: {words}" in shown
+    assert "set TMPDIR" in shown
+    assert "slow" in shown
+    left = kernel.value("os.listdir(tempfile.gettempdir())")
+    assert [name for name in left if name.startswith("gpuprof")] == []
+
+
+def started(tmp_path: Path, **variables: str) -> Kernel:
+    kernel = Kernel(None, tmp_path, **variables)
+    kernel.run(f"%load_ext gpuprof_widgets\n{NAMES}")
+    return kernel
+
+
+def wait_until(happened: Callable[[], Any]) -> None:
+    end = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_two_notebooks_at_once_do_not_meet(newest_kernel: Kernel, tmp_path: Path) -> None:
+    """They record at the same time, and save to one file: it is that of either."""
+    (tmp_path / "other").mkdir()
+    other = started(tmp_path / "other")
+    target = tmp_path / "run.zip"
+    try:
+        asked = {}
+        for number, kernel in enumerate((newest_kernel, other)):
+            mine, its = tmp_path / f"{number}", tmp_path / f"{1 - number}"
+            meet = f"open({str(mine)!r}, 'w').close()\nwhile not os.path.exists({str(its)!r}): pass"
+            cell = f"%%gpuprofile --name n{number} --save {target}\n{meet}\ntorch.arange(4)"
+            kernel.run(NAMES)
+            asked[kernel] = kernel.client.execute(cell)
+        for kernel, request in asked.items():
+            reply = kernel.client.get_shell_msg(timeout=60)
+            assert (reply["parent_header"]["msg_id"], reply["content"]["status"]) == (request, "ok")
+            while kernel.client.get_iopub_msg(timeout=60)["content"] != {"execution_state": "idle"}:
+                pass  # the outputs, which the next cell is not to get
+        assert gpuprof_widgets.load(target).metadata["label"] in ("n0", "n1")
+        for number, kernel in enumerate((newest_kernel, other)):
+            label = kernel.value("__import__('gpuprof_widgets').last.metadata['label']")
+            assert label == f"n{number}"
+    finally:
+        other.stop()
+
+
+def test_a_kernel_that_is_killed_while_it_records_leaves_nothing(tmp_path: Path) -> None:
+    """What was saved before stands; a new kernel starts from nothing."""
+    (tmp_path / "kernel").mkdir()
+    kernel = started(tmp_path / "kernel")
+    target, here = tmp_path / "run.zip", tmp_path / "here"
+    try:
+        kernel.run(f"%%gpuprofile -q --save {target} --name before\ntorch.ones(3)")
+        saved = target.read_bytes()
+        killed = kernel.value("os.getpid()")
+        kernel.client.execute(
+            f"%%gpuprofile --save {target}\ntorch.ones(3)\nopen({str(here)!r}, 'w').close()\n"
+            "while True: torch.ones(3)"
+        )
+        wait_until(here.exists)
+        os.kill(killed, signal.SIGKILL)
+    finally:
+        kernel.stop()
+    assert target.read_bytes() == saved
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "kernel", "run.zip"]
+    assert list((tmp_path / "kernel" / "temporary").glob("gpuprof*")) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is where nobody can write, root neither")
+def test_without_a_home_it_loads_and_shows(tmp_path: Path) -> None:
+    # matplotlib would look through the machine's fonts for half a minute, and find a folder as well
+    fonts = matplotlib.get_cachedir()
+    kernel = started(tmp_path, HOME="/proc/nobody", MPLCONFIGDIR=fonts)
+    try:
+        outcome = kernel.run(PROFILED)
+        assert (outcome.result, len(outcome.displays), outcome.stderr) == ("3.0", 3, "")
+        refused = kernel.run("ran = False\n%gpuprofile --save ~/run.zip ran = True")
+        assert "there is no folder /proc/nobody" in refused.stderr
+        assert kernel.value("ran") is False
+    finally:
+        kernel.stop()
