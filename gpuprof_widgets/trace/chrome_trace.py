@@ -115,7 +115,10 @@ def _restored(file: Gathered, beside: Mapping[str, Any], path: Path) -> Record:
         ) from error
     told = beside.get(METADATA)
     metadata = told if isinstance(told, dict) else _metadata(file.header, path) | {"notes": []}
-    return Record(trace, None, metadata | {"notes": [*metadata.get("notes", ()), *odd]})
+    if odd:
+        before = metadata.get("notes")
+        metadata = metadata | {"notes": [*(before if isinstance(before, list) else ()), *odd]}
+    return Record(trace, None, metadata)
 
 
 def _notes(file: Gathered) -> list[str]:
