@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 CONDA_NAMES = {
@@ -71,3 +76,40 @@ def numbers(version: str) -> list[int]:
 def test_every_dependency_has_its_reason(requirement: str) -> None:
     reasons = (ROOT / "docs" / "dependencies.md").read_text()
     assert f"| {name_of(requirement)} |" in reasons
+
+
+def reached() -> Iterator[Requirement]:
+    """What the project asks for, what that asks for, and so on, as it is installed here."""
+    waiting = [Requirement(text) for text in EVERYTHING]
+    seen: set[str] = set()
+    while waiting:
+        requirement = waiting.pop()
+        yield requirement
+        if str(requirement) in seen:
+            continue
+        seen.add(str(requirement))
+        waiting += asked_by(requirement)
+
+
+def asked_by(requirement: Requirement) -> list[Requirement]:
+    """What an installed package asks for on this platform, with its extras."""
+    asked = map(Requirement, distribution(requirement.name).requires or ())
+    return [one for one in asked if one.marker is None or wanted(one.marker, requirement.extras)]
+
+
+def wanted(marker: Marker, extras: set[str]) -> bool:
+    return any(marker.evaluate({"extra": extra}) for extra in {"", *extras})
+
+
+def test_constraints_pin_all_that_is_reached_at_versions_that_are_asked_for() -> None:
+    """No package comes along that CI does not know, and none in a version that another forbids."""
+    pinned = {canonicalize_name(name): version for name, version in pins().items()}
+    asked = [one for one in reached() if not PLATFORM.match(one.name)]
+    assert len(asked) > 150
+    assert {one.name for one in asked if canonicalize_name(one.name) not in pinned} == set()
+    wrong = [str(o) for o in asked if pinned[canonicalize_name(o.name)] not in o.specifier]
+    assert wrong == []
+
+
+PLATFORM = re.compile("nvidia-|cuda-|triton|setuptools")
+"""What a torch for GPUs brings along, which CI has not, and what every environment has."""
