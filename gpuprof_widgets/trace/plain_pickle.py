@@ -22,7 +22,8 @@ PROTOCOLS = (2, 3, 4, 5)
 
 _SHORT_GETS = re.compile(rb"(?:h.)+", re.DOTALL)
 _LONG_GETS = re.compile(rb"(?:j.{4})+", re.DOTALL)
-_LONG_GET = np.dtype([("opcode", "u1"), ("index", "<u4")])
+_SHORT_GET, _LONG_GET = ord("h"), ord("j")
+_LONG_GET_LAYOUT = np.dtype([("opcode", "u1"), ("index", "<u4")])
 _LONGEST_NUMBER = 64
 """Bytes of an integer; no address or size has more than 8."""
 
@@ -202,13 +203,23 @@ class _Machine:
 
     def _short_gets(self) -> None:
         """A run of references, as a stack of frames is one, at once."""
+        data, at = self.data, self.at
+        if data[at + 1] != _SHORT_GET:
+            self.stack.append(self.memo[data[at]])
+            self.at = at + 1
+            return
         end = self._end_of_run(_SHORT_GETS)
         self.stack.extend(map(self.memo.__getitem__, self.data[self.at : end : 2]))
         self.at = end
 
     def _long_gets(self) -> None:
+        data, at = self.data, self.at
+        if data[at + 4] != _LONG_GET:
+            self.stack.append(self.memo[int.from_bytes(data[at : at + 4], "little")])
+            self.at = at + 4
+            return
         end = self._end_of_run(_LONG_GETS)
-        run = np.frombuffer(self.data, _LONG_GET, (end - self.at + 1) // 5, self.at - 1)
+        run = np.frombuffer(self.data, _LONG_GET_LAYOUT, (end - self.at + 1) // 5, self.at - 1)
         self.stack.extend(map(self.memo.__getitem__, run["index"].tolist()))
         self.at = end
 
