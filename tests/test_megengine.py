@@ -169,6 +169,13 @@ def test_a_clock_that_is_none_is_left_alone(local_time: str) -> None:
     assert record.trace.epoch_ns == 5_000
 
 
+def test_a_thread_number_beyond_int64_is_a_thread_like_others() -> None:
+    record = megengine_file(
+        pair("forward", 2**64 - 1, 0, 9) + pair("a", NODE, 1, 2, **op(1)), THREADS
+    )
+    assert by_name(record)["forward"] == [("user_annotation", f"thread {2**64 - 1}")]
+
+
 def test_a_timeline_of_1_0_to_1_3() -> None:
     """A list; mangled types of commands; ops with an id of another key, their args at the begin."""
     told = {"op.mode": "ADD", "name": "Elemwise", "id": 4, "inputs": "{1,2}", "outputs": "{3}"}

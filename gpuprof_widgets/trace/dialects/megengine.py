@@ -45,6 +45,7 @@ OWN = (
 """What MegEngine's threads do besides running ops: hand over, wait, keep tensors."""
 
 PROFILING = ("StartProfile", "StopProfile")
+NUMBER = re.compile(r"\d{1,9}")
 CALL = re.compile(r"(?P<runtime>cuda|hip)[A-Z]\w*|cu[A-Z]\w*")
 LAST_NAME = re.compile(r"\d([A-Za-z_]+)E$")
 """The class in a mangled name such as N3mgb10imperative11interpreter4intl7ApplyOpE."""
@@ -209,7 +210,7 @@ def _names(rows: _Rows, category: Texts) -> pd.Categorical:
 def _args(rows: _Rows, category: Texts) -> dict[str, pd.Series]:
     on_gpu = np.isin(category, ("gpu_user_annotation", *GPU_CATEGORIES))
     device = np.array([max(node.device, 0) if node else 0 for node in rows.node], dtype=np.int64)
-    threads = [int(text) if str(text).isdecimal() else NONE for text in rows.events.thread]
+    threads = [int(text) if NUMBER.fullmatch(text) else NONE for text in rows.events.thread]
     pairs = zip(rows.node, threads, strict=True)
     stream = np.array([node.stream if node else own for node, own in pairs], dtype=np.int64)
     written = {
