@@ -9,7 +9,7 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 IPYTHON8 := build/ipython8
 
-.PHONY: demo test fuzz lab lint format questions extension extension-check notebooks screenshots constraints clean
+.PHONY: demo test fuzz soak lab lint format questions extension extension-check notebooks screenshots constraints clean
 
 demo: $(RUN)
 	$(BIN)/python scripts/demo.py
@@ -18,6 +18,11 @@ test: $(DEV) $(IPYTHON8)/.installed
 	sh scripts/find_chromium.sh
 	sh scripts/extension.sh test
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+
+# A hundred profiled cells in one kernel, some interrupted: fails where anything is left behind.
+CELLS ?= 100
+soak: $(DEV)
+	$(BIN)/python scripts/soak.py --cells $(CELLS)
 
 lab: $(RUN)
 	$(BIN)/jupyter lab notebooks/01_first_profile.ipynb
