@@ -346,3 +346,19 @@ def test_frames_are_known_by_what_they_are() -> None:
         "",
         "<stdin>:1(<module>)",
     ]
+
+
+def test_memory_is_told_by_the_line_that_asked_for_it_and_gave_it_back() -> None:
+    gpu = Allocator()
+    kept = gpu.allocate(100, TRAIN)
+    gpu.allocate(300, frame("/home/me/model.py", 3, "build"))
+    gpu.allocate(7)
+    gpu.release(kept, frame("/home/me/model.py", 9, "close"))
+    table = memory(read(snapshot(gpu)))
+    columns = ["name", "calls", "size_increase_bytes", "allocation_bytes"]
+    assert table[columns].to_numpy().tolist() == [
+        ["model.py:3(build)", 1, 300, 300],
+        ["train.py:12(step)", 1, 100, 100],
+        ["[memory]", 1, 7, 7],
+        ["model.py:9(close)", 1, -100, 0],
+    ]

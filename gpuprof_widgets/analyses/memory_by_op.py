@@ -8,6 +8,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.memory_blocks import MemoryEvents, memory_events
+from gpuprof_widgets.analyses.memory_stacks import places_of_slices
 from gpuprof_widgets.analyses.op_rows import OpRows, op_rows, subtree_sum
 from gpuprof_widgets.analyses.steps import names_with_steps_merged
 from gpuprof_widgets.trace.model import Record, Trace
@@ -38,20 +39,25 @@ def memory(record: Record) -> pd.DataFrame:
     - ``allocations``, ``self_allocations``: their number; ``allocation_bytes``,
       ``self_allocation_bytes``: what they came to, whatever was released.
 
-    What happened in no op is in the row ``[memory]``: the selfs of a device add up to all there
-    was. As in `operators`, an op answers for its own thread, and for one that only calls itself
-    once.
+    What happened in no op is in the row ``[memory]``, in a memory snapshot in one for each line
+    that asked for memory or gave it back: the selfs of a device add up to all there was. As in
+    `operators`, an op answers for its own thread, and for one that only calls itself once.
     """
     trace = record.trace
     events = memory_events(trace)
     if not len(events):
         return lacking(COLUMNS, "the trace has no memory events: record them (profile_memory)")
     ops = op_rows(trace)
-    tables = [_of(trace, ops, events.of(device)).assign(device=device) for device in events.devices]
+    place = np.append(places_of_slices(record), MEMORY_EVENT)
+    tables = [
+        _of(trace, ops, events.of(device), place).assign(device=device) for device in events.devices
+    ]
     return pd.concat(tables, ignore_index=True)[list(COLUMNS)]
 
 
-def _of(trace: Trace, ops: OpRows, events: MemoryEvents) -> pd.DataFrame:
+def _of(
+    trace: Trace, ops: OpRows, events: MemoryEvents, place: npt.NDArray[np.object_]
+) -> pd.DataFrame:
     owner = ops.index[events.row]
     given = np.maximum(events.size, 0)
     selfs = {
@@ -68,12 +74,22 @@ def _of(trace: Trace, ops: OpRows, events: MemoryEvents) -> pd.DataFrame:
         table[f"self_{column}"] = own[:-1]
     table = table.groupby("name", as_index=False).sum()
     table["name"] = np.array(names, object)[table["name"]]
-    loose = {column: int(own[-1]) for column, own in selfs.items()}
-    outside = {"name": MEMORY_EVENT, "calls": int((owner == NONE).sum()), **loose}
-    outside |= {f"self_{column}": value for column, value in loose.items()}
-    table = pd.concat([table, pd.DataFrame([outside])], ignore_index=True)
+    loose = owner == NONE
+    table = pd.concat([table, _outside(events.size[loose], place[events.row[loose]])])
     table = table[table[list(SUMS)].any(axis=1)]
     return table.sort_values("self_allocation_bytes", ascending=False, kind="stable")
+
+
+def _outside(size: Ints, place: npt.NDArray[np.object_]) -> pd.DataFrame:
+    """What happened in no op, by where it did."""
+    own = {
+        "calls": np.ones(len(size), np.int64),
+        "size_increase_bytes": size,
+        "allocations": (size > 0).astype(np.int64),
+        "allocation_bytes": np.maximum(size, 0),
+    }
+    table = pd.DataFrame({"name": place} | own).groupby("name", as_index=False, sort=False).sum()
+    return table.assign(**{f"self_{name}": table[name] for name in own if name != "calls"})
 
 
 def _summed(ops: OpRows, owner: npt.NDArray[np.int32], values: Ints) -> Ints:

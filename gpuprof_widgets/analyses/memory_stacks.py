@@ -25,7 +25,7 @@ from gpuprof_widgets.analyses.memory_categories import (
 )
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.schema import MEMORY_EVENT, NONE
 
 STACK = "Stack"
 COLUMNS = ("op_name", "line_name", "category")
@@ -84,6 +84,15 @@ def _told_by_stacks(record: Record, table: pd.DataFrame, column: str) -> npt.NDA
 def lines_of_stacks(of: Record) -> list[str]:
     """Per stack the user's line at which memory was asked for; "" where it is not known."""
     return [str(line) for line in _of_stacks(of)["line_name"]]
+
+
+def places_of_slices(of: Record) -> npt.NDArray[np.object_]:
+    """Per slice the line, else the op, that its stack tells; "[memory]" where it has none."""
+    owners, rows = _of_stacks(of), np.arange(len(of.trace))
+    number = _stack_numbers(of, pd.DataFrame({"row": rows}), len(owners))
+    op, line = (owners[column].to_numpy(object) for column in ("op_name", "line_name"))
+    names = np.append(np.where(line != "", line, op), "")[number]
+    return np.where(names != "", names, MEMORY_EVENT).astype(object)
 
 
 def _stack_numbers(record: Record, table: pd.DataFrame, stacks: int) -> npt.NDArray[np.int64]:
