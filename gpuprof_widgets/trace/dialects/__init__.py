@@ -8,9 +8,10 @@ from __future__ import annotations
 from gpuprof_widgets.trace.dialects.dialect import Dialect, Parts
 from gpuprof_widgets.trace.dialects.megengine import MEGENGINE
 from gpuprof_widgets.trace.dialects.tensorflow import TENSORFLOW
+from gpuprof_widgets.trace.dialects.viztracer import VIZTRACER
 from gpuprof_widgets.trace.gather import Gathered
 
-DIALECTS: tuple[Dialect, ...] = (TENSORFLOW, MEGENGINE)
+DIALECTS: tuple[Dialect, ...] = (TENSORFLOW, MEGENGINE, VIZTRACER)
 
 
 def translated(parts: Parts, file: Gathered) -> Parts:
