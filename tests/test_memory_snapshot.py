@@ -16,6 +16,7 @@ from gpuprof_widgets.analyses.allocator import allocator_events
 from gpuprof_widgets.analyses.lacking import SNAPSHOT, what_is_lacking
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
 from gpuprof_widgets.analyses.memory_by_op import memory
+from gpuprof_widgets.analyses.memory_segments import memory_segments
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
@@ -237,6 +238,15 @@ def test_every_output_is_there_and_a_saved_profile_is_equal(tmp_path: Path) -> N
     for analysis in (allocations, memory_peak, memory_curve):
         assert analysis(again).equals(analysis(profile))
     assert what_is_lacking(profile.kernels()) == SNAPSHOT
+
+
+def test_without_paths_it_still_says_whose_memory_it_is() -> None:
+    record = read(snapshot(training()))
+    profile = Profile(record.trace, None, record.metadata)
+    redacted = profile.redacted()
+    assert "/home/me" not in str(redacted.metadata)
+    for analysis in (memory_peak, memory_segments):
+        assert analysis(redacted).equals(analysis(profile))
 
 
 def test_a_window_keeps_owners_and_totals() -> None:

@@ -34,8 +34,11 @@ CPP_OP = re.compile(r"\bat::_ops::([a-z_0-9]+?)(?:_[A-Z]\w*|_out)?::(?:call|redi
 """An op's entry in ATen (``torchgen`` writes ``at::_ops::add__Tensor::call``)."""
 PYTHON_FRAME = re.compile(r"^(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$", re.DOTALL)
 CPP_FILE = re.compile(r"\.(?:c|cc|cpp|cu|cuh|h|hpp|so)(?:[.\d]*)$")
-LIBRARY = re.compile(r"(?:site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|<frozen |[/\\]torch[/\\]")
-"""Files that are not the user's own."""
+LIBRARY = re.compile(
+    r"(?:site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|^<frozen "
+    r"|(?:^|[/\\])torch[/\\](?:_|amp|autograd|cuda|distributed|fx|jit|nn|optim|overrides|utils)"
+)
+"""Files that are not the user's own: installed, or of torch (also where `redacted` cut it)."""
 
 BY_FRAME = (
     (re.compile(r"torch[/\\]optim[/\\]\w+\.py\(\d+\): _?init_group"), OPTIMIZER_STATE),
