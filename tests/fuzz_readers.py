@@ -98,7 +98,7 @@ def _check_words(error: TraceError) -> None:
 def check_record(record: Record) -> None:
     """Slices in order, within their parents and the trace, on tracks that are there."""
     _check_trace(record.trace)
-    notes = record.metadata.get("notes")
+    notes = record.metadata.get("notes", [])
     if not isinstance(notes, list):
         raise UnsoundError(f"the notes are {notes!r}")
     if record.calls is not None and len(record.calls.edges):

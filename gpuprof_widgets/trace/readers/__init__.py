@@ -15,6 +15,7 @@ from gpuprof_widgets.trace.chrome_trace import is_json, parse_chrome_trace
 from gpuprof_widgets.trace.containers import Member, container, folder_members, members
 from gpuprof_widgets.trace.documents import SecondDocumentError
 from gpuprof_widgets.trace.files import empty, opened, state_of
+from gpuprof_widgets.trace.known_metadata import with_usable_metadata
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.packing import allowed_bytes, beginning, packing, unpacked
 from gpuprof_widgets.trace.pstats import is_pstats, parse_pstats
@@ -142,7 +143,7 @@ def _parsed(data: bytes, file: Path, allowed: int, layers: int) -> Record:
     for reader in READERS:
         if reader.recognises(text):
             try:
-                return with_notes(reader.parse(text, file), notes)
+                return with_notes(with_usable_metadata(reader.parse(text, file)), notes)
             except SecondDocumentError as error:
                 return with_notes(_of_documents(error, file), notes)
     raise TraceError(_unknown(data, file))

@@ -1,0 +1,193 @@
+"""The metadata that analyses and views read, in the types in which they are written.
+
+A file may say anything under these names. What is not as it should be is left out and told; other
+keys stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, TypedDict
+
+import msgspec
+
+from gpuprof_widgets.trace.model import Record
+
+Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Number = Int | Annotated[float, msgspec.Meta(ge=-1e18, le=1e18)]
+
+
+class _Device(TypedDict, total=False):
+    name: str | None
+    total_memory_bytes: Int | None
+
+
+class _DeviceProperties(TypedDict, total=False):
+    name: str | None
+    totalGlobalMem: Int
+    numSms: Int
+    computeMajor: Int
+    computeMinor: Int
+    id: Int
+
+
+class _Group(TypedDict, total=False):
+    ranks: list[Int]
+
+
+class _Distributed(TypedDict, total=False):
+    rank: Int
+    world_size: Int
+    pg_config: list[_Group] | dict[str, Any] | str | None
+
+
+class _Span(TypedDict):
+    name: str
+    ts_ns: Int
+    dur_ns: Int
+
+
+class _Iteration(TypedDict):
+    step: Int
+    kind: str
+    dur_ns: Int
+
+
+class _Late(TypedDict, total=False):
+    graphs: Int
+    compile_ns: Int
+
+
+class _OneOff(TypedDict, total=False):
+    graphs: Int
+    compile_ns: Int
+    reserved_bytes: Int
+    alloc_retries: Int
+    after_warmup: _Late | None
+
+
+class _Steps(TypedDict, total=False):
+    iterations: list[_Iteration] | None
+    windows: list[dict[str, Number | None]]
+    one_off: _OneOff | None
+
+
+class _Guard(TypedDict):
+    every: Int
+    line: Int
+
+
+class _Cell(TypedDict, total=False):
+    label: str
+    source: str
+    first_line: Int
+    statements: list[Int]
+    beyond_limit: list[Int]
+
+
+class _Lines(TypedDict, total=False):
+    cells: list[_Cell]
+    limit: Int
+
+
+class _Worker(TypedDict):
+    worker: Int
+    items_in_calls: Int
+
+
+class _Overhead(TypedDict, total=False):
+    estimate_ns: Number | None
+
+
+class _Held(TypedDict):
+    device: str
+    address: Int
+    bytes: Int
+    category: str
+    tensor: str
+
+
+class _Memory(TypedDict, total=False):
+    retries: Int
+    before: list[_Held]
+    frames: list[str]
+    stacks: list[list[Int]]
+
+
+class _Blocks(TypedDict):
+    state: list[str]
+    bytes: list[Int]
+    requested: list[Int]
+
+
+class _Segment(TypedDict):
+    device: Int
+    bytes: Int
+    blocks: _Blocks
+
+
+class _Options(TypedDict, total=False):
+    expect: str | None
+
+
+class _Peaks(TypedDict):
+    device: str
+    flops_per_s: dict[str, Number]
+    bytes_per_s: Number
+    source: str
+
+
+TYPES: dict[str, Any] = {
+    "label": str | None,
+    "source": str,
+    "host": str | None,
+    "error": str | None,
+    "notes": list[str],
+    "devices": list[_Device] | str | None,
+    "deviceProperties": list[_DeviceProperties] | None,
+    "distributedInfo": _Distributed | None,
+    "profiler_spans": list[_Span],
+    "wall_ns": Number | None,
+    "overhead": _Overhead | None,
+    "options": _Options | None,
+    "steps": _Steps | None,
+    "guards": dict[str, _Guard] | None,
+    "lines": _Lines | None,
+    "workers": list[_Worker],
+    "memory": _Memory | None,
+    "memory_segments": list[_Segment] | None,
+    "peaks": _Peaks | None,
+    "rank": Int | None,
+    "world_size": Int | None,
+}
+"""By key; what is written there by torch, and by this package."""
+
+
+def with_usable_metadata(record: Record) -> Record:
+    """The record without metadata of other types; its notes say which these were."""
+    wrong = _wrong(record.metadata)
+    if not wrong:
+        return record
+    notes = [] if "notes" in wrong else record.metadata.get("notes", [])
+    usable = {key: value for key, value in record.metadata.items() if key not in wrong}
+    told = [
+        f'what the file has under "{key}" is not as it is written there ({why}) and was left out'
+        for key, why in wrong.items()
+    ]
+    return replace(record, metadata={**usable, "notes": [*notes, *told]})
+
+
+def _wrong(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """What is the matter with each key whose value is of another type."""
+    wrong = {}
+    for key, expected in TYPES.items():
+        if key not in metadata:
+            continue
+        try:
+            msgspec.convert(metadata[key], expected)
+        except msgspec.ValidationError as error:
+            wrong[key] = str(error)
+        except RecursionError:
+            wrong[key] = "nested too deeply"
+    return wrong

@@ -1,0 +1,104 @@
+"""Metadata of odd types: left out and told, whoever wrote them; what we write ourselves stays."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import gpuprof_widgets
+from gpuprof_widgets.trace.archive import save
+from gpuprof_widgets.trace.known_metadata import TYPES, with_usable_metadata
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers import load, parse
+from tests import snapshots
+from tests.fuzz_seeds import seeds
+from tests.test_every_trace import all_answers
+from tests.trace_files import kineto
+from tests.traces import kernel, op, trace_of
+
+ODD: dict[str, Any] = {
+    "label": ["x"],
+    "source": 5,
+    "error": {"a": 1},
+    "notes": 2,
+    "devices": [{"index": 0, "total_memory_bytes": {}}],
+    "deviceProperties": [{"id": 0, "totalGlobalMem": "much"}],
+    "distributedInfo": {"pg_config": [{"pg_name": "0", "ranks": [0, "1"]}]},
+    "profiler_spans": "none",
+    "wall_ns": "long",
+    "overhead": 7,
+    "options": [1],
+    "steps": {"iterations": [{"step": 0}]},
+    "guards": {"eval": 5},
+    "lines": {"cells": [{"label": 1, "source": None}]},
+    "workers": [{"worker": "0"}],
+    "memory": {"before": {"a": 1}},
+    "memory_segments": [{"device": 0}],
+    "peaks": {"device": 5},
+    "rank": "first",
+    "world_size": 2**70,
+    "host": 5,
+}
+
+
+def odd_record(**metadata: Any) -> Record:
+    return trace_of(op("aten::mm", ts=0, dur=9), kernel("gemm", ts=10, dur=5), **metadata)
+
+
+def test_every_known_key_is_tried() -> None:
+    assert set(ODD) == set(TYPES)
+
+
+@pytest.mark.parametrize("key", ODD)
+def test_what_is_of_another_type_is_left_out_and_told(key: str, tmp_path: Path) -> None:
+    record = odd_record(**{"notes": ["a note"], "mine": [1], key: ODD[key]})
+    found = load(save(record, tmp_path / "run.gpuprof")).metadata
+    assert found["mine"] == [1]
+    *before, told = found["notes"]
+    assert before == ([] if key == "notes" else ["a note"])
+    assert told.startswith(f'what the file has under "{key}" is not as it is written there (')
+    assert key == "notes" or key not in found
+
+
+def test_every_analysis_and_the_page_answer_where_metadata_are_odd(tmp_path: Path) -> None:
+    path = save(odd_record(**ODD), tmp_path / "run.gpuprof")
+    profile = gpuprof_widgets.load(path)
+    assert all_answers(profile) == {}
+    assert "gemm" in profile.report()
+
+
+def test_a_trace_of_torch_may_be_odd_as_well() -> None:
+    file = kineto("aten::mm", deviceProperties={"a": 1}, distributedInfo=[3], host_name=None)
+    record = parse(file, Path("trace.json"))
+    assert len(record.metadata["notes"]) == 2
+    assert record.metadata["host"] is None
+    assert record.metadata["devices"] == []
+
+
+def test_what_is_recorded_is_as_it_should_be() -> None:
+    weights = torch.ones(8, 8)
+    with gpuprof_widgets.profile(memory=True, shapes=True) as run:
+        for _ in range(3):
+            weights @ weights
+    assert run.profile is not None
+    as_saved = replace(run.profile, metadata=json.loads(json.dumps(run.profile.metadata)))
+    assert with_usable_metadata(as_saved) is as_saved
+
+
+def test_what_other_programs_write_is_as_it_should_be() -> None:
+    for seed in seeds():
+        if "metadata" not in seed.name:
+            record = parse(seed.data, Path("seed"))
+            assert with_usable_metadata(record) is record, seed.name
+
+
+def test_a_memory_snapshot_is_as_it_should_be(tmp_path: Path) -> None:
+    content = snapshots.snapshot(snapshots.training())
+    record = load(snapshots.dumped(content, tmp_path))
+    assert record.metadata["memory_segments"]
+    assert with_usable_metadata(record) is record
