@@ -191,6 +191,8 @@ def latest_record(
     ``waiting`` and ``records`` have the columns that tell one event from another; the other two are
     correlation ids, which rise with time.
     """
+    if not len(waited):
+        return np.empty(0, np.int64)
     keys = list(waiting)
     both = pd.DataFrame({key: np.concatenate([waiting[key], records[key]]) for key in keys})
     number = np.asarray(both.groupby(keys, sort=False).ngroup(), np.int64)

@@ -89,6 +89,8 @@ def gpu_numbers(reading: Reading, process: Ints, device: Ints) -> Ints:
     Where the export does not tell, the process's own number.
     """
     held = reading.table(CUDA_DEVICES, ["gpuId", "cudaId", "pid"])
+    if not len(held) or not len(device):
+        return device
     told = pd.DataFrame(held.ints).query("gpuId >= 0").drop_duplicates(["pid", "cudaId"])
     wanted = pd.DataFrame({"pid": process, "cudaId": device})
     exact = wanted.merge(told, how="left", on=["pid", "cudaId"])["gpuId"]

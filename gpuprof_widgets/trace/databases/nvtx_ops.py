@@ -10,9 +10,9 @@ one) and who made them. Source: `getNvtxStr` in torch/csrc/profiler/util.cpp; be
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -39,8 +39,7 @@ _LINE = re.compile(r"(\d{1,9}): ")
 _shapes = msgspec.json.Decoder(list[list[int]]).decode
 
 
-@dataclass(frozen=True)
-class Range:
+class Range(NamedTuple):
     """What the text of a range says: its name, category, sequence number and shapes.
 
     ``emitted``: it has the marks of `emit_nvtx`, and is no name that somebody pushed by hand.
@@ -70,7 +69,7 @@ class Ranges:
 
 
 def read_ranges(texts: Texts) -> Ranges:
-    """What these ranges are; equal texts and equal shapes are read once.
+    """What these ranges are; equal texts are read once.
 
     torch marks some ops a second time by less of a name (``detach`` inside of ``aten::detach``, a
     node inside of the engine's call of it): what was emitted under such a name is an op as well.
@@ -79,9 +78,8 @@ def read_ranges(texts: Texts) -> Ranges:
     ops = {_MARK.sub("", one.name) for one in known.values() if one.category == "cpu_op"}
     known = {text: _as_op(one) if one.name in ops else one for text, one in known.items()}
     found = [known[text] for text in texts.tolist()]
-    shapes = {str(one.shapes): one.shapes for one in known.values()}
     lists, inputs = np.empty(len(found), object), np.empty(len(found), object)
-    lists[:] = [shapes[str(one.shapes)] for one in found]
+    lists[:] = [one.shapes for one in found]
     inputs[:] = [one.inputs for one in found]
     back = {name: bool(_BACKWARD.match(name)) for name in {one.name for one in known.values()}}
     return Ranges(
@@ -189,7 +187,7 @@ def emitted_group(
 
 
 def _as_op(one: Range) -> Range:
-    return replace(one, category="cpu_op") if one.emitted else one
+    return one._replace(category="cpu_op") if one.emitted else one
 
 
 def _cut(text: str, mark: str) -> tuple[str, str | None]:
