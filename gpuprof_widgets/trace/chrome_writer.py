@@ -66,8 +66,12 @@ def chrome_trace(trace: Trace, metadata: Mapping[str, Any] | None = None) -> Ite
 
 
 def _as_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata as a saved profile has it; what JSON has no number for is null."""
-    text = json.dumps(dict(metadata), default=str)
+    """The metadata as a saved profile has it; what JSON has no number for is null.
+
+    Half of a surrogate pair, as in names of files that are no UTF-8, becomes a question mark.
+    """
+    written = json.dumps(dict(metadata), default=str, ensure_ascii=False)
+    text = written.encode("utf-8", "replace").decode()
     told: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
     return told
 
