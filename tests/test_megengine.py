@@ -169,6 +169,39 @@ def test_a_clock_that_is_none_is_left_alone(local_time: str) -> None:
     assert record.trace.epoch_ns == 5_000
 
 
+def test_merged_processes_keep_their_own_ops_and_nodes() -> None:
+    """As `merge_trace_events` writes them: each process numbers its ops and asks for ``xpux:0``."""
+    events = []
+    for pid, begin in ((7, 0), (8, 100)):
+        real = f'CompNode("gpu{pid - 7}:0" from "xpux:0")'
+        rows = [
+            *pair("MatrixMul", WORKER, begin, begin + 9, **op(1)),
+            *pair("Input 5", WORKER, begin + 1, begin + 2, **{**TENSOR, "device": real}),
+            *pair("MatrixMul", NODE, begin + 20, begin + 30, cat="Kernel", **op(1)),
+        ]
+        named = [(WORKER, "worker"), (NODE, "xpux:0")]
+        meta = [
+            {"ph": "M", "name": "thread_name", "tid": tid, "args": {"name": name}}
+            for tid, name in named
+        ]
+        events += [{**event, "pid": pid} for event in (*rows, *meta)]
+    record = parse(json.dumps({"traceEvents": events}).encode(), Path("merge.chrome_timeline.json"))
+    slices, tracks = record.trace.slices, record.trace.tracks
+    kernels = slices[slices["category"] == "kernel"].sort_values("ts")
+    assert tracks["device"][kernels["track"]].tolist() == [0, 1]
+    assert tracks["process"][slices["track"][kernels["launch"]]].tolist() == ["7", "8"]
+
+
+@pytest.mark.parametrize("path", [TIMELINE, GRAPH], ids=lambda path: path.name)
+def test_a_saved_one_opens_as_it_was(path: Path, tmp_path: Path) -> None:
+    profile = gpuprof_widgets.load(path)
+    again = gpuprof_widgets.load(profile.save(tmp_path / "run.gpuprof"))
+    pd.testing.assert_frame_equal(again.trace.slices, profile.trace.slices)
+    pd.testing.assert_frame_equal(again.trace.counters, profile.trace.counters)
+    pd.testing.assert_frame_equal(again.operators(), profile.operators())
+    pd.testing.assert_frame_equal(again.roofline(), profile.roofline())
+
+
 def test_a_thread_number_beyond_int64_is_a_thread_like_others() -> None:
     record = megengine_file(
         pair("forward", 2**64 - 1, 0, 9) + pair("a", NODE, 1, 2, **op(1)), THREADS

@@ -9,9 +9,12 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from random import Random
 
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import gpuprof_widgets
 from gpuprof_widgets import Profile
@@ -87,6 +90,25 @@ def test_equal_pieces_of_one_moment_are_as_many_as_their_stream_has() -> None:
     twice = [node("Relu", "relu", ts=5, dur=1)] * 2
     record = timeline({GPU_STREAM.format("all"): twice, GPU_STREAM.format(1): twice})
     assert len(record.trace) == 2
+
+
+@settings(max_examples=15)
+@given(st.lists(st.tuples(*(st.integers(0, 3),) * 4), min_size=1, max_size=12), st.randoms())
+def test_whatever_stands_on_streams_counts_once(
+    pieces: list[tuple[int, ...]], order: Random
+) -> None:
+    """Also where streams run equal pieces at once, and ``stream:all`` has another order."""
+    work = [(stream, node("Op", f"n{name}", ts=ts, dur=dur)) for stream, ts, dur, name in pieces]
+    everything = [event for _, event in work]
+    order.shuffle(everything)
+    streams = {stream for stream, _ in work}
+    record = timeline({
+        GPU_STREAM.format("all"): everything,
+        **{GPU_STREAM.format(one): [e for s, e in work if s == one] for one in streams},
+    })  # fmt: skip
+    slices, tracks = record.trace.slices, record.trace.tracks
+    found = zip(tracks["stream"][slices["track"]], slices["dur"] // 1000, strict=True)
+    assert Counter(found) == Counter((stream, event["dur"]) for stream, event in work)
 
 
 def test_work_that_only_all_streams_know_is_kept() -> None:

@@ -102,20 +102,30 @@ MEGENGINE = Dialect("MegEngine chrome timeline", recognises, translate)
 
 
 def _nodes(parts: Parts) -> dict[tuple[str, str], CompNode]:
-    """The computing nodes by process and thread; of any device by what the ops' tensors say."""
+    """The computing nodes by process and thread; what was asked for as what its process got."""
     events = parts.events
-    told = [comp_node(text) for key in NODE_ARGS for text in _distinct(events, key)]
-    real = {node.asked: node for node in told if node and node.asked}
+    got = {
+        (process, node.asked): node
+        for key in NODE_ARGS
+        for process, text in _distinct(events, key)
+        if (node := comp_node(text)) and node.asked
+    }
     pairs = pd.DataFrame({"process": events.process, "thread": events.thread}).astype(str)
     found = {
         (process, thread): comp_node(parts.names.threads.get((process, thread), thread))
         for process, thread in pairs.drop_duplicates().itertuples(index=False)
     }
-    return {lane: real.get(node.name, node) for lane, node in found.items() if node}
+    return {lane: got.get((lane[0], node.name), node) for lane, node in found.items() if node}
 
 
-def _distinct(events: Events, key: str) -> set[str]:
-    return set(map(str, events.args[key])) if key in events.args else set()
+def _distinct(events: Events, key: str) -> list[tuple[str, str]]:
+    """Each process, and a text that its events have under this key in their args."""
+    if key not in events.args:
+        return []
+    values = events.args[key].astype(str)
+    processes = np.asarray(events.process.take(values.index.to_numpy()), dtype=object)
+    pairs = pd.DataFrame({"process": processes, "text": values.to_numpy()}).drop_duplicates()
+    return [*pairs.itertuples(index=False, name=None)]
 
 
 class _Rows:
@@ -229,7 +239,8 @@ def _args(rows: _Rows, category: Texts) -> dict[str, pd.Series]:
 
 def _correlations(rows: _Rows, category: Texts) -> pd.Series:
     """Of ops and their kernels one number for each op; of CUPTI's calls one for each arrow."""
-    number, _ = pd.factorize(rows.op)
+    of_process = rows.events.process.codes.astype(str).astype(object) + "/" + rows.op
+    number, _ = pd.factorize(of_process)
     correlation = np.where(rows.op != "", number + 1, NONE).astype(np.int64)
     correlation[~np.isin(category, ("cpu_op", "kernel"))] = NONE
     calls, work = rows.cupti_arrows()
