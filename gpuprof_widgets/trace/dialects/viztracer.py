@@ -1,4 +1,4 @@
-"""VizTracer's traces: every call of a Python function as one slice of category ``FEE``.
+"""VizTracer's traces: every call of a Python function as one slice of category ``FEE`` or ``fee``.
 
 Names are ``step (/home/me/train.py:12)``, and ``builtins.sorted`` for what is not Python, as
 VizTracer 0.15 to 1.1 write them (``src/viztracer/modules/snaptrace.c``, ``report_builder.py``).
@@ -7,11 +7,9 @@ They become the frames that torch writes with stacks: ``/home/me/train.py(12): s
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from gpuprof_widgets.trace.dialects.dialect import Dialect, Parts
 from gpuprof_widgets.trace.dialects.rows import recoded
@@ -19,9 +17,7 @@ from gpuprof_widgets.trace.events import Events, from_codes
 from gpuprof_widgets.trace.gather import Gathered
 
 METADATA = "viztracer_metadata"
-CALL = "FEE"  # function entry and exit
-
-_PLACE = re.compile(r"(?P<name>.*) \((?P<file>.*):(?P<line>\d+)\)", re.DOTALL)
+CALLS = ("FEE", "fee")  # function entry and exit
 
 
 def recognises(parts: Parts, file: Gathered) -> bool:
@@ -39,13 +35,11 @@ def translate(parts: Parts, file: Gathered) -> Parts:
 
 
 def _with_frames(events: Events) -> Events:
-    calls = (
-        events.category.codes
-        == events.category.categories.get_indexer(pd.Index([CALL], dtype=object))[0]
-    )
+    written = np.array([name in CALLS for name in events.category.categories], dtype=bool)
+    calls = written[events.category.codes]
     names = list(map(str, events.name.categories))
-    frames = [_PLACE.sub(r"\g<file>(\g<line>): \g<name>", name) for name in names]
-    codes = np.where(calls, events.name.codes + len(names), events.name.codes)
+    frames = list(map(_frame, names))
+    codes = events.name.codes.astype(np.int64) + np.where(calls, len(names), 0)
     used, codes = np.unique(codes, return_inverse=True)
     texts = [*names, *frames]
     return replace(
@@ -53,6 +47,13 @@ def _with_frames(events: Events) -> Events:
         name=from_codes(codes.astype(np.int32), [texts[code] for code in used.tolist()]),
         category=recoded(events.category, calls, "python_function"),
     )
+
+
+def _frame(name: str) -> str:
+    """A call of a Python function as torch names it; others keep their name."""
+    called, _, line = name.removesuffix(")").rpartition(":")
+    function, _, file = called.rpartition(" (")
+    return f"{file}({line}): {function}" if function and line.isdecimal() else name
 
 
 VIZTRACER = Dialect("VizTracer", recognises, translate)
