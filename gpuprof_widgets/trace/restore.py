@@ -64,6 +64,7 @@ def _check(trace: Trace) -> None:
     later = (np.diff(track) > 0) | ((np.diff(track) == 0) & (np.diff(ts) >= 0))
     sound = [
         later.all(),
+        not trace.tracks.isna().any(axis=None),
         _within(track, 0, len(trace.tracks)),
         _within(slices["parent"].to_numpy() - np.arange(rows), -rows - 1, 0),
         *(_within(slices[name].to_numpy(), NONE, rows) for name in RELATIVE_COLUMNS),
