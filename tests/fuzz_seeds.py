@@ -193,6 +193,35 @@ def _of_python() -> Iterator[Seed]:
             f"snapshot, protocol {protocol}", snapshot, partial(pickle.dumps, protocol=protocol)
         )
     yield Seed("snapshot, bytes", pickle.dumps(snapshot))
+    yield Seed("speedscope", _speedscope(), _json)
+    yield Seed("pyinstrument", _pyinstrument(), _json)
+
+
+def _speedscope() -> dict[str, Any]:
+    events = [("O", 0, 0), ("O", 1, 1.5), ("C", 1, 3), ("C", 0, 9)]
+    listed = [{"type": kind, "frame": frame, "at": at} for kind, frame, at in events]
+    same = {"name": "main", "unit": "milliseconds", "startValue": 0, "endValue": 9}
+    return {
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "shared": {"frames": [{"name": "f", "file": "a.py", "line": 1}, {"name": "g"}]},
+        "profiles": [
+            {"type": "evented", **same, "events": listed},
+            {"type": "sampled", **same, "samples": [[0], [0, 1]], "weights": [1, 8]},
+        ],
+    }
+
+
+def _pyinstrument() -> dict[str, Any]:
+    main, step = "main\x00/a.py\x001", "step\x00/a.py\x009\x01cTrainer\x01l12"
+    return {
+        "start_time": 1.7e9,
+        "duration": 0.75,
+        "min_interval": 0.001,
+        "sample_count": 2,
+        "start_call_stack": [main],
+        "target_description": "Program: a.py",
+        "frame_records": [[[main, step], 0.5], [[main], 0.25]],
+    }
 
 
 def _calls() -> Any:

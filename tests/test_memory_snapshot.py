@@ -341,6 +341,20 @@ def test_a_file_is_opened_by_its_content(tmp_path: Path) -> None:
     assert len(load(path.rename(tmp_path / "odd.json")).trace) > 5
 
 
+def test_the_backward_pass_leaves_gradients_behind() -> None:
+    """Its C++ frames are on the stack; on CUDA's autograd thread there is no Python at all."""
+    engine = frame("??", 0, "torch::autograd::Engine::evaluate_function(...)")
+    gpu = Allocator()
+    gpu.allocate(10, engine)
+    gpu.release(gpu.allocate(20, engine))
+    gpu.allocate(30, frame("??", 0, "torch::autograd::AccumulateGrad::apply(...)"), engine)
+    assert allocations(read(snapshot(gpu)))["category"].tolist() == [
+        "gradients",
+        "autograd detail",
+        "gradients",
+    ]
+
+
 def test_frames_are_known_by_what_they_are() -> None:
     """The line is the user's, also where a library called back; else the innermost of Python."""
     gpu = Allocator()

@@ -53,7 +53,8 @@ def memory_segments(record: Record) -> pd.DataFrame:
 
 def _row(segment: dict[str, Any], lines: list[str]) -> dict[str, Any]:
     columns = segment["blocks"]
-    blocks = list(zip(columns["state"], columns["bytes"], columns["requested"], strict=True))
+    # A saved profile that was changed may have columns of different lengths.
+    blocks = list(zip(columns["state"], columns["bytes"], columns["requested"], strict=False))
     of = {state: [(b, r) for s, b, r in blocks if s == state] for state in STATES}
     size = {state: sum(b for b, _ in own) for state, own in of.items()}
     return {
@@ -74,9 +75,8 @@ def _row(segment: dict[str, Any], lines: list[str]) -> dict[str, Any]:
 def _holder(columns: dict[str, Any], lines: list[str]) -> str:
     """The line that holds most of what is allocated."""
     held: Counter[str] = Counter()
-    for state, size, stack in zip(
-        columns["state"], columns["bytes"], columns["stack"], strict=True
-    ):
+    blocks = zip(columns["state"], columns["bytes"], columns["stack"], strict=False)
+    for state, size, stack in blocks:
         if state == ALLOCATED and 0 <= stack < len(lines):
             held[lines[stack]] += size
     del held[""]

@@ -62,6 +62,8 @@ def with_stack_owners(table: pd.DataFrame, record: Record) -> pd.DataFrame:
     """
     table = with_stack_lines(table, record)
     told = _told_by_stacks(record, table, "category")
+    # What the backward pass leaves behind: as rule 5 of `memory_categories`.
+    told[(told == AUTOGRAD_DETAIL) & (table["category"] == OTHER)] = GRADIENTS
     undecided = table["category"].isin(UNDECIDED) & (table["classified_by"] == "rules")
     category = np.where(undecided & (told != ""), told, table["category"].to_numpy(object))
     return table.assign(category=pd.Series(category, table.index, dtype=object))

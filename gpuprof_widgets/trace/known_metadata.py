@@ -119,10 +119,16 @@ class _Blocks(TypedDict):
     state: list[str]
     bytes: list[Int]
     requested: list[Int]
+    stack: list[Int]
 
 
 class _Segment(TypedDict):
     device: Int
+    stream: Int
+    pool: str
+    kind: str
+    expandable: bool
+    address: Int
     bytes: Int
     blocks: _Blocks
 
