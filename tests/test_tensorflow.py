@@ -140,6 +140,28 @@ def test_a_node_that_ran_again_launched_what_followed_it() -> None:
     assert list(trace.slices["ts"].iloc[launch]) == [0, 100_000]
 
 
+def test_gpus_of_several_hosts_are_different_ones() -> None:
+    hosts = [f"/job:worker/replica:0/task:{task}/device:GPU:0" for task in (0, 1)]
+    work = [node("MatMul", f"tower_{task}/MatMul", ts=5 + task, dur=4) for task in (0, 1)]
+    record = timeline(
+        {host: [event] for host, event in zip(hosts, work, strict=True)}
+        | {f"{host}/stream:7": [event] for host, event in zip(hosts, work, strict=True)}
+    )
+    trace = record.trace
+    kernels = of(record, "kernel")
+    assert sorted(trace.tracks["device"][kernels["track"]]) == [0, 1]
+    launching = trace.tracks["label"][trace.slices["track"][kernels["launch"]]]
+    assert sorted(launching) == [
+        f"launching for GPU 0 of job:worker/replica:0/task:{task}" for task in (0, 1)
+    ]
+
+
+def test_a_device_number_that_is_none_is_no_device() -> None:
+    record = timeline({CPU: [node("Add", "a", ts=0, dur=1)], f"/gpu:{'9' * 30}": [
+        node("Add", "b", ts=0, dur=1)]})  # fmt: skip
+    assert len(of(record, "cpu_op")) == 2
+
+
 def test_arrows_of_data_join_ops_whatever_rows_are_left_out(step: Record) -> None:
     """The writer draws them between lanes alone; this one goes back in time, as some in loops."""
     assert not (step.trace.flows["kind"] == "DataFlow").any()

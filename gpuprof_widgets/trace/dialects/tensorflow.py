@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,8 +41,8 @@ Rows = NDArray[np.intp]
 
 PROCESS = re.compile(
     r"(?P<host>(?:/job:[^/]+)?(?:/replica:\d+)?(?:/task:\d+)?)"
-    r"/(?:device:)?(?P<kind>\w+):(?P<index>\d+)"
-    r"(?:/(?P<row>stream:all|stream:(?P<stream>\d+)|memcpy)\S*)? (?P<what>Compute|Tensors)",
+    r"/(?:device:)?(?P<kind>\w+):(?P<index>\d{1,4})"
+    r"(?:/(?P<row>stream:all|stream:(?P<stream>\d{1,9})|memcpy)\S*)? (?P<what>Compute|Tensors)",
     re.IGNORECASE,
 )
 COPY = re.compile(r"MEMCPY(?P<ends>[HDP]to[HDP])?", re.IGNORECASE)
@@ -60,6 +60,7 @@ class Process:
 
     part: str
     label: str
+    host: str = ""
     device: int = NONE
     stream: int = NONE
 
@@ -73,8 +74,9 @@ def recognises(parts: Parts, file: Gathered) -> bool:
 
 def translate(parts: Parts, file: Gathered) -> Parts:
     """Ops of the CPU and launching ops as cpu_op, GPU work once, linked by the node's name."""
-    names = parts.names.processes
-    processes = [process_of(names.get(pid, "")) for pid in parts.events.process.categories]
+    told = _processes(parts.names)
+    nothing = Process(HOST, "")
+    processes = [told.get(pid, nothing) for pid in parts.events.process.categories]
     kept, copied = _once(parts.events, processes)
     events = taken(_told(parts.events, processes, copied), kept)
     found, note = tensors(file, parts.names)
@@ -84,7 +86,7 @@ def translate(parts: Parts, file: Gathered) -> Parts:
     return replace(
         parts,
         events=events,
-        names=_labelled(events, parts.names, names_of_rows),
+        names=_labelled(events, parts.names, told, names_of_rows),
         counters=_by_allocator(parts.counters),
         flows=kept_flows(parts.flows, kept, len(parts.events)),
         notes=[*parts.notes, *note],
@@ -95,20 +97,39 @@ def translate(parts: Parts, file: Gathered) -> Parts:
 TENSORFLOW = Dialect("TensorFlow Timeline", recognises, translate)
 
 
+def _processes(names: Names) -> dict[str, Process]:
+    """The file's processes; of several hosts, GPUs are numbered through and labels say whose."""
+    told = {pid: process_of(name) for pid, name in names.processes.items()}
+    if len({one.host for one in told.values()} - {""}) < 2:
+        return told
+    ran = [one for one in told.values() if one.part not in (HOST, LAUNCHING)]
+    gpus = sorted({(one.host, one.device) for one in ran})
+    number = {gpu: position for position, gpu in enumerate(gpus)}
+    return {
+        pid: replace(
+            one,
+            device=number.get((one.host, one.device), one.device),
+            label=f"{one.label} of {one.host}" if one.host else one.label,
+        )
+        for pid, one in told.items()
+    }
+
+
 def process_of(name: str) -> Process:
     """What a process of this name is; one that TensorFlow does not name so ran ops."""
     found = PROCESS.fullmatch(name.strip())
     if not found:
         return Process(HOST, name.strip())
     device, row, of = int(found["index"]), found["row"], f"{found['kind'].upper()} {found['index']}"
+    host = found["host"].lstrip("/")
     if row:
         part = STREAM if found["stream"] else row.lower()
-        return Process(part, of, device, int(found["stream"] or NONE))
+        return Process(part, of, host, device, int(found["stream"] or NONE))
     if found["what"].lower() == "tensors":
-        return Process(HOST, f"{of}{TENSORS}")
+        return Process(HOST, f"{of}{TENSORS}", host)
     if found["kind"].lower().endswith("cpu"):
-        return Process(HOST, of)
-    return Process(LAUNCHING, f"launching for {of}", device)
+        return Process(HOST, of, host)
+    return Process(LAUNCHING, f"launching for {of}", host, device)
 
 
 def _once(events: Events, processes: Sequence[Process]) -> tuple[Rows, Mask]:
@@ -196,19 +217,19 @@ def _correlations(events: Events, launching: Mask, on_gpu: Mask) -> pd.Series:
     return marked((launching | on_gpu) & (node != ""), number + 1)
 
 
-def _labelled(events: Events, names: Names, rows: Names) -> Names:
+def _labelled(events: Events, names: Names, told: Mapping[str, Process], rows: Names) -> Names:
     """Lanes are called by their device, and numbered where it has several; so are tensors' rows."""
     pairs = pd.DataFrame({"process": events.process, "thread": events.thread}).astype(str)
     lanes = [*pairs.drop_duplicates().itertuples(index=False, name=None)]
     lanes = [lane for lane in lanes if lane not in rows.threads]
     count = Counter(process for process, _ in lanes)
-    label = {pid: process_of(name).label for pid, name in names.processes.items()}
+    label = {pid: one.label for pid, one in told.items()}
     threads = {
         (pid, lane): label[pid] if count[pid] == 1 else f"{label[pid]} · lane {lane}"
         for pid, lane in lanes
         if pid in label
     }
-    holders = {pid: label[pid].removesuffix(TENSORS) for pid, _ in rows.threads if pid in label}
+    holders = {pid: label[pid].replace(TENSORS, "") for pid, _ in rows.threads if pid in label}
     return Names({**names.processes, **holders}, {**threads, **rows.threads, **names.threads})
 
 
