@@ -201,7 +201,9 @@ def test_a_name_without_a_path_stays(name: str) -> None:
         ("/usr/lib/python3.12/threading.py", "threading.py"),
         ("a b.py:/home/bob/x.py", "a b.py:x.py"),
         ("bob's batch", "user's batch"),
+        ("bob_1234.pt.trace", "user_1234.pt.trace"),
         ("bobcat", "bobcat"),
+        ("aten::bob", "aten::bob"),
     ],
 )
 def test_paths_in_texts(text: str, left: str) -> None:

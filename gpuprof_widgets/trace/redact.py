@@ -31,7 +31,7 @@ KEPT = frozenset(
         *("baseTimeNanoseconds", "cuda_driver_version", "cuda_runtime_version", "cupti_version"),
         *("deviceProperties", "displayTimeUnit", "distributedInfo", "profile_memory"),
         *("profiler_spans", "record_shapes", "schema_version", "with_flops", "with_modules"),
-        "with_stack",
+        *("duration_s", "export", "memory_segments", "recorded_by", "recorder", "with_stack"),
     )
 )
 """Metadata that analyses and views use, or that tells nothing of anybody."""
@@ -69,7 +69,8 @@ def redacted(record: AnyRecord) -> AnyRecord:
         calls=None if record.calls is None else _calls(record.calls, names),
         metadata=_metadata(record.metadata, names),
         calls_of_workers={
-            worker: _calls(calls, names) for worker, calls in record.calls_of_workers.items()
+            names.text(worker): _calls(calls, names)
+            for worker, calls in record.calls_of_workers.items()
         },
     )
 
@@ -171,7 +172,8 @@ def _places(paths: Iterable[str], files: Iterable[str]) -> re.Pattern[str]:
 
 def _words(known: Iterable[str]) -> re.Pattern[str]:
     words = sorted(map(re.escape, known), key=len, reverse=True)
-    return re.compile(rf"(?<![\w:-])(?:{'|'.join(words) or '(?!)'})(?![\w:-])", re.IGNORECASE)
+    any_of = "|".join(words) or "(?!)"
+    return re.compile(rf"(?<![A-Za-z0-9:-])(?:{any_of})(?![A-Za-z0-9-])", re.IGNORECASE)
 
 
 def _hosts(metadata: Mapping[str, Any]) -> set[str]:
