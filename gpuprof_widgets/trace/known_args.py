@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -139,18 +139,18 @@ def usable_args(args: Mapping[str, pd.Series]) -> tuple[dict[str, pd.Series], li
 
 
 def _fitting(values: pd.Series, kind: Kind) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-    """Which of the values are of this kind; None where all of them are."""
+    """Which of the values are of this kind; None where all of them are.
+
+    Equal lists are one object mostly, so that each object is looked at once.
+    """
     if values.dtype == np.int64 and kind in (WHOLE, NUMBER):
         return None
-    fitting = np.fromiter(_tests(values.tolist(), kind), dtype=np.bool_, count=len(values))
-    return None if fitting.all() else fitting
-
-
-def _tests(values: list[Any], kind: Kind) -> Iterator[bool]:
-    """Equal lists are one object mostly: each is looked at once."""
-    known: dict[int, bool] = {}
-    for value in values:
-        number = id(value)
-        if number not in known:
-            known[number] = kind.fits(value)
-        yield known[number]
+    if values.dtype == np.float64 and kind is NUMBER:
+        fitting = np.abs(values.to_numpy()) <= _INT64.max
+        return None if fitting.all() else fitting
+    listed = values.tolist()
+    distinct = dict(zip(map(id, listed), listed, strict=True))
+    odd = {number for number, value in distinct.items() if not kind.fits(value)}
+    if not odd:
+        return None
+    return np.fromiter((id(value) not in odd for value in listed), np.bool_, len(listed))
