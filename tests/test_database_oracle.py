@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from gpuprof_widgets.analyses.catalogue import ANALYSES, Analysis
+from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.databases.nsys_target import DEVICE_PROPERTIES
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
@@ -100,6 +101,15 @@ def test_every_analysis_answers_as_of_kineto_s_trace(
     expected, found = (one.function(record) for record in pair)
     known = [column for column in expected if column not in NOT_IN_DATABASES]
     pd.testing.assert_frame_equal(found[known], expected[known])
+
+
+def test_each_op_causes_the_same_and_the_findings_are_the_same(
+    pair: tuple[Record, Record],
+) -> None:
+    expected, found = (Profile(one.trace, None, one.metadata) for one in pair)
+    for ask in (lambda one: one.attribution("op"), Profile.call_tree, Profile.backward_ops):
+        pd.testing.assert_frame_equal(ask(found), ask(expected))
+    assert [one.text for one in found.findings()] == [one.text for one in expected.findings()]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -151,6 +151,15 @@ def test_processes_count_their_sequence_numbers_each_for_itself() -> None:
     assert pairs == {("MulBackward0", "aten::mul"), ("DivBackward0", "aten::div")}
 
 
+def test_shapes_that_no_tensor_has_are_no_work() -> None:
+    made = Nsys()
+    for number, shapes in enumerate(([[10**20, 9], [9, 8]], [[2**62, 2], [2, 2**62]]), 1):
+        made.range(emitted("aten::mm", number=number, sizes=shapes), number * 100, number * 150)
+    made.range(emitted("aten::mm", number=9, sizes=[[4, 8], [8, 2]]), 900, 950)
+    (row,) = analysis("operators").function(made.record()).itertuples()
+    assert (row.calls, row.flops) == (3, 2 * 4 * 8 * 2)
+
+
 def test_lines_that_the_cell_magic_emitted_are_lines_of_the_cell() -> None:
     made = Nsys()
     made.range("Cell [3]", 100, 900)

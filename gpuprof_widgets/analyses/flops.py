@@ -19,6 +19,9 @@ from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import FLOPS, NONE
 
 CONCRETE_INPUTS = "Concrete Inputs"
+MOST_WORK = 2**60
+"""FLOPs of no single op, as it is a whole GPU's for minutes: shapes that tell more are damage."""
+
 Dims: TypeAlias = Sequence[Any]
 
 
@@ -53,9 +56,10 @@ def _arg(trace: Trace, rows: npt.NDArray[np.intp], *keys: str) -> list[Any]:
 
 def _evaluate(formula: Callable[[Dims, Dims], int], dims: Any, inputs: Any) -> int:
     try:
-        return formula(dims, inputs)
-    except (IndexError, TypeError, ValueError, SyntaxError, ZeroDivisionError):
+        work = formula(dims, inputs)
+    except (ArithmeticError, IndexError, TypeError, ValueError, SyntaxError, RecursionError):
         return 0  # shapes that do not fit the op, or were not recorded: torch says 0 as well
+    return work if abs(work) < MOST_WORK else 0
 
 
 def _matmul(left: Dims, right: Dims) -> int:
