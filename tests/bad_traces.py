@@ -226,17 +226,29 @@ WRONG_TYPES = {
     "a name of 64 kB": Bad(trace(event("n" * 65_536)), ("n" * 65_536,)),
     "a correlation beyond 64 bits": Bad(
         trace(event("a"), event("b", ts=20, args={"correlation": 2**64, "External id": 10**40})),
-        ("a", "b"), (r"1 of 1 values of 'correlation'", r"1 of 1 values of 'External id'")),
-    "null as correlation": Bad(trace(event("a", args={"correlation": None})), ("a",), (r"1 of 1 values of 'correlation' are not whole numbers",)),
-    "a rank beyond 64 bits": Bad(trace(event("a"), distributedInfo={"rank": 10**30}), ("a",), (r'"distributedInfo" is not as it is',)),
+        ("a", "b"),
+        (r"1 of 1 values of 'correlation'", r"1 of 1 values of 'External id'"),
+    ),
+    "null as correlation": Bad(
+        trace(event("a", args={"correlation": None})),
+        ("a",),
+        (r"1 of 1 values of 'correlation' are not whole numbers",),
+    ),
+    "a rank beyond 64 bits": Bad(
+        trace(event("a"), distributedInfo={"rank": 10**30}), ("a",), ('"distributedInfo" is not',)
+    ),
     "a device beyond 64 bits": Bad(
         trace(event("a", cat="kernel", pid=0, tid=7, args={"device": 10**30, "stream": "x"})),
-        ("a",), (r"1 of 1 values of 'device'", r"1 of 1 values of 'stream'")),
+        ("a",),
+        (r"1 of 1 values of 'device'", r"1 of 1 values of 'stream'"),
+    ),
     "a base time beyond 64 bits": Bad(trace(event("a"), baseTimeNanoseconds=10**40), ("a",)),
-    "devices that are none": Bad(trace(event("a"), deviceProperties={"id": 0}), ("a",)),
+    "devices that are none": Bad(
+        trace(event("a"), deviceProperties={"id": 0}), ("a",), ('"deviceProperties" is not',)
+    ),
 }
 
-OTHERS = {,
+OTHERS = {
     "no events": Bad(b'{"traceEvents": []}', error=r"without a single slice \(its events: none\)"),
     "an empty list": Bad(b"[]", error=r"without a single slice"),
     "events that are no list": Bad(b'{"traceEvents": 5}', error=r'"traceEvents" is b\'5\', not a'),
