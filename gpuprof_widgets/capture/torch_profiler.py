@@ -14,12 +14,13 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from gpuprof_widgets.capture.giving_way import Entrances, profiler_is_running
+from gpuprof_widgets.capture.interrupts import Held
 from gpuprof_widgets.capture.memory.torch_categories import with_torch_categories
 from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.trace.assemble import empty_trace
-from gpuprof_widgets.trace.chrome_trace import read_chrome_trace
+from gpuprof_widgets.trace.chrome_trace import parse_chrome_trace
 from gpuprof_widgets.trace.model import Record, Trace
 
 SYNCHRONISE_REGION = "gpuprof: wait for the device"
@@ -158,7 +159,16 @@ def warm_up() -> Record:
 
 
 def _read(recording: Any) -> Trace:
-    """The trace of a torch.profiler that has stopped, through a file that is gone afterwards."""
+    """The trace of a torch.profiler that has stopped."""
+    held = Held()
+    with held:  # a Ctrl-C would leave the file there
+        path, data = _exported(recording)
+    held.pass_on()
+    return parse_chrome_trace(data, path).trace
+
+
+def _exported(recording: Any) -> tuple[Path, bytes]:
+    """What torch wrote, and where: a temporary file that is gone by now."""
     try:
         directory = tempfile.TemporaryDirectory(prefix="gpuprof-")
     except OSError as error:
@@ -170,7 +180,7 @@ def _read(recording: Any) -> Trace:
         path = Path(name) / "trace.json"
         recording.export_chrome_trace(str(path))
         _check_written(path)
-        return read_chrome_trace(path).trace
+        return path, path.read_bytes()
 
 
 def _check_written(path: Path) -> None:
