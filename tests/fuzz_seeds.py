@@ -21,7 +21,7 @@ from gpuprof_widgets.trace.chrome_writer import chrome_trace
 from gpuprof_widgets.trace.model import Record
 from tests import hostile, snapshots
 from tests.profiler_databases import Nsys, Nvprof, emitted
-from tests.timelines import DATA
+from tests.timelines import DATA, of_gpus
 from tests.trace_files import kineto, tar_of, zip_of
 from tests.traces import (
     SHARED,
@@ -106,6 +106,8 @@ def _of_json() -> Iterator[Seed]:
     yield Seed("hostile names", _shortened(json.loads(hostile.chrome_trace())), _json)
     yield Seed("ours, as JSON", json.loads(b"".join(chrome_trace(_record().trace))), _json)
     yield Seed("UTF-16", pairs, _utf16)
+    for name, content in of_gpus().items():
+        yield Seed(name, content, _json)
     for path in sorted(DATA.glob("*.json.gz")):
         yield Seed(path.name, _shortened(json.loads(gzip.decompress(path.read_bytes()))), _json)
 

@@ -22,6 +22,11 @@ Event = dict[str, Any]
 
 
 def timeline(events: Mapping[str, Sequence[Event]]) -> Record:
+    """The record of TensorFlow's file of these events of each device."""
+    return parse(json.dumps(timeline_content(events)).encode(), Path("timeline.json"))
+
+
+def timeline_content(events: Mapping[str, Sequence[Event]]) -> Event:
     """TensorFlow's file of these events of each device; it numbers processes as TensorFlow does.
 
     An event's ``pid`` is set: that of the device's ops, for objects that of its tensors.
@@ -35,7 +40,7 @@ def timeline(events: Mapping[str, Sequence[Event]]) -> Record:
             offset = 2 if event["cat"] == "Tensor" else 1
             pid = 0 if device == "Allocators" else 2 * number + offset
             written.append({**event, "pid": pid})
-    return parse(json.dumps({"traceEvents": written}).encode(), Path("timeline.json"))
+    return {"traceEvents": written}
 
 
 def _process(pid: int, name: str) -> Event:
@@ -122,16 +127,20 @@ HOST, WORKER = 0, 1
 def megengine_file(
     events: Sequence[Event], threads: Mapping[int, str], *, local_time: str | None = None
 ) -> Record:
-    """MegEngine's chrome timeline (1.4 and newer) of these events."""
-    written = [{**event, "pid": 7} for event in events]
-    named = [
-        {"ph": "M", "name": "thread_name", "pid": 7, "tid": tid, "args": {"name": name}}
-        for tid, name in threads.items()
-    ]
-    content: Event = {"traceEvents": [*written, *named]}
+    """The record of MegEngine's chrome timeline (1.4 and newer) of these events."""
+    content = megengine_content(events, threads)
     if local_time is not None:
         content["metadata"] = {"localTime": local_time}
     return parse(json.dumps(content).encode(), Path("7.chrome_timeline.json"))
+
+
+def megengine_content(events: Sequence[Event], threads: Mapping[int, str]) -> Event:
+    """MegEngine's chrome timeline of these events."""
+    named = [
+        {"ph": "M", "name": "thread_name", "tid": tid, "args": {"name": name}}
+        for tid, name in threads.items()
+    ]
+    return {"traceEvents": [{**event, "pid": 7} for event in (*events, *named)]}
 
 
 def pair(name: str, tid: Any, begin: float, end: float, **more: Any) -> list[Event]:
@@ -149,3 +158,30 @@ def link(cat: str, number: int, *, call: tuple[int, float], work: tuple[int, flo
     ends = (("s", call, {}), ("f", work, {"bp": "e"}))
     common = {"name": "7", "scope": "7", "cat": cat, "id": number}
     return [{**common, "ph": ph, "tid": tid, "ts": ts, **more} for ph, (tid, ts), more in ends]
+
+
+def of_gpus() -> dict[str, Event]:
+    """A small file of each program that ran something on a GPU, by a name."""
+    work, copy = node("MatMul", "mm", ts=30, dur=9), node("MEMCPYHtoD", "edge_1_x", ts=5, dur=2)
+    held = tensor("mm", 1, made=20, deleted=50, size=64, allocator="GPU_0_bfc")
+    step = {
+        CPU: [node("QueueDequeueV2", "q", ts=0, dur=9)],
+        GPU: [node("MatMul", "mm", ts=20, dur=4, inputs=["q"]), *held],
+        GPU_STREAM.format("all"): [work],
+        GPU_STREAM.format(7): [work, copy],
+        GPU_COPIES: [copy],
+    }
+    node_of_gpu = {"device": 'CompNode("gpu0:1" from "xpux:1")'}
+    events = [
+        *pair("MatrixMul", WORKER, 5, 15, __id__=11),
+        *pair("Input 5", WORKER, 6, 7, **node_of_gpu),
+        *link("KernelLink", 90, call=(WORKER, 8), work=(2, 30)),
+        *pair("sgemm", WORKER, 8, 9),
+        *pair("sgemm", 2, 20, 30, execution_time=10_000),
+        *pair("Memcpy", 3, 31, 35, bytes="512", src_kind="DEVICE", dst_kind="PINNED"),
+        *pair("MatrixMul", 2, 18, 31, cat="Kernel", __id__=11),
+    ]
+    return {
+        "TensorFlow on a GPU": timeline_content(step),
+        "MegEngine on a GPU": megengine_content(events, {WORKER: "worker", 2: "xpux:1"}),
+    }
