@@ -207,6 +207,19 @@ def test_names_that_quote_sql_are_names() -> None:
     assert note == 'x"; DROP TABLE StringIds; -- is not read (1 rows)'
 
 
+def test_many_tables_with_long_names_fill_no_page() -> None:
+    made = a_run()
+    for number in range(100):
+        made.run(f'CREATE TABLE "{"x" * 1_000}{number:03}" (start)')
+        made.run(f'INSERT INTO "{"x" * 1_000}{number:03}" VALUES (5)')
+    notes = made.record().metadata["notes"]
+    assert len(notes) == 13
+    assert max(map(len, notes)) < 120
+    assert notes[-1] == "88 tables more are not read"
+    made.without("StringIds")
+    assert len(refused(made.bytes())) < 900
+
+
 def read_or_refused(data: bytes) -> None:
     """Any other error is a failure, and so is one that does not name the file."""
     said = f"{FILE}: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ DEVICE_PROPERTIES = {
 
 CUDA_DEVICES = "TARGET_INFO_CUDA_DEVICE"
 MOST_WARNINGS = 5
+LONGEST_WARNING = 500
 _SERIOUS = re.compile(r"warn|err|fatal", re.IGNORECASE)
 _PART = 0x1000000
 
@@ -122,7 +124,9 @@ def warnings(reading: Reading) -> list[str]:
     said = list(dict.fromkeys(text for level, text in rows if level in serious and text))
     more = len(said) - MOST_WARNINGS
     rest = [f"Nsight Systems warned of {more:,} things more"] if more > 0 else []
-    return [f"Nsight Systems: {' '.join(text.split())}" for text in said[:MOST_WARNINGS]] + rest
+    return [
+        f"Nsight Systems: {shorten(text, LONGEST_WARNING)}" for text in said[:MOST_WARNINGS]
+    ] + rest
 
 
 def _gpus(reading: Reading) -> list[dict[str, Any]]:

@@ -12,6 +12,10 @@ from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Database, Int
 TIMES = ("start", "timestamp")
 """A table with such a column holds events."""
 
+MOST_TABLES = 12
+LONGEST_NAME = 80
+"""Files of profilers have few tables with short names; others may have any."""
+
 
 class Reading:
     """Reads tables and keeps count; ``latest`` is the last moment (ns) of what was read."""
@@ -73,7 +77,14 @@ class Reading:
         held = self.database
         events = [name for name in held.tables if held.has_column(name, *TIMES)]
         rows = {name: held.count(name) for name in events if name not in self._read}
-        return [f"{name} is not read ({count:,} rows)" for name, count in rows.items() if count]
+        notes = [f"{_short(name)} is not read ({n:,} rows)" for name, n in rows.items() if n]
+        more = len(notes) - MOST_TABLES
+        rest = [f"{more:,} tables more are not read"] if more > 0 else []
+        return notes[:MOST_TABLES] + rest
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
 
 
 def first_known(first: Ints, second: Ints) -> Ints:

@@ -17,6 +17,7 @@ from gpuprof_widgets.trace.model import Record
 __all__ = ["is_sqlite", "parse_database"]
 
 MOST_TABLES = 6
+LONGEST_NAME = 80
 
 
 @dataclass(frozen=True)
@@ -50,4 +51,6 @@ def _listed(tables: list[str]) -> str:
     if not tables:
         return "none at all"
     more = len(tables) - MOST_TABLES
-    return ", ".join(tables[:MOST_TABLES]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(name[:LONGEST_NAME] for name in tables[:MOST_TABLES]) + (
+        f" and {more} more" if more > 0 else ""
+    )
