@@ -35,10 +35,10 @@ def zip_of(files: Mapping[str, bytes]) -> bytes:
     return file.getvalue()
 
 
-def tar_of(files: Mapping[str, bytes]) -> bytes:
+def tar_of(files: Mapping[str, bytes], kind: int = tarfile.DEFAULT_FORMAT) -> bytes:
     """A tar with these files by name."""
     file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as archive:
+    with tarfile.open(fileobj=file, mode="w", format=kind) as archive:
         for name, data in files.items():
             info = tarfile.TarInfo(name)
             info.size = len(data)

@@ -9,6 +9,7 @@ files. What all files together may unpack to is bounded as for any packed file.
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 import zipfile
 import zlib
@@ -21,18 +22,24 @@ from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.files import beginning_of, cannot
 from gpuprof_widgets.trace.packing import allowed_bytes, too_large
 
+MOST_FILES = 10_000
+"""An archive or folder of more files is no place for a trace: each of them would be looked at."""
+
 ZIP_MAGIC = b"PK\x03\x04"
 _EMPTY_ZIP = b"PK\x05\x06"
+_ZIP_ENTRY = b"PK\x01\x02"
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
+_TAR_BLOCK = 512
+_SPARSE_GOES_ON = (482, 504)
+"""Where GNU tar says that another block follows: in the header, and in such a block."""
+
+_PAX_PATH = re.compile(rb"(?:^|\n)\d{1,5} path=([^\n]+)\n")
 
 _BROKEN = (
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError),
     *(RuntimeError, NotImplementedError, ValueError),
 )
 """What zipfile and tarfile raise of broken files; RuntimeError where a member is encrypted."""
-
-MOST_FILES = 10_000
-"""An archive or folder of more files is no place for a trace: each of them would be looked at."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,8 @@ class Container:
 
 
 def _zip_members(data: bytes) -> list[Member]:
+    if data.count(_ZIP_ENTRY) > MOST_FILES:
+        raise ValueError(f"it has more than {MOST_FILES:,} files")
     archive = zipfile.ZipFile(io.BytesIO(data))
 
     def member(info: zipfile.ZipInfo) -> Member:
@@ -70,17 +79,59 @@ def _zip_members(data: bytes) -> list[Member]:
 
 
 def _tar_members(data: bytes) -> list[Member]:
-    archive = tarfile.open(fileobj=io.BytesIO(data), mode="r:")  # noqa: SIM115  # of bytes
+    """The regular files of a tar, as POSIX (ustar, pax) and GNU tar lay out their headers.
 
-    def member(info: tarfile.TarInfo) -> Member:
-        def read(size: int) -> bytes:
-            file = archive.extractfile(info)
-            return b"" if file is None else file.read(size)
+    `tarfile` would search what pax headers hold for sparse files, in quadratic time.
+    """
+    found: list[Member] = []
+    at, long_name = 0, ""
+    while at + _TAR_BLOCK <= len(data) and any(data[at : at + _TAR_BLOCK]):
+        info = tarfile.TarInfo.frombuf(data[at : at + _TAR_BLOCK], "utf-8", "replace")
+        start = _behind_header(data, at, info)
+        end = start + info.size if _has_data(info) else start
+        if end > len(data):
+            raise EOFError(f"it ends at byte {len(data):,}, in {long_name or info.name}")
+        if info.isreg() and not _is_sparse(info):
+            found.append(
+                Member(long_name or info.name, info.size, partial(_slice, data, start, end))
+            )
+        long_name = _long_name(info, data[start:end]) or (long_name if info.type == b"g" else "")
+        at = start + -(-(end - start) // _TAR_BLOCK) * _TAR_BLOCK
+        if len(found) > MOST_FILES:
+            break
+    return found
 
-        return Member(info.name, info.size, read)
 
-    # A sparse file claims any size without having its bytes.
-    return [member(info) for info in archive if info.isreg() and not info.issparse()]
+def _has_data(info: tarfile.TarInfo) -> bool:
+    """Links, folders and devices have a size at times, but no data."""
+    special = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+    return info.isreg() or info.type in special or info.type not in tarfile.SUPPORTED_TYPES
+
+
+def _behind_header(data: bytes, at: int, info: tarfile.TarInfo) -> int:
+    """Where the data of a member begin: the map of a sparse file may go on in further blocks."""
+    goes_on = _is_sparse(info) and data[at + _SPARSE_GOES_ON[0]]
+    at += _TAR_BLOCK
+    while goes_on and at + _TAR_BLOCK <= len(data):
+        goes_on = data[at + _SPARSE_GOES_ON[1]]
+        at += _TAR_BLOCK
+    return at
+
+
+def _is_sparse(info: tarfile.TarInfo) -> bool:
+    return info.type == tarfile.GNUTYPE_SPARSE
+
+
+def _long_name(info: tarfile.TarInfo, held: bytes) -> str:
+    """The name of the next member, where this one only says that."""
+    if info.type == tarfile.GNUTYPE_LONGNAME:
+        return held.split(b"\0", 1)[0].decode("utf-8", "replace")
+    found = _PAX_PATH.search(held) if info.type == tarfile.XHDTYPE else None
+    return found[1].decode("utf-8", "replace") if found else ""
+
+
+def _slice(data: bytes, start: int, end: int, size: int) -> bytes:
+    return data[start : min(end, start + max(size, 0))]
 
 
 def is_zip(data: bytes) -> bool:
@@ -173,8 +224,8 @@ def folder_members(folder: Path) -> list[Member]:
 def _not_too_many(found: list[Member], where: Path) -> list[Member]:
     if len(found) > MOST_FILES:
         raise TraceError(
-            f"{where}: holds {len(found):,} files, and traces are looked for among "
-            f"{MOST_FILES:,} at most; name the file with the trace, or put it elsewhere."
+            f"{where}: holds more than {MOST_FILES:,} files, and a trace is looked for among so "
+            "many at most; name the file with the trace, or put it elsewhere."
         )
     return found
 
