@@ -341,6 +341,22 @@ def test_a_file_is_opened_by_its_content(tmp_path: Path) -> None:
     assert len(load(path.rename(tmp_path / "odd.json")).trace) > 5
 
 
+def test_its_findings_are_of_memory_and_no_time_is_broken_down() -> None:
+    small, large = Allocator(), Allocator()
+    small.allocate(100, TRAIN)
+    large.allocate(2**20, TRAIN)
+    said = []
+    for gpu in (small, large):
+        record = read(snapshot(gpu))
+        profile = Profile(record.trace, None, record.metadata)
+        said.append([finding.text.split(":")[0] for finding in profile.findings()])
+        assert what_is_lacking(profile.breakdown()) == SNAPSHOT
+    assert said == [
+        ["This is a CUDA memory snapshot"],
+        ["Peak memory of GPU 0 1.00 MiB at 1.00 µs"],
+    ]
+
+
 def test_the_backward_pass_leaves_gradients_behind() -> None:
     """Its C++ frames are on the stack; on CUDA's autograd thread there is no Python at all."""
     engine = frame("??", 0, "torch::autograd::Engine::evaluate_function(...)")

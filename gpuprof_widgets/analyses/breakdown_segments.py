@@ -27,7 +27,7 @@ from gpuprof_widgets.analyses.host_states import (
 )
 from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.kernels import device_of
-from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.analyses.lacking import lacking, which_other_kind
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_synchronising
@@ -61,7 +61,7 @@ def breakdown_segments(record: Record) -> pd.DataFrame:
     """
     trace = record.trace
     tables = [_device_segments(trace, device) for device in devices(trace)]
-    if not tables and main_lane(trace) >= 0:
+    if not tables and main_lane(trace) >= 0 and not which_other_kind(trace):
         tables = [_host_segments(record)]
     if not tables:
         return lacking(SEGMENT_COLUMNS, NOTHING)

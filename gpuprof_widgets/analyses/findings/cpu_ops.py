@@ -7,6 +7,7 @@ import pandas as pd
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.instances import are_op_names, longest_call
 from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.memory import memory
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.lacking import which_other_kind
 from gpuprof_widgets.analyses.op_rows import gpu_rows
@@ -18,12 +19,15 @@ RANKED = 3
 
 
 def cpu_ops(record: Record, limits: Limits) -> list[Finding]:
-    """Fires where no GPU work was recorded; not for files of cProfile, which never have any."""
+    """Fires where no GPU work was recorded; not for files of cProfile, which never have any.
+
+    Of a memory snapshot it says that it is one, unless its memory is worth a finding.
+    """
     only_calls = not len(record.trace) and "cuda" not in record.metadata
     if only_calls or len(gpu_rows(record.trace)):
         return []
     if kind := which_other_kind(record.trace):
-        return [Finding("cpu_ops", f"T{kind[1:]}.")]
+        return [] if memory(record, limits) else [Finding("cpu_ops", f"T{kind[1:]}.")]
     table = operators(record, sort="cpu_self")
     table = table[are_op_names(table) & (table["cpu_self_ns"] > 0)]
     nothing = _no_gpu(record)
