@@ -20,6 +20,7 @@ from gpuprof_widgets.trace import archive
 from gpuprof_widgets.trace.chrome_writer import chrome_trace
 from gpuprof_widgets.trace.model import Record
 from tests import hostile, snapshots
+from tests.bad_traces import BAD_TRACES
 from tests.profiler_databases import Nsys, Nvprof, emitted
 from tests.timelines import DATA, of_gpus
 from tests.trace_files import kineto, tar_of, zip_of
@@ -57,7 +58,14 @@ class Seed:
 @cache
 def seeds() -> tuple[Seed, ...]:
     """All of them, in an order that does not change."""
-    return (*_of_json(), *_of_databases(), *_of_python(), *_packed(), *_of_real_files())
+    made = (*_of_json(), *_of_stacks(), *_of_databases(), *_of_python(), *_packed())
+    return (*made, *_of_real_files())
+
+
+@cache
+def bad_seeds() -> tuple[Seed, ...]:
+    """Files that are broken already, to be broken further."""
+    return tuple(Seed(f"bad: {name}", bad.content) for name, bad in BAD_TRACES.items())
 
 
 def _json(value: Any) -> bytes:
@@ -110,6 +118,40 @@ def _of_json() -> Iterator[Seed]:
         yield Seed(name, content, _json)
     for path in sorted(DATA.glob("*.json.gz")):
         yield Seed(path.name, _shortened(json.loads(gzip.decompress(path.read_bytes()))), _json)
+
+
+def _of_stacks() -> Iterator[Seed]:
+    frames = [{"name": "main", "file": "a.py", "line": 3}, {"name": "step"}]
+    common = {"name": "MainThread", "unit": "milliseconds", "startValue": 0, "endValue": 9}
+    profiles = [
+        {**common, "type": "sampled", "samples": [[0], [0, 1], []], "weights": [1, 2, 3]},
+        {
+            **common,
+            "type": "evented",
+            "events": [
+                {"type": kind, "frame": frame, "at": at}
+                for kind, frame, at in (("O", 0, 0), ("O", 1, 1.5), ("C", 1, 3), ("C", 0, 9))
+            ],
+        },
+    ]
+    schema = "https://www.speedscope.app/file-format-schema.json"
+    content = {"$schema": schema, "shared": {"frames": frames}, "profiles": profiles}
+    yield Seed("speedscope", content, _json)
+    stack = ["<module>\0a.py\x001", "step\0a.py\x009\1l9"]
+    session = {
+        "frame_records": [[stack[:1], 0.001], [stack, 0.002]],
+        "start_time": 1_700_000_000.5,
+        "start_call_stack": [],
+        "sample_count": 2,
+        "duration": 0.003,
+        "cpu_time": 0.002,
+        "min_interval": 0.001,
+        "max_interval": 0.001,
+        "target_description": "a.py",
+        "sys_path": [],
+        "sys_prefixes": [],
+    }
+    yield Seed("pyinstrument", session, _json)
 
 
 def _of_databases() -> Iterator[Seed]:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace import text_encodings
 from gpuprof_widgets.trace.readers import parse
 from gpuprof_widgets.trace.text_encodings import as_utf8

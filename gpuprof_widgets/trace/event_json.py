@@ -26,7 +26,7 @@ from gpuprof_widgets.trace.mending import (
     mended,
     mended_header,
 )
-from gpuprof_widgets.trace.text_encodings import as_utf8
+from gpuprof_widgets.trace.text_encodings import valid_utf8
 
 Gathered = TypeVar("Gathered")
 Id = int | str | float | None
@@ -91,7 +91,7 @@ def read_events(data: bytes, path: Path, gather: Callable[[TraceFile], Gathered]
         return gather(_decoded(data, path))
     except (msgspec.DecodeError, RecursionError) as error:
         broken = error
-    text, notes = as_utf8(data)
+    text, notes = valid_utf8(data)
     if "trailing characters" in str(broken):
         check_one_document(text, path)
     likely, more = _with_likely_repairs(text)

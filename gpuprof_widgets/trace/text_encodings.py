@@ -42,7 +42,7 @@ def as_utf8(data: bytes) -> tuple[bytes, list[str]]:
     if not _JSON.match(text):
         return (text, []) if start else (data, [])
     text, ends = _without_padding(text)
-    repaired, notes = _from_bytes(text)
+    repaired, notes = valid_utf8(text)
     return repaired, ends + notes
 
 
@@ -78,7 +78,8 @@ def _without_padding(text: bytes) -> tuple[bytes, list[str]]:
     return kept, [f"{len(text) - len(kept):,} zero bytes at the end of the file were left out"]
 
 
-def _from_bytes(text: bytes) -> tuple[bytes, list[str]]:
+def valid_utf8(text: bytes) -> tuple[bytes, list[str]]:
+    """Text of one byte or more per character in UTF-8, and notes, whatever it starts with."""
     if text.isascii() or _is_utf8(text):
         return text, []
     wrong, right = _counted(text)
