@@ -124,3 +124,9 @@ def test_good_text_is_not_copied() -> None:
     for name in ("aten::mm", CHINESE):
         data = text(name).encode()
         assert as_utf8(data)[0] is data
+
+
+@pytest.mark.parametrize("start", [b"{\xee0", b"{ \xff\xff", b"[\xee\xee", b"\xee{"])
+def test_what_only_begins_as_json_is_an_error(start: bytes) -> None:
+    with pytest.raises(TraceError, match=r"^x: "):
+        parse(start + b'"traceEvents": [', Path("x"))
