@@ -51,7 +51,7 @@ def test_every_block_has_its_life_and_the_line_that_asked_for_it() -> None:
         [50_000, 3000, 8000, "", "train.py:12(step)", "temporaries"],
         [800_000, 4000, -1, "", "train.py:12(step)", "optimizer state"],
         [100_000, 9000, 12000, "aten::addmm", "train.py:12(step)", "temporaries"],
-        [50_000, 10000, -1, "", "train.py:12(step)", "other"],
+        [50_000, 10000, -1, "", "train.py:12(step)", "activations"],
     ]
 
 
@@ -339,6 +339,25 @@ def test_any_value_in_any_place_is_read_or_one_error(data: st.DataObject) -> Non
 def test_a_file_is_opened_by_its_content(tmp_path: Path) -> None:
     path = dumped(snapshot(training()), tmp_path, protocol=2)
     assert len(load(path.rename(tmp_path / "odd.json")).trace) > 5
+
+
+def test_what_outlives_its_module_is_an_activation() -> None:
+    """It is saved for the backward pass, whose thread has no Python on its stacks."""
+    gpu = Allocator()
+    saved, inner, own = (gpu.allocate(size, LINEAR, CALL, TRAIN) for size in (10, 20, 30))
+    gpu.allocate(40, LINEAR, CALL, TRAIN)
+    outside = gpu.allocate(50, TRAIN)
+    gpu.release(inner, LINEAR, CALL, TRAIN)
+    gpu.release(own, TRAIN)
+    gpu.release(outside, TRAIN)
+    gpu.release(saved)
+    assert allocations(read(snapshot(gpu)))["category"].tolist() == [
+        "activations",
+        "temporaries",
+        "activations",
+        "activations",
+        "temporaries",
+    ]
 
 
 def test_its_findings_are_of_memory_and_no_time_is_broken_down() -> None:

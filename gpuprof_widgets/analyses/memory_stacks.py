@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.memory_categories import (
+    ACTIVATIONS,
     AUTOGRAD_DETAIL,
     BEFORE,
     GRADIENTS,
@@ -28,7 +29,7 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import MEMORY_EVENT, NONE
 
 STACK = "Stack"
-COLUMNS = ("op_name", "line_name", "category")
+COLUMNS = ("op_name", "line_name", "category", "in_module")
 
 CPP_OP = re.compile(r"\bat::_ops::([a-z_0-9]+?)(?:_[A-Z]\w*|_out)?::(?:call|redispatch)\b")
 """An op's entry in ATen (``torchgen`` writes ``at::_ops::add__Tensor::call``)."""
@@ -51,6 +52,9 @@ BY_FRAME = (
 )
 """What a frame on the stack says about the memory, the first that applies."""
 
+MODULE_CALL = re.compile(
+    r"torch[/\\]nn[/\\]modules[/\\]module\.py\(\d+\): _(?:wrapped_)?call_impl$"
+)
 UNDECIDED = (TEMPORARIES, OTHER, BEFORE)
 """Categories by rules that know no more than whether a block outlived the record."""
 
@@ -64,9 +68,25 @@ def with_stack_owners(table: pd.DataFrame, record: Record) -> pd.DataFrame:
     told = _told_by_stacks(record, table, "category")
     # What the backward pass leaves behind: as rule 5 of `memory_categories`.
     told[(told == AUTOGRAD_DETAIL) & (table["category"] == OTHER)] = GRADIENTS
+    told[(told == "") & _outlive_their_module(record, table)] = ACTIVATIONS
     undecided = table["category"].isin(UNDECIDED) & (table["classified_by"] == "rules")
     category = np.where(undecided & (told != ""), told, table["category"].to_numpy(object))
     return table.assign(category=pd.Series(category, table.index, dtype=object))
+
+
+def _outlive_their_module(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Blocks that a module allocated and that no module released, nor the end of the history.
+
+    The backward pass releases what was saved for it: in autograd's own thread, which has no Python
+    on its stacks. So a release without a stack counts, if others have one.
+    """
+    released = table.drop(columns="stack", errors="ignore").assign(row=table["release"])
+    known = _stack_numbers(record, released, len(_of_stacks(record))) != NONE
+    in_module = _told_by_stacks(record, table, "in_module") != ""
+    at_release = _told_by_stacks(record, released, "in_module") != ""
+    alive = (table["release"] == NONE).to_numpy()
+    kept = alive | (~at_release & bool(known.any()))
+    return np.asarray(in_module & kept & (table["row"] != NONE).to_numpy())
 
 
 def with_stack_lines(table: pd.DataFrame, record: Record) -> pd.DataFrame:
@@ -119,23 +139,32 @@ def _of_stacks(record: Record) -> pd.DataFrame:
     memory = record.metadata.get("memory") or {}
     frames = [str(text) for text in memory.get("frames") or ()]
     stacks = memory.get("stacks") or ()
-    facts = [(_op(text), _place(text), _category(text)) for text in frames]
+    facts = [_fact(text) for text in frames]
     rows = [_told(facts, [n for n in stack if 0 <= n < len(facts)]) for stack in stacks]
     return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
 
 
-Fact = tuple[str, tuple[str, bool], str]
+Fact = tuple[str, tuple[str, bool], str, bool]
+"""Of a frame: its op, its line and whether that is the user's, its category, if it is a module."""
 
 
-def _told(facts: Sequence[Fact], stack: Sequence[int]) -> tuple[str, str, str]:
-    """The outermost op, the innermost line of the user (else of Python), the first category."""
+def _fact(frame: str) -> Fact:
+    return _op(frame), _place(frame), _category(frame), bool(MODULE_CALL.search(frame))
+
+
+def _told(facts: Sequence[Fact], stack: Sequence[int]) -> tuple[str, str, str, str]:
+    """The outermost op, the innermost line of the user (else of Python), the first category.
+
+    Last "module" where one was called.
+    """
     own = [facts[number] for number in stack]
-    ops = [op for op, _, _ in own if op]
-    places = [place for _, place, _ in own if place[0]]
+    ops = [op for op, _, _, _ in own if op]
+    places = [place for _, place, _, _ in own if place[0]]
     lines = [words for words, is_users in places if is_users] or [words for words, _ in places]
-    found = {category for _, _, category in own}
+    found = {category for _, _, category, _ in own}
     first = next((category for _, category in BY_FRAME if category in found), "")
-    return (ops[-1] if ops else ""), (lines[0] if lines else ""), first
+    module = "module" if any(is_module for _, _, _, is_module in own) else ""
+    return (ops[-1] if ops else ""), (lines[0] if lines else ""), first, module
 
 
 def _op(frame: str) -> str:
