@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections import Counter
 from random import Random
 
@@ -229,6 +230,21 @@ def test_the_finding_names_the_op_that_waited_and_no_workers() -> None:
     (finding,) = [one for one in findings(record) if one.rule == "dataloader"]
     assert "waiting for its input (`QueueDequeueV2`)" in finding.text
     assert "workers" not in finding.text + finding.remedy
+
+
+def test_no_finding_tells_to_use_pytorch() -> None:
+    """The same run without its framework's name gets PyTorch's remedies."""
+    record = timeline({
+        GPU: [node("MatMul", f"mm{n}", ts=n * 10_000, dur=9_000) for n in range(9)],
+        GPU_STREAM.format(1): [
+            node("MatMul", f"mm{n}", ts=n * 10_000 + 9_500, dur=99) for n in range(9)
+        ],
+    })  # fmt: skip
+    said = " ".join(f"{one.text} {one.remedy}" for one in findings(record))
+    assert "launches fewer, or batches larger" in said
+    assert not re.search("torch|DataLoader|num_workers", said, re.IGNORECASE)
+    usual = findings(Record(record.trace, None, {}))
+    assert any("launches fewer (torch.compile" in one.remedy for one in usual)
 
 
 def test_the_critical_path_goes_from_lane_to_lane() -> None:

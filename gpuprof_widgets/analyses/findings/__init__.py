@@ -30,6 +30,7 @@ from gpuprof_widgets.analyses.findings.needless_copies import needless_copies
 from gpuprof_widgets.analyses.findings.one_off import one_off
 from gpuprof_widgets.analyses.findings.one_stream import one_stream
 from gpuprof_widgets.analyses.findings.optimizer_loops import optimizer_loops
+from gpuprof_widgets.analyses.findings.other_frameworks import for_its_framework
 from gpuprof_widgets.analyses.findings.overhead import overhead
 from gpuprof_widgets.analyses.findings.pageable_copies import pageable_copies
 from gpuprof_widgets.analyses.findings.peer_copies import peer_copies
@@ -101,6 +102,7 @@ def _customary(record: Record) -> list[Finding]:
 
 def _said(record: Record, limits: Limits) -> list[Finding]:
     said = [finding for rule in RULES.values() for finding in rule(record, limits)]
+    said = for_its_framework(record, said)
     return sorted(with_lines(record, _told_once(said)), key=lambda finding: -finding.cost_ns)
 
 

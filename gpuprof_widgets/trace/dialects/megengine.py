@@ -28,7 +28,7 @@ from gpuprof_widgets.trace.dialects.rows import joined, marked, texts_of
 from gpuprof_widgets.trace.dialects.tensors import allocations, on_rows
 from gpuprof_widgets.trace.events import EventFlows, Events, Names, text_codes
 from gpuprof_widgets.trace.gather import Gathered
-from gpuprof_widgets.trace.schema import CPU_KERNEL, GPU_CATEGORIES, NONE
+from gpuprof_widgets.trace.schema import CPU_KERNEL, FRAMEWORK, GPU_CATEGORIES, NONE
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -94,7 +94,11 @@ def translate(parts: Parts, file: Gathered) -> Parts:
         notes=[*parts.notes, *note],
         counters=_renamed(parts.counters.assign(ts=parts.counters["ts"] + zero)),
         flows=EventFlows(flows.source[others], flows.target[others], kinds[others].tolist()),
-        metadata={**parts.metadata, "recorded_by": "MegEngine profiler"},
+        metadata={
+            **parts.metadata,
+            "recorded_by": "MegEngine profiler",
+            FRAMEWORK: "MegEngine",
+        },
     )
 
 

@@ -34,7 +34,7 @@ from gpuprof_widgets.trace.dialects.tensorflow_memory import tensors
 from gpuprof_widgets.trace.dialects.tensors import allocations, on_rows
 from gpuprof_widgets.trace.events import Events, Names, text_codes
 from gpuprof_widgets.trace.gather import Gathered
-from gpuprof_widgets.trace.schema import EXECUTOR_LANE, NONE
+from gpuprof_widgets.trace.schema import EXECUTOR_LANE, FRAMEWORK, NONE
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]
@@ -90,7 +90,11 @@ def translate(parts: Parts, file: Gathered) -> Parts:
         counters=_by_allocator(parts.counters),
         flows=kept_flows(parts.flows, kept, len(parts.events)),
         notes=[*parts.notes, *note],
-        metadata={**parts.metadata, "recorded_by": "TensorFlow Timeline"},
+        metadata={
+            **parts.metadata,
+            "recorded_by": "TensorFlow Timeline",
+            FRAMEWORK: "TensorFlow",
+        },
     )
 
 

@@ -31,7 +31,7 @@ from gpuprof_widgets.trace.assemble import assemble
 from gpuprof_widgets.trace.comp_nodes import comp_node
 from gpuprof_widgets.trace.events import Events, Names, text_codes, typed
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.schema import CPU_KERNEL, FLOPS, MEMORY_TRAFFIC
+from gpuprof_widgets.trace.schema import CPU_KERNEL, FLOPS, FRAMEWORK, MEMORY_TRAFFIC
 
 PROCESS = "MegEngine"
 COPIES = ("Copy", "Host2DeviceCopy")
@@ -98,8 +98,14 @@ def parse_megengine_graph(data: bytes, path: Path) -> Record:
     slices = [*_of_host(profile), *_of_devices(profile, shift)]
     threads = {(PROCESS, one.thread): one.thread for one in slices if one.process == PROCESS}
     trace = assemble(_events(slices), names=Names({PROCESS: PROCESS}, threads))
-    metadata = {"source": str(path), "devices": [], "recorded_by": "MegEngine graph profiler"}
-    return Record(trace, None, {**metadata, "notes": _notes(profile, shift)})
+    metadata = {
+        "source": str(path),
+        "devices": [],
+        "recorded_by": "MegEngine graph profiler",
+        FRAMEWORK: "MegEngine",
+        "notes": _notes(profile, shift),
+    }
+    return Record(trace, None, metadata)
 
 
 def _decoded(data: bytes, path: Path) -> dict[str, Any]:
