@@ -11,6 +11,8 @@ import pytest
 import torch
 
 import gpuprof_widgets
+from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.analyses.memory import memory_peak
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.known_metadata import TYPES, with_usable_metadata
 from gpuprof_widgets.trace.model import Record
@@ -103,3 +105,10 @@ def test_a_memory_snapshot_is_as_it_should_be(tmp_path: Path) -> None:
     assert record.metadata["memory_segments"]
     assert record.metadata["memory"]
     assert not any("what the file has under" in note for note in record.metadata["notes"])
+
+
+def test_metadata_may_be_null() -> None:
+    record = trace_of(op("aten::mm", ts=0, dur=9), kernel("gemm", ts=10, dur=5, launched_by=0))
+    nothing = with_usable_metadata(replace(record, metadata=dict.fromkeys(TYPES)))
+    assert findings(nothing)
+    assert memory_peak(nothing).empty

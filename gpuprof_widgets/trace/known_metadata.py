@@ -161,7 +161,7 @@ TYPES: dict[str, Any] = {
     "guards": dict[str, _Guard] | None,
     "lines": _Lines | None,
     "workers": list[_Worker],
-    "memory": _Memory | None,
+    "memory": _Memory,
     "memory_segments": list[_Segment] | None,
     "peaks": _Peaks | None,
     "rank": Int | None,
