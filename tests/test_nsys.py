@@ -151,6 +151,30 @@ def test_pushed_ranges_nest_and_own_what_was_launched_in_them() -> None:
     assert names[rows(trace, "kernel")["op"].item()] == "step"
 
 
+def test_annotations_are_seen_on_each_stream_that_they_gave_work() -> None:
+    """From the first to the last slice there; an op is none, and neither is what gave no work."""
+    made = Nsys()
+    made.range("step", 10, 500)
+    made.range("forward", 20, 200)
+    made.range("aten::mm, op_id = 1", 30, 190)
+    made.range("idle", 210, 220)
+    for correlation, at, stream in ((1, 40, 7), (2, 60, 8), (3, 300, 7)):
+        made.call("cudaLaunchKernel_v7000", at, at + 5, correlation=correlation)
+        made.kernel("k", at + 1_000, at + 1_050, correlation=correlation, stream=stream)
+    trace = made.record().trace
+    found = rows(trace, "gpu_user_annotation").sort_values(["ts", "name"])
+    spans = found[["name", "stream", "ts", "end"]].astype({"name": object})
+    assert list(spans.itertuples(index=False, name=None)) == [
+        ("forward", 7, 1_030, 1_080),
+        ("step", 7, 1_030, 1_340),
+        ("forward", 8, 1_050, 1_100),
+        ("step", 8, 1_050, 1_100),
+    ]
+    assert set(trace.tracks["kind"][found["track"]]) == {"annotation"}
+    table = analysis("annotations").function(made.record()).set_index("name")
+    assert table["gpu_span_ns"].to_dict() == {"step": 360, "forward": 100, "idle": 0}
+
+
 def test_started_ranges_stand_apart_as_they_may_cross() -> None:
     """Three of which two are open at once take two rows, and none owns the launch in it."""
     made = Nsys()
@@ -412,7 +436,8 @@ def test_any_column_but_the_times_may_be_missing(table: str, column: str) -> Non
     found = record.trace.slices["category"].value_counts()
     assert found["kernel"] == 1
     assert found["cuda_runtime"] == 1
-    assert len(record.trace) == 3 or "NVTX events of type unknown are not read" in notes(record)
+    ranges = found.get("cpu_op", 0) + found.get("user_annotation", 0)
+    assert ranges == 1 or "NVTX events of type unknown are not read" in notes(record)
 
 
 @pytest.mark.parametrize("empty", [Nsys, lambda: _only("SCHED_EVENTS")])

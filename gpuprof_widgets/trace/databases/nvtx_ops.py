@@ -28,7 +28,7 @@ _SEQUENCE = re.compile(r", (?:stashed )?seq ?= ?(\d{1,18})$")
 _NUMBER = re.compile(r", op_id = \d+$")
 _PLAIN_OP = re.compile(r"(aten|prim|prims|torch|autograd|c10d|quantized|torchvision)::\S")
 _EMITTED_OP = re.compile(
-    r"\w+::|(record_param_comms|TorchDynamo Cache Lookup|triton_\w+)$|Torch-Compiled Region"
+    r"[\w.]+::|(record_param_comms|TorchDynamo Cache Lookup|triton_\w+)$|Torch-Compiled Region"
 )
 _BACKWARD = re.compile(
     r"(autograd::engine::evaluate_function: )?[\w:<>]*(Backward\d*|AccumulateGrad)$"

@@ -12,8 +12,9 @@ import pandas as pd
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.assemble import assemble
 from gpuprof_widgets.trace.databases.activity import Group, joined
+from gpuprof_widgets.trace.databases.gpu_annotations import gpu_annotations
 from gpuprof_widgets.trace.events import Names
-from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.model import Record, Trace
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,11 @@ class Found:
     epoch_ns: int = 0
     notes: Sequence[str] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _trace(found: Found, groups: Sequence[Group]) -> Trace:
+    events, names = joined(groups), _names(found)
+    return assemble(events, names=names, counters=found.counters, epoch_ns=found.epoch_ns)
 
 
 def _names(found: Found) -> Names:
@@ -41,13 +47,15 @@ def _names(found: Found) -> Names:
 
 def record_of(found: Found, path: Path) -> Record:
     """The record; a `TraceError` where there is nothing in it."""
-    events = joined(found.groups)
-    if not len(events):
+    if not any(map(len, found.groups)):
         left = f" ({'; '.join(found.notes)})" if found.notes else ""
         raise TraceError(
             f"{path}: a profiler's database without a single event of CUDA or NVTX{left}. "
             "Record again with --trace=cuda,nvtx, with the work inside the profiled region."
         )
-    trace = assemble(events, names=_names(found), counters=found.counters, epoch_ns=found.epoch_ns)
+    trace = _trace(found, found.groups)
+    covered = gpu_annotations(trace, trace.epoch_ns - found.epoch_ns)
+    if len(covered):
+        trace = _trace(found, [*found.groups, covered])
     told = {"source": str(path), "notes": list(found.notes)}
     return Record(trace, None, {"devices": [], **found.metadata, **told})
