@@ -12,14 +12,15 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.profiles import Profile, load
+from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.redact import redacted
-from tests.records import records
+from tests.records import assert_same_record, records
 from tests.traces import calls_of, cell_line, kernel, memory, op, python, runtime, trace_of
 
 HOME = "/home/alicia/secret project"
@@ -60,7 +61,9 @@ def telling() -> Record:
     """A record with a secret in everything that can hold one."""
     files = {"main": f"{HOME}/train.py", "step": "/srv/secret/train.py", "forward": TORCH}
     calls = calls_of((None, "main", 1, 5), ("main", "step", 2, 9), ("step", "forward", 2, 9))
-    calls = replace(calls, functions=calls.functions.assign(file=list(files.values())))
+    calls = replace(
+        calls, functions=calls.functions.assign(file=pd.Series([*files.values()], dtype=object))
+    )
     record = trace_of(
         cell_line(1, "load_passwords()", ts=0, dur=100),
         python(f"{HOME}/train.py(12): step", ts=0, dur=90, **{"Call stack": f"{HOME}/a.py(1): f"}),
@@ -161,6 +164,18 @@ def test_no_figure_changes(record: Record) -> None:
     assert list(clean.trace.args) == list(record.trace.args)
     for key, values in clean.trace.args.items():
         assert values.index.tolist() == record.trace.args[key].index.tolist()
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(records())
+def test_a_redacted_record_reads_back_equal(tmp_path: Path, record: Record) -> None:
+    clean = redacted(record)
+    assert_same_record(load(save(clean, tmp_path / "run.gpuprof")), clean)
+
+
+def test_all_that_is_left_reads_back_equal(telling: Record, tmp_path: Path) -> None:
+    clean = redacted(telling)
+    assert_same_record(load(save(clean, tmp_path / "run.gpuprof")), clean)
 
 
 @given(records())

@@ -10,7 +10,7 @@ threads, apart from what of the above is in them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
@@ -189,7 +189,7 @@ def _files(record: Record) -> set[str]:
     slices = record.trace.slices
     frames = slices.loc[(slices["category"] == "python_function").to_numpy(), "name"].unique()
     files |= {place(str(name))[0] for name in frames}
-    return {file for file in files if "/" in file or "\\" in file}
+    return set(filter(_has_folder, files))
 
 
 def _all_texts(value: Any) -> list[str]:
@@ -218,21 +218,30 @@ def _metadata(metadata: Mapping[str, Any], names: _Names) -> dict[str, Any]:
 
 def _calls(calls: Calls, names: _Names) -> Calls:
     functions = calls.functions
-    file = [names.file(one) if "/" in one or "\\" in one else one for one in functions["file"]]
     return replace(
         calls,
         functions=functions.assign(
-            file=pd.Series(file, index=functions.index, dtype=object),
-            name=functions["name"].map(names.text).astype(object),
+            file=_changed(
+                functions["file"], lambda file: names.file(file) if _has_folder(file) else file
+            ),
+            name=_changed(functions["name"], names.text),
         ),
     )
 
 
+def _changed(texts: pd.Series, change: Callable[[str], str]) -> pd.Series:
+    """Another text for each, in a column of the same type."""
+    changed = [change(str(text)) for text in texts]
+    return pd.Series(changed, index=texts.index, dtype=texts.dtype)
+
+
+def _has_folder(file: str) -> bool:
+    return "/" in file or "\\" in file
+
+
 def _trace(trace: Trace, names: _Names) -> Trace:
     tracks = trace.tracks
-    texts = {
-        key: tracks[key].map(names.text).astype(object) for key in ("label", "process", "thread")
-    }
+    texts = {key: _changed(tracks[key], names.text) for key in ("label", "process", "thread")}
     counted = trace.counters["name"].cat
     return replace(
         trace,
