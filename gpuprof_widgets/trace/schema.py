@@ -72,8 +72,8 @@ HELD_AS, HELD_BY, TORCH_CATEGORY = "Held as", "Held by", "Memory category"
 """Args of ``[memory]`` instants: what the tensor was to its model or optimizer ("parameters",
 "gradients", ...), its name there ("encoder.0.weight"), and what torch itself takes it for."""
 
-FRAMEWORK, PYTORCH = "framework", "PyTorch"
-"""Key in the metadata of records whose program is told, and what it is where it is not."""
+FRAMEWORK, TENSORFLOW, MEGENGINE = "framework", "TensorFlow", "MegEngine"
+"""Key in the metadata of records of other frameworks than PyTorch, and what it says."""
 
 FLOPS, MEMORY_TRAFFIC = "flops", "memory traffic"
 """Args of ops whose work the program counted itself (MegEngine): floating point operations, and

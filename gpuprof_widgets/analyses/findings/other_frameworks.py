@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.schema import FRAMEWORK, PYTORCH
+from gpuprof_widgets.trace.schema import FRAMEWORK, MEGENGINE, TENSORFLOW
 
 MEANS = (
     r"torch|pin_memory|non_blocking|num_workers|persistent_workers|prefetch_factor|DataLoader"
@@ -20,7 +20,7 @@ SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z`])")
 
 def for_its_framework(record: Record, said: list[Finding]) -> list[Finding]:
     """The findings, their remedies without sentences and examples that only PyTorch knows."""
-    if record.metadata.get(FRAMEWORK, PYTORCH) == PYTORCH:
+    if record.metadata.get(FRAMEWORK) not in (TENSORFLOW, MEGENGINE):
         return said
     return [
         replace(one, text=_general(one.text), remedy=_without_means(one.remedy)) for one in said

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gpuprof_widgets.trace import schema
 from gpuprof_widgets.trace.comp_nodes import CompNode, comp_node
 from gpuprof_widgets.trace.counters import counter_table
 from gpuprof_widgets.trace.dialects.dialect import Dialect, Parts
@@ -97,7 +98,7 @@ def translate(parts: Parts, file: Gathered) -> Parts:
         metadata={
             **parts.metadata,
             "recorded_by": "MegEngine profiler",
-            FRAMEWORK: "MegEngine",
+            FRAMEWORK: schema.MEGENGINE,
         },
     )
 

@@ -27,6 +27,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gpuprof_widgets.trace import schema
 from gpuprof_widgets.trace.counters import counter_table
 from gpuprof_widgets.trace.dialects.dialect import Dialect, Parts
 from gpuprof_widgets.trace.dialects.rows import joined, kept_flows, marked, recoded, taken, texts_of
@@ -93,7 +94,7 @@ def translate(parts: Parts, file: Gathered) -> Parts:
         metadata={
             **parts.metadata,
             "recorded_by": "TensorFlow Timeline",
-            FRAMEWORK: "TensorFlow",
+            FRAMEWORK: schema.TENSORFLOW,
         },
     )
 

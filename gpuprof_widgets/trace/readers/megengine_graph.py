@@ -31,7 +31,7 @@ from gpuprof_widgets.trace.assemble import assemble
 from gpuprof_widgets.trace.comp_nodes import comp_node
 from gpuprof_widgets.trace.events import Events, Names, text_codes, typed
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.schema import CPU_KERNEL, FLOPS, FRAMEWORK, MEMORY_TRAFFIC
+from gpuprof_widgets.trace.schema import CPU_KERNEL, FLOPS, FRAMEWORK, MEGENGINE, MEMORY_TRAFFIC
 
 PROCESS = "MegEngine"
 COPIES = ("Copy", "Host2DeviceCopy")
@@ -102,7 +102,7 @@ def parse_megengine_graph(data: bytes, path: Path) -> Record:
         "source": str(path),
         "devices": [],
         "recorded_by": "MegEngine graph profiler",
-        FRAMEWORK: "MegEngine",
+        FRAMEWORK: MEGENGINE,
         "notes": _notes(profile, shift),
     }
     return Record(trace, None, metadata)
