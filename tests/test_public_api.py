@@ -73,6 +73,7 @@ def test_the_public_methods_of_a_profile() -> None:
         "memory",
         "memory_curve",
         "memory_peak",
+        "memory_segments",
         "modules",
         "operators",
         "overlaps",

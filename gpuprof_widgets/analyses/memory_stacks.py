@@ -46,7 +46,7 @@ BY_FRAME = (
     (re.compile(r"torch::autograd::AccumulateGrad\b"), GRADIENTS),
     (re.compile(r"torch::autograd::Engine::|: _engine_run_backward$"), AUTOGRAD_DETAIL),
     (
-        re.compile(r"torch[/\\]nn[/\\](?:modules[/\\]module\.py\(\d+\): (?:_apply|convert)$|init)"),
+        re.compile(r"torch[/\\]nn[/\\]modules[/\\]module\.py\(\d+\): (?:_apply|convert)$"),
         PARAMETERS,
     ),
 )
