@@ -194,6 +194,8 @@ def _wrong(metadata: Mapping[str, Any]) -> dict[str, str]:
             msgspec.convert(metadata[key], expected)
         except msgspec.ValidationError as error:
             wrong[key] = str(error)
+        except UnicodeEncodeError:
+            wrong[key] = "halves of characters"
         except RecursionError:
             wrong[key] = "nested too deeply"
     return wrong

@@ -61,10 +61,13 @@ def _check(trace: Trace) -> None:
     """Rows and tracks exist, and no slice is above itself: else analyses would fail, or not end."""
     slices, rows = trace.slices, len(trace.slices)
     track, ts = slices["track"].to_numpy(), slices["ts"].to_numpy()
+    inside = slices["count"].to_numpy() > 0  # what stands for something inside a window may not be
+    start, end = ts[inside], ts[inside] + slices["dur"].to_numpy()[inside]
     later = (np.diff(track) > 0) | ((np.diff(track) == 0) & (np.diff(ts) >= 0))
     sound = [
         later.all(),
         not trace.tracks.isna().any(axis=None),
+        ((start >= trace.start_ns) & (end <= trace.end_ns)).all(),
         _within(track, 0, len(trace.tracks)),
         _within(slices["parent"].to_numpy() - np.arange(rows), -rows - 1, 0),
         *(_within(slices[name].to_numpy(), NONE, rows) for name in RELATIVE_COLUMNS),
