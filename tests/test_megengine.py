@@ -397,6 +397,12 @@ def test_what_is_no_graph_profile_is_refused_with_the_place(content: str, words:
     assert all(word in str(refused.value) for word in words), refused.value
 
 
+def test_a_trace_with_such_names_in_it_is_a_trace() -> None:
+    events = [{"ph": "X", "name": name, "ts": 1, "dur": 2} for name in ("profiler", "graph_exec")]
+    record = parse(json.dumps({"traceEvents": events}).encode(), Path("trace.json"))
+    assert record.trace.slices["name"].tolist() == ["profiler", "graph_exec"]
+
+
 def test_times_that_are_none_are_counted_and_left_out() -> None:
     good = (0.0, 0.5, 1.0)
     record = graph_profile(

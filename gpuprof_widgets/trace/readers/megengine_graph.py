@@ -80,9 +80,10 @@ class _Slice:
 
 
 def is_megengine_graph(data: bytes) -> bool:
-    """Whether this is a JSON object with the two keys that such a profile has."""
-    start = data[:64].lstrip()[:1]
-    return start == b"{" and b'"graph_exec"' in data and b'"profiler"' in data
+    """Whether this is a JSON object with the two keys that such a profile has, and no trace."""
+    if data[:64].lstrip()[:1] != b"{" or b'"traceEvents"' in data:
+        return False
+    return b'"graph_exec"' in data and b'"profiler"' in data
 
 
 def parse_megengine_graph(data: bytes, path: Path) -> Record:
