@@ -88,14 +88,35 @@ class _OnThreads:
         return np.where(known, first.astype(np.int64) * len(self._threads) + second, NONE)
 
     def open_at(self, lane: Ints, ts: Ints) -> Ints:
+        if not len(self.rows):
+            return np.full(len(lane), NONE, dtype=np.int64)
         place = links.latest_before(lane, ts, self._lane, self._ts)
         place[(place >= 0) & (self._ts[place] > ts)] = NONE
-        while len(over := np.flatnonzero((place >= 0) & (self._end[place] < ts))):
-            place[over] = self._parent[place[over]]
+        for above in reversed(self._ancestors()):  # to the highest that is over as well
+            over = self._over(place, ts)
+            higher = above[place[over]]
+            ended = (higher >= 0) & (self._end[higher] < ts[over])
+            place[over[ended]] = higher[ended]
+        over = self._over(place, ts)
+        place[over] = self._parent[place[over]]
         return np.where(place >= 0, self.rows[place], NONE)
+
+    def _over(self, place: Ints, ts: Ints) -> Ints:
+        """Which of these slices ended before their moment."""
+        return np.flatnonzero((place >= 0) & (self._end[place] < ts))
+
+    def _ancestors(self) -> list[NDArray[Any]]:
+        """Of every slice its ancestor 1, 2, 4, 8, ... levels up, as far as the deepest needs."""
+        found = [np.asarray(self._parent)]
+        while (found[-1] >= 0).any():
+            step = found[-1]
+            found.append(np.where(step >= 0, step[step], NONE))
+        return found[:-1]
 
     def next_from(self, lane: Ints, ts: Ints) -> Ints:
         """The first that starts then or later: the last not before, on the clock turned round."""
+        if not len(self.rows):
+            return np.full(len(lane), NONE, dtype=np.int64)
         place = links.latest_before(lane, -ts, self._lane, -self._ts)
         place[(place >= 0) & (self._ts[place] < ts)] = NONE
         return np.where(place >= 0, self.rows[place], NONE)
