@@ -72,8 +72,8 @@ def _speedscope(record: Record, _: str, file: IO[bytes]) -> None:
     counted = {"cProfile (an estimate: it has no times)": record.calls} if record.calls else {}
     workers = {f"cProfile, {name}": calls for name, calls in record.calls_of_workers.items()}
     trees = {name: estimated_tree(calls) for name, calls in (counted | workers).items()}
-    if not len(record.trace) and not trees:
-        raise RecordingError("this profile has neither slices nor Python calls to write")
+    if not trees and not (record.trace.slices["dur"] > 0).any():
+        raise RecordingError("this profile has neither slices that last nor Python calls")
     label = str(record.metadata.get("label") or "gpuprof")
     file.writelines(speedscope(record.trace, trees, name=label))
 

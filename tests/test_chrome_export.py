@@ -27,6 +27,10 @@ from tests.traces import op, trace_of
 same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
 
 
+OTHERS = sorted((Path(__file__).parent / "data").glob("*.json.gz"))
+"""Real files of MegEngine and TensorFlow."""
+
+
 @pytest.fixture
 def profile() -> Profile:
     return a_profile()
@@ -63,6 +67,13 @@ def test_the_gpus_and_the_rank_stand_where_kineto_has_them(
     other = load(tmp_path / "other.json")
     assert other.gpu_summary()["device_name"].tolist() == ["NVIDIA H200"]
     assert other.breakdown()["rank"].unique().tolist() == [3]
+
+
+@pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.name)
+def test_a_trace_of_another_program_reads_back_equal(path: Path, tmp_path: Path) -> None:
+    profile = load(path)
+    for ending in (".json", ".gpuprof"):
+        assert_same_record(load(profile.export(tmp_path / f"run{ending}")), profile)
 
 
 def test_what_json_has_no_number_for_is_null_in_the_metadata(

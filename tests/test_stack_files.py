@@ -201,9 +201,9 @@ def test_calls_are_samples_with_their_own_time() -> None:
 
 
 def test_a_profile_of_nothing_says_so(tmp_path: Path) -> None:
-    nothing = trace_of()
-    with pytest.raises(RecordingError, match="neither slices nor Python calls"):
-        Profile(nothing.trace).export(tmp_path / "nothing.speedscope.json")
+    for nothing in (trace_of(), trace_of(op("instant", ts=0, dur=0))):
+        with pytest.raises(RecordingError, match="neither slices that last nor Python calls"):
+            Profile(nothing.trace).export(tmp_path / "nothing.speedscope.json")
     assert not list(tmp_path.iterdir())
 
 

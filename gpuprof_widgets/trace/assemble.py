@@ -106,7 +106,7 @@ def split_ids(
             ids[owner[key]][rows] = numbers
         if len(series):
             moved = series.set_axis(pd.Index(row[series.index.to_numpy()], dtype=np.int64))
-            args[key] = moved.sort_index()
+            args[key] = moved.sort_index().rename(None)  # a reader's column may have one
     return ids, args
 
 
