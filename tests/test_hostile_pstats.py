@@ -103,7 +103,11 @@ def test_functions_with_impossible_numbers_are_left_out_and_counted() -> None:
     good, odd = (1, 1, 1e-6, 2e-6), (1, 1, float("nan"), 0.0)
     stats = {
         ("a.py", 1, "f"): (*good, {}),
-        ("a.py", 2, "g"): (*good, {("a.py", 1, "f"): good, ("a.py", 9, "h"): odd}),
+        ("a.py", 2, "g"): (
+            *good,
+            {("a.py", 1, "f"): good, ("a.py", 9, "h"): odd, ("a.py", 2**64, "h"): good},
+        ),
+        ("a.py", -(2**64), "no line"): (*good, {}),
         ("a.py", 3, "nan"): (*odd, {}),
         ("a.py", 4, "huge"): (2**70, 1, 0.0, 0.0, {}),
         ("a.py", 5, "infinite"): (1, 1, 0.0, float("inf"), {}),
@@ -115,6 +119,6 @@ def test_functions_with_impossible_numbers_are_left_out_and_counted() -> None:
     assert record.calls.functions["name"].tolist() == ["f", "g"]
     assert record.calls.edges["callee"].tolist() == [1]
     assert record.metadata["notes"] == [
-        "5 of 7 functions have no valid calls or times and were left out",
-        "1 of 2 pairs of caller and callee have no valid calls or times and were left out",
+        "6 of 8 functions have no valid line, calls or times and were left out",
+        "2 of 3 pairs of caller and callee have no valid line, calls or times and were left out",
     ]

@@ -122,7 +122,7 @@ def _calls_and_notes(data: bytes, path: Path) -> tuple[Calls, list[str]]:
             f"{path}: starts as a file of cProfile, but holds a {type(stats).__name__} where a "
             "dict of functions was expected; write it again with cProfile's dump_stats."
         )
-    kept = {name: entry for name, entry in stats.items() if _is_entry(entry)}
+    kept = {name: entry for name, entry in stats.items() if _has_line(name) and _is_entry(entry)}
     total = sum(len(entry[4]) for entry in kept.values())
     if total > len(data):
         raise TraceError(
@@ -140,7 +140,7 @@ def _calls_and_notes(data: bytes, path: Path) -> tuple[Calls, list[str]]:
         (len(stats) - len(kept), f"of {len(stats):,} functions"),
         (total - sum(map(len, edges.values())), f"of {total:,} pairs of caller and callee"),
     )
-    what = "have no valid calls or times and were left out"
+    what = "have no valid line, calls or times and were left out"
     return calls, [f"{count:,} {of} {what}" for count, of in wrong if count]
 
 
@@ -154,11 +154,18 @@ def _is_entry(entry: Any) -> bool:
     )
 
 
+def _has_line(function: Function) -> bool:
+    return abs(function[1]) < MOST
+
+
 def _plausible(callers: Mapping[Function, Any]) -> dict[Function, Numbers]:
     return {
         caller: numbers
         for caller, numbers in callers.items()
-        if type(numbers) is tuple and len(numbers) == 4 and _are_numbers(numbers)
+        if _has_line(caller)
+        and type(numbers) is tuple
+        and len(numbers) == 4
+        and _are_numbers(numbers)
     }
 
 
