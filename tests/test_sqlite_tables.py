@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import random
 import re
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -14,9 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load, parse
 from tests.profiler_databases import Database, Nsys, Nvprof, written
+from tests.trace_files import zip_of
 
 FILE = Path("some/run.sqlite")
 
@@ -54,6 +58,21 @@ def test_a_file_is_read_as_it_is_from_memory(kind: type[Nsys], tmp_path: Path) -
     record = load(written(data, tmp_path / "run.txt"))
     assert len(record.trace) == len(parse(data, FILE).trace) == 297
     assert record.metadata["source"] == str(tmp_path / "run.txt")
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, lambda data: zip_of({"run.sqlite": data})])
+def test_a_packed_file_is_read(packed: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    path.write_bytes(packed(a_run().bytes()))
+    assert len(load(path).trace) == 297
+
+
+def test_names_with_zero_bytes_are_names() -> None:
+    made = a_run()
+    made.run("UPDATE StringIds SET value = 'k' || char(0) || 'l' WHERE value = 'kernel 7'")
+    record = made.record()
+    assert "k\0l" in record.trace.slices["name"].cat.categories
+    assert Profile(record.trace, None, record.metadata).report()
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
