@@ -365,3 +365,10 @@ def test_a_saved_timeline_opens_as_it_was(tmp_path: object) -> None:
     pd.testing.assert_frame_equal(again.trace.slices, profile.trace.slices)
     pd.testing.assert_frame_equal(again.trace.flows, profile.trace.flows)
     pd.testing.assert_frame_equal(again.waits(), profile.waits())
+
+
+def test_redacted_it_is_tensorflow_s_still() -> None:
+    profile = gpuprof_widgets.load(REAL)
+    assert [one.remedy for one in profile.redacted().findings()] == [
+        one.remedy for one in profile.findings()
+    ]

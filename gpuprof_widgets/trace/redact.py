@@ -25,7 +25,7 @@ from gpuprof_widgets.trace.python_frames import BUILT_IN, place
 KEPT = frozenset(
     (
         *("created", "execution_count", "interrupted", "label", "lines", "memory", "modules"),
-        *("allocator_settings", "memory_segments"),
+        *("allocator_settings", "framework", "memory_segments"),
         *("guards", "notes", "options", "overhead", "steps", "stop_ns", "wall_ns", "workers"),
         *("cuda", "deterministic", "devices", "python", "rank", "torch", "world_size"),
         *("baseTimeNanoseconds", "cuda_driver_version", "cuda_runtime_version", "cupti_version"),
