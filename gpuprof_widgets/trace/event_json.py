@@ -253,6 +253,9 @@ def _mended_header(text: bytes, start: int, found: Found, file: TraceFile) -> di
 def _cut_off(text: bytes, found: Found) -> list[str]:
     if found.end is not None:
         return []
+    if found.given_up_at is not None:
+        at = f"{found.given_up_at:,}"
+        return [f"so much of the file is not JSON that nothing from byte {at} on was read"]
     return [
         f"the file ends at byte {len(text):,}, in or after event {len(found.places):,}, before it "
         "is complete: it was cut off while it was written or copied, and what follows is lost"

@@ -21,63 +21,97 @@ Decoded = TypeVar("Decoded")
 
 LIST = re.compile(rb'"traceEvents"\s*:\s*\[|\A\s*\[')
 
-_BETWEEN = re.compile(r"[\s,]*")
-_OBJECT = re.compile(r'\{\s*"')
+_BETWEEN = re.compile(rb"[\s,]*")
+_OBJECT = re.compile(rb'\{\s*"')
 _NEXT = re.compile(
-    r'\}\s*(?:,\s*)?\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp|tts|cname)"\s*:'
+    rb'\}\s*(?:,\s*)?\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp|tts|cname)"\s*:'
 )
-_LAST = re.compile(r'\}\s*(?:,\s*)?\](?=\s*(?:\Z|\}|,\s*"))')
+_LAST = re.compile(rb'\}\s*(?:,\s*)?\](?=\s*(?:\Z|\}\s*\Z|,\s*"))')
 
+_IS_JSON = msgspec.json.Decoder(msgspec.Raw).decode
 _scan = json.JSONDecoder(strict=False, parse_int=float).raw_decode
 """It only tells where a value ends. With ``float`` no integer is too long for it."""
 
+_WINDOW = 1 << 16
 _WORK = 16
-"""Looking for events may take so many times the length of the text, and no more."""
+"""Looking for ends in vain may take so many times the length of the text, and no more."""
 
 
 @dataclass
 class Found:
-    """Where events are in the text, as pairs of places; ``end`` is where their list ends, if so."""
+    """Where events are in the text, as pairs of places; ``end`` is where their list ends, if so.
+
+    ``given_up_at`` is from where on the text was not looked at, as so little of it is JSON.
+    """
 
     places: list[tuple[int, int]]
-    end: int | None
+    end: int | None = None
+    given_up_at: int | None = None
 
 
 def find_events(text: bytes, start: int) -> Found:
-    """The events of a list whose items begin at this place.
-
-    A byte is taken for a character, as what separates events is the same in every encoding.
-    """
-    characters = text.decode("latin-1")
-    found = Found([], None)
-    work = _WORK * len(characters)
-    at = _end(_BETWEEN, characters, start)
-    while at < len(characters) and work > 0:
-        if characters[at] == "]":
+    """The events of a list whose items begin at this place."""
+    found = Found([])
+    work = _WORK * len(text)
+    at = _after(text, start)
+    while at < len(text):
+        if text[at : at + 1] == b"]":
             found.end = at
             break
-        try:
-            _, end = _scan(characters, at)
-        except (ValueError, RecursionError) as error:
-            work -= max(getattr(error, "pos", len(characters)) - at, 0)
-            end = _resume(characters, at)
+        if work < 0:
+            found.given_up_at = at
+            break
+        following = _NEXT.search(text, at)
+        end = following.start() + 1 if following else None
+        if end is None or not _is_json(text[at:end]):
+            whole, looked_at = _scanned(text, at)
+            end = whole or _resumed(text, at, end)
+            work -= 0 if whole else looked_at
         found.places.append((at, end))
-        at = _end(_BETWEEN, characters, end)
+        at = _after(text, end)
     return found
 
 
-def _resume(text: str, at: int) -> int:
+def _after(text: bytes, at: int) -> int:
+    between = _BETWEEN.match(text, at)
+    return between.end() if between else at
+
+
+def _is_json(text: bytes) -> bool:
+    with suppress(msgspec.DecodeError, RecursionError):
+        _IS_JSON(text)
+        return True
+    return False
+
+
+def _scanned(text: bytes, at: int) -> tuple[int | None, int]:
+    """Where the value ends that begins here, if it is JSON, and how far that was looked for.
+
+    Ever more is looked at, as an error costs the length of what it is in. A byte is taken for a
+    character: what separates values is the same in every encoding.
+    """
+    size = _WINDOW
+    while True:
+        window = text[at : at + size].decode("latin-1")
+        try:
+            return at + _scan(window, 0)[1], size
+        except RecursionError:
+            return None, len(window)
+        except json.JSONDecodeError as error:
+            ran_out = error.msg.startswith("Unterminated") or error.pos > size - 16
+            looked_at = len(window) if ran_out else error.pos
+        if not ran_out or at + size >= len(text):
+            return None, looked_at
+        size *= 8
+
+
+def _resumed(text: bytes, at: int, following: int | None) -> int:
     """Where what is not JSON ends: before the next event, at the list's end, or at the file's."""
-    if text[at] != "{":
-        following = _OBJECT.search(text, at)
-        return following.start() if following else len(text)
-    ends = [match.start() + 1 for pattern in (_NEXT, _LAST) if (match := pattern.search(text, at))]
-    return min(ends, default=len(text))
-
-
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    match = pattern.match(text, at)
-    return match.end() if match else at
+    if text[at : at + 1] != b"{":
+        event = _OBJECT.search(text, at)
+        return event.start() if event else len(text)
+    last = None if following else _LAST.search(text, at)
+    return following or (last.start() + 1 if last else len(text))
 
 
 def mended(chunk: bytes, decode: Callable[[bytes], Decoded]) -> Decoded | None:
