@@ -36,6 +36,18 @@ class TooLargeError(TraceError):
     """What a packed file holds is more than a file of its size may unpack to."""
 
 
+class CutOffError(TraceError):
+    """Packed data without its end; ``data`` is what could be unpacked of it."""
+
+    def __init__(self, path: Path, name: str, packed: int, data: bytes) -> None:
+        self.data = data
+        self.note = f"the {name} data ends at byte {packed:,}, before its end mark"
+        super().__init__(
+            f"{path}: {self.note}: the file was cut off while it was written or copied. Copy it "
+            "again, or record again."
+        )
+
+
 class Unpacking(Protocol):
     """A file that gives what another one holds packed."""
 
@@ -108,8 +120,8 @@ def allowed_bytes(size: int) -> int:
 def unpacked(data: bytes, path: Path, allowed: int | None = None) -> bytes:
     """The content of packed data (one part or several); other data as it is.
 
-    Raises a `TraceError` that names ``path`` where the data is cut off, damaged, or unpacks to more
-    than ``allowed`` bytes (None: what its size allows).
+    Raises a `TraceError` that names ``path`` where the data is damaged or unpacks to more than
+    ``allowed`` bytes (None: what its size allows), a `CutOffError` where its end is missing.
     """
     how = packing(data)
     if how is None:
@@ -119,10 +131,7 @@ def unpacked(data: bytes, path: Path, allowed: int | None = None) -> bytes:
     try:
         _copy(how.unpack(io.BytesIO(data)), content, limit)
     except EOFError as error:
-        raise TraceError(
-            f"{path}: the {how.name} data ends at byte {len(data):,}, before its end mark: the "
-            "file was cut off while it was written or copied. Copy it again, or record again."
-        ) from error
+        raise CutOffError(path, how.name, len(data), content.getvalue()) from error
     except (OSError, ValueError, zlib.error, lzma.LZMAError) as error:
         if content.tell() and str(error).startswith("Not a gzipped file"):
             return content.getvalue()  # as gunzip: what stands behind the last part is no data

@@ -17,7 +17,7 @@ from gpuprof_widgets.trace.documents import SecondDocumentError
 from gpuprof_widgets.trace.files import empty, opened, state_of
 from gpuprof_widgets.trace.known_metadata import with_usable_metadata
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.packing import allowed_bytes, beginning, packing, unpacked
+from gpuprof_widgets.trace.packing import CutOffError, allowed_bytes, beginning, packing, unpacked
 from gpuprof_widgets.trace.pstats import is_pstats, parse_pstats
 from gpuprof_widgets.trace.readers.databases import is_sqlite, parse_database
 from gpuprof_widgets.trace.readers.megengine_graph import (
@@ -135,7 +135,10 @@ def _parsed(data: bytes, file: Path, allowed: int, layers: int) -> Record:
     if not data:
         raise TraceError(empty(file))
     while packing(data):
-        data, layers = unpacked(data, file, allowed), layers - 1
+        try:
+            data, layers = unpacked(data, file, allowed), layers - 1
+        except CutOffError as error:
+            return _of_cut_off(error, file)
         _check_layers(layers, file)
     if container(data) and not is_archive(data):
         return _of_archive(data, file, allowed, layers - 1)
@@ -147,6 +150,18 @@ def _parsed(data: bytes, file: Path, allowed: int, layers: int) -> Record:
             except SecondDocumentError as error:
                 return with_notes(_of_documents(error, file), notes)
     raise TraceError(_unknown(data, file))
+
+
+def _of_cut_off(error: CutOffError, file: Path) -> Record:
+    """What was unpacked until the file was cut off, if that is JSON, which can be mended."""
+    text, notes = as_utf8(error.data)
+    if not is_json(text):
+        raise error
+    try:
+        record = with_usable_metadata(parse_chrome_trace(text, file))
+    except TraceError:
+        raise error from None
+    return with_notes(record, [*notes, f"{error.note}: what comes later is missing"])
 
 
 def _of_archive(data: bytes, file: Path, allowed: int, layers: int) -> Record:
