@@ -75,6 +75,13 @@ def test_every_analysis_answers_or_says_what_is_lacking(record: Record) -> None:
     assert all_answers(record) == {}
 
 
+def test_a_file_of_a_mark_alone_is_answered() -> None:
+    """Nothing in it took any time."""
+    made = Nsys()
+    made.range("here", 10, None, eventType=34)
+    assert all_answers(made.record()) == {}
+
+
 def test_the_report_shows_ops_and_ranges(record: Record) -> None:
     page = profile(record).report()
     for name in ("aten::mm", "MmBackward0", "Cell [1]"):

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.analyses.lacking import lacking, says_if_empty
 from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows
 from gpuprof_widgets.analyses.path_graph import (
@@ -46,6 +46,7 @@ LONGEST_DELAY_NS = 1_500_000
 NO_WORK = "the trace has neither CPU threads nor GPU streams"
 
 
+@says_if_empty("nothing in the trace took any time.")
 def critical_path(
     record: Record, *, step: int | None = None, region: Region = None, by: str | None = None
 ) -> pd.DataFrame:
