@@ -9,7 +9,7 @@ import pytest
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.readers import parse
-from tests.bad_traces import BAD_TRACES
+from tests.bad_traces import BAD_TRACES, event, trace
 
 READ = {name: bad for name, bad in BAD_TRACES.items() if not bad.error}
 REFUSED = {name: bad for name, bad in BAD_TRACES.items() if bad.error}
@@ -37,3 +37,12 @@ def test_what_cannot_is_refused_in_one_message(name: str) -> None:
         parse(bad.content, FILE)
     assert str(caught.value).startswith(f"{FILE}: ")
     assert len(str(caught.value)) < 1000
+
+
+def test_the_header_is_read_whatever_stands_before_it() -> None:
+    """A Kineto of 2024 began its files with a line end."""
+    broken = trace(event("a"), event("HERE", ts=20), traceName="x").replace(b"HERE", b'b"c')
+    record = parse(b"\n " + broken, Path("trace.json"))
+    assert record.metadata["traceName"] == "x"
+    assert record.trace.slices["name"].tolist() == ["a", 'b"c']
+    assert record.metadata["notes"] == ["1 of 2 events are not well-formed and were mended"]

@@ -124,6 +124,7 @@ def mended(chunk: bytes, decode: Callable[[bytes], Decoded]) -> Decoded | None:
 
 def mended_header(text: bytes) -> tuple[dict[str, Any], int] | None:
     """The object that this text begins with, and how much of the text follows it."""
+    text = text.lstrip()  # a Kineto of 2024 began with a line end
     for one in (text, as_json(text)):
         try:
             _, end = _scan(one.decode("latin-1"), 0)
