@@ -151,10 +151,11 @@ def _views() -> Sequence[str]:
     return list(VIEWS)
 
 
+ARCHIVE = Writer("everything, as `gpuprof run -o` writes it", (".gpuprof", ".zip"), _archive)
 CHROME_TRACE = Writer("a Chrome trace, for Perfetto", (".json",), _chrome_trace)
 
 WRITERS = (
-    Writer("everything, as `gpuprof run -o` writes it", (".gpuprof", ".zip"), _archive),
+    ARCHIVE,
     Writer("threads, streams and Python calls, for speedscope", (".speedscope.json",), _speedscope),
     CHROME_TRACE,
     Writer("the same, packed", (".json.gz",), _packed_chrome_trace),

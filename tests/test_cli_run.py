@@ -200,6 +200,13 @@ def test_a_report_is_a_page(gpuprof: Calls) -> None:
     assert "program.py" in page
 
 
+def test_another_format_is_what_the_end_of_the_name_says(gpuprof: Calls) -> None:
+    done = gpuprof("run", "-o", "run.JSON.gz", script("import torch\ntorch.ones(1) + 1"))
+    assert (done.returncode, "written: run.JSON.gz" in done.stderr) == (0, True)
+    assert Path("run.JSON.gz").read_bytes()[:2] == b"\x1f\x8b"
+    assert "aten::add" in set(Profile.load("run.JSON.gz").operators()["name"])
+
+
 @pytest.mark.parametrize("name", ["run.gpuprof", "report.html"])
 def test_a_file_is_where_it_was_asked_for_whatever_folder_the_program_changes_to(
     gpuprof: Calls, folder: Path, name: str

@@ -108,7 +108,7 @@ def _note_given(argument: Argument) -> Any:
     "target",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="save the profile (.gpuprof), or its report (.html)",
+    help="save the profile (.gpuprof), its report (.html), or what else convert writes",
 )
 @click.argument("script", type=click.Path())
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
@@ -123,7 +123,7 @@ def run(
     bounds the first loop that runs at the top level of the script.
     """
     given = dict(ctx.meta.get(_GIVEN, {}))
-    page = target if target is not None and target.lower().endswith(_PAGE) else None
+    page = target if target is not None and _is_export(target) else None
     if target is not None and page is None:
         if "save" in given:
             raise click.UsageError("-o and --save both name the file of the profile", ctx)
@@ -134,6 +134,14 @@ def run(
 
 
 run.params[0:0] = list(_options())
+
+
+def _is_export(target: str) -> bool:
+    """Whether the end of the name says another format than that of saved profiles."""
+    from gpuprof_widgets.exports import ARCHIVE, WRITERS
+
+    found = (writer for writer in WRITERS if target.lower().endswith(writer.endings))
+    return next(found, ARCHIVE) is not ARCHIVE
 
 
 def _check(options: Options, page: str | None) -> None:
@@ -183,7 +191,8 @@ def _execute(
 class _Files:
     """What is to be written, as it was asked for; ``folder`` is the one from where it was.
 
-    A script may change to another one.
+    A script may change to another one. ``save`` is the profile, ``page`` its report, or what else
+    `exports` writes.
     """
 
     folder: Path
@@ -283,14 +292,17 @@ def _words(profile: Profile, options: Options) -> str:
 
 
 def _kept(profile: Profile, options: Options, files: _Files) -> list[str]:
-    """Write the page, and say where everything is."""
+    """Write the page, or what else was asked for, and say where everything is."""
     lines = []
-    if files.page is not None:
+    if files.page is not None and files.page.lower().endswith(_PAGE):
         from gpuprof_widgets.trace.files import write_whole
 
         html = profile.report(sort=options.sort, top=options.top).encode()
         write_whole(files.place(files.page), lambda file: file.write(html))
         lines.append(f"\nreport: {files.page}")
+    elif files.page is not None:
+        profile.export(files.place(files.page))
+        lines.append(f"\nwritten: {files.page}")
     if files.save is not None:
         lines.append(f"\nsaved: {files.save} (gpuprof view {files.save})")
     return lines
