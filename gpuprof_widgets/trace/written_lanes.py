@@ -59,6 +59,6 @@ def _naming(tracks: pd.DataFrame, of_track: NDArray[np.intp]) -> NDArray[np.intp
     rank = [
         _NAMING.index(str(kind)) if kind in _NAMING else len(_NAMING) for kind in tracks["kind"]
     ]
-    order = np.lexsort((rank, of_track))
+    order = np.lexsort((np.array(rank, dtype=np.int64), of_track))
     _, first = np.unique(of_track[order], return_index=True)
     return np.asarray(order[first], dtype=np.intp)
