@@ -50,8 +50,8 @@ from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.analyses.line_sources import line_sources
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
-from gpuprof_widgets.analyses.memory_segments import memory_segments
 from gpuprof_widgets.analyses.memory_by_op import memory as memory_by_op
+from gpuprof_widgets.analyses.memory_segments import memory_segments
 from gpuprof_widgets.analyses.modules import module_slices, modules
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.operators import operators

@@ -79,4 +79,5 @@ def test_every_duration_is_that_of_the_file(file: Path, record: Record) -> None:
 
 def test_every_analysis_and_the_page_take_it(record: Record) -> None:
     assert all_answers(record) == {}
-    assert Profile(record.trace, record.calls, record.metadata).report().startswith("<!doctype html>")
+    page = Profile(record.trace, record.calls, record.metadata).report()
+    assert page.startswith("<!doctype html>")
