@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.trace.readers import parse
+from gpuprof_widgets.profiles import Profile
+from gpuprof_widgets.trace.readers import load, parse
 from tests.bad_traces import BAD_TRACES, event, trace
 
 READ = {name: bad for name, bad in BAD_TRACES.items() if not bad.error}
@@ -46,3 +48,21 @@ def test_the_header_is_read_whatever_stands_before_it() -> None:
     assert record.metadata["traceName"] == "x"
     assert record.trace.slices["name"].tolist() == ["a", 'b"c']
     assert record.metadata["notes"] == ["1 of 2 events are not well-formed and were mended"]
+
+
+@pytest.mark.parametrize("name", READ)
+def test_what_was_read_can_be_saved_and_is_the_same_when_opened(name: str, tmp_path: Path) -> None:
+    record = parse(READ[name].content, FILE)
+    Profile(record.trace, record.calls, record.metadata).save(tmp_path / "saved.zip")
+    again = load(tmp_path / "saved.zip").trace
+    for table in ("slices", "tracks", "counters", "flows"):
+        pd.testing.assert_frame_equal(getattr(again, table), getattr(record.trace, table))
+
+
+def test_many_broken_events_are_mended_one_by_one() -> None:
+    events = [event(f"HERE{n}", ts=20 * n) for n in range(3000)]
+    record = parse(trace(*events).replace(b"HERE", b'a "name" of '), FILE)
+    assert record.trace.slices["name"].tolist() == [f'a "name" of {n}' for n in range(3000)]
+    assert record.metadata["notes"] == [
+        "3,000 of 3,000 events are not well-formed and were mended",
+    ]

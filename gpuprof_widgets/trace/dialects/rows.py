@@ -22,10 +22,10 @@ def taken(events: Events, rows: Rows) -> Events:
     return Events(
         ts=events.ts[rows],
         dur=events.dur[rows],
-        name=events.name.take(rows),
-        category=events.category.take(rows),
-        process=events.process.take(rows),
-        thread=events.thread.take(rows),
+        name=events.name.take(rows).remove_unused_categories(),
+        category=events.category.take(rows).remove_unused_categories(),
+        process=events.process.take(rows).remove_unused_categories(),
+        thread=events.thread.take(rows).remove_unused_categories(),
         args={
             key: moved for key, values in events.args.items() if len(moved := _moved(values, new))
         },
