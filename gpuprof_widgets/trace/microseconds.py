@@ -6,7 +6,7 @@ A float64 resolves 0.25 µs at today's epoch microseconds: the digits have to be
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, DecimalException
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,5 +103,5 @@ def _one(text: bytes) -> int | None:
     try:
         exact = Decimal(text.decode("ascii").strip().strip('"')) * 1000
         return int(exact.to_integral_value()) if abs(exact) < _LIMIT else None
-    except (InvalidOperation, UnicodeDecodeError, ValueError):
+    except (DecimalException, UnicodeDecodeError, ValueError):
         return None
