@@ -200,6 +200,7 @@ class _Recorded:
             with suppress(KeyboardInterrupt):  # what was recorded until then is whole
                 self._recorder.__exit__(kind, error, traceback)
             self._magics.report(self._recorder, self._options)
+            self._recorder.forget()
 
     def end(self) -> None:
         """Do it now, if a Ctrl-C came just between the cell's last moment and `__exit__`."""

@@ -146,6 +146,10 @@ class Recorder:
             raise RecordingError(text) from problem
         return Record(trace, calls, metadata, of_workers)
 
+    def forget(self) -> None:
+        """Free what was recorded: the code of a bounded loop was seen to keep its recorder."""
+        self._windows.stop_after_failure()
+
     def _prepare(self) -> None:
         """Start recording, or wait for the loop whose steps are to be recorded."""
         context = Context(

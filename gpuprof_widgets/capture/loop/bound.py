@@ -11,7 +11,8 @@ Of several outermost loops the first that runs is bounded; the others run as the
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpuprof_widgets.capture.active import Active
@@ -52,7 +53,9 @@ class LoopBound:
         self._lines: list[int] = []
         self._inner: dict[int, int] = {}  # the line of a loop: that of the first one in its body
         self._ran: int | None = None  # the line of the loop that was bounded
-        self._recorder: Any = None
+        # Weakly: this is a constant of the cell's code, which the recorder holds, and code objects
+        # are unknown to the garbage collector.
+        self._recorder: Callable[[], Any] = lambda: None
 
     def __call__(self, tree: CellTree, embedded: Embedded) -> None:
         """Put the counting into every outermost loop of the tree."""
@@ -60,7 +63,7 @@ class LoopBound:
 
     def serves(self, recorder: Any) -> bool:
         """Whether there is a loop to wait for; it is this recorder's from now on."""
-        self._recorder = recorder
+        self._recorder = weakref.ref(recorder)
         return bool(self._lines)
 
     def notes(self) -> list[str]:
@@ -116,15 +119,16 @@ class LoopBound:
     def is_open_to(self, source: Any = None) -> bool:
         """Whether a loop that starts now is the one; an explicit one speaks for itself."""
         recorder = Active.recorder
-        if recorder is None or recorder is not self._recorder or recorder.is_taken:
+        if recorder is None or recorder is not self._recorder() or recorder.is_taken:
             return False
         inner = source.iterable if is_progress_bar(source) else source
         return not isinstance(inner, Steps)
 
     def close(self) -> None:
         """The bounded loop has ended, if one of ours was it."""
-        if self._recorder is not None and self._ran is not None:
-            self._recorder.close_loop()
+        recorder = self._recorder()
+        if recorder is not None and self._ran is not None:
+            recorder.close_loop()
 
     def steps(self, source: Any, line: int) -> Steps[Any]:
         """The bounded items of the loop on that line."""
