@@ -68,9 +68,9 @@ def test_what_is_of_another_type_is_left_out_and_told(key: str, tmp_path: Path) 
 
 
 def test_half_a_character_is_no_text() -> None:
-    record = with_usable_metadata(odd_record(label="\ud800"))
+    record = with_usable_metadata(odd_record(wall_ns="\ud800"))
     assert "halves of characters" in record.metadata["notes"][0]
-    assert "label" not in record.metadata
+    assert "wall_ns" not in record.metadata
 
 
 def test_every_analysis_and_the_page_answer_where_metadata_are_odd(tmp_path: Path) -> None:
