@@ -231,7 +231,7 @@ def test_without_a_gpu_the_command_prints_the_host(tmp_path: Path, capsys: Capsy
 def test_the_commands_options_are_megengines(
     words: str, keywords: dict[str, Any], trace: Path, capsys: Capsys
 ) -> None:
-    from gpuprof_widgets.commands.exports import json_bytes
+    from gpuprof_widgets.trace.writers.tables import json_bytes
 
     called = gpuprof(capsys, "analyze", trace, *words.split(), "--json", "-")
     assert called.code == 0

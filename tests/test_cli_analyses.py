@@ -16,9 +16,9 @@ import pytest
 from gpuprof_widgets.analyses.catalogue import ANALYSES, Analysis
 from gpuprof_widgets.commands import signature
 from gpuprof_widgets.commands.analysis import ROWS
-from gpuprof_widgets.commands.exports import csv_bytes, json_bytes, parquet_bytes
 from gpuprof_widgets.commands.signature import option_of, options_of
 from gpuprof_widgets.profiles import Profile
+from gpuprof_widgets.trace.writers.tables import csv_bytes, json_bytes, parquet_bytes
 from tests.command_lines import gpuprof, small_trace
 from tests.traces import SHARED
 

@@ -13,18 +13,12 @@ from gpuprof_widgets.commands.outputs import OutputFile
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.printable import SOURCE, printable
 from gpuprof_widgets.trace.files import write_whole
-from gpuprof_widgets.trace.writers.tables import csv_bytes, json_bytes, parquet_bytes
 
 STDOUT = "-"
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-
-FORMATS: dict[str, Callable[[Any], bytes]] = {
-    "csv": csv_bytes,
-    "json": json_bytes,
-    "parquet": parquet_bytes,
-}
-"""The file formats of tables by the option that asks for each."""
+FORMATS = ("csv", "json", "parquet")
+"""The file formats of tables, as the options that ask for them are called."""
 
 
 def export_options(command: Decorated) -> Decorated:
@@ -46,8 +40,15 @@ def export(table: Any, targets: dict[str, str | None]) -> bool:
     if list(wanted.values()).count(STDOUT) > 1:
         raise click.UsageError("only one table can go to standard output")
     for name, target in wanted.items():
-        write_bytes(FORMATS[name](table), target)
+        write_bytes(_written(table, name), target)
     return bool(wanted)
+
+
+def _written(table: Any, name: str) -> bytes:
+    from gpuprof_widgets.trace.writers import tables  # loads pandas, which no help needs
+
+    written: bytes = getattr(tables, f"{name}_bytes")(table)
+    return written
 
 
 def write_bytes(data: bytes, target: str) -> None:
