@@ -56,6 +56,7 @@ class ProfileRun:
         if sys.is_finalizing():
             return  # a loop over `steps` that was never ended: nobody is left to see it
         self.profile, problems = finish(recorder, self._options)
+        recorder.forget()
         self._show(problems)
 
     def __call__(self, function: Function) -> Function:

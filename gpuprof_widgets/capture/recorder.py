@@ -147,7 +147,7 @@ class Recorder:
         return Record(trace, calls, metadata, of_workers)
 
     def forget(self) -> None:
-        """Free what was recorded: the code of a bounded loop was seen to keep its recorder."""
+        """Free what was recorded, now that it is read: a traceback may keep the recorder."""
         self._windows.stop_after_failure()
 
     def _prepare(self) -> None:

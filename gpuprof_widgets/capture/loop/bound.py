@@ -53,8 +53,8 @@ class LoopBound:
         self._lines: list[int] = []
         self._inner: dict[int, int] = {}  # the line of a loop: that of the first one in its body
         self._ran: int | None = None  # the line of the loop that was bounded
-        # Weakly: this is a constant of the cell's code, which the recorder holds, and code objects
-        # are unknown to the garbage collector.
+        # Weakly: this is a constant of the cell's code, which the recorder holds, and the garbage
+        # collector does not look into code: what leads from there back to the recorder stays.
         self._recorder: Callable[[], Any] = lambda: None
 
     def __call__(self, tree: CellTree, embedded: Embedded) -> None:
@@ -171,7 +171,8 @@ class LoopUse:
         self._entered = False
 
     def __exit__(self, *error: object) -> None:
-        """After it, however it ended."""
+        """After it, however it ended. What was counted leads to the recorder: see `LoopBound`."""
+        self._counting = None
         if self._entered:
             self._bound.close()
 
