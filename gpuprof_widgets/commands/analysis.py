@@ -12,7 +12,13 @@ import click
 from gpuprof_widgets.commands.exports import FORMATS, export, export_options
 from gpuprof_widgets.commands.outputs import Writing
 from gpuprof_widgets.commands.signature import keywords_of, options_of
-from gpuprof_widgets.commands.traces import load, progress, trace_argument, window_options
+from gpuprof_widgets.commands.traces import (
+    load,
+    print_notes,
+    progress,
+    trace_argument,
+    window_options,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,7 +104,10 @@ def show_or_export(
     targets: dict[str, str | None],
     notes: tuple[str, ...] = (),
 ) -> None:
-    """Write the rows to the targets, or print the first of them; say what the trace lacks."""
+    """Write the rows to the targets, or print the first of them; say what the trace lacks.
+
+    ``notes`` stand below what is printed, and on stderr where it is written.
+    """
     from gpuprof_widgets.analyses.lacking import LACKS, what_is_lacking
     from gpuprof_widgets.commands.cells import heading
     from gpuprof_widgets.commands.sorting import sort_column
@@ -109,6 +118,7 @@ def show_or_export(
     if export(table if top is None else table.head(top), targets):
         if lacks:
             click.echo(f"note: {printable(lacks)}", err=True)
+        print_notes(notes)
         return
     shown = table.head(ROWS if top is None else top)
     said = [str(table.attrs[key]) for key in (LACKS, "note") if key in table.attrs]

@@ -34,4 +34,5 @@ def diff(before: str, after: str, per: str | None, **given: Any) -> None:
     check(TABLES, **given)
     from gpuprof_widgets.comparisons import Comparison
 
-    answer(Comparison(load(before), load(after), per), **given)
+    a, b = (load(run, one_of_several=True) for run in (before, after))
+    answer(Comparison(a, b, per), **given)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -53,7 +52,6 @@ def findings(
     if len(shown) < len(found):
         lines.append(f"{len(found) - len(shown)} more: --all")
     print_text("\n".join(lines or ["nothing stands out"]))
-    _print_notes(profile.metadata.get("notes", ()))
 
 
 def _threshold(text: str) -> tuple[str, float]:
@@ -73,10 +71,3 @@ def _lines(number: int, finding: Finding) -> list[str]:
     indent = " " * len(start)
     lines = wrap(finding.text, WIDTH, initial_indent=start, subsequent_indent=indent)
     return lines + wrap(finding.remedy, WIDTH, initial_indent=indent, subsequent_indent=indent)
-
-
-def _print_notes(notes: object) -> None:
-    from gpuprof_widgets.commands.tables import print_text
-
-    for note in notes if isinstance(notes, list | tuple) else ():
-        print_text(f"Note: {str(note).removesuffix('.')}.", file=sys.stderr)

@@ -10,7 +10,7 @@ import click
 from gpuprof_widgets.commands.analysis import show_or_export
 from gpuprof_widgets.commands.exports import FORMATS, export_options, write_bytes
 from gpuprof_widgets.commands.outputs import OutputFile
-from gpuprof_widgets.commands.traces import progress
+from gpuprof_widgets.commands.traces import print_notes, progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,6 +69,8 @@ def answer(found: Report, *, notes: Sequence[str] = (), **given: Any) -> None:
         with progress("drawing"):
             page = found.report().encode()
         write_bytes(page, output)
+        if table is None:
+            print_notes(notes)
     if table is not None:
         with progress(f"computing {table}"):
             rows: pd.DataFrame = getattr(found, table)()

@@ -84,13 +84,31 @@ def _nanoseconds(text: str) -> int | None:
     return int(whole) * size + int(digits or 0) * size // int(10 ** len(digits))
 
 
-def load(path: str, window: tuple[int, int] | None = None, step: int | None = None) -> Profile:
-    """The profile in this file, or of standard input, or the part of it that is asked for."""
+def load(
+    path: str,
+    window: tuple[int, int] | None = None,
+    step: int | None = None,
+    *,
+    one_of_several: bool = False,
+) -> Profile:
+    """The profile in this file, or of standard input, or the part of it that is asked for.
+
+    What could not be read of it is told on stderr, with its name where it is ``one_of_several``.
+    """
     with progress(f"reading {'standard input' if path == STDIN else path}"):
         profile = _from_stdin() if path == STDIN else _from_file(path)
+    print_notes(profile.metadata.get("notes"), path if one_of_several else "")
+    with progress("choosing the part"):
         if step is not None:
             profile = profile.window(*_range_of_step(profile, step))
         return profile if window is None else profile.window(*window)
+
+
+def print_notes(notes: object, file: str = "") -> None:
+    """Say on stderr what a record's notes say of it, or of this file."""
+    told = f"{file}: " if file else ""
+    for note in notes if isinstance(notes, list | tuple) else ():
+        click.echo(printable(f"Note: {told}{str(note).removesuffix('.')}."), err=True)
 
 
 def _from_file(path: str) -> Profile:

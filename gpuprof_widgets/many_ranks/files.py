@@ -77,7 +77,7 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 def readable(
     files: Sequence[Path], read: Sequence[ReducedRank | TraceError], *, all_of_them: bool
 ) -> tuple[list[Part], list[str]]:
-    """The files that could be read, and notes on those that could not.
+    """The files that could be read, and notes on those that could not, or not as a whole.
 
     Raises what is wrong with the first of these where all of them were asked for one by one, or
     none could be read: a folder may hold other things, and a trace that was cut off.
@@ -87,7 +87,20 @@ def readable(
     if wrong and (all_of_them or len(wrong) == len(pairs)):
         raise wrong[0][1]
     notes = [f"{file.name} was left out: {_first_sentence(error)}" for file, error in wrong]
-    return [(file, part) for file, part in pairs if isinstance(part, ReducedRank)], notes
+    parts = [(file, part) for file, part in pairs if isinstance(part, ReducedRank)]
+    return parts, [*notes, *_of_reading(parts)]
+
+
+def _of_reading(parts: Sequence[Part]) -> list[str]:
+    """What the files' own notes say, each once with the first file that it is of."""
+    files: dict[str, list[str]] = defaultdict(list)
+    for file, part in parts:
+        for note in part.notes:
+            files[note].append(file.name)
+    return [
+        f"{first}{f' and {len(more):,} more' if more else ''}: {note}"
+        for note, (first, *more) in files.items()
+    ]
 
 
 def _first_sentence(error: TraceError) -> str:

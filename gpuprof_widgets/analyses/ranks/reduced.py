@@ -32,7 +32,8 @@ class ReducedRank:
     name. ``parts``: begin and end of each file's trace. ``breakdown``: that of each step and, as
     step -1, of the whole. ``steps``: ``step``, ``start_ns``, ``end_ns``, ``dur_ns``,
     ``gpu_busy_ns``, ``compute_ns``. ``collectives``: those of `collective_calls` with what was
-    before each (see `with_lead`). ``lacks``: why there are no collectives.
+    before each (see `with_lead`). ``lacks``: why there are no collectives. ``notes``: what could not
+    be read of the record.
     """
 
     rank: int
@@ -45,6 +46,7 @@ class ReducedRank:
     steps: pd.DataFrame
     collectives: pd.DataFrame
     lacks: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def start_ns(self) -> int:
@@ -73,6 +75,7 @@ def reduced(record: Record, *, source: str = "") -> ReducedRank:
         steps=_steps(record, computing),
         collectives=_on_the_clock(with_lead(record, calls), trace, "start_ns", "end_ns"),
         lacks=what_is_lacking(calls),
+        notes=tuple(map(str, record.metadata.get("notes") or ())),
     )
 
 
@@ -126,6 +129,7 @@ def joined(parts: Sequence[ReducedRank]) -> ReducedRank:
         steps=pd.concat([part.steps for part in ordered], ignore_index=True),
         collectives=pd.concat([part.collectives for part in ordered], ignore_index=True),
         lacks=next((part.lacks for part in ordered if not part.lacks), ordered[0].lacks),
+        notes=tuple(note for part in ordered for note in part.notes),
     )
 
 
