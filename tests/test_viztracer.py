@@ -77,6 +77,23 @@ def test_every_duration_is_that_of_the_file(file: Path, record: Record) -> None:
     assert sorted(record.trace.slices["dur"].tolist()) == written
 
 
+def test_a_full_buffer_is_told(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "full.json"
+    command = [sys.executable, "-m", "viztracer", "--quiet", "--tracer_entries", "20"]
+    command += ["-o", str(out), str(file.with_name("script.py"))]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    (note,) = load(out).metadata["notes"]
+    assert "those before are lost" in note
+    assert "--tracer_entries" in note
+
+
+@pytest.mark.parametrize("told", [{"overflow": "no"}, {}, [], None, "overflow"])
+def test_odd_metadata_tells_of_no_full_buffer(told: object, file: Path, tmp_path: Path) -> None:
+    changed = json.loads(file.read_text()) | {"viztracer_metadata": told}
+    (tmp_path / "odd.json").write_text(json.dumps(changed))
+    assert load(tmp_path / "odd.json").metadata["notes"] == []
+
+
 def test_every_analysis_and_the_page_take_it(record: Record) -> None:
     assert all_answers(record) == {}
     page = Profile(record.trace, record.calls, record.metadata).report()

@@ -18,6 +18,10 @@ from gpuprof_widgets.trace.gather import Gathered
 
 METADATA = "viztracer_metadata"
 CALLS = ("FEE", "fee")  # function entry and exit
+OVERFLOW = (
+    "VizTracer's buffer was full: it has the last calls alone, and those before are lost "
+    "(record with a larger --tracer_entries)"
+)
 
 
 def recognises(parts: Parts, file: Gathered) -> bool:
@@ -30,8 +34,15 @@ def translate(parts: Parts, file: Gathered) -> Parts:
     return replace(
         parts,
         events=_with_frames(parts.events),
+        notes=[*parts.notes, *([OVERFLOW] if _overflowed(file) else [])],
         metadata={**parts.metadata, "recorded_by": "VizTracer"},
     )
+
+
+def _overflowed(file: Gathered) -> bool:
+    """Whether VizTracer wrote newer calls over the oldest (``parse`` in viztracer.py)."""
+    told = file.header[METADATA]
+    return isinstance(told, dict) and told.get("overflow") is True
 
 
 def _with_frames(events: Events) -> Events:
