@@ -23,7 +23,7 @@ COMMANDS = (
     Row("analyze", "ops with FLOPs and bandwidth, filtered and added up"),
     Row("diff", "what changed from one trace to another"),
     Row("ranks", "the ranks of a distributed run, side by side"),
-    Row("convert", "a trace in another format: archive, Chrome trace, .prof, page"),
+    Row("convert", "a trace in another format: .json, stacks, table, page, picture"),
     Row("kernelspec", "install a Jupyter kernel that runs under Nsight Systems"),
 )
 
@@ -31,8 +31,10 @@ GPUPROF = Commands(
     COMMANDS,
     command_of,
     name="gpuprof",
-    help="Why is this PyTorch program slow? TRACE is a file that gpuprof or torch.profiler wrote "
-    "(.gpuprof, .json, .json.gz), one of cProfile (.prof), or - for standard input.",
+    help="Why is this program slow? TRACE is what gpuprof saved (.gpuprof), a Chrome trace (.json: "
+    "torch.profiler, TensorFlow, VizTracer, MegEngine), a database of Nsight Systems or nvprof, a "
+    "CUDA memory snapshot, a file of cProfile, speedscope or pyinstrument, each packed or in an "
+    "archive as well, or - for standard input.",
     epilog="\b\nExample:\n  gpuprof run -o run.gpuprof train.py && gpuprof kernels run.gpuprof",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

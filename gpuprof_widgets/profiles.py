@@ -33,10 +33,11 @@ class Profile(Analysed):
 
     @classmethod
     def load(cls, path: Paths) -> Self:
-        """Open a saved profile, a torch.profiler trace or a cProfile file, whatever its name.
+        """Open a profile that was saved, or what another profiler wrote (docs/formats.md).
 
-        Several paths, or a folder: the spans of one worker one after another; the files of cProfile
-        of several ranks or workers added up, each of them in ``calls_of_workers``.
+        The content says what it is, not the name. Several paths, or a folder: the spans of one
+        worker one after another; the files of cProfile of several ranks or workers added up, each
+        of them in ``calls_of_workers``.
         """
         from gpuprof_widgets.trace.readers import load as load_record
 
@@ -163,9 +164,10 @@ class Profile(Analysed):
 
 
 def load(path: Paths) -> Profile:
-    """Open a saved profile, a torch.profiler trace or a cProfile file, whatever its name.
+    """Open a profile that was saved, or what another profiler wrote (docs/formats.md).
 
-    Several paths, or a folder, are one run: see `Profile.load`.
+    The content says what it is, not the name. Several paths, or a folder, are one run: see
+    `Profile.load`.
     """
     return Profile.load(path)
 

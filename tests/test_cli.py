@@ -193,3 +193,21 @@ def test_options_are_completed() -> None:
 
 def test_main_returns_its_exit_code() -> None:
     assert main(["--version"]) == 0
+
+
+PROGRAMS = ("torch.profiler", "TensorFlow", "VizTracer", "MegEngine", "speedscope", "pyinstrument")
+"""Whose files are read, where JSON is."""
+
+
+def test_help_and_errors_name_the_programs_whose_files_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = [" ".join(gpuprof(capsys, "--help").out.split())]
+    for content in (b"no trace", b'{"config": 1}', b'{"traceEvents": {}}'):
+        (tmp_path / "file").write_bytes(content)
+        told.append(gpuprof(capsys, "ops", tmp_path / "file").err)
+    for text in told:
+        assert [name for name in PROGRAMS if name not in text] == []
+    for text in told[:2]:  # where it may be anything
+        others = ("nvprof", "Nsight Systems", "cProfile", "memory snapshot", "archive")
+        assert [name for name in others if name not in text] == []

@@ -43,7 +43,7 @@ def ranks(paths_or_directory: Paths, *, cluster: Any = None) -> RankProfiles:
     """The ranks of one distributed run, compared: who was late, who waited, who moved data.
 
     ``paths_or_directory``: the folder with the traces of all ranks, a glob
-    (``"run.rank*.gpuprof"``), or their paths: torch.profiler's traces and profiles that we saved.
+    (``"run.rank*.gpuprof"``), or their paths: profiles that we saved, and what else opens.
     The rank comes from the trace, else from the file's name. One file is read at a time, and only
     a few tables of each are kept.
 

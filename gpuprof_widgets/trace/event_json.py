@@ -126,6 +126,12 @@ def _is_list(data: bytes) -> bool:
     return re.match(rb"\s*\[", data) is not None
 
 
+_GIVE = (
+    "Give a Chrome trace (of torch.profiler, TensorFlow, VizTracer, MegEngine or another program), "
+    "or what speedscope, pyinstrument or MegEngine's graph profiler wrote."
+)
+
+
 def _decoded(data: bytes, path: Path, notes: Sequence[str] = ()) -> TraceFile:
     if _is_list(data):
         file = TraceFile({}, notes=[*notes])
@@ -136,13 +142,13 @@ def _decoded(data: bytes, path: Path, notes: Sequence[str] = ()) -> TraceFile:
         found = ", ".join(list(keys)[:8]) or "nothing"
         raise TraceError(
             f'{path}: JSON, but not a trace: there is no "traceEvents" key (found: {found}). '
-            "Give the file that torch.profiler's export_chrome_trace wrote."
+            f"{_GIVE}"
         )
     events = memoryview(keys.pop("traceEvents"))
     if bytes(events[:1]) != b"[":
         raise TraceError(
             f'{path}: JSON, but not a trace: "traceEvents" is {bytes(events[:20])!r}, not a list. '
-            "Give the file that torch.profiler's export_chrome_trace wrote."
+            f"{_GIVE}"
         )
     header = {key: _any(raw) for key, raw in keys.items()}
     file = TraceFile(header, notes=[*notes])

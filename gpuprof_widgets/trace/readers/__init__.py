@@ -51,7 +51,11 @@ READERS = (
     Reader("a MegEngine profile of a static graph", is_megengine_graph, parse_megengine_graph),
     Reader("a file of speedscope (.speedscope.json)", is_speedscope, parse_speedscope),
     Reader("a session of pyinstrument (.pyisession)", is_pyinstrument, parse_pyinstrument),
-    Reader("a torch.profiler trace (.json, .json.gz)", is_json, parse_chrome_trace),
+    Reader(
+        "a Chrome trace, as torch.profiler, TensorFlow, VizTracer and MegEngine write (.json)",
+        is_json,
+        parse_chrome_trace,
+    ),
 )
 """The first that recognises the bytes reads them; each may be packed or in an archive as well."""
 
@@ -140,6 +144,8 @@ def _parsed(data: bytes, file: Path, allowed: int, layers: int) -> Record:
         except CutOffError as error:
             return _of_cut_off(error, file)
         _check_layers(layers, file)
+    if not data:
+        raise TraceError(f"{file}: what is packed in it is empty (0 bytes); record again.")
     if container(data) and not is_archive(data):
         return _of_archive(data, file, allowed, layers - 1)
     text, notes = as_utf8(data)
@@ -233,5 +239,5 @@ def _unknown(data: bytes, file: Path) -> str:
     return f"{file}: " + (
         advice(data, file)
         or f"not a kind of file that can be read: it starts with {data[:16]!r}. "
-        f"What can be read: {known}."
+        f"What can be read: {known}; packed (.gz, .zst, .bz2, .xz), in an archive or in a folder."
     )
