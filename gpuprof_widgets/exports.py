@@ -18,6 +18,7 @@ from gpuprof_widgets.trace.chrome_writer import COMPRESSION, chrome_trace, in_bl
 from gpuprof_widgets.trace.event_json import without_garbage_collection
 from gpuprof_widgets.trace.files import write_whole
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.schema import SAMPLED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +76,8 @@ def _speedscope(record: Record, _: str, file: IO[bytes]) -> None:
     if not trees and not (record.trace.slices["dur"] > 0).any():
         raise RecordingError("this profile has neither slices that last nor Python calls")
     label = str(record.metadata.get("label") or "gpuprof")
-    file.writelines(speedscope(record.trace, trees, name=label))
+    sampled = bool(record.metadata.get(SAMPLED))
+    file.writelines(speedscope(record.trace, trees, name=label, sampled=sampled))
 
 
 def _collapsed(record: Record, source: str, file: IO[bytes]) -> None:

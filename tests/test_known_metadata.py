@@ -45,6 +45,9 @@ ODD: dict[str, Any] = {
     "rank": "first",
     "world_size": 2**70,
     "host": 5,
+    "recorded_by": {"a": 1},
+    "recorder": 5,
+    "sampled": "now and then",
 }
 
 

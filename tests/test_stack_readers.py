@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from pyinstrument.renderers import SpeedscopeRenderer
 from pyinstrument.session import Session
 
 from gpuprof_widgets.analyses.call_tree import call_tree
-from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.exceptions import RecordingError, TraceError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.readers import parse
+from gpuprof_widgets.trace.readers import load, parse
+from gpuprof_widgets.trace.redact import redacted
 from tests.traces import kernel, op, python, trace_of
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
@@ -74,7 +76,80 @@ def test_samples_in_a_row_are_one_call() -> None:
         ["/home/me/train.py(9): step", 6 * second, 4 * second],
     ]
     assert record.metadata["notes"] == [
-        "1 threads are sampled: calls between samples are not seen, times are estimates"
+        "1 threads are sampled: calls are not counted, times are estimates"
+    ]
+
+
+def many_samples() -> Record:
+    """What a generator expression that ran once leaves behind: found in every second sample."""
+    return read(sampled([[0], [0, 1]] * 30, [0.005, 0.01] * 30))
+
+
+SAMPLERS: dict[str, Callable[[], Record]] = {
+    "speedscope's samples": many_samples,
+    "pyinstrument's session": lambda: parse(
+        json.dumps(session([(STACK[:1], 0.005), (STACK, 0.01)] * 30).to_json()).encode(), FILE
+    ),
+    "pyinstrument's speedscope file": lambda: parse(
+        SpeedscopeRenderer(show_all=True)
+        .render(session([(STACK[:1], 0.005), (STACK, 0.01)] * 30))
+        .encode(),
+        FILE,
+    ),
+}
+STACK = ["main\x00/home/me/train.py\x001", "step\x00/home/me/train.py\x009"]
+
+
+@pytest.mark.parametrize("recorder", SAMPLERS)
+def test_of_samples_no_number_of_calls_is_told(recorder: str) -> None:
+    record = SAMPLERS[recorder]()
+    assert record.metadata["sampled"] is True
+    assert any("calls are not counted" in note for note in record.metadata["notes"])
+    profile = Profile(record.trace, None, record.metadata)
+    table = profile.python_time()
+    assert table["exact"].tolist() == [False, False]
+    assert set(table["name"]) == {"main", "step"}
+    said = [one.text for one in profile.findings() if one.rule == "python_time"]
+    assert len(said) == 1
+    assert said[0].endswith("(300 ms).")
+
+
+@pytest.mark.parametrize("recorder", SAMPLERS)
+def test_samples_are_not_written_as_counted_calls(recorder: str, tmp_path: Path) -> None:
+    record = SAMPLERS[recorder]()
+    profile = Profile(record.trace, None, record.metadata)
+    with pytest.raises(RecordingError, match=r"was sampled, so that its calls are not known"):
+        profile.export(tmp_path / "run.prof")
+    with pytest.raises(RecordingError, match="was sampled"):
+        profile.save_pstats(tmp_path / "run.pstats")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["run.json", "run.gpuprof", "run.speedscope.json"])
+def test_written_and_read_again_samples_are_still_samples(name: str, tmp_path: Path) -> None:
+    record = many_samples()
+    Profile(record.trace, None, record.metadata).export(tmp_path / name)
+    assert load(tmp_path / name).metadata["sampled"] is True
+    assert redacted(record).metadata["sampled"] is True
+
+
+def test_calls_with_begin_and_end_stay_counted_and_exact() -> None:
+    record = read(
+        evented([("O", 0, 0), ("O", 1, 1), ("C", 1, 9000), ("C", 0, 9000)], endValue=9000)
+    )
+    profile = Profile(record.trace, None, record.metadata)
+    assert "sampled" not in record.metadata
+    assert profile.python_time()["exact"].all()
+    assert any(one.text.endswith(" in 1 call).") for one in profile.findings())
+
+
+def test_own_time_that_pyinstrument_writes_as_a_frame_is_its_function_s() -> None:
+    file = SpeedscopeRenderer(show_all=True).render(session([(STACK[:1], 0.5), (STACK, 1.5)]))
+    assert "[self]" in file
+    record = parse(file.encode(), FILE)
+    assert [(name.split(": ")[-1], dur) for name, _, dur in calls(record)] == [
+        ("main", 2 * 10**9),
+        ("step", 15 * 10**8),
     ]
 
 

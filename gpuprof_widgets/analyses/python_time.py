@@ -12,7 +12,7 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.thread_waits import REASONS, python_lanes, thread_waits
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.python_frames import calls_from_slices
-from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.schema import NONE, SAMPLED
 
 COLUMNS = (
     *("file", "line", "name", "calls", "primitive_calls"),
@@ -30,7 +30,8 @@ def python_time(record: Record) -> pd.DataFrame:
 
     Columns (times in ns):
 
-    - ``file``, ``line``, ``name``, ``calls``, ``primitive_calls`` (not recursive);
+    - ``file``, ``line``, ``name``, ``calls``, ``primitive_calls`` (not recursive): where samplers
+      (pyinstrument, py-spy) recorded, no calls but how often samples in a row found the function;
     - ``self_ns`` (cProfile's tottime) = ``self_waiting_ns`` (stood still in a call that waits for
       the GPU) + ``self_python_ns`` (Python's own, and that of the ops it called);
     - ``total_ns`` (cProfile's cumtime) = ``total_waiting_ns`` + ``total_python_ns``;
@@ -38,8 +39,8 @@ def python_time(record: Record) -> pd.DataFrame:
       ``launched_by`` (the op), ``launched_at`` (the cell line, as "Cell [3]:12"); "" where not
       known;
     - ``exact``: the waiting is known from recorded frames (``--stack``), or there was none.
-      Otherwise it is estimated: the waits of ops are given to the built-in functions that run
-      them, and passed on to the callers by their shares of time.
+      Samples are never exact. Otherwise it is estimated: the waits of ops are given to the
+      built-in functions that run them, and passed on to the callers by their shares of time.
 
     Where frames were recorded the table follows the window; what cProfile counted stays whole.
     """
@@ -54,7 +55,8 @@ def python_time(record: Record) -> pd.DataFrame:
     else:
         waits = estimated_waits(calls, waited, record)
     known = framed or (len(record.trace) > 0 and not len(waited.table))
-    table = _table(calls, waits, waited.reasons).assign(exact=known)[list(COLUMNS)]
+    exact = known and not record.metadata.get(SAMPLED)
+    table = _table(calls, waits, waited.reasons).assign(exact=exact)[list(COLUMNS)]
     return table.sort_values("self_ns", ascending=False, kind="stable", ignore_index=True)
 
 

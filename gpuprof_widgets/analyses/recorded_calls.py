@@ -6,12 +6,21 @@ from gpuprof_widgets.analyses.thread_waits import python_lanes
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.python_frames import calls_from_slices
+from gpuprof_widgets.trace.schema import SAMPLED
 
 
 def recorded_calls(record: Record) -> Calls:
-    """The calls of cProfile, else those of recorded frames; else an error that says why not."""
+    """The calls of cProfile, else those of recorded frames; else an error that says why not.
+
+    A sampler's frames are none: how often a function was called is not known.
+    """
     if record.calls is not None:
         return record.calls
+    if record.metadata.get(SAMPLED):
+        raise RecordingError(
+            "this profile was sampled, so that its calls are not known, and files of cProfile "
+            "count calls; export stacks with their times (.speedscope.json, .collapsed)"
+        )
     if len(python_lanes(record)):
         return calls_from_slices(record.trace, str(record.metadata.get("label")))
     raise RecordingError(f"this profile has no Python calls: {_why_no_calls(record)}")

@@ -164,6 +164,9 @@ TYPES: dict[str, Any] = {
     "memory": _Memory,
     "memory_segments": list[_Segment] | None,
     "peaks": _Peaks | None,
+    "recorded_by": str | None,
+    "recorder": str | None,
+    "sampled": bool | None,
     "rank": Int | None,
     "world_size": Int | None,
 }

@@ -106,7 +106,9 @@ def is_pstats(data: bytes) -> bool:
 def parse_pstats(data: bytes, path: Path) -> Record:
     """The record of a file of cProfile: calls, and a trace without slices."""
     calls, notes = _calls_and_notes(data, path)
-    return Record(empty_trace(), calls, {"source": str(path), "notes": notes})
+    return Record(
+        empty_trace(), calls, {"source": str(path), "recorded_by": "cProfile", "notes": notes}
+    )
 
 
 def load_calls(data: bytes, path: Path) -> Calls:

@@ -75,6 +75,9 @@ HELD_AS, HELD_BY, TORCH_CATEGORY = "Held as", "Held by", "Memory category"
 FRAMEWORK, TENSORFLOW, MEGENGINE = "framework", "TensorFlow", "MegEngine"
 """Key in the metadata of records of other frameworks than PyTorch, and what it says."""
 
+SAMPLED = "sampled"
+"""Key in the metadata, true: stacks were looked at now and then, and no call was counted."""
+
 FLOPS, MEMORY_TRAFFIC = "flops", "memory traffic"
 """Args of ops whose work the program counted itself (MegEngine): floating point operations, and
 bytes read and written."""
@@ -83,9 +86,19 @@ CPU_KERNEL = "cpu_kernel"
 """Category of what an op made the CPU run elsewhere: on a computing node of MegEngine. It is on a
 track of its own, and no op: the op that dispatched it counts."""
 
+NVTX_RANGE = "nvtx_range"
+"""Category of NVTX ranges that may cross all others, as they were started and ended by number: each
+is on a row of its own, which is no thread, and owns nothing."""
+
 EXECUTOR_LANE = "Executor lane"
 """Arg of ops whose thread is none: of the threads of TensorFlow's executor the trace tells only how
 many ops ran at a time, and each is on the first lane that was free."""
+
+WRITTEN_CATEGORY = "Written category"
+"""Arg of slices of programs that we know nothing of, read as named regions: their own category."""
+
+PROCESS_NAMES = "process_names"
+"""Key in the metadata of records of such programs: what the file calls each process, by its id."""
 
 UNCUT_ARGS = ("uncut ts", "uncut dur")
 """Args (ns) of slices that a window has cut: when they began and how long they were before it."""
@@ -96,6 +109,7 @@ CATEGORIES = (
     *LAUNCH_CATEGORIES,
     *GPU_CATEGORIES,
     "gpu_user_annotation",
+    NVTX_RANGE,
     "python_function",
     "worker",
     "worker_idle",

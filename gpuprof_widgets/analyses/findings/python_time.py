@@ -25,6 +25,7 @@ from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_sh
 from gpuprof_widgets.analyses.thread_waits import run_lane
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import SAMPLED
 
 WORTH_READING_NS = 1_000_000  # below it nobody waits, whatever the share
 
@@ -76,10 +77,15 @@ def python_time(record: Record, limits: Limits) -> list[Finding]:
     apart = ", PyTorch ops not counted" if in_ops else ""
     text = (
         f"The Python function {code(function_labels(top)[0])} itself took {most}"
-        f"{format_share(share)} of the Python time{apart} ({format_ns(cost)} in "
-        f"{format_count(top['calls'].iloc[0], 'call')})."
+        f"{format_share(share)} of the Python time{apart} "
+        f"({format_ns(cost)}{_in_calls(record, int(top['calls'].iloc[0]))})."
     )
     return [Finding("python_time", text, cost, share)]
+
+
+def _in_calls(record: Record, calls: int) -> str:
+    """In how many; samples do not count them."""
+    return "" if record.metadata.get(SAMPLED) else f" in {format_count(calls, 'call')}"
 
 
 def _ops_of_thread(record: Record) -> npt.NDArray[np.intp]:

@@ -13,7 +13,11 @@ import msgspec
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.schema import SAMPLED
 from gpuprof_widgets.trace.stack_lanes import frame_name, lane_of_samples, trace_of_lanes
+
+PYINSTRUMENT = "pyinstrument"
+"""As it names itself in the files of other formats that it writes."""
 
 HEAD = 1 << 16
 LONGEST_S = 2**62 / 1e9
@@ -53,9 +57,9 @@ def parse_pyinstrument(data: bytes, path: Path) -> Record:
             f"takes longer than its interval ({session.min_interval:g} s)."
         )
     every = f"{session.min_interval * 1e3:g} ms"
-    note = f"sampled every {every}: shorter calls are not seen, times and calls are estimates"
+    note = f"sampled every {every}: calls are not counted, times are estimates"
     trace = trace_of_lanes([lane], list(numbers), "pyinstrument", _ns(session.start_time, path))
-    metadata = {"source": str(path), "recorded_by": "pyinstrument", "notes": [note]}
+    metadata = {"source": str(path), "recorded_by": PYINSTRUMENT, SAMPLED: True, "notes": [note]}
     return Record(trace, None, metadata | {"duration_s": session.duration})
 
 

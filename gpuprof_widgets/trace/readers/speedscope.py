@@ -2,7 +2,9 @@
 
 The format is https://www.speedscope.app/file-format-schema.json: named profiles, each a thread,
 that share a list of frames. An "evented" profile has the begin and end of each call, a "sampled"
-one stacks with weights, which are put one after another.
+one stacks with weights, which are put one after another. pyinstrument writes what it sampled as
+"evented" (``pyinstrument/renderers/speedscope.py``), its own time in a function as a frame
+``[self]`` within it.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import msgspec
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers.pyinstrument import PYINSTRUMENT
+from gpuprof_widgets.trace.schema import SAMPLED
 from gpuprof_widgets.trace.stack_lanes import (
     Lane,
     frame_name,
@@ -20,8 +24,11 @@ from gpuprof_widgets.trace.stack_lanes import (
     lane_of_samples,
     trace_of_lanes,
 )
+from gpuprof_widgets.trace.writers.speedscope import FROM_SAMPLES
 
 SCHEMA = b"speedscope.app/file-format-schema.json"
+SPEEDSCOPE = "speedscope"
+SELF_FRAME = "[self]"
 ENDS = 1 << 16
 """Bytes at either end of a file in which the schema is named."""
 UNIT_NS = {"nanoseconds": 1, "microseconds": 1e3, "milliseconds": 1e6, "seconds": 1e9}
@@ -79,7 +86,9 @@ def is_speedscope(data: bytes) -> bool:
 def parse_speedscope(data: bytes, path: Path) -> Record:
     """The record of the JSON text; ``path`` is named in metadata and in errors."""
     file = _decoded(data, path)
-    timed = [profile for profile in file.profiles if profile.unit in UNIT_NS]
+    timed = [
+        _without_self_frames(profile, file) for profile in file.profiles if profile.unit in UNIT_NS
+    ]
     lanes = [lane for lane in (_lane(p, len(file.shared.frames), path) for p in timed) if lane.ts]
     if not lanes:
         units = ", ".join(sorted({profile.unit for profile in file.profiles}))
@@ -92,11 +101,32 @@ def parse_speedscope(data: bytes, path: Path) -> Record:
         frame_name(frame.name, frame.file or "", int(frame.line or 0))
         for frame in file.shared.frames
     ]
+    metadata = {"source": str(path), "recorded_by": file.exporter or SPEEDSCOPE}
+    if _sampled(file, timed):
+        metadata[SAMPLED] = True
+    notes = _notes(file, timed, lanes)
     return Record(
-        trace_of_lanes(lanes, functions, file.name or "speedscope"),
-        None,
-        {"source": str(path), "recorded_by": file.exporter, "notes": _notes(file, timed, lanes)},
+        trace_of_lanes(lanes, functions, file.name or SPEEDSCOPE), None, metadata | {"notes": notes}
     )
+
+
+def _sampled(file: _File, profiles: list[_Evented | _Sampled]) -> int:
+    """How many of these are of a sampler, whatever type it gives them."""
+    if file.exporter in (PYINSTRUMENT, FROM_SAMPLES):
+        return len(profiles)
+    return sum(isinstance(profile, _Sampled) for profile in profiles)
+
+
+def _without_self_frames(profile: _Evented | _Sampled, file: _File) -> _Evented | _Sampled:
+    """A function's own time in pyinstrument's file is that function's, and no call."""
+    own = {at for at, frame in enumerate(file.shared.frames) if frame.name == SELF_FRAME}
+    if file.exporter != PYINSTRUMENT or not own:
+        return profile
+    if isinstance(profile, _Evented):
+        events = [event for event in profile.events if event.frame not in own]
+        return msgspec.structs.replace(profile, events=events)
+    stacks = [[frame for frame in stack if frame not in own] for stack in profile.samples]
+    return msgspec.structs.replace(profile, samples=stacks)
 
 
 def _decoded(data: bytes, path: Path) -> _File:
@@ -156,11 +186,13 @@ def _ns(value: Number, unit: float, path: Path) -> int:
 
 
 def _notes(file: _File, timed: list[_Evented | _Sampled], lanes: list[Lane]) -> list[str]:
-    sampled = sum(isinstance(profile, _Sampled) for profile in timed)
     untimed = len(file.profiles) - len(timed)
     counted = [
         (untimed, f"of {len(file.profiles):,} profiles do not measure time and were left out"),
         (sum(lane.repaired for lane in lanes), "calls begin or end out of turn and were mended"),
-        (sampled, "threads are sampled: calls between samples are not seen, times are estimates"),
+        (
+            _sampled(file, timed),
+            "threads are sampled: calls are not counted, times are estimates",
+        ),
     ]
     return [f"{count:,} {words}" for count, words in counted if count]

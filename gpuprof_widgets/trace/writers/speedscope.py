@@ -20,6 +20,9 @@ from gpuprof_widgets.trace.python_frames import BUILT_IN, place
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 UNIT = "nanoseconds"
+EXPORTER = "gpuprof_widgets"
+FROM_SAMPLES = f"{EXPORTER}, from samples"
+"""So that what a sampler found is not taken for calls when the file is read again."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -56,14 +59,18 @@ class _Frames:
         ]
 
 
-def speedscope(trace: Trace, trees: Mapping[str, pd.DataFrame], *, name: str) -> Iterator[bytes]:
+def speedscope(
+    trace: Trace, trees: Mapping[str, pd.DataFrame], *, name: str, sampled: bool = False
+) -> Iterator[bytes]:
     """The file, piece by piece: the lanes of the trace, then these call trees as samples.
 
-    ``trees``: by their titles, with ``parent``, ``name`` and ``self_ns``, parents first.
+    ``trees``: by their titles, with ``parent``, ``name`` and ``self_ns``, parents first;
+    ``sampled``: the slices are no calls, which the file then says.
     """
     frames = _Frames()
     profiles = [*_lanes(trace, frames), *(_samples(*one, frames) for one in trees.items())]
-    head = {"$schema": SCHEMA, "name": name, "exporter": "gpuprof_widgets", "activeProfileIndex": 0}
+    exporter = FROM_SAMPLES if sampled else EXPORTER
+    head = {"$schema": SCHEMA, "name": name, "exporter": exporter, "activeProfileIndex": 0}
     yield _encode(head)[:-1] + b',"profiles":['
     for number, profile in enumerate(profiles):
         yield b",\n" * bool(number)
