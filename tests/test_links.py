@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -140,6 +142,35 @@ def test_a_child_that_outlasts_its_parent_takes_none_of_its_grandparents_time_tw
     assert depth.tolist() == [0, 1, 2]
     assert subtree_end(end, parent).tolist() == [20, 10, 10]
     assert self_times(ts, end, parent).tolist() == [12, 2, 6]
+
+
+def steps_of(work: Callable[[], object]) -> int:
+    """Lines of Python that run in the functions of this package while this is done."""
+    lines = 0
+
+    def count(frame: object, event: str, argument: object) -> Callable[..., object]:
+        nonlocal lines
+        lines += event == "line"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def test_a_chain_of_crossing_slices_takes_as_many_rounds_as_its_length_has_binary_digits() -> None:
+    """Each slice crosses the one before it and the one after, so the last end rises to the top."""
+    count = 1 << 12
+    ts = np.arange(count, dtype=np.int64)
+    end = ts + count
+    parent, _ = nest(ts, end, np.zeros(count, dtype=np.int64))
+    assert parent.tolist() == list(range(-1, count - 1))
+    assert set(subtree_end(end, parent).tolist()) == {2 * count - 1}
+    assert steps_of(lambda: subtree_end(end, parent)) < 10 * 12 + 20
 
 
 def test_a_slice_of_no_length_is_nobodys_parent() -> None:

@@ -54,14 +54,16 @@ def depths(parent: NDArray[np.int32]) -> NDArray[np.int32]:
 def subtree_end(end: Ints, parent: Ints) -> NDArray[np.int64]:
     """Latest end of a slice and of everything below it (a child may outlast its parent)."""
     latest = end.astype(np.int64)
-    children = np.flatnonzero(parent >= 0)
-    while len(children):
-        above = parent[children]
-        late = latest[children] > latest[above]
-        children, above = children[late], above[late]
-        np.maximum.at(latest, above, latest[children])
-        children = np.unique(above)
-        children = children[parent[children] >= 0]
+    ancestor = parent.copy()
+    active = np.flatnonzero(parent >= 0)
+    if not np.any(latest[active] > latest[parent[active]]):
+        return latest  # as in every trace whose slices nest
+    # Doubling: after a round, each slice knows of twice as many generations below it.
+    while len(active):
+        above = ancestor[active]
+        np.maximum.at(latest, above, latest[active])
+        ancestor[active] = ancestor[above]
+        active = active[ancestor[active] >= 0]
     return latest
 
 
