@@ -65,7 +65,7 @@ def _key(line: int = 1) -> bytes:
     return marshal.dumps(("a.py", line, "f"))
 
 
-HARMFUL = {
+HARMFUL: dict[str, tuple[bytes, str]] = {
     "code object": b"{" + marshal.dumps(compile("1", "x", "eval")) + b"i\x01\x00\x00\x000",
     "code as value": b"{" + _key() + marshal.dumps(compile("1", "x", "eval")) + b"0",
     "text of 2 GiB": b"{)\x03u\xff\xff\xff\x7f",
@@ -81,6 +81,9 @@ HARMFUL = {
     "key that is no function": marshal.dumps({(1, 2): 3}),
     "none is a function": marshal.dumps({("a", 1, "f"): 3}),
     "no end": b"{" + _key(),
+    "entry of many dicts": b"{" + _key() + b"(" + (100_000).to_bytes(4, "little") + b"{0" * 100_000,
+    "tuple for a number": b"{" + _key() + b")\x02)\x00i\x00\x00\x00\x000",
+    "dict for a number": b"{" + _key() + b")\x02{0i\x00\x00\x00\x000",
 }
 
 
@@ -88,6 +91,12 @@ HARMFUL = {
 def test_harmful_files_are_one_clear_error(name: str) -> None:
     with pytest.raises(TraceError, match=r"cell\.prof: starts as a file of cProfile"):
         parse_pstats(HARMFUL[name], FILE)
+
+
+def test_what_is_longer_than_any_entry_is_refused_before_it_is_read() -> None:
+    data = HARMFUL["entry of many dicts"]
+    with pytest.raises(TraceError, match=r"a tuple of 100,000 items at byte \d\d\."):
+        parse_pstats(data, FILE)
 
 
 def test_functions_that_share_their_callers_are_refused() -> None:

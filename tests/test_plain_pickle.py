@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import pickletools
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -98,6 +99,10 @@ HARMFUL = {
     "tuple of nothing": b"\x80\x04\x86.",
     "not text": b"\x80\x04\x8c\x02\xff\xfe.",
     "only a start": b"\x80\x04",
+    "nothing but dicts": b"\x80\x04" + b"}" * 100_000 + b".",
+    "nothing but lists": b"\x80\x04" + b"]" * 100_000 + b".",
+    "nothing but tuples": b"\x80\x04" + b"K\x01\x85" * 100_000 + b".",
+    "nothing but marks": b"\x80\x04" + b"(" * 100_000 + b".",
 }
 
 
@@ -106,6 +111,16 @@ def test_harmful_and_damaged_pickles_are_one_clear_error(name: str) -> None:
     assert is_pickle(HARMFUL[name])
     with pytest.raises(TraceError, match=r"snapshot\.pickle: "):
         plain_data(HARMFUL[name], FILE)
+
+
+@pytest.mark.parametrize("what", [b"}", b"]", b"K\x01\x85", b"("])
+def test_containers_are_refused_before_they_take_memory(what: bytes) -> None:
+    """One byte in the file is a hundred in memory: most of the file is not looked at."""
+    with pytest.raises(TraceError, match="made to do harm") as error:
+        plain_data(b"\x80\x04" + what * 1_000_000 + b".", FILE)
+    at = re.search(r"at byte ([\d,]+)", str(error.value))
+    assert at is not None
+    assert int(at[1].replace(",", "")) < 0.4 * len(what) * 1_000_000
 
 
 @given(st.binary(max_size=60), st.sampled_from(PROTOCOLS))

@@ -22,6 +22,8 @@ _REFERRED_TO = 0x80
 _END_OF_DICT = object()
 _UNFINISHED = object()
 _FUNCTION = (str, int, str)
+_LONGEST_TUPLE = 5
+"""Items of what is known of a function; a caller has 4, a function's name 3."""
 _LONGEST_NUMBER = 64
 """Digits (of 15 bits) of an integer."""
 
@@ -31,6 +33,8 @@ def plain_statistics(data: bytes, path: Path) -> Any:
     reader = _Reader(data, path)
     try:
         return reader.value(0)
+    except TraceError:  # which is a ValueError
+        raise
     except (struct.error, IndexError) as error:
         raise reader.error(
             f"ends at byte {len(data):,} within what began as a file of cProfile; it was cut off "
@@ -129,7 +133,12 @@ class _Reader:
     def _tuple(self, length: int, depth: int) -> tuple[Any, ...]:
         if not 0 <= length <= len(self.data) - self.at:
             raise IndexError(length)
-        return tuple(self._inner(depth) for _ in range(length))
+        if length > _LONGEST_TUPLE:
+            raise self.error(f"a tuple of {length:,} items at byte {self.at:,}")
+        found = tuple(self._inner(depth) for _ in range(length))
+        if any(type(item) in (tuple, dict) for item in found[:-1]):
+            raise self.error(f"a tuple or dict before byte {self.at:,} where a number belongs")
+        return found
 
     def _inner(self, depth: int) -> Any:
         found = self.value(depth + 1)

@@ -24,6 +24,11 @@ _SHORT_GETS = re.compile(rb"(?:h.)+", re.DOTALL)
 _LONG_GETS = re.compile(rb"(?:j.{4})+", re.DOTALL)
 _SHORT_GET, _LONG_GET = ord("h"), ord("j")
 _LONG_GET_LAYOUT = np.dtype([("opcode", "u1"), ("index", "<u4")])
+_BYTES_OF_A_CONTAINER = 8
+"""So many bytes a list, dict or tuple takes at least on average: an entry, with its keys, 50."""
+_FREE_CONTAINERS = 10_000
+_MOST_MARKS = 1000
+"""Lists and dicts that are begun within one another; a snapshot has 6."""
 _LONGEST_NUMBER = 64
 """Bytes of an integer; no address or size has more than 8."""
 
@@ -72,6 +77,7 @@ class _Machine:
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: list[Any] = []
+        self.containers_left = _FREE_CONTAINERS + len(data) // _BYTES_OF_A_CONTAINER
 
     def run(self) -> Any:
         """The object on the stack at the end mark."""
@@ -97,15 +103,15 @@ class _Machine:
         named: dict[str, Callable[[], None]] = {
             "\x80": lambda: self._skip(1),
             "\x95": lambda: self._skip(8),
-            "(": lambda: self.marks.append(len(self.stack)),
-            "}": lambda: push({}),
-            "]": lambda: push([]),
+            "(": self._mark,
+            "}": lambda: self._push_container({}),
+            "]": lambda: self._push_container([]),
             ")": lambda: push(()),
             "a": self._append,
             "e": self._appends,
             "s": self._set_item,
             "u": self._set_items,
-            "t": lambda: push(tuple(self._above_mark())),
+            "t": lambda: self._push_container(tuple(self._above_mark())),
             "\x85": lambda: self._tuple(1),
             "\x86": lambda: self._tuple(2),
             "\x87": lambda: self._tuple(3),
@@ -126,6 +132,18 @@ class _Machine:
         (value,) = struct.unpack_from(layout, self.data, self.at)
         self.at += struct.calcsize(layout)
         return value
+
+    def _push_container(self, container: Any) -> None:
+        """An empty dict is one byte in the file, and 64 in memory."""
+        self.containers_left -= 1
+        if self.containers_left < 0:
+            raise self._misplaced("has more lists and dicts than its size allows")
+        self.stack.append(container)
+
+    def _mark(self) -> None:
+        if len(self.marks) == _MOST_MARKS:
+            raise self._misplaced(f"begins {_MOST_MARKS:,} lists within one another")
+        self.marks.append(len(self.stack))
 
     def _skip(self, length: int) -> None:
         self.at += length
@@ -166,7 +184,9 @@ class _Machine:
     def _tuple(self, length: int) -> None:
         if len(self.stack) < length:
             raise IndexError(length)
-        self.stack[-length:] = [tuple(self.stack[-length:])]
+        items = tuple(self.stack[-length:])
+        del self.stack[-length:]
+        self._push_container(items)
 
     def _append(self) -> None:
         item = self.stack.pop()
