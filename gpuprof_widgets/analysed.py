@@ -225,7 +225,7 @@ class Analysed(Record):
         """One row per GPU: busy and idle time, which add up to the span exactly.
 
         Columns (ns): ``device``, ``span_ns``, ``busy_ns``, ``idle_ns``, ``busy_share``,
-        ``kernel_ns``, ``copy_ns``, ``slices``.
+        ``kernel_ns``, ``copy_ns``, ``memset_ns``, ``slices``.
         """
         from gpuprof_widgets.analyses.device_busy import device_busy
 
@@ -420,7 +420,7 @@ class Analysed(Record):
         return memory(self)
 
     def memory_curve(self) -> pd.DataFrame:
-        """One row per allocation or release: what the device held after it.
+        """One row per allocation or release, or change of what is reserved: what the device held.
 
         Columns: ``device``, ``ts_ns``, ``allocated_bytes``, ``reserved_bytes`` (-1: not known).
         """

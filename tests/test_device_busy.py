@@ -48,14 +48,16 @@ def test_each_gpu_has_its_row() -> None:
         kernel("gemm", ts=10, dur=20, device=1),
         kernel("relu", ts=20, dur=20, device=1, stream=8),
         copy(ts=50, dur=10, device=1),
+        copy("Memset (Device)", ts=55, dur=8, device=1, category="gpu_memset"),
         kernel("gemm", ts=90, dur=10, device=3),
     )
-    columns = ["device", "span_ns", "busy_ns", "idle_ns", "kernel_ns", "copy_ns", "slices"]
+    columns = ["device", "span_ns", "busy_ns", "idle_ns", "kernel_ns"]
+    columns += ["copy_ns", "memset_ns", "slices"]
     assert device_busy(record)[columns].to_numpy().tolist() == [
-        [1, 100, 40, 60, 30, 10, 3],
-        [3, 100, 10, 90, 10, 0, 1],
+        [1, 100, 43, 57, 30, 10, 8, 4],
+        [3, 100, 10, 90, 10, 0, 0, 1],
     ]
-    assert device_busy(record)["busy_share"].tolist() == [0.4, 0.1]
+    assert device_busy(record)["busy_share"].tolist() == [0.43, 0.1]
 
 
 def test_a_gpu_annotation_is_no_work() -> None:

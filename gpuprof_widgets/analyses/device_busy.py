@@ -20,6 +20,7 @@ COLUMNS = (
     "busy_share",
     "kernel_ns",
     "copy_ns",
+    "memset_ns",
     "slices",
 )
 
@@ -29,8 +30,9 @@ def device_busy(record: Record) -> pd.DataFrame:
     """One row per GPU that ran anything, by index; busy and idle add up to the span exactly.
 
     Columns (ns): ``device``, ``span_ns`` (the whole trace or window), ``busy_ns`` (at least one
-    kernel, copy or memset ran, on whichever stream), ``idle_ns``, ``busy_share``; ``kernel_ns``
-    and ``copy_ns`` (at least one kernel, or copy or memset, ran: they may overlap), ``slices``.
+    kernel, copy or memset ran, on whichever stream), ``idle_ns``, ``busy_share``; ``kernel_ns``,
+    ``copy_ns`` and ``memset_ns`` (at least one kernel, copy or memset ran: they may overlap),
+    ``slices``.
     """
     trace = record.trace
     rows = [_row(trace, device) for device in devices(trace)]
@@ -76,6 +78,7 @@ def _row(trace: Trace, device: int) -> dict[str, float]:
         "idle_ns": trace.span_ns - busy,
         "busy_share": busy / trace.span_ns if trace.span_ns else 0.0,
         "kernel_ns": intervals.length(busy_intervals(trace, device, "kernel")),
-        "copy_ns": intervals.length(busy_intervals(trace, device, "gpu_memcpy", "gpu_memset")),
+        "copy_ns": intervals.length(busy_intervals(trace, device, "gpu_memcpy")),
+        "memset_ns": intervals.length(busy_intervals(trace, device, "gpu_memset")),
         "slices": int((device_of(trace, rows) == device).sum()),
     }

@@ -27,11 +27,14 @@ LINKS = (
 )
 """Columns that, where they hold whole numbers, name rows of the trace."""
 
-SIGNED = ("delta", "offset", "shift", "memory")
+SIGNED = ("delta", "offset", "shift", "_memory", "increase")
 """Parts of the names of whole-number columns in which -1 is a value; elsewhere it is: none."""
 
 POSITIONS = ("start_ns", "end_ns", "ts_ns", "launch_ns", "first_ns", "last_ns")
 """Moments of the trace: written to the nanosecond, so that ``--window`` takes them."""
+
+LARGE = 999.5
+"""From here on three digits would not reach to the point: a mean of calls is written whole."""
 
 Format = Callable[[Any], str]
 
@@ -73,7 +76,8 @@ def number(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:,.0f}" if value == round(value) else f"{value:.3g}"
+        is_whole = value.is_integer() or abs(value) >= LARGE
+        return f"{value:,.0f}" if is_whole else f"{value:.3g}"
     return printable(str(value))
 
 
@@ -91,6 +95,11 @@ def signed_ns(ns: float) -> str:
     return f"{'−' if ns < 0 else '+' if ns > 0 else ''}{format_ns(abs(ns))}"
 
 
+def address(value: int) -> str:
+    """A place in memory."""
+    return f"{value:#x}"
+
+
 FORMATS: tuple[tuple[str, Format], ...] = (
     ("delta_ns", signed_ns),
     ("bytes_per_s", format_bandwidth),
@@ -102,6 +111,7 @@ FORMATS: tuple[tuple[str, Format], ...] = (
     ("efficiency", share),
     ("occupancy", share),
     ("flops", format_flops),
+    ("address", address),
 )
 """How the values of a column are written, by the end of its name; the first that fits."""
 
