@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import gpuprof_widgets
+from gpuprof_widgets.analyses.catalogue import analysis
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from tests.database_of_record import nsys_of
@@ -80,6 +81,54 @@ def test_a_file_of_a_mark_alone_is_answered() -> None:
     made = Nsys()
     made.range("here", 10, None, eventType=34)
     assert all_answers(made.record()) == {}
+
+
+def started_range(made: Database, text: str, start: int, end: int) -> None:
+    """A range that is ended by its number, wherever that happens."""
+    if isinstance(made, Nsys):
+        made.range(text, start, end, eventType=60, endGlobalTid=global_id(PID, TID + 1))
+    elif isinstance(made, Nvprof):
+        made.marker(2, start, 77, text=text)
+        made.marker(4, end, 77, objectId=object_id(PID, TID + 1))
+
+
+@pytest.mark.parametrize("kind", [Nsys, Nvprof])
+@pytest.mark.parametrize(
+    "name",
+    ["operators", "breakdown", "critical_path", "what_ifs", "idle", "waits", "lines"],
+)
+def test_a_range_that_is_no_threads_changes_no_other_figure(
+    kind: type[Nsys] | type[Nvprof], name: str
+) -> None:
+    """It was taken for a thread that works all the time."""
+    without, beside = everything(kind), everything(kind)
+    started_range(beside, "epoch", 60, 4_900)
+    first, second = (analysis(name).function(made.record()) for made in (without, beside))
+    assert len(first) or name == "waits"
+    pd.testing.assert_frame_equal(second, first)
+
+
+@pytest.mark.parametrize("kind", [Nsys, Nvprof])
+def test_a_range_that_is_no_threads_is_not_in_the_flame_graph(
+    kind: type[Nsys] | type[Nvprof],
+) -> None:
+    without, beside = everything(kind), everything(kind)
+    started_range(beside, "epoch", 60, 4_900)
+    first, second = (profile(made.record()).call_tree() for made in (without, beside))
+    assert len(first)
+    pd.testing.assert_frame_equal(second, first)
+
+
+@pytest.mark.parametrize("kind", [Nsys, Nvprof])
+def test_a_range_that_is_no_threads_is_listed(kind: type[Nsys] | type[Nvprof]) -> None:
+    made = everything(kind)
+    started_range(made, "epoch", 60, 4_900)
+    record = made.record()
+    table = analysis("annotations").function(record).set_index("name")
+    columns = ["calls", "cpu_total_ns", "cpu_self_ns", "kernels"]
+    assert table.loc["epoch", columns].tolist() == [1, 4_840, 4_840, 0]
+    row = int(table.loc["epoch", "row"])
+    assert record.trace.tracks["kind"][record.trace.slices["track"][row]] == "other"
 
 
 def test_the_report_shows_ops_and_ranges(record: Record) -> None:

@@ -10,8 +10,12 @@ import pandas as pd
 import pytest
 
 from gpuprof_widgets.analyses.catalogue import analysis
+from gpuprof_widgets.analyses.findings import RULES, Limits
+from gpuprof_widgets.analyses.lacking import what_is_lacking
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.views.page_memory import page_memory
+from gpuprof_widgets.views.page_panels import panels
 from tests.profiler_databases import NSYS, PID, TID, Nsys, emitted, global_id
 
 
@@ -183,7 +187,7 @@ def test_started_ranges_stand_apart_as_they_may_cross() -> None:
     made.call("cudaLaunchKernel_v7000", 30, 40, correlation=1)
     made.kernel("k", 50, 70, correlation=1)
     trace = made.record().trace
-    found = rows(trace, "user_annotation").set_index("name")
+    found = rows(trace, "nvtx_range").set_index("name")
     assert found["thread"].to_dict() == {
         "a": "NVTX start/end",
         "b": "NVTX start/end 2",
@@ -311,6 +315,47 @@ def test_memory_that_was_taken_from_the_driver_is_counted() -> None:
         ("GPU 0 memory", "reserved", "bytes"),
         ("GPU 0 pinned memory used", "", "bytes"),
     }
+
+
+def with_totals() -> Record:
+    """1,000 bytes of memory on a GPU, of which 950 were taken."""
+    made = a_run()
+    made.add("TARGET_INFO_GPU", id=0, cuDevice=1, name="NVIDIA H100", totalMemory=1_000)
+    for start, operation, size in ((1_100, 0, 950), (1_200, 1, 900)):
+        made.add(
+            "CUDA_GPU_MEMORY_USAGE_EVENTS",
+            start=start,
+            globalPid=global_id(PID, 0),
+            deviceId=1,
+            bytes=size,
+            memKind=2,
+            memoryOperationType=operation,
+        )
+    return made.record()
+
+
+def test_totals_of_memory_are_a_curve_where_no_allocation_is_known() -> None:
+    record = with_totals()
+    curve = analysis("memory_curve").function(record)
+    assert list(curve.itertuples(index=False, name=None)) == [
+        ("GPU 1", 100, -1, 950),
+        ("GPU 1", 200, -1, 50),
+    ]
+    for name in ("allocations", "memory_peak", "memory"):
+        table = analysis(name).function(record)
+        assert "counters()" in what_is_lacking(table)
+        assert "memory_curve()" in what_is_lacking(table)
+
+
+def test_totals_of_memory_are_among_the_pages_counters() -> None:
+    record = with_totals()
+    assert panels(record)["counters"].rows["counter"].tolist() == ["GPU 1 memory reserved"]
+    assert page_memory(record, rows_kept=True) is None
+
+
+def test_of_totals_a_full_gpu_is_told_and_no_fragmentation() -> None:
+    (found,) = RULES["memory_room"](with_totals(), Limits())
+    assert found.text == "GPU 1 had 95 % of its 1000 B of memory taken at 100 ns."
 
 
 def test_memory_from_before_the_recording_never_counts_below_zero() -> None:

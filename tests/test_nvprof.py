@@ -197,12 +197,12 @@ def test_ranges_of_a_process_and_across_threads_stand_apart() -> None:
     made.marker(2, 20, 50, text="from one to another", objectId=object_id(PID, 5))
     made.marker(4, 90, 50, objectId=object_id(PID, 6))
     made.range("of a thread", 30, 40)
-    found = rows(made.record().trace, "user_annotation").set_index("name")["thread"]
-    assert found.to_dict() == {
+    trace = made.record().trace
+    assert rows(trace, "nvtx_range").set_index("name")["thread"].to_dict() == {
         "of the process": "NVTX start/end",
         "from one to another": "NVTX start/end 2",
-        "of a thread": str(TID),
     }
+    assert rows(trace, "user_annotation")["thread"].to_dict() == {0: str(TID)}
 
 
 def test_marks_are_moments() -> None:
@@ -317,7 +317,8 @@ def test_any_column_but_the_times_may_be_missing(table: str, column: str) -> Non
     made.run(f'ALTER TABLE {table} DROP COLUMN "{column}"')
     found = made.record().trace.slices["category"].value_counts()
     assert found["kernel"] == found["cuda_runtime"] == 1
-    assert found.get("cpu_op", 0) + found.get("user_annotation", 0) == 1
+    ranges = ("cpu_op", "user_annotation", "nvtx_range")
+    assert sum(found.get(category, 0) for category in ranges) == 1
 
 
 def test_a_file_without_events_says_how_to_record_some() -> None:

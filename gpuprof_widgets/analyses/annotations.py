@@ -14,7 +14,7 @@ from gpuprof_widgets.analyses.steps import names_with_steps_merged
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.callers import calling_annotations, innermost_open
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.schema import NONE, NVTX_RANGE
 from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
@@ -54,13 +54,14 @@ def annotations(record: Record) -> pd.DataFrame:
     - ``row``: the longest call.
 
     Work of the backward pass, launched from autograd's own thread, belongs to the annotation that
-    was open on the thread that called it; Kineto's GPU side leaves it out. Of a trace with only
-    the GPU's side, what runs within an annotation's span on its stream is its work, ``calls`` are
-    the most on any stream, and the CPU's columns are 0.
+    was open on the thread that called it; Kineto's GPU side leaves it out. NVTX ranges that were
+    started and ended by number are open on rows of their own, and cause no work. Of a trace with
+    only the GPU's side, what runs within an annotation's span on its stream is its work, ``calls``
+    are the most on any stream, and the CPU's columns are 0.
     """
     trace = record.trace
     counted = trace.slices["count"].to_numpy() > 0
-    cpu = in_category(trace, ON_CPU) & on_tracks(trace, "cpu")
+    cpu = _of_the_host(trace)
     if (cpu & counted).any():
         return _on_cpu(trace, cpu)
     gpu = in_category(trace, ON_GPU)
@@ -77,7 +78,7 @@ def annotation_slices(record: Record) -> pd.DataFrame:
     """
     trace = record.trace
     counted = trace.slices["count"].to_numpy() > 0
-    cpu = in_category(trace, ON_CPU) & on_tracks(trace, "cpu") & counted
+    cpu = _of_the_host(trace) & counted
     rows = np.flatnonzero(cpu if cpu.any() else in_category(trace, ON_GPU) & counted)
     code, names = names_with_steps_merged(trace)
     start = trace.slices["ts"].to_numpy()[rows]
@@ -88,6 +89,12 @@ def annotation_slices(record: Record) -> pd.DataFrame:
         "end_ns": start + trace.slices["dur"].to_numpy()[rows],
     }
     return pd.DataFrame(columns)
+
+
+def _of_the_host(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Which slices are annotations of a thread, or NVTX ranges of none."""
+    on_thread = in_category(trace, ON_CPU) & on_tracks(trace, "cpu")
+    return np.asarray(on_thread | in_category(trace, NVTX_RANGE), bool)
 
 
 def _on_cpu(trace: Trace, annotated: npt.NDArray[np.bool_]) -> pd.DataFrame:
@@ -132,7 +139,7 @@ def _table(
     table = pd.DataFrame({"name": pd.Series(names, dtype=object)})
     here = np.flatnonzero(annotated)
     table["calls"], table["row"] = _calls(trace, here, code, len(names))
-    on_cpu = here[on_tracks(trace, "cpu")[here]]
+    on_cpu = here[_of_the_host(trace)[here]]
     table["cpu_total_ns"], table["cpu_self_ns"] = _cpu(trace, on_cpu, code, len(names))
     table["device_self_busy_ns"], table["kernel_self_ns"], _ = kernels.sums(
         np.arange(int(own.sum())), code[owner[own]], len(names)

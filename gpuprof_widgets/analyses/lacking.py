@@ -37,9 +37,12 @@ def lacking(columns: Sequence[str], why: str) -> pd.DataFrame:
 
 
 def says_if_empty(
-    why: str,
+    why: str | Callable[..., str],
 ) -> Callable[[Callable[Arguments, pd.DataFrame]], Callable[Arguments, pd.DataFrame]]:
-    """Of an analysis: where its table has no rows, ``attrs["lacks"]`` says why."""
+    """Of an analysis: where its table has no rows, ``attrs["lacks"]`` says why.
+
+    ``why`` may be a function of what the analysis gets: the reason depends on the trace.
+    """
 
     def explained(
         analysis: Callable[Arguments, pd.DataFrame],
@@ -48,7 +51,8 @@ def says_if_empty(
         def explaining(*args: Arguments.args, **kwargs: Arguments.kwargs) -> pd.DataFrame:
             table = analysis(*args, **kwargs)
             if not len(table):
-                table.attrs.setdefault(LACKS, why)
+                said = why if isinstance(why, str) else why(*args, **kwargs)
+                table.attrs.setdefault(LACKS, said)
             return table
 
         return explaining

@@ -18,6 +18,7 @@ from gpuprof_widgets.analyses.memory_blocks import (
 from gpuprof_widgets.analyses.memory_categories import BEFORE, categories, holders
 from gpuprof_widgets.analyses.memory_owners import owning_lines, owning_modules, owning_ops
 from gpuprof_widgets.analyses.memory_stacks import with_stack_owners
+from gpuprof_widgets.analyses.memory_totals import no_memory_events, reserved_totals
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -60,7 +61,7 @@ GRANULE = 512
 """CUDA's caching allocator hands out multiples of this (c10/cuda/CUDACachingAllocator.cpp)."""
 
 
-@says_if_empty("the trace has no memory events: record them (profile_memory)")
+@says_if_empty(no_memory_events)
 @remembered
 def allocations(record: Record) -> pd.DataFrame:
     """One row per block of memory that lived during the record, in order of time.
@@ -163,14 +164,19 @@ def _from_before(trace: Trace) -> dict[str, int]:
     return rest
 
 
-@says_if_empty("the trace has no memory events: record them (profile_memory)")
+@says_if_empty(no_memory_events)
 def memory_curve(record: Record) -> pd.DataFrame:
     """One row per allocation or release: what the device held after it, as torch counted it.
 
     Columns: ``device``, ``ts_ns``, ``allocated_bytes``, ``reserved_bytes`` (-1 where it is not
     known: the CPU's). The CPU's allocated bytes count from the first record of memory on.
+
+    Of a trace without allocations, but with totals of what was reserved (Nsight Systems): one row
+    per change of these, ``allocated_bytes`` -1.
     """
     events = memory_events(record.trace)
+    if not len(events):
+        return reserved_totals(record.trace)
     table = pd.DataFrame(
         {
             "device": pd.Series(events.device, dtype=object),
@@ -185,7 +191,7 @@ def memory_curve(record: Record) -> pd.DataFrame:
     ).reset_index(drop=True)
 
 
-@says_if_empty("the trace has no memory events: record them (profile_memory)")
+@says_if_empty(no_memory_events)
 def memory_peak(record: Record) -> pd.DataFrame:
     """What was alive when each device held most: a row per category and owner, biggest first.
 

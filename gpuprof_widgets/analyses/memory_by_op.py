@@ -9,6 +9,7 @@ import pandas as pd
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.memory_blocks import MemoryEvents, memory_events
 from gpuprof_widgets.analyses.memory_stacks import places_of_slices
+from gpuprof_widgets.analyses.memory_totals import no_memory_events
 from gpuprof_widgets.analyses.op_rows import OpRows, op_rows, subtree_sum
 from gpuprof_widgets.analyses.steps import names_with_steps_merged
 from gpuprof_widgets.trace.model import Record, Trace
@@ -46,7 +47,7 @@ def memory(record: Record) -> pd.DataFrame:
     trace = record.trace
     events = memory_events(trace)
     if not len(events):
-        return lacking(COLUMNS, "the trace has no memory events: record them (profile_memory)")
+        return lacking(COLUMNS, no_memory_events(record))
     ops = op_rows(trace)
     place = np.append(places_of_slices(record), MEMORY_EVENT)
     tables = [

@@ -7,12 +7,18 @@ import pandas as pd
 from gpuprof_widgets.analyses.stacks import frame_of
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.schema import GPU_CATEGORIES, LAUNCH_CATEGORIES, REGION_CATEGORIES
+from gpuprof_widgets.trace.schema import (
+    GPU_CATEGORIES,
+    LAUNCH_CATEGORIES,
+    NVTX_RANGE,
+    REGION_CATEGORIES,
+)
 
 REGION_ROLES = {"cell_line": "line", "module": "module", "module_backward": "module"}
 ROLES = {
     "python_function": "python",
     "user_annotation": "annotation",
+    NVTX_RANGE: "annotation",
     "cpu_op": "op",
     **REGION_ROLES,
     **dict.fromkeys(LAUNCH_CATEGORIES, "launch"),

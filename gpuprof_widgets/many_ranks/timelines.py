@@ -15,6 +15,7 @@ from gpuprof_widgets.many_ranks.progress import Progress
 from gpuprof_widgets.trace.edit import NewSlice, kept_slices, with_slices
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.readers import load
+from gpuprof_widgets.trace.schema import NVTX_RANGE
 
 MOST_SLICES = 20_000
 """Slices that one rank has on the page: its GPU's, annotations, and the longest of the others."""
@@ -22,7 +23,7 @@ MOST_SLICES = 20_000
 WAITING = "cuda_sync"
 """Category of the slices that say for whom a collective waited: it has a colour of its own."""
 
-ANNOTATIONS = ("user_annotation", "gpu_user_annotation")
+ANNOTATIONS = ("user_annotation", "gpu_user_annotation", NVTX_RANGE)
 
 
 def light_records(

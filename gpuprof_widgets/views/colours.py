@@ -15,7 +15,7 @@ KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "cell line": ("#4A5866", ("cell_line",)),
     "module": ("#E3B5CD", ("module", "module_backward")),
     "CPU op": ("#56B4E9", ("cpu_op",)),
-    "annotation": ("#F0E442", ("user_annotation", "gpu_user_annotation")),
+    "annotation": ("#F0E442", ("user_annotation", "gpu_user_annotation", "nvtx_range")),
     "CUDA call": ("#E69F00", ("cuda_runtime", "cuda_driver")),
     "Python": ("#CC79A7", ("python_function", "worker")),
     "kernel": ("#009E73", ("kernel",)),

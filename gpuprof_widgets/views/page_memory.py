@@ -27,17 +27,16 @@ MOST_BLOCKS = 1_500
 
 
 def page_memory(record: Record, *, rows_kept: bool) -> dict[str, Any] | None:
-    """The header's ``memory``; None where no memory was recorded.
+    """The header's ``memory``; None where no allocation was recorded.
 
     ``devices``: ``name``, ``ts`` (ns, as differences), ``category`` (index) and ``bytes`` of each
     change; what was there at first comes with the trace's start; ``reserved_ts`` and ``reserved``
     alike; ``exact``: whether all changes are there. ``blocks``: columns of `MOST_BLOCKS` of the
     biggest of each device, names as indices into ``names``; rows are -1 unless ``rows_kept``.
     """
-    curve = memory_curve(record)
-    if not len(curve):
+    table, curve = allocations(record), memory_curve(record)
+    if not len(table):
         return None
-    table = allocations(record)
     devices = list(dict.fromkeys(curve["device"]))
     return {
         "categories": list(CATEGORIES),

@@ -11,9 +11,9 @@ from gpuprof_widgets.analyses.findings.wording import code
 from gpuprof_widgets.analyses.iterations import iterations
 from gpuprof_widgets.analyses.quantity import format_count
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.schema import REGION_CATEGORIES
+from gpuprof_widgets.trace.schema import NVTX_RANGE, REGION_CATEGORIES
 
-NAMED = ("user_annotation", "python_function", "cpu_op", *REGION_CATEGORIES)
+NAMED = ("user_annotation", NVTX_RANGE, "python_function", "cpu_op", *REGION_CATEGORIES)
 
 _FRAME = re.compile(r"\): (?P<name>.*)$")
 

@@ -60,7 +60,7 @@ def _full(device: str, moments: pd.DataFrame, total: int, limits: Limits) -> lis
 
 
 def _fragmented(device: str, moments: pd.DataFrame, total: int, limits: Limits) -> list[Finding]:
-    known = moments[moments["reserved_bytes"] > 0]
+    known = moments[(moments["reserved_bytes"] > 0) & (moments["allocated_bytes"] >= 0)]
     if not len(known):
         return []
     peak = known.iloc[int(known["allocated_bytes"].to_numpy().argmax())]

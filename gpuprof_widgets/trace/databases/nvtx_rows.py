@@ -8,6 +8,7 @@ import numpy as np
 
 from gpuprof_widgets.trace.databases.activity import Group, of_one, texts
 from gpuprof_widgets.trace.databases.sqlite_tables import Ints, Texts
+from gpuprof_widgets.trace.schema import NVTX_RANGE
 
 ROW = "NVTX start/end"
 UNNAMED = "(unnamed range)"
@@ -21,7 +22,7 @@ def crossing_group(start: Ints, end: Ints, said: Texts, process: Ints) -> Group:
     """
     rows = _rows(process, start, end)
     thread = np.array([ROW if row == 0 else f"{ROW} {row + 1}" for row in rows], object)
-    category = of_one("user_annotation", len(start))
+    category = of_one(NVTX_RANGE, len(start))
     return Group(start, end - start, said, category, texts(process), thread)
 
 

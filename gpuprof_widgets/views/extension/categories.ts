@@ -26,7 +26,7 @@ export const KINDS: Kind[] = [
   {text: "cell line", colour: AROUND.slate, categories: ["cell_line"]},
   {text: "module", colour: AROUND.pink, categories: ["module", "module_backward"]},
   {text: "CPU op", colour: OKABE_ITO.sky, categories: ["cpu_op"]},
-  {text: "annotation", colour: OKABE_ITO.yellow, categories: ["user_annotation", "gpu_user_annotation"]},
+  {text: "annotation", colour: OKABE_ITO.yellow, categories: ["user_annotation", "gpu_user_annotation", "nvtx_range"]},
   {text: "CUDA call", colour: OKABE_ITO.orange, categories: ["cuda_runtime", "cuda_driver"]},
   {text: "Python", colour: OKABE_ITO.purple, categories: ["python_function", "worker"]},
   {text: "kernel", colour: OKABE_ITO.green, categories: ["kernel"]},

@@ -8,7 +8,7 @@ import type {Store, Window} from "./engine"
 export function op_density(store: Store, track: number, bins: number, {start, end}: Window = store.whole): Float32Array {
   const shares = new Float32Array(bins)
   const width = (end - start) / bins
-  const around = store.category_mask(["user_annotation", "gpu_user_annotation", ...REGION_CATEGORIES])
+  const around = store.category_mask(["user_annotation", "gpu_user_annotation", "nvtx_range", ...REGION_CATEGORIES])
   let covered = Math.min(start, store.whole.start)
   for (let row = store.first_row[track]; row < store.first_row[track + 1]; row++) {
     if (around[store.label[row]] == 0 && store.end[row] > covered) {

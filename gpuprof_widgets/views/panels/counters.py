@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.counters import counters
+from gpuprof_widgets.analyses.memory_blocks import memory_events
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.panels.panel import Column, Curve, Panel, Unit
 
@@ -20,9 +21,12 @@ COLUMNS = (
 
 
 def counters_panel(record: Record) -> Panel | None:
-    """A row and a curve per counter; None where only memory is counted, which has its own view."""
+    """A row and a curve per counter; None where only memory is counted, which has its own view.
+
+    That view needs allocations: of totals alone these curves tell.
+    """
     table = counters(record, derived=False)
-    if len(table):
+    if len(table) and len(memory_events(record.trace)):
         table = table[~table["name"].str.fullmatch(r"(CPU|GPU -?\d+) memory")]
     if not len(table):
         return None

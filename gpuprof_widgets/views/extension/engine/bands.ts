@@ -10,7 +10,7 @@ const STEP = /^ProfilerStep#\d+$/
 /** Bands in the order of time, from the CPU's side of annotations (their GPU side is a track). */
 export function bands(store: Store): Band[] {
   return store.lazily("bands", () => {
-    const is_annotation = store.category_mask(["user_annotation"])
+    const is_annotation = store.category_mask(["user_annotation", "nvtx_range"])
     const found: Band[] = []
     for (let row = 0; row < store.rows; row++) {
       if (is_annotation[store.label[row]] == 1 && store.end[row] > store.ts[row]) {
