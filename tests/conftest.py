@@ -64,7 +64,7 @@ def no_leftovers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     start = Recorder.__enter__
 
     def noted(recorder: Recorder) -> Recorder:
-        recorded.append(recorder)
+        recorded.append(recorder._label)  # not itself: it is to be freed
         return start(recorder)
 
     before = {name: look() for name, look in LEFTOVERS.items()}
