@@ -125,6 +125,21 @@ def test_damage_is_an_error_or_harmless(how: str) -> None:
     assert any("does not unpack" in error for error in damaged)
 
 
+@pytest.mark.parametrize("first", [0x50, 0x5F])
+def test_frames_without_data_are_skipped(first: int) -> None:
+    """As pzstd begins its files."""
+    skipped = bytes([first]) + b"\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"size"
+    packed = PACK["zstandard"](PLAIN)
+    for whole in (skipped + packed, packed + skipped, skipped * 2 + packed):
+        assert names(whole) == ["aten::mm", "aten::add"]
+
+
+@pytest.mark.parametrize("how", PACK)
+def test_nothing_that_was_packed_is_called_empty(how: str) -> None:
+    with pytest.raises(TraceError, match=r"what is packed in it is empty \(0 bytes\)"):
+        names(PACK[how](b""))
+
+
 def test_what_stands_behind_gzip_data_is_no_data() -> None:
     assert names(gzip.compress(PLAIN) + b"\0" * 99) == ["aten::mm", "aten::add"]
     assert names(gzip.compress(PLAIN) + b"some words") == ["aten::mm", "aten::add"]
@@ -181,6 +196,12 @@ def test_a_bomb_is_refused_before_it_is_unpacked(how: str, monkeypatch: pytest.M
 def test_an_archive_is_a_bomb_by_all_that_is_in_it(bomb: bytes) -> None:
     with pytest.raises(TraceError, match="do not trust this file"):
         names(bomb)
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_a_bomb_in_a_bomb_tells_no_size_but_the_limit() -> None:
+    with pytest.raises(TraceError, match="its bytes unpack to more than 1,048,576, the most"):
+        names(gzip.compress(gzip.compress(BLOWN)))
 
 
 @pytest.mark.usefixtures("small_limits")
@@ -266,6 +287,15 @@ def test_an_archive_without_a_trace_lists_what_it_holds() -> None:
         names(zip_of({}))
 
 
+@pytest.mark.parametrize("pack", [zip_of, tar_of])
+def test_a_name_with_line_ends_starts_no_line(pack: Callable[[dict[str, bytes]], bytes]) -> None:
+    for held in ({"a\nroot: OK.json": b'{"lr": 1}'}, {"a\nroot: OK.png": b"\x89PNG"}):
+        with pytest.raises(TraceError) as caught:
+            parse(pack(held), Path("run\n.tar"))
+        assert "a\\nroot: OK." in str(caught.value)
+        assert len(str(caught.value).splitlines()) == 1
+
+
 def test_an_encrypted_archive_says_so() -> None:
     whole = bytearray(WRAPPED["zip"])
     for magic, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
@@ -297,6 +327,27 @@ def test_a_pax_header_is_not_searched_again_and_again() -> None:
     info.type, info.size = tarfile.XHDTYPE, 1 << 20
     header = info.tobuf(tarfile.USTAR_FORMAT) + b"1" * info.size
     assert names(header + tar_of({"a.json": PLAIN})) == ["aten::mm", "aten::add"]
+
+
+@pytest.mark.parametrize("kind", [b"0", b"1", b"5", b"7", b"x", b"g", b"L", b"K", b"S", b"Z"])
+@pytest.mark.parametrize("size", [-1, -512, -1024, -(2**80)])
+def test_a_size_below_nothing_is_a_broken_header(kind: bytes, size: int) -> None:
+    """In base 256, which GNU tar has for large numbers: one would go back in the file for ever."""
+    header = bytearray(tarfile.TarInfo("a").tobuf(tarfile.USTAR_FORMAT))
+    header[124:136] = size.to_bytes(12, "big", signed=True)
+    header[156:157] = kind
+    header[148:156] = b"%06o\0 " % tarfile.calc_chksums(bytes(header))[0]
+    good = tar_of({"a.json": PLAIN})
+    with pytest.raises(TraceError, match=rf"header at byte 0 has a size of {size:,}\)"):
+        names(bytes(header) + good)
+
+
+def test_a_tar_of_headers_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(containers, "MOST_FILES", 3)
+    header = tarfile.TarInfo("a")
+    header.type = tarfile.XGLTYPE
+    with pytest.raises(TraceError, match="more than 9 headers"):
+        names(header.tobuf(tarfile.USTAR_FORMAT) * 10)
 
 
 @given(st.binary(max_size=600), st.integers(0, 3000))

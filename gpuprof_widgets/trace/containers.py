@@ -30,6 +30,8 @@ _EMPTY_ZIP = b"PK\x05\x06"
 _ZIP_ENTRY = b"PK\x01\x02"
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 _TAR_BLOCK = 512
+_HEADERS_PER_FILE = 3
+"""Of a tar: what pax says of the file, its long name, and its own."""
 _SPARSE_GOES_ON = (482, 504)
 """Where GNU tar says that another block follows: in the header, and in such a block."""
 
@@ -84,9 +86,14 @@ def _tar_members(data: bytes) -> list[Member]:
     `tarfile` would search what pax headers hold for sparse files, in quadratic time.
     """
     found: list[Member] = []
-    at, long_name = 0, ""
+    at, long_name, headers = 0, "", 0
     while at + _TAR_BLOCK <= len(data) and any(data[at : at + _TAR_BLOCK]):
         info = tarfile.TarInfo.frombuf(data[at : at + _TAR_BLOCK], "utf-8", "replace")
+        headers += 1
+        if info.size < 0:  # with which one would go back, again and again
+            raise tarfile.HeaderError(f"the header at byte {at:,} has a size of {info.size:,}")
+        if headers > MOST_FILES * _HEADERS_PER_FILE:
+            raise tarfile.HeaderError(f"it has more than {headers - 1:,} headers")
         start = _behind_header(data, at, info)
         end = start + info.size if _has_data(info) else start
         if end > len(data):
@@ -163,7 +170,7 @@ def members(data: bytes, path: Path, allowed: int | None = None) -> list[Member]
     kind = container(data)
     if kind is None:
         return []
-    budget = _Budget(path, len(data), allowed_bytes(len(data)) if allowed is None else allowed)
+    budget = _Budget(path, allowed_bytes(len(data)) if allowed is None else allowed)
     try:
         found = kind.members(data)
     except _BROKEN as error:
@@ -184,9 +191,8 @@ def member_names(data: bytes) -> list[str]:
 class _Budget:
     """What may still be read of an archive, whatever its files claim."""
 
-    def __init__(self, path: Path, packed: int, allowed: int) -> None:
+    def __init__(self, path: Path, allowed: int) -> None:
         self._path = path
-        self._packed = packed
         self._allowed = allowed
         self._left = allowed
 
@@ -200,7 +206,7 @@ class _Budget:
                 raise TraceError(_does_not_unpack(self._path, kind, error, member.name)) from error
             self._left -= len(data)
             if self._left < 0:
-                raise too_large(self._path, self._packed, self._allowed)
+                raise too_large(self._path, self._allowed)
             return data
 
         return Member(member.name, member.size, read)

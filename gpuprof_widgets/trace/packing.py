@@ -28,6 +28,9 @@ _BLOCK_BYTES = 1 << 20
 _ZSTANDARD_STEP = 1 << 10
 """Of so many packed bytes zstandard makes 32 MB at most, which it does not let one bound."""
 
+_SKIPPABLE = tuple(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60))
+"""How a frame of zstandard begins that holds no data (RFC 8878, 3.1.2); pzstd begins with one."""
+
 _ZSTANDARD_WINDOW = 1 << 27
 """What the zstd program takes too without being asked."""
 
@@ -92,24 +95,24 @@ def _gzip(file: io.BytesIO) -> Unpacking:
 
 @dataclass(frozen=True)
 class Packing:
-    """A way to pack data: its name, how packed data starts, and what unpacks it."""
+    """A way to pack data: its name, how packed data may start, and what unpacks it."""
 
     name: str
-    magic: bytes
+    magics: tuple[bytes, ...]
     unpack: Callable[[io.BytesIO], Unpacking]
 
 
 PACKINGS = (
-    Packing("gzip", b"\x1f\x8b", _gzip),
-    Packing("zstandard", b"\x28\xb5\x2f\xfd", _Zstandard),
-    Packing("bzip2", b"BZh", bz2.BZ2File),
-    Packing("xz", b"\xfd7zXZ\x00", lzma.LZMAFile),
+    Packing("gzip", (b"\x1f\x8b",), _gzip),
+    Packing("zstandard", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE), _Zstandard),
+    Packing("bzip2", (b"BZh",), bz2.BZ2File),
+    Packing("xz", (b"\xfd7zXZ\x00",), lzma.LZMAFile),
 )
 
 
 def packing(data: bytes) -> Packing | None:
     """How these bytes are packed, by how they start; None where they are not."""
-    return next((each for each in PACKINGS if data.startswith(each.magic)), None)
+    return next((each for each in PACKINGS if data.startswith(each.magics)), None)
 
 
 def allowed_bytes(size: int) -> int:
@@ -140,7 +143,7 @@ def unpacked(data: bytes, path: Path, allowed: int | None = None) -> bytes:
             "unpacked bytes; copy the file again."
         ) from error
     if content.tell() > limit:
-        raise too_large(path, len(data), limit)
+        raise too_large(path, limit)
     return content.getvalue()
 
 
@@ -160,10 +163,10 @@ def beginning(data: bytes, size: int) -> bytes:
         return data[:size]
 
 
-def too_large(path: Path, packed: int, limit: int) -> TooLargeError:
-    """The error where ``packed`` bytes unpack to more than is allowed."""
+def too_large(path: Path, limit: int) -> TooLargeError:
+    """The error where a file unpacks to more than is allowed, in however many layers."""
     return TooLargeError(
-        f"{path}: its {packed:,} bytes unpack to more than {limit:,}, the most that is read from "
-        f"a packed file of this size ({GROWTH} times, at least {ALWAYS_BYTES >> 20} MB). Traces "
-        "do not pack so well: do not trust this file. If you do, unpack it yourself and open that."
+        f"{path}: its bytes unpack to more than {limit:,}, the most that is read from a packed "
+        f"file of its size ({GROWTH} times, at least {ALWAYS_BYTES >> 20} MB). Traces do not "
+        "pack so well: do not trust this file. If you do, unpack it yourself and open that."
     )
