@@ -6,7 +6,7 @@ A float64 resolves 0.25 µs at today's epoch microseconds: the digits have to be
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal, DecimalException
+from decimal import ROUND_HALF_EVEN, Context
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,8 +100,12 @@ def _number(
 
 
 def _one(text: bytes) -> int | None:
-    try:
-        exact = Decimal(text.decode("ascii").strip().strip('"')) * 1000
-        return int(exact.to_integral_value()) if abs(exact) < _LIMIT else None
-    except (DecimalException, UnicodeDecodeError, ValueError):
+    if not text.isascii():
         return None
+    # Of our own: precise enough for all digits, and what is no number is NaN, not an error.
+    exactly = Context(prec=len(text) + 3, rounding=ROUND_HALF_EVEN, traps=[])
+    number = exactly.create_decimal(text.decode("ascii").strip().strip('"'))
+    if not number.is_finite() or number.adjusted() > _MOST_DIGITS:
+        return None
+    exact = exactly.multiply(number, 1000)
+    return int(exactly.to_integral_value(exact)) if exact.copy_abs() < _LIMIT else None
