@@ -5,9 +5,13 @@ from __future__ import annotations
 import cProfile
 import gc
 import os
+import resource
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,6 +144,66 @@ def test_the_region_ends_with_an_exception() -> None:
     assert made.metadata["error"] == "ZeroDivisionError: integer division or modulo by zero"
     slices = made.trace.slices
     assert slices.loc[slices["name"] == "the run", "dur"].item() == made.trace.span_ns
+
+
+class WithoutTextError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text either")
+
+
+def test_an_error_without_text_passes_and_is_told_by_its_type() -> None:
+    def fails() -> None:
+        work()
+        raise WithoutTextError
+
+    with pytest.raises(WithoutTextError), Recorder(Options(), label="the run") as recorder:
+        fails()
+    made = recorder.record()
+    assert made.metadata["error"] == "WithoutTextError"
+    assert "aten::mm" in names(made)
+
+
+def test_a_start_that_fails_without_text_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise WithoutTextError
+
+    monkeypatch.setattr(TorchRecording, "start", fails)
+    with pytest.raises(RecordingError, match=r"recording could not start: WithoutTextError$"):
+        record()
+
+
+@pytest.fixture
+def open_all_files() -> Iterator[Callable[[], None]]:
+    """Opens files until no further one is allowed; they are closed after the test."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+
+    def open_all() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[0], 1024), before[1]))
+        with suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+
+    yield open_all
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    for number in held:
+        os.close(number)
+
+
+def test_where_no_file_can_be_opened_the_python_calls_are_kept(
+    open_all_files: Callable[[], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    record()  # what is loaded at first takes files
+    with Recorder(Options(), label="the run") as recorder:
+        work()
+        open_all_files()
+    made = recorder.record()
+    assert calls(made)["factorial"] == (5, 1)
+    (note,) = made.metadata["notes"]
+    assert note.startswith("no ops: torch's temporary file cannot be written or read (Too many")
+    assert "ulimit -n" in note
+    tmp_path.rmdir()  # nothing is left in it
 
 
 def test_an_interrupt_is_told_from_an_error() -> None:

@@ -335,5 +335,8 @@ class Recorder:
 
 
 def _one_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception:  # the code's own error may have no text that can be had
+        lines = []
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -170,23 +172,43 @@ def _read(recording: Any) -> Trace:
 def _exported(recording: Any) -> tuple[Path, bytes]:
     """What torch wrote, and where: a temporary file that is gone by now."""
     try:
-        directory = tempfile.TemporaryDirectory(prefix="gpuprof-")
+        path = Path(tempfile.mkdtemp(prefix="gpuprof-")) / "trace.json"
     except OSError as error:
         raise RecordingError(
             f"there is no folder for torch's temporary file ({error.strerror}: {error.filename}); "
             "set TMPDIR to one that can be written and restart"
         ) from error
-    with directory as name:
-        path = Path(name) / "trace.json"
+    try:
         recording.export_chrome_trace(str(path))
         _check_written(path)
         return path, path.read_bytes()
+    except OSError as error:
+        raise RecordingError(
+            f"torch's temporary file cannot be written or read ({error.strerror}: {path}); "
+            + (_CLOSE_FILES if error.errno in _TOO_MANY_FILES else _SET_FOLDER)
+        ) from error
+    finally:
+        _remove(path)
+
+
+_TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
+_CLOSE_FILES = "close files that the code leaves open, or allow more (ulimit -n)"
+_SET_FOLDER = "set TMPDIR to a folder that can be written and restart"
+
+
+def _remove(path: Path) -> None:
+    """The file and its folder, without opening either: no further file may be allowed."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+        path.parent.rmdir()
 
 
 def _check_written(path: Path) -> None:
     """A `RecordingError` where torch, which does not say so, could not write its whole trace."""
     if path.exists() and _WHOLE.search(_end_of(path)):
         return
+    with path.open("ab"):  # an OSError says more than torch does
+        pass
     folder = path.parent.parent
     room = shutil.disk_usage(folder).free / 2**20
     raise RecordingError(
