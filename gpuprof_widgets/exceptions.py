@@ -8,15 +8,15 @@ GpuprofError
 
 from __future__ import annotations
 
-from gpuprof_widgets.printable import printable_lines
+from gpuprof_widgets.printable import printable, printable_lines
 
 
 class GpuprofError(Exception):
     """Base of every error that gpuprof_widgets raises on purpose."""
 
     def __str__(self) -> str:
-        """The message as a terminal may have it: it may quote what stands in a file."""
-        return printable_lines(super().__str__())
+        """The message as a terminal may have it, in one line: it may quote names from a file."""
+        return printable(super().__str__())
 
 
 class TraceError(GpuprofError, ValueError):
@@ -29,3 +29,7 @@ class OptionError(GpuprofError, ValueError):
 
 class RecordingError(GpuprofError, RuntimeError):
     """The recording could not be started, stopped or turned into a record."""
+
+    def __str__(self) -> str:
+        """In several lines where it ends in the traceback of another process."""
+        return printable_lines(Exception.__str__(self))

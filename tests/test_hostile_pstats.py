@@ -65,7 +65,7 @@ def _key(line: int = 1) -> bytes:
     return marshal.dumps(("a.py", line, "f"))
 
 
-HARMFUL: dict[str, tuple[bytes, str]] = {
+HARMFUL = {
     "code object": b"{" + marshal.dumps(compile("1", "x", "eval")) + b"i\x01\x00\x00\x000",
     "code as value": b"{" + _key() + marshal.dumps(compile("1", "x", "eval")) + b"0",
     "text of 2 GiB": b"{)\x03u\xff\xff\xff\x7f",
@@ -87,10 +87,29 @@ HARMFUL: dict[str, tuple[bytes, str]] = {
 }
 
 
+REASONS = {
+    "code object": "byte 1 begins an object of type 'c'",
+    "code as value": "byte 17 begins an object of type 'c'",
+    "tuple of 2**31": "ends at byte 6 within",
+    "list": "byte 17 begins an object of type '['",
+    "deep": "objects in one another, 9 deep, at byte 17",
+    "holds itself": "an object that holds itself at byte 8",
+    "refers before the start": "an object that holds itself at byte 8",
+    "number of 2**31 digits": "a number of 2,147,483,647 digits at byte 22",
+    "float that is none": "text or a number at byte 22 cannot be read",
+    "key that is no function": "a key before byte 13 is no function",
+    "none is a function": "none of its 1 functions has calls",
+    "no end": "ends at byte 17 within",
+}
+"""What the error says of them."""
+
+
 @pytest.mark.parametrize("name", HARMFUL)
 def test_harmful_files_are_one_clear_error(name: str) -> None:
-    with pytest.raises(TraceError, match=r"cell\.prof: starts as a file of cProfile"):
+    with pytest.raises(TraceError, match=r"cell\.prof: starts as a file of cProfile") as caught:
         parse_pstats(HARMFUL[name], FILE)
+    assert str(caught.value).count("cell.prof") == 1
+    assert REASONS.get(name, "") in str(caught.value)
 
 
 def test_what_is_longer_than_any_entry_is_refused_before_it_is_read() -> None:
