@@ -235,6 +235,11 @@ def _mended(text: bytes, path: Path, error: Exception, notes: Sequence[str]) -> 
     file = TraceFile({}, notes=[*notes])
     if not _is_list(text):
         file.header = _mended_header(text, opened.end(), found, file)
+    if found.odd_commas:
+        file.notes.append(
+            f"at {found.odd_commas:,} places between events, or at their ends, there "
+            "is a comma too many or none: they were mended"
+        )
     file.notes += _cut_off(text, found)
     file.batches = _mended_batches(text, found, file, TraceError(_broken(text, path, error)))
     return file
@@ -250,7 +255,9 @@ def _mended_header(text: bytes, start: int, found: Found, file: TraceFile) -> di
         file.notes.append(f"what stands {place} the events is cut off or not JSON: it was not read")
     if header is None:
         return {}
-    keys, left = header
+    keys, left, was_mended = header
+    if was_mended:
+        file.notes.append("what stands beside the events is not JSON and was mended")
     if left:
         file.notes.append(f"{left:,} bytes after the end of the trace were not read")
     return {key: value for key, value in keys.items() if key != "traceEvents"}
@@ -283,6 +290,8 @@ def _mended_batches(
 
 
 def _broken(data: bytes, path: Path, error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return f"{path}: something in it is nested deeper than any trace; record again."
     place = re.search(r"byte (\d+)", str(error))
     position = int(place.group(1)) if place else len(data)
     events = data.count(b'"ph"', 0, position)

@@ -23,6 +23,7 @@ LIST = re.compile(rb'"traceEvents"\s*:\s*\[|\A\s*\[')
 
 _BETWEEN = re.compile(rb"[\s,]*")
 _OBJECT = re.compile(rb'\{\s*"')
+_BRACE = ord("{")
 _NEXT = re.compile(
     rb'\}\s*(?:,\s*)?\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp|tts|cname)"\s*:'
 )
@@ -42,20 +43,26 @@ class Found:
     """Where events are in the text, as pairs of places; ``end`` is where their list ends, if so.
 
     ``given_up_at`` is from where on the text was not looked at, as so little of it is JSON.
+    ``odd_commas`` counts the gaps between events that have none or several, and those before the
+    first and behind the last that have any.
     """
 
     places: list[tuple[int, int]]
     end: int | None = None
     given_up_at: int | None = None
+    odd_commas: int = 0
 
 
 def find_events(text: bytes, start: int) -> Found:
     """The events of a list whose items begin at this place."""
     found = Found([])
     work = _WORK * len(text)
-    at = _after(text, start)
+    behind, at = start, _after(text, start)
     while at < len(text):
-        if text[at : at + 1] == b"]":
+        ends = text[at : at + 1] == b"]"
+        if not found.places or text[found.places[-1][0]] == _BRACE:  # what is no event held commas
+            found.odd_commas += text.count(b",", behind, at) != bool(found.places and not ends)
+        if ends:
             found.end = at
             break
         if work < 0:
@@ -68,7 +75,7 @@ def find_events(text: bytes, start: int) -> Found:
             end = whole or _resumed(text, at, end)
             work -= 0 if whole else looked_at
         found.places.append((at, end))
-        at = _after(text, end)
+        behind, at = end, _after(text, end)
     return found
 
 
@@ -122,13 +129,17 @@ def mended(chunk: bytes, decode: Callable[[bytes], Decoded]) -> Decoded | None:
     return None
 
 
-def mended_header(text: bytes) -> tuple[dict[str, Any], int] | None:
-    """The object that this text begins with, and how much of the text follows it."""
+def mended_header(text: bytes) -> tuple[dict[str, Any], int, bool] | None:
+    """The object that this text begins with, how much of the text follows it, and whether the text
+    had to be made JSON for that.
+    """
     text = text.lstrip()  # a Kineto of 2024 began with a line end
-    for one in (text, as_json(text)):
+    for mend in (False, True):
+        one = as_json(text) if mend else text
         try:
             _, end = _scan(one.decode("latin-1"), 0)
-            return msgspec.json.decode(one[:end], type=dict[str, Any]), len(one[end:].strip())
+            keys = msgspec.json.decode(one[:end], type=dict[str, Any])
+            return keys, len(one[end:].strip()), mend
         except (ValueError, RecursionError, msgspec.DecodeError):
             continue
     return None
