@@ -8,7 +8,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.kernels import device_of
-from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.analyses.lacking import ANNOTATIONS, lacking, not_recorded
 from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category, on_tracks
 from gpuprof_widgets.analyses.steps import names_with_steps_merged
 from gpuprof_widgets.trace import links
@@ -68,7 +68,7 @@ def annotations(record: Record) -> pd.DataFrame:
     if (gpu & counted).any():
         above = links.nearest_ancestor(trace.slices["parent"].to_numpy(), gpu)
         return _table(trace, gpu, above, _around_on_gpu(trace, gpu))
-    return lacking(COLUMNS, "the trace has no annotations (record_function)")
+    return lacking(COLUMNS, not_recorded(record, ANNOTATIONS))
 
 
 def annotation_slices(record: Record) -> pd.DataFrame:

@@ -7,13 +7,14 @@ all of them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import pandas as pd
 
 from gpuprof_widgets.trace.memory_snapshot import SNAPSHOT_PROCESS
-from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import FRAMEWORK, MEGENGINE, TENSORFLOW, WRITTEN_CATEGORY
 
 Arguments = ParamSpec("Arguments")
 
@@ -24,6 +25,34 @@ SNAPSHOT = (
     "this is a CUDA memory snapshot: it has what was allocated and released, and neither ops, "
     "kernels nor Python's time"
 )
+
+PYTORCH, NSYS, NVPROF = "PyTorch", "Nsight Systems", "nvprof"
+
+MEMORY = "the trace has no memory events"
+ANNOTATIONS = "the trace has no annotations"
+SHAPES = "the trace has no input shapes, without which no work can be counted"
+MODULES = "the trace has no modules"
+CALLS = "the record has no Python calls: neither cProfile's nor frames"
+WAITS = "the trace has no call that waits for a GPU"
+
+EMIT_NVTX = " (torch.autograd.profiler.emit_nvtx(record_shapes=True) marks them)"
+
+HOW_TO_RECORD: Mapping[str, Mapping[str, str]] = {
+    MEMORY: {
+        PYTORCH: ": record them (profile_memory)",
+        TENSORFLOW: ": write the Timeline with show_memory=True",
+        NSYS: ": record them (nsys profile --cuda-memory-usage=true)",
+    },
+    ANNOTATIONS: {PYTORCH: " (record_function)", NSYS: " (NVTX)", NVPROF: " (NVTX)"},
+    SHAPES: {PYTORCH: " (record_shapes)", NSYS: EMIT_NVTX, NVPROF: EMIT_NVTX},
+    MODULES: {PYTORCH: ": record with modules, or with stacks (with_stack=True)"},
+    CALLS: {PYTORCH: " (with_stack)"},
+    WAITS: {
+        PYTORCH: " and no wait for a DataLoader",
+        TENSORFLOW: " and no op that waits for a queue or an iterator",
+    },
+}
+"""How each sentence ends, by the program that recorded; of others nothing can be advised."""
 
 LACKS = "lacks"
 """Key in a table's ``attrs``: one sentence on what the trace does not hold."""
@@ -58,6 +87,28 @@ def says_if_empty(
         return explaining
 
     return explained
+
+
+def recorder_of(record: Record) -> str:
+    """The program that recorded, or its framework; "" where it is none that is known.
+
+    PyTorch's own traces do not say so.
+    """
+    told = record.metadata
+    if told.get(FRAMEWORK) in (TENSORFLOW, MEGENGINE):
+        return str(told[FRAMEWORK])
+    of_torch = "" if WRITTEN_CATEGORY in record.trace.args else PYTORCH
+    return str(told.get("recorder") or told.get("recorded_by") or of_torch)
+
+
+def not_recorded(record: Record, what: str) -> str:
+    """The sentence ``what``, a key of `HOW_TO_RECORD`, in the words of what recorded."""
+    return what + HOW_TO_RECORD[what].get(recorder_of(record), "")
+
+
+def unless_recorded(what: str) -> Callable[..., str]:
+    """The same for `says_if_empty`, of an analysis whose first argument is the record."""
+    return lambda record, *_, **__: not_recorded(record, what)
 
 
 def what_is_lacking(table: pd.DataFrame) -> str:

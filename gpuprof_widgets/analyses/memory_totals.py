@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 
+from gpuprof_widgets.analyses.lacking import MEMORY, not_recorded
 from gpuprof_widgets.analyses.memory_blocks import UNKNOWN
 from gpuprof_widgets.trace.model import Record, Trace
 
@@ -43,4 +44,4 @@ def no_memory_events(record: Record) -> str:
             "the trace has no memory events, only what was reserved in all: "
             "see memory_curve() and counters()"
         )
-    return "the trace has no memory events: record them (profile_memory)"
+    return not_recorded(record, MEMORY)

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.attribution import MODULE_FRAME, Owned, in_backward, owned
-from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.analyses.lacking import MODULES, lacking, not_recorded
 from gpuprof_widgets.analyses.op_work import slice_work_flops
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
@@ -67,10 +67,7 @@ def modules(record: Record) -> pd.DataFrame:
     trace = record.trace
     found = owned(trace, "module")
     if not len(found.row):
-        return lacking(
-            COLUMNS,
-            "the trace has no modules: record with modules, or with stacks (with_stack=True)",
-        )
+        return lacking(COLUMNS, not_recorded(record, MODULES))
     return _ordered(_table(trace, found))
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses import op_rows as rows
 from gpuprof_widgets.analyses.flops import slice_flops
-from gpuprof_widgets.analyses.lacking import says_if_empty
+from gpuprof_widgets.analyses.lacking import says_if_empty, which_other_kind
 from gpuprof_widgets.analyses.op_rows import Allocations, OpRows
 from gpuprof_widgets.analyses.shapes import shape_codes
 from gpuprof_widgets.analyses.sort_keys import sort_column
@@ -82,6 +82,8 @@ def operators(
     )
     groups, labels = _groups(trace, counted, by_shape, stack_depth)
     table = pd.DataFrame({**labels, **_sums(groups, values, len(labels["name"]))})
+    if which_other_kind(trace):  # what it allocated is no op's
+        table = table[:0]
     table = table[table[list(SUMS)].any(axis=1)]  # a window keeps some ops for their links alone
     kernel_ns = int(trace.slices["dur"].to_numpy()[gpu].sum())
     table = _with_averages_and_shares(table, kernel_ns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses.lacking import says_if_empty
+from gpuprof_widgets.analyses.lacking import CALLS, says_if_empty, unless_recorded
 from gpuprof_widgets.analyses.python_wait_estimate import estimated_waits
 from gpuprof_widgets.analyses.python_waits import FunctionWaits, recorded_waits
 from gpuprof_widgets.analyses.remembered import remembered
@@ -23,7 +23,7 @@ COLUMNS = (
 )
 
 
-@says_if_empty("the record has no Python calls: neither cProfile's nor frames (with_stack)")
+@says_if_empty(unless_recorded(CALLS))
 @remembered
 def python_time(record: Record) -> pd.DataFrame:
     """One row per Python function, the largest self time first; empty without Python calls.

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_peaks import busiest_device, device_name, peaks_of
-from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.analyses.lacking import SHAPES, lacking, not_recorded
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.op_work import least_counted
 from gpuprof_widgets.analyses.shapes import SHAPE_KEYS
@@ -77,9 +77,7 @@ def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> p
     if by == "kernel" and not on_gpu:
         return lacking(_columns(by), "the trace has no GPU work: there are no kernels")
     if not any(key in trace.args for key in SHAPE_KEYS):
-        return lacking(
-            _columns(by), "the trace has no input shapes (record_shapes): no work can be counted"
-        )
+        return lacking(_columns(by), not_recorded(record, SHAPES))
     device = busiest_device(record) if on_gpu else None
     roof = peaks or peaks_of(record, device)
     table = _table(record, by, roof)

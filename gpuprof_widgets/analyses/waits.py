@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
-from gpuprof_widgets.analyses.lacking import says_if_empty
+from gpuprof_widgets.analyses.lacking import WAITS, says_if_empty, unless_recorded
 from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows, in_category, matching, on_tracks
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
@@ -71,7 +71,7 @@ COLUMNS = (
 )
 
 
-@says_if_empty("the trace has no call that waits for a GPU and no wait for a DataLoader")
+@says_if_empty(unless_recorded(WAITS))
 @remembered
 def waits(record: Record) -> pd.DataFrame:
     """One row per synchronising call or DataLoader wait, the longest first.

@@ -12,6 +12,7 @@ from bokeh.models.layouts import LayoutDOM
 from bokeh.models.ui import UIElement
 
 from gpuprof_widgets.analyses.findings import Finding, findings
+from gpuprof_widgets.analyses.lacking import which_other_kind
 from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.op_rows import named
 from gpuprof_widgets.analyses.sort_keys import SORT_KEYS, sort_column
@@ -37,6 +38,9 @@ VIEWS: dict[str, Callable[[TraceStore], list[LayoutDOM]]] = {
 }
 """The views in the order in which they stand under the cell."""
 
+TIMES = ("flame_graph", "op_table")
+"""Views of nothing but how long things took."""
+
 GPU_TRACKS = ("gpu", "copy")
 
 SHOWN_ROWS = 1_000
@@ -53,7 +57,10 @@ def report_figure(record: Record, *, sort: str) -> Column:
 
 
 def has_view(record: Record, view: str) -> bool:
-    """Whether a view has anything to show: cProfile alone fills no more than the flame graph."""
+    """Whether a view has anything to show.
+
+    cProfile alone fills no more than the flame graph; a memory snapshot has neither that nor ops.
+    """
     if view == "lines":
         return len(cell_lines(record.trace).row) > 0
     if view == "memory":
@@ -61,7 +68,7 @@ def has_view(record: Record, view: str) -> bool:
     if view == "analyses":
         return bool(panels(record))
     if len(record.trace):
-        return True
+        return view not in TIMES or not which_other_kind(record.trace)
     return view == ("op_table" if record.calls is None else "flame_graph")
 
 

@@ -10,6 +10,7 @@ one stacks with weights, which are put one after another. pyinstrument writes wh
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -101,7 +102,7 @@ def parse_speedscope(data: bytes, path: Path) -> Record:
         frame_name(frame.name, frame.file or "", int(frame.line or 0))
         for frame in file.shared.frames
     ]
-    metadata = {"source": str(path), "recorded_by": file.exporter or SPEEDSCOPE}
+    metadata: dict[str, Any] = {"source": str(path), "recorded_by": file.exporter or SPEEDSCOPE}
     if _sampled(file, timed):
         metadata[SAMPLED] = True
     notes = _notes(file, timed, lanes)

@@ -1,0 +1,102 @@
+"""What a trace lacks is said in the words of the program that recorded it."""
+
+from __future__ import annotations
+
+import cProfile
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuprof_widgets.analyses.catalogue import ANALYSES, analysis
+from gpuprof_widgets.analyses.lacking import HOW_TO_RECORD, SNAPSHOT, what_is_lacking
+from gpuprof_widgets.profiles import Profile
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers import parse
+from gpuprof_widgets.trace.schema import WRITTEN_CATEGORY
+from gpuprof_widgets.views.figure import VIEWS, has_view
+from tests.snapshots import dumped, snapshot, training
+from tests.traces import op, trace_of
+
+TORCH_ONLY = re.compile("profile_memory|record_function|DataLoader|with_stack|record_shapes\\)")
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "TensorFlow": {"framework": "TensorFlow", "recorded_by": "TensorFlow Timeline"},
+    "MegEngine": {"framework": "MegEngine"},
+    "Nsight Systems": {"recorder": "Nsight Systems"},
+    "nvprof": {"recorder": "nvprof"},
+    "VizTracer": {"recorded_by": "VizTracer"},
+    "pyinstrument": {"recorded_by": "pyinstrument"},
+    "cProfile": {"recorded_by": "cProfile"},
+}
+UNKNOWN = op("handle", ts=0, dur=9, **{WRITTEN_CATEGORY: "http"})
+
+
+def answers(record: Record) -> list[str]:
+    """What every analysis says that is lacking, and all findings."""
+    tables = [one.function(record) for one in ANALYSES]
+    profile = Profile(record.trace, record.calls, record.metadata)
+    return [*map(what_is_lacking, tables), *(one.text for one in profile.findings())]
+
+
+@pytest.mark.parametrize("recorder", OTHERS)
+def test_advice_for_torch_is_given_of_its_own_traces_alone(recorder: str) -> None:
+    given = op("matmul", ts=0, dur=9)
+    said = "\n".join(answers(trace_of(given, **OTHERS[recorder])))
+    for what in HOW_TO_RECORD:
+        assert what in said
+    assert not TORCH_ONLY.search(said)
+    of_torch = "\n".join(answers(trace_of(given)))
+    assert {"profile_memory", "record_function", "DataLoader", "with_stack", "record_shapes)"} == (
+        set(TORCH_ONLY.findall(of_torch))
+    )
+
+
+@pytest.mark.parametrize(
+    ("recorder", "name", "advice"),
+    [
+        ("TensorFlow", "memory", "write the Timeline with show_memory=True"),
+        ("Nsight Systems", "memory", "(nsys profile --cuda-memory-usage=true)"),
+        ("nvprof", "annotations", "(NVTX)"),
+        ("TensorFlow", "waits", "no op that waits for a queue or an iterator"),
+    ],
+)
+def test_who_recorded_can_record_that_too(recorder: str, name: str, advice: str) -> None:
+    record = trace_of(op("matmul", ts=0, dur=9), **OTHERS[recorder])
+    assert what_is_lacking(analysis(name).function(record)).endswith(advice)
+
+
+def test_of_a_program_that_is_not_known_nothing_is_advised() -> None:
+    assert not TORCH_ONLY.search("\n".join(answers(trace_of(UNKNOWN))))
+
+
+@pytest.mark.parametrize("metadata", [{"recorder": 5}, {"framework": ["x"]}, {"recorded_by": None}])
+def test_odd_names_of_recorders_do_no_harm(metadata: dict[str, Any]) -> None:
+    record = trace_of(op("matmul", ts=0, dur=9), **metadata)
+    lacks = what_is_lacking(analysis("memory").function(record))
+    assert lacks.startswith("the trace has no memory events")
+
+
+def test_a_file_of_cprofile_is_not_one_of_torch(tmp_path: Path) -> None:
+    profile = cProfile.Profile()
+    profile.runcall(sorted, [3, 1, 2])
+    profile.dump_stats(tmp_path / "run.prof")
+    said = answers(parse((tmp_path / "run.prof").read_bytes(), tmp_path / "run.prof"))
+    assert "the trace has no memory events" in said
+    assert not TORCH_ONLY.search("\n".join(said))
+
+
+@pytest.mark.parametrize("name", ["critical_path", "operators", "breakdown", "kernels"])
+def test_a_memory_snapshot_has_no_time_and_no_ops(name: str, tmp_path: Path) -> None:
+    profile = Profile.load(dumped(snapshot(training()), tmp_path))
+    assert what_is_lacking(analysis(name).function(profile)) == SNAPSHOT
+    assert what_is_lacking(getattr(profile, name)()) == SNAPSHOT
+    assert len(profile.memory()) > 0
+
+
+def test_the_page_of_a_memory_snapshot_has_views_of_memory_alone(tmp_path: Path) -> None:
+    profile = Profile.load(dumped(snapshot(training()), tmp_path))
+    shown = [view for view in VIEWS if has_view(profile, view)]
+    assert shown == ["timeline", "memory", "analyses"]
+    assert has_view(trace_of(op("matmul", ts=0, dur=9)), "flame_graph")
