@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import gzip
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,39 +35,56 @@ class Writer:
 
     ``write`` gets the record, what of it is to be written, and the file. ``parts`` are what can be
     chosen, the first of them where nothing is said; without any the file holds what the format can.
+    Raises a `RecordingError` where the record has nothing of what the format holds; returns what is
+    to be said of the file, as of a table without rows ("": nothing).
     """
 
     name: str
     endings: tuple[str, ...]
-    write: Callable[[Record, str, IO[bytes]], object]
+    write: Callable[[Record, str, IO[bytes]], str]
     parts: Callable[[], Sequence[str]] = _nothing_to_choose
 
 
-def _archive(record: Record, _: str, file: IO[bytes]) -> None:
+def _archive(record: Record, _: str, file: IO[bytes]) -> str:
     from gpuprof_widgets.trace.archive import write
 
     write(record, file)
+    return ""
 
 
-def _chrome_trace(record: Record, _: str, file: IO[bytes]) -> None:
+def _chrome_trace(record: Record, _: str, file: IO[bytes]) -> str:
     with without_garbage_collection():
         file.writelines(_chrome_blocks(record))
+    return ""
 
 
-def _packed_chrome_trace(record: Record, _: str, file: IO[bytes]) -> None:
+def _packed_chrome_trace(record: Record, _: str, file: IO[bytes]) -> str:
     # Without a name and a time, so that equal records make equal files.
     with (
         without_garbage_collection(),
         gzip.GzipFile("", "wb", COMPRESSION, file, mtime=0) as packed,
     ):
         packed.writelines(_chrome_blocks(record))
+    return ""
 
 
 def _chrome_blocks(record: Record) -> Iterable[bytes]:
+    if not len(record.trace) and not len(record.trace.counters):
+        raise RecordingError(
+            "this profile has no timeline: neither slices nor counters with times. "
+            f"{_what_to_write(record)}"
+        )
     return in_blocks(chrome_trace(record.trace, record.metadata))
 
 
-def _speedscope(record: Record, _: str, file: IO[bytes]) -> None:
+def _what_to_write(record: Record) -> str:
+    """Formats that have something of what such a record has."""
+    calls = [".prof", ".speedscope.json", ".collapsed"] if record.calls is not None else []
+    times = [".json"] if len(record.trace) else []
+    return f"Write {', '.join([*times, *calls, ARCHIVE.endings[0]])} or .html instead."
+
+
+def _speedscope(record: Record, _: str, file: IO[bytes]) -> str:
     from gpuprof_widgets.analyses.call_estimate import estimated_tree
     from gpuprof_widgets.trace.writers.speedscope import speedscope
 
@@ -78,33 +96,54 @@ def _speedscope(record: Record, _: str, file: IO[bytes]) -> None:
     label = str(record.metadata.get("label") or "gpuprof")
     sampled = bool(record.metadata.get(SAMPLED))
     file.writelines(speedscope(record.trace, trees, name=label, sampled=sampled))
+    return ""
 
 
-def _collapsed(record: Record, source: str, file: IO[bytes]) -> None:
+def _collapsed(record: Record, source: str, file: IO[bytes]) -> str:
     from gpuprof_widgets.analyses.call_tree import call_tree, flame_source
     from gpuprof_widgets.trace.writers.collapsed import collapsed_stacks
 
     chosen = flame_source(record) if source == AS_SHOWN else source
-    file.writelines(collapsed_stacks(call_tree(record, source=chosen)))
+    tree = call_tree(record, source=chosen)
+    if not (tree["self_ns"] > 0).any():
+        raise RecordingError(
+            f"this profile has no stacks of {STACKS[chosen]} that took time. "
+            f"{_what_to_write(record)}"
+        )
+    file.writelines(collapsed_stacks(tree))
+    return ""
 
 
-def _pstats(record: Record, _: str, file: IO[bytes]) -> None:
+def _pstats(record: Record, _: str, file: IO[bytes]) -> str:
     from gpuprof_widgets.analyses.recorded_calls import recorded_calls
     from gpuprof_widgets.trace.pstats import dump_pstats
 
     file.write(dump_pstats(recorded_calls(record)))
+    return ""
 
 
-def _csv(record: Record, name: str, file: IO[bytes]) -> None:
+def _csv(record: Record, name: str, file: IO[bytes]) -> str:
     from gpuprof_widgets.trace.writers.tables import csv_bytes
 
-    file.write(csv_bytes(_table(record, name)))
+    table = _table(record, name)
+    file.write(csv_bytes(table))
+    return _if_empty(table, name)
 
 
-def _parquet(record: Record, name: str, file: IO[bytes]) -> None:
+def _parquet(record: Record, name: str, file: IO[bytes]) -> str:
     from gpuprof_widgets.trace.writers.tables import parquet_bytes
 
-    file.write(parquet_bytes(_table(record, name)))
+    table = _table(record, name)
+    file.write(parquet_bytes(table))
+    return _if_empty(table, name)
+
+
+def _if_empty(table: pd.DataFrame, name: str) -> str:
+    """That a table has no rows, and why."""
+    from gpuprof_widgets.analyses.lacking import what_is_lacking
+
+    why = what_is_lacking(table) or "the trace has nothing of that kind"
+    return "" if len(table) else f"the table {name} has no rows: {why}"
 
 
 def _table(record: Record, name: str) -> pd.DataFrame:
@@ -113,26 +152,37 @@ def _table(record: Record, name: str) -> pd.DataFrame:
     return analysis(name).function(record)
 
 
-def _page(record: Record, _: str, file: IO[bytes]) -> None:
+def _page(record: Record, _: str, file: IO[bytes]) -> str:
     from gpuprof_widgets.views.report import standalone_html
 
     file.write(standalone_html(record).encode())
+    return ""
 
 
-def _png(record: Record, view: str, file: IO[bytes]) -> None:
+def _png(record: Record, view: str, file: IO[bytes]) -> str:
     from gpuprof_widgets.views.picture import picture_png
 
     file.write(picture_png(record, view))
+    return ""
 
 
-def _svg(record: Record, view: str, file: IO[bytes]) -> None:
+def _svg(record: Record, view: str, file: IO[bytes]) -> str:
     from gpuprof_widgets.views.picture import picture_svg
 
     file.write(picture_svg(record, view))
+    return ""
 
 
 AS_SHOWN = "flame_graph"
 """Stacks as the flame graph of the page has them: of Python frames and ops, ops, or cProfile."""
+
+
+STACKS = {
+    "ops": "ops, annotations and calls of the runtime",
+    "merged": "Python frames and ops",
+    "cprofile": "calls that cProfile counted",
+}
+"""What stacks of each source are of."""
 
 
 def _sources() -> Sequence[str]:
@@ -188,15 +238,23 @@ def export(
     *,
     what: str | None = None,
     ranges: Mapping[str, tuple[int, int]] | None = None,
+    say: Callable[[str], object] = warnings.warn,
 ) -> Path:
     """Write the record, whole or not at all, in the format that the name's end says.
 
-    ``what`` and ``ranges``: as in `Profile.export`.
+    ``what`` and ``ranges``: as in `Profile.export`. ``say`` is told what there is to say of the
+    file. Raises a `RecordingError` where the record has nothing of what the format holds.
     """
     writer = writer_for(path)
     part = part_of(writer, what, path)
     marked = with_ranges_in(record, ranges)
-    return write_whole(Path(path).expanduser(), lambda file: writer.write(marked, part, file))
+    told: list[str] = []
+    target = write_whole(
+        Path(path).expanduser(), lambda file: told.append(writer.write(marked, part, file))
+    )
+    for note in filter(None, told):
+        say(f"{target}: {note}")
+    return target
 
 
 def with_ranges_in(record: Record, ranges: Mapping[str, tuple[int, int]] | None) -> Record:

@@ -68,6 +68,9 @@ class Profile(Analysed):
         ``.svg``. ``what``: of a table the analysis ("kernels"; default "operators"), of a picture
         the view ("timeline", "flame_graph", "ops"; default all), of stacks the source. ``ranges``:
         names and times (ns) of ranges that get a track of their own. ``redact``: see `redacted`.
+
+        Raises a `RecordingError` where the profile has nothing that the format holds; warns of a
+        table without rows, with the reason.
         """
         from gpuprof_widgets.exports import export
 

@@ -17,7 +17,7 @@ from gpuprof_widgets.trace.writers.tables import without_marks
 from tests import hostile
 from tests.command_lines import gpuprof, small_trace
 from tests.export_cases import a_profile, as_ns, events_of
-from tests.traces import trace_of
+from tests.traces import calls_of, kernel, trace_of
 
 Capsys = pytest.CaptureFixture[str]
 same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
@@ -49,11 +49,42 @@ def test_every_format_takes_names_that_are_attacks(writer: Writer, tmp_path: Pat
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.endings[0])
 def test_a_record_of_nothing_is_written_or_refused_in_words(writer: Writer, tmp_path: Path) -> None:
     path = tmp_path / f"run{writer.endings[0]}"
-    if writer.endings[0] not in (".speedscope.json", ".prof"):
-        assert export(trace_of(), path).stat().st_size >= 0
+    if writer.endings[0] in (".gpuprof", ".html", ".png", ".svg"):
+        assert export(trace_of(), path).stat().st_size > 0
+        return
+    if writer.endings[0] in (".csv", ".parquet"):
+        with pytest.warns(UserWarning, match="the table operators has no rows: the trace has no "):
+            export(trace_of(), path)
         return
     with pytest.raises(RecordingError, match=r"this profile has (no|neither)"):
         export(trace_of(), path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_calls_alone_have_no_timeline_but_stacks(tmp_path: Path, capsys: Capsys) -> None:
+    record = trace_of(calls=calls_of((None, "main", 1, 500)))
+    Profile(record.trace, record.calls, record.metadata).save(calls := tmp_path / "calls.gpuprof")
+    for target in (tmp_path / "run.json", tmp_path / "run.json.gz", "-"):
+        called = gpuprof(capsys, "convert", calls, target)
+        assert (called.code, called.out) == (1, "")
+        assert "this profile has no timeline" in called.err
+        assert "Write .prof, .speedscope.json, .collapsed" in called.err
+    for ending in ("prof", "speedscope.json", "collapsed"):
+        assert gpuprof(capsys, "convert", calls, tmp_path / f"run.{ending}").code == 0
+    ops = gpuprof(capsys, "convert", calls, tmp_path / "ops.collapsed", "--what", "ops")
+    assert (ops.code, (tmp_path / "ops.collapsed").exists()) == (1, False)
+    assert "no stacks of ops, annotations and calls of the runtime that took time" in ops.err
+    table = gpuprof(capsys, "convert", calls, tmp_path / "run.csv")
+    assert (table.code, table.out) == (0, "")
+    assert "note: " in table.err
+    assert "the table operators has no rows: the trace has no ops" in table.err
+
+
+def test_gpu_work_alone_has_no_stacks(tmp_path: Path) -> None:
+    record = trace_of(kernel("gemm", ts=10, dur=5))
+    for source in (None, "ops", "merged", "cprofile"):
+        with pytest.raises(RecordingError, match=r"this profile has no .*Write \.json, "):
+            export(record, tmp_path / "run.collapsed", what=source)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -129,7 +160,8 @@ def test_convert_writes_what_export_writes(
     if writer.endings[0] == ".prof":
         trace = a_profile().save(tmp_path / "calls.gpuprof")
     called = gpuprof(capsys, "convert", trace, path)
-    assert (called.code, called.out, called.err) == (0, "", "")
+    notes = [f"Note: {note}.\n" for note in load(trace).metadata.get("notes", ())]
+    assert (called.code, called.out, called.err) == (0, "", "".join(notes))
     load(trace).export(expected)
     assert path.stat().st_size == pytest.approx(expected.stat().st_size, abs=1_000)
     if ".html" not in writer.endings:

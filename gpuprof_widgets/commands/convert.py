@@ -24,6 +24,7 @@ from gpuprof_widgets.exports import (
     with_ranges_in,
     writer_for,
 )
+from gpuprof_widgets.printable import printable
 
 
 class NamedRange(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
@@ -51,6 +52,10 @@ def _help() -> str:
         "Write SOURCE as TARGET, in the format that the end of its name says.\n\n"
         f"\b\n{lines}\n\nTo standard output (-) goes {CHROME_TRACE.name}."
     )
+
+
+def _say(note: str) -> None:
+    click.echo(f"note: {printable(note)}", err=True)
 
 
 @click.command(
@@ -93,7 +98,7 @@ def convert(
         if redact:
             profile = profile.redacted()
         if target != STDOUT:
-            export(profile, target, what=part or None, ranges=dict(ranges))
+            export(profile, target, what=part or None, ranges=dict(ranges), say=_say)
             return
         sys.stdout.flush()
         writer.write(with_ranges_in(profile, dict(ranges)), part, sys.stdout.buffer)
