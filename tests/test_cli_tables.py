@@ -153,6 +153,18 @@ def test_rows_of_the_trace_go_first_where_there_is_no_room(monkeypatch: pytest.M
     assert lines[-1] == "not shown for want of room: row (--csv - has all)"
 
 
+def test_what_is_empty_goes_first_and_how_often_and_how_long_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = table_of("aten::mm", "aten::add").assign(calls=6, std_ns=[5, 9], empty=-1)
+    monkeypatch.setenv("COLUMNS", "46")
+    lines = printed(table)
+    assert lines[0].split() == ["name", "row", "calls", "total", "share", "std"]
+    assert lines[-1] == "not shown for want of room: empty (--csv - has all)"
+    monkeypatch.setenv("COLUMNS", "30")
+    assert printed(table)[0].split() == ["name", "calls", "total"]
+
+
 def test_the_column_that_sorts_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "22")
     assert printed(table_of("aten::addmm_x", "b"), keep="share")[0].split() == ["name", "share"]

@@ -15,11 +15,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpuprof_widgets.commands.cells import cell_texts, heading, is_link, is_number
+from gpuprof_widgets.commands.cells import NONE, cell_texts, heading, is_link, is_number
 from gpuprof_widgets.printable import printable, printable_lines
 from gpuprof_widgets.views.text import shortened
 
 GAP = "  "
+ESSENTIAL = ("name", "calls", "total", "cpu_total", "device_total")
+"""Headings of columns that are left out when nothing else can be: how often, and how long."""
+
 NARROWEST = 12
 """Characters below which no column of names is cut: others are left out before."""
 
@@ -45,7 +48,13 @@ class Column:
 
     @property
     def expendable(self) -> int:
-        """How little is lost without it: rows of the trace tell people least, then one value."""
+        """How little is lost without it: nothing where all is empty, then rows of the trace, then
+        one value; what every table is read for goes last.
+        """
+        if self.heading in ESSENTIAL:
+            return -1
+        if all(cell == NONE for cell in self.cells):
+            return 3
         says_one_thing = len(self.cells) > 1 and len(set(self.cells)) == 1
         return 2 if self.is_link else int(says_one_thing)
 
