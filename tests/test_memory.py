@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.allocator import allocator_events
@@ -245,6 +248,32 @@ def test_the_blocks_add_up_to_the_curve_at_every_event(run: tuple[list[Row], int
     assert peak["bytes"].sum() == curve["allocated_bytes"].max()
     assert (peak["allocated_bytes"] == curve["allocated_bytes"].max()).all()
     assert (peak["bytes"] > 0).all()
+
+
+@settings(max_examples=40)
+@given(allocation_runs(), st.data())
+def test_a_peak_counted_from_zero_is_what_its_blocks_hold(
+    run: tuple[list[Row], int], data: st.DataObject
+) -> None:
+    """As in a window: releases of what was allocated before it; totals or none at all."""
+    rows, at_first = run
+    cut = data.draw(st.integers(0, len(rows) - 1))
+    totals = data.draw(st.booleans())
+    rows = [replace(row, args=of_cpu(row.args, at_first, totals=totals)) for row in rows[cut:]]
+    record = trace_of(op("a", ts=0, dur=200), *rows)
+    peak, curve = memory_peak(record), memory_curve(record)
+    assert (peak["bytes"] > 0).all()
+    assert peak["bytes"].sum() == curve["allocated_bytes"].max()
+    assert (curve["allocated_bytes"] >= 0).all()
+    change = pd.Series([row.args["Bytes"] for row in rows[1:]], dtype="int64")
+    assert curve["allocated_bytes"].diff().iloc[1:].tolist() == change.tolist()
+
+
+def of_cpu(args: Mapping[str, Any], first: int, *, totals: bool) -> dict[str, Any]:
+    """An event's args as of the CPU, counted from 0 where it has totals."""
+    kept = {key: value for key, value in args.items() if totals or not key.startswith("Total ")}
+    kept |= {"Total Allocated": args["Total Allocated"] - first} if totals else {}
+    return kept | {"Device Type": 0, "Device Id": -1}
 
 
 def test_windows_that_tile_a_trace_have_every_event_of_the_curve_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from gpuprof_widgets.analyses.memory_blocks import (
     MemoryEvents,
     blocks,
     memory_events,
+    totals,
 )
 from gpuprof_widgets.analyses.memory_categories import BEFORE, categories, holders
 from gpuprof_widgets.analyses.memory_owners import owning_lines, owning_modules, owning_ops
@@ -80,7 +82,7 @@ def allocations(record: Record) -> pd.DataFrame:
     events = memory_events(trace)
     found = blocks(events)
     event_row = np.append(events.row, NONE)
-    category, by = categories(trace, events, found)
+    category, by = categories(record, events, found)
     sizes = np.append(events.size, 0)
     either = np.where(found.begin >= 0, found.begin, found.end)
     table = pd.DataFrame(
@@ -169,7 +171,8 @@ def memory_curve(record: Record) -> pd.DataFrame:
     """One row per allocation or release: what the device held after it, as torch counted it.
 
     Columns: ``device``, ``ts_ns``, ``allocated_bytes``, ``reserved_bytes`` (-1 where it is not
-    known: the CPU's). The CPU's allocated bytes count from the first record of memory on.
+    known: the CPU's). The CPU's allocated bytes count from the first record of memory on; what was
+    there before counts as far as it is released in the record.
 
     Of a trace without allocations, but with totals of what was reserved (Nsight Systems): one row
     per change of these, ``allocated_bytes`` -1.
@@ -181,7 +184,7 @@ def memory_curve(record: Record) -> pd.DataFrame:
         {
             "device": pd.Series(events.device, dtype=object),
             "ts_ns": events.ts,
-            "allocated_bytes": events.allocated,
+            "allocated_bytes": totals(events, blocks(events)),
             "reserved_bytes": events.reserved,
         }
     )
@@ -203,6 +206,7 @@ def memory_peak(record: Record) -> pd.DataFrame:
     trace = record.trace
     events = memory_events(trace)
     table, found = allocations(record), blocks(events)
+    events = replace(events, allocated=totals(events, found))
     parts = [_peak(device, events, found, table) for device in events.devices]
     if not parts:
         return pd.DataFrame(columns=list(PEAK_COLUMNS))

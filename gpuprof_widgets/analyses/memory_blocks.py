@@ -187,6 +187,7 @@ def _without_the_impossible(events: MemoryEvents, found: Blocks) -> Blocks:
         own = own[events.device[found.begin[own]] == device]
         size = events.size[here]
         room = events.allocated[here] - np.cumsum(size)
+        room -= min(_released_of_before(events, found, here), int(room[0]))
         while (room < 0).any() and len(own):
             short = int(np.argmax(room < 0))
             ended, own = own[:1], own[1:]
@@ -195,3 +196,31 @@ def _without_the_impossible(events: MemoryEvents, found: Blocks) -> Blocks:
             end[ended] = here[short]
             room[short:] += events.size[found.begin[ended[0]]]
     return Blocks(found.begin, end, found.released)
+
+
+def _released_of_before(events: MemoryEvents, found: Blocks, here: npt.NDArray[np.intp]) -> int:
+    """Bytes from before the record that a device released in it; ``here``: its events."""
+    stray = found.end[(found.begin < 0) & np.isin(found.end, here)]
+    return -int(events.size[stray].sum())
+
+
+def totals(events: MemoryEvents, found: Blocks) -> Ints:
+    """What each device held after each event: the totals, and never less than its blocks.
+
+    Torch counts the CPU's memory from the first record of memory on, and traces without totals (and
+    windows of them) are summed up from 0: by then there was at least what is released later without
+    having been allocated. All of a device's totals are raised by the same.
+    """
+    held = events.allocated.copy()
+    for device in set(events.device):
+        here = np.flatnonzero(events.device == device)
+        alive = np.zeros(len(events), np.int64)
+        own = np.isin(found.begin, here)
+        alive[found.begin[own]] = events.size[found.begin[own]]
+        ended = own & (found.end >= 0)
+        np.subtract.at(alive, found.end[ended], events.size[found.begin[ended]])
+        stray = (found.begin < 0) & np.isin(found.end, here)
+        np.add.at(alive, found.end[stray], events.size[found.end[stray]])
+        alive[here] = np.cumsum(alive[here]) + _released_of_before(events, found, here)
+        held[here] += max(int((alive[here] - held[here]).max()), 0)
+    return held

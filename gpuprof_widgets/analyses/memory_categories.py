@@ -16,6 +16,9 @@ these rules decide, the first that applies:
 7. what was allocated in a module, or in an op that a backward op belongs to, and lived when the
    next backward pass began is "activations": saved for it, or an output;
 8. what was released before another backward pass began is "temporaries", the rest "other".
+
+They are PyTorch's: of TensorFlow and MegEngine (where one cannot tell a variable from a temporary
+by its life) all that lives in the record is "other".
 """
 
 from __future__ import annotations
@@ -31,8 +34,16 @@ from gpuprof_widgets.analyses.op_rows import are_ops, in_category, matching
 from gpuprof_widgets.analyses.stacks import frame_of
 from gpuprof_widgets.analyses.waits import is_dataloader
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.model import Trace
-from gpuprof_widgets.trace.schema import HELD_AS, HELD_BY, NONE, TORCH_CATEGORY
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import (
+    FRAMEWORK,
+    HELD_AS,
+    HELD_BY,
+    MEGENGINE,
+    NONE,
+    TENSORFLOW,
+    TORCH_CATEGORY,
+)
 
 Mask = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -62,9 +73,13 @@ COPIES = re.compile(r"aten::(to|_to_copy|pin_memory|cuda)")
 FOREVER = np.iinfo(np.int64).max
 
 
-def categories(trace: Trace, events: MemoryEvents, found: Blocks) -> tuple[Texts, Texts]:
+def categories(record: Record, events: MemoryEvents, found: Blocks) -> tuple[Texts, Texts]:
     """Per block its category, and by what it was classified: "torch" or "rules"."""
-    category = _by_rules(trace, events, found)
+    trace = record.trace
+    if record.metadata.get(FRAMEWORK) in (TENSORFLOW, MEGENGINE):
+        category = np.where(found.begin < 0, BEFORE, OTHER).astype(object)
+    else:
+        category = _by_rules(trace, events, found)
     held = seen(trace, events, found, HELD_AS)
     category = np.where(held != "", held, category)
     of_torch = seen(trace, events, found, TORCH_CATEGORY)

@@ -80,12 +80,13 @@ def _key(event: Event) -> tuple[Any, ...]:
 def allocations(found: Sequence[Tensor]) -> Events:
     """Two ``[memory]`` instants each: on the thread of the op that made it, and of the tensors.
 
-    Of one moment the releases come first.
+    Of one moment the releases come first, then what was made and released at that very moment, each
+    made and released before the next.
     """
     changes = [(one.made, True, number, one) for number, one in enumerate(found)]
     ends = [(one.released, False, number, one) for number, one in enumerate(found)]
     changes += [(ts, made, number, one) for ts, made, number, one in ends if ts is not None]
-    changes.sort(key=lambda change: change[:3])
+    changes.sort(key=_order)
     threads = [one.maker if made else one.holder for _, made, _, one in changes]
     args: dict[str, list[Any]] = {
         "Bytes": [one.size if made else -one.size for _, made, _, one in changes],
@@ -98,6 +99,13 @@ def allocations(found: Sequence[Tensor]) -> Events:
     ts = np.array([ts for ts, _, _, _ in changes], dtype=np.int64)
     names, categories = ([text] * len(ts) for text in (MEMORY_EVENT, "cpu_instant_event"))
     return _events(ts, ts, names, categories, threads, args)
+
+
+def _order(change: tuple[int, bool, int, Tensor]) -> tuple[int, ...]:
+    ts, made, number, one = change
+    if one.made == one.released:
+        return ts, 1, number, not made
+    return ts, 2 if made else 0, number
 
 
 def on_rows(found: Sequence[Tensor], end: int) -> tuple[Events, Names]:
