@@ -25,6 +25,7 @@ from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.op_rows import are_ops, named, on_tracks
+from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -175,7 +176,9 @@ def _exposed(trace: Trace, table: pd.DataFrame, computing: Rows) -> npt.NDArray[
     device = device_of(trace, computing)
     for one in table["device"].unique():
         compute = (
-            _union(trace, computing[device == one]) if one >= 0 else _union(trace, _cpu_ops(trace))
+            open_times(trace, computing[device == one])
+            if one >= 0
+            else open_times(trace, _cpu_ops(trace))
         )
         here = (table["device"] == one).to_numpy()
         start, end = _first_in_flight(trace, table[here])
@@ -199,13 +202,13 @@ def exposed_on_cpu(record: Record) -> Intervals:
     calls = collective_calls(record)
     calls = calls[calls["device"] == NONE]
     flight = intervals.union(calls["start_ns"], calls["end_ns"])
-    return intervals.difference(flight, _union(record.trace, _cpu_ops(record.trace)))
+    return intervals.difference(flight, open_times(record.trace, _cpu_ops(record.trace)))
 
 
 def compute_intervals(record: Record) -> Intervals:
     """When anything was computed: compute kernels on any GPU; without a GPU, ops of the CPU."""
     gpu, kinds = gpu_kinds(record.trace)
-    return _union(record.trace, gpu[kinds == COMPUTE] if len(gpu) else _cpu_ops(record.trace))
+    return open_times(record.trace, gpu[kinds == COMPUTE] if len(gpu) else _cpu_ops(record.trace))
 
 
 def _cpu_ops(trace: Trace) -> Rows:
@@ -213,11 +216,6 @@ def _cpu_ops(trace: Trace) -> Rows:
     names = trace.slices["name"].cat.categories
     handing = frozenset(n for n in names if str(n).startswith(HANDING_OVER))
     return np.flatnonzero(are_ops(trace) & ~named(trace, handing))
-
-
-def _union(trace: Trace, rows: Rows) -> Intervals:
-    start = trace.slices["ts"].to_numpy()[rows]
-    return intervals.union(start, start + trace.slices["dur"].to_numpy()[rows])
 
 
 def _arg(trace: Trace, key: str, rows: Rows, otherwise: Any) -> list[Any]:

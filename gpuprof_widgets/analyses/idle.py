@@ -17,6 +17,7 @@ from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import lacking, says_if_empty
 from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category, matching
+from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.analyses.region_owners import region_behind
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking
@@ -196,10 +197,10 @@ def _cpu_meanwhile(
         gaps = np.flatnonzero(track == number)
         row[gaps], share[gaps] = _longest(trace, int(number), start[gaps], end[gaps])
         here = trace.slices["track"].to_numpy() == number
-        in_loader = _when(trace, (here & is_dataloader(trace)) | is_taking(trace))
+        in_loader = open_times(trace, (here & is_dataloader(trace)) | is_taking(trace))
         covered = intervals.overlap((start[gaps], end[gaps]), in_loader)
         loading[gaps] = 2 * covered > end[gaps] - start[gaps]
-        waiting = _when(trace, here & is_synchronising(trace))
+        waiting = open_times(trace, here & is_synchronising(trace))
         synchronised[gaps] = intervals.overlap((start[gaps], start[gaps] + 1), waiting) > 0
     line, module = _place(trace, start, end, track, row)
     return _Meanwhile(row, line, module, share, loading, synchronised)
@@ -269,12 +270,6 @@ def python_meanwhile(trace: Trace, thread: int, start: int, end: int) -> str:
         if row[0] >= 0:
             return str(trace.slices["name"].iloc[row[0]])
     return ""
-
-
-def _when(trace: Trace, chosen: npt.NDArray[np.bool_]) -> intervals.Intervals:
-    """When any of the chosen slices was open."""
-    start = trace.slices["ts"].to_numpy()[chosen]
-    return intervals.union(start, start + trace.slices["dur"].to_numpy()[chosen])
 
 
 def _causes(

@@ -16,6 +16,7 @@ from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.op_rows import matching
+from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record, Trace
 
@@ -82,16 +83,14 @@ def _of_device(
     return rows, kind[here], stream.astype(np.int64)
 
 
-def _union(trace: Trace, rows: npt.NDArray[np.intp]) -> Intervals:
-    """When any of these slices ran, within the trace."""
-    ts = trace.slices["ts"].to_numpy()[rows]
-    union = intervals.union(ts, ts + trace.slices["dur"].to_numpy()[rows])
-    return intervals.clip(union, trace.start_ns, trace.end_ns)
+def _within(trace: Trace, rows: npt.NDArray[np.intp]) -> Intervals:
+    """When any of these slices ran while the trace lasted, of which the shares are."""
+    return intervals.clip(open_times(trace, rows), trace.start_ns, trace.end_ns)
 
 
 def _streams(trace: Trace, device: int) -> pd.DataFrame:
     rows, kind, stream = _of_device(trace, device)
-    computing = _union(trace, rows[kind == COMPUTE])
+    computing = _within(trace, rows[kind == COMPUTE])
     table = pd.DataFrame(
         [
             _row(trace, one, rows, kind, stream == one, computing)
@@ -109,9 +108,9 @@ def _row(
     mine: npt.NDArray[np.bool_],
     computing: Intervals,
 ) -> dict[str, object]:
-    busy, others = _union(trace, rows[mine]), _union(trace, rows[~mine])
+    busy, others = _within(trace, rows[mine]), _within(trace, rows[~mine])
     shared = intervals.length(intervals.intersection(busy, others))
-    moving = _union(trace, rows[mine & could_overlap(trace, rows, kind)])
+    moving = _within(trace, rows[mine & could_overlap(trace, rows, kind)])
     computes = bool((kind[mine] == COMPUTE).any())
     exposed = intervals.length(moving) - intervals.length(intervals.intersection(moving, computing))
     total = intervals.length(busy)
@@ -120,7 +119,7 @@ def _row(
         "calls": int(trace.slices["count"].to_numpy()[rows[mine]].sum()),
         "busy_ns": total,
         "busy_share": total / max(trace.span_ns, 1),
-        **{f"{k}_ns": intervals.length(_union(trace, rows[mine & (kind == k)])) for k in KINDS},
+        **{f"{k}_ns": intervals.length(_within(trace, rows[mine & (kind == k)])) for k in KINDS},
         "alone_ns": total - shared,
         "shared_ns": shared,
         "serialised_ns": exposed if computes else 0,
@@ -142,7 +141,7 @@ def could_overlap(
 
 def _pairs(trace: Trace, device: int) -> pd.DataFrame:
     rows, _, stream = _of_device(trace, device)
-    busy = {one: _union(trace, rows[stream == one]) for one in np.unique(stream).tolist()}
+    busy = {one: _within(trace, rows[stream == one]) for one in np.unique(stream).tolist()}
     found = []
     for one, other in combinations(busy, 2):
         overlap = intervals.length(intervals.intersection(busy[one], busy[other]))
@@ -155,7 +154,7 @@ def _pairs(trace: Trace, device: int) -> pd.DataFrame:
 
 def _concurrency(trace: Trace, device: int) -> pd.DataFrame:
     rows, _, stream = _of_device(trace, device)
-    unions = [_union(trace, rows[stream == one]) for one in np.unique(stream)]
+    unions = [_within(trace, rows[stream == one]) for one in np.unique(stream)]
     starts, ends = (np.concatenate([union[side] for union in unions]) for side in (0, 1))
     bounds = np.array([trace.start_ns, trace.end_ns], np.int64)
     edges = np.unique(np.concatenate([bounds, starts, ends]))

@@ -12,6 +12,7 @@ import numpy as np
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.op_rows import matching, named
+from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.analyses.workers import (
     COLLATE,
@@ -19,7 +20,6 @@ from gpuprof_widgets.analyses.workers import (
     are_items,
     by_worker,
     processes,
-    times,
     workers,
 )
 from gpuprof_widgets.trace.model import Calls, Record, Trace
@@ -78,14 +78,14 @@ def while_waiting(record: Record) -> dict[str, int]:
         return {}
     waiting = np.zeros(len(trace), bool)
     waiting[rows] = True
-    when = times(trace, waiting)
+    when = open_times(trace, waiting)
     did = {
-        "items": times(trace, are_items(trace)),
-        "collate": times(trace, of_workers & named(trace, frozenset({COLLATE}))),
-        "put": times(trace, of_workers & named(trace, frozenset({PUT}))),
+        "items": open_times(trace, are_items(trace)),
+        "collate": open_times(trace, of_workers & named(trace, frozenset({COLLATE}))),
+        "put": open_times(trace, of_workers & named(trace, frozenset({PUT}))),
     }
     spent = {name: _during(when, span) for name, span in did.items()}
-    there = times(trace, of_workers)
+    there = open_times(trace, of_workers)
     spent["idle"] = _during(when, there) - _during(when, _any(did.values()))
     spent["starting"] = _before_the_first(when, there)
     absent = intervals.length(when) - _during(when, there)

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.op_rows import named, on_tracks
+from gpuprof_widgets.analyses.open_times import open_ns
 from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Calls, Record, Trace
@@ -64,11 +64,11 @@ def _row(trace: Trace, pid: int, own: npt.NDArray[np.bool_]) -> dict[str, int]:
         "pid": pid,
         "batches": int(fetches.sum()),
         "items": int(items[fetches].sum()),
-        "fetch_ns": _length(trace, own & named(trace, frozenset({FETCH}))),
-        "item_ns": _length(trace, own & are_items(trace)),
-        "collate_ns": _length(trace, own & named(trace, frozenset({COLLATE}))),
-        "put_ns": _length(trace, own & named(trace, frozenset({PUT}))),
-        "idle_ns": _length(trace, own & named(trace, frozenset({IDLE}))),
+        "fetch_ns": open_ns(trace, own & named(trace, frozenset({FETCH}))),
+        "item_ns": open_ns(trace, own & are_items(trace)),
+        "collate_ns": open_ns(trace, own & named(trace, frozenset({COLLATE}))),
+        "put_ns": open_ns(trace, own & named(trace, frozenset({PUT}))),
+        "idle_ns": open_ns(trace, own & named(trace, frozenset({IDLE}))),
     }
 
 
@@ -85,16 +85,6 @@ def arg(trace: Trace, key: str) -> npt.NDArray[np.int64]:
         known = trace.args[key]
         values[known.index.to_numpy()] = known.to_numpy(np.int64)
     return values
-
-
-def times(trace: Trace, rows: npt.NDArray[np.bool_]) -> intervals.Intervals:
-    """When any of these slices ran."""
-    start = trace.slices["ts"].to_numpy()[rows]
-    return intervals.union(start, start + trace.slices["dur"].to_numpy()[rows])
-
-
-def _length(trace: Trace, rows: npt.NDArray[np.bool_]) -> int:
-    return intervals.length(times(trace, rows))
 
 
 def worker_calls(record: Record, worker: int) -> pd.DataFrame:

@@ -19,12 +19,13 @@ from gpuprof_widgets.analyses.findings.wording import code, share_of
 from gpuprof_widgets.analyses.innermost import open_at
 from gpuprof_widgets.analyses.iterations import calls_per_traced_step
 from gpuprof_widgets.analyses.op_rows import are_ops, on_tracks
+from gpuprof_widgets.analyses.open_times import open_ns
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.python_time import python_time as python_time_table
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.thread_waits import run_lane
 from gpuprof_widgets.analyses.waits import is_synchronising
-from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import SAMPLED
 
 WORTH_READING_NS = 1_000_000  # below it nobody waits, whatever the share
@@ -58,7 +59,7 @@ def python_time(record: Record, limits: Limits) -> list[Finding]:
         return []
     total = int(table["self_ns"].sum())
     ops, framed = _ops_of_thread(record), _ops_by_function(record)
-    in_ops = round(_length(record.trace, ops) * calls_per_traced_step(record))
+    in_ops = round(open_ns(record.trace, ops) * calls_per_traced_step(record))
     known = table[["file", "line", "name"]].assign(line=table["line"].clip(lower=1))
     labels = pd.Series(function_labels(known), index=table.index)
     exact = labels.isin(list(framed))
@@ -94,12 +95,6 @@ def _ops_of_thread(record: Record) -> npt.NDArray[np.intp]:
     lane = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
     there = on_tracks(trace, "cpu") & (lane == run_lane(record))
     return np.flatnonzero((are_ops(trace) | is_synchronising(trace)) & there)
-
-
-def _length(trace: Trace, rows: npt.NDArray[np.intp]) -> int:
-    """Time (ns) during which any of the rows was open."""
-    ts, dur = trace.slices["ts"].to_numpy()[rows], trace.slices["dur"].to_numpy()[rows]
-    return intervals.length(intervals.union(ts, ts + dur))
 
 
 def _ops_by_function(record: Record) -> dict[str, int]:

@@ -1,0 +1,21 @@
+"""When slices were open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.trace.model import Trace
+
+
+def open_times(trace: Trace, chosen: npt.NDArray[Any]) -> intervals.Intervals:
+    """When any of these slices (rows, or a mask of all) was open, each time once."""
+    start = trace.slices["ts"].to_numpy()[chosen]
+    return intervals.union(start, start + trace.slices["dur"].to_numpy()[chosen])
+
+
+def open_ns(trace: Trace, chosen: npt.NDArray[Any]) -> int:
+    """For how long any of these slices was open."""
+    return intervals.length(open_times(trace, chosen))
