@@ -144,10 +144,23 @@ def test_waiting_for_launches_shows_the_calls() -> None:
     assert "CUDA graphs" in finding.remedy
 
 
-def test_a_single_slow_launch_is_warming_up() -> None:
+def test_a_single_slow_launch_is_warming_up_and_told_once() -> None:
     record = trace_of(
         op("train", ts=0, dur=1000),
         runtime("hipLaunchKernel", ts=100, dur=650),
+        kernel("gemm", ts=800, dur=200, launched_by=1),
+    )
+    said = {finding.rule: finding for finding in findings(record)}
+    assert "launch_bound" not in said
+    assert "mostly in one launch, of 700 ns" in said["device_idle"].remedy
+    assert "Warm up" in said["device_idle"].remedy
+    assert "fewer" not in said["device_idle"].remedy
+
+
+def test_a_single_slow_launch_that_the_idle_time_is_not_put_down_to_is_told_apart() -> None:
+    record = trace_of(
+        op("train", ts=0, dur=1000),
+        runtime("hipLaunchKernel", ts=600, dur=150),
         kernel("gemm", ts=800, dur=200, launched_by=1),
     )
     assert "Warm up" in only(launch_bound(record, Limits())).remedy
@@ -209,7 +222,11 @@ def test_an_idle_gpu_is_told_of_the_wait_that_emptied_its_queue_and_of_what_came
         ([], "the CPU to launch work, mostly in Python: make the Python"),
         ([op("aten::copy_", ts=100, dur=700)], "mostly in PyTorch's ops: make batches larger"),
         ([runtime("cudaMalloc", ts=100, dur=700)], "mostly in calls of the runtime: set up"),
-        ([runtime("cudaLaunchKernel", ts=100, dur=700)], "mostly in the launches themselves: make"),
+        (
+            [runtime("cudaLaunchKernel", ts=ts, dur=340) for ts in (100, 460)],
+            "mostly in the launches themselves: make",
+        ),
+        ([runtime("cudaLaunchKernel", ts=100, dur=700)], "mostly in one launch, of 700 ns: the"),
         ([annotation(LOADING, ts=100, dur=700)], "it waited for the DataLoader"),
         ([runtime("cudaDeviceSynchronize", ts=-600, dur=750)], "the CPU had just waited for it"),
     ],

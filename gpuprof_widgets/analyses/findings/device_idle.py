@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.breakdown import IDLE, breakdown
-from gpuprof_widgets.analyses.breakdown_segments import QUEUED
+from gpuprof_widgets.analyses.breakdown_segments import QUEUED, breakdown_segments
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
@@ -38,8 +40,13 @@ HOST_REMEDIES = {
 """What to do about a CPU that launches too late, by what kept it."""
 
 KEEP_FED = "fewer .item(), .cpu(), prints of tensors and other synchronising calls keep it fed"
+LOADING = "the first launch of a kernel loads it. Warm up before what is timed."
+
 MOSTLY = 0.5
 """Of a GPU's idle time, in gaps that began as the CPU waited for it: then both causes are named."""
+
+BETWEEN = "between ops"
+"""Cause where the CPU came late and nobody knows what it did (see `host_states.ran_python`)."""
 
 REMEDIES = {
     INPUT: "it waited for the DataLoader: give that workers (num_workers), pin_memory=True, and do "
@@ -50,6 +57,7 @@ REMEDIES = {
     "start": "its first work had not come yet: set-up, data and warm-up belong outside of what is "
     "timed.",
     "end": "its last work was done: the CPU could do the rest while the GPU works.",
+    BETWEEN: "it waited for the CPU, which was in no op and in no call that the trace holds.",
     "unknown": "the trace does not tell why: it lacks the launches of what came next.",
 }
 
@@ -109,22 +117,62 @@ def _cpu(record: Record, gap: Any) -> str:
 
 def _remedy(record: Record, gaps: pd.DataFrame) -> str:
     """What to do about the cause of most of the idle time; all that keeps the CPU is one cause."""
+    device = int(gaps["device"].iloc[0])
+    cause, kept, share = _cause(record, device)
+    if cause == HOST:
+        why = "it waited for the CPU to launch work, mostly in "
+        why += _in_what_kept_it(record, device, kept, gaps)
+    else:
+        why = REMEDIES[_of_the_trace(gaps) if cause == OTHER else cause]
+    return f"In {format_share(share)} of the GPU's idle time {why}"
+
+
+def _cause(record: Record, device: int) -> tuple[str, str, float]:
+    """The cause of most of the idle time, what kept the CPU most, and that cause's share."""
     table = breakdown(record)
-    idle = table[(table["device"] == gaps["device"].iloc[0]) & (table["state"] == IDLE)]
+    idle = table[(table["device"] == device) & (table["state"] == IDLE)]
     times = {
         str(name): int(time) for name, time in zip(idle["class"], idle["time_ns"], strict=True)
     }
     late = {name: times.pop(name) for name in HOST_REMEDIES}
-    kept = max(late, key=lambda name: late[name])
-    causes = {"host": sum(late.values()), **times}
+    causes = {HOST: sum(late.values()), **times}
     cause = max(causes, key=lambda name: causes[name])
-    share = format_share(causes[cause] / max(sum(causes.values()), 1))
-    if cause == "host":
-        why = f"it waited for the CPU to launch work, mostly in {IN[kept]}"
-        why += _how_it_began(gaps, kept) or f": {HOST_REMEDIES[kept]}."
-    else:
-        why = REMEDIES[_of_the_trace(gaps) if cause == OTHER else cause]
-    return f"In {share} of the GPU's idle time {why}"
+    kept = max(late, key=lambda name: late[name])
+    return cause, kept, causes[cause] / max(sum(causes.values()), 1)
+
+
+def _in_what_kept_it(record: Record, device: int, kept: str, gaps: pd.DataFrame) -> str:
+    if kept == LAUNCHING and (one := longest_launch(record, device)).is_most:
+        return f"one launch, of {format_ns(one.end_ns - one.start_ns)}: {LOADING}"
+    return IN[kept] + (_how_it_began(gaps, kept) or f": {HOST_REMEDIES[kept]}.")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The longest stretch in which a GPU waited for a launch; whether it is most of all of them."""
+
+    start_ns: int
+    end_ns: int
+    is_most: bool
+
+
+def longest_launch(record: Record, device: int) -> Launch:
+    """Of a GPU that waited for its launches."""
+    segments = breakdown_segments(record)
+    segments = segments[(segments["device"] == device) & (segments["class"] == LAUNCHING)]
+    start, end = (segments[f"{edge}_ns"].to_numpy(np.int64) for edge in ("start", "end"))
+    longest = int((end - start).argmax())
+    is_most = 2 * (end - start)[longest] > (end - start).sum()
+    return Launch(int(start[longest]), int(end[longest]), bool(is_most))
+
+
+def tells_of_one_launch(record: Record, device: int, limits: Limits) -> bool:
+    """Whether the finding on this GPU's idle time puts it down to a single launch."""
+    table = device_busy(record)
+    idle_share = 1 - float(table["busy_share"][table["device"] == device].max())
+    cause, kept, _ = _cause(record, device)
+    told = cause == HOST and kept == LAUNCHING and idle_share >= limits.device_idle_share
+    return told and longest_launch(record, device).is_most
 
 
 def _how_it_began(gaps: pd.DataFrame, kept: str) -> str:
@@ -142,9 +190,10 @@ def _how_it_began(gaps: pd.DataFrame, kept: str) -> str:
 def _of_the_trace(gaps: pd.DataFrame) -> str:
     """Which of the causes of which the trace knows no more took most time."""
     times = gaps.groupby("cause")["dur_ns"].sum().reindex(["unknown", "start", "end"], fill_value=0)
-    return str(times.idxmax())
+    return str(times.idxmax()) if times.any() else BETWEEN
 
 
+HOST = "host"
 IN = {
     PYTHON: "Python",
     CPU_OPS: "PyTorch's ops",

@@ -7,7 +7,11 @@ from typing import Any
 import numpy as np
 
 from gpuprof_widgets.analyses.breakdown import breakdown
-from gpuprof_widgets.analyses.breakdown_segments import breakdown_segments
+from gpuprof_widgets.analyses.findings.device_idle import (
+    LOADING,
+    longest_launch,
+    tells_of_one_launch,
+)
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.short_kernels import short_kernels
@@ -26,31 +30,31 @@ REMEDY = (
 )
 
 
-ONCE = (
-    "Most of it is a single call: the first launch of a kernel loads it. Warm up before what is "
-    "timed."
-)
+ONCE = f"Most of it is a single call: {LOADING}"
 
 
 def launch_bound(record: Record, limits: Limits) -> list[Finding]:
     """One finding per GPU that waits for its launches for 15 % of the run.
 
-    Not where `short_kernels` says the same with the kernels that cause it.
+    Not where `short_kernels` says the same with the kernels that cause it, or `device_idle` of the
+    only launch that matters.
     """
     table = breakdown(record)
     rows = table[(table["class"] == LAUNCHING) & (table["state"] == "idle")].to_dict("records")
     rows = [row for row in rows if row["time_ns"] and row["share"] >= limits.launching_share]
     if not rows or short_kernels(record, limits):
         return []
-    return [_finding(record, row) for row in rows]
+    return [
+        _finding(record, row)
+        for row in rows
+        if not tells_of_one_launch(record, int(row["device"]), limits)
+    ]
 
 
 def _finding(record: Record, row: dict[Any, Any]) -> Finding:
     device, trace = int(row["device"]), record.trace
-    segments = breakdown_segments(record)
-    segments = segments[(segments["device"] == device) & (segments["class"] == LAUNCHING)]
-    longest = segments.iloc[int((segments["end_ns"] - segments["start_ns"]).to_numpy().argmax())]
-    most = int(longest["end_ns"] - longest["start_ns"])
+    longest = longest_launch(record, device)
+    most = longest.end_ns - longest.start_ns
     rows = gpu_rows(trace)
     gaps = gaps_between(trace, rows[device_of(trace, rows) == device])
     late = (gaps.launch >= 0) & (gaps.launched_ns > gaps.start) & (gaps.after >= 0)
@@ -65,8 +69,8 @@ def _finding(record: Record, row: dict[Any, Any]) -> Finding:
         text,
         int(row["time_ns"]),
         row["share"],
-        int(longest["start_ns"]),
-        int(longest["end_ns"]),
+        longest.start_ns,
+        longest.end_ns,
         tuple(gaps.launch[late][order]),
-        ONCE if 2 * most > row["time_ns"] else REMEDY,
+        ONCE if longest.is_most else REMEDY,
     )
