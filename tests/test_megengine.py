@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -73,6 +74,36 @@ def by_name(record: Record) -> dict[str, list[tuple[Any, ...]]]:
     ):
         found.setdefault(name, []).append((category, tracks["label"][track]))
     return found
+
+
+def test_a_scope_that_the_worker_goes_through_as_well_is_called_once() -> None:
+    record = megengine_file(
+        pair("forward", HOST, 0, 20)
+        + pair("forward", WORKER, 10, 50)
+        + pair("MatrixMul", WORKER, 15, 25, **op(11))
+        + pair("worker's own", WORKER, 60, 70),
+        THREADS,
+    )
+    calls = analysis("operators").function(record).set_index("name")
+    assert calls.loc["forward", ["calls", "cpu_total_ns"]].tolist() == [1, 20_000]
+    assert calls.loc["worker's own", "calls"] == 1
+    assert calls.loc["MatrixMul", "cpu_total_ns"] == 10_000
+    assert sorted(by_name(record)["forward"]) == [
+        ("scope_echo", "7 · worker"),
+        ("user_annotation", "interpreter"),
+    ]
+
+
+def test_no_scope_of_a_real_file_lasts_longer_than_the_interpreter_was_in_it() -> None:
+    record = load(TIMELINE)
+    calls = analysis("operators").function(record).set_index("name")
+    assert calls.loc["forward", "calls"] == 1
+    slices = record.trace.slices
+    (scope,) = np.flatnonzero(
+        (slices["name"] == "forward") & (slices["category"] == "user_annotation")
+    )
+    assert calls.loc["forward", "cpu_total_ns"] == slices["dur"].iloc[scope]
+    assert record.trace.tracks["label"][slices["track"].iloc[scope]] == "interpreter"
 
 
 def test_threads_and_nodes_are_told_apart(step: Record) -> None:
@@ -301,7 +332,8 @@ def test_on_a_cpu_s_node_an_op_is_no_second_op() -> None:
     category = record.trace.slices["category"].value_counts()
     assert category["cpu_kernel"] == 60
     tracks = record.trace.tracks
-    assert tracks.loc[tracks["kind"] == "other", "label"].tolist() == ["622 · xpux:0"]
+    others = tracks.loc[tracks["kind"] == "other", "label"].tolist()
+    assert others == ["622 · worker", "622 · xpux:0"]
     assert "kernel" not in category
 
 

@@ -29,7 +29,7 @@ from gpuprof_widgets.trace.dialects.rows import joined, marked, texts_of
 from gpuprof_widgets.trace.dialects.tensors import allocations, on_rows
 from gpuprof_widgets.trace.events import EventFlows, Events, Names, text_codes
 from gpuprof_widgets.trace.gather import Gathered
-from gpuprof_widgets.trace.schema import CPU_KERNEL, FRAMEWORK, GPU_CATEGORIES, NONE
+from gpuprof_widgets.trace.schema import CPU_KERNEL, FRAMEWORK, GPU_CATEGORIES, NONE, SCOPE_ECHO
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -44,6 +44,9 @@ OWN = (
     *("TensorGetProp", "TensorWaitProp", "SyncEvent", "AutoEvict"),
 )
 """What MegEngine's threads do besides running ops: hand over, wait, keep tensors."""
+
+INTERPRETERS, WORKER = ("interpreter", "channel"), "worker"
+"""What MegEngine calls its threads."""
 
 PROFILING = ("StartProfile", "StopProfile")
 NUMBER = re.compile(r"\d{1,9}")
@@ -148,6 +151,9 @@ class _Rows:
         self.tensor = np.array(tensors, dtype=np.int64)[events.name.codes]
         nodes = _nodes(parts)
         lanes = zip(events.process, events.thread, strict=True)
+        called = {lane: name.strip() for lane, name in parts.names.threads.items()}
+        lanes = [*lanes]
+        self.thread = np.array([called.get(lane, "") for lane in lanes], dtype=object)
         self.node = np.array([nodes.get(lane) for lane in lanes], dtype=object)
         self.on_node = np.array([node is not None for node in self.node], dtype=bool)
         self.op = texts_of(events.args.get("__id__"), len(events))
@@ -181,7 +187,10 @@ def _categories(rows: _Rows) -> Texts:
 
 
 def of_host(rows: _Rows, category: Texts) -> None:
-    """Name the categories of what threads did: regions of the user are what is nothing else."""
+    """Name the categories of what threads did: regions of the user are what is nothing else.
+
+    Scopes are entered by the interpreter and later, as a command among others, by the worker.
+    """
     calls, _ = rows.cupti_arrows()
     category[calls] = "cuda_runtime"
     for text in set(rows.name.tolist()):
@@ -190,6 +199,9 @@ def of_host(rows: _Rows, category: Texts) -> None:
     category[np.isin(rows.name, OWN)] = RUNTIME
     category[np.isin(rows.name, PROFILING)] = "overhead"
     category[(rows.op != "") & (rows.name != DISPATCH)] = "cpu_op"
+    of_worker = (category == "user_annotation") & (rows.thread == WORKER)
+    opened = rows.name[(category == "user_annotation") & np.isin(rows.thread, INTERPRETERS)]
+    category[of_worker & np.isin(rows.name, np.unique(opened.astype(str)))] = SCOPE_ECHO
 
 
 def of_nodes(rows: _Rows, category: Texts) -> None:
