@@ -267,6 +267,14 @@ def test_the_critical_path_goes_from_lane_to_lane() -> None:
     ]
 
 
+def test_the_costliest_cpu_op_is_one_that_computes() -> None:
+    said = [one for one in findings(load(REAL)) if one.rule == "cpu_ops"]
+    assert [re.search("`(.*?)`", one.text)[1] for one in said] == ["_MklMatMul"]
+    only_waits = timeline({CPU: [node("QueueDequeueV2", "q", ts=0, dur=50)]})
+    (finding,) = (one for one in findings(only_waits) if one.rule == "cpu_ops")
+    assert finding.text == "No GPU activity was recorded."
+
+
 def test_an_op_of_that_name_in_another_program_is_no_wait() -> None:
     from tests.traces import op, trace_of
 
@@ -308,6 +316,48 @@ def test_allocations_add_up_to_tensorflow_s_own_counters() -> None:
     assert theirs["value"].max() == ours["value"].max() > 0
     last = [table.groupby("ts")["value"].last() for table in (ours, theirs)]
     pd.testing.assert_series_equal(*last)
+
+
+def test_the_tensors_alive_at_the_peak_add_up_to_tensorflow_s_own_counter() -> None:
+    record = load(REAL)
+    counters = record.trace.counters
+    peak = analysis("memory_peak").function(record)
+    assert (peak["bytes"] > 0).all()
+    assert peak["bytes"].sum() == counters["value"][counters["name"] == "mklcpu"].max()
+    assert set(peak["category"]) == {"other"}
+
+
+MOMENTS = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 99))
+
+
+@settings(max_examples=25)
+@given(st.lists(MOMENTS, min_size=1, max_size=8))
+def test_tensors_of_one_moment_are_never_there_before_they_are_made(
+    found: list[tuple[int, int, int]],
+) -> None:
+    tensors = [
+        one
+        for number, (made, lasts, size) in enumerate(found)
+        for one in tensor(f"t{number}", number, made=made, deleted=made + lasts, size=size,
+                          allocator="cpu")
+    ]  # fmt: skip
+    record = timeline({CPU: [node("Const", "c", ts=0, dur=9), *tensors]})
+    alive = analysis("allocations").function(record)
+    assert alive["bytes"].tolist() == [size for _, _, size in sorted(found, key=_as_made)]
+    assert (alive["end_ns"] - alive["start_ns"]).tolist() == [
+        lasts * 1_000 for _, lasts, _ in sorted(found, key=_as_made)
+    ]
+    peak = analysis("memory_peak").function(record)
+    assert (peak["bytes"] > 0).all()
+    held = [sum(s for made, lasts, s in found if made <= at < made + lasts) for at in range(7)]
+    one = max(size for _, _, size in found)
+    assert max(held) <= peak["bytes"].sum() <= max(held) + one
+
+
+def _as_made(one: tuple[int, int, int]) -> tuple[int, bool]:
+    """At one moment those that have gone by its end come first."""
+    made, lasts, _ = one
+    return made, lasts > 0
 
 
 def test_the_wait_for_tensorflow_s_own_queue_is_an_input_wait() -> None:

@@ -1,4 +1,4 @@
-"""No GPU took part: which ops took the CPU's time."""
+"""No GPU took part: which ops took the CPU's time; waits for input are `dataloader`'s to tell."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from gpuprof_widgets.analyses.findings.instances import are_op_names, longest_ca
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.memory import memory
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
-from gpuprof_widgets.analyses.lacking import which_other_kind
+from gpuprof_widgets.analyses.lacking import PYTORCH, recorder_of, which_other_kind
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.waits import is_taking
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.schema import WRITTEN_CATEGORY
 
 RANKED = 3
 
@@ -29,11 +31,25 @@ def cpu_ops(record: Record, limits: Limits) -> list[Finding]:
     if kind := which_other_kind(record.trace):
         return [] if memory(record, limits) else [Finding("cpu_ops", f"T{kind[1:]}.")]
     table = operators(record, sort="cpu_self")
+    if WRITTEN_CATEGORY in record.trace.args:
+        return _of_regions(record, table[table["cpu_self_ns"] > 0], limits)
+    waiting = record.trace.slices["name"][is_taking(record.trace)].unique()
     table = table[are_op_names(table) & (table["cpu_self_ns"] > 0)]
+    table, waits = table[~table["name"].isin(waiting)], table["name"].isin(waiting)
     nothing = _no_gpu(record)
+    if waits.any() and not len(table):
+        return [Finding("cpu_ops", nothing)]
     if not len(table):
-        return [Finding("cpu_ops", f"{nothing} No PyTorch op was recorded either.")]
-    return [_finding(record, table, nothing, limits)]
+        op = "PyTorch op" if recorder_of(record) == PYTORCH else "op"
+        return [Finding("cpu_ops", f"{nothing} No {op} was recorded either.")]
+    return [_finding(record, table, f"{nothing} ", "CPU op time", limits)]
+
+
+def _of_regions(record: Record, table: pd.DataFrame, limits: Limits) -> list[Finding]:
+    """Of a trace of which no more is known than the regions that its program marked."""
+    if not len(table):
+        return []
+    return [_finding(record, table, "", "the time in named regions", limits)]
 
 
 def _no_gpu(record: Record) -> str:
@@ -42,11 +58,13 @@ def _no_gpu(record: Record) -> str:
     return "No GPU activity was recorded."
 
 
-def _finding(record: Record, table: pd.DataFrame, nothing: str, limits: Limits) -> Finding:
+def _finding(
+    record: Record, table: pd.DataFrame, before: str, whole: str, limits: Limits
+) -> Finding:
     share = table["cpu_self_ns"] / table["cpu_self_ns"].sum()
     top, cost = table.iloc[0], int(table["cpu_self_ns"].iloc[0])
     text = (
-        f"{nothing} {code(top['name'])} took {format_share(share.iloc[0])} of CPU op time "
+        f"{before}{code(top['name'])} took {format_share(share.iloc[0])} of {whole} "
         f"({format_ns(cost)} in {format_count(top['calls'], 'call')})"
     )
     rest = [
@@ -55,5 +73,5 @@ def _finding(record: Record, table: pd.DataFrame, nothing: str, limits: Limits) 
         if part >= limits.cpu_op_share
     ]
     text += f", then {', '.join(rest)}." if rest else "."
-    place = longest_call(record, top["name"], "cpu_op")
+    place = longest_call(record, top["name"], str(top["category"]))
     return Finding("cpu_ops", text, cost, share_of(cost, run_ns(record)), **place)
