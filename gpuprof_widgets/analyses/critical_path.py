@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.lacking import lacking, says_if_empty
+from gpuprof_widgets.analyses.lacking import lacking, says_if_empty, which_other_kind
 from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows
 from gpuprof_widgets.analyses.path_graph import (
@@ -94,8 +94,11 @@ def critical_path(
     t0, t1 = path_range(record, step, region)
     trace = record.trace
     whole = (t0, t1) == (trace.start_ns, trace.end_ns)
+    columns = COLUMNS if by is None else (BY[by], *SPLIT)
+    if kind := which_other_kind(trace):
+        return lacking(columns, kind)
     if not trace.tracks["kind"].isin(["cpu", "python", "gpu", "copy"]).any() and t1 > t0:
-        return lacking(COLUMNS if by is None else (BY[by], *SPLIT), NO_WORK)
+        return lacking(columns, NO_WORK)
     path = _whole_path(record) if whole else _path(record, graph_of(record, t0, t1))
     return path if by is None else _added_up(path, BY[by])
 
