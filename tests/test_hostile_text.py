@@ -150,9 +150,9 @@ def test_no_value_for_a_page_keeps_a_control_code(text: str) -> None:
     assert shown.replace("\n", "").isprintable()
 
 
-def test_an_error_quotes_a_file_without_its_control_codes() -> None:
+def test_an_error_quotes_a_file_without_its_control_codes_or_lines() -> None:
     error = TraceError("bad\x1b]0;owned\x07.json: found '\u202e'\nexpected a list")
-    assert str(error) == "bad\\x1b]0;owned\\x07.json: found '\\u202e'\nexpected a list"
+    assert str(error) == "bad\\x1b]0;owned\\x07.json: found '\\u202e'\\nexpected a list"
 
 
 COMMANDS = [
