@@ -87,8 +87,8 @@ CPU_KERNEL = "cpu_kernel"
 track of its own, and no op: the op that dispatched it counts."""
 
 SCOPE_ECHO = "scope_echo"
-"""Category of a scope of MegEngine's interpreter, seen once more as its worker went through it: on a
-track of its own, as the scope's time counts where the user's code opened it."""
+"""Category of a scope of MegEngine's interpreter, seen once more as its worker went through it: on
+a track of its own, as the scope's time counts where the user's code opened it."""
 
 NVTX_RANGE = "nvtx_range"
 """Category of NVTX ranges that may cross all others, as they were started and ended by number: each
