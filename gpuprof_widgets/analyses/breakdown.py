@@ -45,7 +45,7 @@ def breakdown(record: Record, *, by: str = "device") -> pd.DataFrame:
     - "exposed communication", "exposed copy", "memset": these run and nothing before them does,
     - the GPU is idle, by its next slice, the call that launched that, and what the thread was
       doing that made the call (where nothing was open on it, e.g. on autograd's: the main thread):
-      "other": nothing followed, or the trace holds no launch of what did;
+      "other": nothing followed, or the trace holds no launch of what did (or see the end);
       "queued": launched before the gap began, so the GPU's own time between two kernels or a wait
       for an event;
       "launching": from the beginning of the launching call on (call and launch latency);
@@ -55,7 +55,9 @@ def breakdown(record: Record, *, by: str = "device") -> pd.DataFrame:
       where the gap began in it: so much earlier would the next launch have come without it;
       "launching", "runtime calls": in a call that launches something else, or in another one of
       the runtime or driver (allocating, loading modules); "CPU ops": in an op, or in autograd's
-      engine between two of them; "Python": in none of these.
+      engine between two of them, or in a region of a program that we know nothing else of;
+      "Python": in none of these, if PyTorch's profiler recorded or Python's calls are in the
+      record; otherwise nobody knows what ran, and that is "other" too.
 
     So a class is what the CPU did at each moment. How a gap came about as a whole is `idle`'s
     cause: one that began in a short synchronisation is "synchronise" there from end to end, and

@@ -24,6 +24,7 @@ from gpuprof_widgets.analyses.host_states import (
     backward_lanes,
     host_states,
     main_lane,
+    ran_python,
 )
 from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.kernels import device_of
@@ -60,7 +61,7 @@ def breakdown_segments(record: Record) -> pd.DataFrame:
     of a `window` may differ at its edges, since it does not know what is launched beyond them.
     """
     trace = record.trace
-    tables = [_device_segments(trace, device) for device in devices(trace)]
+    tables = [_device_segments(record, device) for device in devices(trace)]
     if not tables and main_lane(trace) >= 0 and not which_other_kind(trace):
         tables = [_host_segments(record)]
     if not tables:
@@ -68,11 +69,12 @@ def breakdown_segments(record: Record) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def _device_segments(trace: Trace, device: int) -> pd.DataFrame:
+def _device_segments(record: Record, device: int) -> pd.DataFrame:
+    trace = record.trace
     unions = kind_times(trace, device)
     rows = gpu_rows(trace)
     gaps = gaps_between(trace, rows[device_of(trace, rows) == device])
-    idle_start, idle_class = _idle(trace, gaps)
+    idle_start, idle_class = _idle(record, gaps)
     edges = [np.array([trace.start_ns, trace.end_ns], np.int64), idle_start]
     edges += [edge for union in unions.values() for edge in union]
     cuts = np.unique(np.concatenate(edges))
@@ -88,7 +90,7 @@ def _device_segments(trace: Trace, device: int) -> pd.DataFrame:
 
 def _host_segments(record: Record) -> pd.DataFrame:
     trace, exposed = record.trace, exposed_on_cpu(record)
-    states = host_states(trace, *backward_lanes(trace), main_lane(trace))
+    states = _host_states(record, *backward_lanes(trace), main_lane(trace))
     cuts = np.unique(np.concatenate([states.start, states.end, *exposed]))
     start = cuts[:-1]
     found = CLASS_OF_STATE[states.at(start)]
@@ -112,14 +114,15 @@ def _inside(times: Ints, union: Intervals) -> npt.NDArray[np.bool_]:
     return np.asarray(intervals.overlap((times, times + 1), union) > 0)
 
 
-def _idle(trace: Trace, gaps: Gaps) -> tuple[Ints, Codes]:
+def _idle(record: Record, gaps: Gaps) -> tuple[Ints, Codes]:
     """Where, within the gaps, their class changes, and the class from there on."""
+    trace = record.trace
     lane = np.append(trace.tracks["lane"].to_numpy(), NONE)[gaps.thread]
     until = _synchronised_until(trace, gaps)
     starts, codes = [np.empty(0, np.int64)], [np.empty(0, np.int8)]
     for one in np.unique(lane):
         mine = np.flatnonzero(lane == one)
-        states = _states_of(trace, int(one))
+        states = _states_of(record, int(one))
         time, gap = _cuts(gaps, mine, states, until)
         starts.append(time)
         codes.append(_causes(gaps, gap, time, states, until))
@@ -128,11 +131,16 @@ def _idle(trace: Trace, gaps: Gaps) -> tuple[Ints, Codes]:
     return start[order], code[order]
 
 
-def _states_of(trace: Trace, lane: int) -> HostStates:
+def _states_of(record: Record, lane: int) -> HostStates:
     if lane < 0:
         nothing = np.empty(0, np.int64)
         return HostStates(nothing, nothing, np.empty(0, np.int8))
-    return host_states(trace, *dict.fromkeys((lane, main_lane(trace))))
+    return _host_states(record, *dict.fromkeys((lane, main_lane(record.trace))))
+
+
+def _host_states(record: Record, *lanes: int) -> HostStates:
+    states = host_states(record.trace, *lanes)
+    return states if ran_python(record) else states.without_python()
 
 
 def _synchronised_until(trace: Trace, gaps: Gaps) -> Ints:

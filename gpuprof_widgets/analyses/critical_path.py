@@ -10,7 +10,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.lacking import lacking, says_if_empty, which_other_kind
 from gpuprof_widgets.analyses.line_owners import line_of
-from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows
+from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows, on_tracks
 from gpuprof_widgets.analyses.path_graph import (
     BY_EVENT,
     BY_LAUNCH,
@@ -54,16 +54,17 @@ def critical_path(
 
     The range is the whole run, a ``step`` (its number in `steps`), or a ``region``: the name of an
     annotation, line or module (its first occurrence) or a pair of ns. Columns: ``start_ns``,
-    ``end_ns``, ``dur_ns``; ``kind``: "python" (no op ran), "cpu op" (or autograd's engine between
-    two of them), "runtime" (a call of CUDA's), "data loading", "synchronisation" (the rest of a
-    call that waits for the GPU, once that was done), "compute", "communication", "copy", "memset",
-    "launch delay" (from the beginning of the launch until the slice began), "kernel-to-kernel
-    delay" (from the end of the slice it waited for), "stream wait (inferred)" (that as well, where
-    no event says so: see below) or "unknown" (no launch is known, or the delay is 1.5 ms or more:
-    something was waited for that is not in the trace, or room on the GPU beside other kernels);
-    ``row``, ``name`` (the innermost slice, of a delay the one that was late; -1 and ""); ``track``,
-    ``thread`` (or stream, its label); ``op``, ``module``, ``line`` (rows of its owners, -1) and
-    ``op_name``, ``module_name``, ``line_name``.
+    ``end_ns``, ``dur_ns``; ``kind``: "python" (no op ran; "unknown" where Python is not known to
+    have run, see `breakdown`), "cpu op" (or autograd's engine between two of them), "runtime" (a
+    call of CUDA's), "data loading", "synchronisation" (the rest of a call that waits for the GPU,
+    once that was done), "compute", "communication", "copy", "memset", "launch delay" (from the
+    beginning of the launch until the slice began), "kernel-to-kernel delay" (from the end of the
+    slice it waited for), "stream wait (inferred)" (that as well, where no event says so: see below)
+    or "unknown" (no launch is known, or the delay is 1.5 ms or more: something was waited for that
+    is not in the trace, or room on the GPU beside other kernels); ``row``, ``name`` (the innermost
+    slice, of a delay the one that was late; -1 and ""); ``track``, ``thread`` (or stream, its
+    label); ``op``, ``module``, ``line`` (rows of its owners, -1) and ``op_name``, ``module_name``,
+    ``line_name``.
 
     ``by``: "kind", "op", "name", "module" or "line" adds the segments up instead: one row per
     word, the longest first, with ``dur_ns``, ``share`` (of the range), ``segments``, ``cpu_ns``,
@@ -100,7 +101,7 @@ def critical_path(
     if not trace.tracks["kind"].isin(["cpu", "python", "gpu", "copy"]).any() and t1 > t0:
         return lacking(columns, NO_WORK)
     path = _whole_path(record) if whole else _path(record, graph_of(record, t0, t1))
-    return path if by is None else _added_up(path, BY[by])
+    return path if by is None else _added_up(path, BY[by], are_delays(trace, path))
 
 
 def graph_of(record: Record, t0: int, t1: int) -> PathGraph:
@@ -116,7 +117,7 @@ def _whole_graph(record: Record) -> PathGraph:
 
 
 def _graph(record: Record, t0: int, t1: int) -> PathGraph:
-    return path_graph(record.trace, record.metadata.get("label"), t0, t1)
+    return path_graph(record, t0, t1)
 
 
 @remembered
@@ -124,8 +125,15 @@ def _whole_path(record: Record) -> pd.DataFrame:
     return _path(record, _whole_graph(record))
 
 
-def _added_up(path: pd.DataFrame, key: str) -> pd.DataFrame:
-    on_gpu, delay = path["kind"].isin(ON_GPU), path["kind"].isin(DELAYS)
+def are_delays(trace: Trace, path: pd.DataFrame) -> pd.Series:
+    """Which segments are delays: not a region on a thread, of which is unknown what it did."""
+    on_cpu = np.append(on_tracks(trace, "cpu", "python"), False)[path["row"].to_numpy(np.intp)]
+    delays: pd.Series = path["kind"].isin(DELAYS) & ~on_cpu
+    return delays
+
+
+def _added_up(path: pd.DataFrame, key: str, delay: pd.Series) -> pd.DataFrame:
+    on_gpu = path["kind"].isin(ON_GPU)
     dur = path["dur_ns"]
     parts = path[[key]].assign(
         dur_ns=dur,
@@ -247,7 +255,7 @@ def _last(graph: PathGraph, pieces: _Pieces) -> tuple[bool, int]:
         if threads.end[best] > last:
             is_main = threads.thread[best] == threads.main
             track = int(threads.track[threads.thread[best]])
-            kind = "python" if is_main else UNKNOWN
+            kind = graph.between if is_main else UNKNOWN
             pieces.add(int(threads.end[best]), threads.t1, NONE, track, kind)
             return False, int(best) + 1
     pieces.add(last if gpu >= 0 else threads.t0, threads.t1, NONE, NONE, UNKNOWN)

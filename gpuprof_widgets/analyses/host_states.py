@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.innermost import Segments, segments
-from gpuprof_widgets.analyses.op_rows import are_ops, in_category, matching, on_tracks
+from gpuprof_widgets.analyses.op_rows import (
+    INSTANTS,
+    are_named_regions,
+    are_ops,
+    in_category,
+    matching,
+    on_tracks,
+)
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking
 from gpuprof_widgets.trace.callers import BACKWARD
-from gpuprof_widgets.trace.model import Trace
-from gpuprof_widgets.trace.schema import EXECUTOR_LANE, NONE
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import EXECUTOR_LANE, FRAMEWORK, NONE, WRITTEN_CATEGORY
 
 Ints = npt.NDArray[np.int64]
 States = npt.NDArray[np.int8]
@@ -22,10 +29,10 @@ States = npt.NDArray[np.int8]
 INPUT, SYNCHRONISING, PYTHON = "input pipeline", "synchronising", "Python"
 CPU_OPS, RUNTIME, LAUNCHING, OTHER = "CPU ops", "runtime calls", "launching", "other"
 STATES = (INPUT, SYNCHRONISING, PYTHON, CPU_OPS, RUNTIME, LAUNCHING, OTHER)
-"""In a DataLoader's ``__next__``; in a call that waits for the GPU; in none of the others (Python,
-or whatever else ran between ops); in an op, or in autograd's engine between two of its nodes; in a
-call of the runtime or driver, of which those that launch work are apart; in what the profiler
-recorded as its own overhead."""
+"""In a DataLoader's ``__next__``; in a call that waits for the GPU; in none of the others, which is
+Python where Python is known to have run (see `ran_python`) and else "other"; in an op, or in
+autograd's engine between two of its nodes; in a call of the runtime or driver, of which those that
+launch work are apart; in what the profiler recorded as its own overhead."""
 
 LAUNCHES = re.compile(r"(cuda|hip|cu)\w*(Launch|Memcpy|Memset)\w*")
 """Calls of the runtime or driver that give a GPU work."""
@@ -44,6 +51,23 @@ class HostStates:
         if not len(self.start):
             return np.full(len(times), STATES.index(PYTHON), np.int8)
         return self.state[np.maximum(np.searchsorted(self.start, times, side="right") - 1, 0)]
+
+    def without_python(self) -> HostStates:
+        """The same, with "other" for what ran between ops."""
+        between = self.state == STATES.index(PYTHON)
+        return replace(self, state=np.where(between, STATES.index(OTHER), self.state))
+
+
+def ran_python(record: Record) -> bool:
+    """Whether what ran between ops was Python: its frames or calls are there, or PyTorch recorded.
+
+    Of other profilers and frameworks nobody knows: they record programs in any language.
+    """
+    if record.calls is not None or (record.trace.tracks["kind"] == "python").any():
+        return True
+    others = ("recorded_by", "recorder", FRAMEWORK)
+    another = any(record.metadata.get(key) for key in others)
+    return not another and WRITTEN_CATEGORY not in record.trace.args
 
 
 def host_states(trace: Trace, *lanes: int) -> HostStates:
@@ -110,8 +134,13 @@ def executor_lanes(trace: Trace) -> list[int]:
 
 
 def main_lane(trace: Trace) -> int:
-    """The thread that stands first on the timeline: the main thread of the busiest process."""
-    cpu = np.flatnonzero((trace.tracks["kind"] == "cpu").to_numpy())
+    """The thread that stands first on the timeline: the main thread of the busiest process.
+
+    One with nothing but instants is none of which is known what it did.
+    """
+    slices = trace.slices["track"].to_numpy()[~in_category(trace, INSTANTS)]
+    busy = np.bincount(slices, minlength=len(trace.tracks)) > 0
+    cpu = np.flatnonzero((trace.tracks["kind"] == "cpu").to_numpy() & busy)
     return int(trace.tracks["lane"].to_numpy()[cpu[0]]) if len(cpu) else NONE
 
 
@@ -162,7 +191,7 @@ def _state_of_slices(trace: Trace) -> States:
         SYNCHRONISING: is_synchronising(trace),
         LAUNCHING: calls & matching(trace, LAUNCHES),
         RUNTIME: calls,
-        CPU_OPS: are_ops(trace),
+        CPU_OPS: are_ops(trace) | are_named_regions(trace),
         OTHER: in_category(trace, "overhead"),
     }
     conditions, codes = list(state_of.values()), [STATES.index(state) for state in state_of]

@@ -11,7 +11,13 @@ import numpy.typing as npt
 
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
-from gpuprof_widgets.trace.schema import GPU_CATEGORIES, MEMORY_EVENT, NONE, REGION_CATEGORIES
+from gpuprof_widgets.trace.schema import (
+    GPU_CATEGORIES,
+    MEMORY_EVENT,
+    NONE,
+    REGION_CATEGORIES,
+    WRITTEN_CATEGORY,
+)
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -111,6 +117,14 @@ def matching(trace: Trace, pattern: re.Pattern[str]) -> Mask:
 def are_ops(trace: Trace) -> Mask:
     """Which slices are ops proper, regions left out."""
     return in_category(trace, "cpu_op") & ~matching(trace, REGION)
+
+
+def are_named_regions(trace: Trace) -> Mask:
+    """Which slices another program marked, of which we know no more than their names."""
+    found = np.zeros(len(trace), bool)
+    if (written := trace.args.get(WRITTEN_CATEGORY)) is not None:
+        found[written.index.to_numpy()] = True
+    return found & ~in_category(trace, INSTANTS)
 
 
 def gpu_rows(trace: Trace) -> npt.NDArray[np.intp]:

@@ -8,21 +8,22 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.host_states import ran_python
 from gpuprof_widgets.analyses.path_stream_waits import stream_waits
 from gpuprof_widgets.analyses.path_streams import NEVER, GpuWork, event_waits, gpu_work
 from gpuprof_widgets.analyses.path_threads import Threads, threads_of
 from gpuprof_widgets.analyses.path_waits import releases, segment_kinds
-from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-RUNTIME, SYNCHRONISATION = "runtime", "synchronisation"
+PYTHON, RUNTIME, SYNCHRONISATION = "python", "runtime", "synchronisation"
 LAUNCH_DELAY, KERNEL_DELAY, UNKNOWN = "launch delay", "kernel-to-kernel delay", "unknown"
 STREAM_WAIT = "stream wait (inferred)"
 KINDS = (
-    *("python", "cpu op", RUNTIME, "data loading", SYNCHRONISATION),
+    *(PYTHON, "cpu op", RUNTIME, "data loading", SYNCHRONISATION),
     *("compute", "communication", "copy", "memset"),
     *(LAUNCH_DELAY, KERNEL_DELAY, STREAM_WAIT, UNKNOWN),
 )
@@ -42,7 +43,8 @@ class PathGraph:
     its launch, -1), ``previous`` (on its stream, -1), ``bound_by``, ``bound_to`` (the slice that it
     waited for), ``inferred`` (no event tells so: see `path_stream_waits`); ``events``: pairs of
     slices. ``launch_ns``, ``follow_ns``: the usual delay between a launch and its slice on an idle
-    stream, and between a slice and the one queued behind it.
+    stream, and between a slice and the one queued behind it. ``between``: what the thread of the
+    run did between its ops, "python" or "unknown".
     """
 
     threads: Threads
@@ -58,14 +60,17 @@ class PathGraph:
     inferred: Mask
     launch_ns: int
     follow_ns: int
+    between: str
 
     def copy(self) -> PathGraph:
         """It is frozen: nobody changes it."""
         return self
 
 
-def path_graph(trace: Trace, label: object, t0: int, t1: int) -> PathGraph:
-    """The graph of [t0, t1); ``label`` is that of the run's own region."""
+def path_graph(record: Record, t0: int, t1: int) -> PathGraph:
+    """The graph of [t0, t1)."""
+    trace, label = record.trace, record.metadata.get("label")
+    between = PYTHON if ran_python(record) else UNKNOWN
     threads = threads_of(trace, label, t0, t1)
     work = gpu_work(trace, threads)
     table = releases(trace, threads, work)
@@ -79,11 +84,11 @@ def path_graph(trace: Trace, label: object, t0: int, t1: int) -> PathGraph:
     table = table.assign(boundary=starts, source=np.where(other >= 0, source, NONE))
     delays = _Delays(work, event_waits(trace, work), t0)
     waiting = _waiting(threads, table, boundary)
-    kinds = _before_waiting(segment_kinds(trace, threads), threads, waiting)
+    kinds = _before_waiting(segment_kinds(trace, threads, between), threads, waiting)
     return PathGraph(
         threads, work, kinds, waiting, table, boundary,
         delays.previous, delays.events, *delays.binding(), delays.inferred,
-        delays.launch_ns, delays.follow_ns,
+        delays.launch_ns, delays.follow_ns, between,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.critical_path import DELAYS, critical_path
+from gpuprof_widgets.analyses.critical_path import are_delays, critical_path
 from gpuprof_widgets.analyses.op_rows import on_tracks
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.links import nearest_ancestor
@@ -23,7 +23,7 @@ def path_times(record: Record) -> Ints:
     """
     times = np.zeros(len(record.trace), np.int64)
     path = critical_path(record)
-    own = path[(path["row"] >= 0) & ~path["kind"].isin(DELAYS)] if len(path) else path
+    own = path[(path["row"] >= 0) & ~are_delays(record.trace, path)] if len(path) else path
     np.add.at(times, own["row"].to_numpy(np.intp), own["dur_ns"].to_numpy(np.int64))
     return times
 

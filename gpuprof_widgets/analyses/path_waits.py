@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.host_states import executor_lanes
-from gpuprof_widgets.analyses.op_rows import in_category
+from gpuprof_widgets.analyses.op_rows import are_named_regions, in_category
 from gpuprof_widgets.analyses.path_streams import (
     GpuWork,
     calls_by_correlation,
@@ -183,11 +183,15 @@ def _callers(trace: Trace, threads: Threads) -> tuple[Ints, npt.NDArray[np.bool_
 def _only_python(trace: Trace, threads: Threads) -> npt.NDArray[np.bool_]:
     """Which segments are no op and no call: Python, or a region of it."""
     python = in_category(trace, "user_annotation", "python_function", *REGION_CATEGORIES)
+    python &= ~are_named_regions(trace)
     return np.append(python, True)[threads.row]
 
 
-def segment_kinds(trace: Trace, threads: Threads) -> npt.NDArray[np.object_]:
-    """What each segment of a thread is, by its innermost slice: a word of `path_graph.KINDS`."""
+def segment_kinds(trace: Trace, threads: Threads, between: str) -> npt.NDArray[np.object_]:
+    """What each segment of a thread is, by its innermost slice: a word of `path_graph.KINDS`.
+
+    ``between``: the word for what is no op and no call.
+    """
     loader = is_dataloader(trace)
     loading = loader | (nearest_ancestor(trace.slices["parent"].to_numpy(), loader) >= 0)
     runtime = in_category(trace, *LAUNCH_CATEGORIES)
@@ -201,5 +205,5 @@ def segment_kinds(trace: Trace, threads: Threads) -> npt.NDArray[np.object_]:
         _only_python(trace, threads) & ((row >= 0) | python),
         (row >= 0) | backward[threads.thread],  # between its ops: autograd's engine
     ]
-    words = ["data loading", "synchronisation", "runtime", "python", "cpu op"]
+    words = ["data loading", "synchronisation", "runtime", between, "cpu op"]
     return np.select(conditions, words, "unknown").astype(object)

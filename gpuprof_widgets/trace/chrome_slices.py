@@ -29,12 +29,15 @@ Ints = NDArray[np.int64]
 Lanes = Mapping[tuple[str, str], str]
 
 
-def chrome_slices(file: Gathered) -> tuple[Events, Lanes, list[str]]:
-    """All slices but objects, the names of the lanes that had to be made, and notes."""
+def chrome_slices(file: Gathered) -> tuple[Events, Lanes, int, list[str]]:
+    """All slices but objects, the names of lanes that had to be made for the last ones, and notes.
+
+    The number is how many of them, the last ones, are on such lanes.
+    """
     events = file.events()
     on_threads, on_none = file.others["B"], file.others["b"]
     if not on_threads and not on_none:
-        return events, {}, []
+        return events, {}, 0, []
     last = max(_last(events), *map(int, times([*on_threads, *on_none])[0]))
     nested = begun(on_threads, ((id_text(e.pid), id_text(e.tid)) for e in on_threads), last)
     loose = begun(on_none, ((e.cat or "", scoped_id(e)) for e in on_none), last)
@@ -43,7 +46,7 @@ def chrome_slices(file: Gathered) -> tuple[Events, Lanes, list[str]]:
         *_notes(nested, len(on_threads), "begin and end"),
         *_notes(loose, len(on_none), "async"),
     ]
-    return joined(joined(events, nested.events), laid_out), names, notes
+    return joined(joined(events, nested.events), laid_out), names, len(laid_out), notes
 
 
 def with_objects(parts: Parts, file: Gathered) -> Parts:
@@ -57,6 +60,7 @@ def with_objects(parts: Parts, file: Gathered) -> Parts:
     return replace(
         parts,
         events=joined(parts.events, laid_out),
+        threadless=np.append(parts.threadless, len(parts.events) + np.arange(len(laid_out))),
         names=replace(parts.names, threads={**parts.names.threads, **names}),
         notes=[*parts.notes, *_notes(objects, len(written), "object")],
     )

@@ -32,6 +32,7 @@ from gpuprof_widgets.trace.files import read_bytes
 from gpuprof_widgets.trace.gather import KNOWN_PHASES, Gathered, id_text, times
 from gpuprof_widgets.trace.known_args import usable_args, with_usable_args
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.named_regions import with_named_regions
 from gpuprof_widgets.trace.plausible import with_plausible_times
 from gpuprof_widgets.trace.restore import restore, written_by_us
 from gpuprof_widgets.trace.schema import NONE
@@ -61,7 +62,10 @@ def _record(file: Gathered, path: Path) -> Record:
     if not len(parts.events):
         raise TraceError(_nothing(file, path, parts.notes))
     ours = translated(parts, file)
-    parts = on_sub_tracks(with_objects(ours, file) if ours is parts else ours)
+    if ours is parts:
+        parts = with_named_regions(on_sub_tracks(with_objects(parts, file)), file)
+    else:
+        parts = on_sub_tracks(ours)
     parts = with_usable_args(parts)
     trace = assemble(
         parts.events,
@@ -81,7 +85,7 @@ def _record(file: Gathered, path: Path) -> Record:
 
 def _parts(file: Gathered) -> Parts:
     """What is in the file as the format says, before any dialect is heard."""
-    events, lanes, odd = chrome_slices(file)
+    events, lanes, threadless, odd = chrome_slices(file)
     flows, loose = arrows(file, events)
     counters, unread = _counters(file.others["C"])
     parts = Parts(
@@ -90,6 +94,8 @@ def _parts(file: Gathered) -> Parts:
         counters=counters,
         forward_flows=(_forward_ends(file.others["s"]), _forward_ends(file.others["f"])),
         flows=flows,
+        moments=np.array(file.instants, dtype=np.int64),
+        threadless=np.arange(len(events) - threadless, len(events)),
         notes=[note for note in (*_notes(file), *odd, loose, unread) if note],
     )
     return with_plausible_times(parts)

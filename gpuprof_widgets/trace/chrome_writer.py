@@ -18,8 +18,9 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from gpuprof_widgets.trace.events import text_codes
 from gpuprof_widgets.trace.model import Trace
-from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.schema import NONE, PROCESS_NAMES, WRITTEN_CATEGORY
 from gpuprof_widgets.trace.written_lanes import WrittenLanes, written_lanes
 
 KEY = "gpuprof_widgets"
@@ -65,7 +66,7 @@ def chrome_trace(trace: Trace, metadata: Mapping[str, Any] | None = None) -> Ite
     }
     yield _encode(header)[:-1] + b',\n"traceEvents": ['
     separator = b"\n"
-    for line in _lines(trace):
+    for line in _lines(trace, _process_names(told)):
         yield separator + line
         separator = b",\n"
     yield b"\n]}\n"
@@ -108,11 +109,18 @@ def _properties(device: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in given.items() if value is not None}
 
 
-def _lines(trace: Trace) -> Iterator[bytes]:
+def _process_names(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """What the file that was read calls its processes, by their ids."""
+    names = metadata.get(PROCESS_NAMES)
+    known = names.items() if isinstance(names, dict) else ()
+    return {process: name for process, name in known if isinstance(name, str) and name.strip()}
+
+
+def _lines(trace: Trace, named: Mapping[str, str]) -> Iterator[bytes]:
     """The slices in the order of their rows, then names, counters and arrows."""
     lanes = written_lanes(trace)
     yield from _slices(trace, lanes)
-    yield from map(_encode, _names(trace.tracks, lanes.table))
+    yield from map(_encode, _names(trace.tracks, lanes.table, named))
     yield from map(_encode, _counters(trace.counters))
     yield from map(_encode, _arrows(trace, lanes))
 
@@ -144,7 +152,9 @@ def _beside(trace: Trace) -> dict[str, Any]:
     columns = {name: trace.slices[name].to_numpy() for name in PACKED_COLUMNS}
     columns |= {name: distances(columns[name]) for name in RELATIVE_COLUMNS}
     flows = trace.flows
+    kinds = {"categories": _own_categories(trace)} if WRITTEN_CATEGORY in trace.args else {}
     return {
+        **kinds,
         "version": VERSION,
         "rows": len(trace.slices),
         "start_ns": trace.start_ns,
@@ -160,10 +170,27 @@ def _beside(trace: Trace) -> dict[str, Any]:
     }
 
 
+def _own_categories(trace: Trace) -> dict[str, Any]:
+    """Our categories, where the events have those of the program that wrote them first."""
+    category = trace.slices["category"].cat
+    return {"names": list(category.categories), "of": pack(category.codes)}
+
+
+def _categories(trace: Trace) -> pd.Categorical:
+    """The categories to write: of what another program wrote, its own."""
+    ours, written = trace.slices["category"], trace.args.get(WRITTEN_CATEGORY)
+    if written is None:
+        return pd.Categorical(ours)
+    texts = ours.to_numpy(dtype=object, copy=True)
+    texts[written.index.to_numpy()] = [str(text) for text in written]
+    return text_codes(texts.tolist())
+
+
 def _slices(trace: Trace, lanes: WrittenLanes) -> Iterator[bytes]:
     slices = trace.slices
+    category = _categories(trace)
     names = [_encode(name) for name in slices["name"].cat.categories]
-    categories = [_encode(name) for name in slices["category"].cat.categories]
+    categories = [_encode(name) for name in category.categories]
     heads = [
         f', "pid": {_id(process)}, "tid": {_id(thread)}, "ts": '.encode()
         for process, thread in zip(lanes.table["process"], lanes.table["thread"], strict=True)
@@ -171,7 +198,7 @@ def _slices(trace: Trace, lanes: WrittenLanes) -> Iterator[bytes]:
     instant = (slices["category"] == "cpu_instant_event").to_numpy() & (slices["dur"] == 0)
     columns = (
         instant,
-        slices["category"].cat.codes.to_numpy(),
+        category.codes,
         slices["name"].cat.codes.to_numpy(),
         lanes.of_slice,
         slices["ts"].to_numpy(),
@@ -221,17 +248,20 @@ def _id(text: str) -> str:
     return text if number else _encode(text).decode()
 
 
-def _names(tracks: pd.DataFrame, lanes: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _names(
+    tracks: pd.DataFrame, lanes: pd.DataFrame, given: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
     """What processes and threads are called, and their order, which is that of our tracks."""
     for number, process in enumerate(lanes["process"].unique()):
         on_gpu = (tracks["device"][tracks["process"] == process] >= 0).any()
         named = f"GPU {process}" if on_gpu else f"process {process}"
-        name = named if process.isdecimal() else process
+        name = given.get(process, named if process.isdecimal() else process)
         yield _about("process_name", process, "0", {"name": name})
         yield _about("process_sort_index", process, "0", {"sort_index": number})
     columns = (lanes["process"], lanes["thread"], lanes["label"])
     for number, (process, thread, label) in enumerate(zip(*columns, strict=True)):
-        yield _about("thread_name", process, thread, {"name": label})
+        of = f"{given.get(process, '').strip()} · "
+        yield _about("thread_name", process, thread, {"name": label.removeprefix(of)})
         yield _about("thread_sort_index", process, thread, {"sort_index": number})
 
 

@@ -26,6 +26,10 @@ TOGETHER = dict.fromkeys("BE", "B") | dict.fromkeys("bneSTpF", "b")
 LONGEST_NS = 2**53
 """No slice lasts this long (104 days): beyond it, JavaScript holds no exact ns."""
 
+_MOST_UNKNOWN_PHASES = 20
+_LONGEST_PHASE = 20
+_OTHER_PHASES = "(other)"
+
 MARKERS = ("Iteration Start", "Record Window End")
 """What Kineto's global instants begin with."""
 
@@ -106,11 +110,11 @@ class Gathered:
     """Everything that the reader needs of a file's events.
 
     ``events()`` are the slices and instants; ``others`` all other events as the file has them, by
-    phase ("M", "C", "s", "N", ...; begin and end events together under "B", async ones under "b"),
-    without the arrows of launches, which correlation ids say as well; ``bound`` the slices that
-    say themselves which arrows begin and end at them, by their row; ``spans`` what the profiler
-    notes on itself (name, ts, dur in ns). ``left_out``, ``mended`` and ``notes`` are the file's.
-    ``phases`` counts the events
+    phase, if the format has it ("M", "C", "s", "N", ...; begin and end events together under "B",
+    async ones under "b"), without the arrows of launches, which correlation ids say as well;
+    ``bound`` the slices that say themselves which arrows begin and end at them, by their row;
+    ``instants`` the rows that are instants; ``spans`` what the profiler notes on itself (name, ts,
+    dur in ns). ``left_out``, ``mended`` and ``notes`` are the file's. ``phases`` counts the events
     of other kinds than slices, ``total`` all of them.
     """
 
@@ -118,6 +122,7 @@ class Gathered:
         self.header = file.header
         self.others: dict[str, list[Event]] = defaultdict(list)
         self.bound: dict[int, Event] = {}
+        self.instants: list[int] = []
         self.spans: list[tuple[str, int, int]] = []
         self.phases: Counter[str] = Counter()
         self.total = 0
@@ -147,11 +152,18 @@ class Gathered:
         self.total += len(batch)
         slices = [event for event in batch if event.ph in SLICES]
         others = [event for event in batch if event.ph not in SLICES]
-        self.phases.update([event.ph for event in others])
+        for phase, count in Counter([event.ph for event in others]).items():
+            self.phases[self._phase(phase)] += count
         for event in others:
-            if (event.cat, event.name) not in LAUNCH_ARROWS:
+            if event.ph in KNOWN_PHASES and (event.cat, event.name) not in LAUNCH_ARROWS:
                 self.others[TOGETHER.get(event.ph, event.ph)].append(event)
         self._add_slices(self._without_markers(slices))
+
+    def _phase(self, written: str) -> str:
+        """The phase as it is counted: of those that no format has, the first few by name."""
+        few = len(self.phases) < len(KNOWN_PHASES) + _MOST_UNKNOWN_PHASES
+        named = written in KNOWN_PHASES or written in self.phases or few
+        return written[:_LONGEST_PHASE] if named else _OTHER_PHASES
 
     def _without_markers(self, slices: list[Event]) -> list[Event]:
         """Without the profiler's own span, "Iteration Start" and "Record Window End"."""
@@ -178,6 +190,7 @@ class Gathered:
         self._codes["process"].add([event.pid for event in slices])
         self._codes["thread"].add([event.tid for event in slices])
         self._args.add([event.args for event in slices], self.rows)
+        self.instants += [row for row, event in enumerate(slices, self.rows) if event.ph != "X"]
         if [event for event in slices if event.bind_id is not None]:
             numbered = enumerate(slices, self.rows)
             self.bound |= {row: event for row, event in numbered if event.bind_id is not None}

@@ -45,6 +45,8 @@ def with_plausible_times(parts: Parts) -> Parts:
         parts,
         events=taken(events, rows),
         flows=kept_flows(parts.flows, rows, len(events)),
+        moments=np.flatnonzero(np.isin(rows, parts.moments)),
+        threadless=np.flatnonzero(np.isin(rows, parts.threadless)),
         counters=parts.counters[readable].reset_index(drop=True),
         notes=[
             *parts.notes,

@@ -41,7 +41,8 @@ def restore(
     packed = {name: unpack(beside["columns"][name], rows) for name in PACKED_COLUMNS}
     packed |= {name: rows_at(packed[name]) for name in RELATIVE_COLUMNS}
     ids, args = split_ids(events, np.arange(rows))
-    plain = {"ts": events.ts, "dur": events.dur, "name": events.name, "category": events.category}
+    category = _categories(events, beside.get("categories"))
+    plain = {"ts": events.ts, "dur": events.dur, "name": events.name, "category": category}
     values: dict[str, Any] = plain | packed | ids
     trace = Trace(
         slices=pd.DataFrame({name: values[name] for name in SLICE_COLUMNS}),
@@ -55,6 +56,17 @@ def restore(
     )
     _check(trace)
     return trace
+
+
+def _categories(events: Events, told: Mapping[str, Any] | None) -> pd.Categorical:
+    """Our categories, where the events themselves have those of another program."""
+    if told is None:
+        return events.category
+    names = np.array([str(name) for name in told["names"]], dtype=object)
+    codes = unpack(told["of"], len(events))
+    if len(codes) != len(events) or not _within(codes, 0, len(names)):
+        raise ValueError("its categories are not those of its slices")
+    return column(names[codes].tolist(), "category")  # type: ignore[no-any-return]
 
 
 def _check(trace: Trace) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.schema import FRAMEWORK, MEGENGINE, TENSORFLOW
+from gpuprof_widgets.trace.schema import FRAMEWORK, MEGENGINE, TENSORFLOW, WRITTEN_CATEGORY
 
 MEANS = (
     r"torch|pin_memory|non_blocking|num_workers|persistent_workers|prefetch_factor|DataLoader"
@@ -20,7 +20,8 @@ SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z`])")
 
 def for_its_framework(record: Record, said: list[Finding]) -> list[Finding]:
     """The findings, their remedies without sentences and examples that only PyTorch knows."""
-    if record.metadata.get(FRAMEWORK) not in (TENSORFLOW, MEGENGINE):
+    known_others = record.metadata.get(FRAMEWORK) in (TENSORFLOW, MEGENGINE)
+    if not known_others and WRITTEN_CATEGORY not in record.trace.args:
         return said
     return [
         replace(one, text=_general(one.text), remedy=_without_means(one.remedy)) for one in said
