@@ -69,10 +69,9 @@ def _packed_chrome_trace(record: Record, _: str, file: IO[bytes]) -> str:
 
 
 def _chrome_blocks(record: Record) -> Iterable[bytes]:
-    if not len(record.trace) and not len(record.trace.counters):
+    if not len(record.trace.tracks) and not len(record.trace.counters):
         raise RecordingError(
-            "this profile has no timeline: neither slices nor counters with times. "
-            f"{_what_to_write(record)}"
+            f"this profile has no timeline: neither threads nor counters. {_what_to_write(record)}"
         )
     return in_blocks(chrome_trace(record.trace, record.metadata))
 
