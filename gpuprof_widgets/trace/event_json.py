@@ -78,7 +78,13 @@ _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _NON_FINITE = re.compile(
     rb"([:\[,]\s*)([-+]?(?:nan|inf(?:inity)?)|n/a)(?=\s*[,}\]])", re.IGNORECASE
 )
-_CUT = re.compile(rb"\n  \},\n")
+_CUT = re.compile(rb"\n  (\},)\n")
+_ANY_CUT = re.compile(rb"(\}\s*,)\s*\{")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_FREE_CONTAINERS = 100_000
+_BYTES_OF_A_CONTAINER = 25
+"""So many bytes of the file each list or object beside the events takes at least on average, and
+some are free: ``{},`` is 3 bytes in the file and 100 in memory."""
 _BATCH_EVENTS = 4096
 
 
@@ -150,28 +156,66 @@ def _decoded(data: bytes, path: Path, notes: Sequence[str] = ()) -> TraceFile:
             f'{path}: JSON, but not a trace: "traceEvents" is {bytes(events[:20])!r}, not a list. '
             f"{_GIVE}"
         )
-    header = {key: _any(raw) for key, raw in keys.items()}
-    file = TraceFile(header, notes=[*notes])
+    file = TraceFile({}, notes=[*notes])
+    file.header = _header(keys, len(data), file)
     file.batches = _batches(events, file)
     return file
 
 
 def _batches(text: memoryview, file: TraceFile) -> Iterator[list[Event]]:
-    """The events of a JSON list, cut where Kineto ends an event and its line.
+    """The events of a JSON list, cut where Kineto ends an event and its line, else between objects.
 
-    JSON strings hold no line ends, so only a file that is laid out otherwise can be cut wrongly:
-    its first batch is not JSON, and the rest of it is decoded as one.
+    A batch that is cut within an event or a string is not JSON: then it is made longer.
     """
-    start = 1
+    start, size = 1, BATCH_BYTES
     while start:
-        cut = _CUT.search(text, start + BATCH_BYTES)
-        end = (text[start : cut.start()], b"\n  }]") if cut else (text[start:],)
-        try:
-            yield _events(b"".join((b"[", *end)), file)
-        except msgspec.DecodeError:
+        cut = _cut(text, start, size)
+        if cut is None:
             yield _events(b"".join((b"[", text[start:])), file)
             return
-        start = cut.end() if cut else 0
+        try:
+            batch = _events(b"".join((b"[", text[start : cut.start(1) + 1], b"]")), file)
+        except msgspec.DecodeError:
+            size *= 2
+            continue
+        yield batch
+        start, size = cut.end(1), BATCH_BYTES
+
+
+def _cut(text: memoryview, start: int, size: int) -> re.Match[bytes] | None:
+    """A place to cut the list after about this size; its group is what ends an event.
+
+    Sooner where events are not laid out as Kineto's are: they may be of three bytes each.
+    """
+    at = start + size
+    return _CUT.search(text, at, at + size) or _ANY_CUT.search(text, start + size // 8)
+
+
+def _header(keys: dict[str, msgspec.Raw], size: int, file: TraceFile) -> dict[str, Any]:
+    """The values beside the events, in a file of that size; not, those of too many parts."""
+    left = _FREE_CONTAINERS + size // _BYTES_OF_A_CONTAINER
+    header = {}
+    for key, raw in keys.items():
+        containers = _containers(raw, left)
+        if containers > left:
+            file.notes.append(
+                f'what the file has under "{key[:100]}" ({len(raw):,} bytes) was not read: it is '
+                f"{containers:,} lists and objects, more than any profiler writes"
+            )
+            continue
+        left -= containers
+        header[key] = _any(raw)
+    return header
+
+
+def _containers(text: bytes | msgspec.Raw, most: int) -> int:
+    """How many lists and objects JSON has; where brackets in text are too few to matter, these
+    as well.
+    """
+    plain = bytes(text)
+    if plain.count(b"{") + plain.count(b"[") > most:
+        plain = _STRING.sub(b"", plain)
+    return plain.count(b"{") + plain.count(b"[")
 
 
 def _events(text: bytes, file: TraceFile) -> list[Event]:
@@ -186,7 +230,7 @@ def _counted(item: bytes, file: TraceFile) -> Event | None:
     """The event that this is, as it is or mended; the file counts which."""
     with suppress(msgspec.DecodeError, RecursionError):
         return _EVENT.decode(item)
-    event = mended(item, _coerced)
+    event = mended(item, _coerced) if item[:1] == b"{" else None
     file.mended += event is not None
     file.left_out += event is None
     return event
@@ -248,6 +292,13 @@ def _mended(text: bytes, path: Path, error: Exception, notes: Sequence[str]) -> 
 def _mended_header(text: bytes, start: int, found: Found, file: TraceFile) -> dict[str, Any]:
     """The keys beside the events, as far as they can be read."""
     beside = text[:start] + (b"]}" if found.end is None else text[found.end :])
+    most = _FREE_CONTAINERS + len(text) // _BYTES_OF_A_CONTAINER
+    if _containers(beside, most) > most:
+        file.notes.append(
+            f"what stands beside the events ({len(beside):,} bytes) was not read: it is more lists "
+            "and objects than any profiler writes"
+        )
+        return {}
     header = mended_header(beside)
     if header is None:
         header = mended_header(text[:start] + b"]}")

@@ -34,6 +34,8 @@ _scan = json.JSONDecoder(strict=False, parse_int=float).raw_decode
 """It only tells where a value ends. With ``float`` no integer is too long for it."""
 
 _WINDOW = 1 << 16
+LONGEST_EVENT = 1 << 20
+"""Bytes of one event that is not JSON and yet mended: what is longer takes a hundredfold memory."""
 _WORK = 16
 """Looking for ends in vain may take so many times the length of the text, and no more."""
 
@@ -107,9 +109,9 @@ def _scanned(text: bytes, at: int) -> tuple[int | None, int]:
         except json.JSONDecodeError as error:
             ran_out = error.msg.startswith("Unterminated") or error.pos > size - 16
             looked_at = len(window) if ran_out else error.pos
-        if not ran_out or at + size >= len(text):
+        if not ran_out or at + size >= len(text) or size >= LONGEST_EVENT:
             return None, looked_at
-        size *= 8
+        size = min(size * 8, LONGEST_EVENT)
 
 
 def _resumed(text: bytes, at: int, following: int | None) -> int:
@@ -122,7 +124,11 @@ def _resumed(text: bytes, at: int, following: int | None) -> int:
 
 
 def mended(chunk: bytes, decode: Callable[[bytes], Decoded]) -> Decoded | None:
-    """What ``decode`` makes of this text, if rules can make it JSON."""
+    """What ``decode`` makes of this text, if rules can make it JSON, and it is no longer than any
+    event is.
+    """
+    if len(chunk) > LONGEST_EVENT:
+        return None
     for mend in (as_json, lambda text: as_json(_quoted(text))):
         with suppress(msgspec.DecodeError, RecursionError):
             return decode(mend(chunk))

@@ -1,0 +1,91 @@
+"""Reading a file that was made to take memory takes little more than a good one of its size does.
+
+Each is read by a Python of its own, whose peak Linux tells (``ru_maxrss`` is no less than that of
+the process which started it).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+SIZE = 5_000_000
+"""Bytes of each file, good or bad."""
+
+ALLOWANCE = 48 << 20
+"""Bytes that a bad file may take beyond twice a good one: a batch of its events, and the parts
+beside them that are free whatever the size of a file."""
+
+EVENT = b'{"ph":"X","cat":"cpu_op","name":"op","pid":1,"tid":1,"ts":1000,"dur":10,"args":{"a":1}}'
+
+READ = """
+import re, sys
+from contextlib import suppress
+from pathlib import Path
+import gpuprof_widgets.trace.readers as readers
+from gpuprof_widgets.exceptions import TraceError
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+before = peak()
+with suppress(TraceError):
+    readers.load(Path(sys.argv[1]))
+print((peak() - before) * 1024)
+"""
+
+
+def _filled(before: bytes, part: bytes, after: bytes = b"") -> bytes:
+    """As many of the part as make the file as large as the others."""
+    return before + part * ((SIZE - len(before) - len(after)) // len(part)) + after
+
+
+_KEY = b")\x03z\x01ai\x01\x00\x00\x00z\x01f"
+GOOD = _filled(b'{"traceEvents":[', EVENT + b",", EVENT + b"]}")
+BAD = {
+    "objects beside the events": _filled(
+        b'{"deviceProperties":[', b"{},", b'{}],"traceEvents":[' + EVENT + b"]}"
+    ),
+    "lists beside events that are cut off": _filled(
+        b'{"more":[', b"[],", b'[]],"traceEvents":[' + EVENT + b"," + EVENT[:-9]
+    ),
+    "events of nothing": _filled(b'{"traceEvents":[', b"{},", b"{}]}"),
+    "events without a time": _filled(b"[", b'{"ph":"X"},', b"{}]"),
+    "kinds without end": b"[" + b",".join(b'{"ph":"%d"}' % n for n in range(SIZE // 15)) + b"]",
+    "name of quotes": _filled(
+        b'{"traceEvents":[' + EVENT + b',{"ph":"X","name":"', b'"a', b'","ts":1}]}'
+    ),
+    "args that are cut off": _filled(
+        b'{"traceEvents":[' + EVENT + b",", b'{"ph":"X","args":{"a":['
+    ),
+    "pickle of dicts": _filled(b"\x80\x04", b"}", b"."),
+    "pickle of tuples": _filled(b"\x80\x04", b"K\x01\x85", b"."),
+    "pickle of marks": _filled(b"\x80\x04", b"(", b"."),
+    "statistics of dicts": _filled(b"{" + _KEY + b"(" + (SIZE // 4).to_bytes(4, "little"), b"{0"),
+}
+
+
+@cache
+def _peak_of_a_good_file(folder: Path) -> int:
+    return _peak(folder / "good", GOOD)
+
+
+def _peak(path: Path, data: bytes) -> int:
+    """Bytes by which reading the file raises what its process has held at once."""
+    path.write_bytes(data)
+    read = subprocess.run(
+        [sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True
+    )
+    return int(json.loads(read.stdout))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is in /proc")
+@pytest.mark.parametrize("name", BAD)
+def test_a_hostile_file_takes_at_most_twice_the_memory_of_a_good_one(
+    name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    good = _peak_of_a_good_file(tmp_path_factory.getbasetemp())
+    assert _peak(tmp_path / "bad", BAD[name]) <= 2 * good + ALLOWANCE
