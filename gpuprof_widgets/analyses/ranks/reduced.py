@@ -32,8 +32,8 @@ class ReducedRank:
     name. ``parts``: begin and end of each file's trace. ``breakdown``: that of each step and, as
     step -1, of the whole. ``steps``: ``step``, ``start_ns``, ``end_ns``, ``dur_ns``,
     ``gpu_busy_ns``, ``compute_ns``. ``collectives``: those of `collective_calls` with what was
-    before each (see `with_lead`). ``lacks``: why there are no collectives. ``notes``: what could not
-    be read of the record.
+    before each (see `with_lead`). ``lacks``: why there are no collectives. ``notes``: what of the
+    record could not be read.
     """
 
     rank: int

@@ -150,9 +150,8 @@ class _Rows:
         tensors = [int(one["tensor"]) if one else NONE for one in numbered]
         self.tensor = np.array(tensors, dtype=np.int64)[events.name.codes]
         nodes = _nodes(parts)
-        lanes = zip(events.process, events.thread, strict=True)
+        lanes = list(zip(events.process, events.thread, strict=True))
         called = {lane: name.strip() for lane, name in parts.names.threads.items()}
-        lanes = [*lanes]
         self.thread = np.array([called.get(lane, "") for lane in lanes], dtype=object)
         self.node = np.array([nodes.get(lane) for lane in lanes], dtype=object)
         self.on_node = np.array([node is not None for node in self.node], dtype=bool)
