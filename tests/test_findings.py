@@ -1041,14 +1041,14 @@ def test_of_several_places_the_one_where_most_was_waited_is_named() -> None:
 
 def test_a_gpu_whose_reserved_memory_lies_idle_is_told() -> None:
     devices = [{"index": 0, "total_memory_bytes": 1000}]
-    rows = [block(300, at=1, ts=3, device=0, allocated=280, reserved=400)]
+    rows = [block(280, at=1, ts=3, device=0, allocated=280, reserved=400)]
     room = partial(rules.RULES["memory_room"], limits=Limits())
     record = trace_of(op("aten::empty", ts=0, dur=9), *rows, devices=devices)
     assert only(room, record).text == (
         "Of the 400 B that PyTorch had reserved on GPU 0 when most was allocated, "
         "120 B (30 %) were not in use."
     )
-    rows = [block(300, at=1, ts=3, device=0, allocated=281, reserved=400)]
+    rows = [block(281, at=1, ts=3, device=0, allocated=281, reserved=400)]
     assert room(trace_of(op("aten::empty", ts=0, dur=9), *rows, devices=devices)) == []
 
 

@@ -94,7 +94,7 @@ def test_equal_pieces_of_one_moment_are_as_many_as_their_stream_has() -> None:
 
 
 @settings(max_examples=15)
-@given(st.lists(st.tuples(*(st.integers(0, 3),) * 4), min_size=1, max_size=12), st.randoms())
+@given(st.lists(st.tuples(*(st.integers(1, 4),) * 4), min_size=1, max_size=12), st.randoms())
 def test_whatever_stands_on_streams_counts_once(
     pieces: list[tuple[int, ...]], order: Random
 ) -> None:
