@@ -11,7 +11,6 @@ import numpy.typing as npt
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.innermost import Segments, segments
 from gpuprof_widgets.analyses.op_rows import (
-    INSTANTS,
     are_named_regions,
     are_ops,
     in_category,
@@ -59,11 +58,13 @@ class HostStates:
 
 
 def ran_python(record: Record) -> bool:
-    """Whether what ran between ops was Python: its frames or calls are there, or PyTorch recorded.
+    """Whether what ran between ops was Python: its frames or calls or PyTorch's ops are there.
 
     Of other profilers and frameworks nobody knows: they record programs in any language.
     """
     if record.calls is not None or (record.trace.tracks["kind"] == "python").any():
+        return True
+    if any(name.startswith("aten::") for name in record.trace.slices["name"].cat.categories):
         return True
     others = ("recorded_by", "recorder", FRAMEWORK)
     another = any(record.metadata.get(key) for key in others)
@@ -134,13 +135,8 @@ def executor_lanes(trace: Trace) -> list[int]:
 
 
 def main_lane(trace: Trace) -> int:
-    """The thread that stands first on the timeline: the main thread of the busiest process.
-
-    One with nothing but instants is none of which is known what it did.
-    """
-    slices = trace.slices["track"].to_numpy()[~in_category(trace, INSTANTS)]
-    busy = np.bincount(slices, minlength=len(trace.tracks)) > 0
-    cpu = np.flatnonzero((trace.tracks["kind"] == "cpu").to_numpy() & busy)
+    """The thread that stands first on the timeline: the main thread of the busiest process."""
+    cpu = np.flatnonzero((trace.tracks["kind"] == "cpu").to_numpy())
     return int(trace.tracks["lane"].to_numpy()[cpu[0]]) if len(cpu) else NONE
 
 
