@@ -14,9 +14,12 @@ import pytest
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace import event_json
+from gpuprof_widgets.trace.archive import save
+from gpuprof_widgets.trace.gather import MORE_ARGS, MOST_KEYS
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.schema import CATEGORY_ALIASES
+from tests.records import assert_same_record
 from tests.traces import SHARED
 
 
@@ -291,6 +294,22 @@ def test_args_keep_their_types(write: Any) -> None:
     assert {key: values[0] for key, values in args.items()} == kinds
     assert args["int"].tolist() == [3, 2**63]
     assert str(args["float"].dtype) == "float64"
+
+
+def test_rare_args_of_very_many_kinds_are_kept_together(write: Any, tmp_path: Path) -> None:
+    odd = {f"odd {number}": number for number in range(MOST_KEYS + 200)}
+    common = {"correlation": 7, "common": 1}
+    record = load(write(event(args={**common, **odd}), event(ts=9, args=common)))
+    args = record.trace.args
+    assert len(args) == MOST_KEYS  # the correlation is a column of slices
+    assert args["common"].tolist() == [1, 1]
+    (rest,) = args[MORE_ARGS]
+    assert len(rest) == len(odd) - (MOST_KEYS - 2)
+    assert rest.items() <= odd.items()
+    assert record.metadata["notes"] == [
+        f"{len(rest)} rare keys of args are kept together, as 'More args'"
+    ]
+    assert_same_record(load(save(record, tmp_path / "saved.zip")), record)
 
 
 def test_what_stands_beside_the_events_is_metadata(write: Any) -> None:

@@ -29,7 +29,7 @@ from gpuprof_widgets.trace.dialects.dialect import Parts
 from gpuprof_widgets.trace.event_json import Event, read_events, without_garbage_collection
 from gpuprof_widgets.trace.events import FlowEnd, Names
 from gpuprof_widgets.trace.files import read_bytes
-from gpuprof_widgets.trace.gather import KNOWN_PHASES, Gathered, id_text, times
+from gpuprof_widgets.trace.gather import KNOWN_PHASES, MORE_ARGS, Gathered, id_text, times
 from gpuprof_widgets.trace.known_args import usable_args, with_usable_args
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.named_regions import with_named_regions
@@ -135,6 +135,7 @@ def _notes(file: Gathered) -> list[str]:
         (file.left_out, f"of {events:,} events are not well-formed and were left out"),
         (file.mended, f"of {events:,} events are not well-formed and were mended"),
         (file.untimed, f"of {slices:,} events have no valid ts or dur and were left out"),
+        (file.rare_keys, f"rare keys of args are kept together, as {MORE_ARGS!r}"),
     ]
     unread = sorted(set(file.phases) - KNOWN_PHASES)
     return [

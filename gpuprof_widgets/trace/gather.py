@@ -60,6 +60,13 @@ class Codes:
         return from_codes(_joined(self._codes, np.int32), list(map(text, self._number)))
 
 
+MOST_KEYS = 1000
+"""As many keys of args have a column each; a file of nothing but keys took minutes."""
+
+MORE_ARGS = "More args"
+"""The arg that holds all others of a slice, by key."""
+
+
 class Args:
     """Sparse columns of the args of events.
 
@@ -99,11 +106,32 @@ class Args:
         except OverflowError:  # an integer beyond 64 bits
             return column
 
+    def rare(self) -> list[str]:
+        """The keys beyond `MOST_KEYS`, rarest last, which have no column of their own."""
+        if len(self._values) <= MOST_KEYS + 1:  # a trace with rare keys has one more when saved
+            return []
+        values = self._values
+        by_number = sorted(values, key=lambda key: (key == MORE_ARGS, -len(values[key])))
+        return by_number[MOST_KEYS:]
+
     def columns(self) -> dict[str, pd.Series]:
-        return {
-            key: typed(values, np.concatenate(self._rows[key]))
-            for key, values in self._values.items()
-        }
+        rare = self.rare()
+        own = self._values.keys() - set(rare) if rare else self._values.keys()
+        columns = {key: self._column(key) for key in self._values if key in own}
+        return columns | ({MORE_ARGS: self._together(rare)} if rare else {})
+
+    def _column(self, key: str) -> pd.Series:
+        return typed(self._values[key], np.concatenate(self._rows[key]))
+
+    def _together(self, keys: Sequence[str]) -> pd.Series:
+        """The values of these keys, as one object per row."""
+        together: dict[int, dict[str, Any]] = defaultdict(dict)
+        for key in keys:
+            rows = np.concatenate(self._rows[key]).tolist()
+            for row, value in zip(rows, self._values[key], strict=True):
+                together[row][key] = value
+        rows = np.array(sorted(together), dtype=np.int64)
+        return typed([together[row] for row in rows.tolist()], rows)
 
 
 class Gathered:
@@ -135,6 +163,11 @@ class Gathered:
         for batch in file.batches:
             self._add(batch)
         self.left_out, self.mended, self.notes = file.left_out, file.mended, file.notes
+
+    @property
+    def rare_keys(self) -> int:
+        """How many keys of args are kept together, as there are so many."""
+        return len(self._args.rare())
 
     def events(self) -> Events:
         """The slices and instants as columns."""
