@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ from tests.traces import SHARED
 # torch reads it at the first profile of a process, and tests use torch's profiler directly as well.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 os.environ.pop("COLUMNS", None)  # of the terminal in which the tests run: tables go by it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("unhurried", deadline=None)  # no test depends on speed
 settings.load_profile("unhurried")

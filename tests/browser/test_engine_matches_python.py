@@ -84,7 +84,7 @@ STEP = trace_of(
 ENDS = st.lists(st.integers(-2, 75), min_size=2, max_size=2).map(sorted).map(tuple)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def engine(browser: Browser) -> Iterator[Engine]:
     engine = start_engine(browser)
     yield engine
