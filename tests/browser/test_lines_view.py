@@ -12,7 +12,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Locator, expect
 
 from gpuprof_widgets.analyses.lines import lines
-from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
 from tests.browser.conftest import SCREENSHOTS, Lab
@@ -136,6 +136,12 @@ def state(report: Report, expression: str) -> Any:
 def rows_named(record: Record, name: str) -> list[int]:
     slices = record.trace.slices
     return slices.index[slices["name"] == name].tolist()
+
+
+def zoom_to(report: Report, trace: Trace, row: int) -> None:
+    """Make an event a third of the timeline: how many pixels it had depends on the machine."""
+    ts, dur = (int(trace.slices[name][row]) for name in ("ts", "dur"))
+    state(report, f"store.visible.setv({{start: {ts - dur}, end: {ts + 2 * dur}}})")
 
 
 def select_event(report: Report, row: int) -> None:
@@ -307,6 +313,7 @@ def test_a_transformers_lines_and_modules_in_jupyterlab(browser: Browser, lab: L
     assert ran["loss.backward()"] == 3
     assert ran['print("never")'] == 0
     backward = record.trace.slices.query("name == 'AddmmBackward0'").index[0]
+    zoom_to(report, record.trace, int(backward))
     select_event(report, int(backward))
     links = report.selection_text.locator("li").all_text_contents()
     assert "line6: loss.backward()" in links
