@@ -12,6 +12,7 @@ import csv
 import io
 import json
 import math
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,8 +21,14 @@ import pandas as pd
 from gpuprof_widgets.exceptions import OptionError
 
 MARK = "'"
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+FORMULA_SIGNS = "=+-@"
 """How a cell begins that a spreadsheet may run (OWASP, "CSV Injection")."""
+
+_CONTROLS = ("\t", "\r", "\n")
+_UNSEEN_CATEGORIES = "CMZ"
+"""Controls and formats, combining marks, blanks (the first letter of their Unicode category)."""
+_UNSEEN_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
+"""Fillers of Hangul and Braille, which Unicode counts among letters and symbols."""
 
 
 def csv_bytes(table: pd.DataFrame) -> bytes:
@@ -51,7 +58,20 @@ def _marked(cell: Any) -> Any:
     text = cell if isinstance(cell, str) else str(cell) if isinstance(cell, _TELLS_TEXT) else None
     if text is None:
         return cell
-    return MARK + text if text.startswith((MARK, *FORMULA_STARTS)) else text
+    return MARK + text if text.startswith((MARK, *_CONTROLS)) or _is_formula(text) else text
+
+
+def _is_formula(text: str) -> bool:
+    """Whether the first character that is seen is one of `FORMULA_SIGNS`, of any width.
+
+    Programs trim what they import, so a blank or an invisible character before it is no protection.
+    """
+    seen = next((sign for sign in text if not _unseen(sign)), "")
+    return unicodedata.normalize("NFKC", seen) in (*FORMULA_SIGNS,)
+
+
+def _unseen(sign: str) -> bool:
+    return unicodedata.category(sign)[0] in _UNSEEN_CATEGORIES or sign in _UNSEEN_LETTERS
 
 
 _TELLS_TEXT = (list, tuple, dict)
