@@ -64,10 +64,18 @@ def test_a_character_whose_second_byte_is_a_backslash_is_read() -> None:
     assert read(text(f"{CHINESE}{word}").encode("gbk"))[0] == [f"{CHINESE}{word}"]
 
 
+@pytest.mark.parametrize("name", ["café", "3 µs", "Länge, Höhe und Größe", "Modèle à deux têtes"])
+def test_latin_1_is_read_as_such_and_told(name: str) -> None:
+    letters = sum(not letter.isascii() for letter in name)
+    names, notes = read(text("aten::mm", name).encode("latin-1"))
+    assert names == ["aten::mm", name]
+    assert notes == [f"the file is not in UTF-8: it was read as Latin-1 (beyond ASCII: {letters})"]
+
+
 @pytest.mark.parametrize(
     ("name", "shown", "count"),
     [
-        (b"caf\xe9", "caf\ufffd", "1 character of the file is"),
+        (b"caf\x85", "caf\ufffd", "1 character of the file is"),
         (b"a\xff\xfeb", "a\ufffd\ufffdb", "2 characters of the file are"),
         (CHINESE.encode()[:-1], "矩阵乘\ufffd", "1 character of the file is"),
         (CHINESE.encode() + b"\xff\xff", CHINESE + "\ufffd\ufffd", "2 characters of the file are"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 _MARKS = (
@@ -26,14 +27,18 @@ _JSON = re.compile(rb"\s*(?:\{\s*[\"}]|\[\s*[\[{\"\d\]-])")
 
 _REPLACED = "\ufffd"
 _CHINESE = "gb18030"
+_LATIN = "latin-1"
+_NOT_LATIN = re.compile(rb"[\x80-\x9f\xfe\xff]|[\xc2-\xf4][\x80-\xbf]")
+"""Controls, bytes that damaged files have more often than words, and what UTF-8 begins with."""
+_BEYOND_ASCII = re.compile(rb"[\x80-\xff]+")
 _BLOCK_BYTES = 1 << 20
 
 
 def as_utf8(data: bytes) -> tuple[bytes, list[str]]:
     """The text in UTF-8, and notes on what was repaired; what is no JSON text stays as it is.
 
-    Read are UTF-8, UTF-16 and UTF-32 with or without a byte order mark, and GBK, which programs on
-    a Chinese Windows write. Other bytes that are not UTF-8 become U+FFFD.
+    Read are UTF-8, UTF-16 and UTF-32 with or without a byte order mark, GBK, which programs on a
+    Chinese Windows write, and Latin-1. Other bytes that are not UTF-8 become U+FFFD.
     """
     encoding, start = _marked(data)
     if encoding != "utf-8":
@@ -83,6 +88,11 @@ def valid_utf8(text: bytes) -> tuple[bytes, list[str]]:
     if text.isascii() or _is_utf8(text):
         return text, []
     wrong, right = _counted(text)
+    if not right and _is_latin(text):
+        latin = b"".join(block.encode() for block in _decoded(text, _LATIN))
+        return latin, [
+            f"the file is not in UTF-8: it was read as Latin-1 (beyond ASCII: {wrong:,})"
+        ]
     if wrong > max(right, 1):
         chinese = _strictly(text, _CHINESE)
         if chinese is not None:
@@ -105,6 +115,17 @@ def _counted(text: bytes) -> tuple[int, int]:
         wrong += block.count(_REPLACED)
         beyond += len(block) - len(block.encode("ascii", "ignore"))
     return wrong, beyond - wrong
+
+
+def _is_latin(text: bytes) -> bool:
+    """Whether letters beyond ASCII stand alone, as in most words; two bytes each have those of GBK.
+
+    Where two bytes could be a character of UTF-8, whole or cut, the text is damaged UTF-8.
+    """
+    if _NOT_LATIN.search(text):
+        return False
+    runs = Counter(len(run[0]) == 1 for run in _BEYOND_ASCII.finditer(text))
+    return runs[True] > runs[False]
 
 
 def _strictly(text: bytes, encoding: str) -> bytes | None:
