@@ -103,6 +103,16 @@ HARMFUL = {
     "nothing but lists": b"\x80\x04" + b"]" * 100_000 + b".",
     "nothing but tuples": b"\x80\x04" + b"K\x01\x85" * 100_000 + b".",
     "nothing but marks": b"\x80\x04" + b"(" * 100_000 + b".",
+    "a call in text": b"cos\nsystem\n(S'true'\ntR.",
+    "an instance in text": b"(ios\nsystem\n.",
+    "text in quotes, which is evaluated": b"(S'a' + 'b'\ntp0\n.",
+    "digits without end": b"(dp0\nVa\nL" + b"9" * 1_000 + b"L\ns.",
+    "no number": b"(lp0\nIa\na.",
+    "no index": b"(lp0\nI1\np-1\na.",
+    "no text": b"(lp0\nV\\u12\na.",
+    "text without end": b"(lp0\nVabc",
+    "list as key in text": b"(lp0\n(l(lI1\nd.",
+    "nothing but dicts in text": b"(dp0\n" + b"(d" * 100_000 + b".",
 }
 
 
@@ -123,6 +133,11 @@ def test_containers_are_refused_before_they_take_memory(what: bytes) -> None:
     assert int(at[1].replace(",", "")) < 0.4 * len(what) * 1_000_000
 
 
+def test_a_text_that_only_looks_alike_is_no_pickle() -> None:
+    for start in (b"count\n12\nmore\n", b"import os\n", b"(see below)", b"id\nname\n"):
+        assert not is_pickle(start)
+
+
 @given(st.binary(max_size=60), st.sampled_from(PROTOCOLS))
 def test_any_bytes_are_plain_data_or_one_error(tail: bytes, protocol: int) -> None:
     with suppress(TraceError):
@@ -132,7 +147,7 @@ def test_any_bytes_are_plain_data_or_one_error(tail: bytes, protocol: int) -> No
 @given(PLAIN, st.sampled_from(PROTOCOLS), st.data())
 def test_a_pickle_that_is_cut_off_says_so(content: Any, protocol: int, data: st.DataObject) -> None:
     whole = pickle.dumps(content, protocol)
-    cut = data.draw(st.integers(2, len(whole) - 1))
+    cut = data.draw(st.integers(min(2, len(whole) - 1), len(whole) - 1))
     with pytest.raises(TraceError, match="before its end mark"):
         plain_data(whole[:cut], FILE)
 

@@ -3,7 +3,7 @@
 `pickle.loads` runs what a file tells it to run, and even an unpickler that refuses every name can
 be made to hang or crash (tuples nested a million deep as a key, a memo of 2**31 entries). Here only
 numbers, text, lists, tuples, and dicts with text as keys are understood, which is all that torch
-writes into a memory snapshot. Opcodes: ``Lib/pickletools.py``, protocols 2 to 5.
+writes into a memory snapshot. Opcodes: ``Lib/pickletools.py``, protocols 0 to 5.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,13 @@ import numpy as np
 
 from gpuprof_widgets.exceptions import TraceError
 
-PROTOCOLS = (2, 3, 4, 5)
+PROTOCOLS = (0, 1, 2, 3, 4, 5)
+_SAYS_ITSELF = 2
+"""From this protocol on a pickle begins with its number."""
+_BEGINS_OLD = re.compile(
+    rb"\([dl]p0\n|[}\]]q\0|\(S'|\(*[ci][\w.]+\n[\w.]+\n(?:p\d+\n|q.|[(})t0Rob.])", re.DOTALL
+)
+"""A dict or list as Python writes it in text, and in bytes; what would be called at once."""
 
 _SHORT_GETS = re.compile(rb"(?:h.)+", re.DOTALL)
 _LONG_GETS = re.compile(rb"(?:j.{4})+", re.DOTALL)
@@ -31,6 +38,8 @@ _MOST_MARKS = 1000
 """Lists and dicts that are begun within one another; a snapshot has 6."""
 _LONGEST_NUMBER = 64
 """Bytes of an integer; no address or size has more than 8."""
+_MOST_DIGITS = 160
+"""Of such an integer that is written as text."""
 
 _OBJECTS = {
     "R": "calls a function",
@@ -47,8 +56,10 @@ _OBJECTS = {
 
 
 def is_pickle(data: bytes) -> bool:
-    """Whether these bytes start as a pickle of protocol 2 or later."""
-    return data[:1] == b"\x80" and data[1:2] != b"" and data[1] in PROTOCOLS
+    """Whether these bytes start as a pickle of any protocol."""
+    if data[:1] != b"\x80":
+        return _BEGINS_OLD.match(data) is not None
+    return data[1:2] != b"" and data[1] in PROTOCOLS[_SAYS_ITSELF:]
 
 
 def plain_data(data: bytes, path: Path) -> Any:
@@ -62,9 +73,9 @@ def plain_data(data: bytes, path: Path) -> Any:
             "there: the file was cut off or damaged. Copy it again, or dump the snapshot again"
         ) from error
     except UnicodeDecodeError as error:
-        raise machine.error(f"text at byte {machine.at:,} is not UTF-8; copy the file again") from (
-            error
-        )
+        raise machine.error(
+            f"what should be text before byte {machine.at:,} is none; copy the file again"
+        ) from error
 
 
 class _Machine:
@@ -122,6 +133,15 @@ class _Machine:
             "q": lambda: self._put(self._unpacked("<B")),
             "r": lambda: self._put(self._unpacked("<I")),
             "\x94": lambda: self.memo.append(self.stack[-1]),
+            # As lines of text, in protocols 0 and 1
+            "I": lambda: push(self._written(_integer)),
+            "L": lambda: push(self._written(_integer)),
+            "F": lambda: push(self._written(float)),
+            "V": lambda: push(str(self._line(), "raw-unicode-escape")),
+            "l": lambda: self._push_container(self._above_mark()),
+            "d": self._dict,
+            "g": lambda: push(self.memo[self._written(_index)]),
+            "p": lambda: self._put(self._written(_index)),
         }
         named |= {name: _pusher(push, value) for name, value in constants.items()}
         named |= {name: self._number(*layout) for name, layout in numbers.items()}
@@ -169,6 +189,22 @@ class _Machine:
             raise self.error(f"an integer of {length:,} bytes before byte {self.at:,} is none")
         self.stack.append(int.from_bytes(self._taken(length), "little", signed=True))
 
+    def _line(self) -> bytes:
+        """What stands before the next line's end."""
+        start, end = self.at, self.data.find(b"\n", self.at)
+        if end < 0:
+            raise IndexError(start)
+        self.at = end + 1
+        return self.data[start:end]
+
+    def _written(self, kind: Callable[[bytes], Any]) -> Any:
+        """The number that the line says."""
+        line = self._line()
+        with suppress(ValueError):
+            if len(line) <= _MOST_DIGITS:
+                return kind(line)
+        raise self.error(f"{line[:40]!r} before byte {self.at:,} is no number; copy the file again")
+
     def _taken(self, length: int) -> bytes:
         start, self.at = self.at, self.at + length
         if self.at > len(self.data):
@@ -180,6 +216,11 @@ class _Machine:
         items = self.stack[mark:]
         del self.stack[mark:]
         return items
+
+    def _dict(self) -> None:
+        items = self._above_mark()
+        self._push_container({})
+        self._update(items)
 
     def _tuple(self, length: int) -> None:
         if len(self.stack) < length:
@@ -274,6 +315,19 @@ class _Machine:
 
 def _pusher(push: Callable[[Any], None], value: Any) -> Callable[[], None]:
     return lambda: push(value)
+
+
+def _integer(line: bytes) -> int | bool:
+    """A number, which may end in an L, or a truth, which is written with two digits."""
+    return line == b"01" if line in (b"00", b"01") else int(line.removesuffix(b"L"))
+
+
+def _index(line: bytes) -> int:
+    """A number in the memo."""
+    index = int(line)
+    if index < 0:
+        raise ValueError(index)
+    return index
 
 
 _STOP = ord(".")
