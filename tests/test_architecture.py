@@ -55,7 +55,6 @@ LIBRARIES = {
     "views": {"bokeh", "numpy", "pandas", "matplotlib", "PIL"},
     "magics": {"IPython"},
     "widgets": {"IPython", "ipywidgets"},
-    "analysed": {"pandas"},
     "exports": {"pandas"},
     "profiles": {"pandas"},
     "comparisons": {"pandas"},

@@ -35,13 +35,13 @@ ROOT = "all threads"
 
 
 def call_tree(record: Record, *, source: str = "ops") -> pd.DataFrame:
-    """One row per distinct path of names, parents before their children; row 0 is the root.
+    """One row per path of names, parents before their children: what the flame graph draws.
 
     The steps of a profiler are one ``ProfilerStep*``, as in the op table.
 
     ``source``: "ops" (ops, annotations and runtime calls by nesting), "merged" (Python frames and
     ops nested together), "cprofile" (an estimate: cProfile has no timestamps). Columns: ``node``
-    (the row), ``parent`` (-1 for the root), ``depth``, ``name``, ``category`` ("thread" for the
+    (the row), ``parent`` (-1 for the root, row 0), ``depth``, ``name``, ``category`` ("thread" for the
     level of threads, which is there only if several have any), ``calls``, ``total_ns``
     (``self_ns`` and the totals of the children: they add up exactly, widths too), ``self_ns``,
     ``device_ns`` (GPU time launched by the node and all below it).

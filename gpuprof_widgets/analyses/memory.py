@@ -69,9 +69,11 @@ def allocations(record: Record) -> pd.DataFrame:
     """One row per block of memory that lived during the record, in order of time.
 
     Columns: ``device`` ("CPU", "GPU 0"); ``start_ns`` (-1: it was there before the record) and
-    ``end_ns`` (its release; -1: it lived on past the record); ``bytes``; ``category`` and
-    ``classified_by`` ("torch" or "rules", see `memory_categories`); ``tensor`` (the parameter,
-    gradient or state that held it, "" where unknown); the owners ``op`` (the outermost),
+    ``end_ns`` (its release; -1: it lived on past the record); ``bytes``; ``category``
+    ("parameters", "gradients", "optimizer state", "inputs", "activations", "autograd detail",
+    "temporaries", "other", "before the record") and ``classified_by`` ("torch" or "rules", see
+    `memory_categories`); ``tensor`` (the parameter, gradient or state that held it, "" where
+    unknown); the owners ``op`` (the outermost),
     ``module`` and ``line``, each as a slice row and ``..._name`` (-1, ""): of memory allocated in
     the backward pass those of the forward op, in a memory snapshot (by its stacks) names alone;
     ``address`` (-1 in traces of torch 1.8: there a

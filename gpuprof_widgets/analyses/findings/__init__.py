@@ -88,7 +88,9 @@ RULES: dict[str, Rule] = {
 
 
 def findings(record: Record, **limits: float) -> list[Finding]:
-    """What all rules say about a run, the costliest first; ties in the order of `RULES`.
+    """Why it is slow, in sentences with numbers, the costliest first.
+
+    What all rules say about the run; ties in the order of `RULES`.
 
     ``limits``: other thresholds than the customary ones, by their names in `Limits`.
     """
