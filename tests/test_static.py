@@ -22,7 +22,7 @@ from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.views.canvas import HEIGHT, WIDTH, Canvas
-from gpuprof_widgets.views.colours import KINDS, ink_on, luminance, rgb
+from gpuprof_widgets.views.colours import KINDS, ink_on, kind_of, luminance, rgb
 from gpuprof_widgets.views.level_of_detail import Level, levels, pixels
 from gpuprof_widgets.views.picture import TIMELINE, draw_top_ops, headline, picture_png
 from gpuprof_widgets.views.static import (
@@ -360,6 +360,11 @@ def test_colours_are_those_of_the_page() -> None:
         for text, colour, categories in kinds
     }
     assert page == KINDS
+
+
+@pytest.mark.parametrize("program", ["cuda", "megengine", "hip"])
+def test_calls_of_every_runtime_have_one_colour(program: str) -> None:
+    assert kind_of(f"{program}_runtime") == kind_of(f"{program}_driver") == "runtime call"
 
 
 @pytest.mark.parametrize("kind", KINDS)

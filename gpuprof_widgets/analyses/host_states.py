@@ -20,7 +20,13 @@ from gpuprof_widgets.analyses.op_rows import (
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking
 from gpuprof_widgets.trace.callers import BACKWARD
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import EXECUTOR_LANE, FRAMEWORK, NONE, WRITTEN_CATEGORY
+from gpuprof_widgets.trace.schema import (
+    EXECUTOR_LANE,
+    FRAMEWORK,
+    NONE,
+    RUNTIME_ENDINGS,
+    WRITTEN_CATEGORY,
+)
 
 Ints = npt.NDArray[np.int64]
 States = npt.NDArray[np.int8]
@@ -182,7 +188,7 @@ def _covered(trace: Trace, chosen: npt.NDArray[np.bool_], times: Ints) -> npt.ND
 def _state_of_slices(trace: Trace) -> States:
     """Per slice the state of a thread whose innermost slice it is; the last one is for no slice."""
     categories = trace.slices["category"].cat.categories
-    calls = in_category(trace, *(c for c in categories if c.endswith(("_runtime", "_driver"))))
+    calls = in_category(trace, *(c for c in categories if c.endswith(RUNTIME_ENDINGS)))
     state_of = {
         SYNCHRONISING: is_synchronising(trace),
         LAUNCHING: calls & matching(trace, LAUNCHES),

@@ -13,7 +13,7 @@ from gpuprof_widgets.analyses.gpu_kinds import gpu_kinds
 from gpuprof_widgets.analyses.op_rows import are_ops, in_category, matching
 from gpuprof_widgets.analyses.path_threads import Threads
 from gpuprof_widgets.trace.model import Trace
-from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.schema import NONE, RUNTIME_ENDINGS
 from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
@@ -225,7 +225,7 @@ def calls_by_correlation(trace: Trace) -> pd.Series:
     """Start of the runtime call by its correlation id."""
     slices = trace.slices
     categories = [str(c) for c in slices["category"].cat.categories]
-    runtime = in_category(trace, *(c for c in categories if c.endswith(("_runtime", "_driver"))))
+    runtime = in_category(trace, *(c for c in categories if c.endswith(RUNTIME_ENDINGS)))
     rows = np.flatnonzero(runtime & (slices["correlation"].to_numpy() > 0))
     began, _ = uncut_times(trace)
     starts = pd.Series(began[rows], index=slices["correlation"].to_numpy()[rows])

@@ -14,7 +14,7 @@ from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows, in_category, mat
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import EXECUTOR_LANE, NONE
+from gpuprof_widgets.trace.schema import EXECUTOR_LANE, NONE, RUNTIME_ENDINGS
 from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
@@ -148,7 +148,7 @@ def _freeing(trace: Trace) -> npt.NDArray[np.bool_]:
 
 def _launches(trace: Trace) -> npt.NDArray[np.bool_]:
     categories = trace.slices["category"].cat.categories
-    return in_category(trace, *(c for c in categories if c.endswith(("_runtime", "_driver"))))
+    return in_category(trace, *(c for c in categories if c.endswith(RUNTIME_ENDINGS)))
 
 
 def _outermost(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
-from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE, OP_CATEGORIES
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE, OP_CATEGORIES, RUNTIME_ENDINGS
 
 ENGINE = "autograd::engine::"
 
@@ -34,7 +34,7 @@ def is_gpu(category: pd.Series) -> NDArray[np.bool_]:
 def launches(category: pd.Series) -> NDArray[np.bool_]:
     """Which rows are calls of a device's runtime or driver (CUDA, ROCm, XPU, ...)."""
     names = category.cat.categories
-    return in_categories(category, [n for n in names if n.endswith(("_runtime", "_driver"))])
+    return in_categories(category, [n for n in names if n.endswith(RUNTIME_ENDINGS)])
 
 
 def link_launches(slices: pd.DataFrame) -> Rows:

@@ -64,6 +64,8 @@ OP_CATEGORIES = ("cpu_op", "user_annotation")
 REGION_CATEGORIES = ("cell_line", "module", "module_backward")
 """What we ourselves mark on a thread: a statement of a cell, a module's forward, its backward."""
 LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver")
+RUNTIME_ENDINGS = ("_runtime", "_driver")
+"""How the categories of calls of a runtime or driver end, whichever program recorded them."""
 GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 MEMORY_EVENT = "[memory]"
 OUT_OF_MEMORY_EVENT = "[OutOfMemory]"

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace.events import Events, Names
-from gpuprof_widgets.trace.schema import NONE, TRACK_COLUMNS, TRACK_KINDS
+from gpuprof_widgets.trace.schema import NONE, RUNTIME_ENDINGS, TRACK_COLUMNS, TRACK_KINDS
 
 KIND_OF_CATEGORY = {
     "cpu_op": "cpu",
@@ -34,7 +34,7 @@ SUFFIX = {"python": " · Python", "annotation": " · annotations", "copy": " · 
 
 def kind_of(category: str) -> str:
     """The kind of track on which slices of this category lie."""
-    if category.endswith(("_runtime", "_driver")):
+    if category.endswith(RUNTIME_ENDINGS):
         return "cpu"
     return KIND_OF_CATEGORY.get(category, "other")
 

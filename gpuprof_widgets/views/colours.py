@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from functools import cache
 
+from gpuprof_widgets.trace.schema import RUNTIME_ENDINGS
+
 RGB = tuple[int, int, int]
 
 KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -16,8 +18,8 @@ KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "module": ("#E3B5CD", ("module", "module_backward")),
     "CPU op": ("#56B4E9", ("cpu_op",)),
     "annotation": ("#F0E442", ("user_annotation", "gpu_user_annotation", "nvtx_range")),
-    "CUDA call": ("#E69F00", ("cuda_runtime", "cuda_driver")),
-    "Python": ("#CC79A7", ("python_function", "worker")),
+    "runtime call": ("#E69F00", ("cuda_runtime", "cuda_driver")),
+    "Python": ("#CC79A7", ("python_function", "worker", "cprofile")),
     "kernel": ("#009E73", ("kernel",)),
     "copy": ("#0072B2", ("gpu_memcpy", "gpu_memset")),
     "sync, overhead": ("#D55E00", ("cuda_sync", "overhead")),
@@ -25,12 +27,16 @@ KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """What the legend says of each kind, its colour and its categories, in the legend's order."""
 
-KIND_OF_CATEGORY = {category: kind for kind, (_, own) in KINDS.items() for category in own}
+LEGEND_OF_CATEGORY = {category: kind for kind, (_, own) in KINDS.items() for category in own}
 
 
 def kind_of(category: str) -> str:
-    """The legend's word for a category; one that is not listed is "other"."""
-    return KIND_OF_CATEGORY.get(category, "other")
+    """The legend's word for a category; one that is not listed is "other".
+
+    Calls of any program's runtime or driver are of one kind: MegEngine's are beside CUDA's.
+    """
+    known = "cuda_runtime" if category.endswith(RUNTIME_ENDINGS) else category
+    return LEGEND_OF_CATEGORY.get(known, "other")
 
 
 @cache

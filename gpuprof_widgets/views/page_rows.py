@@ -13,7 +13,7 @@ from gpuprof_widgets.analyses.op_rows import Allocations, allocations
 from gpuprof_widgets.analyses.shapes import shape_codes
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
-from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE, OP_CATEGORIES
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE, OP_CATEGORIES, RUNTIME_ENDINGS
 from gpuprof_widgets.trace.window import uncut_times
 from gpuprof_widgets.views.page_lines import slice_kinds
 
@@ -67,7 +67,7 @@ class PageRows:
 
     def launches(self) -> Mask:
         """Which rows are calls of a device's runtime or driver."""
-        return self._category_mask([c.endswith(("_runtime", "_driver")) for c in self.categories])
+        return self._category_mask([c.endswith(RUNTIME_ENDINGS) for c in self.categories])
 
     def _category_mask(self, wanted: list[bool]) -> Mask:
         by_label = np.array([wanted[category] for _, category in self.label_pairs], bool)

@@ -27,8 +27,8 @@ export const KINDS: Kind[] = [
   {text: "module", colour: AROUND.pink, categories: ["module", "module_backward"]},
   {text: "CPU op", colour: OKABE_ITO.sky, categories: ["cpu_op"]},
   {text: "annotation", colour: OKABE_ITO.yellow, categories: ["user_annotation", "gpu_user_annotation", "nvtx_range"]},
-  {text: "CUDA call", colour: OKABE_ITO.orange, categories: ["cuda_runtime", "cuda_driver"]},
-  {text: "Python", colour: OKABE_ITO.purple, categories: ["python_function", "worker"]},
+  {text: "runtime call", colour: OKABE_ITO.orange, categories: ["cuda_runtime", "cuda_driver"]},
+  {text: "Python", colour: OKABE_ITO.purple, categories: ["python_function", "worker", "cprofile"]},
   {text: "kernel", colour: OKABE_ITO.green, categories: ["kernel"]},
   {text: "copy", colour: OKABE_ITO.blue, categories: ["gpu_memcpy", "gpu_memset"]},
   {text: "sync, overhead", colour: OKABE_ITO.vermillion, categories: ["cuda_sync", "overhead"]},
@@ -37,8 +37,12 @@ export const KINDS: Kind[] = [
 
 const OTHER = KINDS[KINDS.length - 1]
 
+/** Calls of any program's runtime or driver are of one kind. */
+const RUNTIME_CALL = /_(runtime|driver)$/
+
 export function kind_of(category: string): Kind {
-  return KINDS.find((kind) => kind.categories.includes(category)) ?? OTHER
+  const known = RUNTIME_CALL.test(category) ? "cuda_runtime" : category
+  return KINDS.find((kind) => kind.categories.includes(known)) ?? OTHER
 }
 
 export type Paint = {fill: string, ink: string, dim_fill: string, dim_ink: string}
