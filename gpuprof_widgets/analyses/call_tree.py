@@ -41,8 +41,8 @@ def call_tree(record: Record, *, source: str = "ops") -> pd.DataFrame:
 
     ``source``: "ops" (ops, annotations and runtime calls by nesting), "merged" (Python frames and
     ops nested together), "cprofile" (an estimate: cProfile has no timestamps). Columns: ``node``
-    (the row), ``parent`` (-1 for the root, row 0), ``depth``, ``name``, ``category`` ("thread" for the
-    level of threads, which is there only if several have any), ``calls``, ``total_ns``
+    (the row), ``parent`` (-1 for the root, row 0), ``depth``, ``name``, ``category`` ("thread" for
+    the level of threads, which is there only if several have any), ``calls``, ``total_ns``
     (``self_ns`` and the totals of the children: they add up exactly, widths too), ``self_ns``,
     ``device_ns`` (GPU time launched by the node and all below it).
     """
