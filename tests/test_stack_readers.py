@@ -143,6 +143,24 @@ def test_calls_with_begin_and_end_stay_counted_and_exact() -> None:
     assert any(one.text.endswith(" in 1 call).") for one in profile.findings())
 
 
+THREAD = "MainThread\x00<thread>\x00140255364012928"
+SORTED = "sorted\x00<built-in>\x000"
+
+
+@pytest.mark.parametrize("written", ["session", "speedscope"])
+def test_threads_and_built_in_functions_of_pyinstrument_have_no_file(written: str) -> None:
+    whole = session([([THREAD, *STACK], 0.5), ([THREAD, *STACK, SORTED], 1.5)])
+    file = json.dumps(whole.to_json())
+    if written == "speedscope":
+        file = SpeedscopeRenderer(show_all=True).render(whole)
+    record = parse(file.encode(), FILE)
+    names = set(record.trace.slices["name"])
+    assert {"MainThread", "<built-in function sorted>"} <= names
+    assert not [name for name in names if name.startswith(("<thread>", "<built-in>"))]
+    said = [one.text for one in Profile(record.trace, None, record.metadata).findings()]
+    assert "`sorted`" in said[0]
+
+
 def test_own_time_that_pyinstrument_writes_as_a_frame_is_its_function_s() -> None:
     file = SpeedscopeRenderer(show_all=True).render(session([(STACK[:1], 0.5), (STACK, 1.5)]))
     assert "[self]" in file
@@ -296,7 +314,8 @@ def test_a_session_of_pyinstrument_has_the_times_of_its_own_tree(
             continue
         expected[frame.function] = expected.get(frame.function, 0) + frame.time
     by_function = found.rename(lambda name: str(name).rsplit(": ", 1)[-1]).groupby(level=0).sum()
-    named = {name.split(".")[-1]: ns / 1e9 for name, ns in by_function.items()}
+    called = [name.removeprefix("<built-in function ").rstrip(">") for name in by_function.index]
+    named = {name.split(".")[-1]: ns / 1e9 for name, ns in zip(called, by_function, strict=True)}
     assert named == pytest.approx(expected)
     assert record.trace.epoch_ns == 1_700_000_000 * 10**9
     assert record.trace.span_ns == pytest.approx(sum(time for _, time in records) * 1e9, abs=99)

@@ -15,6 +15,9 @@ from gpuprof_widgets.trace.model import Trace
 CATEGORY = "python_function"
 """Whatever language they are of: functions that call one another."""
 
+PYINSTRUMENT_BUILT_IN, PYINSTRUMENT_THREAD = "<built-in>", "<thread>"
+"""Files that are none, in pyinstrument's frames and in what it writes for speedscope."""
+
 
 @dataclass
 class Lane:
@@ -98,7 +101,9 @@ def lane_of_events(title: str, events: Iterable[tuple[bool, int, int]], end: int
 
 def frame_name(name: str, file: str, line: int) -> str:
     """A frame as torch.profiler writes it: ``train.py(12): step``; without a file the name."""
-    return f"{file}({line}): {name}" if file else name
+    if file == PYINSTRUMENT_BUILT_IN:
+        return f"<built-in function {name}>"
+    return f"{file}({line}): {name}" if file not in ("", PYINSTRUMENT_THREAD) else name
 
 
 def trace_of_lanes(

@@ -15,7 +15,7 @@ import pandas as pd
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
-from gpuprof_widgets.analyses.findings.wording import code, share_of
+from gpuprof_widgets.analyses.findings.wording import code, function_name, share_of
 from gpuprof_widgets.analyses.innermost import open_at
 from gpuprof_widgets.analyses.iterations import calls_per_traced_step
 from gpuprof_widgets.analyses.op_rows import are_ops, on_tracks
@@ -77,7 +77,7 @@ def python_time(record: Record, limits: Limits) -> list[Finding]:
     most = "at most " if in_ops and not top["exact"].iloc[0] else ""
     apart = ", PyTorch ops not counted" if in_ops else ""
     text = (
-        f"The Python function {code(function_labels(top)[0])} itself took {most}"
+        f"The Python function {code(function_name(function_labels(top)[0]))} itself took {most}"
         f"{format_share(share)} of the Python time{apart} "
         f"({format_ns(cost)}{_in_calls(record, int(top['calls'].iloc[0]))})."
     )
