@@ -12,7 +12,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -47,7 +47,7 @@ def attributes_of(*owners: Any) -> Callable[[], Any]:
             f"{owner.__name__}.{name}"
             for owner in owners
             for name, value in vars(owner).items()
-            if _is_ours(value) or PACKAGE in Path(_file_of(value)).parts
+            if _is_ours(value) or _is_in_package(_file_of(value))
         ]
 
     return state
@@ -56,6 +56,11 @@ def attributes_of(*owners: Any) -> Callable[[], Any]:
 def _file_of(value: object) -> str:
     code = getattr(getattr(value, "__func__", value), "__code__", None)
     return str(getattr(code, "co_filename", ""))
+
+
+def _is_in_package(file: str) -> bool:
+    # Few paths have the word in them, and taking a path to pieces is slow.
+    return PACKAGE in file and PACKAGE in Path(file).parts
 
 
 def global_hooks() -> Any:
@@ -84,7 +89,7 @@ def threads_of_ours() -> Any:
 
 def _runs_package(frame: FrameType | None) -> bool:
     while frame is not None:
-        if PACKAGE in Path(frame.f_code.co_filename).parts:
+        if _is_in_package(frame.f_code.co_filename):
             return True
         frame = frame.f_back
     return False
@@ -96,9 +101,11 @@ def instrumented_functions() -> Any:
     Not the one that the interpreter makes for a cell's own code, which a traceback keeps alive, and
     not what only waits for the garbage collector, which comes later on newer Pythons.
     """
-    if _instrumented():
+    found = _instrumented()
+    if found:
         gc.collect()
-    return _instrumented()
+        found = _instrumented()
+    return found
 
 
 def _instrumented() -> list[str]:
@@ -106,9 +113,20 @@ def _instrumented() -> list[str]:
         one.__qualname__
         for one in gc.get_objects()
         if type(one) is FunctionType
-        and one.__code__.co_name != "<module>"
-        and any(_is_ours(constant) for constant in one.__code__.co_consts)
+        and id(one.__code__) not in _plain
+        and not _is_plain(one.__code__)
     ]
+
+
+_plain: dict[int, CodeType] = {}
+"""Codes without anything of ours, which they stay: libraries have a hundred thousand functions."""
+
+
+def _is_plain(code: CodeType) -> bool:
+    if code.co_name != "<module>" and any(_is_ours(constant) for constant in code.co_consts):
+        return False
+    _plain[id(code)] = code  # kept, so that no other code gets its number
+    return True
 
 
 def _is_ours(constant: object) -> bool:
