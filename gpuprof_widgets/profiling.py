@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import gpuprof_widgets
@@ -29,18 +29,20 @@ class ProfileRun:
     """What `profile()` returns: a context manager, and a decorator that records every call.
 
     After the block ``profile`` holds the result; it is None where nothing could be recorded.
+    ``namespace``: the global variables of the code that is recorded, which name its modules.
     """
 
-    def __init__(self, options: Options, label: str) -> None:
+    def __init__(self, options: Options, label: str, namespace: Mapping[str, Any]) -> None:
         self.profile: Profile | None = None
         self._options = options
         self._label = label
+        self._namespace = namespace
         self._recorders: list[Recorder] = []
 
     def __enter__(self) -> Self:
         from gpuprof_widgets.capture.recorder import Recorder
 
-        recorder = Recorder(self._options, label=self._label)
+        recorder = Recorder(self._options, label=self._label, namespace=self._namespace)
         recorder.__enter__()
         self._recorders.append(recorder)  # entered again inside itself, it has several
         return self
@@ -62,15 +64,16 @@ class ProfileRun:
     def __call__(self, function: Function) -> Function:
         _check_function(function)
         label = self._options.name or str(getattr(function, "__qualname__", function))
+        namespace = getattr(inspect.unwrap(function), "__globals__", self._namespace)
 
         @functools.wraps(function)
         def recorded(*args: Any, **kwargs: Any) -> Any:
-            with ProfileRun(self._options, label):
+            with ProfileRun(self._options, label, namespace):
                 return function(*args, **kwargs)
 
         @functools.wraps(function)
         async def recorded_awaiting(*args: Any, **kwargs: Any) -> Any:
-            with ProfileRun(self._options, label):
+            with ProfileRun(self._options, label, namespace):
                 return await function(*args, **kwargs)
 
         chosen: Any = recorded_awaiting if inspect.iscoroutinefunction(function) else recorded
@@ -160,7 +163,8 @@ def profile(
         save=None if save is None else os.fspath(save),
     )
     check(options)
-    run = ProfileRun(options, name or _place_of_caller())
+    caller = sys._getframe(1)
+    run = ProfileRun(options, name or _place_of(caller), caller.f_globals)
     return run if function is None else run(function)
 
 
@@ -187,12 +191,13 @@ def steps(
     options = Options(
         steps=active, warmup=warmup, wait=wait, repeat=repeat, cprofile_steps=cprofile
     )
-    place = _place_of_caller()
+    caller = sys._getframe(1)
+    place, namespace = _place_of(caller), caller.f_globals
     return Steps(
         iterable,
         Schedule.of(options),
         place=place,
-        alone=lambda: ProfileRun(options, place),
+        alone=lambda: ProfileRun(options, place, namespace),
     )
 
 
@@ -281,9 +286,8 @@ def _with_rank_files(
     return {**metadata, "rank_files": [str(file) for file in files]}, files[metadata["rank"]]
 
 
-def _place_of_caller() -> str:
-    """File, or cell, and line that called: the label of a profile without a name."""
-    frame = sys._getframe(2)
+def _place_of(frame: FrameType) -> str:
+    """File, or cell, and line that it is at: the label of a profile without a name."""
     file = frame.f_code.co_filename
     shell = frame.f_globals.get("get_ipython", lambda: None)()
     number = cell_numbers(shell).get(file) if hasattr(shell, "compile") else None

@@ -239,6 +239,32 @@ class TestOptions:
         assert set(spans(made, "module_backward")["name"]) <= set(FORWARD)
         assert not made.trace.slices["name"].str.startswith("gpuprof:").any()
 
+    def test_a_part_of_another_variables_model_can_be_named(self) -> None:
+        model = Net()
+        variables = {"model": model, "block": model.blocks[0]}
+        made = record(lambda: train(model), variables, modules="block")
+        assert names(made) == ["block", "up", "act", "down"]
+        assert made.metadata["notes"] == []
+
+    def test_a_model_and_a_part_of_it_keep_the_models_names(self) -> None:
+        model = Net()
+        variables = {"model": model, "block": model.blocks[0]}
+        made = record(lambda: train(model), variables, modules="model,block")
+        assert names(made) == FORWARD
+        assert made.metadata["notes"] == []
+
+    def test_a_module_that_no_variable_holds_is_named_by_its_class(self) -> None:
+        made = record(lambda: (train(Net()), nn.Tanh()(torch.rand(1))), {}, modules="Net")
+        assert names(made) == ["Net", *FORWARD[1:]]
+        assert made.metadata["notes"] == []
+
+    def test_a_wrong_name_is_told_with_those_that_would_do(self) -> None:
+        variables = {"model": Net(), "nets": [nn.ReLU()], "x": 3}
+        made = record(lambda: train(variables["model"]), variables, modules="modl")
+        assert made.metadata["notes"] == [
+            "no nn.Module was found in the variable modl (there are some in model, nets)"
+        ]
+
     def test_a_variable_without_a_module_is_told(self) -> None:
         made = record(lambda: train(Net()), {"x": 3}, modules="x")
         assert made.metadata["notes"] == ["no nn.Module was found in the variable x"]

@@ -223,3 +223,50 @@ def test_a_script_needs_no_ipython_and_prints_plain_text(tmp_path: Path) -> None
     assert max(map(len, done.stdout.splitlines())) < 80
     assert done.stderr == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def module_spans(profile: gpuprof_widgets.Profile | None) -> list[str]:
+    assert profile is not None
+    slices = profile.trace.slices
+    return slices[slices["category"] == "module"].sort_values("ts")["name"].tolist()
+
+
+CODE = """
+import gpuprof_widgets, torch
+
+model = torch.nn.Sequential(torch.nn.Tanh())
+other = torch.nn.ReLU()
+x = torch.ones(2)
+
+def block():
+    with gpuprof_widgets.profile(quiet=True, modules="model") as run:
+        other(model(x))
+    return run.profile
+
+@gpuprof_widgets.profile(quiet=True)
+def function():
+    other(model(x))
+
+def decorated():
+    function()
+    return gpuprof_widgets.last
+
+def loop():
+    for _ in gpuprof_widgets.steps(range(9), warmup=0, active=1):
+        other(model(x))
+    return gpuprof_widgets.last
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("block", ["model", "model.0"]),
+        ("decorated", ["model", "model.0", "other"]),
+        ("loop", ["model", "model.0", "other"]),
+    ],
+)
+def test_modules_have_the_names_of_the_programs_variables(how: str, expected: list[str]) -> None:
+    program: dict[str, Any] = {"__name__": "program"}
+    exec(CODE, program)
+    assert module_spans(program[how]()) == expected

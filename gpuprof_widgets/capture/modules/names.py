@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -84,6 +85,16 @@ def families(namespace: Mapping[str, Any]) -> dict[str, Family]:
         for root, (label, one) in found.items()
         if root not in held or _comes_first(root, found)
     }
+
+
+def variables_with_modules(namespace: Mapping[str, Any]) -> list[str]:
+    """The variables that are modules or hold some, where `families` looks for them."""
+    return list(dict.fromkeys(variable(label) for label, _ in _candidates(namespace)))
+
+
+def variable(label: str) -> str:
+    """The variable of ``trainer.model`` or ``models[0]``."""
+    return re.split(r"[.\[]", label, maxsplit=1)[0]
 
 
 def _comes_first(root: int, found: dict[int, tuple[str, Family]]) -> bool:

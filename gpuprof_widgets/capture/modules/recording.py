@@ -8,11 +8,17 @@ forward ops (see `trace.backward_spans`), which changes nothing and is exact to 
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from typing import Any
 
 from gpuprof_widgets.capture.modules.marks import ModuleMarks
-from gpuprof_widgets.capture.modules.names import Family, ModuleName, families
+from gpuprof_widgets.capture.modules.names import (
+    Family,
+    ModuleName,
+    families,
+    variable,
+    variables_with_modules,
+)
 from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.part import Context
 from gpuprof_widgets.trace.backward_spans import backward_spans
@@ -20,6 +26,7 @@ from gpuprof_widgets.trace.edit import Region, kept_slices, with_regions, with_s
 from gpuprof_widgets.trace.model import Trace
 
 EVERY = ("auto", "all")
+MOST_NAMED = 5  # variables in a note
 
 _COMPILED = (
     "modules inside a graph of torch.compile have no spans: it calls none of them; "
@@ -54,7 +61,7 @@ class ModuleSpans:
 
     def refine(self, trace: Trace) -> Trace:
         """The trace with the spans of both passes; those of other modules than wanted are gone."""
-        found = families(self._namespace)
+        found = families(self._looked_at())
         names = self._names(found)
         several = len({name.root for name in names.values() if name.path}) > 1
         self._note(found, names, several=several)
@@ -77,6 +84,12 @@ class ModuleSpans:
     def metadata(self) -> dict[str, Any]:
         return {"modules": {"roots": self._ran, "compiled": self._marks.compiled}}
 
+    def _looked_at(self) -> Mapping[str, Any]:
+        """The variables that were asked for: a part of a model has its own name then."""
+        if self._wanted is None:
+            return self._namespace
+        return {name: self._namespace[name] for name in self._wanted if name in self._namespace}
+
     def _names(self, found: dict[str, Family]) -> dict[str, ModuleName]:
         """The names of the wanted modules that ran, by their markers."""
         by_id = {
@@ -91,17 +104,13 @@ class ModuleSpans:
         return {marker: name for marker, name in names.items() if self._is_wanted(name)}
 
     def _is_wanted(self, name: ModuleName) -> bool:
-        return self._wanted is None or _variable(name.root) in self._wanted
+        return self._wanted is None or variable(name.root) in self._wanted
 
     def _note(
         self, found: dict[str, Family], names: dict[str, ModuleName], *, several: bool
     ) -> None:
         ran = {id(one.module()) for one in self._marks.instances if one.marker in names}
-        self._notes += [
-            f"no nn.Module was found in the variable {name}"
-            for name in self._wanted or ()
-            if name not in {_variable(root) for root in found}
-        ]
+        self._notes += self._not_found({variable(name.root) for name in names.values()})
         opaque = {kind for one in found.values() for kind in one.opaque.values()}
         if self._marks.compiled or "compiled" in opaque:
             self._notes.append(_COMPILED)
@@ -113,10 +122,15 @@ class ModuleSpans:
         if self._marks.failure:
             self._notes.append(f"some modules have no spans: {self._marks.failure}")
 
-
-def _variable(root: str) -> str:
-    """The variable of ``trainer.model`` or ``models[0]``."""
-    return re.split(r"[.\[]", root, maxsplit=1)[0]
+    def _not_found(self, ran: set[str]) -> list[str]:
+        """A sentence per name that was asked for and is neither a variable's nor a class's."""
+        there = variables_with_modules(self._namespace) if self._wanted else []
+        hint = f" (there are some in {', '.join(there[:MOST_NAMED])})" if there else ""
+        return [
+            f"no nn.Module was found in the variable {name}{hint}"
+            for name in self._wanted or ()
+            if name not in there and name not in ran
+        ]
 
 
 def _shared(found: dict[str, Family], ran: set[int], *, several: bool) -> list[str]:
