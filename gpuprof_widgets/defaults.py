@@ -9,6 +9,7 @@ from typing import Any
 from traitlets import Bool, Int, TraitError, TraitType, Unicode, validate
 from traitlets.config import Configurable
 
+from gpuprof_widgets.capture.arguments import flag_of
 from gpuprof_widgets.capture.options import Options, kind_of
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.profiling import check
@@ -22,7 +23,7 @@ _TRAITS: dict[type, Callable[..., TraitType[Any, Any]]] = {bool: Bool, int: Int,
 
 def _trait(one: Field[Any]) -> TraitType[Any, Any]:
     """The trait of an option, with its type, its default and its help."""
-    text = f"{one.metadata['flag']} on the line: {one.metadata['help']}"
+    text = f"{flag_of(one)} on the line: {one.metadata['help']}"
     made = _TRAITS[kind_of(one)](one.default, allow_none=one.default is None, help=text)
     return made.tag(config=True)
 

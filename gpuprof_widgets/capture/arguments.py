@@ -30,14 +30,23 @@ class Argument:
 def arguments() -> Iterator[Argument]:
     """Every option of `Options` as an argument of a command line, each before its opposite."""
     for one in fields(Options):
-        flags = tuple(one.metadata[key] for key in ("short", "flag") if one.metadata[key])
+        flags = tuple(filter(None, (one.metadata["short"], flag_of(one))))
         keywords = {"dest": one.name, "help": one.metadata["help"], **_value(one)}
         yield Argument(one.name, one.metadata["group"], flags, keywords)
         if isinstance(one.default, bool) or one.default is None or one.metadata["none"]:
             back = one.default if isinstance(one.default, bool) else one.metadata["none"]
             keywords = {"dest": one.name, "action": "store_const", "const": back}
-            opposite = (_opposite(one.metadata["flag"]),)
-            yield Argument(one.name, one.metadata["group"], opposite, keywords, listed=False)
+            opposite = _spelled(one, no=one.default is not True)
+            yield Argument(one.name, one.metadata["group"], (opposite,), keywords, listed=False)
+
+
+def flag_of(one: Field[Any]) -> str:
+    """How a command line spells this option; what is on by default is switched off."""
+    return _spelled(one, no=one.default is True)
+
+
+def _spelled(one: Field[Any], *, no: bool) -> str:
+    return f"--{'no-' * no}{one.name.replace('_', '-')}"
 
 
 def _value(one: Field[Any]) -> dict[str, Any]:
@@ -50,8 +59,3 @@ def _value(one: Field[Any]) -> dict[str, Any]:
     if one.metadata["bare"]:
         keywords |= {"nargs": "?", "const": one.metadata["bare"]}
     return keywords
-
-
-def _opposite(flag: str) -> str:
-    name = flag.removeprefix("--")
-    return f"--{name.removeprefix('no-')}" if name.startswith("no-") else f"--no-{name}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import keyword
 from dataclasses import Field, dataclass, field, fields, replace
+from functools import partial
 from typing import Any, Self
 
 from gpuprof_widgets.exceptions import OptionError
@@ -22,26 +23,27 @@ def _option(
     help: str,
     *,
     group: str,
-    flag: str,
     short: str = "",
     metavar: str = "",
     bare: str | None = None,
     none: str | None = None,
 ) -> Any:
-    """A dataclass field that also knows how to spell itself on a command line.
+    """A dataclass field that also knows what it is on a command line (see `arguments`).
 
     ``bare`` is what the flag means without a value, ``none`` what its opposite means.
     """
-    spelling = {
+    about = {
         "help": help,
         "group": group,
-        "flag": flag,
         "short": short,
         "metavar": metavar,
         "bare": bare,
         "none": none,
     }
-    return field(default=default, metadata=spelling)
+    return field(default=default, metadata=about)
+
+
+_topic, _loop, _output = (partial(_option, group=group) for group in GROUPS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,107 +53,48 @@ class Options:
     The topics of ``record`` are resolved here: whoever records reads ``lines``, ``shapes``, ...
     """
 
-    steps: int | None = _option(
-        None,
-        "bound the loop: record this many iterations, then end it",
-        group="loop",
-        flag="--steps",
-        metavar="N",
+    steps: int | None = _loop(
+        None, "bound the loop: record this many iterations, then end it", metavar="N"
     )
-    warmup: int = _option(
-        3,
-        "unrecorded iterations right before the recorded ones",
-        group="loop",
-        flag="--warmup",
-        metavar="N",
+    warmup: int = _loop(3, "unrecorded iterations right before the recorded ones", metavar="N")
+    wait: int = _loop(0, "unrecorded iterations before the warm-up", metavar="N")
+    repeat: int = _loop(1, "times to wait, warm up and record", metavar="N")
+    cprofile_steps: int | None = _loop(
+        None, "iterations that cProfile records, if more", metavar="N"
     )
-    wait: int = _option(
-        0, "unrecorded iterations before the warm-up", group="loop", flag="--wait", metavar="N"
+    expect: str | None = _output(
+        None, "regions that should run: say which did not", metavar="NAMES"
     )
-    repeat: int = _option(
-        1, "times to wait, warm up and record", group="loop", flag="--repeat", metavar="N"
-    )
-    cprofile_steps: int | None = _option(
-        None,
-        "iterations that cProfile records, if more",
-        group="loop",
-        flag="--cprofile-steps",
-        metavar="N",
-    )
-    expect: str | None = _option(
-        None,
-        "regions that should run: say which did not",
-        group="output",
-        flag="--expect",
-        metavar="NAMES",
-    )
-    lines: bool = _option(
-        True, "do not mark the lines of the cell", group="topics", flag="--no-lines"
-    )
-    modules: str = _option(
+    lines: bool = _topic(True, "do not mark the lines of the cell")
+    modules: str = _topic(
         "auto",
         "mark the nn.Modules of all variables, or of these; auto: where there are any; "
         "--no-modules: none",
-        group="topics",
-        flag="--modules",
         metavar="NAMES",
         bare="all",
         none="none",
     )
-    workers: bool = _option(
-        False, "record the DataLoader's worker processes", group="topics", flag="--workers"
-    )
-    shapes: bool = _option(
-        False, "record the input shapes of every op", group="topics", flag="--shapes"
-    )
-    stack: bool = _option(
-        False, "record Python frames and source lines", group="topics", flag="--stack"
-    )
-    memory: bool = _option(
-        False, "record allocations and releases", group="topics", flag="--memory"
-    )
-    sync: bool = _option(
-        False, "record CUDA's synchronisation events", group="topics", flag="--sync"
-    )
-    flops: bool = _option(
-        False, "estimate FLOPs of matmuls and convolutions", group="topics", flag="--flops"
-    )
-    nvtx: bool = _option(
-        False, "emit NVTX ranges for Nsight Systems instead", group="topics", flag="--nvtx"
-    )
-    cprofile: bool = _option(True, "do not run cProfile", group="topics", flag="--no-cprofile")
-    record: str | None = _option(
+    workers: bool = _topic(False, "record the DataLoader's worker processes")
+    shapes: bool = _topic(False, "record the input shapes of every op")
+    stack: bool = _topic(False, "record Python frames and source lines")
+    memory: bool = _topic(False, "record allocations and releases")
+    sync: bool = _topic(False, "record CUDA's synchronisation events")
+    flops: bool = _topic(False, "estimate FLOPs of matmuls and convolutions")
+    nvtx: bool = _topic(False, "emit NVTX ranges for Nsight Systems instead")
+    cprofile: bool = _topic(True, "do not run cProfile")
+    record: str | None = _topic(
         None,
         "record these topics, and what other switches ask for, and nothing else",
-        group="topics",
-        flag="--record",
         metavar="TOPICS",
     )
-    sort: str = _option(
-        "device_self",
-        "column that sorts the op table",
-        group="output",
-        flag="--sort",
-        metavar="KEY",
+    sort: str = _output("device_self", "column that sorts the op table", metavar="KEY")
+    top: int = _output(15, "rows of the op table in the static output", metavar="N")
+    name: str | None = _output(None, "label of this profile", metavar="LABEL")
+    output: str | None = _output(
+        None, "variable that receives the profile", short="-o", metavar="VAR"
     )
-    top: int = _option(
-        15, "rows of the op table in the static output", group="output", flag="--top", metavar="N"
-    )
-    name: str | None = _option(
-        None, "label of this profile", group="output", flag="--name", metavar="LABEL"
-    )
-    output: str | None = _option(
-        None,
-        "variable that receives the profile",
-        group="output",
-        flag="--output",
-        short="-o",
-        metavar="VAR",
-    )
-    quiet: bool = _option(False, "show nothing", group="output", flag="--quiet", short="-q")
-    save: str | None = _option(
-        None, "also save the profile to this file", group="output", flag="--save", metavar="PATH"
-    )
+    quiet: bool = _output(False, "show nothing", short="-q")
+    save: str | None = _output(None, "also save the profile to this file", metavar="PATH")
 
     def __post_init__(self) -> None:
         for one in fields(self):
