@@ -16,59 +16,50 @@ from typing import Any, Self
 Handler = Callable[[int, FrameType | None], Any]
 
 
-class Held:
+class _Handling:
+    """Within the block ``_handle`` is the handler of Ctrl-C, instead of ``_before``."""
+
+    _handle: Handler
+    _before: Handler | None = None
+
+    def __enter__(self) -> Self:
+        self._before = _replace(self._handle)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._before is not None:
+            _signal.signal(_signal.SIGINT, self._before)
+
+
+class Raised(_Handling):
+    """Within the block a Ctrl-C raises KeyboardInterrupt, also where it would cancel a task."""
+
+    _handle = staticmethod(_signal.default_int_handler)
+
+
+class Held(_Handling):
     """Within the block a Ctrl-C only sets ``pressed``; a second one does what it always does.
 
     `pass_on`, behind the block, lets it happen after all.
     """
 
-    def __init__(self) -> None:
-        self.pressed = False
-        self._handler: Handler | None = None
+    pressed = False
 
-    def __enter__(self) -> Self:
-        self._handler = _replace(self._press)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._handler is not None:
-            _signal.signal(_signal.SIGINT, self._handler)
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.pressed and self._before is not None:
+            self._before(number, frame)
+        self.pressed = True
 
     def pass_on(self) -> None:
         """Let the Ctrl-C that came within the block happen now."""
-        if self.pressed and self._handler is not None:
+        if self.pressed and self._before is not None:
             self.pressed = False
-            self._handler(_signal.SIGINT, None)
-
-    def _press(self, number: int, frame: FrameType | None) -> None:
-        if self.pressed and self._handler is not None:
-            self._handler(number, frame)
-        self.pressed = True
-
-
-class Raised:
-    """Within the block a Ctrl-C raises KeyboardInterrupt, also where it would cancel a task."""
-
-    def __init__(self) -> None:
-        self._handler: Handler | None = None
-
-    def __enter__(self) -> Self:
-        self._handler = _replace(_signal.default_int_handler)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._handler is not None:
-            _signal.signal(_signal.SIGINT, self._handler)
+            self._before(_signal.SIGINT, None)
 
 
 def _replace(handler: Handler) -> Handler | None:
