@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -12,9 +10,6 @@ from gpuprof_widgets.analyses.lacking import lacking, says_if_empty, which_other
 from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows, on_tracks
 from gpuprof_widgets.analyses.path_graph import (
-    BY_EVENT,
-    BY_LAUNCH,
-    BY_STREAM,
     KERNEL_DELAY,
     LAUNCH_DELAY,
     STREAM_WAIT,
@@ -23,7 +18,7 @@ from gpuprof_widgets.analyses.path_graph import (
     path_graph,
 )
 from gpuprof_widgets.analyses.path_range import Region, path_range
-from gpuprof_widgets.analyses.path_streams import NEVER
+from gpuprof_widgets.analyses.path_walk import followed
 from gpuprof_widgets.analyses.region_owners import region_behind
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
@@ -41,8 +36,6 @@ BY = {"kind": "kind", "op": "op_name", "name": "name", "module": "module_name", 
 SPLIT = ("dur_ns", "share", "segments", "cpu_ns", "gpu_ns", "delay_ns")
 ON_GPU = ("compute", "communication", "copy", "memset")
 DELAYS = (LAUNCH_DELAY, KERNEL_DELAY, STREAM_WAIT, UNKNOWN)
-LONGEST_DELAY_NS = 1_500_000
-"""Longer ones had a cause that is not in the trace (HTA: 1500 us between kernels)."""
 NO_WORK = "the trace has neither CPU threads nor GPU streams"
 
 
@@ -108,16 +101,12 @@ def graph_of(record: Record, t0: int, t1: int) -> PathGraph:
     """The graph of a range; that of the whole run is kept."""
     trace = record.trace
     whole = (t0, t1) == (trace.start_ns, trace.end_ns)
-    return _whole_graph(record) if whole else _graph(record, t0, t1)
+    return _whole_graph(record) if whole else path_graph(record, t0, t1)
 
 
 @remembered
 def _whole_graph(record: Record) -> PathGraph:
-    return _graph(record, record.trace.start_ns, record.trace.end_ns)
-
-
-def _graph(record: Record, t0: int, t1: int) -> PathGraph:
-    return path_graph(record, t0, t1)
+    return path_graph(record, record.trace.start_ns, record.trace.end_ns)
 
 
 @remembered
@@ -148,42 +137,8 @@ def _added_up(path: pd.DataFrame, key: str, delay: pd.Series) -> pd.DataFrame:
     return table[[key, *SPLIT]]
 
 
-@dataclass
-class _Pieces:
-    """The path as it is followed, backwards."""
-
-    start: list[Ints]
-    end: list[Ints]
-    row: list[Ints]
-    track: list[Ints]
-    kind: list[npt.NDArray[np.object_]]
-
-    def add(self, start: int, end: int, row: int, track: int, kind: str) -> None:
-        """One stretch."""
-        if end > start:
-            numbers = (start, end, row, track)
-            for column, value in zip(
-                (self.start, self.end, self.row, self.track), numbers, strict=True
-            ):
-                column.append(np.array([value], np.int64))
-            self.kind.append(np.array([kind], object))
-
-    def add_delay(self, start: int, end: int, row: int, track: int, kind: str) -> None:
-        """From what a GPU slice waited for until it began: so long that there was more, or not."""
-        self.add(start, end, row, track, kind if end - start < LONGEST_DELAY_NS else UNKNOWN)
-
-    def add_segments(self, graph: PathGraph, low: int, high: int) -> None:
-        """A thread's segments from ``low`` until before ``high``."""
-        threads, part = graph.threads, slice(low, high)
-        self.start.append(threads.start[part][::-1])
-        self.end.append(threads.end[part][::-1])
-        self.row.append(threads.row[part][::-1])
-        self.track.append(threads.track[threads.thread[part]][::-1])
-        self.kind.append(graph.segment_kind[part][::-1])
-
-
 def _path(record: Record, graph: PathGraph) -> pd.DataFrame:
-    pieces = _followed(record.trace, graph)
+    pieces = followed(record.trace, graph)
     empty = np.zeros(0, np.int64)
     columns = {
         name: np.concatenate([empty, *getattr(pieces, name)])[::-1]
@@ -193,73 +148,6 @@ def _path(record: Record, graph: PathGraph) -> pd.DataFrame:
     kept = columns["end"] > columns["start"]
     columns = {name: values[kept] for name, values in columns.items()}
     return _merged(_described(record.trace, columns, kind[kept]))
-
-
-def _followed(trace: Trace, graph: PathGraph) -> _Pieces:
-    """From the end to the beginning; see `critical_path`."""
-    threads, work = graph.threads, graph.work
-    track_of = trace.slices["track"].to_numpy()
-    released = graph.releases["boundary"].to_numpy()
-    by_boundary = np.argsort(released, kind="stable")
-    ordered = released[by_boundary]
-    gpu, source = (graph.releases[name].to_numpy() for name in ("gpu", "source"))
-    first, pieces = threads.first(), _Pieces([], [], [], [], [])
-    at_gpu, at = _last(graph, pieces)
-    while at >= 0:
-        if at_gpu:
-            row = int(work.row[at])
-            track, start = int(track_of[row]), int(work.start[at])
-            pieces.add(start, int(work.end[at]), row, track, str(work.kind[at]))
-            by, to = int(graph.bound_by[at]), int(graph.bound_to[at])
-            if by in (BY_EVENT, BY_STREAM):
-                unclear = by == BY_STREAM and work.launched[at] == NEVER
-                delay = STREAM_WAIT if graph.inferred[at] else KERNEL_DELAY
-                delay = UNKNOWN if unclear else delay
-                pieces.add_delay(int(work.end[to]), start, row, track, delay)
-                at = to
-            elif by == BY_LAUNCH:
-                at_gpu, at = False, int(graph.boundary[at])
-                pieces.add_delay(int(threads.start[at]), start, row, track, LAUNCH_DELAY)
-            else:
-                known = work.launched[at] != NEVER
-                delay = LAUNCH_DELAY if known else UNKNOWN
-                pieces.add_delay(threads.t0, start, row, track, delay)
-                at = NONE
-            continue
-        thread = int(threads.thread[at])
-        place = int(np.searchsorted(ordered, at, side="right")) - 1
-        begin = int(first[thread])
-        if place >= 0 and ordered[place] >= begin:
-            pieces.add_segments(graph, int(ordered[place]), at)
-            release = int(by_boundary[place])
-            at_gpu = bool(gpu[release] >= 0)
-            at = int(gpu[release] if at_gpu else source[release])
-        else:
-            pieces.add_segments(graph, begin, at)
-            at = NONE
-    return pieces
-
-
-def _last(graph: PathGraph, pieces: _Pieces) -> tuple[bool, int]:
-    """What ended last: a GPU slice (True) or a boundary of a thread; what is left is unknown."""
-    threads, work = graph.threads, graph.work
-    last, gpu = NEVER, NONE
-    if len(work):
-        latest = np.flatnonzero(work.end == work.end.max())
-        gpu = int(latest[-1])
-        last = int(work.end[gpu])
-    busy = np.flatnonzero((threads.row >= 0) & (threads.end > threads.start))
-    if len(busy):
-        on_main = threads.thread[busy] == threads.main
-        best = busy[np.lexsort((on_main, threads.end[busy]))[-1]]
-        if threads.end[best] > last:
-            is_main = threads.thread[best] == threads.main
-            track = int(threads.track[threads.thread[best]])
-            kind = graph.between if is_main else UNKNOWN
-            pieces.add(int(threads.end[best]), threads.t1, NONE, track, kind)
-            return False, int(best) + 1
-    pieces.add(last if gpu >= 0 else threads.t0, threads.t1, NONE, NONE, UNKNOWN)
-    return gpu >= 0, gpu
 
 
 def _described(
@@ -281,7 +169,7 @@ def _described(
         }
     )
     owners = {
-        "op": op_of(trace),
+        "op": _op_of(trace),
         "module": region_behind(trace, "module"),
         "line": line_of(trace),
     }
@@ -291,7 +179,7 @@ def _described(
     return table[list(COLUMNS)]
 
 
-def op_of(trace: Trace) -> npt.NDArray[np.int32]:
+def _op_of(trace: Trace) -> npt.NDArray[np.int32]:
     """Per slice the innermost op that it is, runs in or was launched by; -1 for none."""
     is_op = are_ops(trace)
     around = nearest_ancestor(trace.slices["parent"].to_numpy(), is_op)
