@@ -833,6 +833,25 @@ def test_recorded_steps_are_compared_with_unrecorded_ones_without_the_first() ->
     assert finding.cost_ns == 3 * (121_000 - 86_000)
 
 
+def test_steps_that_differ_more_among_themselves_tell_no_slowdown() -> None:
+    record = bounded(
+        ("warmup", 900_000), ("warmup", 80_000), ("warmup", 90_000), ("warmup", 60_000),
+        ("recorded", 70_000), ("recorded", 121_000), ("recorded", 400_000),
+    )  # fmt: skip
+    assert only(RULES["step_overhead"], record).text == (
+        "How much slower profiling made a step cannot be told: their times are too uneven, "
+        "70.0 µs to 400 µs in 3 recorded steps, 60.0 µs to 90.0 µs in 3 unrecorded ones before."
+    )
+
+
+def test_steps_that_all_took_longer_tell_a_slowdown_however_uneven() -> None:
+    record = bounded(
+        ("warmup", 900_000), ("warmup", 80_000), ("warmup", 90_000), ("warmup", 60_000),
+        ("recorded", 91_000), ("recorded", 121_000), ("recorded", 400_000),
+    )  # fmt: skip
+    assert "made a step 1.5x slower" in only(RULES["step_overhead"], record).text
+
+
 def test_ops_are_weighed_up_where_cprofile_counted_more_steps_than_the_trace_has() -> None:
     calls = calls_of((None, "train", 1, 10_000_000))
     rows = op("aten::mm", ts=0, dur=4_000_000)
@@ -910,6 +929,12 @@ def test_what_is_expected_is_found_under_its_names(name: str, row: Row) -> None:
     assert len(RULES["expected"](expecting(name))) == 1
 
 
+def test_what_was_expected_stands_before_what_cost_more() -> None:
+    said = findings(expecting("checkpoint"))
+    assert [finding.rule for finding in said] == ["expected", "cpu_ops"]
+    assert said[0].cost_ns < said[1].cost_ns
+
+
 def test_what_cprofile_counted_did_run() -> None:
     record = dataclasses.replace(
         expecting("step,checkpoint"), calls=calls_of((None, "step", 1, 10))
@@ -968,13 +993,23 @@ def test_a_backward_op_out_of_proportion_to_its_forward_is_said() -> None:
     assert said_of_gather(backward_on_cpu(99, forward=1)) == []  # below 10 % of the backward pass
 
 
+def test_no_cheaper_op_is_looked_for_in_place_of_a_product() -> None:
+    record = trace_of(
+        op("aten::addmm", ts=0, dur=20, sequence=3),
+        *backward_op("AddmmBackward0", ts=500, dur=400, sequence=3),
+    )
+    finding = only(RULES["backward"], record)
+    assert finding.text.endswith("100 % of the backward pass, 20 times its forward.")
+    assert finding.remedy == ""
+
+
 JIT = "torch::jit::(anonymous namespace)::DifferentiableGraphBackward"
 
 
 @pytest.mark.parametrize(
     ("name", "forward", "tells"),
     [
-        ("MmBackward0", "aten::mm", "4 times its forward."),
+        ("CumsumBackward0", "aten::cumsum", "4 times its forward."),
         ("ViewBackward0", "aten::view", ""),
         ("CopyBackwards", "aten::detach_", ""),
         (JIT, "aten::mm", ""),

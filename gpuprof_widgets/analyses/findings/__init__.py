@@ -90,7 +90,8 @@ RULES: dict[str, Rule] = {
 def findings(record: Record, **limits: float) -> list[Finding]:
     """Why it is slow, in sentences with numbers, the costliest first.
 
-    What all rules say about the run; ties in the order of `RULES`.
+    What all rules say about the run; ties in the order of `RULES`, and before all others what of
+    ``expect`` did not run, as the user asked for that.
 
     ``limits``: other thresholds than the customary ones, by their names in `Limits`.
     """
@@ -105,7 +106,12 @@ def _customary(record: Record) -> list[Finding]:
 def _said(record: Record, limits: Limits) -> list[Finding]:
     said = [finding for rule in RULES.values() for finding in rule(record, limits)]
     said = for_its_framework(record, said)
-    return sorted(with_lines(record, _told_once(said)), key=lambda finding: -finding.cost_ns)
+    return sorted(with_lines(record, _told_once(said)), key=_rank)
+
+
+def _rank(finding: Finding) -> tuple[bool, int]:
+    """What the user asked about (``expect``) stands before what we found; then the costliest."""
+    return finding.rule != "expected", -finding.cost_ns
 
 
 def _told_once(said: list[Finding]) -> list[Finding]:

@@ -24,6 +24,11 @@ REMEDIES = {
 WAITED = "The CPU launches nothing while it waits: look for an op whose backward does not."
 OTHERWISE = "Look for another op with the same result, whose backward is cheaper."
 
+PRODUCTS = frozenset(
+    f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "linear", "convolution")
+)
+"""Forward ops whose backward is two of their kind: nothing does the same for less."""
+
 MANY_OPS = "DifferentiableGraphBackward"
 """Goes back through all ops of a graph of TorchScript, whose last op alone it is linked to."""
 LOOKS = frozenset(
@@ -87,7 +92,8 @@ def _finding(record: Record, op: pd.Series, whole: int, limits: Limits) -> Findi
     text = f"{_who(op)} took {format_ns(cost)}: "
     text += f"{format_share(share_of(cost, whole))} of the backward pass"
     text += f", {times:.0f} times its forward." if times >= limits.backward_ratio else "."
-    remedy = REMEDIES.get(op["name"], OTHERWISE if times >= limits.backward_ratio else "")
+    odd = times >= limits.backward_ratio and op["forward"] not in PRODUCTS
+    remedy = REMEDIES.get(op["name"], OTHERWISE if odd else "")
     return _at(record, op, Finding("backward", text, cost, remedy=remedy))
 
 

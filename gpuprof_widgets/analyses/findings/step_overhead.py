@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import share_of
@@ -11,6 +13,7 @@ from gpuprof_widgets.trace.model import Record
 
 ENOUGH = 2  # steps of either kind: the median of a single one is whatever happened in it
 
+MORE_STEPS = "More steps would tell: a longer --warmup, and more --steps."
 REMEDY = (
     "Short ops look slower than they are, long ones hardly; record less (without stacks, shapes or "
     "cProfile) for times nearer to the truth."
@@ -20,7 +23,8 @@ REMEDY = (
 def step_overhead(record: Record, limits: Limits) -> list[Finding]:
     """Fires where the recorded steps of a bounded loop took 1.1 times as long or more.
 
-    Also where there are too few of either kind to tell.
+    Also where that cannot be told: there are too few of either kind, or their times differ more
+    among themselves.
     """
     table = iterations(record)
     if not (table["kind"] == "recorded").any():
@@ -31,6 +35,8 @@ def step_overhead(record: Record, limits: Limits) -> list[Finding]:
     before, during = float(plain.median()), float(recorded.median())
     if share_of(during, before) < limits.step_slowdown:
         return []
+    if _is_noise(plain, recorded):
+        return [Finding("step_overhead", _too_uneven(plain, recorded), remedy=MORE_STEPS)]
     cost = round((during - before) * len(recorded))
     text = (
         f"Profiling made a step {share_of(during, before):.1f}x slower: the median is "
@@ -39,6 +45,29 @@ def step_overhead(record: Record, limits: Limits) -> list[Finding]:
     )
     share = min(share_of(cost, int(recorded.sum())), 1.0)
     return [Finding("step_overhead", text, cost, share, remedy=REMEDY)]
+
+
+def _is_noise(plain: pd.Series, recorded: pd.Series) -> bool:
+    """Whether the medians are no further apart than steps of one kind are from their own.
+
+    Unless each recorded step took longer than every one before. As of so few steps one may be an
+    outlier, it is the median deviation that counts, not the range.
+    """
+    apart = float(recorded.median() - plain.median())
+    usual = max(float((kind - kind.median()).abs().median()) for kind in (plain, recorded))
+    return apart <= usual and float(recorded.min()) <= float(plain.max())
+
+
+def _too_uneven(plain: pd.Series, recorded: pd.Series) -> str:
+    return (
+        "How much slower profiling made a step cannot be told: their times are too uneven, "
+        f"{_range(recorded)} in {format_count(len(recorded), 'recorded step')}, "
+        f"{_range(plain)} in {format_count(len(plain), 'unrecorded one')} before."
+    )
+
+
+def _range(times: pd.Series) -> str:
+    return f"{format_ns(int(times.min()))} to {format_ns(int(times.max()))}"
 
 
 def _too_few(plain: int, recorded: int) -> str:
