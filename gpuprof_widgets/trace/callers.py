@@ -37,9 +37,11 @@ def calling_regions(trace: Trace, regions: Mask, began: Ints, ended: Ints) -> Ro
     found = np.full(len(trace), NONE, np.int32)
     lines = np.flatnonzero(regions)
     called = np.flatnonzero(_in_backward(trace)) if len(lines) else lines
+    if not len(called):
+        return found
     track = trace.slices["track"].to_numpy()[lines]
     latest = np.full(len(called), np.iinfo(np.int64).min)
-    for rows in (lines[track == one] for one in np.unique(track)):
+    for rows in np.split(lines, np.flatnonzero(np.diff(track)) + 1):  # slices are sorted by track
         at = innermost_open(began[rows], ended[rows], began[called])
         start = began[rows[at]]
         later = (at >= 0) & (start > latest)

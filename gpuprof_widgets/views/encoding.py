@@ -11,7 +11,7 @@ import base64
 import gzip
 import json
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from gpuprof_widgets.printable import printable_values
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import REGION_CATEGORIES
 from gpuprof_widgets.views.arrays import Arrays, byte_planes, fold_sign
+from gpuprof_widgets.views.busiest_tracks import tracks_told, with_busiest_tracks
 from gpuprof_widgets.views.merge_short import merge_short
 from gpuprof_widgets.views.page_lines import page_lines
 from gpuprof_widgets.views.page_memory import page_memory
@@ -50,7 +51,7 @@ Ints = npt.NDArray[np.signedinteger[Any]]
 class Payload:
     """Text for the page, the resolution of its times in ns, and what was done to fit the budget.
 
-    ``rows_kept``: the page's rows are the slices, not merged ones.
+    ``rows_kept``: the page's rows are the slices, neither merged ones nor those of some tracks.
     """
 
     text: str
@@ -66,11 +67,19 @@ def encode(
 
     Else times are rounded to 100 ns, then to 1 µs; then the shortest events are merged, ever more
     of them and in ever larger parts of the trace. ``with_panels``: the tables of the analyses come
-    along; a page of timelines alone has no room for them.
+    along; a page of timelines alone has no room for them. Of very many tracks it has the busiest.
     """
+    shown = with_busiest_tracks(record)
+    payload = _fitting(shown, tracks_told(shown, record), budget_bytes, with_panels)
+    return payload if shown is record else replace(payload, rows_kept=False)
+
+
+def _fitting(
+    record: Record, told: tuple[str, ...], budget_bytes: int, with_panels: bool
+) -> Payload:
     rows = page_rows(record.trace)
     for tick_ns in TICKS_NS:
-        payload = _payload(record, rows, tick_ns, _notes(rows, tick_ns), with_panels)
+        payload = _payload(record, rows, tick_ns, (*told, *_notes(rows, tick_ns)), with_panels)
         if len(payload.text) <= budget_bytes:
             return payload
     share = budget_bytes / len(payload.text)
@@ -78,7 +87,7 @@ def encode(
         share *= 0.7  # merged rows hold larger numbers, and the names do not shrink
         longest = int(np.quantile(rows.dur, 1 - share)) if len(rows) else 0
         fewer = merge_short(rows, longest, slots)
-        notes = _notes(rows, tick_ns, len(rows) - len(fewer), longest)
+        notes = (*told, *_notes(rows, tick_ns, len(rows) - len(fewer), longest))
         payload = _payload(record, fewer, tick_ns, notes, with_panels)
         if len(payload.text) <= budget_bytes:
             break

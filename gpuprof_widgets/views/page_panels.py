@@ -12,6 +12,7 @@ import pandas as pd
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.arrays import Arrays
+from gpuprof_widgets.views.busiest_tracks import with_busiest_tracks
 from gpuprof_widgets.views.panels import PANELS
 from gpuprof_widgets.views.panels.panel import Column, Curve, Panel, Points
 
@@ -32,7 +33,11 @@ MOST_CURVES = 12
 
 @remembered
 def panels(record: Record) -> dict[str, Panel]:
-    """What every panel shows of a record, by its name; those that have nothing to show are out."""
+    """What every panel shows of a record, by its name; those that have nothing to show are out.
+
+    Of very many tracks the busiest count, as on the page.
+    """
+    record = with_busiest_tracks(record)
     shown = {name: panel_of(record) for name, panel_of in PANELS.items()}
     return {name: panel for name, panel in shown.items() if panel is not None}
 
