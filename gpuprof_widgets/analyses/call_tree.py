@@ -97,13 +97,7 @@ def merged_parents(trace: Trace) -> tuple[Rows, Rows, Rows]:
 
 def _outlasting(parent: Rows, end: Ints) -> Rows:
     """Per slice the first of its ancestors that does not end before it."""
-    found = parent.copy()
-    active = np.flatnonzero(found >= 0)
-    while len(active):
-        active = active[end[found[active]] < end[active]]
-        found[active] = parent[found[active]]
-        active = active[found[active] >= 0]
-    return found
+    return links.climbed(parent, parent, lambda place, row: end[row] < end[place])
 
 
 def _merged_paths(
@@ -121,7 +115,7 @@ def _merged_paths(
     threads, thread = np.unique(group, return_inverse=True)
     tree = _Tree(trace, threads, group, track, names)
     node = tree.top(thread.reshape(-1))
-    depth = _depths(parent)
+    depth = links.depths(parent)
     for level in range(int(depth.max(initial=-1)) + 1):
         at = np.flatnonzero(depth == level)
         above = np.where(parent[at] >= 0, node[parent[at]], node[at])
@@ -197,25 +191,13 @@ class _Tree:
         columns = {
             "node": number[:-1],
             "parent": number[parent],
-            "depth": _depths(parent),
+            "depth": links.depths(parent),
             "name": pd.Series(self._names, dtype=object),
             "category": pd.Series(self._categories, dtype=object),
             "total_ns": total,
             **sums,
         }
         return pd.DataFrame(columns)[list(COLUMNS)][used].reset_index(drop=True)
-
-
-def _depths(parent: Rows) -> npt.NDArray[np.int32]:
-    """Number of ancestors, by following all pointers together."""
-    depth = np.zeros(len(parent), np.int32)
-    ancestor = parent.copy()
-    active = np.flatnonzero(ancestor >= 0)
-    while len(active):
-        depth[active] += 1
-        ancestor[active] = parent[ancestor[active]]
-        active = active[ancestor[active] >= 0]
-    return depth
 
 
 def _self_times(trace: Trace, rows: Rows, group: npt.NDArray[np.int32]) -> Ints:

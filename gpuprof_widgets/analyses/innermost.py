@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -24,12 +25,7 @@ def open_at(trace: Trace, rows: npt.NDArray[np.intp], times: Times) -> Rows:
     last = np.searchsorted(ts[rows], times, side="right") - 1
     found = np.full(len(times), NONE, np.int32)
     found[last >= 0] = rows[last[last >= 0]]
-    active = np.flatnonzero(found >= 0)
-    while len(active):
-        active = active[end[found[active]] <= times[active]]
-        found[active] = parent[found[active]]
-        active = active[found[active] >= 0]
-    return found
+    return links.climbed(found, parent, lambda place, row: end[row] <= times[place])
 
 
 @dataclass(frozen=True)

@@ -117,16 +117,11 @@ def _threads(
     return Threads(t0, t1, start, end, row, thread, names[0], names[1], main)
 
 
-def _innermost(ts: Ints, end: Ints, thread: Ints, times: Ints) -> Ints:
+def _innermost(ts: Ints, end: Ints, thread: Ints, times: Ints) -> npt.NDArray[np.int32]:
     """Per time which of the slices is open and began last, by position; -1 for none."""
     parent, _ = links.nest(ts, end, thread)
-    found = np.searchsorted(ts, times, side="right").astype(np.int64) - 1
-    active = np.flatnonzero(found >= 0)
-    while len(active):
-        active = active[end[found[active]] <= times[active]]
-        found[active] = parent[found[active]]
-        active = active[found[active] >= 0]
-    return found
+    last = np.searchsorted(ts, times, side="right") - 1
+    return links.climbed(last, parent, lambda place, row: end[row] <= times[place])
 
 
 def _main_lane(trace: Trace, label: object, cpu: Mask, lane_of: Ints) -> int:

@@ -105,10 +105,4 @@ def _hidden(names: list[str]) -> npt.NDArray[np.bool_]:
 
 def _not_hidden(frame: Rows, hidden: npt.NDArray[np.bool_], parent: Rows) -> Rows:
     """Each frame, or the first of its ancestors that is not hidden."""
-    frame = frame.copy()
-    active = np.flatnonzero(frame >= 0)
-    while len(active):
-        active = active[hidden[frame[active]]]
-        frame[active] = parent[frame[active]]
-        active = active[frame[active] >= 0]
-    return frame
+    return links.climbed(frame, parent, lambda _, row: hidden[row])

@@ -5,6 +5,7 @@ All functions take and return plain arrays over slice rows; -1 (`schema.NONE`) m
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,20 @@ def nearest_ancestor(parent: Ints, wanted: Mask) -> NDArray[np.int32]:
     while len(active):
         active = active[~wanted[found[active]]]
         found[active] = found[found[active]]
+        active = active[found[active] >= 0]
+    return found
+
+
+def climbed(rows: Ints, parent: Ints, past: Callable[[Ints, Ints], Mask]) -> NDArray[np.int32]:
+    """Each of these rows, or the innermost of its ancestors that is not ``past``; -1 where all are.
+
+    ``past(place, row)`` says it of rows, each for the one that was given at that place.
+    """
+    found = rows.astype(np.int32)
+    active = np.flatnonzero(found >= 0)
+    while len(active):
+        active = active[past(active, found[active])]
+        found[active] = parent[found[active]]
         active = active[found[active] >= 0]
     return found
 
