@@ -7,6 +7,8 @@ raises it as a `RecordingError` of one line; what was merely not measured is a n
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -85,6 +87,7 @@ class Recorder:
         self._error: BaseException | None = None
         self._threads_before: set[int] = set()
         self._stop_ns = 0
+        self._process = 0
 
     def __enter__(self) -> Self:
         if Active.recorder is not None:
@@ -92,6 +95,8 @@ class Recorder:
             Active.told = True
             return self
         Active.recorder, Active.told = self, False
+        self._process = os.getpid()
+        atexit.register(self._end_with_program)
         if self._cell_labels:  # in a script the other threads are the user's own
             self._threads_before = {thread.native_id or 0 for thread in threading.enumerate()}
         held = Held()
@@ -100,7 +105,7 @@ class Recorder:
                 self._prepare()
             held.pass_on()
         except BaseException as error:
-            Active.recorder = None
+            self._leave()
             self._give_up("start", error)
         return self
 
@@ -122,9 +127,22 @@ class Recorder:
             except BaseException as problem:
                 self._give_up("stop", problem)
             finally:
-                Active.recorder = None
+                self._leave()
         self._stop_ns = perf_counter_ns() - ended
         held.pass_on()
+
+    def _leave(self) -> None:
+        Active.recorder = None
+        atexit.unregister(self._end_with_program)
+
+    def _end_with_program(self) -> None:
+        """Stop what was never left, such as a loop over `steps`, while torch is whole.
+
+        Later the interpreter has taken down what torch needs to stop, and the process crashes.
+        A process that was forked has none of the profiler's threads: there is nothing to stop.
+        """
+        if os.getpid() == self._process:
+            self.__exit__(None, None, None)
 
     def record(self) -> Record:
         """What was recorded; a `RecordingError` of one line where nothing could be.
