@@ -10,6 +10,7 @@ from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import says_if_empty
 from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category
+from gpuprof_widgets.analyses.open_times import open_within
 from gpuprof_widgets.trace.model import Record, Trace
 
 COLUMNS = (
@@ -50,22 +51,14 @@ def busy_intervals(trace: Trace, device: int, *categories: str) -> Intervals:
     rows = rows[device_of(trace, rows) == device]
     if categories:
         rows = rows[in_category(trace, *categories)[rows]]
-    start = trace.slices["ts"].to_numpy()[rows]
-    union = intervals.union(start, start + trace.slices["dur"].to_numpy()[rows])
-    return intervals.clip(union, trace.start_ns, trace.end_ns)
+    return open_within(trace, rows)
 
 
 def kind_times(trace: Trace, device: int) -> dict[str, Intervals]:
     """When each kind of work ran on the GPU, by the names of `KINDS` and in their order."""
     rows, kind = gpu_kinds(trace)
     here = device_of(trace, rows) == device
-    ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
-    times = {}
-    for name in KINDS:
-        chosen = rows[here & (kind == name)]
-        union = intervals.union(ts[chosen], ts[chosen] + dur[chosen])
-        times[name] = intervals.clip(union, trace.start_ns, trace.end_ns)
-    return times
+    return {name: open_within(trace, rows[here & (kind == name)]) for name in KINDS}
 
 
 def _row(trace: Trace, device: int) -> dict[str, float]:

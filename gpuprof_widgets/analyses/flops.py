@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from gpuprof_widgets.analyses.op_calls import CONCRETE, arg_of
 from gpuprof_widgets.analyses.shapes import SHAPE_KEYS
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import FLOPS, NONE
 
-CONCRETE_INPUTS = "Concrete Inputs"
 MOST_WORK = 2**60
 """FLOPs of no single op, as it is a whole GPU's for minutes: shapes that tell more are damage."""
 
@@ -32,7 +32,7 @@ def slice_flops(trace: Trace) -> npt.NDArray[np.int64]:
     for op, formula in FORMULAS.items():
         if op in name.cat.categories:
             rows = np.flatnonzero(name.cat.codes == name.cat.categories.get_loc(op))
-            dims, inputs = _arg(trace, rows, *SHAPE_KEYS), _arg(trace, rows, CONCRETE_INPUTS)
+            dims, inputs = arg_of(trace, rows, *SHAPE_KEYS), arg_of(trace, rows, CONCRETE)
             flops[rows] = [_evaluate(formula, *each) for each in zip(dims, inputs, strict=True)]
     return flops
 
@@ -44,14 +44,6 @@ def recorded_work(trace: Trace, key: str) -> npt.NDArray[np.int64]:
     if counted is not None and counted.dtype == np.int64:
         work[counted.index.to_numpy()] = counted.to_numpy()
     return work
-
-
-def _arg(trace: Trace, rows: npt.NDArray[np.intp], *keys: str) -> list[Any]:
-    """The arg of each of the rows; None where an event did not carry it."""
-    for key in keys:
-        if key in trace.args:
-            return list(trace.args[key].astype(object).reindex(rows, fill_value=None))
-    return [None] * len(rows)
 
 
 def _evaluate(formula: Callable[[Dims, Dims], int], dims: Any, inputs: Any) -> int:

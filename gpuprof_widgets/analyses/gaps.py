@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.analyses.open_times import open_within
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
 from gpuprof_widgets.trace.window import uncut_times
@@ -42,8 +43,7 @@ class Gaps:
 def gaps_between(trace: Trace, rows: npt.NDArray[np.intp]) -> Gaps:
     """The time of the trace that these GPU slices leave free."""
     ts, dur = trace.slices["ts"].to_numpy()[rows], trace.slices["dur"].to_numpy()[rows]
-    busy = intervals.clip(intervals.union(ts, ts + dur), trace.start_ns, trace.end_ns)
-    start, end = intervals.gaps(busy, trace.start_ns, trace.end_ns)
+    start, end = intervals.gaps(open_within(trace, rows), trace.start_ns, trace.end_ns)
     timed = dur > 0
     before = _ending(rows[timed], (ts + dur)[timed], start)
     after = _ending(rows[timed], ts[timed], end)

@@ -17,6 +17,7 @@ from gpuprof_widgets.analyses.op_rows import (
     matching,
     on_tracks,
 )
+from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking
 from gpuprof_widgets.trace.callers import BACKWARD
 from gpuprof_widgets.trace.model import Record, Trace
@@ -180,9 +181,7 @@ def _rows_at(parts: Segments, times: Ints) -> npt.NDArray[np.int32]:
 
 def _covered(trace: Trace, chosen: npt.NDArray[np.bool_], times: Ints) -> npt.NDArray[np.bool_]:
     """Whether any of the chosen slices was open at these moments."""
-    start = trace.slices["ts"].to_numpy()[chosen]
-    open_ = intervals.union(start, start + trace.slices["dur"].to_numpy()[chosen])
-    return np.asarray(intervals.overlap((times, times + 1), open_) > 0)
+    return intervals.overlap((times, times + 1), open_times(trace, chosen)) > 0
 
 
 def _state_of_slices(trace: Trace) -> States:

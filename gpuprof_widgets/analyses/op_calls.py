@@ -96,9 +96,9 @@ def of_calls(
 ) -> list[Answer]:
     """The answer to each of these rows' calls; calls that look the same are asked once."""
     names = trace.slices["name"].to_numpy(object)[rows]
-    dims = _arg(trace, rows, *SHAPE_KEYS)
-    types, strides = _arg(trace, rows, TYPES), _arg(trace, rows, STRIDES)
-    concrete = _arg(trace, rows, CONCRETE)
+    dims = arg_of(trace, rows, *SHAPE_KEYS)
+    types, strides = arg_of(trace, rows, TYPES), arg_of(trace, rows, STRIDES)
+    concrete = arg_of(trace, rows, CONCRETE)
     known: dict[tuple[str, str, str, str, str], Answer] = {}
     answers = []
     for parts in zip(names, dims, types, strides, concrete, strict=True):
@@ -114,7 +114,7 @@ def _listed(given: Any) -> Sequence[Any]:
     return given if isinstance(given, list | tuple) else ()
 
 
-def _arg(trace: Trace, rows: npt.NDArray[np.intp], *keys: str) -> list[Any]:
+def arg_of(trace: Trace, rows: npt.NDArray[np.intp], *keys: str) -> list[Any]:
     """The arg of each of the rows; None where an event did not carry it."""
     for key in keys:
         if key in trace.args:

@@ -16,6 +16,11 @@ def open_times(trace: Trace, chosen: npt.NDArray[Any]) -> intervals.Intervals:
     return intervals.union(start, start + trace.slices["dur"].to_numpy()[chosen])
 
 
+def open_within(trace: Trace, chosen: npt.NDArray[Any]) -> intervals.Intervals:
+    """The same, between the start and the end of the trace."""
+    return intervals.clip(open_times(trace, chosen), trace.start_ns, trace.end_ns)
+
+
 def open_ns(trace: Trace, chosen: npt.NDArray[Any]) -> int:
     """For how long any of these slices was open."""
     return intervals.length(open_times(trace, chosen))

@@ -16,7 +16,7 @@ from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.op_rows import matching
-from gpuprof_widgets.analyses.open_times import open_times
+from gpuprof_widgets.analyses.open_times import open_within
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record, Trace
 
@@ -85,7 +85,7 @@ def _of_device(
 
 def _within(trace: Trace, rows: npt.NDArray[np.intp]) -> Intervals:
     """When any of these slices ran while the trace lasted, of which the shares are."""
-    return intervals.clip(open_times(trace, rows), trace.start_ns, trace.end_ns)
+    return open_within(trace, rows)
 
 
 def _streams(trace: Trace, device: int) -> pd.DataFrame:

@@ -11,6 +11,7 @@ import pandas as pd
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.lacking import WAITS, says_if_empty, unless_recorded
 from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows, in_category, matching, on_tracks
+from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
@@ -232,10 +233,8 @@ def _copied(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
 
 
 def _gpu_busy(trace: Trace, rows: npt.NDArray[np.intp]) -> Ints:
-    gpu = gpu_rows(trace)
-    ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
-    busy = intervals.union(ts[gpu], ts[gpu] + dur[gpu])
-    return intervals.overlap((ts[rows], ts[rows] + dur[rows]), busy)
+    ts, dur = trace.slices["ts"].to_numpy()[rows], trace.slices["dur"].to_numpy()[rows]
+    return intervals.overlap((ts, ts + dur), open_times(trace, gpu_rows(trace)))
 
 
 def _waited_for(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
