@@ -68,8 +68,7 @@ class OpRows:
 def op_rows(trace: Trace) -> OpRows:
     """The CPU slices that an op table counts: ops, annotations, runtime calls, overhead."""
     slices = trace.slices
-    kept = on_tracks(trace, "cpu") & ~named(trace, LEFT_OUT)
-    kept &= ~in_category(trace, INSTANTS, *REGION_CATEGORIES)
+    kept = _listed(trace)
     row = np.flatnonzero(kept)
     index = np.full(len(slices), NONE, np.int32)
     index[row] = np.arange(len(row))
@@ -81,6 +80,16 @@ def op_rows(trace: Trace) -> OpRows:
     host = np.where(repeat, links.nearest_ancestor(parent, ~repeat), own).astype(np.int32)
     depth = slices["depth"].to_numpy()[row]
     return OpRows(row, parent, depth, host, repeat, index)
+
+
+def has_ops(trace: Trace) -> bool:
+    """Whether an op table has a row: of a CPU slice that it counts, or of GPU work."""
+    return bool(_listed(trace).any()) or len(gpu_rows(trace)) > 0
+
+
+def _listed(trace: Trace) -> Mask:
+    kept = on_tracks(trace, "cpu") & ~named(trace, LEFT_OUT)
+    return kept & ~in_category(trace, INSTANTS, *REGION_CATEGORIES)
 
 
 def _repeats(name: npt.NDArray[np.integer[Any]], parent: Rows) -> Mask:

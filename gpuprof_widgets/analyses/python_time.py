@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.lacking import CALLS, says_if_empty, unless_recorded
+from gpuprof_widgets.analyses.op_rows import has_ops
 from gpuprof_widgets.analyses.python_wait_estimate import estimated_waits
 from gpuprof_widgets.analyses.python_waits import FunctionWaits, recorded_waits
 from gpuprof_widgets.analyses.remembered import remembered
@@ -58,6 +59,11 @@ def python_time(record: Record) -> pd.DataFrame:
     exact = known and not record.metadata.get(SAMPLED)
     table = _table(calls, waits, waited.reasons).assign(exact=exact)[list(COLUMNS)]
     return table.sort_values("self_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def has_python_alone(record: Record) -> bool:
+    """Whether there are Python functions, and neither an op nor GPU work."""
+    return not has_ops(record.trace) and len(python_time(record)) > 0
 
 
 def _table(calls: Calls, waits: FunctionWaits, reasons: pd.DataFrame) -> pd.DataFrame:

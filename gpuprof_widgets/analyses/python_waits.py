@@ -33,7 +33,7 @@ def recorded_waits(functions: pd.DataFrame, waited: ThreadWaits, record: Record)
     """Each wait is the innermost frame's that was open on its thread, and of all above it."""
     trace = record.trace
     parts = _frames_waiting(trace, waited, python_lanes(record))
-    function = _function_of(trace, functions)
+    function = function_of(trace, functions)
     parts = parts[function[parts["frame"]] >= 0]
     own = np.zeros(len(functions), np.int64)
     np.add.at(own, function[parts["frame"]], parts["ns"])
@@ -76,7 +76,7 @@ def _overlaps(rows: pd.DataFrame, start: Ints, end: Ints) -> pd.DataFrame:
     return pd.DataFrame({"at": at, "reason": rows["reason"].to_numpy()[wait], "ns": ns})
 
 
-def _function_of(trace: Trace, functions: pd.DataFrame) -> Ints:
+def function_of(trace: Trace, functions: pd.DataFrame) -> Ints:
     """Per slice the row of its function; -1 for what is no frame of one of them."""
     keys = zip(functions["file"], functions["line"], functions["name"], strict=True)
     number = {(str(f), int(line), str(name)): row for row, (f, line, name) in enumerate(keys)}

@@ -50,8 +50,11 @@ def comparison_figure(runs: Runs) -> Column:
     first = group.stores[0]
     wide: Any = {"store": first, "sizing_mode": "stretch_width"}
     found = finding_lines(comparison_findings(runs), 0)
-    header = GroupHeader(group=group, label=TITLE, findings=found, **wide)
-    timelines = plot_timelines(group, [row.title for row in rows])
+    names = [row.title for row in rows]
+    has_times = any(len(row.record.trace) for row in rows)  # cProfile knows no times
+    timelines = plot_timelines(group, names) if has_times else []
+    label = TITLE if has_times else f"{TITLE}: {', '.join(names)}"
+    header = GroupHeader(group=group, label=label, findings=found, **wide)
     table = DeltaTable(group=group, tables=delta_tables(runs), **wide)
     parts: list[UIElement] = [header, *timelines, *_flame_graph(group, rows, wide), table]
     return Column(children=parts, name=str(first.uid), sizing_mode="stretch_width", spacing=0)

@@ -15,6 +15,7 @@ from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.analyses.lacking import which_other_kind
 from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.op_rows import named
+from gpuprof_widgets.analyses.python_time import has_python_alone
 from gpuprof_widgets.analyses.sort_keys import SORT_KEYS, sort_column
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import MEMORY_EVENT
@@ -38,9 +39,6 @@ VIEWS: dict[str, Callable[[TraceStore], list[LayoutDOM]]] = {
 }
 """The views in the order in which they stand under the cell."""
 
-TIMES = ("flame_graph", "op_table")
-"""Views of nothing but how long things took."""
-
 GPU_TRACKS = ("gpu", "copy")
 
 SHOWN_ROWS = 1_000
@@ -59,7 +57,8 @@ def report_figure(record: Record, *, sort: str) -> Column:
 def has_view(record: Record, view: str) -> bool:
     """Whether a view has anything to show.
 
-    cProfile alone fills no more than the flame graph; a memory snapshot has neither that nor ops.
+    Of cProfile's time nothing is on a timeline; a memory snapshot has no time at all. A run of
+    Python alone has a table of functions among the analyses instead of one of ops.
     """
     if view == "lines":
         return len(cell_lines(record.trace).row) > 0
@@ -67,9 +66,13 @@ def has_view(record: Record, view: str) -> bool:
         return bool(named(record.trace, frozenset({MEMORY_EVENT})).any())
     if view == "analyses":
         return bool(panels(record))
-    if len(record.trace):
-        return view not in TIMES or not which_other_kind(record.trace)
-    return view == ("op_table" if record.calls is None else "flame_graph")
+    if view == "timeline":
+        return len(record.trace) > 0
+    if which_other_kind(record.trace):
+        return False
+    if view == "op_table":
+        return not has_python_alone(record)
+    return len(record.trace) > 0 or record.calls is not None
 
 
 def trace_store(record: Record, *, sort: str) -> TraceStore:

@@ -18,6 +18,7 @@ from gpuprof_widgets.analyses.call_tree import call_tree, flame_source
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.python_time import has_python_alone
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, REGION_CATEGORIES
@@ -33,6 +34,7 @@ from gpuprof_widgets.views.canvas import (
 )
 from gpuprof_widgets.views.colours import KINDS, colour_of, kind_of, rgb
 from gpuprof_widgets.views.level_of_detail import Level, levels, pixels
+from gpuprof_widgets.views.static_tables import function_rows
 from gpuprof_widgets.views.text import shortened
 from gpuprof_widgets.views.vector_canvas import VectorCanvas
 
@@ -44,6 +46,7 @@ MAX_AROUND = 8
 MAX_LEVELS = 28
 FLAME_ROW = 17
 OP_ROW = 25
+TOP_ROWS = (TOP_OPS.bottom - TOP_OPS.top) // OP_ROW
 
 VIEWS = {
     "all": Box(0, 0, WIDTH, HEIGHT),
@@ -245,20 +248,31 @@ def _beside_siblings(
 
 
 def draw_top_ops(canvas: Drawing, record: Record) -> None:
-    """The costliest ops: bar, time and share, by GPU time where there is any."""
-    table = operators(record)
-    table = table[~table["category"].isin(GPU_CATEGORIES)]
-    side = "device" if table["device_self_ns"].any() else "cpu"
-    table = table.sort_values(f"{side}_self_ns", ascending=False, kind="stable")
-    title = f"Top ops by {'GPU' if side == 'device' else 'CPU'} self time"
+    """The costliest ops, where there are none Python functions: bar, time and share."""
+    title, table = _costliest(record)
     canvas.text(TOP_OPS.left, 410, title, weight="bold", size=8.5)
-    rows = table.head((TOP_OPS.bottom - TOP_OPS.top) // OP_ROW)
-    largest = max(int(rows[f"{side}_self_ns"].max()), 1) if len(rows) else 1
+    rows = table.head(TOP_ROWS)
+    largest = max(int(rows["ns"].max()), 1) if len(rows) else 1
     for number, row in enumerate(rows.to_dict("records")):
         top = TOP_OPS.top + OP_ROW * number
-        length = row[f"{side}_self_ns"] / largest * (TOP_OPS.right - TOP_OPS.left)
-        words = f"{format_ns(row[f'{side}_self_ns'])} · {format_share(row[f'{side}_self_share'])}"
+        length = row["ns"] / largest * (TOP_OPS.right - TOP_OPS.left)
+        words = f"{format_ns(row['ns'])} · {format_share(row['share'])}"
         canvas.text(TOP_OPS.left, top + 6, shortened(row["name"], 44), size=7.5)
         canvas.text(TOP_OPS.right, top + 6, words, size=7.5, align="right", colour=MUTED)
         bar = Box(TOP_OPS.left, top + 14, TOP_OPS.left + max(round(length), 1), top + 19)
         canvas.fill(bar, rgb(KINDS[kind_of(row["category"])][0]))
+
+
+def _costliest(record: Record) -> tuple[str, pd.DataFrame]:
+    """``name``, ``category``, ``ns`` and ``share``, the largest first; and what they are."""
+    if has_python_alone(record):
+        functions = function_rows(record, sort="cpu_self", top=TOP_ROWS).rows
+        columns = {"self_ns": "ns", "self_share": "share"}
+        table = functions.assign(category="python_function").rename(columns=columns)
+        return "Top Python functions by self time", table
+    table = operators(record)
+    table = table[~table["category"].isin(GPU_CATEGORIES)]
+    side = "device" if table["device_self_ns"].any() else "cpu"
+    columns = {f"{side}_self_ns": "ns", f"{side}_self_share": "share"}
+    table = table.rename(columns=columns).sort_values("ns", ascending=False, kind="stable")
+    return f"Top ops by {'GPU' if side == 'device' else 'CPU'} self time", table

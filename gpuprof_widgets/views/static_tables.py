@@ -10,8 +10,8 @@ import pandas as pd
 from gpuprof_widgets.analyses.findings.wording import function_name, run_ns, share_of
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.operators import operators
-from gpuprof_widgets.analyses.python_calls import function_labels, python_calls
-from gpuprof_widgets.analyses.python_time import python_time
+from gpuprof_widgets.analyses.python_calls import function_labels
+from gpuprof_widgets.analyses.python_time import has_python_alone, python_time
 from gpuprof_widgets.analyses.quantity import format_bytes, format_flops, format_ns, format_share
 from gpuprof_widgets.analyses.sort_keys import sort_column
 from gpuprof_widgets.trace.model import Record
@@ -95,14 +95,14 @@ class OpTable:
 
 
 def table_rows(record: Record, *, sort: str, top: int) -> OpTable:
-    """The ops; of a file of cProfile, which has none, the Python functions."""
-    only_calls = record.calls is not None and not len(record.trace)
-    return (function_rows if only_calls else op_rows)(record, sort=sort, top=top)
+    """The ops; where Python alone ran, its functions."""
+    rows = function_rows if has_python_alone(record) else op_rows
+    return rows(record, sort=sort, top=top)
 
 
 def function_rows(record: Record, *, sort: str, top: int) -> OpTable:
     """The ``top`` Python functions by self time, or by calls or total time if ``sort`` says so."""
-    table = python_calls(record)
+    table = python_time(record)
     own = table["self_ns"].astype(float)
     table = table.assign(name=function_labels(table), self_share=own / max(own.sum(), 1.0))
     wanted = sort_column(sort).removesuffix("_ns").rsplit("_", 1)[-1]

@@ -49,6 +49,7 @@ export class DiffBarView extends PanelView {
       graph.runs.brushes_all = !graph.runs.brushes_all
       this.update()
     })
+    this.together.hidden = graph.runs.stores.every(({data}) => data.rows == 0)
     const sources = graph.sources.map((source): [string, string] => [source, SOURCES[source]])
     const chooser = sources.length < 2 ? [] : [choice("Source", sources, graph.source, (source) => { graph.source = source })]
     this.update()

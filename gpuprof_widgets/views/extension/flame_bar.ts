@@ -89,8 +89,8 @@ export class FlameBarView extends PanelView {
     }))
     if (last == 0) {
       const deeper = tree.levels > MAX_LEVELS ? ` The deepest of the ${tree.levels} levels show when you zoom in.` : ""
-      const hint = `Click a bar to zoom in; its instances light up on the timeline.${deeper}`
-      this.crumbs.append(element("span", {class: "muted"}, hint))
+      const instances = this.store.data.rows > 0 ? "; its instances light up on the timeline" : ""
+      this.crumbs.append(element("span", {class: "muted"}, `Click a bar to zoom in${instances}.${deeper}`))
     }
   }
 }

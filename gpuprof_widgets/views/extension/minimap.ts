@@ -17,7 +17,8 @@ type Band = {colour: RGB, shares: Float32Array}
 type Drag = {kind: "move", offset: number} | {kind: "span", fixed: number}
 
 const EDGE = 6
-const CATEGORY_OF_KIND: Record<string, string> = {cpu: "cpu_op", gpu: "kernel", copy: "gpu_memcpy"}
+const CATEGORY_OF_KIND: Record<string, string> = {cpu: "cpu_op", gpu: "kernel", copy: "gpu_memcpy", python: "python_function"}
+const KINDS_OF_WORK = ["cpu", "gpu", "copy"]
 
 /** The whole trace in one strip: how busy CPU, kernels and copies are, and which part is in view. */
 export class MinimapView extends RendererView {
@@ -78,14 +79,15 @@ export class MinimapView extends RendererView {
     return low + x / this.width * (high - low)
   }
 
-  /** One strip per kind of track; of several traces one strip each, of the GPU where it has one. */
+  /** One strip per kind of track; of several traces one strip each, of the GPU where it has one. Python counts where nothing else ran. */
   private compute_bands(pixels: number): Band[] {
     const {stores} = this.model
-    const kinds = Object.keys(CATEGORY_OF_KIND)
+    const of = (store: TraceStore, kinds: string[]): Band[] => kinds.flatMap((kind) => this.band(store, kind, pixels) ?? [])
     if (stores.length == 0) {
-      return kinds.flatMap((kind) => this.band(this.store, kind, pixels) ?? [])
+      const bands = of(this.store, KINDS_OF_WORK)
+      return bands.some(({shares}) => shares.some((share) => share > 0)) ? bands : of(this.store, ["python"])
     }
-    return stores.flatMap((store) => this.band(store, "gpu", pixels) ?? this.band(store, "cpu", pixels) ?? [])
+    return stores.flatMap((store) => of(store, ["gpu", "cpu", "python"]).slice(0, 1))
   }
 
   /** How busy the tracks of a kind are; of several the busiest counts in each pixel. */

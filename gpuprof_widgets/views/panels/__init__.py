@@ -20,6 +20,7 @@ from gpuprof_widgets.views.panels.kernels import kernels_panel
 from gpuprof_widgets.views.panels.launches import launches_panel
 from gpuprof_widgets.views.panels.modules import modules_panel
 from gpuprof_widgets.views.panels.panel import Panel
+from gpuprof_widgets.views.panels.python_time import python_time_panel
 from gpuprof_widgets.views.panels.roofline import roofline_panel
 from gpuprof_widgets.views.panels.sequences import sequences_panel
 from gpuprof_widgets.views.panels.streams import streams_panel
@@ -36,6 +37,7 @@ PANELS: dict[str, Callable[[Record], Panel | None]] = {
     "copies": copies_panel,
     "collectives": collectives_panel,
     "modules": modules_panel,
+    "python_time": python_time_panel,
     "annotations": annotations_panel,
     "roofline": roofline_panel,
     "allocator": allocator_panel,
