@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuprof_widgets.analyses.catalogue import ANALYSES
+from gpuprof_widgets.analyses.catalogue import ANALYSES, ASKED
+from gpuprof_widgets.commands.signature import keywords_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "questions.md"
 BEGIN, END = "<!-- from the catalogue: begin -->", "<!-- from the catalogue: end -->"
@@ -24,27 +25,6 @@ OTHERS = (
         "findings TRACE",
         "findings",
         "TensorBoard plugin, XProf, nsys analyze, torch's pattern matcher",
-    ),
-    (
-        "Which call paths take the time?",
-        "call_tree()",
-        "view TRACE",
-        "flame graph",
-        "Perfetto, torch's export_stacks, snakeviz",
-    ),
-    (
-        "Which line, module, op or Python function caused it, backward pass included?",
-        "attribution(level)",
-        "view TRACE",
-        "lines, flame graph",
-        "TraceLens",
-    ),
-    (
-        "Which Python functions were called, how often, for how long?",
-        "python_calls()",
-        "convert TRACE calls.prof",
-        "flame graph",
-        "cProfile, snakeviz",
     ),
     (
         "What changed from one run to another, and what is only noise?",
@@ -61,7 +41,7 @@ OTHERS = (
         "HTA, TraceLens",
     ),
 )
-"""What no row of the catalogue answers: no table of one profile, or one with a parameter."""
+"""What no row of the catalogue answers: it is no table of one profile."""
 
 HAND_WRITTEN = {"analyze": "analyze TRACE --aggregate-by type"}
 """Commands of analyses that are more than their name and a trace."""
@@ -77,9 +57,13 @@ def table() -> str:
 def _rows() -> Iterator[tuple[str, ...]]:
     for question, method, command, view, peers in OTHERS:
         yield question, f"`{method}`", f"`gpuprof {command}`", view, peers
-    for one in ANALYSES:
-        command = HAND_WRITTEN.get(one.name, f"{one.name} TRACE")
-        yield one.question, f"`{one.name}()`", f"`gpuprof {command}`", one.view, one.peers
+    for one in (*ANALYSES, *ASKED):
+        keywords = keywords_of(one.function).values()
+        asked = [keyword.name for keyword in keywords if keyword.default is keyword.empty]
+        words = " ".join([one.name, "TRACE", *map(str.upper, asked)])
+        command = HAND_WRITTEN.get(one.name, words)
+        method = f"`{one.name}({', '.join(asked)})`"
+        yield one.question, method, f"`gpuprof {command}`", one.view, one.peers
 
 
 def with_table(page: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import gpuprof_widgets
-from gpuprof_widgets.analyses.catalogue import ANALYSES
+from gpuprof_widgets.analyses.catalogue import ANALYSES, ASKED
 from gpuprof_widgets.cli import COMMANDS, GPUPROF, main
 from gpuprof_widgets.commands.group import SIGPIPE_STATUS, analysis_questions
 from tests.command_lines import gpuprof, gpuprof_process, small_trace
@@ -47,7 +47,7 @@ def test_every_command_helps_with_an_example(capsys: pytest.CaptureFixture[str])
 
 
 def test_the_analyses_are_known_without_loading_them() -> None:
-    assert dict(analysis_questions()) == {one.name: one.question for one in ANALYSES}
+    assert dict(analysis_questions()) == {one.name: one.question for one in (*ANALYSES, *ASKED)}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpuprof_widgets.analyses.catalogue import ANALYSES, Analysis
+from gpuprof_widgets.analyses.catalogue import ANALYSES, ASKED, Analysis
 from gpuprof_widgets.commands import signature
 from gpuprof_widgets.commands.analysis import ROWS
 from gpuprof_widgets.commands.signature import option_of, options_of
@@ -67,7 +67,29 @@ def test_every_analysis_is_a_command_with_the_rows_of_its_function(
         assert rows_of(called.out) == as_json(one.function(profile))
 
 
-@pytest.mark.parametrize("one", ANALYSES, ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    ("name", "asked", "argument"),
+    [("attribution", "op", "op"), ("what_if", "aten::mm", "aten::mm"), ("owners", "0", 0)],
+)
+def test_what_an_analysis_is_asked_of_comes_behind_the_trace(
+    name: str, asked: str, argument: object, trace: Path, profile: Profile, capsys: Capsys
+) -> None:
+    called = gpuprof(capsys, name, trace, asked, "--json", "-")
+    expected = getattr(profile, name)(argument)
+    assert len(expected)
+    assert rows_of(called.out) == as_json(expected)
+    without = gpuprof(capsys, name, trace)
+    assert without.code == 2
+    assert "Missing argument" in without.err
+
+
+def test_a_worker_that_was_not_recorded_is_told(trace: Path, capsys: Capsys) -> None:
+    called = gpuprof(capsys, "worker_calls", trace, "3")
+    assert (called.code, called.out) == (1, "")
+    assert "no Python calls of worker 3 were recorded" in called.err
+
+
+@pytest.mark.parametrize("one", [*ANALYSES, *ASKED], ids=lambda one: one.name)
 def test_every_keyword_of_an_analysis_can_be_given(one: Analysis) -> None:
     if one.name == "analyze":
         return

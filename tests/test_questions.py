@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gpuprof_widgets
-from gpuprof_widgets.analyses.catalogue import ANALYSES
+from gpuprof_widgets.analyses.catalogue import ANALYSES, ASKED
 from gpuprof_widgets.cli import COMMANDS
 from gpuprof_widgets.commands.group import ALIASES
 
@@ -28,11 +28,12 @@ def test_the_page_is_as_the_script_writes_it() -> None:
 
 
 def test_every_analysis_is_in_it() -> None:
-    assert {one.question for one in ANALYSES} < {row[0] for row in cells()}
+    assert {one.question for one in (*ANALYSES, *ASKED)} < {row[0] for row in cells()}
 
 
 def test_every_method_and_command_of_it_exists() -> None:
-    commands = {row.name for row in COMMANDS} | {one.name for one in ANALYSES} | set(ALIASES)
+    of_analyses = {one.name for one in (*ANALYSES, *ASKED)}
+    commands = {row.name for row in COMMANDS} | of_analyses | set(ALIASES)
     for _, method, command, *_ in cells():
         name = method.partition("(")[0]
         home = gpuprof_widgets if name.startswith("gpuprof_widgets.") else gpuprof_widgets.Profile

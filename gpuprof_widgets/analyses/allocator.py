@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.lacking import says_if_empty
 from gpuprof_widgets.analyses.memory_blocks import UNKNOWN, memory_events
 from gpuprof_widgets.analyses.memory_owners import owning_lines, owning_modules, owning_ops
 from gpuprof_widgets.analyses.memory_stacks import with_stack_lines
@@ -35,6 +36,7 @@ COLUMNS = (
 )
 
 
+@says_if_empty("the trace has no call of the driver for GPU memory, no retry and no failure")
 def allocator_events(record: Record) -> pd.DataFrame:
     """One row per failure, retry and call of the driver for memory, in order of time.
 

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.lacking import BACKWARD, says_if_empty, unless_recorded
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.region_owners import region_behind
 from gpuprof_widgets.analyses.remembered import remembered
@@ -24,6 +25,7 @@ KEYS = ["name", "forward", "module", "line", "cell"]
 NUMBERS = ["calls", "cpu_ns", "forward_cpu_ns", "device_ns", "wait_ns"]
 
 
+@says_if_empty(unless_recorded(BACKWARD))
 @remembered
 def backward_ops(record: Record) -> pd.DataFrame:
     """One row per backward op, forward op, module and line, the longest on the CPU first.

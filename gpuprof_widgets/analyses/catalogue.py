@@ -2,7 +2,7 @@
 
 A new analysis is a function in this package and a row here: the command line, the tests over all
 real traces and the table in the documentation take it from there. `Analysed` has a method of the
-same name.
+same name. `ASKED` has those that have to be told of what.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from gpuprof_widgets.analyses.allocator import allocator_events
 from gpuprof_widgets.analyses.analyze import analyze
 from gpuprof_widgets.analyses.annotations import annotations as annotation_times
+from gpuprof_widgets.analyses.attribution import attribution
+from gpuprof_widgets.analyses.backward_ops import backward_ops
 from gpuprof_widgets.analyses.breakdown import breakdown
+from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.collectives import collectives
 from gpuprof_widgets.analyses.copies import copies
 from gpuprof_widgets.analyses.copy_bandwidth import copy_bandwidth
@@ -23,6 +27,7 @@ from gpuprof_widgets.analyses.critical_path import critical_path
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.gpu_summary import gpu_summary
 from gpuprof_widgets.analyses.idle import idle
+from gpuprof_widgets.analyses.iterations import iterations
 from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.analyses.lacking import explained
 from gpuprof_widgets.analyses.launches import launches
@@ -33,6 +38,8 @@ from gpuprof_widgets.analyses.memory_segments import memory_segments
 from gpuprof_widgets.analyses.modules import modules
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.overlaps import overlaps
+from gpuprof_widgets.analyses.owners import owners
+from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.queue_length import queue_length, queues
 from gpuprof_widgets.analyses.roofline import roofline
@@ -40,7 +47,8 @@ from gpuprof_widgets.analyses.sequences import sequences
 from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.analyses.streams import streams
 from gpuprof_widgets.analyses.waits import waits
-from gpuprof_widgets.analyses.what_if import what_ifs
+from gpuprof_widgets.analyses.what_if import what_if, what_ifs
+from gpuprof_widgets.analyses.workers import worker_calls, workers
 
 
 @dataclass(frozen=True)
@@ -48,13 +56,15 @@ class Analysis:
     """One question and who answers it.
 
     ``function``: takes a `Record`, returns a DataFrame; ``question``: as a user would ask it;
-    ``view``: where the page shows it, "" where it does not; ``peers``: the tools that answered it.
+    ``view``: where the page shows it, "" where it does not; ``peers``: the tools that answered it;
+    ``example``: of what a function takes besides the record and has no default for, as it is typed.
     """
 
     function: Callable[..., pd.DataFrame]
     question: str
     view: str = ""
     peers: str = ""
+    example: str = ""
 
     def __post_init__(self) -> None:
         """Have it say of a trace of an unknown kind that it is one."""
@@ -160,7 +170,7 @@ ANALYSES = (
     Analysis(
         python_time,
         "Which Python functions take time, and which only wait for the GPU?",
-        "flame graph",
+        "Python functions, flame graph",
         "cProfile, snakeviz",
     ),
     Analysis(
@@ -208,9 +218,72 @@ ANALYSES = (
         "memory",
         "memory snapshot",
     ),
+    Analysis(
+        allocator_events,
+        "When did the allocator ask the driver for memory, retry or fail?",
+        "findings",
+        "memory snapshot",
+    ),
+    Analysis(
+        call_tree,
+        "Which call paths take the time?",
+        "flame graph",
+        "Perfetto, torch's export_stacks, snakeviz",
+    ),
+    Analysis(
+        python_calls,
+        "Which Python functions were called, how often, for how long?",
+        "flame graph",
+        "cProfile, snakeviz",
+    ),
+    Analysis(
+        backward_ops,
+        "Which backward op takes the time, and whose forward op made it necessary?",
+        "modules",
+        "",
+    ),
+    Analysis(iterations, "How long did each iteration of the loop take, recorded or not?"),
+    Analysis(
+        workers,
+        "What did the DataLoader's worker processes do?",
+        "timeline",
+        "TensorBoard plugin (DataLoader time)",
+    ),
 )
+
+ASKED = (
+    Analysis(
+        attribution,
+        "Which line, module, op or Python function caused it, backward pass included?",
+        "lines, flame graph",
+        "TraceLens",
+        "module",
+    ),
+    Analysis(
+        what_if,
+        "How much shorter would the run be if that op or kernel were faster?",
+        "critical path",
+        "HTA",
+        "aten::mm",
+    ),
+    Analysis(
+        owners,
+        "Who is responsible for that slice, from the Python frame down to the kernel?",
+        "timeline",
+        "",
+        "1042",
+    ),
+    Analysis(
+        worker_calls,
+        "Which Python functions took the time of that worker of the DataLoader?",
+        "",
+        "",
+        "0",
+    ),
+)
+"""Analyses of a level, a name, a row or a worker, which a call has to name."""
 
 
 def analysis(name: str) -> Analysis:
     """The analysis of that name."""
-    return next(one for one in ANALYSES if one.name == name)
+    return next(one for one in (*ANALYSES, *ASKED) if one.name == name)

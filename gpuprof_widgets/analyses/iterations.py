@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gpuprof_widgets.analyses.lacking import LOOP, says_if_empty, unless_recorded
 from gpuprof_widgets.trace.model import Record
 
 UNRECORDED = ("wait", "warmup")
 
 
+@says_if_empty(unless_recorded(LOOP))
 def iterations(record: Record) -> pd.DataFrame:
     """One row per iteration of the loop that was bounded; none where no loop was.
 

@@ -33,6 +33,9 @@ ANNOTATIONS = "the trace has no annotations"
 SHAPES = "the trace has no input shapes, without which no work can be counted"
 MODULES = "the trace has no modules"
 CALLS = "the record has no Python calls: neither cProfile's nor frames"
+BACKWARD = "the trace has no backward op that is linked to its forward op"
+LOOP = "no loop was bounded"
+WORKERS = "no worker process was recorded"
 WAITS = "the trace has no call that waits for a GPU"
 
 EMIT_NVTX = " (torch.autograd.profiler.emit_nvtx(record_shapes=True) marks them)"
@@ -47,6 +50,9 @@ HOW_TO_RECORD: Mapping[str, Mapping[str, str]] = {
     SHAPES: {PYTORCH: " (record_shapes)", NSYS: EMIT_NVTX, NVPROF: EMIT_NVTX},
     MODULES: {PYTORCH: ": record with modules, or with stacks (with_stack=True)"},
     CALLS: {PYTORCH: " (with_stack)"},
+    BACKWARD: {PYTORCH: ": record the backward pass too"},
+    LOOP: {PYTORCH: " (--steps, or gpuprof_widgets.steps around what it goes through)"},
+    WORKERS: {PYTORCH: " (--workers records those of a DataLoader)"},
     WAITS: {
         PYTORCH: " and no wait for a DataLoader",
         TENSORFLOW: " and no op that waits for a queue or an iterator",

@@ -57,7 +57,8 @@ def modules(record: Record) -> pd.DataFrame:
       several others, the one that called it first); ``depth``; ``calls`` of its forward;
     - ``cpu_self_ns``, ``device_self_ns``: of the forward pass, outside of the modules within it;
       ``backward_cpu_self_ns``, ``backward_device_self_ns``: the same in the backward pass;
-      ``cpu_total_ns``, ... with those within it. The four selfs are those of
+      ``cpu_total_ns``, ``device_total_ns``, ``backward_cpu_total_ns``,
+      ``backward_device_total_ns``: with those within it. The four selfs are those of
       ``attribution("module")`` and add up with the last row, without a name, to all there is;
     - ``wait_ns``: waited for the GPU, both passes;
     - ``flops``, ``backward_flops``: of the module and those within it (`flop_formulas`);

@@ -55,8 +55,9 @@ def operators(
     - ``calls``; ``cpu_total_ns``, ``cpu_self_ns``, ``cpu_average_ns``, ``cpu_self_share``;
     - ``device_total_ns``, ``device_self_ns``, ``device_average_ns``, ``device_self_share``: GPU
       time launched by the op (self) and all below it (total); of a kernel or copy its own;
-    - ``cpu_memory_bytes``, ``cpu_self_memory_bytes`` and the same for ``device``: allocated less
-      released; ``flops``: as torch estimates them, from the recorded shapes.
+    - ``cpu_memory_bytes``, ``cpu_self_memory_bytes``, ``device_memory_bytes``,
+      ``device_self_memory_bytes``: allocated less released; ``flops``: as torch estimates them,
+      from the recorded shapes.
 
     Equal to torch's table, ``ProfilerStep*`` and merged repeats (`OpRows`) included, except that
     Python functions and GPU-side annotations get no rows (the call tree has the former, the latter

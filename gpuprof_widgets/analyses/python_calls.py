@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from gpuprof_widgets.analyses.lacking import CALLS, not_recorded, says_if_empty
+from gpuprof_widgets.analyses.thread_waits import python_lanes
 from gpuprof_widgets.trace.model import Record
 
 COLUMNS = (
@@ -19,6 +21,13 @@ COLUMNS = (
 )
 
 
+def _why_none(record: Record) -> str:
+    if len(python_lanes(record)):
+        return "cProfile did not run; `python_time` has the frames that were recorded instead"
+    return not_recorded(record, CALLS)
+
+
+@says_if_empty(_why_none)
 def python_calls(record: Record) -> pd.DataFrame:
     """One row per Python function, the largest self time first; empty without cProfile.
 

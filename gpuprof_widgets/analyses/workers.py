@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.lacking import WORKERS, says_if_empty, unless_recorded
 from gpuprof_widgets.analyses.op_rows import named, on_tracks
 from gpuprof_widgets.analyses.open_times import open_ns
 from gpuprof_widgets.analyses.python_calls import python_calls
@@ -33,6 +34,7 @@ FETCH, COLLATE, PUT, IDLE = "fetch", "collate", "put", "idle"
 _NAME = re.compile(r"worker(\d+)\.pid(\d+)")
 
 
+@says_if_empty(unless_recorded(WORKERS))
 def workers(record: Record) -> pd.DataFrame:
     """One row per worker process, in the order in which they started; empty where none is recorded.
 

@@ -36,6 +36,8 @@ def command_of(name: str) -> click.Command:
 
     found = analysis(name)
 
+    example = filter(None, (name, "trace.json.gz", found.example))
+
     @trace_argument()
     @click.option("--sort", metavar="KEY", help="column to sort by; +KEY: rising, -KEY: falling")
     @click.option("--top", type=click.IntRange(min=1), metavar="N", help=_TOP)
@@ -49,7 +51,7 @@ def command_of(name: str) -> click.Command:
         cls=Writing,
         help=_help(found),
         short_help=found.question,
-        epilog=f"\b\nExample:\n  gpuprof {name} trace.json.gz --top 5",
+        epilog=f"\b\nExample:\n  gpuprof {' '.join(example)} --top 5",
     )(run)
     own = options_of(found.function)
     command.params[1:1] = own

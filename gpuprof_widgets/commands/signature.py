@@ -21,8 +21,11 @@ def keywords_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {parameter.name: parameter for parameter in parameters}
 
 
-def options_of(function: Callable[..., Any]) -> list[click.Option]:
-    """An option per keyword of the analysis, but for those that only a program can give."""
+def options_of(function: Callable[..., Any]) -> list[click.Parameter]:
+    """An option per keyword of the analysis, but for those that only a program can give.
+
+    What a call has to name first (``attribution(level)``) is an argument here as well.
+    """
     kinds = get_type_hints(function)
     options = (
         option_of(parameter, kinds[name])
@@ -32,8 +35,8 @@ def options_of(function: Callable[..., Any]) -> list[click.Option]:
     return [option for option in options if option is not None]
 
 
-def option_of(parameter: inspect.Parameter, kind: Any) -> click.Option | None:
-    """The option of one keyword, by its type; None where its values cannot be typed.
+def option_of(parameter: inspect.Parameter, kind: Any) -> click.Parameter | None:
+    """The option or argument of one keyword, by its type; None where its values cannot be typed.
 
     A `TypeError` where it cannot be left out either.
     """
@@ -43,7 +46,7 @@ def option_of(parameter: inspect.Parameter, kind: Any) -> click.Option | None:
     if default is parameter.empty:
         if plain is None:
             raise TypeError(f"a command line has no option of type {kind} for {name}")
-        return click.Option([flag, name], type=plain, required=True)
+        return click.Argument([name], type=plain)
     if isinstance(default, bool):
         return click.Option([f"{flag}/--no-{flag[2:]}", name], default=default)
     said = None if default in (None, "") else f"default: {default}"
