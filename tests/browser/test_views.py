@@ -423,6 +423,21 @@ def test_cprofiles_flame_graph_stands_alone(open_report: Open) -> None:
     report.flame_graph.press("Escape")
 
 
+def test_a_run_of_python_alone_shows_its_functions(open_report: Open) -> None:
+    record = trace_of(
+        python("train.py(3): step", ts=0, dur=100),
+        python("data.py(7): load", ts=10, dur=40),
+    )
+    report = open_report(record, without_table=True)
+    expect(report.table).to_have_count(0)
+    rows = report.page.get_by_role("table", name="Python functions").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("train.py:3(step)")
+    start, end = report.brush(0.2, 0.6)
+    shown = rows.filter(has_text="load").locator("[data-column=self_ns]")
+    expect(shown).to_have_attribute("data-value", str(min(end, 50) - max(start, 10)))
+
+
 def test_trace_without_cpu_work_has_no_empty_choice(open_report: Open) -> None:
     report = open_report(trace_of(kernel("gemm", ts=0, dur=5)))
     expect(report.table).to_contain_text("No ops in this trace.")
