@@ -729,6 +729,8 @@ def test_an_error_and_an_interruption_come_first() -> None:
     assert failed[0].text == (
         "The cell raised ValueError: no such file after 2.00 ms: this profile ends there."
     )
+    sentence = findings(trace_of(*rows, error="RuntimeError: it is lost.", wall_ns=2_000_000))
+    assert sentence[0].text.startswith("The cell raised RuntimeError: it is lost after 2.00 ms:")
     stopped = findings(trace_of(*rows, interrupted=True, error="KeyboardInterrupt"))
     assert stopped[0].text == "The cell was interrupted after 900 ns: this profile ends there."
 

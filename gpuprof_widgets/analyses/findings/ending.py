@@ -15,7 +15,7 @@ def ending(record: Record, limits: Limits) -> list[Finding]:
     if record.metadata.get("interrupted"):
         what = "was interrupted"
     elif error:
-        what = f"raised {str(error).splitlines()[0]}"
+        what = f"raised {str(error).splitlines()[0].rstrip('.')}"
     else:
         return []
     cost = int(record.metadata.get("wall_ns") or run_ns(record))
