@@ -11,11 +11,14 @@ import msgspec
 from gpuprof_widgets.exceptions import TraceError
 
 MOST_DOCUMENTS = 100
-"""A file of more is no file of traces: a log with one event per line, for instance."""
+"""A file of more is no file of traces: a log with one object per line, for instance."""
 
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _NEXT = re.compile(rb"[\s,]*(?=[{\[])")
+_BETWEEN_LINES = re.compile(rb"(?<=\})[ \t\r]*\n\s*(?=\{)")
+"""In JSON no line ends within text."""
 _ANY = msgspec.json.Decoder(msgspec.Raw)
+_KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,29 @@ def check_one_document(text: bytes, path: Path) -> None:
         if following is None:
             break
         start = following.end()
+    if len(found) > MOST_DOCUMENTS:
+        raise TraceError(
+            f"{path}: more than {MOST_DOCUMENTS} JSON documents one after another, the first of "
+            f"which ends before byte {found[1].start:,}, where one trace was expected. Cut out "
+            "the one that you want to see."
+        )
     if len(found) > 1:
         raise SecondDocumentError(path, found)
+
+
+def as_list_of_lines(text: bytes) -> bytes | None:
+    """The JSON list of the events of which each has a line of its own; None if it is no such text.
+
+    The list is not closed where the last event was cut off.
+    """
+    try:
+        first = _KEYS.decode(memoryview(text)[: _end(memoryview(text))])
+    except msgspec.DecodeError:
+        return None
+    if "ph" not in first:
+        return None
+    events = _BETWEEN_LINES.sub(b",\n", text.rstrip())
+    return b"[" + events + (b"]" if events.endswith(b"}") else b"")
 
 
 def _end(text: memoryview) -> int:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.trace.documents import check_one_document
+from gpuprof_widgets.trace.documents import as_list_of_lines, check_one_document
 from gpuprof_widgets.trace.mending import (
     LIST,
     Found,
@@ -99,7 +99,14 @@ def read_events(data: bytes, path: Path, gather: Callable[[TraceFile], Gathered]
         broken = error
     text, notes = valid_utf8(data)
     if "trailing characters" in str(broken):
-        check_one_document(text, path)
+        lines = as_list_of_lines(text)
+        if lines is None:
+            check_one_document(text, path)
+        else:
+            text, notes = (
+                lines,
+                [*notes, "the file has an event per line: they were read as a list"],
+            )
     likely, more = _with_likely_repairs(text)
     try:
         return gather(_decoded(likely, path, [*notes, *more]))
