@@ -34,7 +34,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, Dataset
 from traitlets.config import Config
 
-from gpuprof_widgets import magics
+from gpuprof_widgets.magics import gpuprofile
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 READ = 5
@@ -186,10 +186,10 @@ def measure(rounds: int) -> dict[tuple[str, str], list[Time]]:
     ]
     times: dict[tuple[str, str], list[Time]] = defaultdict(list)
     shuffled = random.Random(0)
-    read = magics.finish
+    read = gpuprofile.read
     for number in range(rounds + 1):
         is_read = number == 0 or number > rounds - READ
-        magics.finish = read if is_read else lambda recorder, options: (None, [])
+        gpuprofile.read = read if is_read else lambda recorder, options: (None, [])
         for name, cell, run in shuffled.sample(runs, len(runs)):
             gc.collect()  # not in the one cell that happens to come next
             time = run(shell, cell)

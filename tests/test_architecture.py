@@ -188,7 +188,7 @@ def _visit(module: str, edges: dict[str, set[str]], path: list[str], done: set[s
         ("analyses/idle.py", "from gpuprof_widgets.capture.options import Options"),
         ("capture/cell.py", "from gpuprof_widgets.analyses import idle"),
         ("views/static.py", "from gpuprof_widgets.profiles import Profile"),
-        ("magics.py", "from gpuprof_widgets import cli"),
+        ("magics/gpuprofile.py", "from gpuprof_widgets import cli"),
         ("widgets.py", "from gpuprof_widgets.magics import load"),
         ("profiles.py", "from gpuprof_widgets.capture import recorder"),
         ("trace/model.py", "import gpuprof_widgets"),

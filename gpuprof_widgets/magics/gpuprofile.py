@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -19,8 +17,6 @@ from IPython.core.magic import (
     output_can_be_silenced,
 )
 
-from gpuprof_widgets import runtime_carrier
-from gpuprof_widgets.analyses.sort_keys import SORT_KEYS
 from gpuprof_widgets.capture import command_line
 from gpuprof_widgets.capture.interrupts import Raised
 from gpuprof_widgets.capture.options import Options
@@ -209,130 +205,3 @@ class _Recorded:
 
 
 GpuprofMagics.gpuprofile.__doc__ = command_line.help_text()
-
-
-class CellTransformer:
-    """Rewrites the two kinds of `%%gpuprofile` cells that a magic cannot run as a plain cell.
-
-    One with a top-level await becomes `await <the magic's coroutine>`, which IPython runs on its
-    own loop. One that does not compile becomes its body, so that IPython reports the one error.
-    IPython calls this several times per cell, and an exception here would break every cell of the
-    notebook: so it has no side effect and hands back whatever it does not understand.
-    """
-
-    def __init__(self, shell: InteractiveShell) -> None:
-        self._shell = shell
-
-    def __call__(self, lines: list[str]) -> list[str]:
-        try:
-            return self._rewritten(lines)
-        except Exception:
-            return lines
-
-    def _rewritten(self, lines: list[str]) -> list[str]:
-        first = lines[0].split(maxsplit=1) if lines else []
-        if not first or first[0] != f"%%{NAME}":
-            return lines
-        from gpuprof_widgets.capture.cell import kind_of
-
-        body = "".join(lines[1:])
-        kind = kind_of(self._shell, body)
-        if kind == "invalid":
-            return [f"# {lines[0]}", *lines[1:]]
-        if kind == "plain":
-            return lines
-        line = first[1].rstrip("\n") if len(first) > 1 else ""
-        magics = f"get_ipython().magics_manager.registry[{GpuprofMagics.__name__!r}]"
-        return [f"await {magics}.gpuprofile_awaiting({line!r}, {body!r})\n"]
-
-
-class _Installed:
-    """Everything that the extension has put into one shell, to be taken out again."""
-
-    def __init__(self, shell: InteractiveShell) -> None:
-        self.magics = GpuprofMagics(shell)
-        self.transformer = CellTransformer(shell)
-        kept = _carriers.get(shell)  # of an extension that this cell has unloaded
-        follows = kept is not None and kept.has_followed_to(_request(shell))
-        self.carrier = kept if kept and follows else runtime_carrier.RuntimeCarrier()
-        _carriers[shell] = self.carrier
-
-    def put_into(self, shell: InteractiveShell) -> None:
-        shell.register_magics(self.magics)
-        shell.configurables.append(self.magics.defaults)  # type: ignore[arg-type]
-        shell.input_transformers_cleanup.append(self.transformer)
-        shell.events.register("pre_run_cell", self.before_cell)
-        for key in (f"%{NAME}", f"%%{NAME}"):
-            shell.set_hook("complete_command", _completions, str_key=key)  # type: ignore[no-untyped-call]
-        runtime_carrier.followed = self.carrier
-
-    def take_out_of(self, shell: InteractiveShell) -> None:
-        for kind in ("line", "cell"):
-            shell.magics_manager.magics[kind].pop(NAME, None)
-        shell.magics_manager.registry.pop(GpuprofMagics.__name__, None)
-        for configurable in (self.magics, self.magics.defaults):
-            shell.configurables.remove(configurable)  # type: ignore[arg-type]
-        if self.transformer in shell.input_transformers_cleanup:
-            shell.input_transformers_cleanup.remove(self.transformer)
-        shell.events.unregister("pre_run_cell", self.before_cell)
-        for key in (f"%{NAME}", f"%%{NAME}"):
-            shell.strdispatchers["complete_command"].strs.pop(key, None)
-        runtime_carrier.followed = None
-
-    def before_cell(self, info: Any) -> None:
-        """Tell the carrier which cell runs now."""
-        self.carrier.request(_request(self.magics.shell))
-
-
-def _request(shell: Any) -> Any:
-    """The message that asked for the cell that runs; a shell without a kernel has none."""
-    parent: Callable[[], Any] | None = getattr(shell, "get_parent", None)
-    return (parent() if parent else None) or {}
-
-
-_carriers: WeakKeyDictionary[InteractiveShell, runtime_carrier.RuntimeCarrier] = WeakKeyDictionary()
-_installed: WeakKeyDictionary[InteractiveShell, _Installed] = WeakKeyDictionary()
-
-
-def load(shell: InteractiveShell) -> None:
-    """Put the magics into the shell, with the slow imports done now rather than in a cell."""
-    if shell in _installed:
-        return
-    try:
-        _warm_up()
-    except ImportError as error:
-        raise UsageError(
-            f"gpuprof_widgets profiles PyTorch, which cannot be imported here ({error}). "
-            "Type `%pip install torch`, restart the kernel and load the extension again"
-        ) from error
-    try:
-        _installed[shell] = _Installed(shell)
-    except OptionError as error:
-        raise UsageError(f"the configuration of this kernel is wrong: {error}") from None
-    _installed[shell].put_into(shell)
-
-
-def unload(shell: InteractiveShell) -> None:
-    """Take everything out of the shell again."""
-    installed = _installed.pop(shell, None)
-    if installed is not None:
-        installed.take_out_of(shell)
-
-
-def _warm_up() -> None:
-    """Import, start and draw everything once: what is slow the first time is slow here."""
-    import gpuprof_widgets.profiles  # noqa: F401
-    from gpuprof_widgets.capture import overhead, recorder, torch_profiler  # noqa: F401
-    from gpuprof_widgets.views.report import outputs
-
-    torch_profiler.require_torch_profiler()
-    record = torch_profiler.warm_up()
-    overhead.overhead(events=1, calls=1)
-    try:
-        outputs(record, sort=Options().sort, top=Options().top, embed_runtime=True)
-    except Exception:
-        return  # a cell that cannot be shown will say so
-
-
-def _completions(shell: InteractiveShell, event: Any) -> list[str]:
-    return command_line.complete(event.text_until_cursor, {"sort": tuple(SORT_KEYS)})
