@@ -81,7 +81,7 @@ class Comparison:
         return tables.lines(self._runs, measure)
 
     def functions(self) -> pd.DataFrame:
-        """One row per Python function that cProfile counted: ``name`` and the numbers, per run.
+        """One row per Python function (see `python_time`): ``name`` and the numbers, per run.
 
         ``name_a`` and ``name_b``: where either run has it, as ``src/train.py(12): step``.
         """

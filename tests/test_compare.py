@@ -289,6 +289,21 @@ def test_the_first_sentence_is_about_the_step() -> None:
     assert [finding.text for finding in alike] == ["No difference: a step takes 990 ns in both."]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (800, 802, "takes 0.2 % more time:"),
+        (800, 1_592, "takes 99 % more time:"),
+        (800, 1_600, "takes 2.0 times as long:"),
+        (800, 32_400, "takes 40 times as long:"),
+        (800, 100, "takes 88 % less time:"),
+    ],
+)
+def test_much_more_is_told_as_times_as_long(before: int, after: int, words: str) -> None:
+    comparison = Comparison(loop(*[[]] * 5, length=before), loop(*[[]] * 5, length=after))
+    assert words in comparison.findings()[0].text
+
+
 def test_what_made_recordings_unlike_is_said() -> None:
     def run(gpu: str, stacks: bool) -> Record:
         return trace_of(

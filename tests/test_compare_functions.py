@@ -10,6 +10,7 @@ import pytest
 
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.profiles import compare
+from tests.test_stack_readers import read, sampled
 from tests.traces import calls_of, op, trace_of
 
 LEN = ("~", 0, "<built-in method builtins.len>")
@@ -92,4 +93,18 @@ def test_runs_of_which_one_has_no_calls_say_so() -> None:
     one = trace_of(op("aten::mm", ts=0, dur=9), calls=calls_of((None, "main", 1, 5)))
     table = Comparison(one, trace_of(op("aten::mm", ts=0, dur=9))).functions()
     assert len(table) == 0
-    assert "without cProfile" in table.attrs["lacks"]
+    assert "neither cProfile nor frames were recorded" in table.attrs["lacks"]
+
+
+def test_functions_of_samplers_are_compared_too() -> None:
+    """Such files have no calls of cProfile, but frames."""
+    before = read(sampled([[0], [0, 1]], [1.0, 2.0]))
+    comparison = Comparison(before, read(sampled([[0], [0, 1]], [1.0, 5.0])))
+    table = comparison.functions()
+    assert table[["name", "a_ns", "b_ns", "change"]].to_numpy().tolist() == [
+        ["train.py(9): step", 2_000_000_000, 5_000_000_000, "more"],
+        ["train.py(1): main", 1_000_000_000, 1_000_000_000, "same"],
+    ]
+    texts = [finding.text for finding in comparison.findings()]
+    assert texts[0].startswith("B's run takes 2.0 times as long: 3.00 s → 6.00 s")
+    assert "Functions: `train.py(9): step` +3.00 s (time of the run)." in texts

@@ -16,9 +16,11 @@ from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.device_busy import busy_intervals, devices
 from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.lines import cell_lines, line_self_times
+from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.steps import names_with_steps_merged, steps
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.python_frames import BUILT_IN
 from gpuprof_widgets.trace.schema import NONE
 
 Ints = npt.NDArray[np.int64]
@@ -156,13 +158,10 @@ def lines(record: Record, measure: str) -> Measured:
 
 
 def functions(record: Record) -> Measured:
-    """Self times of the Python functions that cProfile counted, of the whole run."""
-    if record.calls is None:
-        names, table = [], pd.DataFrame({"calls": [], "self_ns": []})
-    else:
-        table = record.calls.functions
-        places = zip(table["file"], table["line"], table["name"], strict=True)
-        names = [n if file == "~" else f"{file}({line}): {n}" for file, line, n in places]
+    """Self times of the Python functions (see `python_time`), of the whole run."""
+    table = python_time(record)
+    places = zip(table["file"], table["line"], table["name"], strict=True)
+    names = [n if file == BUILT_IN else f"{file}({line}): {n}" for file, line, n in places]
     return Measured(
         pd.DataFrame({"name": pd.Series(names, dtype=object), "category": "cprofile"}),
         np.arange(len(table), dtype=np.int64),

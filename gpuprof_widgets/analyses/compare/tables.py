@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -145,14 +145,14 @@ def functions(runs: Runs) -> pd.DataFrame:
 
 
 def _functions(runs: Runs) -> pd.DataFrame:
-    if runs.a.calls is None or runs.b.calls is None:
-        runs = Runs(replace(runs.a, calls=None), replace(runs.b, calls=None), None)
     a, b = measured.functions(runs.a), measured.functions(runs.b)
+    if not len(a.keys) or not len(b.keys):
+        a, b = measured.nothing(a), measured.nothing(b)
     table = deltas(a, b, by_function, None)
     names = table["name"].astype(object)
     table = table.assign(name=names.map(without_folders))
     return _or_lacking(
-        table, "not both runs have Python calls: they were recorded without cProfile"
+        table, "not both runs have Python functions: neither cProfile nor frames were recorded"
     )
 
 
