@@ -26,7 +26,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of
 
 gc.freeze()  # the libraries: tests that look at all objects need not go through theirs
 
-settings.register_profile("unhurried", deadline=None)  # no test depends on speed
+# No test depends on speed. For a longer search: pytest --hypothesis-profile=thorough
+settings.register_profile("unhurried", deadline=None, max_examples=40)
+settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("unhurried")
 
 KINETO = (
