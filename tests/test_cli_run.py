@@ -18,7 +18,8 @@ import pytest
 from gpuprof_widgets.capture.arguments import arguments
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.commands.group import SIGPIPE_STATUS
-from gpuprof_widgets.commands.run import _with_bare_values, run
+from gpuprof_widgets.commands.recording_options import with_bare_values
+from gpuprof_widgets.commands.run import run
 from gpuprof_widgets.profiles import Profile
 from tests.command_lines import TIMEOUT_S
 from tests.forked_calls import ROOT, Calls, Done, calls
@@ -366,4 +367,4 @@ def test_every_option_is_one_of_the_magics_fields() -> None:
 def test_a_flag_without_a_value_leaves_the_script_alone(
     words: list[str], passed: list[str]
 ) -> None:
-    assert list(_with_bare_values(words)) == passed
+    assert list(with_bare_values(words)) == passed

@@ -5,20 +5,22 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, NoReturn, Self
+from typing import IO, TYPE_CHECKING, NoReturn, Self
 
 import click
 
-from gpuprof_widgets.capture.arguments import Argument, arguments
 from gpuprof_widgets.capture.command_line import options_given
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.commands.group import Interrupted
 from gpuprof_widgets.commands.outputs import check_outputs
+from gpuprof_widgets.commands.recording_options import (
+    RecordingCommand,
+    options_of,
+    recording_options,
+)
 from gpuprof_widgets.printable import printable_lines
 
 if TYPE_CHECKING:
@@ -28,74 +30,12 @@ if TYPE_CHECKING:
     from gpuprof_widgets.profiles import Profile
 
 _PACKAGE = str(Path(__file__).parent.parent)
-_GIVEN = "gpuprof_widgets.options"
 _PAGE = (".html", ".htm")
-
-
-class _Run(click.Command):
-    """The command, whose options end at the script: the words after it are the script's."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """A flag whose value may be missing takes none from the next word: that is the script."""
-        return super().parse_args(ctx, list(_with_bare_values(args)))
-
-
-def _with_bare_values(words: list[str]) -> Iterator[str]:
-    known = {flag: argument for argument in arguments() for flag in argument.flags}
-    rest = iter(words)
-    for word in rest:
-        if not word.startswith("-") or word == "--":
-            yield word
-            break
-        argument = known.get(word)
-        bare = argument.keywords.get("const") if argument and _may_be_bare(argument) else None
-        yield word if bare is None else f"{word}={bare}"
-        if argument is not None and argument.needs_value:
-            yield from islice(rest, 1)
-    yield from rest
-
-
-def _may_be_bare(argument: Argument) -> bool:
-    return argument.keywords.get("nargs") == "?"
-
-
-def _options() -> Iterator[click.Option]:
-    """Those of the magic, but for the variable that it makes; opposites are not listed."""
-    for argument in arguments():
-        if argument.field != "output":
-            yield _option(argument)
-
-
-def _option(argument: Argument) -> click.Option:
-    spelled = argument.keywords
-    shared: dict[str, Any] = {
-        "help": spelled.get("help"),
-        "hidden": not argument.listed,
-        "expose_value": False,
-        "callback": _note_given(argument),
-    }
-    name = argument.field if argument.listed else f"not_{argument.field}"
-    if spelled.get("action") == "store_const":
-        return click.Option([*argument.flags, name], is_flag=True, **shared)
-    kind = {"type": spelled["type"], "metavar": spelled["metavar"]}
-    return click.Option([*argument.flags, name], **kind, **shared)
-
-
-def _note_given(argument: Argument) -> Any:
-    """What keeps the values of options that are given, in their order."""
-
-    def callback(ctx: click.Context, option: click.Parameter, value: Any) -> None:
-        source = ctx.get_parameter_source(option.name or "")
-        if source is not None and source.name == "COMMANDLINE":
-            constant = argument.keywords.get("const") if option.is_flag else value  # type: ignore[attr-defined]
-            ctx.meta.setdefault(_GIVEN, {})[argument.field] = constant
-
-    return callback
 
 
 @click.command(
     "run",
-    cls=_Run,
+    cls=RecordingCommand,
     context_settings={"allow_interspersed_args": False},
     epilog="\b\nExamples:\n  gpuprof run train.py --epochs 1\n"
     "  gpuprof run --steps 8 --shapes -o run.gpuprof train.py\n"
@@ -122,7 +62,7 @@ def run(
     printed on stderr at the end. The options of the recording are those of %%gpuprofile; --steps
     bounds the first loop that runs at the top level of the script.
     """
-    given = dict(ctx.meta.get(_GIVEN, {}))
+    given = options_of(ctx)
     page = target if target is not None and _is_export(target) else None
     if target is not None and page is None:
         if "save" in given:
@@ -133,7 +73,7 @@ def run(
     _execute(script, words, options, is_module=is_module, page=page)
 
 
-run.params[0:0] = list(_options())
+run.params[0:0] = list(recording_options())
 
 
 def _is_export(target: str) -> bool:
