@@ -1,117 +1,64 @@
 import type * as p from "@bokehjs/core/properties"
 import {Signal0} from "@bokehjs/core/signaling"
 import type {Context2d} from "@bokehjs/core/util/canvas"
-import {Renderer, RendererView} from "@bokehjs/models/renderers/renderer"
+import {Renderer} from "@bokehjs/models/renderers/renderer"
 
-import {css} from "./colour"
 import {diff_paint} from "./diff_colour"
-import {element} from "./element"
 import {
   change_of, flame, flame_instances, flame_sources, format_count, format_ns, lay_out, paired_tree, width_in,
 } from "./engine"
 import type {DiffMode, DiffNode, FlameNode, FlameSource, Window} from "./engine"
-import {Labels, short_name} from "./labels"
-import {paint_frame} from "./paint_frame"
+import {IcicleView} from "./icicle"
+import {short_name} from "./labels"
 import {signed_ns} from "./signed"
 import {StoreGroup} from "./store_group"
-import {PLOT_CSS} from "./styles"
-import {Surface} from "./surface"
-import {Tooltip} from "./tooltip"
+import type {Theme} from "./theme"
 import type {Fact} from "./tooltip"
 
-const ROW_HEIGHT = 19
-const MAX_LEVELS = 22
-const MIN_LEVELS = 4
 const NAME_ROOM = 40
-const FONT = "11.5px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
-/** The differential icicle: root on top, widths of both runs or of one, colours by what changed. */
-export class DiffGraphView extends RendererView {
+/** The differential icicle: widths of both runs or of one, colours by what changed. */
+export class DiffGraphView extends IcicleView<DiffNode> {
   declare model: DiffGraph
 
-  private surface: Surface
-  private tooltip: Tooltip | null = null
-  private readonly labels = new Labels(FONT)
-  private readonly style_el = element("style", {}, PLOT_CSS)
+  protected readonly title = "Differential flame graph"
 
-  override async lazy_initialize(): Promise<void> {
-    await super.lazy_initialize()
-    await this.model.prepare()
-    this.surface = new Surface({
-      hover: ({x, y, event}) => this.hover(x, y, event),
-      leave: () => this.tooltip?.hide(),
-      click: ({x, y}) => this.model.pick(this.node_at(x, y), true),
-      key: (event) => this.key(event),
-    }, "Differential flame graph. Arrow keys walk the tree, Enter zooms in, Backspace zooms out, Escape resets.")
-    this.resize()
+  protected get tree(): DiffGraph {
+    return this.model
+  }
+
+  protected get walker(): DiffGraph {
+    return this.model
+  }
+
+  protected get theme(): Theme {
+    return this.model.store.theme
+  }
+
+  protected get marked(): Set<number> {
+    return new Set([this.model.chosen])
+  }
+
+  protected prepare(): Promise<void> {
+    return this.model.prepare()
+  }
+
+  protected reset(): void {
+    this.model.store.reset()
   }
 
   override connect_signals(): void {
     super.connect_signals()
-    this.connect(this.model.tree_changed, () => {
-      this.resize()
-      this.request_paint()
-    })
     this.connect(this.model.runs.selection_changed, () => this.request_paint())
-    this.connect(this.model.store.theme.changed, () => this.request_paint())
   }
 
-  override remove(): void {
-    this.tooltip?.remove()
-    this.surface.el.remove()
-    this.style_el.remove()
-    super.remove()
-  }
-
-  /** Tall enough for the tree; it only ever grows so that the table below does not jump about. */
-  private resize(): void {
-    const levels = Math.max(MIN_LEVELS, ...this.model.nodes.map(({depth}) => depth + 1))
-    this.plot_model.height = Math.max(this.plot_model.height ?? 0, Math.min(MAX_LEVELS, levels) * ROW_HEIGHT + 2)
-  }
-
-  protected _paint(ctx: Context2d): void {
-    const {canvas_view, frame} = this.plot_view
-    if (!this.surface.el.isConnected) {
-      canvas_view.shadow_el.append(this.style_el, this.surface.el)
-      canvas_view.events_el.tabIndex = -1
-      this.tooltip ??= new Tooltip(this.root.el, this.root.shadow_el)
-    }
-    this.surface.place(frame.bbox)
-    paint_frame(ctx, this.plot_view, (width, height) => this.paint_tree(ctx, width, height))
-  }
-
-  private paint_tree(ctx: Context2d, width: number, height: number): void {
-    ctx.font = FONT
-    ctx.textBaseline = "middle"
-    ctx.textAlign = "left"
-    const first = this.model.nodes[this.model.focus]?.depth ?? 0
-    for (const node of this.model.nodes) {
-      this.paint_node(ctx, node, (node.depth - first) * ROW_HEIGHT, width, height)
-    }
-  }
-
-  private paint_node(ctx: Context2d, node: DiffNode, y: number, width: number, height: number): void {
-    const place = this.model.place(node)
-    if (place == null || y >= height || (place[1] - place[0]) * width < 0.3) {
-      return
-    }
-    const {palette} = this.model.store.theme
-    const [x0, x1] = [place[0] * width, place[1] * width]
-    const {fill, ink} = diff_paint(change_of(node), palette)
-    const room = x1 - x0 - (x1 - x0 > 3 ? 1 : 0)
-    ctx.fillStyle = fill
-    ctx.fillRect(x0, y, Math.max(room, 0.6), ROW_HEIGHT - 1)
-    ctx.fillStyle = ink
-    this.paint_label(ctx, node, x0 + 4, y + ROW_HEIGHT / 2, room - 8)
-    if (this.model.chosen == node.id) {
-      ctx.strokeStyle = css(palette.foreground)
-      ctx.lineWidth = 2
-      ctx.strokeRect(x0 + 1, y + 1, Math.max(room - 2, 1), ROW_HEIGHT - 3)
-    }
+  protected paint_for(node: DiffNode): {fill: string, ink: string} {
+    return diff_paint(change_of(node), this.theme.palette)
   }
 
   /** The name on the left and the change on the right; a change that leaves no room for the name is left out. */
-  private paint_label(ctx: Context2d, node: DiffNode, x: number, y: number, room: number): void {
+  protected paint_label(ctx: Context2d, node: DiffNode, x: number, y: number, width: number): void {
+    const room = width - 8
     const change = this.model.change_text(node)
     const needed = ctx.measureText(change).width
     const fits = room > needed + NAME_ROOM
@@ -121,28 +68,7 @@ export class DiffGraphView extends RendererView {
     }
   }
 
-  private node_at(x: number, y: number): number {
-    const {model} = this
-    const {width} = this.plot_view.frame.bbox
-    const depth = (model.nodes[model.focus]?.depth ?? 0) + Math.floor(y / ROW_HEIGHT)
-    const found = model.nodes.find((node) => {
-      const place = node.depth == depth ? model.place(node) : null
-      return place != null && place[1] > place[0] && x >= place[0] * width && x <= Math.max(place[1] * width, place[0] * width + 1)
-    })
-    return found?.id ?? -1
-  }
-
-  private hover(x: number, y: number, {clientX, clientY}: MouseEvent): void {
-    const node = this.model.nodes[this.node_at(x, y)]
-    this.surface.cursor(node == null ? "default" : "pointer")
-    if (node == null) {
-      this.tooltip?.hide()
-    } else {
-      this.tooltip?.show(node.name, this.facts(node), clientX, clientY)
-    }
-  }
-
-  private facts({total, self, device, calls}: DiffNode): Fact[] {
+  protected facts({total, self, device, calls}: DiffNode): Fact[] {
     const pair = ([a, b]: [number, number]): string => `${format_ns(a)} → ${format_ns(b)} (${signed_ns(b - a)})`
     const count = (value: number): string => Number(value.toPrecision(4)).toLocaleString("en")
     const facts: Fact[] = [["Total, A → B", pair(total)], ["Self, A → B", pair(self)]]
@@ -151,24 +77,6 @@ export class DiffGraphView extends RendererView {
     }
     facts.push(["Calls, A → B", `${count(calls[0])} → ${count(calls[1])}`])
     return facts
-  }
-
-  private key(event: KeyboardEvent): boolean {
-    const {model} = this
-    const at = model.cursor
-    const siblings = model.children_of(model.nodes[at]?.parent ?? -1)
-    const place = siblings.indexOf(at)
-    switch (event.key) {
-      case "ArrowDown": return model.walk(model.children_of(at)[0])
-      case "ArrowUp": return model.walk(model.nodes[at]?.parent)
-      case "ArrowLeft": return model.walk(siblings[place - 1])
-      case "ArrowRight": return model.walk(siblings[place + 1])
-      case "Enter": model.zoom(at); return true
-      case "Backspace": model.zoom(Math.max(0, model.nodes[model.focus]?.parent ?? 0)); return true
-      case "Home": model.zoom(0); return true
-      case "Escape": model.store.reset(); return true
-      default: return false
-    }
   }
 }
 

@@ -1,0 +1,180 @@
+import type {Signal0} from "@bokehjs/core/signaling"
+import type {Context2d} from "@bokehjs/core/util/canvas"
+import {RendererView} from "@bokehjs/models/renderers/renderer"
+
+import {css} from "./colour"
+import {element} from "./element"
+import {Labels} from "./labels"
+import {paint_frame} from "./paint_frame"
+import {PLOT_CSS} from "./styles"
+import {Surface} from "./surface"
+import type {Theme} from "./theme"
+import {Tooltip} from "./tooltip"
+import type {Fact} from "./tooltip"
+
+const ROW_HEIGHT = 19
+export const MAX_LEVELS = 22
+const MIN_LEVELS = 4
+const FONT = "11.5px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+
+export type IcicleNode = {id: number, parent: number, depth: number, name: string}
+
+/** A tree of calls and where one stands in it; the ids of nodes are their places. */
+export interface Icicle<Node extends IcicleNode> {
+  readonly nodes: readonly Node[]
+  /** the zoomed node */
+  readonly focus: number
+  /** Horizontal place of a node in the zoomed view, 0 to 1; null where it is not in it. */
+  place(node: Node): [number, number] | null
+  /** From left to right. */
+  children_of(id: number): number[]
+}
+
+/** What a click or a key does. */
+export interface Walker {
+  readonly tree_changed: Signal0<object>
+  /** The node that the keyboard stands on. */
+  readonly cursor: number
+  zoom(id: number): void
+  walk(id: number | undefined): boolean
+  pick(id: number, zoom: boolean): void
+}
+
+/** An icicle on a figure: root on top, widths are shares of the zoomed node's. */
+export abstract class IcicleView<Node extends IcicleNode> extends RendererView {
+  protected readonly labels = new Labels(FONT)
+  private surface: Surface
+  private tooltip: Tooltip | null = null
+  private readonly style_el = element("style", {}, PLOT_CSS)
+
+  protected abstract readonly title: string
+  protected abstract get tree(): Icicle<Node>
+  protected abstract get walker(): Walker
+  protected abstract get theme(): Theme
+  /** The nodes that are outlined. */
+  protected abstract get marked(): Set<number>
+  protected abstract prepare(): Promise<void>
+  protected abstract reset(): void
+  protected abstract paint_for(node: Node): {fill: string, ink: string}
+  protected abstract paint_label(ctx: Context2d, node: Node, x: number, y: number, room: number): void
+  protected abstract facts(node: Node): Fact[]
+
+  override async lazy_initialize(): Promise<void> {
+    await super.lazy_initialize()
+    await this.prepare()
+    this.surface = new Surface({
+      hover: ({x, y, event}) => this.hover(x, y, event),
+      leave: () => this.tooltip?.hide(),
+      click: ({x, y}) => this.walker.pick(this.node_at(x, y), true),
+      key: (event) => this.key(event),
+    }, `${this.title}. Arrow keys walk the tree, Enter zooms in, Backspace zooms out, Escape resets.`)
+    this.resize()
+  }
+
+  override connect_signals(): void {
+    super.connect_signals()
+    this.connect(this.walker.tree_changed, () => {
+      this.resize()
+      this.request_paint()
+    })
+    this.connect(this.theme.changed, () => this.request_paint())
+  }
+
+  override remove(): void {
+    this.tooltip?.remove()
+    this.surface.el.remove()
+    this.style_el.remove()
+    super.remove()
+  }
+
+  /** Tall enough for the tree; it only ever grows so that the table below does not jump about. */
+  private resize(): void {
+    const levels = this.tree.nodes.reduce((most, {depth}) => Math.max(most, depth + 1), MIN_LEVELS)
+    this.plot_model.height = Math.max(this.plot_model.height ?? 0, Math.min(MAX_LEVELS, levels) * ROW_HEIGHT + 2)
+  }
+
+  private mount(): void {
+    const {canvas_view, frame} = this.plot_view
+    if (!this.surface.el.isConnected) {
+      canvas_view.shadow_el.append(this.style_el, this.surface.el)
+      canvas_view.events_el.tabIndex = -1
+      this.tooltip ??= new Tooltip(this.root.el, this.root.shadow_el)
+    }
+    this.surface.place(frame.bbox)
+  }
+
+  private get first_level(): number {
+    return this.tree.nodes[this.tree.focus]?.depth ?? 0
+  }
+
+  protected _paint(ctx: Context2d): void {
+    this.mount()
+    paint_frame(ctx, this.plot_view, (width, height) => this.paint_tree(ctx, width, height))
+  }
+
+  private paint_tree(ctx: Context2d, width: number, height: number): void {
+    ctx.font = FONT
+    ctx.textBaseline = "middle"
+    ctx.textAlign = "left"
+    const {marked, first_level} = this
+    for (const node of this.tree.nodes) {
+      const y = (node.depth - first_level) * ROW_HEIGHT
+      const place = this.tree.place(node)
+      if (place != null && y < height && (place[1] - place[0]) * width >= 0.3) {
+        this.paint_node(ctx, node, place[0] * width, place[1] * width, y, marked.has(node.id))
+      }
+    }
+  }
+
+  private paint_node(ctx: Context2d, node: Node, x0: number, x1: number, y: number, is_marked: boolean): void {
+    const {fill, ink} = this.paint_for(node)
+    const room = x1 - x0 - (x1 - x0 > 3 ? 1 : 0)
+    ctx.fillStyle = fill
+    ctx.fillRect(x0, y, Math.max(room, 0.6), ROW_HEIGHT - 1)
+    ctx.fillStyle = ink
+    this.paint_label(ctx, node, x0 + 4, y + ROW_HEIGHT / 2, room)
+    if (is_marked) {
+      ctx.strokeStyle = css(this.theme.palette.foreground)
+      ctx.lineWidth = 2
+      ctx.strokeRect(x0 + 1, y + 1, Math.max(room - 2, 1), ROW_HEIGHT - 3)
+    }
+  }
+
+  private node_at(x: number, y: number): number {
+    const {width} = this.plot_view.frame.bbox
+    const level = this.first_level + Math.floor(y / ROW_HEIGHT)
+    const found = this.tree.nodes.find((node) => {
+      const place = node.depth == level ? this.tree.place(node) : null
+      return place != null && place[1] > place[0] && x >= place[0] * width && x <= Math.max(place[1] * width, place[0] * width + 1)
+    })
+    return found?.id ?? -1
+  }
+
+  private hover(x: number, y: number, {clientX, clientY}: MouseEvent): void {
+    const node = this.tree.nodes[this.node_at(x, y)]
+    this.surface.cursor(node == null ? "default" : "pointer")
+    if (node == null) {
+      this.tooltip?.hide()
+    } else {
+      this.tooltip?.show(node.name, this.facts(node), clientX, clientY)
+    }
+  }
+
+  private key(event: KeyboardEvent): boolean {
+    const {walker, tree} = this
+    const at = walker.cursor
+    const siblings = tree.children_of(tree.nodes[at]?.parent ?? -1)
+    const place = siblings.indexOf(at)
+    switch (event.key) {
+      case "ArrowDown": return walker.walk(tree.children_of(at)[0])
+      case "ArrowUp": return walker.walk(tree.nodes[at]?.parent)
+      case "ArrowLeft": return walker.walk(siblings[place - 1])
+      case "ArrowRight": return walker.walk(siblings[place + 1])
+      case "Enter": walker.zoom(at); return true
+      case "Backspace": walker.zoom(Math.max(0, tree.nodes[tree.focus]?.parent ?? 0)); return true
+      case "Home": walker.zoom(0); return true
+      case "Escape": this.reset(); return true
+      default: return false
+    }
+  }
+}
