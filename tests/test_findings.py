@@ -920,6 +920,7 @@ def test_compilation_after_the_warm_up_costs_recorded_time() -> None:
         ("eval", annotation("eval", ts=2, dur=3)),
         ("encoder.norm", op("encoder.norm", ts=2, dur=3, category="module")),
         ("norm", op("encoder.norm", ts=2, dur=3, category="module")),
+        ("LayerNorm", module("encoder.norm", ts=2, dur=3, kind="LayerNorm")),
         ("mul", op("aten::mul", ts=2, dur=3)),
         ("aten::mul", op("aten::mul", ts=2, dur=3)),
         ("save", python("train.py(12): save", ts=2, dur=3)),

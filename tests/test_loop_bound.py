@@ -124,7 +124,7 @@ def test_break_leaves_without_else_and_what_follows_is_not_recorded(
     assert steps(kernel) == [2, 3]
     assert kernel.value(f"'aten::zeros' in set({LAST}.trace.slices['name'])") is False
     (note,) = notes(kernel)
-    assert note == "the loop was left after 4 iterations: 2 of the 4 steps asked for are recorded"
+    assert note == "the loop was left after 4 iterations: 2 of the 4 steps asked for were recorded"
 
 
 @pytest.mark.parametrize("loop", ["for i in range(4):", "i = -1\nwhile i < 3:\n    i += 1"])
@@ -133,7 +133,7 @@ def test_a_loop_that_ends_earlier_says_so(kernel: Kernel, loop: str) -> None:
     assert profiled(kernel, body).result == "(['else'], 3)"
     assert steps(kernel) == [2, 3]
     assert notes(kernel) == [
-        "the loop ended after 4 iterations: 2 of the 4 steps asked for are recorded"
+        "the loop ended after 4 iterations: 2 of the 4 steps asked for were recorded"
     ]
     table = f"{LAST}.trace.slices['name'].tolist()"
     assert "ProfilerStep#4" not in kernel.value(table)

@@ -264,7 +264,9 @@ def test_a_loop_with_fewer_items_is_recorded_as_far_as_it_went() -> None:
     assert (after, seen.items) == (True, [0, 1, 2, 3, 4])
     assert recorded_steps() == [3, 4]
     assert kinds() == ["warmup"] * 3 + ["recorded"] * 2
-    assert notes() == ["the loop ended after 5 iterations: 2 of the 8 steps asked for are recorded"]
+    assert notes() == [
+        "the loop ended after 5 iterations: 2 of the 8 steps asked for were recorded"
+    ]
 
 
 def test_a_loop_that_ends_in_its_warm_up_says_that_nothing_was_recorded() -> None:
@@ -295,7 +297,7 @@ def test_break_ends_the_recording_at_once() -> None:
     assert recorded_steps() == [1, 2, 3]
     assert last().iterations()["complete"].tolist() == [True, True, True, False]
     assert notes() == [
-        "the loop was left after 4 iterations: 3 of the 8 steps asked for are recorded"
+        "the loop was left after 4 iterations: 3 of the 8 steps asked for were recorded"
     ]
 
 

@@ -21,8 +21,8 @@ _FRAME = re.compile(r"\): (?P<name>.*)$")
 def expected(record: Record, limits: Limits) -> list[Finding]:
     """Fires for every name of ``expect`` that was not seen running.
 
-    A name is that of an annotation, an op, a module (its last part is enough) or, where these were
-    recorded, a Python function.
+    A name is that of an annotation, an op, a module (its last part or its class is enough) or,
+    where these were recorded, a Python function.
     """
     options: dict[str, Any] = record.metadata.get("options") or {}
     names = [name.strip() for name in (options.get("expect") or "").split(",") if name.strip()]
@@ -38,6 +38,9 @@ def _seen(record: Record) -> set[str]:
     for category, names in ran.groupby("category", observed=True)["name"]:
         for name in map(str, names.unique()):
             seen |= {name, *_short_names(str(category), name)}
+    classes = record.trace.args.get("class")
+    if classes is not None:
+        seen |= set(classes[classes.index.isin(ran.index)])
     if record.calls is not None:
         seen |= {_of_builtin(str(name)) for name in record.calls.functions["name"]}
     return seen

@@ -181,9 +181,11 @@ class StepLoop:
         how = "ended" if self._ending == "exhausted" else "was left"
         ran = f"the loop {how} after {_iterations(len(self._steps))}"
         if not recorded:
-            before = _iterations(self._schedule.unrecorded)
-            return [f"{ran}; the first {before} run unrecorded, so nothing was recorded"]
-        return [f"{ran}: {recorded} of the {wanted} steps asked for are recorded"]
+            before = self._schedule.unrecorded
+            first = f"{before} iterations run" if before > 1 else "iteration runs"
+            return [f"{ran}; the first {first} unrecorded, so nothing was recorded"]
+        was = "was" if recorded == 1 else "were"
+        return [f"{ran}: {recorded} of the {wanted} steps asked for {was} recorded"]
 
     def metadata(self) -> dict[str, Any]:
         """The ``steps`` of the metadata: where, what was asked for, and every iteration."""
