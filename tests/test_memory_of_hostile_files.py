@@ -61,6 +61,11 @@ BAD = {
     "args that are cut off": _filled(
         b'{"traceEvents":[' + EVENT + b",", b'{"ph":"X","args":{"a":['
     ),
+    "lists in the args of one event": _filled(
+        b"[" + EVENT + b',{"ph":"X","ts":1,"dur":1,"args":{"a":[', b"[],", b"[]]}}]"
+    ),
+    "a list of numbers": _filled(b"[", b"1,", b"1]"),
+    "a list of texts": _filled(b"[", b'"",', EVENT + b"]"),
     "pickle of dicts": _filled(b"\x80\x04", b"}", b"."),
     "pickle of tuples": _filled(b"\x80\x04", b"K\x01\x85", b"."),
     "pickle of marks": _filled(b"\x80\x04", b"(", b"."),

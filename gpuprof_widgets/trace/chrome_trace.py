@@ -134,6 +134,11 @@ def _notes(file: Gathered) -> list[str]:
     counted = [
         (file.left_out, f"of {events:,} events are not well-formed and were left out"),
         (file.mended, f"of {events:,} events are not well-formed and were mended"),
+        (
+            file.without_args,
+            f"of {events:,} events have args of more lists and objects than any profiler writes: "
+            "these were not read",
+        ),
         (file.untimed, f"of {slices:,} events have no valid ts or dur and were left out"),
         (file.rare_keys, f"rare keys of args are kept together, as {MORE_ARGS!r}"),
     ]

@@ -18,6 +18,13 @@ import msgspec
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.documents import as_list_of_lines, check_one_document
+from gpuprof_widgets.trace.json_sizes import (
+    containers,
+    most_containers,
+    most_in_events,
+    without_bare_values,
+    without_vast_args,
+)
 from gpuprof_widgets.trace.mending import (
     LIST,
     Found,
@@ -57,13 +64,15 @@ class TraceFile:
     """The keys of a file beside its events; the events come in batches, once.
 
     As batches are taken, ``mended`` counts the events that were read although they are not as they
-    should be, ``left_out`` those that could not be; ``notes`` say what is odd beside them.
+    should be, ``left_out`` those that could not be, ``without_args`` those whose args are too much;
+    ``notes`` say what is odd beside them.
     """
 
     header: dict[str, Any]
     batches: Iterable[list[Event]] = ()
     left_out: int = 0
     mended: int = 0
+    without_args: int = 0
     notes: list[str] = field(default_factory=list)
 
 
@@ -80,11 +89,6 @@ _NON_FINITE = re.compile(
 )
 _CUT = re.compile(rb"\n  (\},)\n")
 _ANY_CUT = re.compile(rb"(\}\s*,)\s*\{")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
-_FREE_CONTAINERS = 100_000
-_BYTES_OF_A_CONTAINER = 25
-"""So many bytes of the file each list or object beside the events takes at least on average, and
-some are free: ``{},`` is 3 bytes in the file and 100 in memory."""
 _BATCH_EVENTS = 4096
 
 
@@ -200,41 +204,37 @@ def _cut(text: memoryview, start: int, size: int) -> re.Match[bytes] | None:
 
 def _header(keys: dict[str, msgspec.Raw], size: int, file: TraceFile) -> dict[str, Any]:
     """The values beside the events, in a file of that size; not, those of too many parts."""
-    left = _FREE_CONTAINERS + size // _BYTES_OF_A_CONTAINER
+    left = most_containers(size)
     header = {}
     for key, raw in keys.items():
-        containers = _containers(raw, left)
-        if containers > left:
+        held = containers(raw, left)
+        if held > left:
             file.notes.append(
                 f'what the file has under "{key[:100]}" ({len(raw):,} bytes) was not read: it is '
-                f"{containers:,} lists and objects, more than any profiler writes"
+                f"{held:,} lists and objects, more than any profiler writes"
             )
             continue
-        left -= containers
+        left -= held
         header[key] = _any(raw)
     return header
 
 
-def _containers(text: bytes | msgspec.Raw, most: int) -> int:
-    """How many lists and objects JSON has; where brackets in text are too few to matter, these
-    as well.
-    """
-    plain = bytes(text)
-    if plain.count(b"{") + plain.count(b"[") > most:
-        plain = _STRING.sub(b"", plain)
-    return plain.count(b"{") + plain.count(b"[")
-
-
 def _events(text: bytes, file: TraceFile) -> list[Event]:
-    try:
-        return _EVENTS.decode(text)
-    except msgspec.ValidationError:  # JSON, but some event has a wrong type in it
-        items = _ITEMS.decode(text)
+    most = most_in_events(len(text))
+    if containers(text, most) <= most:
+        with suppress(msgspec.ValidationError):  # JSON, but some event has a wrong type in it
+            return _EVENTS.decode(text)
+    text, bare = without_bare_values(text)
+    file.left_out += bare
+    items = _ITEMS.decode(text)
     return [event for item in items if (event := _counted(bytes(item), file)) is not None]
 
 
 def _counted(item: bytes, file: TraceFile) -> Event | None:
     """The event that this is, as it is or mended; the file counts which."""
+    without = without_vast_args(item)
+    file.without_args += without is not None
+    item = item if without is None else without
     with suppress(msgspec.DecodeError, RecursionError):
         return _EVENT.decode(item)
     event = mended(item, _coerced) if item[:1] == b"{" else None
@@ -299,8 +299,8 @@ def _mended(text: bytes, path: Path, error: Exception, notes: Sequence[str]) -> 
 def _mended_header(text: bytes, start: int, found: Found, file: TraceFile) -> dict[str, Any]:
     """The keys beside the events, as far as they can be read."""
     beside = text[:start] + (b"]}" if found.end is None else text[found.end :])
-    most = _FREE_CONTAINERS + len(text) // _BYTES_OF_A_CONTAINER
-    if _containers(beside, most) > most:
+    most = most_containers(len(text))
+    if containers(beside, most) > most:
         file.notes.append(
             f"what stands beside the events ({len(beside):,} bytes) was not read: it is more lists "
             "and objects than any profiler writes"

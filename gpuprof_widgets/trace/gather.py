@@ -142,8 +142,8 @@ class Gathered:
     async ones under "b"), without the arrows of launches, which correlation ids say as well;
     ``bound`` the slices that say themselves which arrows begin and end at them, by their row;
     ``instants`` the rows that are instants; ``spans`` what the profiler notes on itself (name, ts,
-    dur in ns). ``left_out``, ``mended`` and ``notes`` are the file's. ``phases`` counts the events
-    of other kinds than slices, ``total`` all of them.
+    dur in ns). ``left_out``, ``mended``, ``without_args`` and ``notes`` are the file's. ``phases``
+    counts the events of other kinds than slices, ``total`` all of them.
     """
 
     def __init__(self, file: TraceFile) -> None:
@@ -163,6 +163,7 @@ class Gathered:
         for batch in file.batches:
             self._add(batch)
         self.left_out, self.mended, self.notes = file.left_out, file.mended, file.notes
+        self.without_args = file.without_args
 
     @property
     def rare_keys(self) -> int:
