@@ -7,13 +7,13 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, NoReturn, Self
 
 import click
 
 from gpuprof_widgets.capture.command_line import options_given
 from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.capture.own_tracebacks import below_ours
 from gpuprof_widgets.commands.group import Interrupted
 from gpuprof_widgets.commands.outputs import check_outputs
 from gpuprof_widgets.commands.recording_options import (
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from gpuprof_widgets.capture.script import Script
     from gpuprof_widgets.profiles import Profile
 
-_PACKAGE = str(Path(__file__).parent.parent)
 _PAGE = (".html", ".htm")
 
 
@@ -170,18 +169,8 @@ def _show_error(error: BaseException | None) -> None:
     """The traceback as the interpreter prints it, through the script's own hook if it has one."""
     if error is None or isinstance(error, SystemExit):
         return
-    below = _without_ours(error.__traceback__)
+    below = below_ours(error.__traceback__)
     sys.excepthook(type(error), error.with_traceback(below), below)
-
-
-def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
-    while traceback is not None and _is_ours(traceback.tb_frame.f_code.co_filename):
-        traceback = traceback.tb_next
-    return traceback
-
-
-def _is_ours(file: str) -> bool:
-    return file.startswith(_PACKAGE)
 
 
 def _end_as(error: BaseException | None) -> None:

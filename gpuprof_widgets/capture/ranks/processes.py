@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
+from gpuprof_widgets.capture.own_tracebacks import below_ours
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 
 _PATIENCE_S = 5.0  # for a process that was asked to end, before it is killed
@@ -234,8 +234,5 @@ def _packed(error: BaseException) -> bytes | None:
 
 def _traceback_of_body(error: BaseException) -> str:
     """The traceback from the user's function on, ours above it left out."""
-    ours = {__file__, str(Path(__file__).parents[2] / "profiling_ranks.py")}
-    entries = error.__traceback__
-    while entries is not None and entries.tb_frame.f_code.co_filename in ours:
-        entries = entries.tb_next
+    entries = below_ours(error.__traceback__)
     return "".join(traceback.format_exception(type(error), error, entries)).rstrip()

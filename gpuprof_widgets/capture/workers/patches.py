@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-import types
 from collections.abc import Callable, Iterator
 from multiprocessing import queues
 from time import perf_counter_ns
 from typing import Any, Protocol
+
+from gpuprof_widgets.capture.own_tracebacks import leave_out_ours
 
 IDLE, FETCH, COLLATE, PUT = "idle", "fetch", "collate", "put"
 """Names of spans: waiting for indices; the whole batch; collating it; pickling and sending it."""
@@ -282,29 +283,7 @@ def _without_our_frames(wrapper: Any) -> Callable[..., Any]:
 
     def wrap(exc_info: Any = None, where: str = "in background") -> Any:
         kind, error, traceback = exc_info or sys.exc_info()
-        _clean(error, set())
+        leave_out_ours(error)
         return wrapper((kind, error, error.__traceback__ if error else traceback), where)
 
     return wrap
-
-
-def _clean(error: BaseException | None, seen: set[int]) -> None:
-    """Take our frames out of an exception and of those that it came from."""
-    if error is None or id(error) in seen:
-        return
-    seen.add(id(error))
-    error.__traceback__ = _cleaned(error.__traceback__)
-    _clean(error.__cause__, seen)
-    _clean(error.__context__, seen)
-
-
-def _cleaned(traceback: types.TracebackType | None) -> types.TracebackType | None:
-    entries = []
-    while traceback is not None:
-        if traceback.tb_frame.f_code.co_filename != __file__:
-            entries.append(traceback)
-        traceback = traceback.tb_next
-    rest = None
-    for entry in reversed(entries):
-        rest = types.TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return rest
