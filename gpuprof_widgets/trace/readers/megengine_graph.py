@@ -1,29 +1,15 @@
 """Reader of MegEngine's profile of a static graph: one JSON object, no Chrome trace.
 
-``megengine.jit.trace(profiling=True)``, ``GraphProfiler`` and ``load_and_run --profile`` write it;
-``megengine.tools.profile_analyze`` reads it. Times are seconds, one run of each operator:
-
-- ``profiler.host``: operator id -> thread -> ``start`` (its turn came), ``kern`` (its kernel was
-  given to the device; -1 without) and ``end``, on the host's clock,
-- ``profiler.device``: operator id -> computing node -> ``start``, ``kern`` (its inputs were ready)
-  and ``end``, on the device's clock,
-- ``profiler.opr_footprint``: operator id -> ``computation`` (operations), ``memory`` (bytes read
-  and written), ``in_shapes``, ``out_shapes``, ``param``,
-- ``graph_exec.operator``: operator id -> ``name``, ``type``, ``input``, ``output`` (ids of vars),
-- ``graph_exec.var``: id -> ``comp_node``, ``mem_plan.layout`` (``dtype``).
-
-Sources: src/plugin/impl/profiler.cpp and opr_footprint.cpp of MegEngine.
+See `megengine_graph_file` for what it holds.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from gpuprof_widgets.exceptions import TraceError
@@ -31,39 +17,12 @@ from gpuprof_widgets.trace.assemble import assemble
 from gpuprof_widgets.trace.comp_nodes import comp_node
 from gpuprof_widgets.trace.events import Events, Names, text_codes, typed
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers.megengine_graph_file import GraphProfile, graph_profile
 from gpuprof_widgets.trace.schema import CPU_KERNEL, FLOPS, FRAMEWORK, MEGENGINE, MEMORY_TRAFFIC
 
 PROCESS = "MegEngine"
 COPIES = ("Copy", "Host2DeviceCopy")
 """Types of operators whose work on a GPU is a copy."""
-
-LONGEST_S = 1e9
-"""No run is as long: what exceeds it (30 years) is no time."""
-
-
-@dataclass(frozen=True)
-class _Times:
-    """Of one operator on one thread or node, in ns: ``kernel`` is the start where it had none."""
-
-    start: int
-    kernel: int
-    end: int
-
-
-@dataclass(frozen=True)
-class _Profile:
-    """What the file tells of operators, by their ids.
-
-    ``host`` and ``device``: the operator, its thread or node as written, its times. ``left_out``
-    counts the times that are none.
-    """
-
-    operators: Mapping[str, Mapping[str, Any]]
-    variables: Mapping[str, Mapping[str, Any]]
-    footprints: Mapping[str, Mapping[str, Any]]
-    host: Sequence[tuple[str, str, _Times]]
-    device: Sequence[tuple[str, str, _Times]]
-    left_out: int
 
 
 @dataclass(frozen=True)
@@ -88,7 +47,7 @@ def is_megengine_graph(data: bytes) -> bool:
 
 def parse_megengine_graph(data: bytes, path: Path) -> Record:
     """The record of the JSON text; ``path`` is named in metadata and in errors."""
-    profile = _profile(_decoded(data, path), path)
+    profile = graph_profile(data, path)
     if not profile.host and not profile.device:
         raise TraceError(
             f"{path}: a MegEngine profile without the time of any operator: it names "
@@ -109,76 +68,7 @@ def parse_megengine_graph(data: bytes, path: Path) -> Record:
     return Record(trace, None, metadata)
 
 
-def _decoded(data: bytes, path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise TraceError(
-            f"{path}: a MegEngine profile that is not whole: {error} (it has {len(data):,} bytes). "
-            "Copy it again, or record again."
-        ) from error
-    return content
-
-
-def _profile(content: Mapping[str, Any], path: Path) -> _Profile:
-    profiler = _part(content, "profiler", path)
-    # in the documentation of load_and_run the graph stands within the profiler's part
-    graph = _part(content if "graph_exec" in content else profiler, "graph_exec", path)
-    host, of_host = _timed(profiler.get("host"))
-    device, of_device = _timed(profiler.get("device"))
-    return _Profile(
-        operators=_objects(graph.get("operator")),
-        variables=_objects(graph.get("var")),
-        footprints=_objects(profiler.get("opr_footprint")),
-        host=host,
-        device=device,
-        left_out=of_host + of_device,
-    )
-
-
-def _part(content: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]:
-    found = content.get(key)
-    if isinstance(found, dict):
-        return found
-    raise TraceError(
-        f'{path}: a MegEngine profile whose "{key}" is {str(found)[:40]!r}, not an object. '
-        "Give the file that MegEngine's graph profiler wrote."
-    )
-
-
-def _objects(part: Any) -> dict[str, dict[str, Any]]:
-    """The members that are objects; others tell nothing."""
-    members = part.items() if isinstance(part, dict) else ()
-    return {key: value for key, value in members if isinstance(value, dict)}
-
-
-def _timed(part: Any) -> tuple[list[tuple[str, str, _Times]], int]:
-    """Every entry that has times, and how many have none."""
-    entries = [
-        (operator, place, _times(written))
-        for operator, places in _objects(part).items()
-        for place, written in places.items()
-    ]
-    found = [(operator, place, times) for operator, place, times in entries if times]
-    return found, len(entries) - len(found)
-
-
-def _times(written: Any) -> _Times | None:
-    if not isinstance(written, dict):
-        return None
-    start, kernel, end = (_nanoseconds(written.get(key)) for key in ("start", "kern", "end"))
-    if start is None or end is None or end < start:
-        return None
-    return _Times(start, min(max(kernel or start, start), end), end)
-
-
-def _nanoseconds(seconds: Any) -> int | None:
-    if not isinstance(seconds, int | float) or not math.isfinite(seconds):
-        return None
-    return round(seconds * 1e9) if abs(seconds) < LONGEST_S else None
-
-
-def _device_shift_ns(profile: _Profile) -> int:
+def _device_shift_ns(profile: GraphProfile) -> int:
     """How much later the devices' clock reads 0 than the host's, as far as the order tells.
 
     Nothing of an operator begins on a device before the operator's turn came on the host: the
@@ -191,7 +81,7 @@ def _device_shift_ns(profile: _Profile) -> int:
     return max(found, default=0)
 
 
-def _of_host(profile: _Profile) -> Iterator[_Slice]:
+def _of_host(profile: GraphProfile) -> Iterator[_Slice]:
     """Operators on the threads that dispatched them."""
     number = {operator: index for index, operator in enumerate(profile.operators, 1)}
     for operator, thread, times in profile.host:
@@ -202,7 +92,7 @@ def _of_host(profile: _Profile) -> Iterator[_Slice]:
         yield _Slice(name, "cpu_op", PROCESS, thread, times.start, times.end, args)
 
 
-def _of_devices(profile: _Profile, shift: int) -> Iterator[_Slice]:
+def _of_devices(profile: GraphProfile, shift: int) -> Iterator[_Slice]:
     """What the nodes ran of them, and how long these waited for the inputs of each."""
     number = {operator: index for index, operator in enumerate(profile.operators, 1)}
     for operator, place, times in profile.device:
@@ -228,11 +118,11 @@ def _of_devices(profile: _Profile, shift: int) -> Iterator[_Slice]:
             yield _Slice(name, "kernel", *lane, kernel, end, args)
 
 
-def _type(profile: _Profile, operator: str) -> str:
+def _type(profile: GraphProfile, operator: str) -> str:
     return str(profile.operators.get(operator, {}).get("type") or f"operator {operator}")
 
 
-def _args(profile: _Profile, operator: str) -> dict[str, Any]:
+def _args(profile: GraphProfile, operator: str) -> dict[str, Any]:
     """Name, shapes, formats and work, by torch's keys where it has the like."""
     told, footprint = profile.operators.get(operator, {}), profile.footprints.get(operator, {})
     formats = [_format(profile.variables.get(str(one), {})) for one in _list(told.get("input"))]
@@ -264,14 +154,14 @@ def _format(variable: Mapping[str, Any]) -> str:
     return str(layout.get("dtype") or "") if isinstance(layout, dict) else ""
 
 
-def _size(profile: _Profile, operator: str) -> dict[str, int]:
+def _size(profile: GraphProfile, operator: str) -> dict[str, int]:
     """The bytes of a copy: its footprint counts what it reads and what it writes."""
     memory = _whole(profile.footprints.get(operator, {}).get("memory"))
     ends = 1 + bool(_list(profile.operators.get(operator, {}).get("input")))
     return {} if memory is None else {"bytes": memory // ends}
 
 
-def _copy(profile: _Profile, operator: str) -> str:
+def _copy(profile: GraphProfile, operator: str) -> str:
     """Kineto's name of a copy between the nodes of an operator's first input and output."""
     told = profile.operators.get(operator, {})
     ends = []
@@ -302,7 +192,7 @@ def _events(slices: Sequence[_Slice]) -> Events:
     )
 
 
-def _notes(profile: _Profile, shift: int) -> list[str]:
+def _notes(profile: GraphProfile, shift: int) -> list[str]:
     times = len(profile.host) + len(profile.device) + profile.left_out
     left = f"{profile.left_out:,} of {times:,} times of operators are no valid ones"
     moved = (
