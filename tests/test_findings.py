@@ -19,6 +19,7 @@ from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.peaks import Peaks
 from tests import copy_cases
 from tests.test_findings_breakdown import CASES as BREAKDOWN_CASES
 from tests.test_findings_path import CASES as PATH_CASES
@@ -76,6 +77,16 @@ def gpu_op(own: int) -> Record:
     ]
     mm = op("aten::mm", ts=0, dur=9)
     return trace_of(mm, *rest, kernel("gemm", ts=0, dur=own, launched_by=0), *others)
+
+
+def roofed(flops_peak: float, bytes_peak: float, *, shapes: bool = True) -> Record:
+    """A product of 2 x 100 x 100 x 100 FLOPs and 120,000 bytes on the GPU, in 100 ns."""
+    given = {"shapes": [[100, 100]] * 2, "Input type": ["float"] * 2} if shapes else {}
+    return trace_of(
+        op("aten::mm", ts=0, dur=9, **given),
+        kernel("gemm", ts=10, dur=100, launched_by=0),
+        peaks=Peaks("GPU", {"fp32": flops_peak}, bytes_peak, "hand-made").as_dict(),
+    )
 
 
 def python_function(own: int) -> Record:
@@ -548,6 +559,42 @@ def test_without_gpu_the_cpu_ops_are_ranked() -> None:
     assert finding.cost_ns == 596
     assert (finding.start_ns, finding.end_ns) == (400, 1000)
     assert record.trace.slices["name"].iloc[list(finding.rows)].tolist() == ["aten::copy_"]
+
+
+@pytest.mark.parametrize(
+    ("flops_peak", "bytes_peak", "remedy"),
+    [
+        (1e15, 1.5e12, "It mostly moves data, at 80 % of the GPU's memory bandwidth: fuse it"),
+        (2.5e13, 1.5e13, "It computes at 80 % of the GPU's peak in fp32: only less work makes"),
+        (1e14, 1.5e13, "It computes at 20 % of the GPU's peak in fp32: larger batches or sizes"),
+    ],
+)
+def test_the_costliest_op_is_held_against_the_roof(
+    flops_peak: float, bytes_peak: float, remedy: str
+) -> None:
+    finding = only(RULES["gpu_ops"], roofed(flops_peak, bytes_peak))
+    assert finding.remedy.startswith(remedy)
+    assert finding.remedy.endswith(", or compute in 16 bits.")
+
+
+def test_without_shapes_no_roof_is_known() -> None:
+    finding = only(RULES["gpu_ops"], roofed(1e14, 1e13, shapes=False))
+    assert finding.remedy.startswith("With recorded shapes the profile tells how close")
+
+
+def test_a_built_in_function_is_named_with_who_called_it() -> None:
+    recv = "<method 'recv' of '_socket.socket' objects>"
+    record = trace_of(
+        calls=calls_of(
+            (None, "main", 1, 10),
+            ("main", "read", 1, 10),
+            ("main", "poll", 1, 10),
+            ("read", recv, 3, 7_000_000),
+            ("poll", recv, 90, 2_000_000),
+        )
+    )
+    text = only(RULES["python_time"], record).text
+    assert text.endswith("(9.00 ms in 93 calls, mostly from `cell.py:2(read)`).")
 
 
 def test_a_cell_without_any_torch_says_so_and_names_its_python_function() -> None:

@@ -42,8 +42,41 @@ def test_it_says_what_bounds_the_run_and_what_the_op_is_worth() -> None:
         "If `aten::mm` cost nothing, it would take 20 % less (200 ns)."
     )
     assert (said.cost_ns, said.share, said.start_ns, said.end_ns) == (200, 0.2, 100, 300)
-    assert "larger batch" in said.remedy
+    assert said.remedy.startswith("Most of that is Python between the ops")
     assert said.remedy.endswith("none would save anything, even if it cost nothing.")
+
+
+def test_ops_that_take_the_cpu_s_time_should_be_fewer() -> None:
+    (said,) = critical_path_bound(cpu_bound(600), Limits())
+    assert said.remedy.startswith("Fewer, larger ops (torch.compile")
+
+
+def one_call(took: int) -> Record:
+    """A call of the runtime, in an op that takes 100 ns besides; then a kernel of 5 ns."""
+    return trace_of(
+        op("aten::to", ts=0, dur=100 + took),
+        runtime("cudaDeviceGetStreamPriorityRange", ts=10, dur=took),
+        op("aten::relu", ts=100 + took, dur=20),
+        runtime("cudaLaunchKernel", ts=102 + took, dur=5),
+        kernel("relu", ts=125 + took, dur=5, launched_by=3),
+    )
+
+
+def test_one_long_call_is_warmed_up_not_fused() -> None:
+    """More than half of the CPU's part of the path: no batch size changes it."""
+    (said,) = critical_path_bound(one_call(9_000), Limits())
+    assert said.remedy.startswith(
+        "Most of that is one call, `cudaDeviceGetStreamPriorityRange`, of 9.00 µs: "
+    )
+    (less,) = critical_path_bound(one_call(90), Limits())
+    assert less.remedy.startswith("Fewer, larger ops")
+
+
+def test_kernels_that_are_worth_little_are_not_named() -> None:
+    (said,) = critical_path_bound(one_call(9_000), Limits())
+    assert said.remedy.endswith(
+        "No kernel or copy would save more than 5 ns (0.1 %) if it cost nothing."
+    )
 
 
 def cpu_bound_beside(worth: int) -> Record:

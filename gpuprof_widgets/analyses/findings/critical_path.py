@@ -38,6 +38,18 @@ REMEDIES = {
 }
 
 
+PYTHON_BETWEEN = (
+    "Most of that is Python between the ops: make it shorter (logging, metrics, loops over "
+    "tensors), or batches larger."
+)
+ONE_CALL = (
+    "Most of that is one call, {name}, of {time}: the first calls set the GPU up and load its "
+    "kernels. Warm up before what is timed."
+)
+MOST = 0.5
+"""Of the CPU's part of the path."""
+
+
 def critical_path_bound(record: Record, limits: Limits) -> list[Finding]:
     """Fires where one op, with what it launches, is worth 5 % of the run, and a bound is known.
 
@@ -58,18 +70,35 @@ def critical_path_bound(record: Record, limits: Limits) -> list[Finding]:
     )
     where = longest_call(record, op["name"], "cpu_op")
     cost, saved = int(op["saved_ns"]), float(op["saved_share"])
-    rest = _of_kernels(table) if bound == CPU else _of_the_cpu(path, limits)
-    remedy = f"{REMEDIES[bound]} {rest}".rstrip()
+    if bound == CPU:
+        remedy = f"{_of_what_the_cpu_did(path)} {_of_kernels(table, limits)}"
+    else:
+        remedy = f"{REMEDIES[bound]} {_of_the_cpu(path, limits)}".rstrip()
     return [Finding("critical_path", text, cost, saved, remedy=remedy, **where)]
 
 
-def _of_kernels(table: pd.DataFrame) -> str:
+def _of_what_the_cpu_did(path: pd.DataFrame) -> str:
+    """What to do about the CPU's part: about one long call, about Python, or about its ops."""
+    mine = path[path["kind"].isin(BOUNDS[CPU])]
+    time = mine["dur_ns"]
+    longest = mine.loc[time.idxmax()]
+    if longest["kind"] == "runtime" and longest["dur_ns"] > MOST * time.sum():
+        name, length = code(str(longest["name"])), format_ns(longest["dur_ns"])
+        return ONE_CALL.format(name=name, time=length)
+    if time[mine["kind"] == "python"].sum() > MOST * time.sum():
+        return PYTHON_BETWEEN
+    return REMEDIES[CPU]
+
+
+def _of_kernels(table: pd.DataFrame, limits: Limits) -> str:
     """What GPU work would save: that which takes most of the path was tried (`what_ifs`)."""
     tried = table[(table["what"] == "kernel") & (table["saved_ns"] > 0)]
     if not len(tried):
         return "Of the kernels and copies none would save anything, even if it cost nothing."
     most = tried.iloc[0]
     share, time = format_share(most["saved_share"]), format_ns(most["saved_ns"])
+    if most["saved_share"] < limits.critical_path_share:
+        return f"No kernel or copy would save more than {time} ({share}) if it cost nothing."
     name = code(most["name"])
     return f"Of the kernels and copies {name} would save most if it cost nothing: {share} ({time})."
 

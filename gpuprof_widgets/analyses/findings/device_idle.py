@@ -13,7 +13,7 @@ from gpuprof_widgets.analyses.breakdown_segments import QUEUED, breakdown_segmen
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
-from gpuprof_widgets.analyses.findings.wording import code
+from gpuprof_widgets.analyses.findings.wording import code, function_name
 from gpuprof_widgets.analyses.host_states import (
     CPU_OPS,
     INPUT,
@@ -110,7 +110,7 @@ def _cpu(record: Record, gap: Any) -> str:
         record.trace, int(gap["thread"]), int(gap["start_ns"]), int(gap["end_ns"])
     )
     if frame:
-        return f", while the CPU ran Python, mostly in {code(frame)}"
+        return f", while the CPU ran Python, mostly in {code(function_name(frame))}"
     inside = f", inside {code(gap['cpu_name'])}" if annotated else ""
     return f", while the CPU was {mostly}in no PyTorch op{inside}"
 

@@ -84,7 +84,7 @@ def _categories(rows: pd.DataFrame) -> str:
 
 
 def _as_word(category: str) -> str:
-    return "that was there before" if category == BEFORE else category
+    return "from before the record" if category == BEFORE else category
 
 
 def _owner(rows: pd.DataFrame) -> str:

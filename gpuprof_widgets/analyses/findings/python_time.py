@@ -26,6 +26,7 @@ from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_sh
 from gpuprof_widgets.analyses.thread_waits import run_lane
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.python_frames import BUILT_IN
 from gpuprof_widgets.trace.schema import SAMPLED
 
 WORTH_READING_NS = 1_000_000  # below it nobody waits, whatever the share
@@ -79,7 +80,8 @@ def python_time(record: Record, limits: Limits) -> list[Finding]:
     text = (
         f"The Python function {code(function_name(function_labels(top)[0]))} itself took {most}"
         f"{format_share(share)} of the Python time{apart} "
-        f"({format_ns(cost)}{_in_calls(record, int(top['calls'].iloc[0]))})."
+        f"({format_ns(cost)}{_in_calls(record, int(top['calls'].iloc[0]))}"
+        f"{_called_by(record, top.iloc[0])})."
     )
     return [Finding("python_time", text, cost, share)]
 
@@ -87,6 +89,19 @@ def python_time(record: Record, limits: Limits) -> list[Finding]:
 def _in_calls(record: Record, calls: int) -> str:
     """In how many; samples do not count them."""
     return "" if record.metadata.get(SAMPLED) else f" in {format_count(calls, 'call')}"
+
+
+def _called_by(record: Record, top: pd.Series) -> str:
+    """Of a built-in function who called it for most of its time, as cProfile counted that."""
+    if record.calls is None or top["file"] != BUILT_IN:
+        return ""
+    functions, edges = record.calls.functions, record.calls.edges
+    same = (functions["file"] == BUILT_IN) & (functions["name"] == top["name"])
+    calls = edges[edges["callee"].isin(functions.index[same])]
+    if not len(calls):
+        return ""
+    caller = calls.groupby("caller")["self_ns"].sum().idxmax()
+    return f", mostly from {code(function_labels(functions.loc[[caller]])[0])}"
 
 
 def _ops_of_thread(record: Record) -> npt.NDArray[np.intp]:
