@@ -34,7 +34,9 @@ CHROMIUM_FLAGS = [
 ]
 
 
-expect.set_options(timeout=30_000)  # a busy machine takes that long to open JupyterLab
+expect.set_options(timeout=60_000)  # a busy machine takes that long to open JupyterLab
+RUN_MS = 300_000
+"""A bound against hanging: a busy machine takes a minute to start a kernel and import torch."""
 
 
 @pytest.hookimpl(trylast=True)  # after pytest has grouped the tests by the traces that they share
@@ -119,12 +121,23 @@ class Lab:
 
     def open(self, page: Page, notebook: str) -> None:
         """Open a notebook and wait until its cells stand and its kernel takes requests."""
+        page.set_default_timeout(RUN_MS)
         is_kernel = lambda socket: "/api/kernels/" in socket.url  # noqa: E731
-        with page.expect_websocket(is_kernel, timeout=60_000):
+        with page.expect_websocket(is_kernel, timeout=RUN_MS):
             page.goto(self.url(notebook))
         page.wait_for_selector(".jp-CodeCell .cm-content")
         page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status='idle']")
         page.locator(".jp-StatusBar-TextItem", has_text="| Idle").wait_for()
+
+    def run(self, page: Page, notebook: str, *, cells: int) -> None:
+        """Open a notebook and run its cells by hand, each once the one before it has run."""
+        self.open(page, notebook)
+        code = page.locator(".jp-CodeCell")
+        code.first.locator(".cm-content").click()
+        for number in range(1, cells + 1):
+            page.keyboard.press("Shift+Enter")
+            prompt = code.nth(number - 1).locator(".jp-InputPrompt")
+            expect(prompt).to_have_text(f"[{number}]:", timeout=RUN_MS)
 
     def use_theme(self, theme: str) -> None:
         """Choose the theme that pages opened from now on have."""

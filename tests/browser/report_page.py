@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Error, Locator, Page, expect
 
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.trace.model import Record
 
 COLUMNS = {"calls": "calls", "cpu_total": "cpu_total_ns", "cpu_self": "cpu_self_ns"}
 """Columns of the page's op table and of Python's."""
+
+BOOT_MS = 120_000
+"""A bound against hanging, from the page's script to its first table."""
 
 READ_ROWS = """(table, keys) => Array.from(table.querySelectorAll("tbody tr"), row => [
     row.querySelector("td").title,
@@ -30,7 +33,11 @@ class Report:
     @classmethod
     def wait(cls, page: Page) -> Report:
         report = cls(page)
-        report.table.locator("tbody tr").first.wait_for(timeout=60_000)
+        try:
+            report.table.locator("tbody tr").first.wait_for(timeout=BOOT_MS)
+        except Error as error:
+            shown = page.locator("body").inner_text()
+            raise AssertionError(f"no op table has rows; the page says:\n{shown}") from error
         return report
 
     @property

@@ -44,12 +44,8 @@ def test_the_steps_and_the_findings_are_on_the_page(page: Page, lab: Lab) -> Non
         cells=[new_code_cell(source) for source in CELLS], metadata={"kernelspec": kernel}
     )
     nbformat.write(notebook, lab.root / NOTEBOOK)
-    lab.open(page, NOTEBOOK)
-    page.locator(".jp-CodeCell .cm-content").first.click()
-    for _ in CELLS:
-        page.keyboard.press("Shift+Enter")
+    lab.run(page, NOTEBOOK, cells=len(CELLS))
     cell = page.locator(".jp-CodeCell").nth(len(CELLS) - 1)
-    expect(cell.locator(".jp-InputPrompt")).to_have_text(f"[{len(CELLS)}]:", timeout=120_000)
     report = Report.wait(page)
     cell.evaluate("cell => cell.scrollIntoView()")
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)

@@ -62,12 +62,8 @@ def saved(browser: Browser, lab: Lab) -> Path:
 def run(live: Watched, lab: Lab, path: Path) -> None:
     """Run all cells in JupyterLab, look at what they show, and save."""
     page = live.page
-    lab.open(page, path.name)
-    page.locator(".jp-CodeCell .cm-content").first.click()
-    for _ in CELLS:
-        page.keyboard.press("Shift+Enter")
+    lab.run(page, path.name, cells=len(CELLS))
     last = page.locator(".jp-CodeCell").nth(len(CELLS) - 1)
-    expect(last.locator(".jp-InputPrompt")).to_have_text(f"[{len(CELLS)}]:", timeout=120_000)
     expect(page.locator(".gpuprof-report")).to_have_count(3, timeout=60_000)
     expect(last.locator(".jp-OutputArea-output").first).to_contain_text("there is no such file")
     page.wait_for_timeout(1_000)  # what JupyterLab typesets, it typesets later

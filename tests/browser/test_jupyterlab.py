@@ -62,8 +62,7 @@ def profiled(browser: Browser, lab: Lab) -> Profiled:
     write_notebook(lab.root / NOTEBOOK)
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
-    lab.open(page, NOTEBOOK)
-    run_all_cells(page)
+    lab.run(page, NOTEBOOK, cells=len(CELLS))
     report = Report.wait(page)
     profile = gpuprof_widgets.load(lab.root / "profile.zip")
     check_report(report, profile)
@@ -77,14 +76,6 @@ def write_notebook(path: Path) -> None:
     kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
     cells = [new_code_cell(source) for source in CELLS]
     nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
-
-
-def run_all_cells(page: Page) -> None:
-    page.locator(".jp-CodeCell .cm-content").first.click()
-    for _ in CELLS:
-        page.keyboard.press("Shift+Enter")
-    last = page.locator(".jp-CodeCell").nth(len(CELLS) - 1)
-    expect(last.locator(".jp-InputPrompt")).to_have_text(f"[{len(CELLS)}]:", timeout=120_000)
 
 
 def save(page: Page, path: Path) -> None:
@@ -239,8 +230,9 @@ def requests_of(page: Page, file: Path) -> list[str]:
     return asked
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
-@pytest.mark.parametrize("width", [1280, 1920])
+@pytest.mark.parametrize(
+    ("theme", "width"), [("JupyterLab Light", 1280), ("JupyterLab Dark", 1920)]
+)
 def test_screenshots(
     profiled: Profiled, browser: Browser, lab: Lab, theme: str, width: int
 ) -> None:

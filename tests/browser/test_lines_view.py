@@ -296,10 +296,7 @@ def test_a_transformers_lines_and_modules_in_jupyterlab(browser: Browser, lab: L
     notebook = new_notebook(cells=cells, metadata={"kernelspec": kernel})
     nbformat.write(notebook, lab.root / "lines.ipynb")
     page = browser.new_page(viewport={"width": 1280, "height": 1400})
-    lab.open(page, "lines.ipynb")
-    page.locator(".jp-CodeCell .cm-content").first.click()
-    for _ in cells:
-        page.keyboard.press("Shift+Enter")
+    lab.run(page, "lines.ipynb", cells=len(cells))
     report = Report.wait(page)
     table(report).scroll_into_view_if_needed()
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)

@@ -34,10 +34,7 @@ def test_a_training_step_shows_its_memory(browser: Browser, lab: Lab) -> None:
     nbformat.write(notebook, lab.root / NOTEBOOK)
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
-    lab.open(page, NOTEBOOK)
-    page.locator(".jp-CodeCell .cm-content").first.click()
-    for _ in CELLS:
-        page.keyboard.press("Shift+Enter")
+    lab.run(page, NOTEBOOK, cells=len(CELLS))
     report = Report.wait(page)
     profile = gpuprof_widgets.load(lab.root / "memory.zip")
     table = profile.allocations()

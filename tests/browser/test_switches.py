@@ -8,7 +8,7 @@ from pathlib import Path
 import nbformat
 import torch
 from nbformat.v4 import new_code_cell, new_notebook
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 import gpuprof_widgets
 from gpuprof_widgets.cli import main
@@ -36,8 +36,7 @@ def test_switches_work_in_a_kernel_that_gpuprof_installed(
     nbformat.write(notebook, lab.root / NOTEBOOK)
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
-    lab.open(page, NOTEBOOK)
-    run_cells(page, len(CELLS))
+    lab.run(page, NOTEBOOK, cells=len(CELLS))
     assert "--capture-range=cudaProfilerApi" in json.loads((nsys.parent / "nsys.log").read_text())
 
     Report.wait(page)
@@ -58,11 +57,3 @@ def install_into(lab: Lab, nsys: Path) -> None:
     kernels = lab.home / "data" / "kernels"
     kernels.mkdir(parents=True, exist_ok=True)
     (prefix / "share" / "jupyter" / "kernels" / NAME).rename(kernels / NAME)
-
-
-def run_cells(page: Page, count: int) -> None:
-    page.locator(".jp-CodeCell .cm-content").first.click()
-    for _ in range(count):
-        page.keyboard.press("Shift+Enter")
-    last = page.locator(".jp-CodeCell").nth(count - 1)
-    expect(last.locator(".jp-InputPrompt")).to_have_text(f"[{count}]:", timeout=120_000)
