@@ -1,10 +1,9 @@
 import type * as p from "@bokehjs/core/properties"
 import type {Context2d} from "@bokehjs/core/util/canvas"
-import {Renderer, RendererView} from "@bokehjs/models/renderers/renderer"
+import {Renderer} from "@bokehjs/models/renderers/renderer"
 
 import {CURVES_CSS} from "./analysis_styles"
 import {AnalysisTabs} from "./analysis_tabs"
-import {recolour_axes} from "./axis_colours"
 import {css} from "./colour"
 import {element} from "./element"
 import {at_time, drawn_steps, format_ns} from "./engine"
@@ -12,14 +11,10 @@ import type {PanelCurve} from "./engine"
 import {paint_frame} from "./paint_frame"
 import {panel_text} from "./panel_text"
 import {paint_bands, paint_edges} from "./range_bands"
-import {PLOT_CSS} from "./styles"
-import {Surface} from "./surface"
 import type {Point} from "./surface"
-import {TimelineDrag} from "./timeline_drag"
-import {Tooltip} from "./tooltip"
+import {TimePlotView} from "./time_plot"
 import type {Fact} from "./tooltip"
 import {TraceStore} from "./trace_store"
-import {pan_by, view_key, zoom_by} from "./viewport"
 
 const AXIS_HEIGHT = 26
 /** Pixels of a curve: many of them share less room. */
@@ -29,14 +24,12 @@ const MANY = 4
 const GAP = 6
 
 /** The curves of the shown analysis under each other, on the time axis of the timeline. */
-export class CurvePlotView extends RendererView {
+export class CurvePlotView extends TimePlotView {
   declare model: CurvePlot
 
-  private surface: Surface
-  private tooltip: Tooltip | null = null
-  private dragging: TimelineDrag
-  private readonly style_el = element("style", {}, PLOT_CSS + CURVES_CSS)
-  private readonly labels = element("div", {class: "lanes", "aria-hidden": "true"})
+  protected readonly description = "Curves. Arrow keys move, plus and minus zoom; the selected range is that of the timeline."
+  protected readonly css = CURVES_CSS
+  protected readonly labels = element("div", {class: "lanes", "aria-hidden": "true"})
 
   get store(): TraceStore {
     return this.model.store
@@ -48,41 +41,12 @@ export class CurvePlotView extends RendererView {
 
   override async lazy_initialize(): Promise<void> {
     await super.lazy_initialize()
-    await this.store.ready
-    this.dragging = new TimelineDrag(this.store, this)
-    this.surface = new Surface({
-      hover: (point) => this.hover(point),
-      leave: () => this.tooltip?.hide(),
-      click: () => undefined,
-      drag_start: (point) => this.dragging.start(point, false),
-      drag: (point) => this.dragging.move(point),
-      drag_end: (point) => this.dragging.end(point),
-      drag_cancel: () => this.dragging.cancel(),
-      wheel: (event, x) => this.wheel(event, x),
-      key: (event) => this.key(event),
-    }, "Curves. Arrow keys move, plus and minus zoom; the selected range is that of the timeline.")
     this.arrange()
   }
 
   override connect_signals(): void {
     super.connect_signals()
-    const {store, model} = this
-    const repaint = (): void => this.request_paint()
-    this.connect(store.properties.window.change, repaint)
-    this.connect(store.draft_changed, repaint)
-    this.connect(model.tabs.properties.active.change, () => this.arrange())
-    this.connect(store.theme.changed, () => {
-      recolour_axes(this.plot_model, store.theme.palette)
-      this.request_paint()
-    })
-  }
-
-  override remove(): void {
-    this.tooltip?.remove()
-    for (const el of [this.surface.el, this.style_el, this.labels]) {
-      el.remove()
-    }
-    super.remove()
+    this.connect(this.model.tabs.properties.active.change, () => this.arrange())
   }
 
   /** The figure is there only where the shown analysis has curves. */
@@ -97,27 +61,8 @@ export class CurvePlotView extends RendererView {
     return this.curves.length > MANY ? SHORT : TALL
   }
 
-  get view(): {start: number, end: number, width: number} {
-    const {start, end} = this.store.visible
-    return {start, end, width: this.plot_view.frame.bbox.width}
-  }
-
-  /** The time at a pixel of the surface, ns. */
-  time_at(x: number): number {
-    const {start, end, width} = this.view
-    return start + x / width * (end - start)
-  }
-
-  private mount(): void {
-    const {canvas_view, frame} = this.plot_view
-    if (!this.surface.el.isConnected) {
-      canvas_view.shadow_el.append(this.style_el, this.surface.el, this.labels)
-      canvas_view.events_el.tabIndex = -1
-      this.tooltip ??= new Tooltip(this.root.el, this.root.shadow_el)
-    }
-    this.surface.place(frame.bbox)
-    const {left, top, height} = frame.bbox
-    this.labels.style.cssText = `top:${top}px;width:${left}px;height:${height}px`
+  protected override mount(): void {
+    super.mount()
     this.labels.replaceChildren(...this.curves.map((curve, i) => element("div", {style: `top:${i * this.lane_height + 2}px`},
       element("div", {title: curve.name}, curve.name), element("div", {class: "scale"}, this.scale_text(curve)))))
   }
@@ -166,32 +111,11 @@ export class CurvePlotView extends RendererView {
     })
   }
 
-  private hover({x, event}: Point): void {
+  protected hover({x, event}: Point): void {
     const time = this.time_at(x)
     this.surface.cursor(this.dragging.edge_at(x) != null ? "ew-resize" : "crosshair")
     const facts = this.curves.map((curve): Fact => [curve.name, panel_text(at_time(curve, time), curve.unit)])
     this.tooltip?.show(`at ${format_ns(time)}`, facts, event.clientX, event.clientY)
-  }
-
-  private wheel(event: WheelEvent, x: number): boolean {
-    this.tooltip?.hide()
-    if (event.ctrlKey || event.metaKey) {
-      zoom_by(this.store, Math.exp(-event.deltaY / 250), x / this.view.width)
-      return true
-    }
-    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-      pan_by(this.store, (event.deltaX == 0 ? event.deltaY : event.deltaX) / this.view.width)
-      return true
-    }
-    return false
-  }
-
-  private key(event: KeyboardEvent): boolean {
-    if (event.key == "Escape") {
-      this.store.reset()
-      return true
-    }
-    return view_key(this.store, event.key)
   }
 }
 

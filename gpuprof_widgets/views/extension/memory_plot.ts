@@ -1,8 +1,7 @@
 import type * as p from "@bokehjs/core/properties"
 import type {Context2d} from "@bokehjs/core/util/canvas"
-import {Renderer, RendererView} from "@bokehjs/models/renderers/renderer"
+import {Renderer} from "@bokehjs/models/renderers/renderer"
 
-import {recolour_axes} from "./axis_colours"
 import {element} from "./element"
 import {format_bytes, format_ns, format_share} from "./engine"
 import type {Memory, MemoryBlock, MemoryDevice} from "./engine"
@@ -12,27 +11,22 @@ import {block_facts, go_to_peak, memory_of, select_block, selected_block} from "
 import {paint_frame} from "./paint_frame"
 import {paint_bands, paint_edges} from "./range_bands"
 import {MEMORY_PLOT_CSS} from "./memory_styles"
-import {PLOT_CSS} from "./styles"
-import {Surface} from "./surface"
 import type {Point} from "./surface"
-import {TimelineDrag} from "./timeline_drag"
-import {Tooltip} from "./tooltip"
+import {TimePlotView} from "./time_plot"
 import type {Fact} from "./tooltip"
 import {TraceStore} from "./trace_store"
-import {pan_by, view_key, zoom_by, zoom_to} from "./viewport"
+import {zoom_to} from "./viewport"
 
 const HEADROOM = 1.12
 
 /** What one device held over time, stacked by category, on the time axis of the timeline. */
-export class MemoryPlotView extends RendererView {
+export class MemoryPlotView extends TimePlotView {
   declare model: MemoryPlot
 
   memory: Memory
-  private surface: Surface
-  private tooltip: Tooltip | null = null
-  private dragging: TimelineDrag
-  private readonly style_el = element("style", {}, PLOT_CSS + MEMORY_PLOT_CSS)
-  private readonly labels = element("div", {class: "bytes", "aria-hidden": "true"})
+  protected readonly description = "Memory. Arrow keys left and right move, plus and minus zoom, up and down step through the biggest blocks, P goes to the peak."
+  protected readonly css = MEMORY_PLOT_CSS
+  protected readonly labels = element("div", {class: "bytes", "aria-hidden": "true"})
 
   get store(): TraceStore {
     return this.model.store
@@ -44,55 +38,16 @@ export class MemoryPlotView extends RendererView {
 
   override async lazy_initialize(): Promise<void> {
     await super.lazy_initialize()
-    await this.store.ready
     this.memory = memory_of(this.store)
-    this.dragging = new TimelineDrag(this.store, this)
-    this.surface = new Surface({
-      hover: (point) => this.hover(point),
-      leave: () => this.tooltip?.hide(),
-      click: ({x, y}) => select_block(this.store, this.hit(x, y)?.block ?? null),
-      double_click: ({x, y}) => this.zoom_on(this.hit(x, y)?.block ?? null),
-      drag_start: (point) => this.dragging.start(point, false),
-      drag: (point) => this.dragging.move(point),
-      drag_end: (point) => this.dragging.end(point),
-      drag_cancel: () => this.dragging.cancel(),
-      wheel: (event, x) => this.wheel(event, x),
-      key: (event) => this.key(event),
-    }, "Memory. Arrow keys left and right move, plus and minus zoom, up and down step through the biggest blocks, P goes to the peak.")
   }
 
   override connect_signals(): void {
     super.connect_signals()
     const {store, model} = this
     const repaint = (): void => this.request_paint()
-    this.connect(store.properties.window.change, repaint)
-    this.connect(store.draft_changed, repaint)
     this.connect(store.selection_changed, repaint)
     this.connect(model.properties.device.change, repaint)
     this.connect(model.properties.from_zero.change, repaint)
-    this.connect(store.theme.changed, () => {
-      recolour_axes(this.plot_model, store.theme.palette)
-      this.request_paint()
-    })
-  }
-
-  override remove(): void {
-    this.tooltip?.remove()
-    for (const el of [this.surface.el, this.style_el, this.labels]) {
-      el.remove()
-    }
-    super.remove()
-  }
-
-  get view(): {start: number, end: number, width: number} {
-    const {start, end} = this.store.visible
-    return {start, end, width: this.plot_view.frame.bbox.width}
-  }
-
-  /** The time at a pixel of the surface, ns. */
-  time_at(x: number): number {
-    const {start, end, width} = this.view
-    return start + x / width * (end - start)
   }
 
   private moments(): Int32Array {
@@ -111,16 +66,6 @@ export class MemoryPlotView extends RendererView {
     const low = Math.min(...totals)
     const span = Math.max(Math.max(...totals) - low, 1)
     return {...this.view, low: Math.max(0, low - span / 10), high: low + span * 1.2, height}
-  }
-
-  private mount(): void {
-    const {canvas_view, frame} = this.plot_view
-    if (!this.surface.el.isConnected) {
-      canvas_view.shadow_el.append(this.style_el, this.surface.el, this.labels)
-      canvas_view.events_el.tabIndex = -1
-      this.tooltip ??= new Tooltip(this.root.el, this.root.shadow_el)
-    }
-    this.surface.place(frame.bbox)
   }
 
   protected _paint(ctx: Context2d): void {
@@ -153,11 +98,9 @@ export class MemoryPlotView extends RendererView {
   }
 
   private label(scale: MemoryScale): void {
-    const {left, top, height} = this.plot_view.frame.bbox
-    this.labels.style.cssText = `top:${top}px;width:${left}px;height:${height}px`
     const ticks = byte_ticks(scale.low, scale.high).filter((tick) => y_of(tick, scale) > 6)
     this.labels.replaceChildren(...ticks.map((tick) =>
-      element("div", {style: `top:${Math.min(y_of(tick, scale), height - 6)}px`}, format_bytes(tick))))
+      element("div", {style: `top:${Math.min(y_of(tick, scale), scale.height - 6)}px`}, format_bytes(tick))))
   }
 
   private hit(x: number, y: number): {category: number, block: MemoryBlock | null} | null {
@@ -173,7 +116,15 @@ export class MemoryPlotView extends RendererView {
     return this.device.fullest(this.time_at(pixel), this.time_at(pixel + 1))
   }
 
-  private hover({x, y, event}: Point): void {
+  protected override click({x, y}: Point): void {
+    select_block(this.store, this.hit(x, y)?.block ?? null)
+  }
+
+  protected override double_click({x, y}: Point): void {
+    this.zoom_on(this.hit(x, y)?.block ?? null)
+  }
+
+  protected hover({x, y, event}: Point): void {
     const moment = this.shown_at(x)
     const edge = this.dragging.edge_at(x)
     const found = this.hit(x, y)
@@ -205,19 +156,6 @@ export class MemoryPlotView extends RendererView {
     }
   }
 
-  private wheel(event: WheelEvent, x: number): boolean {
-    this.tooltip?.hide()
-    if (event.ctrlKey || event.metaKey) {
-      zoom_by(this.store, Math.exp(-event.deltaY / 250), x / this.view.width)
-      return true
-    }
-    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-      pan_by(this.store, (event.deltaX == 0 ? event.deltaY : event.deltaX) / this.view.width)
-      return true
-    }
-    return false
-  }
-
   /** The next smaller or bigger block that lives in the range; the biggest at first. */
   private step(direction: 1 | -1): void {
     const {store} = this
@@ -228,14 +166,13 @@ export class MemoryPlotView extends RendererView {
     select_block(store, blocks[next] ?? null)
   }
 
-  private key(event: KeyboardEvent): boolean {
+  protected override key(event: KeyboardEvent): boolean {
     switch (event.key) {
       case "ArrowUp": this.step(-1); return true
       case "ArrowDown": case "Enter": this.step(1); return true
       case "p": case "P": go_to_peak(this.store, this.model.device); return true
       case "f": this.zoom_on(selected_block(this.store)); return true
-      case "Escape": this.store.reset(); return true
-      default: return view_key(this.store, event.key)
+      default: return super.key(event)
     }
   }
 }

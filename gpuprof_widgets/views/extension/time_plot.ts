@@ -1,0 +1,114 @@
+import {RendererView} from "@bokehjs/models/renderers/renderer"
+
+import {recolour_axes} from "./axis_colours"
+import {element} from "./element"
+import {PLOT_CSS} from "./styles"
+import {Surface} from "./surface"
+import type {Point} from "./surface"
+import {TimelineDrag} from "./timeline_drag"
+import {Tooltip} from "./tooltip"
+import type {TraceStore} from "./trace_store"
+import {pan_by, view_key, zoom_by} from "./viewport"
+
+/** A plot over the time that the timeline shows: it is brushed, moved and zoomed like that. */
+export abstract class TimePlotView extends RendererView {
+  protected surface: Surface
+  protected tooltip: Tooltip | null = null
+  protected dragging: TimelineDrag
+  private style_el: HTMLStyleElement
+
+  abstract get store(): TraceStore
+  /** What the plot is called and how its keys work. */
+  protected abstract readonly description: string
+  protected abstract readonly css: string
+  /** What stands on its left. */
+  protected abstract readonly labels: HTMLElement
+  protected abstract hover(point: Point): void
+
+  protected click(_point: Point): void {}
+
+  protected double_click(_point: Point): void {}
+
+  override async lazy_initialize(): Promise<void> {
+    await super.lazy_initialize()
+    await this.store.ready
+    this.style_el = element("style", {}, PLOT_CSS + this.css)
+    this.dragging = new TimelineDrag(this.store, this)
+    this.surface = new Surface({
+      hover: (point) => this.hover(point),
+      leave: () => this.tooltip?.hide(),
+      click: (point) => this.click(point),
+      double_click: (point) => this.double_click(point),
+      drag_start: (point) => this.dragging.start(point, false),
+      drag: (point) => this.dragging.move(point),
+      drag_end: (point) => this.dragging.end(point),
+      drag_cancel: () => this.dragging.cancel(),
+      wheel: (event, x) => this.wheel(event, x),
+      key: (event) => this.key(event),
+    }, this.description)
+  }
+
+  override connect_signals(): void {
+    super.connect_signals()
+    const {store} = this
+    this.connect(store.properties.window.change, () => this.request_paint())
+    this.connect(store.draft_changed, () => this.request_paint())
+    this.connect(store.theme.changed, () => {
+      recolour_axes(this.plot_model, store.theme.palette)
+      this.request_paint()
+    })
+  }
+
+  override remove(): void {
+    this.tooltip?.remove()
+    for (const el of [this.surface.el, this.style_el, this.labels]) {
+      el.remove()
+    }
+    super.remove()
+  }
+
+  get view(): {start: number, end: number, width: number} {
+    const {start, end} = this.store.visible
+    return {start, end, width: this.plot_view.frame.bbox.width}
+  }
+
+  /** The time at a pixel of the surface, ns. */
+  time_at(x: number): number {
+    const {start, end, width} = this.view
+    return start + x / width * (end - start)
+  }
+
+  /** Puts the surface onto the figure's frame, and the labels beside it. */
+  protected mount(): void {
+    const {canvas_view, frame} = this.plot_view
+    if (!this.surface.el.isConnected) {
+      canvas_view.shadow_el.append(this.style_el, this.surface.el, this.labels)
+      canvas_view.events_el.tabIndex = -1
+      this.tooltip ??= new Tooltip(this.root.el, this.root.shadow_el)
+    }
+    this.surface.place(frame.bbox)
+    const {left, top, height} = frame.bbox
+    this.labels.style.cssText = `top:${top}px;width:${left}px;height:${height}px`
+  }
+
+  private wheel(event: WheelEvent, x: number): boolean {
+    this.tooltip?.hide()
+    if (event.ctrlKey || event.metaKey) {
+      zoom_by(this.store, Math.exp(-event.deltaY / 250), x / this.view.width)
+      return true
+    }
+    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+      pan_by(this.store, (event.deltaX == 0 ? event.deltaY : event.deltaX) / this.view.width)
+      return true
+    }
+    return false
+  }
+
+  protected key(event: KeyboardEvent): boolean {
+    if (event.key == "Escape") {
+      this.store.reset()
+      return true
+    }
+    return view_key(this.store, event.key)
+  }
+}
