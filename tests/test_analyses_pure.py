@@ -18,7 +18,7 @@ from gpuprof_widgets.analyses.allocator import allocator_events
 from gpuprof_widgets.analyses.analyze import analyze, op_totals
 from gpuprof_widgets.analyses.annotations import annotation_slices
 from gpuprof_widgets.analyses.annotations import annotations as annotation_times
-from gpuprof_widgets.analyses.attribution import LEVELS, attribution
+from gpuprof_widgets.analyses.attribution import attribution
 from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
 from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.breakdown_segments import breakdown_segments
@@ -56,6 +56,7 @@ from gpuprof_widgets.analyses.modules import module_slices, modules
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.overlaps import overlaps
+from gpuprof_widgets.analyses.owner_levels import LEVELS
 from gpuprof_widgets.analyses.owners import owners
 from gpuprof_widgets.analyses.path_range import path_range
 from gpuprof_widgets.analyses.path_time import cpu_path_ns, gpu_path_saving_ns, path_times

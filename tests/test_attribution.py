@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses import intervals
-from gpuprof_widgets.analyses.attribution import LEVELS, attribution
+from gpuprof_widgets.analyses.attribution import attribution
 from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
 from gpuprof_widgets.analyses.op_rows import INSTANTS, gpu_rows, in_category, on_tracks
+from gpuprof_widgets.analyses.owner_levels import LEVELS
 from gpuprof_widgets.analyses.owners import owners
 from gpuprof_widgets.analyses.region_owners import forward_of, region_around, region_behind
 from gpuprof_widgets.analyses.waits import waits

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from gpuprof_widgets.analyses.attribution import MODULE_FRAME, attribution
+from gpuprof_widgets.analyses.attribution import attribution
 from gpuprof_widgets.analyses.lacking import what_is_lacking
+from gpuprof_widgets.analyses.module_frames import MODULE_FRAME
 from gpuprof_widgets.analyses.modules import modules
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.trace.model import Record

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,23 +9,21 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
-from gpuprof_widgets.analyses.call_tree import merged_parents
+from gpuprof_widgets.analyses.lacking import FRAMES, LACKS, LINES, MODULES, not_recorded
 from gpuprof_widgets.analyses.op_rows import (
-    INSTANTS,
     allocations,
-    are_ops,
     gpu_rows,
     in_category,
     on_tracks,
     subtree_sum,
 )
+from gpuprof_widgets.analyses.owner_levels import LEVELS, Owning
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.owners import causes, is_engine
+from gpuprof_widgets.trace.owners import is_engine
 from gpuprof_widgets.trace.schema import NONE
-from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -42,8 +39,6 @@ SHARES = (
 )
 """Columns that add up over all owners to what was recorded."""
 COLUMNS = ("name", "detail", "calls", *SHARES, "cpu_total_ns", "device_total_ns")
-
-MODULE_FRAME = "nn.Module: "
 
 
 def attribution(record: Record, level: str) -> pd.DataFrame:
@@ -69,90 +64,15 @@ def attribution(record: Record, level: str) -> pd.DataFrame:
     """
     if level not in LEVELS:
         raise OptionError(f"unknown level {level!r}: it is one of {', '.join(LEVELS)}.")
-    return _table(owned(record.trace, level))
+    table = _table(owned(record.trace, level))
+    if len(table) == 1:  # nobody's
+        table.attrs[LACKS] = _without_owners(record, level)
+    return table
 
 
-@dataclass(frozen=True)
-class Owning:
-    """Which slices are owners, who caused whom, and whose CPU time counts.
-
-    ``rows`` are sorted by ``group``, start, longest first: within a group they nest.
-    """
-
-    owner: Mask
-    cause: Rows
-    rows: Rows
-    group: Rows
-    calls: Mask
-    detail: str
-
-
-def _lines(trace: Trace) -> Owning:
-    lines = in_category(trace, "cell_line")
-    resumed = np.zeros(len(trace), bool)
-    if "resumed" in trace.args:
-        resumed[trace.args["resumed"].index.to_numpy()] = True
-    return _regions(trace, lines, lines & ~resumed, "cell")
-
-
-def _modules(trace: Trace) -> Owning:
-    """Our own regions; a trace of another's recording may have torch's ``nn.Module`` frames."""
-    forward = in_category(trace, "module")
-    if not forward.any() and (frames := module_frames(trace)).any():
-        return replace(_functions(trace), owner=frames, calls=frames)
-    return _regions(trace, in_category(trace, "module", "module_backward"), forward, "class")
-
-
-def module_frames(trace: Trace) -> Mask:
-    """The frames that torch writes for modules where it records stacks: ``nn.Module: Conv2d_3``."""
-    names = trace.slices["name"].cat
-    is_module = [str(name).startswith(MODULE_FRAME) for name in names.categories]
-    return np.array([*is_module, False], bool)[names.codes.to_numpy()] & in_category(
-        trace, "python_function"
-    )
-
-
-def _regions(trace: Trace, owner: Mask, calls: Mask, detail: str) -> Owning:
-    rows = np.flatnonzero(on_tracks(trace, "cpu") & ~in_category(trace, INSTANTS))
-    group = trace.slices["track"].to_numpy()[rows]
-    return Owning(
-        owner,
-        causes(trace.slices, uncut_times(trace)[0]),
-        rows.astype(np.int32),
-        group.astype(np.int32),
-        calls,
-        detail,
-    )
-
-
-def _ops(trace: Trace) -> Owning:
-    """Ops of the forward pass, and what the engine does beside the backward ops."""
-    linked = trace.slices["forward"].to_numpy() >= 0
-    engine = is_engine(trace.slices["name"])
-    within = engine | linked
-    inside = within | (links.nearest_ancestor(trace.slices["parent"].to_numpy(), within) >= 0)
-    owner = (are_ops(trace) & ~inside) | (engine & ~linked)
-    return _regions(trace, owner, owner, "")
-
-
-def _functions(trace: Trace) -> Owning:
-    """Python frames and ops of each thread nested together."""
-    rows, parent, lane = merged_parents(trace)
-    cause = causes(trace.slices, uncut_times(trace)[0])
-    merged = cause.copy()  # of allocations, which are among no frames, the op stays the cause
-    merged[rows] = np.where(parent >= 0, rows[parent], NONE)
-    backward = cause != trace.slices["parent"].to_numpy()
-    merged = np.where(backward, cause, merged).astype(np.int32)
-    frames = in_category(trace, "python_function")
-    return Owning(frames, merged, rows, lane, frames, "")
-
-
-LEVELS: dict[str, Callable[[Trace], Owning]] = {
-    "line": _lines,
-    "module": _modules,
-    "op": _ops,
-    "python": _functions,
-}
+def _without_owners(record: Record, level: str) -> str:
+    said = {"line": LINES, "module": not_recorded(record, MODULES), "python": FRAMES}
+    return said.get(level, "the trace has no ops")
 
 
 @dataclass(frozen=True)
@@ -286,15 +206,13 @@ def self_times(trace: Trace, owning: Owning) -> Ints:
 def _names(trace: Trace, row: npt.NDArray[np.intp], detail: str) -> tuple[Ints, pd.DataFrame]:
     """Per owner the number of its name, and the names with their details; nobody's is the last."""
     given = trace.args.get(detail)
-    details = (
-        [""] * len(row)
-        if given is None
-        else given.reindex(row).astype(object).fillna("").astype(str)
+    details = "" if given is None else given.reindex(row).astype(object).fillna("").to_numpy(str)
+    pairs = pd.DataFrame(
+        {"name": trace.slices["name"].to_numpy(object)[row], "detail": details}, dtype=object
     )
-    pairs = pd.MultiIndex.from_arrays([trace.slices["name"].to_numpy(object)[row], details])
-    key, known = pd.factorize(pairs)
-    names = pd.DataFrame([*known, ("", "")], columns=["name", "detail"], dtype=object)
-    return key.astype(np.int64), names
+    key = pairs.groupby(["name", "detail"], sort=False).ngroup().to_numpy().astype(np.int64)
+    nobody = pd.DataFrame({"name": [""], "detail": [""]}, dtype=object)
+    return key, pd.concat([pairs.drop_duplicates(), nobody], ignore_index=True)
 
 
 def _outermost(parent: Rows, key: Ints) -> Mask:

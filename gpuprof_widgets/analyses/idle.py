@@ -16,6 +16,7 @@ from gpuprof_widgets.analyses.innermost import segments
 from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import lacking, says_if_empty
 from gpuprof_widgets.analyses.line_owners import line_of
+from gpuprof_widgets.analyses.module_frames import module_frame_around
 from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category, matching
 from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.analyses.region_owners import region_behind
@@ -33,7 +34,6 @@ BACK_TO_BACK_NS = 10_000
 """Gaps between two kernels that were queued: 99 % of those of a stream that runs alone are shorter,
 in traces of V100, A100 and H100 (half of them take about 1 us)."""
 IN_A_FILE = re.compile(r".+\(\d+\): .+")
-MODULE = re.compile(r"nn\.Module: .+")
 """Names of Python frames: "train.py(12): step", and of those that are a module's call."""
 BY = ("device", "stream")
 NO_GPU = "the trace has no GPU work: no GPU could be idle"
@@ -220,9 +220,9 @@ def _place(
             frame[gaps], _ = _longest(trace, int(python), start[gaps], end[gaps])
     if (frame >= 0).any():
         frames = in_category(trace, "python_function")
-        in_file, of_module = (frames & matching(trace, name) for name in (IN_A_FILE, MODULE))
+        in_file = frames & matching(trace, IN_A_FILE)
         line = np.where(line >= 0, line, _around(trace, in_file, frame))
-        module = np.where(module >= 0, module, _around(trace, of_module, frame))
+        module = np.where(module >= 0, module, module_frame_around(trace, frame))
     return line.astype(np.int32), module.astype(np.int32)
 
 

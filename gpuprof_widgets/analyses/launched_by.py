@@ -7,17 +7,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.line_owners import line_of
+from gpuprof_widgets.analyses.module_frames import MODULE_FRAME, module_frame_around
 from gpuprof_widgets.analyses.op_rows import are_ops, in_category
 from gpuprof_widgets.analyses.region_owners import region_behind
 from gpuprof_widgets.analyses.stacks import frame_of
-from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
 
 Rows = npt.NDArray[np.intp]
-
-MODULE_FRAME = "nn.Module: "
-"""How torch names the Python frame of a module's forward."""
 
 
 def launched_by(trace: Trace, rows: Rows) -> pd.DataFrame:
@@ -69,13 +66,7 @@ def _frames(trace: Trace, rows: Rows) -> Rows:
 
 def _module_frames(trace: Trace, frame: Rows) -> npt.NDArray[np.object_]:
     """Name of the innermost module's frame around each frame, without its prefix."""
-    names = trace.slices["name"]
-    labels = [str(name) for name in names.cat.categories]
-    is_module = np.array([label.startswith(MODULE_FRAME) for label in labels], bool)
-    if not is_module.any():
-        return np.full(len(frame), "", object)
-    modules = is_module[names.cat.codes.to_numpy()]
-    around = links.nearest_ancestor(trace.slices["parent"].to_numpy(), modules)
-    inner = np.append(np.where(modules, np.arange(len(modules)), around), NONE)[frame]
-    shown = np.array([label.removeprefix(MODULE_FRAME) for label in labels] + [""], object)
-    return np.asarray(shown[np.append(names.cat.codes.to_numpy(), NONE)[inner]], object)
+    name = trace.slices["name"].cat
+    shown = [str(label).removeprefix(MODULE_FRAME) for label in name.categories]
+    code = np.append(name.codes.to_numpy(), NONE)[module_frame_around(trace, frame)]
+    return np.asarray(np.array([*shown, ""], object)[code])

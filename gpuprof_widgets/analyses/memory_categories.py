@@ -30,6 +30,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.memory_blocks import Blocks, MemoryEvents
+from gpuprof_widgets.analyses.module_frames import module_frames
 from gpuprof_widgets.analyses.op_rows import are_ops, in_category, matching
 from gpuprof_widgets.analyses.stacks import frame_of
 from gpuprof_widgets.analyses.waits import is_dataloader
@@ -68,7 +69,6 @@ CATEGORIES = (
 
 BACKWARD = re.compile(r"autograd::engine::evaluate_function: .*")
 OPTIMIZER_STEP = re.compile(r"Optimizer\.step#.*")
-MODULE_FRAME = re.compile(r"nn\.Module: .*")
 COPIES = re.compile(r"aten::(to|_to_copy|pin_memory|cuda)")
 FOREVER = np.iinfo(np.int64).max
 
@@ -190,7 +190,7 @@ def _differentiated(trace: Trace) -> Mask:
 
 
 def _in_module_frame(trace: Trace) -> Mask:
-    frames = matching(trace, MODULE_FRAME)
+    frames = module_frames(trace)
     if not frames.any():
         return np.zeros(len(trace) + 1, bool)
     inside = _is_inside(trace.slices["parent"].to_numpy(), frames)

@@ -7,17 +7,16 @@ import re
 import numpy as np
 import numpy.typing as npt
 
+from gpuprof_widgets.analyses.module_frames import module_frame_around
 from gpuprof_widgets.analyses.op_rows import are_ops, matching
 from gpuprof_widgets.analyses.region_owners import forward_of, region_behind
 from gpuprof_widgets.analyses.stacks import BACKWARD_PREFIX, frame_of
-from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
 
 Rows = npt.NDArray[np.int32]
 
 BACKWARD_NODE = re.compile(re.escape(BACKWARD_PREFIX) + ".*")
-MODULE_FRAME = re.compile(r"nn\.Module: .*")
 
 
 def owning_ops(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
@@ -50,12 +49,6 @@ def owning_lines(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
 
 def _module_frames(trace: Trace) -> Rows:
     """The innermost ``nn.Module`` frame behind each slice, where stacks were recorded."""
-    wanted = matching(trace, MODULE_FRAME)
-    if not wanted.any():
-        return np.full(len(trace), NONE, np.int32)
-    parent = trace.slices["parent"].to_numpy()
     forward = forward_of(trace)
     source = np.where(forward >= 0, forward, np.arange(len(trace)))
-    frame = frame_of(trace)[source]
-    above = np.append(links.nearest_ancestor(parent, wanted), NONE)
-    return np.where(np.append(wanted, False)[frame], frame, above[frame]).astype(np.int32)
+    return module_frame_around(trace, frame_of(trace)[source])

@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.attribution import MODULE_FRAME, Owned, in_backward, owned
+from gpuprof_widgets.analyses.attribution import Owned, in_backward, owned
 from gpuprof_widgets.analyses.lacking import MODULES, lacking, not_recorded
+from gpuprof_widgets.analyses.module_frames import MODULE_FRAME
 from gpuprof_widgets.analyses.op_work import slice_work_flops
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links

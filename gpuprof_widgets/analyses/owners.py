@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from gpuprof_widgets.analyses.module_frames import MODULE_FRAME
 from gpuprof_widgets.analyses.stacks import frame_of
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
@@ -78,7 +79,7 @@ def _forward_side(record: Record, chain: list[int]) -> list[int]:
 
 
 def _role(category: str, name: str) -> str:
-    is_module = category == "python_function" and name.startswith("nn.Module: ")
+    is_module = category == "python_function" and name.startswith(MODULE_FRAME)
     return "module" if is_module else ROLES.get(category, category)
 
 
@@ -93,6 +94,6 @@ def _frames(record: Record, chain: list[int]) -> list[int]:
         return []
     module = frame
     names = slices["name"].to_numpy(object)
-    while module >= 0 and not names[module].startswith("nn.Module: "):
+    while module >= 0 and not names[module].startswith(MODULE_FRAME):
         module = int(parent[module])
     return [frame] if module in (-1, frame) else [frame, module]

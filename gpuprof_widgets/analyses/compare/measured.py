@@ -11,11 +11,12 @@ import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses import op_rows as rows
-from gpuprof_widgets.analyses.attribution import LEVELS, owned, self_times
+from gpuprof_widgets.analyses.attribution import owned, self_times
 from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.device_busy import busy_intervals, devices
 from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.lines import cell_lines, line_self_times
+from gpuprof_widgets.analyses.owner_levels import LEVELS
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.steps import names_with_steps_merged, steps
 from gpuprof_widgets.exceptions import OptionError

@@ -1,0 +1,95 @@
+"""Whose a slice is: the line, the module, the op or the Python function that caused it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuprof_widgets.analyses.call_tree import merged_parents
+from gpuprof_widgets.analyses.module_frames import module_frames
+from gpuprof_widgets.analyses.op_rows import INSTANTS, are_ops, in_category, on_tracks
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.owners import causes, is_engine
+from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.window import uncut_times
+
+Rows = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Owning:
+    """Which slices are owners, who caused whom, and whose CPU time counts.
+
+    ``rows`` are sorted by ``group``, start, longest first: within a group they nest.
+    """
+
+    owner: Mask
+    cause: Rows
+    rows: Rows
+    group: Rows
+    calls: Mask
+    detail: str
+
+
+def _lines(trace: Trace) -> Owning:
+    lines = in_category(trace, "cell_line")
+    resumed = np.zeros(len(trace), bool)
+    if "resumed" in trace.args:
+        resumed[trace.args["resumed"].index.to_numpy()] = True
+    return _regions(trace, lines, lines & ~resumed, "cell")
+
+
+def _modules(trace: Trace) -> Owning:
+    """Our own regions; a trace of another's recording may have torch's ``nn.Module`` frames."""
+    forward = in_category(trace, "module")
+    if not forward.any() and (frames := module_frames(trace)).any():
+        return replace(_functions(trace), owner=frames, calls=frames)
+    return _regions(trace, in_category(trace, "module", "module_backward"), forward, "class")
+
+
+def _regions(trace: Trace, owner: Mask, calls: Mask, detail: str) -> Owning:
+    rows = np.flatnonzero(on_tracks(trace, "cpu") & ~in_category(trace, INSTANTS))
+    group = trace.slices["track"].to_numpy()[rows]
+    return Owning(
+        owner,
+        causes(trace.slices, uncut_times(trace)[0]),
+        rows.astype(np.int32),
+        group.astype(np.int32),
+        calls,
+        detail,
+    )
+
+
+def _ops(trace: Trace) -> Owning:
+    """Ops of the forward pass, and what the engine does beside the backward ops."""
+    linked = trace.slices["forward"].to_numpy() >= 0
+    engine = is_engine(trace.slices["name"])
+    within = engine | linked
+    inside = within | (links.nearest_ancestor(trace.slices["parent"].to_numpy(), within) >= 0)
+    owner = (are_ops(trace) & ~inside) | (engine & ~linked)
+    return _regions(trace, owner, owner, "")
+
+
+def _functions(trace: Trace) -> Owning:
+    """Python frames and ops of each thread nested together."""
+    rows, parent, lane = merged_parents(trace)
+    cause = causes(trace.slices, uncut_times(trace)[0])
+    merged = cause.copy()  # of allocations, which are among no frames, the op stays the cause
+    merged[rows] = np.where(parent >= 0, rows[parent], NONE)
+    backward = cause != trace.slices["parent"].to_numpy()
+    merged = np.where(backward, cause, merged).astype(np.int32)
+    frames = in_category(trace, "python_function")
+    return Owning(frames, merged, rows, lane, frames, "")
+
+
+LEVELS: dict[str, Callable[[Trace], Owning]] = {
+    "line": _lines,
+    "module": _modules,
+    "op": _ops,
+    "python": _functions,
+}
