@@ -97,7 +97,15 @@ def _of_json() -> Iterator[Seed]:
     slices = {"pid": 1, "tid": 2, "cat": "cpu_op"}
     pairs = [
         {"ph": "B", "name": "outer", "ts": 1, **slices},
-        {"ph": "X", "name": "inner", "ts": 2, "dur": 3, **slices, "args": {"a": [1, {"b": 2}]}},
+        {
+            "ph": "X",
+            "name": "inner",
+            "ts": 2,
+            "dur": 3,
+            **slices,
+            "args": {"a": [1, {"b": 2}]},
+            "sf": 2,
+        },
         {"ph": "E", "ts": 9.5, **slices},
         {"ph": "i", "name": "now", "ts": 4, "s": "t", **slices},
         {"ph": "C", "name": "queue", "ts": 5, "pid": 1, "args": {"length": 3, "width": 2.5}},
@@ -107,7 +115,9 @@ def _of_json() -> Iterator[Seed]:
         *({"ph": ph, "id": 4, "name": "flow", "ts": 2, **slices} for ph in "stf"),
         *({"ph": ph, "id": 5, "name": "thing", "ts": 8, **slices} for ph in "NOD"),
     ]
-    yield Seed("chrome, object", {"traceEvents": pairs, "displayTimeUnit": "ns"}, _json)
+    frames = {"1": {"name": "main"}, "2": {"name": "step", "parent": 1}}
+    beside = {"displayTimeUnit": "ns", "stackFrames": frames}
+    yield Seed("chrome, object", {"traceEvents": pairs, **beside}, _json)
     yield Seed("chrome, list", pairs, _json)
     yield Seed("kineto, text", kineto("aten::mm", 'step "x"', "aten::add", host_name="n1"))
     yield Seed("kineto", json.loads(kineto("aten::mm", "aten::add", deviceProperties=[])), _json)

@@ -139,6 +139,7 @@ def _notes(file: Gathered) -> list[str]:
             f"of {events:,} events have args of more lists and objects than any profiler writes: "
             "these were not read",
         ),
+        (file.without_stack, "stacks were not read, as there is too much text in those before"),
         (file.untimed, f"of {slices:,} events have no valid ts or dur and were left out"),
         (file.rare_keys, f"rare keys of args are kept together, as {MORE_ARGS!r}"),
     ]

@@ -57,6 +57,8 @@ class Event(msgspec.Struct, gc=False):
     bind_id: Any = None
     flow_in: Any = None
     flow_out: Any = None
+    sf: Id = None
+    stack: Any = None
 
 
 @dataclass
@@ -253,7 +255,7 @@ def _coerced(item: bytes) -> Event:
     values |= {
         key: _text(values[key]) for key in ("name", "cat", "s") if values.get(key) is not None
     }
-    values |= {key: _id(values[key]) for key in ("pid", "tid", "id") if key in values}
+    values |= {key: _id(values[key]) for key in ("pid", "tid", "id", "sf") if key in values}
     values |= {key: written[key] for key in ("ts", "dur") if key in written}
     values["name"] = values.get("name") or ""
     values["args"] = args if args is None or isinstance(args, dict) else {"args": args}

@@ -15,6 +15,7 @@ from gpuprof_widgets.trace.event_json import Event, TraceFile
 from gpuprof_widgets.trace.events import Events, from_codes, text_codes, typed
 from gpuprof_widgets.trace.microseconds import nanoseconds
 from gpuprof_widgets.trace.schema import CATEGORY_ALIASES
+from gpuprof_widgets.trace.stack_frames import STACK_FRAMES, CallStacks
 
 INSTANTS = ("i", "I", "R")
 SLICES = frozenset(("X", *INSTANTS))
@@ -142,8 +143,9 @@ class Gathered:
     async ones under "b"), without the arrows of launches, which correlation ids say as well;
     ``bound`` the slices that say themselves which arrows begin and end at them, by their row;
     ``instants`` the rows that are instants; ``spans`` what the profiler notes on itself (name, ts,
-    dur in ns). ``left_out``, ``mended``, ``without_args`` and ``notes`` are the file's. ``phases``
-    counts the events of other kinds than slices, ``total`` all of them.
+    dur in ns). ``left_out``, ``mended``, ``without_args`` and ``notes`` are the file's;
+    ``without_stack`` counts the events whose stacks were too much text. ``phases`` counts the
+    events of other kinds than slices, ``total`` all of them.
     """
 
     def __init__(self, file: TraceFile) -> None:
@@ -160,10 +162,12 @@ class Gathered:
         self._dur: list[NDArray[np.int64]] = []
         self._codes = {name: Codes() for name in ("name", "category", "process", "thread")}
         self._args = Args()
+        stacks = CallStacks(self.header.pop(STACK_FRAMES, None))
         for batch in file.batches:
+            stacks.give(batch)
             self._add(batch)
         self.left_out, self.mended, self.notes = file.left_out, file.mended, file.notes
-        self.without_args = file.without_args
+        self.without_args, self.without_stack = file.without_args, stacks.left_out
 
     @property
     def rare_keys(self) -> int:
