@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 from pathlib import Path
 
@@ -13,8 +14,12 @@ import gpuprof_widgets
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.many_ranks import RankProfiles
 
+WITHIN_S = 240
+"""A bound against hanging, shorter than that of the test."""
+
 
 def main(folder: Path) -> None:
+    faulthandler.dump_traceback_later(WITHIN_S, exit=True)  # says what waits, and for what
     here = gpuprof_widgets.ranks(folder)
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
@@ -27,6 +32,7 @@ def main(folder: Path) -> None:
             (folder / "rank9.json").write_text("{}")
             with pytest.raises(TraceError, match=r"rank9\.json.*worker of the cluster"):
                 gpuprof_widgets.ranks([*folder.iterdir()], cluster=client)
+    faulthandler.cancel_dump_traceback_later()
     print("equal")
 
 
