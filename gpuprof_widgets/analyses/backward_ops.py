@@ -87,8 +87,7 @@ def _calls(trace: Trace) -> Mask:
 
 def _inside(trace: Trace, calls: Mask) -> Rows:
     slices = trace.slices
-    around = links.nearest_ancestor(slices["parent"].to_numpy(), calls)
-    around = np.where(calls, np.arange(len(trace)), around).astype(np.int32)
+    around = links.itself_or_ancestor(slices["parent"].to_numpy(), calls)
     launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"])
     gpu = gpu_rows(trace)
     around[gpu] = np.append(around, NONE)[launcher[gpu]]

@@ -22,7 +22,7 @@ from gpuprof_widgets.analyses.path_walk import followed
 from gpuprof_widgets.analyses.region_owners import region_behind
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.trace.links import nearest_ancestor
+from gpuprof_widgets.trace.links import itself_or_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -181,13 +181,11 @@ def _described(
 
 def _op_of(trace: Trace) -> npt.NDArray[np.int32]:
     """Per slice the innermost op that it is, runs in or was launched by; -1 for none."""
-    is_op = are_ops(trace)
-    around = nearest_ancestor(trace.slices["parent"].to_numpy(), is_op)
-    around = np.where(is_op, np.arange(len(trace)), around)
+    around = itself_or_ancestor(trace.slices["parent"].to_numpy(), are_ops(trace))
     gpu = gpu_rows(trace)
     owner = trace.slices["op"].to_numpy()[gpu]
     around[gpu] = np.append(around, NONE)[owner]
-    return around.astype(np.int32)
+    return around
 
 
 def _merged(table: pd.DataFrame) -> pd.DataFrame:

@@ -230,8 +230,7 @@ def _around(
     trace: Trace, wanted: npt.NDArray[np.bool_], rows: npt.NDArray[np.int32]
 ) -> npt.NDArray[np.int32]:
     """Of each row the innermost slice around it that is wanted, if not the row itself."""
-    found = links.nearest_ancestor(trace.slices["parent"].to_numpy(), wanted)
-    found = np.where(wanted, np.arange(len(trace)), found).astype(np.int32)
+    found = links.itself_or_ancestor(trace.slices["parent"].to_numpy(), wanted)
     return np.append(found, np.int32(NONE))[rows]
 
 

@@ -103,8 +103,7 @@ def launching_op(trace: Trace) -> npt.NDArray[np.int32]:
     """Per slice the innermost op (no annotation) that owns it; -1 without."""
     ops = are_ops(trace)
     owner = trace.slices["op"].to_numpy()
-    around = links.nearest_ancestor(trace.slices["parent"].to_numpy(), ops)
-    inner = np.where(ops, np.arange(len(ops)), around)
+    inner = links.itself_or_ancestor(trace.slices["parent"].to_numpy(), ops)
     return np.asarray(np.append(inner, -1)[owner], np.int32)
 
 

@@ -24,7 +24,5 @@ def module_frames(trace: Trace) -> npt.NDArray[np.bool_]:
 
 def module_frame_around(trace: Trace, frame: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
     """Of each Python frame (-1: none) the innermost of these that it is or runs in; else -1."""
-    wanted = module_frames(trace)
-    around = links.nearest_ancestor(trace.slices["parent"].to_numpy(), wanted)
-    around = np.where(wanted, np.arange(len(trace)), around)
+    around = links.itself_or_ancestor(trace.slices["parent"].to_numpy(), module_frames(trace))
     return np.asarray(np.append(around, NONE)[frame], np.int32)

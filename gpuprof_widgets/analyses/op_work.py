@@ -53,8 +53,8 @@ def worker_of(trace: Trace) -> Rows:
     parent = slices["parent"].to_numpy()
     counted = ops & named(trace, frozenset(FORMULAS))
     outermost = counted & (links.nearest_ancestor(parent, counted) < 0)
-    around = _itself_or_around(parent, outermost)
-    worker = np.where(around >= 0, around, _itself_or_around(parent, ops)).astype(np.int32)
+    around = links.itself_or_ancestor(parent, outermost)
+    worker = np.where(around >= 0, around, links.itself_or_ancestor(parent, ops)).astype(np.int32)
     launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"]).astype(np.int32)
     on_gpu = launcher >= 0
     owner = np.append(worker, NONE)
@@ -100,11 +100,6 @@ def _work(call: Call) -> tuple[int, int, str, str, bool, str]:
 
 def _flops(call: Call) -> int:
     return elements_of(call) if call.name in ARITHMETIC else flops_of(call)
-
-
-def _itself_or_around(parent: npt.NDArray[np.int32], wanted: npt.NDArray[np.bool_]) -> Rows:
-    above = links.nearest_ancestor(parent, wanted)
-    return np.where(wanted, np.arange(len(parent)), above).astype(np.int32)
 
 
 def least_counted(counted: npt.NDArray[np.object_]) -> str:

@@ -23,8 +23,7 @@ def region_around(trace: Trace, category: str) -> Rows:
     """
     slices = trace.slices
     wanted = in_category(trace, category)
-    around = links.nearest_ancestor(slices["parent"].to_numpy(), wanted)
-    around = np.where(wanted, np.arange(len(slices)), around).astype(np.int32)
+    around = links.itself_or_ancestor(slices["parent"].to_numpy(), wanted)
     launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"]).astype(np.int32)
     on_gpu = (slices["launch"].to_numpy() >= 0) | in_category(
         trace, "kernel", "gpu_memcpy", "gpu_memset"
@@ -40,8 +39,7 @@ def forward_of(trace: Trace) -> Rows:
     slices = trace.slices
     forward = slices["forward"].to_numpy()
     backward = forward >= 0
-    around = links.nearest_ancestor(slices["parent"].to_numpy(), backward)
-    around = np.where(backward, np.arange(len(slices)), around)
+    around = links.itself_or_ancestor(slices["parent"].to_numpy(), backward)
     found = np.append(forward, NONE)[around]
     launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"])
     on_gpu = in_category(trace, "kernel", "gpu_memcpy", "gpu_memset")
@@ -55,6 +53,5 @@ def region_behind(trace: Trace, category: str) -> Rows:
     runs a forward anew there) comes first. Where none is found, the same as `region_around`.
     """
     wanted = in_category(trace, category)
-    caused = links.nearest_ancestor(causes(trace.slices, uncut_times(trace)[0]), wanted)
-    caused = np.where(wanted, np.arange(len(trace)), caused)
+    caused = links.itself_or_ancestor(causes(trace.slices, uncut_times(trace)[0]), wanted)
     return np.where(caused >= 0, caused, region_around(trace, category)).astype(np.int32)

@@ -82,10 +82,8 @@ def _stack_source(trace: Trace) -> Rows:
     """The slice whose stack counts: itself, or for all below a backward node its forward op."""
     slices = trace.slices
     parent, forward = slices["parent"].to_numpy(), slices["forward"].to_numpy()
-    own = np.arange(len(slices), dtype=np.int32)
-    is_node = _backward_nodes(slices["name"], parent)
-    node = np.where(is_node, own, links.nearest_ancestor(parent, is_node))
-    return np.where(node >= 0, forward[node], own).astype(np.int32)
+    node = links.itself_or_ancestor(parent, _backward_nodes(slices["name"], parent))
+    return np.where(node >= 0, forward[node], np.arange(len(slices))).astype(np.int32)
 
 
 def _backward_nodes(name: pd.Series, parent: Rows) -> npt.NDArray[np.bool_]:

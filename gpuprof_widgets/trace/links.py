@@ -93,6 +93,12 @@ def nearest_ancestor(parent: Ints, wanted: Mask) -> NDArray[np.int32]:
     return found
 
 
+def itself_or_ancestor(parent: Ints, wanted: Mask) -> NDArray[np.int32]:
+    """Row of the slice itself where it is ``wanted``, else of its nearest ancestor that is."""
+    own = np.arange(len(parent), dtype=np.int32)
+    return np.where(wanted, own, nearest_ancestor(parent, wanted))
+
+
 def climbed(rows: Ints, parent: Ints, past: Callable[[Ints, Ints], Mask]) -> NDArray[np.int32]:
     """Each of these rows, or the innermost of its ancestors that is not ``past``; -1 where all are.
 
