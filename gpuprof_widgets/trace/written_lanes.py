@@ -35,8 +35,7 @@ class WrittenLanes:
 def written_lanes(trace: Trace) -> WrittenLanes:
     """Where every slice is written, and what that is called."""
     tracks, slices = trace.tracks, trace.slices
-    threads = pd.MultiIndex.from_arrays([tracks["process"], tracks["thread"]])
-    of_track, _ = pd.factorize(threads)
+    of_track = tracks.groupby(["process", "thread"], sort=False).ngroup().to_numpy().astype(np.intp)
     thread = of_track[slices["track"].to_numpy()].astype(np.int64)
     number = sub_tracks(slices["ts"].to_numpy(), slices["dur"].to_numpy(), thread)
     own = of_track.astype(np.int64) * MOST  # tracks without a slice are named as well
