@@ -108,3 +108,10 @@ def test_functions_of_samplers_are_compared_too() -> None:
     texts = [finding.text for finding in comparison.findings()]
     assert texts[0].startswith("B's run takes 2.0 times as long: 3.00 s → 6.00 s")
     assert "Functions: `train.py(9): step` +3.00 s (time of the run)." in texts
+
+
+def test_many_calls_are_written_out(tmp_path: Path) -> None:
+    fib = ("m.py", 1, "fib")
+    a = prof(tmp_path / "a", {fib: (101_202_000, 9.0)})
+    text = compare(a, prof(tmp_path / "b", {fib: (12, 1.0)}))._repr_mimebundle_()["text/plain"]
+    assert "101,202,000" in text

@@ -10,7 +10,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses import op_rows as rows
-from gpuprof_widgets.analyses.lacking import says_if_empty
+from gpuprof_widgets.analyses.lacking import LINES, says_if_empty
 from gpuprof_widgets.analyses.line_owners import line_behind, line_of
 from gpuprof_widgets.analyses.line_sources import line_sources
 from gpuprof_widgets.analyses.remembered import remembered
@@ -37,7 +37,7 @@ COLUMNS = ("cell", "line", "code", *NUMBERS, "complete")
 
 
 @remembered
-@says_if_empty("the trace has no cell lines: only recordings of gpuprof have them")
+@says_if_empty(LINES)
 def lines(record: Record) -> pd.DataFrame:
     """One row per line of the recorded cells in which a statement begins, in their order.
 
@@ -95,7 +95,7 @@ def cell_lines(trace: Trace) -> CellLines:
         columns=["cell", "line"],
     ).dropna()
     row = given.index.to_numpy()
-    number, keys = pd.factorize(pd.MultiIndex.from_arrays([given["cell"], given["line"]]))
+    number = given.groupby(["cell", "line"], sort=False).ngroup().to_numpy()
     of_slice = np.full(len(trace), NONE, np.int64)
     of_slice[row] = number
     resumed = np.zeros(len(trace), bool)
@@ -105,8 +105,8 @@ def cell_lines(trace: Trace) -> CellLines:
     first = np.unique(number, return_index=True)[1]
     table = pd.DataFrame(
         {
-            "cell": [str(cell) for cell, _ in keys],
-            "line": np.array([int(line) for _, line in keys], np.int64),
+            "cell": given["cell"].iloc[first].astype(str).to_numpy(object),
+            "line": given["line"].iloc[first].to_numpy(np.int64),
             "code": [str(name).partition(": ")[2] for name in names[first]],
         }
     )

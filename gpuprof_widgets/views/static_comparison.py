@@ -32,14 +32,21 @@ class DeltaTable(OpTable):
         return f"{self.title}: {len(self.rows):,} of {self.total:,} that differ"
 
 
+def _calls(average: float) -> str:
+    """Per step on average: large and whole ones without decimals."""
+    whole = average >= THOUSAND or average == int(average)
+    return f"{average:,.0f}" if whole else f"{average:.4g}"
+
+
+THOUSAND = 1_000
 COLUMNS = (
     Column("A", "a_ns", format_ns),
     Column("B", "b_ns", format_ns),
     Column("B − A", "delta_ns", signed_ns),
 )
 CALLS = (
-    Column("calls A", "calls_a", lambda value: f"{value:,.4g}"),
-    Column("calls B", "calls_b", lambda value: f"{value:,.4g}"),
+    Column("calls A", "calls_a", _calls),
+    Column("calls B", "calls_b", _calls),
 )
 
 

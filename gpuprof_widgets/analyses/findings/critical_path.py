@@ -81,7 +81,7 @@ def _of_what_the_cpu_did(path: pd.DataFrame) -> str:
     """What to do about the CPU's part: about one long call, about Python, or about its ops."""
     mine = path[path["kind"].isin(BOUNDS[CPU])]
     time = mine["dur_ns"]
-    longest = mine.loc[time.idxmax()]
+    longest = mine.nlargest(1, "dur_ns").iloc[0]
     if longest["kind"] == "runtime" and longest["dur_ns"] > MOST * time.sum():
         name, length = code(str(longest["name"])), format_ns(longest["dur_ns"])
         return ONE_CALL.format(name=name, time=length)
