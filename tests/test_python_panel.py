@@ -12,9 +12,10 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import SAMPLED
 from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.figure import VIEWS, has_view
-from gpuprof_widgets.views.panels.python_time import python_time_panel
+from gpuprof_widgets.views.panels.annotations import annotations_panel
+from gpuprof_widgets.views.panels.python_time import MOST_PIECES, python_time_panel
 from gpuprof_widgets.views.static import static_text
-from tests.traces import calls_of, cell_line, op, python, trace_of
+from tests.traces import annotation, calls_of, cell_line, op, python, trace_of
 
 
 def frames() -> Record:
@@ -56,6 +57,16 @@ def test_cprofiles_functions_have_no_events() -> None:
     assert [column.key for column in panel.columns][:2] == ["label", "calls"]
 
 
+def test_of_very_many_pieces_the_longest_are_shown_and_times_are_of_the_run() -> None:
+    frames = [python("a.py(1): f", ts=2 * n, dur=1) for n in range(MOST_PIECES)]
+    panel = python_time_panel(trace_of(*frames, python("a.py(9): g", ts=20_000, dur=7)))
+    assert panel is not None
+    assert panel.events is not None
+    assert len(panel.events) == MOST_PIECES
+    assert panel.events["group"].iloc[-1] == panel.rows.index[panel.rows["name"] == "g"][0]
+    assert {column.aggregate for column in panel.columns} == {""}
+
+
 def test_samples_have_no_calls_and_say_so() -> None:
     record = frames()
     panel = python_time_panel(replace(record, metadata={**record.metadata, SAMPLED: True}))
@@ -86,3 +97,12 @@ def test_the_static_table_is_of_functions_there_too() -> None:
     words = static_text(frames())
     assert "Python functions by self time: 4 of 4" in words
     assert "data.py:7(load)" in words
+
+
+def test_annotations_without_gpu_work_stand_by_their_cpu_time() -> None:
+    record = trace_of(annotation("short", ts=0, dur=5), annotation("long", ts=9, dur=50))
+    panel = annotations_panel(record)
+    assert panel is not None
+    assert panel.rows["name"].tolist() == ["long", "short"]
+    assert not [column.label for column in panel.columns if "GPU" in column.label]
+    assert "GPU" not in panel.note

@@ -23,6 +23,8 @@ COLUMNS = (
     Column("cpu_total_ns", "CPU", "ns"),
     Column("cpu_self_ns", "CPU self", "ns"),
 )
+GPU_COLUMNS = ("device_busy_ns", "kernel_ns", "kernel_self_ns", "kernels")
+GPU_NOTE = "GPU work is what was launched within it, counted once; self without those within."
 
 
 def annotations_panel(record: Record) -> Panel | None:
@@ -30,7 +32,10 @@ def annotations_panel(record: Record) -> Panel | None:
     table = by_annotation(record)
     if what_is_lacking(table):
         return None
-    rows = table.head(MOST_ROWS)
+    on_gpu = bool(table["kernels"].any())
+    sort = "kernel_ns" if on_gpu else "cpu_total_ns"
+    rows = table.sort_values(sort, ascending=False, kind="stable", ignore_index=True)
+    rows = rows.head(MOST_ROWS)
     calls = annotation_slices(record)
     group = pd.Series(np.arange(len(rows)), pd.Index(rows["name"]))
     events = calls.assign(group=group.reindex(calls["name"]).to_numpy())
@@ -39,9 +44,9 @@ def annotations_panel(record: Record) -> Panel | None:
     columns = ["group", "start_ns", "end_ns", "row"]
     return Panel(
         "Annotations",
-        COLUMNS,
+        COLUMNS if on_gpu else tuple(each for each in COLUMNS if each.key not in GPU_COLUMNS),
         rows,
         events.loc[longest, columns].reset_index(drop=True),
-        note="GPU work is what was launched within it, counted once; self without those within.",
-        sort="kernel_ns",
+        note=GPU_NOTE if on_gpu else "",
+        sort=sort,
     )

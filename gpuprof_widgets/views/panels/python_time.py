@@ -14,8 +14,10 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import SAMPLED
 from gpuprof_widgets.views.panels.panel import Column, Panel
 
+MOST_PIECES = 5_000
+"""Pieces beyond which the page gets only the longest ones, and all times of the whole run."""
 CALLS = Column("calls", "Calls", "count")
-TIMES = (
+TIMES: tuple[Column, ...] = (
     Column("self_ns", "Self", "ns", "time"),
     Column("share", "Share", "share", "share", "self_ns"),
     Column("total_ns", "Total", "ns"),
@@ -38,18 +40,27 @@ def python_time_panel(record: Record) -> Panel | None:
         share=table["self_ns"] / max(int(table["self_ns"].sum()), 1),
     )
     waits = WAITS if rows["total_waiting_ns"].any() else ()
+    times, events, note = TIMES, _pieces(record, table), _note(table, sampled=sampled)
+    if events is not None and len(events) > MOST_PIECES:
+        longest = (events["end_ns"] - events["start_ns"]).nlargest(MOST_PIECES).index.sort_values()
+        events = events.loc[longest].reset_index(drop=True)
+        times = tuple(Column(each.key, each.label, each.unit) for each in TIMES)
+        note = f"Of their stretches of time, the longest {MOST_PIECES:,} can be shown. {note}"
     return Panel(
         "Python functions",
-        (Column("label", "Function", "text"), *(() if sampled else (CALLS,)), *TIMES, *waits),
+        (Column("label", "Function", "text"), *(() if sampled else (CALLS,)), *times, *waits),
         rows,
-        _events(record, table),
-        _note(table, sampled=sampled),
+        events,
+        note.strip(),
         sort="self_ns",
     )
 
 
-def _events(record: Record, table: pd.DataFrame) -> pd.DataFrame | None:
-    """None where there are no frames: cProfile does not say when a function ran."""
+def _pieces(record: Record, table: pd.DataFrame) -> pd.DataFrame | None:
+    """Stretches of time in which each function ran itself, and none that it called.
+
+    None where there are no frames: cProfile does not say when a function ran.
+    """
     trace = record.trace
     tracks = trace.tracks
     lanes = tracks["lane"].isin(python_lanes(record))
