@@ -66,6 +66,12 @@ BAD = {
     ),
     "a list of numbers": _filled(b"[", b"1,", b"1]"),
     "a list of texts": _filled(b"[", b'"",', EVENT + b"]"),
+    "frames below one long name": b'{"stackFrames":{"0":{"name":"%s"},%s},"traceEvents":[%s]}'
+    % (
+        b"n" * 20_000,
+        b",".join(b'"%d":{"name":"a","parent":0}' % n for n in range(1, SIZE // 70)),
+        b",".join(b'{"ph":"X","ts":1,"dur":1,"sf":%d}' % n for n in range(1, SIZE // 70)),
+    ),
     "pickle of dicts": _filled(b"\x80\x04", b"}", b"."),
     "pickle of tuples": _filled(b"\x80\x04", b"K\x01\x85", b"."),
     "pickle of marks": _filled(b"\x80\x04", b"(", b"."),

@@ -61,7 +61,7 @@ def test_frames_in_a_circle_end() -> None:
 
 
 def test_text_beyond_all_measure_is_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack_frames, "MOST_TEXT", 30)
+    monkeypatch.setattr(stack_frames, "MOST_TEXT", 20)
     record = read(
         *({**BOX, "ts": 9 * ts, "sf": frame} for ts, frame in enumerate((5, 7, "0x9", 7)))
     )

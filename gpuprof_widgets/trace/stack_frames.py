@@ -19,8 +19,9 @@ DEEPEST = 200
 """As many frames are followed; parents that stand in a circle end here."""
 
 MOST_TEXT = 48 << 20
-"""Characters of all stacks together: a small file of frames with one long name has many times its
-size of them."""
+"""About as many characters all stacks may have: a small file can mean many times its size."""
+_COST_OF_A_FRAME = 8
+"""In characters: following it takes time, however short its name is."""
 _ENDS = frozenset("EeFD")
 """Phases of events that end a slice: what they have as ``sf`` is the stack at its end."""
 
@@ -53,13 +54,11 @@ class CallStacks:
             own = event.stack if isinstance(event.stack, list) else []
             return ";".join(name for name in own[: -DEEPEST - 1 : -1] if isinstance(name, str))
         frame = str(event.sf)
-        if frame not in self._known:
+        if frame not in self._known and self._room > 0:
             names = list(self._names(frame))
-            self._room -= sum(map(len, names)) + len(names)
-            if self._room < 0:
-                return None
+            self._room -= sum(map(len, names)) + _COST_OF_A_FRAME * len(names)
             self._known[frame] = ";".join(names)
-        return self._known[frame]
+        return self._known.get(frame)
 
     def _names(self, frame: str) -> Iterator[str]:
         """The names of a frame and of those that called it."""
