@@ -60,6 +60,12 @@ class Report:
     def selection_text(self) -> Locator:
         return self.page.get_by_label("Selection", exact=True).first
 
+    def use_scheme(self, scheme: str) -> None:
+        """Have the reader's system light or dark; the report follows a moment later."""
+        self.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        dark = "Object.values(window.gpuprof.reports)[0].theme.palette.dark"
+        self.page.wait_for_function(f"{dark} === {str(scheme == 'dark').lower()}")
+
     def op_rows(self) -> dict[str, tuple[int, ...]]:
         """Every row of the op table as the page shows it: "name (category)" to its numbers."""
         self.page.get_by_role("combobox", name="Show").select_option("all categories")

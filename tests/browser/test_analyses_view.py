@@ -255,11 +255,10 @@ def test_curves_stand_below_the_same_pixels_as_the_timeline(open_report: Open) -
 def test_text_is_legible_and_nothing_overlaps(open_report: Open, scheme: str, width: int) -> None:
     report = open_report(busy())
     report.page.set_viewport_size({"width": width, "height": 900})
-    report.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    report.use_scheme(scheme)
     for name in ("Kernels", "Gaps", "Queue"):
         tab(report, name).click()
         rows(report, name).first.click()
-        report.page.wait_for_timeout(200)  # the theme follows a little later
         assert [words for ratio, words in report.page.evaluate(CONTRASTS) if ratio < 4.5] == []
         plot = {
             "Kernels": report.page.locator("svg.points"),

@@ -267,8 +267,7 @@ def test_there_is_no_lines_view_without_lines(open_report: Open) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_code_is_legible_on_its_heat(open_report: Open, scheme: str) -> None:
     report = open_report(training())
-    report.page.emulate_media(color_scheme=scheme)
-    report.page.wait_for_timeout(300)  # the theme follows the page with a delay
+    report.use_scheme(scheme)
     ratios = report.page.evaluate(CONTRASTS)
     assert [text for ratio, text in ratios if ratio < 4.5] == []
     heat = table(report).evaluate(

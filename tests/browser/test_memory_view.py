@@ -214,9 +214,8 @@ def test_its_text_is_legible_and_nothing_overlaps(
 ) -> None:
     report = open_report(allocating())
     report.page.set_viewport_size({"width": width, "height": 900})
-    report.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    report.use_scheme(scheme)
     blocks(report).first.click()
-    report.page.wait_for_timeout(300)  # the theme follows a little later
     assert [words for ratio, words in report.page.evaluate(CONTRASTS) if ratio < 4.5] == []
     parts = [
         report.page.get_by_label("Colours of the memory"),

@@ -499,11 +499,7 @@ def test_page_has_no_text_of_low_contrast(open_report: Open) -> None:
     report = open_report(small())
     report.page.mouse.click(*place_of(report, state(report, "store.data.rows - 1")))
     for scheme in ("light", "dark"):
-        report.page.emulate_media(color_scheme=scheme)
-        dark = scheme == "dark"
-        report.page.wait_for_function(
-            f"Object.values(window.gpuprof.reports)[0].theme.palette.dark === {str(dark).lower()}"
-        )
+        report.use_scheme(scheme)
         poor = [line for line in report.page.evaluate(CONTRASTS) if line[0] < 4.5]
         assert poor == []
 
@@ -558,8 +554,8 @@ def test_finding_highlights_its_events(open_report: Open) -> None:
 def test_page_fits_its_width(open_report: Open, width: int) -> None:
     report = open_report(small())
     report.page.set_viewport_size({"width": width, "height": 900})
-    report.page.wait_for_timeout(300)
-    assert report.page.evaluate("document.documentElement.scrollWidth") <= width
+    # It is laid out anew a moment later.
+    report.page.wait_for_function(f"document.documentElement.scrollWidth <= {width}")
     bounds = report.timeline.bounding_box()
     assert bounds is not None
     assert bounds["x"] + bounds["width"] <= width
