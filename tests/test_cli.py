@@ -75,7 +75,7 @@ def test_a_wrong_call_says_how_it_is_called(
 
 def test_without_a_command_it_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
     called = gpuprof(capsys)
-    assert called.code == 2
+    assert called.code in (0, 2)  # click 8.1 calls it no error
     assert "Commands:" in called.out + called.err
 
 
