@@ -116,7 +116,7 @@ def with_slices(
         trace,
         slices=slices,
         tracks=_more_tracks(trace.tracks, new_tracks or []),
-        flows=_moved_flows(trace.flows, of_old),
+        flows=moved_flows(trace.flows, of_old),
         args=_with_args(args, new_args),
         end_ns=max(trace.end_ns, int((ts + dur).max())),
     )
@@ -128,6 +128,11 @@ def _joined(first: pd.Categorical, then: pd.Series) -> pd.Categorical:
     return from_codes(codes.astype(np.int32), texts)
 
 
+def new_rows(keep: Mask) -> NDArray[np.int64]:
+    """The new number of every old row, -1 of those that are left out; and -1, for "nobody"."""
+    return np.append(np.where(keep, np.cumsum(keep) - 1, NONE), NONE).astype(np.int64)
+
+
 def moved_links(old: NDArray[Any], row: NDArray[np.int64]) -> NDArray[np.int32]:
     """Links by old row numbers in new ones; the last entry of ``row`` answers for "nobody"."""
     return np.asarray(row[old], dtype=np.int32)
@@ -135,13 +140,13 @@ def moved_links(old: NDArray[Any], row: NDArray[np.int64]) -> NDArray[np.int32]:
 
 def kept_slices(trace: Trace, keep: Mask) -> Trace:
     """The trace of these rows alone, nested anew; links to rows that are gone are gone."""
-    row = np.append(np.where(keep, np.cumsum(keep) - 1, NONE), NONE).astype(np.int64)
+    row = new_rows(keep)
     slices = trace.slices[keep].reset_index(drop=True)
     moved = {name: moved_links(slices[name].to_numpy(), row) for name in LINKS}
     return replace(
         trace,
         slices=_nested(slices.assign(**moved)),
-        flows=_moved_flows(trace.flows, row),
+        flows=moved_flows(trace.flows, row),
         args={key: _at(values, row) for key, values in trace.args.items()},
     )
 
@@ -164,7 +169,8 @@ def _table(added: list[NewSlice]) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _moved_flows(flows: pd.DataFrame, row: NDArray[np.int64]) -> pd.DataFrame:
+def moved_flows(flows: pd.DataFrame, row: NDArray[np.int64]) -> pd.DataFrame:
+    """The arrows between rows that are left, by their new numbers."""
     moved = flows.assign(
         source=moved_links(flows["source"].to_numpy(), row),
         target=moved_links(flows["target"].to_numpy(), row),

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.callers import calling_annotations, calling_lines, open_beside
+from gpuprof_widgets.trace.edit import LINKS, moved_flows, moved_links, new_rows
 from gpuprof_widgets.trace.events import typed
 from gpuprof_widgets.trace.links import Mask, nearest_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import is_gpu
-from gpuprof_widgets.trace.schema import NONE, UNCUT_ARGS
+from gpuprof_widgets.trace.schema import UNCUT_ARGS
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
@@ -45,7 +46,7 @@ def _window(trace: Trace, t0: int, t1: int) -> Trace:
     inside = _inside(trace, t0, t1)
     kept = inside | _owners(trace, inside)
     slices = _cut(trace.slices, kept, inside, t0, t1)
-    row = _new_rows(kept)
+    row = new_rows(kept)
     return replace(
         trace,
         slices=slices,
@@ -113,15 +114,15 @@ def _owners(trace: Trace, inside: Mask) -> Mask:
 def _cut(slices: pd.DataFrame, kept: Mask, inside: Mask, t0: int, t1: int) -> pd.DataFrame:
     ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
     start, end = np.clip(ts, t0, t1), np.clip(ts + dur, t0, t1)
-    row = _new_rows(kept)
+    row = new_rows(kept)
     # A child may outlast its parent: then it hangs on the nearest ancestor that is left.
     parent = nearest_ancestor(slices["parent"].to_numpy(), kept)
     cut = slices.assign(
         ts=start,
         dur=np.where(inside, end - start, 0),
         count=np.where(inside, slices["count"].to_numpy(), 0).astype(np.int32),
-        parent=_moved(parent, row),
-        **{link: _moved(slices[link].to_numpy(), row) for link in ("launch", "op", "forward")},
+        parent=moved_links(parent, row),
+        **{link: moved_links(slices[link].to_numpy(), row) for link in LINKS},
     )[kept].reset_index(drop=True)
     return cut.assign(**{name: _trimmed(cut[name]) for name in ("name", "category")})
 
@@ -129,19 +130,6 @@ def _cut(slices: pd.DataFrame, kept: Mask, inside: Mask, t0: int, t1: int) -> pd
 def _trimmed(column: pd.Series) -> pd.Series:
     """Without the categories that no row has."""
     return column.cat.remove_unused_categories()
-
-
-def _new_rows(kept: Mask) -> NDArray[np.int32]:
-    """The new number of every old row; -1 for rows that are left out."""
-    return np.where(kept, np.cumsum(kept) - 1, NONE).astype(np.int32)
-
-
-def _moved(links: NDArray[np.int32], row: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Row links in the new numbers; links to rows that are left out are gone."""
-    known = links >= 0
-    moved = np.full(len(links), NONE, dtype=np.int32)
-    moved[known] = row[links[known]]
-    return moved
 
 
 def _counters(trace: Trace, t0: int, t1: int) -> pd.DataFrame:
@@ -157,21 +145,17 @@ def _counters(trace: Trace, t0: int, t1: int) -> pd.DataFrame:
     return cut.assign(ts=np.maximum(cut["ts"].to_numpy(), t0), name=_trimmed(cut["name"]))
 
 
-def _flows(flows: pd.DataFrame, row: NDArray[np.int32]) -> pd.DataFrame:
-    moved = flows.assign(
-        source=_moved(flows["source"].to_numpy(), row),
-        target=_moved(flows["target"].to_numpy(), row),
-    )
-    kept = moved[(moved["source"] >= 0) & (moved["target"] >= 0)].reset_index(drop=True)
+def _flows(flows: pd.DataFrame, row: NDArray[np.int64]) -> pd.DataFrame:
+    kept = moved_flows(flows, row)
     return kept.assign(kind=_trimmed(kept["kind"]))
 
 
-def _args(trace: Trace, kept: Mask, row: NDArray[np.int32]) -> dict[str, pd.Series]:
+def _args(trace: Trace, kept: Mask, row: NDArray[np.int64]) -> dict[str, pd.Series]:
     args = {}
     for key, series in trace.args.items():
         part = series[kept[series.index.to_numpy()]]
         if len(part):
-            rows = row[part.index.to_numpy()].astype(np.int64)
+            rows = row[part.index.to_numpy()]
             args[key] = typed(part.tolist(), rows) if part.dtype == object else _at(part, rows)
     return args
 
