@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gpuprof_widgets.analyses.attribution import attribution
 from gpuprof_widgets.analyses.catalogue import ANALYSES, analysis
 from gpuprof_widgets.analyses.lacking import HOW_TO_RECORD, SNAPSHOT, what_is_lacking
 from gpuprof_widgets.profiles import Profile
@@ -65,6 +66,20 @@ def test_advice_for_torch_is_given_of_its_own_traces_alone(recorder: str) -> Non
 def test_who_recorded_can_record_that_too(recorder: str, name: str, advice: str) -> None:
     record = trace_of(op("matmul", ts=0, dur=9), **OTHERS[recorder])
     assert what_is_lacking(analysis(name).function(record)).endswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("level", "lacks"),
+    [
+        ("line", "the trace has no cell lines"),
+        ("module", "the trace has no modules"),
+        ("python", "the trace has no Python frames"),
+    ],
+)
+def test_that_nothing_has_an_owner_is_said(level: str, lacks: str) -> None:
+    table = attribution(trace_of(op("matmul", ts=0, dur=9)), level)
+    assert table["name"].tolist() == [""]
+    assert what_is_lacking(table).startswith(lacks)
 
 
 def test_of_a_program_that_is_not_known_nothing_is_advised() -> None:
