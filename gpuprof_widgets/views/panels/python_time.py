@@ -14,7 +14,7 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import SAMPLED
 from gpuprof_widgets.views.panels.panel import Column, Panel
 
-MOST_PIECES = 5_000
+MOST_PIECES = 2_000
 """Pieces beyond which the page gets only the longest ones, and all times of the whole run."""
 CALLS = Column("calls", "Calls", "count")
 TIMES: tuple[Column, ...] = (
