@@ -8,9 +8,7 @@ given: its GPUs and ranks also stand where Kineto has them, for other readers.
 
 from __future__ import annotations
 
-import base64
 import json
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -18,18 +16,11 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from gpuprof_widgets.trace.beside_events import KEY, METADATA, beside
 from gpuprof_widgets.trace.events import text_codes
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE, PROCESS_NAMES, WRITTEN_CATEGORY
 from gpuprof_widgets.trace.written_lanes import WrittenLanes, written_lanes
-
-KEY = "gpuprof_widgets"
-METADATA = "metadata"
-VERSION = 1
-
-PACKED_COLUMNS = ("track", "depth", "parent", "count", "launch", "op", "forward")
-RELATIVE_COLUMNS = ("parent", "launch", "op", "forward")
-"""Row links, stored as distances: near ones repeat, and pack to a few bytes."""
 
 WRITTEN_IDS = {
     "correlation": "correlation",
@@ -62,7 +53,7 @@ def chrome_trace(trace: Trace, metadata: Mapping[str, Any] | None = None) -> Ite
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": trace.epoch_ns,
         **_kineto_header(told),
-        KEY: _beside(trace) | ({} if metadata is None else {METADATA: told}),
+        KEY: beside(trace) | ({} if metadata is None else {METADATA: told}),
     }
     yield _encode(header)[:-1] + b',\n"traceEvents": ['
     separator = b"\n"
@@ -123,57 +114,6 @@ def _lines(trace: Trace, named: Mapping[str, str]) -> Iterator[bytes]:
     yield from map(_encode, _names(trace.tracks, lanes.table, named))
     yield from map(_encode, _counters(trace.counters))
     yield from map(_encode, _arrows(trace, lanes))
-
-
-def pack(values: Any) -> str:
-    """Integers as base64 of zlib of little-endian int32."""
-    return base64.b64encode(zlib.compress(np.asarray(values, dtype="<i4").tobytes(), 1)).decode()
-
-
-def unpack(text: str, most: int) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """The integers that `pack` packed, which a file that was made to can hold no more of."""
-    unpacked = zlib.decompressobj().decompress(base64.b64decode(text), 4 * most + 1)
-    return np.frombuffer(unpacked, dtype="<i4").astype(np.int32)
-
-
-def distances(rows: Any) -> Any:
-    """Row links as distances to the own row (always positive or negative, never 0); 0 is none."""
-    own = np.arange(len(rows))
-    return np.where(rows == NONE, 0, own - rows)
-
-
-def rows_at(distance: Any) -> Any:
-    """The row links that `distances` turned."""
-    own = np.arange(len(distance), dtype=np.int32)
-    return np.where(distance == 0, NONE, own - distance).astype(np.int32)
-
-
-def _beside(trace: Trace) -> dict[str, Any]:
-    columns = {name: trace.slices[name].to_numpy() for name in PACKED_COLUMNS}
-    columns |= {name: distances(columns[name]) for name in RELATIVE_COLUMNS}
-    flows = trace.flows
-    kinds = {"categories": _own_categories(trace)} if WRITTEN_CATEGORY in trace.args else {}
-    return {
-        **kinds,
-        "version": VERSION,
-        "rows": len(trace.slices),
-        "start_ns": trace.start_ns,
-        "end_ns": trace.end_ns,
-        "tracks": trace.tracks.astype(object).to_dict("list"),
-        "columns": {name: pack(values) for name, values in columns.items()},
-        "flows": {
-            "kinds": list(flows["kind"].cat.categories),
-            "kind": pack(flows["kind"].cat.codes),
-            "source": pack(flows["source"]),
-            "target": pack(flows["target"]),
-        },
-    }
-
-
-def _own_categories(trace: Trace) -> dict[str, Any]:
-    """Our categories, where the events have those of the program that wrote them first."""
-    category = trace.slices["category"].cat
-    return {"names": list(category.categories), "of": pack(category.codes)}
 
 
 def _categories(trace: Trace) -> pd.Categorical:

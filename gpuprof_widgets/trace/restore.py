@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.trace.assemble import split_ids
-from gpuprof_widgets.trace.chrome_writer import (
+from gpuprof_widgets.trace.beside_events import (
     KEY,
     PACKED_COLUMNS,
     RELATIVE_COLUMNS,
