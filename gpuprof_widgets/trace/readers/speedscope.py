@@ -193,7 +193,7 @@ def _notes(file: _File, timed: list[_Evented | _Sampled], lanes: list[Lane]) -> 
         (sum(lane.repaired for lane in lanes), "calls begin or end out of turn and were mended"),
         (
             _sampled(file, timed),
-            "threads are sampled: calls are not counted, times are estimates",
+            f"of {len(timed):,} threads sampled: calls are not counted, times are estimates",
         ),
     ]
     return [f"{count:,} {words}" for count, words in counted if count]
