@@ -185,6 +185,15 @@ def test_it_adds_up_on_any_trace_and_window(record: Record, t0: int, span: int) 
     assert_adds_up(window(record, t0, t0 + span))
 
 
+def test_args_of_other_people_may_have_any_name_and_be_lists() -> None:
+    record = trace_of(
+        op("aten::mm", ts=0, dur=9, **{"": []}),
+        Row("encoder", "module", ts=10, dur=5, args={"class": ["a", 1]}),
+    )
+    assert attribution(record, "op")["name"].tolist() == ["aten::mm", ""]
+    assert attribution(record, "module")["detail"].tolist() == ["['a', 1]", ""]
+
+
 def test_it_adds_up_on_real_traces(shared_record: Record) -> None:
     assert_adds_up(shared_record)
 

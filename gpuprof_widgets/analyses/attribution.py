@@ -205,8 +205,9 @@ def self_times(trace: Trace, owning: Owning) -> Ints:
 
 def _names(trace: Trace, row: npt.NDArray[np.intp], detail: str) -> tuple[Ints, pd.DataFrame]:
     """Per owner the number of its name, and the names with their details; nobody's is the last."""
-    given = trace.args.get(detail)
-    details = "" if given is None else given.reindex(row).astype(object).fillna("").to_numpy(str)
+    given = trace.args.get(detail) if detail else None  # an arg may be called "" as well
+    known = None if given is None else given.reindex(row).astype(object).fillna("")
+    details = "" if known is None else [str(one) for one in known]  # other people's may be lists
     pairs = pd.DataFrame(
         {"name": trace.slices["name"].to_numpy(object)[row], "detail": details}, dtype=object
     )
