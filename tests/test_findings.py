@@ -1024,6 +1024,17 @@ def test_a_wait_in_the_backward_pass_is_told_once() -> None:
     assert RULES["synchronising"](backward_waiting(120)) == []
 
 
+def test_the_line_to_look_at_is_that_of_the_forward_op() -> None:
+    record = trace_of(
+        cell_line(4, "loss = model(x)", ts=0, dur=100),
+        op("aten::gather", ts=20, dur=30, sequence=3),
+        cell_line(5, "loss.backward()", ts=200, dur=500),
+        *backward_op("GatherBackward0", ts=250, dur=400, sequence=3),
+    )
+    (remedy,) = (finding.remedy for finding in findings(record) if finding.rule == "backward")
+    assert remedy.endswith(" The line to look at is 4: `loss = model(x)`.")
+
+
 def said_of_gather(record: Record) -> list[str]:
     return [one.text for one in RULES["backward"](record) if "`GatherBackward0`" in one.text]
 

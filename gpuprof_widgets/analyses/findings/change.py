@@ -28,7 +28,7 @@ def _with_line(record: Record, finding: Finding, around: npt.NDArray[np.int32]) 
     slices = record.trace.slices
     if not finding.remedy or not finding.rows:
         return finding
-    rows = np.array(finding.rows)
+    rows = np.array(_evidence(finding))
     spent: Counter[int] = Counter()
     for line, dur in zip(around[rows], slices["dur"].to_numpy()[rows], strict=True):
         spent[int(line)] += int(dur)
@@ -42,3 +42,8 @@ def _with_line(record: Record, finding: Finding, around: npt.NDArray[np.int32]) 
     cell = f" of {cells.loc[line]}" if cells.dropna().nunique() > 1 else ""
     sentence = f" The line to look at is {number}{cell}: {code(statement)}."
     return replace(finding, remedy=finding.remedy + sentence)
+
+
+def _evidence(finding: Finding) -> tuple[int, ...]:
+    """Of an op of the backward pass its forward op: that, and not `backward()`, is to change."""
+    return finding.rows[1:] if finding.rule == "backward" else finding.rows
