@@ -250,8 +250,7 @@ def test_curves_stand_below_the_same_pixels_as_the_timeline(open_report: Open) -
     expect(curves).not_to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 1920])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1920)])
 def test_text_is_legible_and_nothing_overlaps(open_report: Open, scheme: str, width: int) -> None:
     report = open_report(busy())
     report.page.set_viewport_size({"width": width, "height": 900})

@@ -96,7 +96,6 @@ def engine(browser: Browser) -> Iterator[Engine]:
 @example(STEP, (5, 22))
 @example(STEP, (22, 42))
 @example(STEP, (42, 67))
-@settings(max_examples=60)
 def test_every_table_of_a_window_is_pythons(engine: Engine, record: Record, ends: Bounds) -> None:
     engine.load(record)
     assert_same_tables(engine, record, ends)
@@ -145,7 +144,6 @@ def test_the_page_of_merged_events_keeps_the_numbers(engine: Engine) -> None:
 
 @given(records())
 @example(STEP)
-@settings(max_examples=60)
 def test_the_page_decodes_what_was_recorded(engine: Engine, record: Record) -> None:
     engine.load(record)
     assert_same_rows(engine, record)

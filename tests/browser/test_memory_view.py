@@ -207,8 +207,7 @@ def test_the_axis_can_leave_out_what_never_changes(open_report: Open) -> None:
     expect(tooltip).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 1920])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1920)])
 def test_its_text_is_legible_and_nothing_overlaps(
     open_report: Open, scheme: str, width: int
 ) -> None:

@@ -13,8 +13,7 @@ from tests.job import STARTS, in_lockstep, saved
 STORES = "Object.values(window.gpuprof.reports)"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 1920])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1920)])
 def test_the_late_rank_is_shown_on_all_timelines(
     browser: Browser, tmp_path: Path, scheme: str, width: int
 ) -> None:
