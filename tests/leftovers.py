@@ -33,6 +33,12 @@ def python_hooks() -> Any:
     return sys.getprofile(), sys.gettrace(), threading.getprofile(), *tools
 
 
+def builtin_names() -> list[str]:
+    """Those of the language: an older matplotlib brings its own pybind11 when it first draws."""
+    names = set(vars(builtins)) - IPYTHONS_NAMES
+    return sorted(name for name in names if not name.startswith("__pybind11_internals"))
+
+
 def torch_profiler() -> Any:
     entrances = autograd_profiler._prepare_profiler, autograd_profiler._enable_profiler
     running = autograd_profiler._is_profiler_enabled, torch._C._autograd._profiler_enabled()
@@ -144,7 +150,7 @@ LEFTOVERS: dict[str, Callable[[], Any]] = {
     "the modules' methods": attributes_of(torch.nn.Module),
     "the autograd functions": attributes_of(torch.autograd, torch.Tensor),
     "global hooks of modules and optimizers": global_hooks,
-    "names of builtins": lambda: sorted(set(vars(builtins)) - IPYTHONS_NAMES),
+    "names of builtins": builtin_names,
     "our recorder": lambda: Active.recorder,
     "threads that run our code": threads_of_ours,
     "child processes": multiprocessing.active_children,
