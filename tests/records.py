@@ -7,7 +7,10 @@ from typing import Any
 import pandas as pd
 from hypothesis import strategies as st
 
+from gpuprof_widgets.trace.gather import MORE_ARGS
+from gpuprof_widgets.trace.known_args import KINDS
 from gpuprof_widgets.trace.model import Calls, Record, Trace
+from gpuprof_widgets.trace.schema import EXECUTOR_LANE, UNCUT_ARGS, WRITTEN_CATEGORY
 from tests.traces import Row, annotation, copy, kernel, memory, op, python, runtime, trace_of
 
 TABLES = ("slices", "tracks", "counters", "flows")
@@ -57,8 +60,9 @@ JSON = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner, max_size=3)),
     max_leaves=5,
 )
-OWN_KEYS = {"correlation", "External id", "external id", "Sequence number", "Fwd thread id"}
-ARGS = st.dictionaries(NAMES.filter(lambda key: key not in OWN_KEYS), JSON, max_size=3)
+TYPED_KEYS = {*KINDS, *UNCUT_ARGS, EXECUTOR_LANE, WRITTEN_CATEGORY, MORE_ARGS}
+"""Reading takes from these values of their kind alone; hypothesis draws literals of our modules."""
+ARGS = st.dictionaries(NAMES.filter(lambda key: key not in TYPED_KEYS), JSON, max_size=3)
 MOMENT = st.integers(0, 40)
 LENGTH = st.integers(0, 15)
 THREAD = st.sampled_from(["100", "101", "worker", "-7", "007"])
