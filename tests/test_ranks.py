@@ -22,7 +22,7 @@ from gpuprof_widgets.capture.ranks.gathered import rank_and_world, rank_file
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 from tests.loaders import mean_rank
 
-HANGING_S = 120  # a rank that is not ended would sleep this long; no test waits for it
+HANGING_S = 600  # a rank that is not ended would sleep this long; no test waits for it
 
 
 @pytest.fixture(autouse=True)

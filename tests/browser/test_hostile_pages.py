@@ -87,7 +87,7 @@ def use(page: Page) -> None:
     for tab in page.get_by_role("tab").all():
         tab.click()
     for row in page.locator("tbody tr:visible").all()[:8]:
-        row.click(timeout=2_000)
+        row.click()
     for drawn in page.locator("[role=application]:visible").all():
         drawn.scroll_into_view_if_needed()
         box = drawn.bounding_box()

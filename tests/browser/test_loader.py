@@ -77,7 +77,7 @@ def test_missing_library_leaves_the_static_part_and_says_what_to_do(
     page: Page, tmp_path: Path
 ) -> None:
     show(page, tmp_path, cell(1, "alone", runtime=False))
-    expect(page.get_by_text("run this cell again")).to_be_visible(timeout=10_000)
+    expect(page.get_by_text("run this cell again")).to_be_visible()
     expect(page.get_by_text("static alone")).to_be_visible()
     expect(page.get_by_alt_text("picture alone")).to_be_visible()
 

@@ -158,9 +158,7 @@ def test_wheel_zooms_only_with_a_modifier(open_report: Open) -> None:
     report.page.keyboard.down("Control")
     report.page.mouse.wheel(0, -300)
     report.page.keyboard.up("Control")
-    report.page.wait_for_function(
-        "Object.values(window.gpuprof.reports)[0].visible.start > 0", timeout=5000
-    )
+    report.page.wait_for_function("Object.values(window.gpuprof.reports)[0].visible.start > 0")
     start, end = visible(report)
     assert 0 < start < 5 * MS < end < 10 * MS
     report.page.keyboard.down("Shift")
