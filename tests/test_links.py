@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.trace.links import (
+    climbed,
+    itself_or_ancestor,
     latest_before,
     nearest_ancestor,
     nest,
@@ -111,12 +113,24 @@ def test_self_time_is_the_time_as_latest_started_open_slice(given: Slices) -> No
 def test_nearest_ancestor_skips_the_unwanted(given: Slices, random: object) -> None:
     parent, _ = nest(given.ts, given.end, given.group)
     wanted = np.array([random.random() < 0.4 for _ in range(len(given))], dtype=bool)  # type: ignore[attr-defined]
-    found = nearest_ancestor(parent, wanted)
+    found, itself = nearest_ancestor(parent, wanted), itself_or_ancestor(parent, wanted)
     for row in range(len(given)):
         above = parent[row]
         while above >= 0 and not wanted[above]:
             above = parent[above]
         assert found[row] == above
+        assert itself[row] == (row if wanted[row] else above)
+
+
+@given(slices(), st.integers(0, LONGEST))
+def test_climbing_stops_at_the_first_that_is_not_past(given: Slices, moment: int) -> None:
+    parent, _ = nest(given.ts, given.end, given.group)
+    started = np.arange(-1, len(given))
+    found = climbed(started, parent, lambda place, row: given.end[row] <= moment + place)
+    for place, row in enumerate(started):
+        while row >= 0 and given.end[row] <= moment + place:
+            row = parent[row]
+        assert found[place] == row
 
 
 PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=8)
