@@ -13,7 +13,7 @@ from playwright.sync_api import Page, sync_playwright
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "build" / "01_first_profile.html"
 PICTURE = ROOT / "docs" / "images" / "report.png"
-WIDTH, HEIGHT = 1180, 2490
+WIDTH, HEIGHT = 1180, 1640
 
 
 def main() -> None:
