@@ -16,8 +16,8 @@ from typing import IO, TYPE_CHECKING
 
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 from gpuprof_widgets.trace.chrome_writer import COMPRESSION, chrome_trace, in_blocks
-from gpuprof_widgets.trace.event_json import without_garbage_collection
 from gpuprof_widgets.trace.files import write_whole
+from gpuprof_widgets.trace.garbage import without_garbage_collection
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import SAMPLED
 

@@ -57,7 +57,7 @@ UNTIMED = r"1 of 2 events have no valid ts or dur and were left out"
 CUT = r"ends at byte [\d,]+, in or after event \d.*cut off"
 NONE_NUMBERS = r"1 numbers that are none \(NaN, Infinity, N/A\) were read as text"
 
-ODD_COMMAS = r"at 1 places between events, .* a comma too many or none"
+ODD_COMMAS = r"commas too many or missing between events, .* were mended: 1"
 HEADER = r"what stands beside the events is not JSON and was mended"
 
 THREE = ("a", "b", "c")

@@ -33,7 +33,7 @@ from gpuprof_widgets.capture.window_series import WindowSeries
 from gpuprof_widgets.capture.workers.recording import calls_of_workers
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.trace.edit import kept_slices
-from gpuprof_widgets.trace.event_json import without_garbage_collection
+from gpuprof_widgets.trace.garbage import without_garbage_collection
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.python_frames import calls_from_slices, with_cell_labels
 

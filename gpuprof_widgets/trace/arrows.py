@@ -19,10 +19,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.event_json import Event
 from gpuprof_widgets.trace.events import EventFlows, Events
 from gpuprof_widgets.trace.gather import Gathered, id_text, times
 from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.trace_events import Event
 
 FORWARD = "fwdbwd"
 """torch's arrows from forward to backward ops, which sequence numbers join."""

@@ -17,10 +17,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuprof_widgets.trace.event_json import Event
 from gpuprof_widgets.trace.events import Events
 from gpuprof_widgets.trace.gather import events_of, times
 from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.trace_events import Event
 
 BEGINS = frozenset("BbSN")
 ENDS = frozenset("EeFD")

@@ -26,9 +26,10 @@ from gpuprof_widgets.trace.chrome_slices import (
 from gpuprof_widgets.trace.counters import counter_table
 from gpuprof_widgets.trace.dialects import translated
 from gpuprof_widgets.trace.dialects.dialect import Parts
-from gpuprof_widgets.trace.event_json import Event, read_events, without_garbage_collection
+from gpuprof_widgets.trace.event_json import read_events
 from gpuprof_widgets.trace.events import FlowEnd, Names
 from gpuprof_widgets.trace.files import read_bytes
+from gpuprof_widgets.trace.garbage import without_garbage_collection
 from gpuprof_widgets.trace.gather import KNOWN_PHASES, MORE_ARGS, Gathered, id_text, times
 from gpuprof_widgets.trace.known_args import usable_args, with_usable_args
 from gpuprof_widgets.trace.model import Record
@@ -36,6 +37,7 @@ from gpuprof_widgets.trace.named_regions import with_named_regions
 from gpuprof_widgets.trace.plausible import with_plausible_times
 from gpuprof_widgets.trace.restore import restore, written_by_us
 from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.trace_events import Event
 
 
 def is_json(data: bytes) -> bool:

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gpuprof_widgets.trace.event_json import Event, TraceFile
 from gpuprof_widgets.trace.events import Events, from_codes, text_codes, typed
 from gpuprof_widgets.trace.microseconds import nanoseconds
 from gpuprof_widgets.trace.schema import CATEGORY_ALIASES
 from gpuprof_widgets.trace.stack_frames import STACK_FRAMES, CallStacks
+from gpuprof_widgets.trace.trace_events import Event, TraceFile
 
 INSTANTS = ("i", "I", "R")
 SLICES = frozenset(("X", *INSTANTS))

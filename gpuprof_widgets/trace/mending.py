@@ -40,6 +40,11 @@ _WORK = 16
 """Looking for ends in vain may take so many times the length of the text, and no more."""
 
 
+def is_list(text: bytes) -> bool:
+    """Whether it begins as the bare list of events, the format's other form."""
+    return text.lstrip()[:1] == b"["
+
+
 @dataclass
 class Found:
     """Where events are in the text, as pairs of places; ``end`` is where their list ends, if so.

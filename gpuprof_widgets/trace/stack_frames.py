@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gpuprof_widgets.trace.event_json import Event
+from gpuprof_widgets.trace.trace_events import Event
 
 STACK_FRAMES = "stackFrames"
 CALL_STACK = "Call stack"

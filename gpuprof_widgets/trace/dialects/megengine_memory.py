@@ -12,9 +12,9 @@ from math import prod
 
 from gpuprof_widgets.trace.comp_nodes import comp_node
 from gpuprof_widgets.trace.dialects.tensors import Life, Tensor, lives
-from gpuprof_widgets.trace.event_json import Event
 from gpuprof_widgets.trace.gather import Gathered, id_text
 from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.trace_events import Event
 
 OBJECT = "TensorLifetime"
 NUMBER = re.compile(r"\d{1,12}")

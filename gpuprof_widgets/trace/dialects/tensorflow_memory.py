@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 
 from gpuprof_widgets.trace.dialects.tensors import Life, Tensor, Thread, lives
-from gpuprof_widgets.trace.event_json import Event
 from gpuprof_widgets.trace.events import Names
 from gpuprof_widgets.trace.gather import Gathered, id_text
 from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.trace_events import Event
 
 CATEGORY = "Tensor"
 BYTES = re.compile(r"requested_bytes: (\d{1,18})")

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from gpuprof_widgets.trace.event_json import Event
 from gpuprof_widgets.trace.events import Events, Names, text_codes, typed
 from gpuprof_widgets.trace.gather import Gathered, times
 from gpuprof_widgets.trace.schema import MEMORY_EVENT
 from gpuprof_widgets.trace.sub_tracks import lanes
+from gpuprof_widgets.trace.trace_events import Event
 
 CPU_DEVICE_TYPE, GPU_DEVICE_TYPE = 0, 1
 """torch's numbers of device types, as far as they are needed here."""

@@ -11,7 +11,7 @@ from gpuprof_widgets.trace.databases.nsys import is_nsys, read_nsys
 from gpuprof_widgets.trace.databases.nvprof import is_nvprof, read_nvprof
 from gpuprof_widgets.trace.databases.sqlite_profile import Found, record_of
 from gpuprof_widgets.trace.databases.sqlite_tables import Database, is_sqlite, opened
-from gpuprof_widgets.trace.event_json import without_garbage_collection
+from gpuprof_widgets.trace.garbage import without_garbage_collection
 from gpuprof_widgets.trace.model import Record
 
 __all__ = ["is_sqlite", "parse_database"]

@@ -18,8 +18,8 @@ import pandas as pd
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.assemble import assemble
-from gpuprof_widgets.trace.event_json import without_garbage_collection
 from gpuprof_widgets.trace.events import Events, Names, text_codes
+from gpuprof_widgets.trace.garbage import without_garbage_collection
 from gpuprof_widgets.trace.memory_snapshot import SNAPSHOT_PROCESS
 from gpuprof_widgets.trace.memory_snapshot import history as kinds
 from gpuprof_widgets.trace.memory_snapshot.annotations import Annotation, annotations_of
