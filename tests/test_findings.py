@@ -567,6 +567,7 @@ def test_without_gpu_the_cpu_ops_are_ranked() -> None:
         (1e15, 1.5e12, "It mostly moves data, at 80 % of the GPU's memory bandwidth: fuse it"),
         (2.5e13, 1.5e13, "It computes at 80 % of the GPU's peak in fp32: only less work makes"),
         (1e14, 1.5e13, "It computes at 20 % of the GPU's peak in fp32: larger batches or sizes"),
+        (1e15, 1.0e12, "It mostly moves data, and faster than the GPU's memory could (120 %"),
     ],
 )
 def test_the_costliest_op_is_held_against_the_roof(
@@ -575,6 +576,56 @@ def test_the_costliest_op_is_held_against_the_roof(
     finding = only(RULES["gpu_ops"], roofed(flops_peak, bytes_peak))
     assert finding.remedy.startswith(remedy)
     assert finding.remedy.endswith(", or compute in 16 bits.")
+
+
+@pytest.mark.parametrize(
+    ("flops_peak", "bytes_peak", "remedy"),
+    [
+        (
+            1e17,
+            3e15,
+            "It reaches less than 0.1 % of the GPU's memory bandwidth, and no more of its",
+        ),
+        (
+            1.6e13,
+            1.5e13,
+            "By its shapes it would compute at 125 % of the GPU's peak in fp32, which",
+        ),
+    ],
+)
+def test_an_op_far_below_or_above_the_roof_is_neither_to_fuse_nor_to_narrow(
+    flops_peak: float, bytes_peak: float, remedy: str
+) -> None:
+    said = only(RULES["gpu_ops"], roofed(flops_peak, bytes_peak)).remedy
+    assert said.startswith(remedy)
+    assert "16 bits" not in said
+    assert "fuse" not in said
+
+
+def test_formats_of_eight_bits_are_not_to_be_widened() -> None:
+    given = {"shapes": [[100, 100]] * 2, "Input type": ["signed char"] * 2}
+    record = trace_of(
+        op("aten::mm", ts=0, dur=9, **given),
+        kernel("gemm", ts=10, dur=100, launched_by=0),
+        peaks=Peaks("GPU", {"int8": 1e14}, 1.5e13, "hand-made").as_dict(),
+    )
+    said = only(RULES["gpu_ops"], record).remedy
+    assert said == (
+        "It computes at 20 % of the GPU's peak in int8: larger batches or sizes fill the GPU "
+        "better."
+    )
+
+
+def test_what_is_known_of_a_part_of_an_op_is_said_of_that_part() -> None:
+    """Of two products of one op the shapes of one are known."""
+    known = {"shapes": [[100, 100]] * 2, "Input type": ["float"] * 2}
+    record = trace_of(
+        op("aten::mm", ts=0, dur=9, **known), kernel("gemm", ts=10, dur=100, launched_by=0),
+        op("aten::mm", ts=120, dur=9), kernel("gemm", ts=130, dur=25, launched_by=2),
+        peaks=Peaks("GPU", {"fp32": 1e14}, 1.5e13, "hand-made").as_dict(),
+    )  # fmt: skip
+    said = only(RULES["gpu_ops"], record).remedy
+    assert said.startswith("For 80 % of its time (1 call in fp32) it computes at 20 % of the GPU")
 
 
 def test_without_shapes_no_roof_is_known() -> None:

@@ -11,27 +11,44 @@ from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.lacking import SHAPES, not_recorded, what_is_lacking
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
-from gpuprof_widgets.analyses.roofline import roofline
+from gpuprof_widgets.analyses.roofline import MEMORY_BOUND, roofline
 from gpuprof_widgets.trace.model import Record
 
 NO_SHAPES = (
     "With recorded shapes the profile tells how close that comes to what the GPU can do (roofline)."
 )
-MEMORY_BOUND = (
-    "It mostly moves data, at {share} of the GPU's memory bandwidth: fuse it with the ops before "
+MOVES_DATA = (
+    "{it} mostly moves data, at {share} of the GPU's memory bandwidth: fuse it with the ops before "
     "and after it, which then move less{narrower}."
 )
+CACHED = (
+    "{it} mostly moves data, and faster than the GPU's memory could ({share} of its bandwidth), as "
+    "a cache has part of it: only less work makes it shorter{narrower}."
+)
 NEAR_THE_PEAK = (
-    "It computes at {share} of the GPU's peak in {dtype}: only less work makes it "
+    "{it} computes at {share} of the GPU's peak in {dtype}: only less work makes it "
     "shorter{narrower}."
 )
 FAR_FROM_THE_PEAK = (
-    "It computes at {share} of the GPU's peak in {dtype}: larger batches or sizes fill the GPU "
+    "{it} computes at {share} of the GPU's peak in {dtype}: larger batches or sizes fill the GPU "
     "better{narrower}."
+)
+FAR_FROM_THE_BANDWIDTH = (
+    "{it} reaches {share} of what the GPU's memory bandwidth allows: too little work at a time to "
+    "fill the GPU, or kernels that do not fit these sizes. Make batches or sizes larger, or one "
+    "call of many."
+)
+OVER_THE_PEAK = (
+    "By its shapes {it} would compute at {share} of the GPU's peak in {dtype}, which cannot be: "
+    "its kernels do less than that (sparse, or another algorithm), or in a faster format."
 )
 NEAR = 0.6
 """Of the peak: what good kernels for large products reach."""
-SIXTEEN_BITS = ("fp16", "bf16", "fp8")
+FAR = 0.1
+"""Of the bandwidth: what even simple kernels exceed that have enough to move."""
+ALMOST_ALL = 0.95
+"""Of an op's time, from which on what is known of it is said of the op."""
+WIDER_THAN_16_BITS = ("fp64", "fp32", "tf32")
 OF_THE_RUN = 0.02  # below it, the GPU's work is not what the run waits for
 
 
@@ -60,16 +77,38 @@ def _remedy(record: Record, name: str) -> str:
     table = roofline(record)
     if what_is_lacking(table) == not_recorded(record, SHAPES):
         return NO_SHAPES
-    known = table[(table["name"] == name) & (table["bound"] != "") & table["roof_share"].notna()]
+    own = table[table["name"] == name]
+    known = own[(own["bound"] != "") & own["roof_share"].notna()]
     if not len(known):
         return ""
-    top = known.iloc[0]
-    reached, dtype = float(top["roof_share"]), str(top["dtype"])
-    narrower = "" if dtype in SIXTEEN_BITS else ", or compute in 16 bits"
-    if top["bound"] == "memory":
-        return MEMORY_BOUND.format(share=format_share(min(reached, 1.0)), narrower=narrower)
-    by_size = NEAR_THE_PEAK if reached >= NEAR else FAR_FROM_THE_PEAK
-    return by_size.format(share=format_share(min(reached, 1.0)), dtype=dtype, narrower=narrower)
+    longest = known.iloc[0]
+    dtype = str(longest["dtype"])
+    narrower = ", or compute in 16 bits" if dtype in WIDER_THAN_16_BITS else ""
+    share, it = format_share(longest["roof_share"]), _part(longest, own)
+    said = _against_the_roof(longest).format(it=it, share=share, dtype=dtype, narrower=narrower)
+    return said[0].upper() + said[1:]
+
+
+def _part(row: pd.Series, own: pd.DataFrame) -> str:
+    """Of which part of the op a row of the roofline tells, unless that is almost all of it."""
+    share = share_of(row["time_ns"], own["time_ns"].sum())
+    if share >= ALMOST_ALL:
+        return "it"
+    calls = format_count(row["calls"], "call")
+    in_format = f" in {row['dtype']}" if row["dtype"] else ""
+    return f"for {format_share(share)} of its time ({calls}{in_format}) it"
+
+
+def _against_the_roof(row: pd.Series) -> str:
+    """What to do about an op, by its bound and by how much of the roof it reaches."""
+    reached = float(row["roof_share"])
+    if row["bound"] == MEMORY_BOUND:
+        if reached < FAR:
+            return FAR_FROM_THE_BANDWIDTH
+        return MOVES_DATA if reached <= 1 else CACHED
+    if reached > 1:
+        return OVER_THE_PEAK
+    return NEAR_THE_PEAK if reached >= NEAR else FAR_FROM_THE_PEAK
 
 
 def _next(rest: pd.DataFrame, limits: Limits) -> str:
