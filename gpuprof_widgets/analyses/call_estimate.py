@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.python_calls import function_labels
+from gpuprof_widgets.analyses.whole_run import NO_TIMES, of_the_whole_run
 from gpuprof_widgets.trace.model import Calls
 from gpuprof_widgets.trace.schema import NONE
 
@@ -74,7 +75,7 @@ class _Growth:
             "self_ns": rest,
             "device_ns": np.zeros(len(own), np.int64),
         }
-        return pd.DataFrame(columns)
+        return of_the_whole_run(pd.DataFrame(columns), NO_TIMES)
 
 
 def _grow_all(calls: Calls, growth: _Growth) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.lacking import LOOP, says_if_empty, unless_recorded
+from gpuprof_widgets.analyses.whole_run import of_the_whole_run
 from gpuprof_widgets.trace.model import Record
 
 UNRECORDED = ("wait", "warmup")
@@ -20,11 +21,12 @@ def iterations(record: Record) -> pd.DataFrame:
     Columns: ``step`` (counted from 0, the number of its ``ProfilerStep#``), ``kind`` ("wait",
     "warmup", "recorded", or "cprofile" where only cProfile still ran), ``dur_ns`` (from the fetch
     of its item to the end of its body, with its part of the waits for the device around the
-    window), ``complete`` (False where the loop was left in the middle of it).
+    window), ``complete`` (False where the loop was left in the middle of it). A window does not
+    cut it (``attrs["whole"]`` says why).
     """
     noted: dict[str, Any] = record.metadata.get("steps") or {}
     rows: list[dict[str, Any]] = noted.get("iterations") or []
-    return pd.DataFrame(
+    table = pd.DataFrame(
         {
             "step": np.array([row["step"] for row in rows], dtype=np.int64),
             "kind": pd.Series([row["kind"] for row in rows], dtype=object),
@@ -32,6 +34,7 @@ def iterations(record: Record) -> pd.DataFrame:
             "complete": np.array([not row.get("left") for row in rows], dtype=bool),
         }
     )
+    return of_the_whole_run(table, "of iterations the recorder notes how long they took, not when")
 
 
 def usual_steps(record: Record) -> tuple[pd.Series, pd.Series]:

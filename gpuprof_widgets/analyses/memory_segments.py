@@ -9,6 +9,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.lacking import says_if_empty
 from gpuprof_widgets.analyses.memory_stacks import lines_of_stacks
+from gpuprof_widgets.analyses.whole_run import of_the_whole_run
 from gpuprof_widgets.trace.memory_snapshot.segments import ALLOCATED, AWAITING, FREE
 from gpuprof_widgets.trace.model import Record
 
@@ -43,12 +44,13 @@ def memory_segments(record: Record) -> pd.DataFrame:
     ``allocated_bytes`` + ``awaiting_bytes`` (released, but another stream may still use it) +
     ``free_bytes``, of which ``largest_free_bytes`` is the largest piece; ``rounding_bytes``: how
     much of what is allocated was not asked for; ``blocks``, ``free_blocks``: their number;
-    ``line_name``: whose line holds most of it ("" where unknown).
+    ``line_name``: whose line holds most of it ("" where unknown). A window does not cut it.
     """
     lines = lines_of_stacks(record)
     segments = record.metadata.get("memory_segments") or []
     table = pd.DataFrame([_row(segment, lines) for segment in segments], columns=list(COLUMNS))
-    return table.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
+    table = table.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
+    return of_the_whole_run(table, "a snapshot has the segments of its own moment alone")
 
 
 def _row(segment: dict[str, Any], lines: list[str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.lacking import CALLS, not_recorded, says_if_empty
 from gpuprof_widgets.analyses.thread_waits import python_lanes
+from gpuprof_widgets.analyses.whole_run import NO_TIMES, of_the_whole_run
 from gpuprof_widgets.trace.model import Record
 
 COLUMNS = (
@@ -33,7 +34,8 @@ def python_calls(record: Record) -> pd.DataFrame:
 
     Columns: ``file``, ``line``, ``name``, ``calls`` (all), ``primitive_calls`` (not recursive),
     ``self_ns`` (cProfile's tottime), ``self_per_call_ns`` (by ``calls``), ``total_ns`` (its
-    cumtime), ``total_per_call_ns`` (by ``primitive_calls``, as pstats divides).
+    cumtime), ``total_per_call_ns`` (by ``primitive_calls``, as pstats divides). A window does not
+    cut it (``attrs["whole"]`` says why).
     """
     if record.calls is None:
         return pd.DataFrame(columns=list(COLUMNS))
@@ -42,7 +44,8 @@ def python_calls(record: Record) -> pd.DataFrame:
         self_per_call_ns=table["self_ns"] / table["calls"].clip(lower=1),
         total_per_call_ns=table["total_ns"] / table["primitive_calls"].clip(lower=1),
     )[list(COLUMNS)]
-    return table.sort_values("self_ns", ascending=False, kind="stable", ignore_index=True)
+    table = table.sort_values("self_ns", ascending=False, kind="stable", ignore_index=True)
+    return of_the_whole_run(table, NO_TIMES)
 
 
 def python_edges(record: Record) -> pd.DataFrame:
@@ -60,7 +63,8 @@ def python_edges(record: Record) -> pd.DataFrame:
         caller=[label[row] for row in edges["caller"]],
         callee=[label[row] for row in edges["callee"]],
     )[columns]
-    return table.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
+    table = table.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
+    return of_the_whole_run(table, NO_TIMES)
 
 
 def function_labels(functions: pd.DataFrame) -> list[str]:

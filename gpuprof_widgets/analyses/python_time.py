@@ -11,6 +11,7 @@ from gpuprof_widgets.analyses.python_wait_estimate import estimated_waits
 from gpuprof_widgets.analyses.python_waits import FunctionWaits, recorded_waits
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.thread_waits import REASONS, python_lanes, thread_waits
+from gpuprof_widgets.analyses.whole_run import NO_TIMES, of_the_whole_run
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.python_frames import calls_from_slices
 from gpuprof_widgets.trace.schema import NONE, SAMPLED
@@ -43,7 +44,8 @@ def python_time(record: Record) -> pd.DataFrame:
       Samples are never exact. Otherwise it is estimated: the waits of ops are given to the
       built-in functions that run them, and passed on to the callers by their shares of time.
 
-    Where frames were recorded the table follows the window; what cProfile counted stays whole.
+    Where frames were recorded the table follows the window; what cProfile counted stays whole
+    (``attrs["whole"]`` says why).
     """
     framed = len(python_lanes(record)) > 0
     label = str(record.metadata.get("label"))
@@ -58,7 +60,8 @@ def python_time(record: Record) -> pd.DataFrame:
     known = framed or (len(record.trace) > 0 and not len(waited.table))
     exact = known and not record.metadata.get(SAMPLED)
     table = _table(calls, waits, waited.reasons).assign(exact=exact)[list(COLUMNS)]
-    return table.sort_values("self_ns", ascending=False, kind="stable", ignore_index=True)
+    table = table.sort_values("self_ns", ascending=False, kind="stable", ignore_index=True)
+    return table if framed else of_the_whole_run(table, NO_TIMES)
 
 
 def has_python_alone(record: Record) -> bool:

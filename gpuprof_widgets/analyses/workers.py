@@ -93,7 +93,7 @@ def worker_calls(record: Record, worker: int) -> pd.DataFrame:
     """One row per Python function that cProfile counted in that worker, as in `python_calls`.
 
     A loader starts its workers anew for every pass unless they are persistent: the processes with
-    this number are added up.
+    this number are added up. A window does not cut it.
     """
     found = by_worker(record)
     if worker not in found:

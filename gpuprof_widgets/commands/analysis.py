@@ -72,12 +72,15 @@ def table_command(
     **given: Any,
 ) -> None:
     """Load, analyse, sort, cut, and write or print."""
+    from gpuprof_widgets.analyses.whole_run import what_follows_no_range
+
     targets = {name: given.pop(name) for name in FORMATS}
     own = keywords_of(found.function)
     if "step" in own:
         given["step"], step = step, None
     if "top" in own and own["top"].default is not None:
         given["top"] = sys.maxsize  # cut below, after sorting
+    is_part = window is not None or step is not None
     profile = load(trace, window, step)
     with progress(f"computing {found.name}"):
         table = found.function(profile, **given)
@@ -85,6 +88,8 @@ def table_command(
             table = _sorted(found, profile, table, sort, given)
     key = sort or (own["sort"].default if "sort" in own else None)
     show_or_export(table, top=top, sort=key, targets=targets)
+    if whole := what_follows_no_range(table) if is_part else "":
+        print_notes([whole])
 
 
 def _sorted(
