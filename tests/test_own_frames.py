@@ -54,6 +54,17 @@ def test_built_ins_of_the_cell_itself_are_kept() -> None:
     assert names_left(own) == ["<built-in function sleep>", "cell"]
 
 
+@pytest.mark.parametrize("file", sorted(Path(gpuprof_widgets.__file__).parent.glob("magics/*.py")))
+def test_frames_around_the_cell_are_ours_whatever_file_of_the_magics_they_are_in(
+    file: Path,
+) -> None:
+    ours = python(f"gpuprof_widgets/magics/{file.name}(188): __exit__", ts=11, dur=98)
+    assert names_left(ours, python("train.py(3): step", ts=20, dur=50)) == [
+        "cell",
+        "train.py(3): step",
+    ]
+
+
 def test_calls_are_those_of_the_thread_of_the_cell() -> None:
     record = trace_of(
         annotation("cell", ts=10, dur=100),
