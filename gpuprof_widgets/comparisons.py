@@ -37,6 +37,7 @@ class Comparison:
       fewer than two); ``total_a_ns``, ``total_b_ns``: exact sums over all that is compared.
 
     Rows are sorted by how much they moved the total; the differences add up to its difference.
+    A cell that ran again under another number is one thing, such as ``Cell [3 → 4]``.
     """
 
     a: Record
@@ -114,7 +115,7 @@ class Comparison:
         """
         from gpuprof_widgets.analyses.compare.paired_tree import paired_tree
 
-        return paired_tree(self.a, self.b, source=source)
+        return paired_tree(self._runs.a, self._runs.b, source=source)
 
     def findings(self) -> list[Finding]:
         """What differs, in sentences: the whole first, then what made the difference."""

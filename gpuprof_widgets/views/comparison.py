@@ -83,11 +83,5 @@ def _rows(runs: Runs) -> list[Row]:
 
 def titles(runs: Runs) -> tuple[str, str]:
     """What the runs are called: A and B, with their labels where they have any."""
-    a, b = (f"{name}{_label(run)}" for name, run in (("A", runs.a), ("B", runs.b)))
+    a, b = (f"{run} · {name}" if name else run for run, name in zip("AB", runs.names, strict=True))
     return a, b
-
-
-def _label(run: Record) -> str:
-    """A run's label, or the name of its file, set off from what stands before it."""
-    given = run.metadata.get("label") or str(run.metadata.get("source") or "").rsplit("/", 1)[-1]
-    return f" · {given}" if given else ""

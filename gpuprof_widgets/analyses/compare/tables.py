@@ -31,6 +31,7 @@ from gpuprof_widgets.analyses.compare.matching import (
     without_folders,
 )
 from gpuprof_widgets.analyses.compare.measured import measure_of
+from gpuprof_widgets.analyses.compare.same_cells import with_same_cells
 from gpuprof_widgets.analyses.lacking import LACKS, what_is_lacking
 from gpuprof_widgets.analyses.line_sources import line_sources
 from gpuprof_widgets.analyses.steps import steps as steps_of
@@ -58,11 +59,15 @@ STEP_COLUMNS = (
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Two runs, and how many steps each has where they are compared per step (else None)."""
+    """Two runs, and how many steps each has where they are compared per step (else None).
+
+    Both name the same cells alike (see `same_cells`); ``names`` are the runs' own.
+    """
 
     a: Record
     b: Record
     steps: tuple[int, int] | None
+    names: tuple[str, str]
     _kept: dict[tuple[Any, ...], pd.DataFrame] = field(default_factory=dict)
 
     def once(self, key: tuple[Any, ...], table: Callable[[], pd.DataFrame]) -> pd.DataFrame:
@@ -85,7 +90,15 @@ class Runs:
                 f"there are no steps in {without}: record a loop with steps(), or a schedule of "
                 "torch's profiler, or compare per 'run'"
             )
-        return cls(a, b, counts if all(counts) and per != RUN else None)
+        steps = counts if all(counts) and per != RUN else None
+        return cls(*with_same_cells(a, b), steps, (_name(a), _name(b)))
+
+
+def _name(run: Record) -> str:
+    """A run's label, or the name of its file; "" where it has neither."""
+    return str(
+        run.metadata.get("label") or str(run.metadata.get("source") or "").rsplit("/", 1)[-1]
+    )
 
 
 def ops(runs: Runs, measure: str | None) -> pd.DataFrame:

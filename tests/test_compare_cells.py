@@ -1,0 +1,106 @@
+"""A cell that ran again has another number: the two runs are of the same cell all the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from gpuprof_widgets.comparisons import Comparison
+from gpuprof_widgets.trace.model import Calls, Record
+from gpuprof_widgets.views.comparison import titles
+from tests.traces import Row, annotation, calls_of, op, python, trace_of
+
+
+def run(number: int, *rows: Row, label: str = "", calls: Calls | None = None) -> Record:
+    """A run of cell ``number``; its region is named after it where it has no ``label``."""
+    label = label or f"Cell [{number}]"
+    region = annotation(label, ts=0, dur=1_000)
+    return trace_of(region, *rows, calls=calls, label=label, execution_count=number)
+
+
+def in_cells(calls: Calls, *files: str) -> Calls:
+    """The calls with these files of their functions."""
+    return replace(calls, functions=calls.functions.assign(file=pd.Series(files, dtype=object)))
+
+
+def changes(table: pd.DataFrame) -> dict[str, str]:
+    return dict(zip(table["name"], table["change"], strict=True))
+
+
+def test_the_region_of_the_run_is_one_thing() -> None:
+    mm = op("aten::mm", ts=10, dur=400)
+    comparison = Comparison(run(3, mm), run(4, replace(mm, dur=500)))
+    assert changes(comparison.ops()) == {"Cell [3 → 4]": "less", "aten::mm": "more"}
+    tree = comparison.call_tree()
+    below = tree[tree["name"] == "Cell [3 → 4]"]
+    assert below[["calls_a", "calls_b", "a_ns", "b_ns"]].to_numpy().tolist() == [[1, 1, 1000, 1000]]
+    assert "gone" not in comparison._repr_mimebundle_()["text/plain"]
+
+
+def test_each_run_keeps_its_own_name_in_titles() -> None:
+    comparison = Comparison(run(3), run(4))
+    assert repr(comparison) == "<Comparison of 'Cell [3]' and 'Cell [4]' per run>"
+    assert titles(comparison._runs) == ("A · Cell [3]", "B · Cell [4]")
+
+
+def test_labels_name_the_region_too() -> None:
+    comparison = Comparison(run(3, label="before"), run(4, label="after"))
+    assert changes(comparison.ops()) == {"before → after": "same"}
+
+
+def test_a_label_that_is_a_region_of_the_other_run_is_left_to_it() -> None:
+    forward = annotation("forward", ts=10, dur=200)
+    comparison = Comparison(run(3, forward, label="whole"), run(4, label="forward"))
+    assert changes(comparison.ops()) == {"whole": "gone", "forward": "more"}
+
+
+def test_functions_of_the_cell_and_of_one_that_defines_the_same_are_paired() -> None:
+    def rows(own: str, helpers: str) -> list[Row]:
+        return [
+            python(f"{own}(0): <module>", ts=10, dur=900),
+            python(f"{own}(2): step", ts=20, dur=300),
+            python(f"{helpers}(7): load", ts=400, dur=300),
+            python("Cell [1](5): fixed", ts=800, dur=50),
+        ]
+
+    comparison = Comparison(
+        run(3, *rows("Cell [3]", "Cell [2]")), run(9, *rows("Cell [9]", "Cell [8]"))
+    )
+    assert changes(comparison.functions()) == {
+        "Cell [3 → 9](0): <module>": "same",
+        "Cell [3 → 9](2): step": "same",
+        "Cell [2 → 8](7): load": "same",
+        "Cell [1](5): fixed": "same",
+    }
+    merged = comparison.call_tree(source="merged")
+    assert (merged["calls_a"] == merged["calls_b"]).all()
+
+
+def test_two_cells_of_one_run_are_two_things() -> None:
+    """Both define `step`: each is paired once, and what is left over is of one run only."""
+    one = [python("Cell [2](1): step", ts=10, dur=100)]
+    two = [
+        python("Cell [5](1): step", ts=10, dur=100),
+        python("Cell [6](1): step", ts=200, dur=70),
+    ]
+    table = Comparison(run(3, *one), run(7, *two)).functions()
+    assert sorted(table["change"]) == ["added", "same"]
+    assert table.loc[table["change"] == "added", "b_ns"].tolist() == [70]
+
+
+@pytest.mark.parametrize("number", [3, 4])
+def test_functions_that_cprofile_counted_are_paired(number: int) -> None:
+    calls = calls_of((None, "<module>", 1, 5), ("<module>", "step", 2, 7))
+    a = run(3, calls=in_cells(calls, "Cell [3]", "Cell [3]"))
+    cell = f"Cell [{number}]"
+    b = run(number, calls=in_cells(calls, cell, cell))
+    assert set(Comparison(a, b).functions()["change"]) == {"same"}
+
+
+def test_what_was_given_stays_as_it_was() -> None:
+    a, b = run(3, python("Cell [3](2): step", ts=20, dur=300)), run(4)
+    Comparison(a, b).report()
+    assert a.metadata["label"] == "Cell [3]"
+    assert set(a.trace.slices["name"]) == {"Cell [3]", "Cell [3](2): step"}
