@@ -221,12 +221,19 @@ def test_an_idle_gpu_is_told_of_the_wait_that_emptied_its_queue_and_of_what_came
     [
         ([], "the CPU to launch work, mostly in Python: make the Python"),
         ([op("aten::copy_", ts=100, dur=700)], "mostly in PyTorch's ops: make batches larger"),
-        ([runtime("cudaMalloc", ts=100, dur=700)], "mostly in calls of the runtime: set up"),
+        (
+            [runtime("cudaMalloc", ts=ts, dur=340) for ts in (100, 460)],
+            "mostly in calls of the runtime: set up",
+        ),
+        (
+            [runtime("cudaMalloc", ts=100, dur=700)],
+            "mostly in one call of the runtime, `cudaMalloc`, of 700 ns: the allocator had no",
+        ),
         (
             [runtime("cudaLaunchKernel", ts=ts, dur=340) for ts in (100, 460)],
             "mostly in the launches themselves: make",
         ),
-        ([runtime("cudaLaunchKernel", ts=100, dur=700)], "mostly in one launch, of 700 ns: the"),
+        ([runtime("cudaLaunchKernel", ts=100, dur=700)], "mostly in one launch, of 700 ns: other"),
         ([annotation(LOADING, ts=100, dur=700)], "it waited for the DataLoader"),
         ([runtime("cudaDeviceSynchronize", ts=-600, dur=750)], "the CPU had just waited for it"),
     ],

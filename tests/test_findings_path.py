@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpuprof_widgets.analyses.findings import Limits
 from gpuprof_widgets.analyses.findings.critical_path import critical_path_bound
+from gpuprof_widgets.analyses.findings.one_call import about_one_call
 from gpuprof_widgets.analyses.what_if import what_if
 from gpuprof_widgets.trace.model import Record
 from tests.traces import annotation, kernel, op, runtime, trace_of
@@ -70,6 +73,47 @@ def test_one_long_call_is_warmed_up_not_fused() -> None:
     )
     (less,) = critical_path_bound(one_call(90), Limits())
     assert less.remedy.startswith("Fewer, larger ops")
+
+
+def amid_the_run(name: str, *, launches: str = "") -> Record:
+    """A call of 9 us that is made after the first GPU work, in an op; it may launch a kernel."""
+    launched = [kernel(launches, ts=9_600, dur=5, launched_by=4)] if launches else []
+    return trace_of(
+        op("aten::relu", ts=0, dur=20), runtime("cudaLaunchKernel", ts=2, dur=5),
+        kernel("relu", ts=25, dur=5, launched_by=1),
+        op("aten::to", ts=500, dur=9_100), runtime(name, ts=550, dur=9_000), *launched,
+        op("aten::relu", ts=9_700, dur=20), runtime("cudaLaunchKernel", ts=9_702, dur=5),
+        kernel("relu", ts=9_725, dur=5, launched_by=5 + len(launched) + 1),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "launches", "said"),
+    [
+        ("cudaHostAlloc", "", "it pins memory of the CPU"),
+        ("cudaMalloc", "", "the allocator had no cached block of this size"),
+        ("cudaFree", "", "memory is given back"),
+        ("cudaMemcpy", "", "nothing is launched before it returns"),
+        ("cudaLaunchKernel", "gemm", "the first launch of a kernel loads it"),
+        ("cudaLaunchKernel", "relu", "other launches take microseconds"),
+        ("cuModuleLoadData", "", "it loads kernels"),
+        ("cudaStreamCreate", "", "make it before what is timed"),
+    ],
+)
+def test_a_long_call_amid_the_run_is_told_of_by_what_it_is(
+    name: str, launches: str, said: str
+) -> None:
+    """It is not what sets the GPU up, even where it is the first of its name."""
+    record = amid_the_run(name, launches=launches)
+    row = record.trace.slices.index[record.trace.slices["dur"] == 9_000][0]
+    assert about_one_call(record.trace, row).startswith(said)
+
+
+def test_the_finding_on_the_path_says_it_too() -> None:
+    (told,) = critical_path_bound(amid_the_run("cudaHostAlloc"), Limits())
+    assert told.remedy.startswith(
+        "Most of that is one call, `cudaHostAlloc`, of 9.00 µs: it pins memory of the CPU"
+    )
 
 
 def test_kernels_that_are_worth_little_are_not_named() -> None:

@@ -9,13 +9,14 @@ from gpuprof_widgets.analyses.critical_path import critical_path
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.instances import longest_call
 from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.one_call import about_one_call
 from gpuprof_widgets.analyses.findings.wording import code
 from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows
 from gpuprof_widgets.analyses.path_graph import KERNEL_DELAY, LAUNCH_DELAY, STREAM_WAIT
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.analyses.what_if import what_ifs
 from gpuprof_widgets.trace.callers import BACKWARD
-from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.model import Record, Trace
 
 BOUNDS = {
     "the CPU": ("python", "cpu op", "runtime"),
@@ -42,10 +43,7 @@ PYTHON_BETWEEN = (
     "Most of that is Python between the ops: make it shorter (logging, metrics, loops over "
     "tensors), or batches larger."
 )
-ONE_CALL = (
-    "Most of that is one call, {name}, of {time}: the first calls set the GPU up and load its "
-    "kernels. Warm up before what is timed."
-)
+ONE_CALL = "Most of that is one call, {name}, of {time}: {what}"
 MOST = 0.5
 """Of the CPU's part of the path."""
 
@@ -71,20 +69,21 @@ def critical_path_bound(record: Record, limits: Limits) -> list[Finding]:
     where = longest_call(record, op["name"], "cpu_op")
     cost, saved = int(op["saved_ns"]), float(op["saved_share"])
     if bound == CPU:
-        remedy = f"{_of_what_the_cpu_did(path)} {_of_kernels(table, limits)}"
+        remedy = f"{_of_what_the_cpu_did(record.trace, path)} {_of_kernels(table, limits)}"
     else:
         remedy = f"{REMEDIES[bound]} {_of_the_cpu(path, limits)}".rstrip()
     return [Finding("critical_path", text, cost, saved, remedy=remedy, **where)]
 
 
-def _of_what_the_cpu_did(path: pd.DataFrame) -> str:
+def _of_what_the_cpu_did(trace: Trace, path: pd.DataFrame) -> str:
     """What to do about the CPU's part: about one long call, about Python, or about its ops."""
     mine = path[path["kind"].isin(BOUNDS[CPU])]
     time = mine["dur_ns"]
     longest = mine.nlargest(1, "dur_ns").iloc[0]
     if longest["kind"] == "runtime" and longest["dur_ns"] > MOST * time.sum():
         name, length = code(str(longest["name"])), format_ns(longest["dur_ns"])
-        return ONE_CALL.format(name=name, time=length)
+        what = about_one_call(trace, int(longest["row"]))
+        return ONE_CALL.format(name=name, time=length, what=what)
     if time[mine["kind"] == "python"].sum() > MOST * time.sum():
         return PYTHON_BETWEEN
     return REMEDIES[CPU]

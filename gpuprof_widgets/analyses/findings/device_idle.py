@@ -13,6 +13,7 @@ from gpuprof_widgets.analyses.breakdown_segments import QUEUED, breakdown_segmen
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.one_call import about_one_call
 from gpuprof_widgets.analyses.findings.wording import code, function_name
 from gpuprof_widgets.analyses.host_states import (
     CPU_OPS,
@@ -24,9 +25,11 @@ from gpuprof_widgets.analyses.host_states import (
     SYNCHRONISING,
 )
 from gpuprof_widgets.analyses.idle import idle, python_meanwhile
+from gpuprof_widgets.analyses.op_rows import in_category, on_tracks
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.analyses.waits import DATALOADER
-from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import RUNTIME_ENDINGS
 
 HOST_REMEDIES = {
     PYTHON: "make the Python between the ops shorter (logging, metrics, loops over tensors), or "
@@ -40,7 +43,6 @@ HOST_REMEDIES = {
 """What to do about a CPU that launches too late, by what kept it."""
 
 KEEP_FED = "fewer .item(), .cpu(), prints of tensors and other synchronising calls keep it fed"
-LOADING = "the first launch of a kernel loads it. Warm up before what is timed."
 
 MOSTLY = 0.5
 """Of a GPU's idle time, in gaps that began as the CPU waited for it: then both causes are named."""
@@ -142,28 +144,47 @@ def _cause(record: Record, device: int) -> tuple[str, str, float]:
 
 
 def _in_what_kept_it(record: Record, device: int, kept: str, gaps: pd.DataFrame) -> str:
-    if kept == LAUNCHING and (one := longest_launch(record, device)).is_most:
-        return f"one launch, of {format_ns(one.end_ns - one.start_ns)}: {LOADING}"
+    if kept in ONE and (one := longest_call(record, device, kept)).is_most:
+        name = code(str(record.trace.slices["name"].iloc[one.row]))
+        which, time = ONE[kept].format(name=name), format_ns(one.end_ns - one.start_ns)
+        return f"{which}, of {time}: {about_one_call(record.trace, one.row)}"
     return IN[kept] + (_how_it_began(gaps, kept) or f": {HOST_REMEDIES[kept]}.")
 
 
 @dataclass(frozen=True)
-class Launch:
-    """The longest stretch in which a GPU waited for a launch; whether it is most of all of them."""
+class LongestCall:
+    """The longest stretch in which a GPU waited for calls of one kind.
+
+    ``row``: the call that took most of it, -1 if none did; ``is_most``: whether there is one, and
+    the stretch is most of all of them.
+    """
 
     start_ns: int
     end_ns: int
+    row: int
     is_most: bool
 
 
-def longest_launch(record: Record, device: int) -> Launch:
-    """Of a GPU that waited for its launches."""
+def longest_call(record: Record, device: int, kind: str) -> LongestCall:
+    """Of a GPU that waited for calls of the kind: its launches, or others of the runtime."""
     segments = breakdown_segments(record)
-    segments = segments[(segments["device"] == device) & (segments["class"] == LAUNCHING)]
+    segments = segments[(segments["device"] == device) & (segments["class"] == kind)]
     start, end = (segments[f"{edge}_ns"].to_numpy(np.int64) for edge in ("start", "end"))
     longest = int((end - start).argmax())
-    is_most = 2 * (end - start)[longest] > (end - start).sum()
-    return Launch(int(start[longest]), int(end[longest]), bool(is_most))
+    t0, t1 = int(start[longest]), int(end[longest])
+    row = _call_during(record.trace, t0, t1)
+    is_most = row >= 0 and 2 * (t1 - t0) > int((end - start).sum())
+    return LongestCall(t0, t1, row, bool(is_most))
+
+
+def _call_during(trace: Trace, t0: int, t1: int) -> int:
+    """The call of the runtime that took more than half of this time, -1 if none did."""
+    categories = trace.slices["category"].cat.categories
+    runtime = (name for name in categories if name.endswith(RUNTIME_ENDINGS))
+    rows = np.flatnonzero(in_category(trace, *runtime) & on_tracks(trace, "cpu"))
+    ts, dur = (trace.slices[name].to_numpy(np.int64)[rows] for name in ("ts", "dur"))
+    shared = np.minimum(ts + dur, t1) - np.maximum(ts, t0)
+    return int(rows[shared.argmax()]) if len(rows) and 2 * shared.max() > t1 - t0 else -1
 
 
 def tells_of_one_launch(record: Record, device: int, limits: Limits) -> bool:
@@ -172,7 +193,7 @@ def tells_of_one_launch(record: Record, device: int, limits: Limits) -> bool:
     idle_share = 1 - float(table["busy_share"][table["device"] == device].max())
     cause, kept, _ = _cause(record, device)
     told = cause == HOST and kept == LAUNCHING and idle_share >= limits.device_idle_share
-    return told and longest_launch(record, device).is_most
+    return told and longest_call(record, device, LAUNCHING).is_most
 
 
 def _how_it_began(gaps: pd.DataFrame, kept: str) -> str:
@@ -200,3 +221,5 @@ IN = {
     RUNTIME: "calls of the runtime",
     LAUNCHING: "the launches themselves",
 }
+ONE = {RUNTIME: "one call of the runtime, {name}", LAUNCHING: "one launch"}
+"""How the only one that matters is named, of what can be one call."""

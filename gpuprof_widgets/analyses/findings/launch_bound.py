@@ -7,20 +7,17 @@ from typing import Any
 import numpy as np
 
 from gpuprof_widgets.analyses.breakdown import breakdown
-from gpuprof_widgets.analyses.findings.device_idle import (
-    LOADING,
-    longest_launch,
-    tells_of_one_launch,
-)
+from gpuprof_widgets.analyses.findings.device_idle import longest_call, tells_of_one_launch
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.one_call import about_one_call
 from gpuprof_widgets.analyses.findings.short_kernels import short_kernels
 from gpuprof_widgets.analyses.gaps import gaps_between
 from gpuprof_widgets.analyses.host_states import LAUNCHING
 from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
-from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.model import Record, Trace
 
 EVIDENCE = 2_000
 REMEDY = (
@@ -28,9 +25,6 @@ REMEDY = (
     "torch.cuda.make_graphed_callables) replay a whole step with one call; fused and foreach "
     "optimizers and larger batches need fewer kernels."
 )
-
-
-ONCE = f"Most of it is a single call: {LOADING}"
 
 
 def launch_bound(record: Record, limits: Limits) -> list[Finding]:
@@ -53,7 +47,7 @@ def launch_bound(record: Record, limits: Limits) -> list[Finding]:
 
 def _finding(record: Record, row: dict[Any, Any]) -> Finding:
     device, trace = int(row["device"]), record.trace
-    longest = longest_launch(record, device)
+    longest = longest_call(record, device, LAUNCHING)
     most = longest.end_ns - longest.start_ns
     rows = gpu_rows(trace)
     gaps = gaps_between(trace, rows[device_of(trace, rows) == device])
@@ -72,5 +66,9 @@ def _finding(record: Record, row: dict[Any, Any]) -> Finding:
         longest.start_ns,
         longest.end_ns,
         tuple(gaps.launch[late][order]),
-        ONCE if longest.is_most else REMEDY,
+        _once(trace, longest.row) if longest.is_most else REMEDY,
     )
+
+
+def _once(trace: Trace, row: int) -> str:
+    return f"Most of it is a single call: {about_one_call(trace, row)}"
