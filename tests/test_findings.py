@@ -833,6 +833,27 @@ def test_an_error_and_an_interruption_come_first() -> None:
     assert stopped[0].text == "The cell was interrupted after 900 ns: this profile ends there."
 
 
+@pytest.mark.parametrize(
+    ("options", "calls", "remedy"),
+    [
+        ({}, False, "Record fewer iterations."),
+        ({"stack": True}, False, "Record less (without stacks), or fewer iterations."),
+        (
+            {"shapes": True, "memory": True, "stack": False},
+            True,
+            "Record less (without shapes, memory and cProfile), or fewer iterations.",
+        ),
+    ],
+)
+def test_only_what_was_recorded_is_to_be_left_out(
+    options: dict[str, bool], calls: bool, remedy: str
+) -> None:
+    counted = calls_of((None, "main", 1, 10)) if calls else None
+    metadata = {"wall_ns": 1000, "overhead": {"events": 7, "estimate_ns": 900}, "options": options}
+    record = trace_of(op("aten::mm", ts=0, dur=9), calls=counted, **metadata)
+    assert only(RULES["overhead"], record).remedy == remedy
+
+
 def test_overhead_is_said_in_events_and_calls() -> None:
     noted = {"events": 1200, "calls": 1, "estimate_ns": 400}
     record = trace_of(op("aten::mm", ts=0, dur=9), wall_ns=1000, overhead=noted)

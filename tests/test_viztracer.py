@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
@@ -98,3 +99,7 @@ def test_every_analysis_and_the_page_take_it(record: Record) -> None:
     assert all_answers(record) == {}
     page = Profile(record.trace, record.calls, record.metadata).report()
     assert page.startswith("<!doctype html>")
+
+
+def test_that_no_gpu_was_recorded_is_not_said_of_a_profiler_of_python(record: Record) -> None:
+    assert not [one for one in findings(record) if one.rule == "cpu_ops"]

@@ -10,7 +10,7 @@ from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.memory import memory
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.lacking import PYTORCH, recorder_of, which_other_kind
-from gpuprof_widgets.analyses.op_rows import gpu_rows
+from gpuprof_widgets.analyses.op_rows import gpu_rows, on_tracks
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.waits import is_taking
@@ -21,12 +21,11 @@ RANKED = 3
 
 
 def cpu_ops(record: Record, limits: Limits) -> list[Finding]:
-    """Fires where no GPU work was recorded; not for files of cProfile, which never have any.
+    """Fires where no GPU work was recorded; not for files of Python's profilers, which have none.
 
     Of a memory snapshot it says that it is one, unless its memory is worth a finding.
     """
-    only_calls = not len(record.trace) and "cuda" not in record.metadata
-    if only_calls or len(gpu_rows(record.trace)):
+    if _is_of_python_alone(record) or len(gpu_rows(record.trace)):
         return []
     if kind := which_other_kind(record.trace):
         return [] if memory(record, limits) else [Finding("cpu_ops", f"T{kind[1:]}.")]
@@ -43,6 +42,15 @@ def cpu_ops(record: Record, limits: Limits) -> list[Finding]:
         op = "PyTorch op" if recorder_of(record) == PYTORCH else "op"
         return [Finding("cpu_ops", f"{nothing} No {op} was recorded either.")]
     return [_finding(record, table, f"{nothing} ", "CPU op time", limits)]
+
+
+def _is_of_python_alone(record: Record) -> bool:
+    """Whether the file is one of cProfile's, or of another profiler of nothing but Python."""
+    if "cuda" in record.metadata:
+        return False
+    if not len(record.trace):
+        return True
+    return recorder_of(record) != PYTORCH and bool(on_tracks(record.trace, "python").all())
 
 
 def _of_regions(record: Record, table: pd.DataFrame, limits: Limits) -> list[Finding]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.recording_less import what_to_leave_out
 from gpuprof_widgets.analyses.findings.step_overhead import ENOUGH
 from gpuprof_widgets.analyses.findings.wording import share_of
 from gpuprof_widgets.analyses.iterations import usual_steps
@@ -30,7 +31,9 @@ def overhead(record: Record, limits: Limits) -> list[Finding]:
         f"{format_share(share)} of the cell's {format_ns(wall)}: "
         "short ops look longer here than they are."
     )
-    remedy = "Record less (without stacks, shapes, memory or cProfile), or fewer iterations."
+    without = what_to_leave_out(record)
+    less = f"less (without {without}), or " if without else ""
+    remedy = f"Record {less}fewer iterations."
     return [Finding("overhead", text, cost, share, remedy=remedy)]
 
 

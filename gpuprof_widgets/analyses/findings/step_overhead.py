@@ -6,6 +6,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.recording_less import what_to_leave_out
 from gpuprof_widgets.analyses.findings.wording import share_of
 from gpuprof_widgets.analyses.iterations import iterations, usual_steps
 from gpuprof_widgets.analyses.quantity import format_count, format_ns
@@ -14,10 +15,7 @@ from gpuprof_widgets.trace.model import Record
 ENOUGH = 2  # steps of either kind: the median of a single one is whatever happened in it
 
 MORE_STEPS = "More steps would tell: a longer --warmup, and more --steps."
-REMEDY = (
-    "Short ops look slower than they are, long ones hardly; record less (without stacks, shapes or "
-    "cProfile) for times nearer to the truth."
-)
+SHORT_OPS = "Short ops look slower than they are, long ones hardly"
 
 
 def step_overhead(record: Record, limits: Limits) -> list[Finding]:
@@ -44,7 +42,13 @@ def step_overhead(record: Record, limits: Limits) -> list[Finding]:
         f"{format_ns(before)} in {format_count(len(plain), 'unrecorded one')} before."
     )
     share = min(share_of(cost, int(recorded.sum())), 1.0)
-    return [Finding("step_overhead", text, cost, share, remedy=REMEDY)]
+    return [Finding("step_overhead", text, cost, share, remedy=_remedy(record))]
+
+
+def _remedy(record: Record) -> str:
+    without = what_to_leave_out(record)
+    less = f"; record less (without {without}) for times nearer to the truth" if without else ""
+    return f"{SHORT_OPS}{less}."
 
 
 def _is_noise(plain: pd.Series, recorded: pd.Series) -> bool:
