@@ -75,6 +75,7 @@ class Comparison:
     def lines(self, *, measure: str | None = None) -> pd.DataFrame:
         """One row per line: ``cell``, ``code``, ``line_a``, ``line_b`` (-1: not there), numbers.
 
+        Its self times count what it waited for the GPU, too.
         Lines are the same where their texts are, in the same order, as in diff.
         """
         from gpuprof_widgets.analyses.compare import tables
@@ -84,6 +85,7 @@ class Comparison:
     def functions(self) -> pd.DataFrame:
         """One row per Python function (see `python_time`): ``name`` and the numbers, per run.
 
+        Without the columns of calls where a sampler recorded either run.
         ``name_a`` and ``name_b``: where either run has it, as ``src/train.py(12): step``.
         """
         from gpuprof_widgets.analyses.compare import tables

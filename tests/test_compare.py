@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,12 +15,15 @@ from hypothesis import strategies as st
 import gpuprof_widgets
 from gpuprof_widgets.analyses.compare.deltas import are_noise, spread
 from gpuprof_widgets.analyses.compare.matching import without_numbers, without_types
+from gpuprof_widgets.analyses.compare.sentences import RECORDED
 from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
+from gpuprof_widgets.views.static_comparison import titled_tables
 from tests.records import records
 from tests.traces import Row, annotation, calls_of, cell_line, kernel, module, op, runtime, trace_of
 
@@ -305,14 +310,52 @@ def test_much_more_is_told_as_times_as_long(before: int, after: int, words: str)
 
 
 def test_what_made_recordings_unlike_is_said() -> None:
-    def run(gpu: str, stacks: bool) -> Record:
+    def run(gpu: str, **options: Any) -> Record:
+        return trace_of(op("aten::mm", ts=0, dur=9), devices=[{"name": gpu}], options=options)
+
+    a = run("A100", stack=True, cprofile=True, workers=False, modules="auto", lines=True, sync=True)
+    b = run("H100", stack=False, cprofile=True, workers=True, modules="net", lines=True)
+    texts = [finding.text for finding in Comparison(a, b).findings()]
+    assert "A ran on 1 × A100, B on 1 × H100." in texts
+    assert (
+        "A and B were not recorded alike (stack in A only, cprofile in B only, modules auto in A "
+        "and net in B, workers in B only): that takes time too."
+    ) in texts
+
+
+def test_every_option_that_a_comparison_looks_at_is_one() -> None:
+    assert set(RECORDED) <= {option.name for option in fields(Options)}
+
+
+def test_times_are_called_what_they_are() -> None:
+    def run(dur: int) -> Record:
         return trace_of(
-            op("aten::mm", ts=0, dur=9), devices=[{"name": gpu}], options={"stacks": stacks}
+            cell_line(2, "y = net(x)", ts=0, dur=dur),
+            module("net", ts=5, dur=dur - 10),
+            op("aten::mm", ts=10, dur=dur - 20),
         )
 
-    texts = [f.text for f in Comparison(run("A100", True), run("H100", False)).findings()]
-    assert "A ran on 1 × A100, B on 1 × H100." in texts
-    assert any("not recorded alike (stacks in one of them)" in text for text in texts)
+    comparison = Comparison(run(100), run(300))
+    texts = [finding.text for finding in comparison.findings()]
+    assert "Ops: `aten::mm` +200 ns (CPU self time of the run)." in texts
+    assert "Lines: `y = net(x)` +200 ns (wall self time of the run)." in texts
+    titles = [title for _, title, _ in titled_tables(comparison._runs)]
+    assert "Ops by CPU self time of the run" in titles
+    assert "Lines by wall self time of the run" in titles
+    assert "Modules by CPU self time of both passes of the run" in titles
+
+
+def test_times_of_kernels_and_of_the_ops_that_launched_them_are_the_gpus() -> None:
+    def run(dur: int) -> Record:
+        return trace_of(
+            op("aten::mm", ts=0, dur=20),
+            runtime("cudaLaunchKernel", ts=2, dur=3),
+            kernel("gemm", ts=20, dur=dur, launched_by=1),
+        )
+
+    texts = [finding.text for finding in Comparison(run(100), run(300)).findings()]
+    assert "Kernels: `gemm` +200 ns (GPU time of the run)." in texts
+    assert "Ops: `aten::mm` +200 ns (GPU self time of the run)." in texts
 
 
 def test_compare_takes_profiles_and_files(tmp_path: Path) -> None:

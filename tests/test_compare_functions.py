@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import marshal
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.profiles import compare
+from gpuprof_widgets.trace.model import Record
 from tests.test_stack_readers import read, sampled
-from tests.traces import calls_of, op, trace_of
+from tests.traces import calls_of, op, python, trace_of
 
 LEN = ("~", 0, "<built-in method builtins.len>")
 
@@ -105,9 +107,60 @@ def test_functions_of_samplers_are_compared_too() -> None:
         ["train.py(9): step", 2_000_000_000, 5_000_000_000, "more"],
         ["train.py(1): main", 1_000_000_000, 1_000_000_000, "same"],
     ]
+    assert not [column for column in table if column.startswith("calls_")]  # samples count none
+    assert "calls A" not in comparison._repr_mimebundle_()["text/plain"]
     texts = [finding.text for finding in comparison.findings()]
+    assert not any("sampled" in text for text in texts)  # nothing is new or gone
     assert texts[0].startswith("B's run takes 2.0 times as long: 3.00 s → 6.00 s")
-    assert "Functions: `train.py(9): step` +3.00 s (time of the run)." in texts
+    assert "Functions: `train.py(9): step` +3.00 s (self time of the run)." in texts
+
+
+def test_what_a_sampler_may_have_missed_is_said() -> None:
+    comparison = Comparison(read(sampled([[0]], [3.0])), read(sampled([[0], [0, 1]], [1.0, 5.0])))
+    assert (
+        "A and B were sampled: a function that is new or gone may have run in both, between the "
+        "samples of one."
+    ) in [finding.text for finding in comparison.findings()]
+
+
+BUILT_IN = {
+    "cProfile": ["<built-in method time.sleep>", "<method 'sum' of 'torch._C.TensorBase' objects>"],
+    "PyTorch": ["<built-in function sleep>", "<built-in method sum of Tensor object>"],
+    "VizTracer": ["time.sleep", "torch._C.TensorBase.sum"],
+}
+
+
+def by(recorder: str, *functions: str) -> Record:
+    """One second in each of these functions, as this program writes them."""
+    if recorder == "cProfile":
+        return trace_of(calls=calls_of(*((None, name, 1, 10**9) for name in functions)))
+    metadata = {} if recorder == "PyTorch" else {"recorded_by": recorder}
+    starts = ((number * 10**9, name) for number, name in enumerate(functions))
+    return trace_of(*(python(name, ts=ts, dur=10**9) for ts, name in starts), **metadata)
+
+
+@pytest.mark.parametrize(("a", "b"), list(itertools.permutations(BUILT_IN, 2)))
+def test_built_in_functions_are_paired_whoever_recorded_them(a: str, b: str) -> None:
+    comparison = Comparison(by(a, *BUILT_IN[a]), by(b, *BUILT_IN[b]))
+    table = comparison.functions()
+    assert sorted(table["name"]) == sorted(BUILT_IN[b])
+    assert set(table["change"]) == {"same"}
+    assert any(
+        text.startswith(f"{a} recorded A's Python functions, {b} B's: ")
+        for text in (finding.text for finding in comparison.findings())
+    )
+
+
+def test_built_in_functions_of_one_name_are_told_apart() -> None:
+    """Two that a name alone could mean: neither is taken for the other."""
+    ours = by("cProfile", "<method 'get' of 'dict' objects>", "<method 'get' of 'Queue' objects>")
+    table = Comparison(ours, by("PyTorch", "<built-in function get>")).functions()
+    assert sorted(table["change"]) == ["added", "gone", "gone"]
+
+
+def test_functions_of_one_recorder_are_paired_by_their_whole_names() -> None:
+    a, b = by("cProfile", "<built-in method torch.sum>"), by("cProfile", BUILT_IN["cProfile"][1])
+    assert set(Comparison(a, b).functions()["change"]) == {"added", "gone"}
 
 
 def test_many_calls_are_written_out(tmp_path: Path) -> None:

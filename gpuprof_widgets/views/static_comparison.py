@@ -8,6 +8,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.compare import tables
 from gpuprof_widgets.analyses.compare.deltas import NOISE, SAME
+from gpuprof_widgets.analyses.compare.measured import QUANTITIES
 from gpuprof_widgets.analyses.compare.sentences import comparison_findings, signed_ns
 from gpuprof_widgets.analyses.compare.tables import MEASURE, Runs
 from gpuprof_widgets.analyses.quantity import format_ns
@@ -17,7 +18,6 @@ from gpuprof_widgets.views.static_tables import Column, OpTable
 TOP = 12
 """Rows of each table; what is noise or the same is in none of them."""
 
-MEASURES = {"device_self": "GPU self time", "cpu_self": "CPU self time"}
 PER = {True: "per step", False: "of the run"}
 
 
@@ -92,7 +92,7 @@ def _by_measure(
     measures = dict.fromkeys((first.attrs[MEASURE], "cpu_self"))
     per = PER[runs.steps is not None]
     return [
-        (noun, f"{title.format(MEASURES[measure])} {per}", table(runs, measure))
+        (noun, f"{title.format(QUANTITIES[noun.lower()][measure])} {per}", table(runs, measure))
         for measure in measures
     ]
 

@@ -28,6 +28,12 @@ _NUMBERS = (
 )
 """Hashes, addresses, counters at the end of a word, and line numbers of Python frames."""
 
+_BUILT_IN = re.compile(
+    r"<(?:built-in )?(?:method|function) '?(?P<name>[\w.]+)'?"
+    r"(?: of '?(?P<owner>[\w.]+)'? objects?)?>"
+)
+"""As cProfile writes them (``<method 'sum' of 'torch._C.TensorBase' objects>``), and as torch."""
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -49,6 +55,17 @@ def without_folders(name: str) -> str:
     """A Python frame without the folders of its file."""
     file, separator, function = name.partition("): ")
     return file.replace("\\", "/").rsplit("/", 1)[-1] + separator + function
+
+
+def without_kind(name: str) -> str:
+    """A built-in function as VizTracer writes it, ``time.sleep``, whoever recorded it."""
+    found = _BUILT_IN.fullmatch(name)
+    return name if found is None else ".".join(filter(None, (found["owner"], found["name"])))
+
+
+def without_owner(name: str) -> str:
+    """A built-in function by its own name: ``sleep``; a Python function as it is."""
+    return name if "): " in name else without_kind(name).rsplit(".", 1)[-1]
 
 
 def without_types(name: str) -> str:
@@ -77,17 +94,24 @@ def by_name(a: pd.DataFrame, b: pd.DataFrame) -> Pairs:
     return found.pairs(list(a.columns))
 
 
-def by_function(a: pd.DataFrame, b: pd.DataFrame) -> Pairs:
+def by_function(a: pd.DataFrame, b: pd.DataFrame, *, recorders_differ: bool = False) -> Pairs:
     """Pairs of Python functions, whose ``name`` is a frame's: ``src/train.py(12): step``.
 
     Of the same line, then of the same file, then of a file of the same name: code moves within its
     file, and a copy of it may be elsewhere. What comes to the same name is one row, as in
-    `by_name`.
+    `by_name`. Where ``recorders_differ`` so do the names of built-in functions: those are paired
+    by `without_kind`, and last by the function's name alone, each only where there is one of it.
     """
     found = _Pairing(_tuples(a), _tuples(b))
     found.join(lambda key: key, EXACT)
     for normalise in (without_numbers, lambda name: without_numbers(without_folders(name))):
         found.join(lambda key, how=normalise: (how(str(key[0])), *key[1:]), SIMILAR)  # type: ignore[misc]
+    for normalise in (without_kind, without_owner) if recorders_differ else ():
+        found.join(
+            lambda key, how=normalise: (how(str(key[0])), *key[1:]),  # type: ignore[misc]
+            SIMILAR,
+            single=True,
+        )
     return found.pairs(list(a.columns))
 
 
@@ -187,12 +211,12 @@ class _Pairing:
         self._names: list[Key] = []
         self._matched: list[str] = []
 
-    def join(self, alias: Callable[[Key], Key], how: str) -> None:
-        """Pair what has the same alias in both runs."""
+    def join(self, alias: Callable[[Key], Key], how: str, *, single: bool = False) -> None:
+        """Pair what has the same alias in both runs; with ``single`` what alone has it in both."""
         aliases = [self._aliases(side, alias) for side in (0, 1)]
-        for name in aliases[1]:
-            if name in aliases[0]:
-                own = aliases[1][name]
+        for name, own in aliases[1].items():
+            others = aliases[0].get(name, [])
+            if others and not (single and max(len(own), len(others)) > 1):
                 self._add(self._keys[1][own[0]] if len(own) == 1 else name, how)
                 for side in (0, 1):
                     self._row[side].update(dict.fromkeys(aliases[side][name], len(self._names) - 1))

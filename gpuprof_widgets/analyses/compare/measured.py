@@ -14,11 +14,13 @@ from gpuprof_widgets.analyses import op_rows as rows
 from gpuprof_widgets.analyses.attribution import owned, self_times
 from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.device_busy import busy_intervals, devices
+from gpuprof_widgets.analyses.lacking import recorder_of
 from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.lines import cell_lines, line_self_times
 from gpuprof_widgets.analyses.owner_levels import LEVELS
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.steps import names_with_steps_merged, steps
+from gpuprof_widgets.analyses.thread_waits import python_lanes
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.python_frames import BUILT_IN
@@ -29,6 +31,17 @@ Ints = npt.NDArray[np.int64]
 NO_OP = "(launched by no recorded op)"
 NO_MODULE = "(in no module)"
 MEASURES = ("device_self", "cpu_self")
+CPROFILE = "cProfile"
+
+_SELF = {"device_self": "GPU self time", "cpu_self": "CPU self time"}
+QUANTITIES = {
+    "op": _SELF,
+    "kernel": {"device_self": "GPU time"},
+    "line": {"device_self": "GPU self time", "cpu_self": "wall self time"},
+    "module": {key: f"{words} of both passes" for key, words in _SELF.items()},
+    "function": {"": "self time"},
+}
+"""What the times of a table are, by measure. That of lines counts waiting for the GPU as well."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +183,11 @@ def functions(record: Record) -> Measured:
         table["self_ns"].to_numpy(np.int64),
         np.full(len(table), NONE, np.int64),
     )
+
+
+def python_recorder(record: Record) -> str:
+    """Who recorded the Python functions; "" where that is not known."""
+    return recorder_of(record) if len(python_lanes(record)) else CPROFILE
 
 
 def classes(record: Record, *, per_step: bool) -> Measured:

@@ -11,12 +11,13 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.compare import tables
 from gpuprof_widgets.analyses.compare.deltas import ADDED, GONE, NOISE, SAME
-from gpuprof_widgets.analyses.compare.measured import ops
+from gpuprof_widgets.analyses.compare.measured import QUANTITIES, ops, python_recorder
 from gpuprof_widgets.analyses.compare.tables import MEASURE, Runs, differ
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.wording import code
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.schema import SAMPLED
 
 LEAST_SHARE = 0.01
 """Of the time of a step (or run) of a: what moved less is in the tables only."""
@@ -28,9 +29,11 @@ TEN = 9.95
 OUTSIDE_SHARE = 0.1
 """Of the time of all ops: so much outside of the steps is worth a word."""
 
-MEASURED = {"device_self": "GPU self time", "cpu_self": "CPU self time"}
-RECORDED = ("stacks", "memory", "shapes", "lines", "modules", "flops", "cprofile")
+RECORDED = (
+    *("stack", "cprofile", "memory", "shapes", "lines", "modules", "workers", "sync", "flops"),
+)
 """Options that cost time while a cell runs."""
+OFF = (False, "none", "")
 
 
 def comparison_findings(runs: Runs) -> list[Finding]:
@@ -66,7 +69,7 @@ def _without_trace(runs: Runs) -> str:
 
 
 def _of_functions(runs: Runs) -> list[Finding]:
-    """What cProfile alone tells: all of Python's time, and the functions that changed."""
+    """Of a run without a trace: all of Python's time, and the functions that changed."""
     table = tables.functions(runs)
     if not len(table):
         return []
@@ -74,13 +77,21 @@ def _of_functions(runs: Runs) -> list[Finding]:
     share = abs(b - a) / max(a, 1)
     text = (
         f"B's Python functions take {_longer_or_not(a, b)}: {format_ns(a)} → "
-        f"{format_ns(b)} (by cProfile, which has no steps: nothing tells noise from change)."
+        f"{format_ns(b)} ({_recorders_without_steps(runs)}: nothing tells noise from change)."
         if a != b
         else f"No difference: the Python functions of both take {format_ns(a)}."
     )
     whole = Finding("whole", text, cost_ns=abs(b - a), share=share)
     moved = _moved(runs, "Functions", table, whole_ns=float(a))
-    return [whole, *filter(None, [moved])]
+    unlike = [Finding("unlike", text) for text in _of_recorders(runs)]
+    return [whole, *unlike, *filter(None, [moved])]
+
+
+def _recorders_without_steps(runs: Runs) -> str:
+    names = dict.fromkeys(python_recorder(run) or "another program" for run in (runs.a, runs.b))
+    if len(names) > 1:
+        return f"by {' and '.join(names)}, of the whole runs"
+    return f"by {next(iter(names))}, which has no steps"
 
 
 def _whole(runs: Runs) -> Finding:
@@ -130,7 +141,8 @@ def _moved(
         return None
     named = [_difference(row) for row in real.head(NAMED).to_dict("records")]
     more = f", and {len(real) - NAMED} more" if len(real) > NAMED else ""
-    measure = MEASURED.get(table.attrs.get(MEASURE, ""), "time")
+    quantities = QUANTITIES.get(what.lower().removesuffix("s"), {})
+    measure = quantities.get(table.attrs.get(MEASURE, ""), "time")
     per = "per step" if runs.steps else "of the run"
     cost = float(real["delta_ns"].abs().max())
     text = f"{what}: {', '.join(named)}{more} ({measure} {per})."
@@ -165,16 +177,54 @@ def _not_alike(runs: Runs) -> list[Finding]:
     words = []
     if all(devices) and devices[0] != devices[1]:
         words.append(f"A ran on {devices[0]}, B on {devices[1]}.")
-    options = [run.metadata.get("options") or {} for run in (runs.a, runs.b)]
-    if all(options):
-        differ = [name for name in RECORDED if options[0].get(name) != options[1].get(name)]
-        if differ:
-            which = " and ".join(differ)
-            words.append(
-                f"A and B were not recorded alike ({which} in one of them): that takes time too."
-            )
-    words += _outside(runs)
+    if options := _options_that_differ(runs):
+        which = ", ".join(options)
+        words.append(f"A and B were not recorded alike ({which}): that takes time too.")
+    words += [*_of_recorders(runs), *_outside(runs)]
     return [Finding("unlike", text) for text in words]
+
+
+def _options_that_differ(runs: Runs) -> list[str]:
+    """What was recorded in one of the runs only, as ``stack in B only``."""
+    a, b = (_recorded(run) for run in (runs.a, runs.b))
+    words = []
+    for name in RECORDED:
+        if a.get(name) == b.get(name) or not {name} <= a.keys() & b.keys():
+            continue
+        on = [run for run, options in (("A", a), ("B", b)) if options[name] not in OFF]
+        # Both have modules, but of other variables.
+        both = f"{name} {a[name]} in A and {b[name]} in B"
+        words.append(f"{name} in {on[0]} only" if len(on) == 1 else both)
+    return words
+
+
+def _recorded(run: Record) -> dict[str, Any]:
+    """The options of the run, as they took effect: with frames cProfile does not run."""
+    options = dict(run.metadata.get("options") or {})
+    return options | ({"cprofile": False} if options.get("stack") else {})
+
+
+def _of_recorders(runs: Runs) -> list[str]:
+    """What to make of Python functions that two programs recorded, or a sampler."""
+    table = tables.functions(runs)
+    if not len(table):
+        return []
+    names = [python_recorder(run) or "another program" for run in (runs.a, runs.b)]
+    words = []
+    if names[0] != names[1]:
+        words.append(
+            f"{names[0]} recorded A's Python functions, {names[1]} B's: each slows them down in "
+            "its own way, so that small differences between functions mean nothing."
+        )
+    sampled = [
+        run for run, of in zip("AB", (runs.a, runs.b), strict=True) if of.metadata.get(SAMPLED)
+    ]
+    if sampled and table["change"].isin([ADDED, GONE]).any():
+        words.append(
+            f"{' and '.join(sampled)} {'were' if len(sampled) > 1 else 'was'} sampled: a function "
+            "that is new or gone may have run in both, between the samples of one."
+        )
+    return words
 
 
 def _outside(runs: Runs) -> list[str]:

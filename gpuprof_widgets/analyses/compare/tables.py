@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ from gpuprof_widgets.analyses.line_sources import line_sources
 from gpuprof_widgets.analyses.steps import steps as steps_of
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.schema import NONE, SAMPLED
 
 Numbers = npt.NDArray[np.float64]
 
@@ -153,7 +154,10 @@ def _lines(runs: Runs, chosen: str) -> pd.DataFrame:
 
 
 def functions(runs: Runs) -> pd.DataFrame:
-    """By Python function (see `matching.by_function`), of the whole runs."""
+    """By Python function (see `matching.by_function`), of the whole runs.
+
+    Without calls where a sampler recorded either: it counts none.
+    """
     return runs.once(("functions",), lambda: _functions(runs))
 
 
@@ -161,9 +165,13 @@ def _functions(runs: Runs) -> pd.DataFrame:
     a, b = measured.functions(runs.a), measured.functions(runs.b)
     if not len(a.keys) or not len(b.keys):
         a, b = measured.nothing(a), measured.nothing(b)
-    table = deltas(a, b, by_function, None)
+    differ = len(set(map(measured.python_recorder, (runs.a, runs.b)))) > 1
+    pairing = partial(by_function, recorders_differ=differ)
+    table = deltas(a, b, pairing, None)
     names = table["name"].astype(object)
     table = table.assign(name=names.map(without_folders))
+    if any(run.metadata.get(SAMPLED) for run in (runs.a, runs.b)):
+        table = _without_calls(table)
     return _or_lacking(
         table, "not both runs have Python functions: neither cProfile nor frames were recorded"
     )
@@ -178,7 +186,7 @@ def _classes(runs: Runs) -> pd.DataFrame:
     per_step = runs.steps is not None
     a, b = (measured.classes(run, per_step=per_step) for run in (runs.a, runs.b))
     table = deltas(a, b, _by_class, runs.steps)
-    table = table.drop(columns=[name for name in table.columns if name.startswith("calls_")])
+    table = _without_calls(table)
     return _or_lacking(table, "neither run has GPU work or CPU ops: there is nothing to break down")
 
 
@@ -241,6 +249,10 @@ def _by_class(a: pd.DataFrame, b: pd.DataFrame) -> Pairs:
     columns = ["class", "state"]
     pairs = by_name(a[columns], b[columns])
     return Pairs(pairs.names[columns], pairs.a, pairs.b)
+
+
+def _without_calls(table: pd.DataFrame) -> pd.DataFrame:
+    return table.drop(columns=[name for name in table.columns if name.startswith("calls_")])
 
 
 def _with(table: pd.DataFrame, measure: str) -> pd.DataFrame:
