@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 
 from gpuprof_widgets.analyses.call_tree import call_tree
+from gpuprof_widgets.analyses.lacking import what_is_lacking
 from gpuprof_widgets.analyses.owners import owners
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Calls, Record
@@ -277,3 +278,68 @@ def test_a_backward_kernel_is_owned_by_the_forward_frame() -> None:
         ["op", "aten::mm"],
         ["gpu", "gemm"],
     ]
+
+
+def test_every_node_is_followed_by_what_is_below_it_the_longest_first() -> None:
+    record = trace_of(
+        op("aten::add", ts=0, dur=5),
+        op("aten::linear", ts=10, dur=40),
+        op("aten::addmm", ts=11, dur=9),
+        op("aten::t", ts=30, dur=15),
+        op("aten::transpose", ts=31, dur=4),
+        op("aten::relu", ts=60, dur=20),
+    )
+    tree = call_tree(record)
+    assert list(zip(tree["depth"], tree["name"], strict=True)) == [
+        (0, "all threads"),
+        (1, "aten::linear"),
+        (2, "aten::t"),
+        (3, "aten::transpose"),
+        (2, "aten::addmm"),
+        (1, "aten::relu"),
+        (1, "aten::add"),
+    ]
+    assert tree["node"].tolist() == list(range(7))
+    assert tree["parent"].tolist() == [-1, 0, 1, 2, 1, 0, 0]
+
+
+@given(records())
+def test_the_tree_is_in_order_on_any_trace(record: Record) -> None:
+    for source in ("ops", "merged"):
+        tree = call_tree(record, source=source)
+        last: list[tuple[int, int]] = []  # per level the node that is open, and its total
+        for node, parent, depth, total in zip(
+            *(tree[name] for name in ("node", "parent", "depth", "total_ns")), strict=True
+        ):
+            assert parent == (last[depth - 1][0] if depth else -1)
+            if len(last) > depth:
+                assert total <= last[depth][1]
+            last = [*last[:depth], (node, total)]
+
+
+def test_the_source_is_the_flame_graphs_unless_it_is_named() -> None:
+    framed = trace_of(python("train.py(3): step", ts=0, dur=9), op("aten::mm", ts=1, dur=5))
+    assert paths(call_tree(framed), "total_ns") == {
+        "/train.py(3): step": [9],
+        "/train.py(3): step/aten::mm": [5],
+    }
+    assert paths(call_tree(framed, source="ops"), "total_ns") == {"/aten::mm": [5]}
+    counted = trace_of(calls=made_of([("main", 1, 7, 7)], []))
+    assert call_tree(counted)["name"].tolist() == ["all calls", "cell.py:1(main)"]
+
+
+def test_gpu_time_that_is_in_no_path_is_told() -> None:
+    launched = [
+        runtime("cudaLaunchKernel", ts=0, dur=5),
+        kernel("gemm", ts=10, dur=30, launched_by=0),
+    ]
+    assert "note" not in call_tree(trace_of(*launched)).attrs
+    alone = kernel("of_another_process", ts=50, dur=12)
+    note = call_tree(trace_of(*launched, alone)).attrs["note"]
+    assert note.startswith("12 ns of 42 ns of GPU time is in no path")
+
+
+def test_a_tree_without_calls_says_so() -> None:
+    assert what_is_lacking(call_tree(trace_of())) == (
+        "the trace has no calls to make a tree of (source 'ops')"
+    )

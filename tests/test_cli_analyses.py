@@ -18,9 +18,10 @@ from gpuprof_widgets.commands import signature
 from gpuprof_widgets.commands.analysis import ROWS
 from gpuprof_widgets.commands.signature import option_of, options_of
 from gpuprof_widgets.profiles import Profile
+from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.writers.tables import csv_bytes, json_bytes, parquet_bytes
 from tests.command_lines import gpuprof, small_trace
-from tests.traces import SHARED
+from tests.traces import SHARED, op, trace_of
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -294,3 +295,33 @@ def test_a_keyword_that_nobody_can_type_and_nobody_may_leave_out_is_refused() ->
     parameter = inspect.Parameter("peaks", inspect.Parameter.KEYWORD_ONLY)
     with pytest.raises(TypeError, match="no option of type"):
         option_of(parameter, Sequence[str])
+
+
+def test_rows_of_a_tree_say_where_they_stand(trace: Path, capsys: Capsys) -> None:
+    def printed(*words: str) -> list[str]:
+        lines = gpuprof(capsys, "call_tree", trace, *words).out.splitlines()
+        starts = lines[0].index("name"), lines[0].index("category")
+        return [line[slice(*starts)].rstrip() for line in lines[1:] if "GPU time is" not in line]
+
+    assert printed() == [
+        "all threads",
+        "  ProfilerStep*",
+        "    encoder",
+        "      aten::mm",
+        "        cudaLaunchKernel",
+        "  aten::add",
+    ]
+    assert printed("--sort", "self", "--top", "2") == [
+        "ProfilerStep*",
+        "ProfilerStep* > encoder",
+    ]
+    assert printed("--sort", "depth", "--top", "1") == [
+        "ProfilerStep* > encoder > aten::mm > cudaLaunchKernel"
+    ]
+
+
+def test_what_a_trace_lacks_stands_without_a_row_of_nobodys(tmp_path: Path, capsys: Capsys) -> None:
+    path = tmp_path / "ops.gpuprof"
+    save(trace_of(op("aten::mm", ts=0, dur=9)), path)
+    called = gpuprof(capsys, "attribution", path, "line")
+    assert called.out == "the trace has no cell lines: only recordings of gpuprof have them\n"

@@ -9,7 +9,15 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.call_estimate import estimated_tree
-from gpuprof_widgets.analyses.op_rows import INSTANTS, gpu_rows, in_category, on_tracks
+from gpuprof_widgets.analyses.lacking import LACKS
+from gpuprof_widgets.analyses.op_rows import (
+    INSTANTS,
+    gpu_rows,
+    in_category,
+    on_tracks,
+    subtree_sum,
+)
+from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.analyses.steps import names_with_steps_merged
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
@@ -34,23 +42,65 @@ COLUMNS = (
 ROOT = "all threads"
 
 
-def call_tree(record: Record, *, source: str = "ops") -> pd.DataFrame:
-    """One row per path of names, parents before their children: what the flame graph draws.
+def call_tree(record: Record, *, source: str | None = None) -> pd.DataFrame:
+    """One row per path of names, each followed by what is below it, the longest first.
 
-    The steps of a profiler are one ``ProfilerStep*``, as in the op table.
+    That is what the flame graph draws. The steps of a profiler are one ``ProfilerStep*``, as in the
+    op table.
 
     ``source``: "ops" (ops, annotations and runtime calls by nesting), "merged" (Python frames and
-    ops nested together), "cprofile" (an estimate: cProfile has no timestamps). Columns: ``node``
+    ops nested together), "cprofile" (an estimate: cProfile has no timestamps); None: the flame
+    graph's, which is "merged" with recorded frames, "cprofile" without any op. Columns: ``node``
     (the row), ``parent`` (-1 for the root, row 0), ``depth``, ``name``, ``category`` ("thread" for
     the level of threads, which is there only if several have any), ``calls``, ``total_ns``
     (``self_ns`` and the totals of the children: they add up exactly, widths too), ``self_ns``,
-    ``device_ns`` (GPU time launched by the node and all below it).
+    ``device_ns`` (GPU time launched by the node and all below it; ``attrs["note"]`` says how much
+    of the GPU's time is in no path).
     """
+    source = flame_source(record) if source is None else source
     if source not in SOURCES:
         raise OptionError(
             f"unknown source {source!r} of a call tree: it is one of {', '.join(SOURCES)}."
         )
-    return SOURCES[source](record)
+    tree = _longest_first(SOURCES[source](record))
+    if len(tree) == 1:
+        tree.attrs[LACKS] = f"the trace has no calls to make a tree of (source {source!r})"
+    elif note := _without_path(record, tree, source):
+        tree.attrs["note"] = note
+    return tree
+
+
+def _longest_first(tree: pd.DataFrame) -> pd.DataFrame:
+    """The same with every node followed by all below it, of several children the longest first."""
+    parent, depth = tree["parent"].to_numpy(), tree["depth"].to_numpy()
+    size = subtree_sum(np.ones(len(tree), np.int64), parent, depth)
+    siblings = np.lexsort((-tree["total_ns"].to_numpy(), parent))
+    before = np.cumsum(size[siblings]) - size[siblings]
+    is_first = np.diff(parent[siblings], prepend=NONE - 1) != 0
+    offset = np.empty(len(tree), np.int64)
+    offset[siblings] = before - np.maximum.accumulate(np.where(is_first, before, 0))
+    place = np.zeros(len(tree), np.int64)
+    for level in range(1, int(depth.max()) + 1):
+        at = np.flatnonzero(depth == level)
+        place[at] = place[parent[at]] + 1 + offset[at]
+    moved = np.where(parent >= 0, place[parent], NONE).astype(np.int32)
+    placed = tree.assign(parent=moved).iloc[np.argsort(place)]
+    return placed.assign(node=tree["node"].to_numpy()).reset_index(drop=True)
+
+
+def _without_path(record: Record, tree: pd.DataFrame, source: str) -> str:
+    """How much GPU time no path has; "" where that is none, or not known to anybody."""
+    if source == "cprofile":
+        return ""
+    trace = record.trace
+    whole = int(trace.slices["dur"].to_numpy()[gpu_rows(trace)].sum())
+    missing = whole - int(tree["device_ns"].iloc[0])
+    if missing <= 0:
+        return ""
+    return (
+        f"{format_ns(missing)} of {format_ns(whole)} of GPU time is in no path: "
+        "what launched it was not recorded, or ran on no thread of the tree"
+    )
 
 
 def flame_source(record: Record) -> str:

@@ -119,6 +119,7 @@ def show_or_export(
     from gpuprof_widgets.commands.cells import heading
     from gpuprof_widgets.commands.sorting import sort_column
     from gpuprof_widgets.commands.tables import columns_of, print_table
+    from gpuprof_widgets.commands.tree import with_paths
     from gpuprof_widgets.printable import printable
 
     lacks = what_is_lacking(table)
@@ -127,13 +128,15 @@ def show_or_export(
             click.echo(f"note: {printable(lacks)}", err=True)
         print_notes(notes)
         return
-    shown = table.head(ROWS if top is None else top)
+    # Where the trace lacks what is asked for, a row of all that belongs to nobody says nothing.
+    shown = table.head(0 if lacks else ROWS if top is None else top)
     said = [str(table.attrs[key]) for key in (LACKS, "note") if key in table.attrs]
     if not len(table) and not lacks:
         said.append("no rows: the trace has nothing of that kind")
-    if len(shown) < len(table) and top is None:
+    if len(shown) < len(table) and top is None and not lacks:
         said.append(f"{len(shown):,} of {len(table):,} rows; --top N prints more")
     column = sort_column(table, sort) if sort else None
+    shown = with_paths(shown, table, is_sorted=sort is not None)
     print_table(columns_of(shown), notes=[*said, *notes], keep=heading(column or ""))
 
 
