@@ -77,6 +77,29 @@ def test_each_execution_of_a_line_is_one_region() -> None:
     assert line_calls(record) == expected
 
 
+SHARED = """import asyncio, torch
+async def nap():
+    torch.sin(x); await asyncio.sleep(0); torch.cos(x)
+def one(): torch.exp(x); return 1
+x = torch.ones(2); y = 1
+for i in range(6):
+    torch.sin(x); torch.cos(x); one()
+for i in range(3): torch.tan(x); torch.tan(x)
+pass; await nap(); await nap()
+torch.abs(x); y; torch.neg(x)"""
+
+
+def test_a_line_of_several_statements_is_begun_once() -> None:
+    _, record = recorded(SHARED)
+    begun = dict(zip(lines(record)["line"], lines(record)["calls"], strict=True))
+    # Line 5: defined once, and its body once for each call.
+    assert begun == {2: 1, 3: 1, 4: 2, 5: 1 + 6, 6: 1, 7: 1, 8: 6, 9: 1, 10: 1, 11: 1}
+    assert ops_by_line(record) == {
+        "aten::ones": {6: 1}, "aten::sin": {4: 2, 8: 6}, "aten::cos": {4: 2, 8: 6},
+        "aten::exp": {5: 6}, "aten::tan": {9: 6}, "aten::abs": {11: 1}, "aten::neg": {11: 1},
+    }  # fmt: skip
+
+
 def test_each_op_is_in_the_region_of_its_line() -> None:
     _, record = recorded(COUNTED)
     assert ops_by_line(record) == {

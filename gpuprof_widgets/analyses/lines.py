@@ -45,8 +45,9 @@ def lines(record: Record) -> pd.DataFrame:
 
     - ``cell`` ("Cell [3]", or the file of a decorated function), ``line`` (as the editor counts,
       the ``%%`` line is 1), ``code``;
-    - ``calls``: statements begun, of which a line may hold several; ``wall_ns``: time in which any
-      of them was open, without that in which ``await`` or ``yield`` suspended its function;
+    - ``calls``: how often it was begun (``a(); b()`` is begun once, a loop's head once before all
+      its rounds); ``wall_ns``: time in which any of its statements was open, without that in which
+      ``await`` or ``yield`` suspended its function;
     - ``self_ns``: the same without the lines that ran within it, so that a loop's head has only
       what its body has not: on each thread these add up to the time spent in lines;
     - ``cpu_self_ns``: of that, the time of ops and runtime calls; ``device_ns``: GPU time that it

@@ -48,6 +48,7 @@ class MarkedLines:
         self._embedded = embedded
         self._untouched = untouched
         self._suspensions = Suspensions(marks)
+        self._begun = 0  # the line of the last region in the block that was rewritten last
 
     def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         """The statements of a cell or of a function's body, rewritten."""
@@ -55,14 +56,17 @@ class MarkedLines:
         return self._block([suspending.visit(one) for one in statements], _Around())
 
     def last(self, node: ast.expr) -> tuple[ast.expr, Callable[[], Any]]:
-        """The expression that is a cell's result, and what to enter around its evaluation."""
-        suspends = _suspends(node)
+        """The expression that is a cell's result, and what to enter around its evaluation.
+
+        To be called after `block` with the statements before it.
+        """
+        suspends, goes_on = _suspends(node), node.lineno == self._begun
         if suspends == "no":
-            return node, self._marks.mark(node.lineno).next
+            return node, self._marks.mark(node.lineno, resumed=goes_on).next
         node = self._suspending().visit(node)
         if suspends == "unseen":
             return node, nullcontext
-        region = self._suspensions.last(node.lineno)
+        region = self._suspensions.last(node.lineno, goes_on=goes_on)
         begun = self._embedded.call(region.begin_here, at=node)
         return ast.copy_location(ast.BoolOp(ast.Or(), [begun, node]), node), lambda: region
 
@@ -70,21 +74,28 @@ class MarkedLines:
         return _Suspending(self._suspensions, self._embedded, self._untouched)
 
     def _block(self, statements: list[ast.stmt], around: _Around) -> list[ast.stmt]:
+        """The statements; of several on a line (``a(); b()``) all but the first go on with it."""
         start = _docstring_and_future(statements)
-        rest = (self._statement(one, around) for one in statements[start:])
-        return [*statements[:start], *rest]
+        found, begun = statements[:start], 0
+        for node in statements[start:]:
+            found.append(self._statement(node, around, goes_on=node.lineno == begun))
+            begun = node.lineno if found[-1] is not node else begun
+        self._begun = begun
+        return found
 
-    def _statement(self, node: ast.stmt, around: _Around) -> ast.stmt:
+    def _statement(self, node: ast.stmt, around: _Around, *, goes_on: bool) -> ast.stmt:
         suspends = _suspends(node)
         fits = around.depth + 1 + _height(node) <= MOST_NESTED
         marked = fits and suspends != "unseen" and not _is_left_alone(node, around)
         if node not in self._untouched:
             self._inner_blocks(node, around.inside(node) if marked else around)
-        return self._marked(node, suspends == "seen") if marked else node
+        return self._marked(node, suspends == "seen", goes_on) if marked else node
 
-    def _marked(self, node: ast.stmt, suspends: bool) -> ast.stmt:
-        line = node.lineno
-        entrance = self._suspensions.next(line) if suspends else self._marks.mark(line).next
+    def _marked(self, node: ast.stmt, suspends: bool, goes_on: bool) -> ast.stmt:
+        if suspends:
+            entrance = self._suspensions.next(node.lineno, goes_on=goes_on)
+        else:
+            entrance = self._marks.mark(node.lineno, resumed=goes_on).next
         item = ast.withitem(self._embedded.call(entrance, at=node), None)
         return ast.copy_location(ast.With([item], [node]), node)
 

@@ -90,17 +90,18 @@ class Suspensions:
     def __reduce__(self) -> Any:
         return Suspensions, (LineMarks("", ""),)
 
-    def next(self, line: int) -> NextRegion:
-        """What code calls for the region of its next execution."""
-        marks = self._marks
-        return NextRegion(
-            SuspendedRegion, self._regions, marks.mark(line), marks.mark(line, resumed=True)
-        )
+    def next(self, line: int, *, goes_on: bool) -> NextRegion:
+        """What code calls for the region of its next execution, which may go on with its line."""
+        return NextRegion(SuspendedRegion, self._regions, *self._pieces(line, goes_on))
 
-    def last(self, line: int) -> LastExpression:
+    def last(self, line: int, *, goes_on: bool) -> LastExpression:
         """The region of a cell's last expression, for its one execution."""
+        return LastExpression(self._regions, *self._pieces(line, goes_on))
+
+    def _pieces(self, line: int, goes_on: bool) -> tuple[LineMark, LineMark]:
+        """The marks of the first piece of an execution, and of the later ones."""
         marks = self._marks
-        return LastExpression(self._regions, marks.mark(line), marks.mark(line, resumed=True))
+        return marks.mark(line, resumed=goes_on), marks.mark(line, resumed=True)
 
     def suspended(self, value: Any) -> Any:
         """The value that is about to be yielded."""
