@@ -173,6 +173,15 @@ def test_the_profile_goes_into_the_variable_and_is_the_last(kernel: Kernel) -> N
     assert kernel.value("run.metadata['cell_source']") == "import torch\ntorch.ones(3)\n"
 
 
+def test_with_stacks_no_frame_is_ours(kernel: Kernel) -> None:
+    """Nor the magic's own, which ends the recording of a whole cell."""
+    kernel.run("%%gpuprofile -q --stack\ndef work(): return sum(range(9))\nwork()")
+    frames = f"{LAST}.trace.slices.query(\"category == 'python_function'\")['name'].tolist()"
+    names = kernel.value(frames)
+    assert [name for name in names if name.endswith(": work")]
+    assert [name for name in names if "gpuprof_widgets" in name] == []
+
+
 def test_the_profile_is_saved_where_asked(kernel: Kernel, tmp_path: Path) -> None:
     kernel.run(f"%%gpuprofile -q --save '{tmp_path}/a run.zip'\nimport torch\ntorch.ones(3)")
     kernel.run(f"import gpuprof_widgets\nloaded = gpuprof_widgets.load('{tmp_path}/a run.zip')")

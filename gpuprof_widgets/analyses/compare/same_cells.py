@@ -43,15 +43,16 @@ def _same_region(a: Record, b: Record) -> str:
     labels = [str(record.metadata.get("label") or "") for record in (a, b)]
     regions = [_regions(record) for record in (a, b)]
     known = all(label in names for label, names in zip(labels, regions, strict=True))
+    both = _both(*labels)
     # A label that is also a region within the other run would take that region's place.
-    if not known or labels[0] in regions[1] or labels[1] in regions[0]:
-        return ""
-    return _both(*labels)
+    taken = labels[0] in regions[1] or labels[1] in regions[0] or both in regions[0] | regions[1]
+    return both if known and not taken else ""
 
 
 def _regions(record: Record) -> set[str]:
     slices = record.trace.slices
-    return {str(name) for name in slices.loc[slices["category"] == "user_annotation", "name"]}
+    annotations = slices.loc[slices["category"] == "user_annotation", "name"]
+    return {str(name) for name in annotations.unique()}
 
 
 def _same_cells(a: Record, b: Record) -> dict[str, str]:
