@@ -325,3 +325,13 @@ def test_what_a_trace_lacks_stands_without_a_row_of_nobodys(tmp_path: Path, caps
     save(trace_of(op("aten::mm", ts=0, dur=9)), path)
     called = gpuprof(capsys, "attribution", path, "line")
     assert called.out == "the trace has no cell lines: only recordings of gpuprof have them\n"
+
+
+def test_what_belongs_to_nobody_has_a_name_where_it_is_printed(
+    trace: Path, profile: Profile, capsys: Capsys
+) -> None:
+    for words in (("modules", trace), ("attribution", trace, "module")):
+        assert gpuprof(capsys, *words).out.splitlines()[-1].startswith("(in no module) ")
+        written = gpuprof(capsys, *words, "--json", "-").out
+        assert [row["name"] for row in rows_of(written)] == ["encoder", ""]
+    assert profile.modules()["name"].tolist() == ["encoder", ""]

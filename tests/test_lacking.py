@@ -18,7 +18,7 @@ from gpuprof_widgets.trace.readers import parse
 from gpuprof_widgets.trace.schema import WRITTEN_CATEGORY
 from gpuprof_widgets.views.figure import VIEWS, has_view
 from tests.snapshots import dumped, snapshot, training
-from tests.traces import op, trace_of
+from tests.traces import op, python, trace_of
 
 TORCH_ONLY = re.compile("profile_memory|record_function|DataLoader|with_stack|record_shapes\\)")
 
@@ -80,6 +80,15 @@ def test_that_nothing_has_an_owner_is_said(level: str, lacks: str) -> None:
     table = attribution(trace_of(op("matmul", ts=0, dur=9)), level)
     assert table["name"].tolist() == [""]
     assert what_is_lacking(table).startswith(lacks)
+
+
+def test_of_python_alone_the_analysis_that_has_its_time_is_named() -> None:
+    record = trace_of(python("train.py(3): step", ts=0, dur=9))
+    table = attribution(record, "python")
+    assert table["calls"].tolist() == [1, 0]
+    assert "python_time has the functions' own" in what_is_lacking(table)
+    beside = trace_of(python("train.py(3): step", ts=0, dur=9), op("aten::mm", ts=1, dur=5))
+    assert what_is_lacking(attribution(beside, "python")) == ""
 
 
 def test_of_a_program_that_is_not_known_nothing_is_advised() -> None:

@@ -9,7 +9,15 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
-from gpuprof_widgets.analyses.lacking import FRAMES, LACKS, LINES, MODULES, not_recorded
+from gpuprof_widgets.analyses.lacking import (
+    FRAMES,
+    IN_NO_MODULE,
+    LACKS,
+    LINES,
+    MODULES,
+    NOBODY,
+    not_recorded,
+)
 from gpuprof_widgets.analyses.op_rows import (
     allocations,
     gpu_rows,
@@ -40,6 +48,19 @@ SHARES = (
 """Columns that add up over all owners to what was recorded."""
 COLUMNS = ("name", "detail", "calls", *SHARES, "cpu_total_ns", "device_total_ns")
 
+OF_NOBODY = {
+    "line": "(in no line)",
+    "module": IN_NO_MODULE,
+    "op": "(in no op)",
+    "python": "(in no Python function)",
+}
+"""What belongs to nobody, in words, by level."""
+
+ONLY_PYTHON = (
+    "the trace has Python functions, but no op, call or region, whose time would be theirs here: "
+    "python_time has the functions' own"
+)
+
 
 def attribution(record: Record, level: str) -> pd.DataFrame:
     """One row per owner at that level ("line", "module", "op", "python"), the costliest first.
@@ -65,8 +86,11 @@ def attribution(record: Record, level: str) -> pd.DataFrame:
     if level not in LEVELS:
         raise OptionError(f"unknown level {level!r}: it is one of {', '.join(LEVELS)}.")
     table = _table(owned(record.trace, level))
+    table.attrs[NOBODY] = OF_NOBODY[level]
     if len(table) == 1:  # nobody's
         table.attrs[LACKS] = _without_owners(record, level)
+    elif level == "python" and not table[list(SHARES)].any(axis=None):
+        table.attrs[LACKS] = ONLY_PYTHON
     return table
 
 

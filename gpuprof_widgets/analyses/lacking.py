@@ -65,6 +65,11 @@ HOW_TO_RECORD: Mapping[str, Mapping[str, str]] = {
 LACKS = "lacks"
 """Key in a table's ``attrs``: one sentence on what the trace does not hold."""
 
+NOBODY = "nobody"
+"""Key in a table's ``attrs``: how the row without a name is called where it is printed."""
+
+IN_NO_MODULE = "(in no module)"
+
 
 def lacking(columns: Sequence[str], why: str) -> pd.DataFrame:
     """A table with these columns and no rows; ``attrs["lacks"]`` says why, in one sentence."""

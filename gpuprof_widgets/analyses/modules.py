@@ -7,7 +7,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.attribution import Owned, in_backward, owned
-from gpuprof_widgets.analyses.lacking import MODULES, lacking, not_recorded
+from gpuprof_widgets.analyses.lacking import (
+    IN_NO_MODULE,
+    MODULES,
+    NOBODY,
+    lacking,
+    not_recorded,
+)
 from gpuprof_widgets.analyses.module_frames import MODULE_FRAME
 from gpuprof_widgets.analyses.op_work import slice_work_flops
 from gpuprof_widgets.analyses.remembered import remembered
@@ -70,7 +76,9 @@ def modules(record: Record) -> pd.DataFrame:
     found = owned(trace, "module")
     if not len(found.row):
         return lacking(COLUMNS, not_recorded(record, MODULES))
-    return _ordered(_table(trace, found))
+    table = _ordered(_table(trace, found))
+    table.attrs[NOBODY] = IN_NO_MODULE
+    return table
 
 
 def module_slices(record: Record) -> pd.DataFrame:

@@ -115,7 +115,7 @@ def show_or_export(
 
     ``notes`` stand below what is printed, and on stderr where it is written.
     """
-    from gpuprof_widgets.analyses.lacking import LACKS, what_is_lacking
+    from gpuprof_widgets.analyses.lacking import LACKS, NOBODY, what_is_lacking
     from gpuprof_widgets.commands.cells import heading
     from gpuprof_widgets.commands.sorting import sort_column
     from gpuprof_widgets.commands.tables import columns_of, print_table
@@ -137,6 +137,8 @@ def show_or_export(
         said.append(f"{len(shown):,} of {len(table):,} rows; --top N prints more")
     column = sort_column(table, sort) if sort else None
     shown = with_paths(shown, table, is_sorted=sort is not None)
+    if nobody := table.attrs.get(NOBODY):
+        shown = shown.assign(name=shown["name"].replace("", nobody))
     print_table(columns_of(shown), notes=[*said, *notes], keep=heading(column or ""))
 
 
