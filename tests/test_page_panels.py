@@ -15,6 +15,7 @@ from gpuprof_widgets.views.arrays import Arrays
 from gpuprof_widgets.views.encoding import encode
 from gpuprof_widgets.views.figure import has_view
 from gpuprof_widgets.views.page_panels import page_panels, panels
+from gpuprof_widgets.views.page_rows import page_rows
 from gpuprof_widgets.views.panels.panel import Column, Curve, Panel
 from tests.panel_examples import EXAMPLES, column_values, kernels_panel
 from tests.test_encoding import Page
@@ -43,7 +44,8 @@ def told(
     """One panel in the header, and the arrays that it names."""
     monkeypatch.setattr(module, "PANELS", {"it": lambda _: panel})
     arrays = Arrays()
-    (page,) = page_panels(record, arrays, 1, rows_kept=rows_kept)
+    label = page_rows(record.trace).label if rows_kept else None
+    (page,) = page_panels(record, arrays, 1, label=label)
     return page, unpacked(arrays)
 
 
@@ -101,6 +103,7 @@ def test_events_that_are_slices_take_their_times_from_them(monkeypatch: pytest.M
     events = page["events"]
     names = record.trace.slices["name"].to_numpy(object)
     assert set(events) == {"count", "row", "of"}
+    assert not page["cut"]
     assert arrays[events["count"]] == [2, 1]
     assert [names[int(row)] for row in arrays[events["row"]]] == ["gemm", "gemm", "relu"]
 
@@ -138,10 +141,11 @@ def test_what_columns_aggregate_comes_with_the_events(monkeypatch: pytest.Monkey
 def test_of_too_many_events_the_longest_stay_and_no_number_is_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "MOST_EVENTS", 2)
-    monkeypatch.setattr(module, "LONGEST", 2)
     record = two_kernels()
-    page, arrays = told(record, kernels_panel(record), monkeypatch)
+    panel = kernels_panel(record)
+    assert panel is not None
+    page, arrays = told(record, replace(panel, most_events=2), monkeypatch)
+    assert page["cut"]
     assert arrays[page["events"]["count"]] == [1, 1]
     assert {aggregate for _, _, _, aggregate, _ in page["columns"]} == {""}
     assert page["note"].startswith("Every kernel and copy. The 1 shortest events are left out")
@@ -214,7 +218,7 @@ def test_over_the_whole_run_the_events_give_the_numbers_of_the_table(
     if len(trace) > 25_000:
         pytest.skip("plain loops take too long for it")
     for name, panel in panels(shared_record).items():
-        if panel.events is None or len(panel.events) > module.MOST_EVENTS:
+        if panel.events is None or len(panel.events) > panel.most_events:
             continue
         found = column_values(panel, trace.start_ns, trace.end_ns, trace.end_ns)
         for key, values in found.items():

@@ -11,6 +11,8 @@ from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import SAMPLED
 from gpuprof_widgets.trace.window import window
+from gpuprof_widgets.views import page_panels
+from gpuprof_widgets.views.arrays import Arrays
 from gpuprof_widgets.views.figure import VIEWS, has_view
 from gpuprof_widgets.views.panels.annotations import annotations_panel
 from gpuprof_widgets.views.panels.python_time import MOST_PIECES, python_time_panel
@@ -57,14 +59,27 @@ def test_cprofiles_functions_have_no_events() -> None:
     assert [column.key for column in panel.columns][:2] == ["label", "calls"]
 
 
-def test_of_very_many_pieces_the_longest_are_shown_and_times_are_of_the_run() -> None:
+def test_of_very_many_pieces_a_page_without_the_slices_has_the_longest_and_times_of_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(page_panels, "PANELS", {"python_time": python_time_panel})
     frames = [python("a.py(1): f", ts=2 * n, dur=1) for n in range(MOST_PIECES)]
-    panel = python_time_panel(trace_of(*frames, python("a.py(9): g", ts=20_000, dur=7)))
+    record = trace_of(*frames, python("a.py(9): g", ts=20_000, dur=7))
+    arrays = Arrays()
+    (page,) = page_panels.page_panels(record, arrays, 1, label=None)
+    assert page["cut"]
+    assert arrays.layout[page["events"]["dur"]]["length"] == MOST_PIECES
+    assert {aggregate for *_, aggregate, _ in page["columns"]} == {""}
+    assert "The 1 shortest events are left out" in page["note"]
+
+
+def test_frames_are_those_of_the_threads_that_count() -> None:
+    panel = python_time_panel(frames())
     assert panel is not None
-    assert panel.events is not None
-    assert len(panel.events) == MOST_PIECES
-    assert panel.events["group"].iloc[-1] == panel.rows.index[panel.rows["name"] == "g"][0]
-    assert {column.aggregate for column in panel.columns} == {""}
+    assert panel.frames is not None
+    names = frames().trace.slices["name"].astype(str)
+    functions = panel.rows["name"].to_numpy(object)
+    assert [functions[row] for row in panel.frames] == [name.split(": ")[-1] for name in names]
 
 
 def test_samples_have_no_calls_and_say_so() -> None:

@@ -114,7 +114,8 @@ def _payload(
     arrays = Arrays()
     header = _header(record, rows, tick_ns, notes)
     rows_kept = len(rows) == len(record.trace)
-    tables = page_panels(record, arrays, tick_ns, rows_kept=rows_kept) if with_panels else []
+    label = rows.label if rows_kept else None
+    tables = page_panels(record, arrays, tick_ns, label=label) if with_panels else []
     header |= {"panels": tables, "columns": layout, "arrays": arrays.layout}
     text = json.dumps(printable_values(header), separators=(",", ":")).encode()
     packed = gzip.compress(len(text).to_bytes(4, "little") + text + data + arrays.data, mtime=0)

@@ -20,10 +20,8 @@ Ints = npt.NDArray[np.int64]
 
 MOST_ROWS = 500
 """Rows of a table that the page gets."""
-MOST_EVENTS = 20_000
-"""Events of a panel beyond which the page computes no column anew, and gets only the longest."""
 LONGEST = 4_000
-"""So many of them: more than a screen has pixels."""
+"""Events that the page gets of a panel with too many: more than a screen has pixels."""
 MOST_CHANGES = 2_000
 """Changes of a curve that the page gets one by one."""
 SLOTS = 600
@@ -43,28 +41,35 @@ def panels(record: Record) -> dict[str, Panel]:
 
 
 def page_panels(
-    record: Record, arrays: Arrays, tick_ns: int, *, rows_kept: bool
+    record: Record, arrays: Arrays, tick_ns: int, *, label: Ints | None
 ) -> list[dict[str, Any]]:
     """The header's ``panels``, in the order of their tabs; positions point into ``arrays``.
 
     Times are ticks. ``values`` has a list per column. ``events`` that are slices stand in the order
     of their groups: ``count`` per group. All others stand in the order of time: ``group`` of each,
     ``start`` after the end of the one before (so little where they tile the time) and ``dur``.
-    ``row``, unless the page's rows are not the slices; ``of``: what the columns aggregate.
+    ``row``, unless the page's rows are not the slices; ``of``: what the columns aggregate;
+    ``cut``: of the events only the longest are there. Stretches of innermost slices do not come
+    along where the page has the slices: ``frames`` is the row of each label + 1, ``tracks`` where
+    they are.
+
+    ``label``: that of every slice on the page; None where its rows are not the slices.
     """
     return [
-        _page_panel(name, panel, record, arrays, tick_ns, rows_kept=rows_kept)
+        _page_panel(name, panel, record, arrays, tick_ns, label)
         for name, panel in panels(record).items()
     ]
 
 
 def _page_panel(
-    name: str, panel: Panel, record: Record, arrays: Arrays, tick_ns: int, *, rows_kept: bool
+    name: str, panel: Panel, record: Record, arrays: Arrays, tick_ns: int, label: Ints | None
 ) -> dict[str, Any]:
     rows = panel.rows.head(MOST_ROWS)
-    events, notes = _events(panel, len(rows))
+    found = None if label is None else _page_frames(panel, len(rows), record, label, arrays)
+    events, notes = (None, []) if found else _events(panel, len(rows))
     columns = tuple(column for column in panel.columns if _tells(rows[column.key], column))
-    if notes:
+    cut = bool(notes)
+    if cut:
         columns = tuple(map(_of_the_run, columns))
     if len(rows) < len(panel.rows):
         notes.append(f"{len(panel.rows) - len(rows):,} more rows are not listed here")
@@ -75,8 +80,10 @@ def _page_panel(
         "sort": panel.sort,
         "columns": [[c.key, c.label, c.unit, c.aggregate, c.of] for c in columns],
         "length": len(rows),
+        "cut": cut,
         "values": [_values(rows, column) for column in columns],
-        "events": _page_events(events, len(rows), columns, record, arrays, tick_ns, rows_kept),
+        "events": found
+        or _page_events(events, len(rows), columns, record, arrays, tick_ns, label is not None),
         "curves": [_page_curve(curve, record, arrays) for curve in panel.curves[:MOST_CURVES]],
         "points": asdict(panel.points) if _has_points(panel.points, columns) else None,
         "bars": None if panel.bars is None else asdict(panel.bars),
@@ -108,15 +115,33 @@ def _events(panel: Panel, length: int) -> tuple[pd.DataFrame | None, list[str]]:
         return None, []
     events = panel.events[panel.events["group"] < length]
     notes = []
-    if len(events) > MOST_EVENTS:
-        left_out = len(events) - LONGEST
+    if len(events) > panel.most_events:
+        longest = min(LONGEST, panel.most_events)
+        left_out = len(events) - longest
         dur = events["end_ns"] - events["start_ns"]
-        events = events.loc[dur.sort_values(ascending=False, kind="stable").index[:LONGEST]]
+        events = events.loc[dur.sort_values(ascending=False, kind="stable").index[:longest]]
         notes.append(
             f"the {left_out:,} shortest events are left out, "
             "so that all numbers are those of the whole run"
         )
     return events, notes
+
+
+def _page_frames(
+    panel: Panel, length: int, record: Record, label: Ints, arrays: Arrays
+) -> dict[str, Any] | None:
+    """Which slices the listed functions are, by label and track; the page cuts their time up."""
+    if panel.frames is None:
+        return None
+    counted = panel.frames >= 0
+    row = np.zeros(int(label.max(initial=-1)) + 1, np.int64)
+    row[label[counted]] = panel.frames[counted] + 1
+    tracks = np.unique(record.trace.slices["track"].to_numpy()[counted])
+    return {
+        "frames": arrays.add(np.where(row <= length, row, 0), "plain"),
+        "tracks": tracks.tolist(),
+        "of": {},
+    }
 
 
 def _values(rows: pd.DataFrame, column: Column) -> list[Any]:

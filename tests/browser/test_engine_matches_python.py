@@ -16,6 +16,8 @@ from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.python_calls import function_labels
+from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.printable import printable_values
 from gpuprof_widgets.trace.links import self_times
 from gpuprof_widgets.trace.model import Record
@@ -159,6 +161,46 @@ def test_cprofiles_tree_is_pythons_estimate(engine: Engine) -> None:
     record = trace_of(op("aten::mm", ts=0, dur=1), calls=calls_of(*edges, ("step", "mm", 8, 50)))
     engine.load(record)
     assert tree_of_page(engine, (0, 1), "cprofile") == tree_of(record, "cprofile")
+
+
+@given(records(), ENDS)
+@example(STEP, (0, 67))
+@example(STEP, (5, 22))
+def test_pythons_functions_have_their_self_times_of_any_range(
+    engine: Engine, record: Record, ends: Bounds
+) -> None:
+    assert_same_functions(engine, record, ends)
+
+
+def test_pythons_functions_of_very_many_calls_have_theirs_too(engine: Engine) -> None:
+    """As many as the page would get events of, were it not to find them by itself."""
+    calls = [python(f"a.py({n % 7}): f", ts=3 * n + 1, dur=2) for n in range(30_000)]
+    record = trace_of(python("a.py(90): main", ts=0, dur=90_000), *calls)
+    for ends in (0, 90_000), (40_000, 40_011):
+        assert_same_functions(engine, record, ends)
+
+
+def assert_same_functions(engine: Engine, record: Record, ends: Bounds) -> None:
+    engine.load(record)
+    part = window(record, *ends)
+    table = python_time(part)
+    labels = printable_values(list(function_labels(table)))
+    expected = zip(labels, table["self_ns"].tolist(), strict=True)
+    bounds = (part.trace.start_ns, part.trace.end_ns)
+    page = engine.run(
+        """([start, end]) => {
+            const panel = engine.panel(store, "python_time")
+            if (panel == null) return []
+            const values = panel.values({start, end})
+            const self = values[panel.at("self_ns")]
+            const names = values[panel.at("label")]  // not there where no function has a name
+            return self.map((ns, row) => [names?.[row] ?? "", ns])
+        }""",
+        bounds,
+    )
+    assert sorted((name, ns) for name, ns in page if ns) == sorted(
+        (name, ns) for name, ns in expected if ns
+    )
 
 
 NUMBERS = st.one_of(

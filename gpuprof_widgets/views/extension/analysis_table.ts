@@ -211,6 +211,9 @@ export class AnalysisTableView extends PanelView {
     if (window == null || events == null) {
       return `${count} · whole trace`
     }
+    if (this.data.cut) {
+      return `${count} · whole trace: it has too many events to tell what lies in the range`
+    }
     const fixed = columns.some((column) => column.unit != "text" && !this.data.follows(column))
     return `${count} · selected range, ${format_ns(window[1] - window[0])}${fixed ? " · underlined columns are of the whole trace" : ""}`
   }

@@ -40,13 +40,13 @@ def annotations_panel(record: Record) -> Panel | None:
     group = pd.Series(np.arange(len(rows)), pd.Index(rows["name"]))
     events = calls.assign(group=group.reindex(calls["name"]).to_numpy())
     events = events[events["group"].notna()].astype({"group": np.int32})
-    longest = (events["end_ns"] - events["start_ns"]).nlargest(MOST_EVENTS).index.sort_values()
     columns = ["group", "start_ns", "end_ns", "row"]
     return Panel(
         "Annotations",
         COLUMNS if on_gpu else tuple(each for each in COLUMNS if each.key not in GPU_COLUMNS),
         rows,
-        events.loc[longest, columns].reset_index(drop=True),
+        events[columns].reset_index(drop=True),
         note=GPU_NOTE if on_gpu else "",
         sort=sort,
+        most_events=MOST_EVENTS,
     )

@@ -45,7 +45,14 @@ def modules_panel(record: Record) -> Panel | None:
     ]
     rows = rows.assign(label=pd.Series(indented, rows.index, dtype=object))
     shown = tuple(column for column in COLUMNS if column.unit == "text" or rows[column.key].any())
-    return Panel("Modules", shown, rows.reset_index(drop=True), _events(record, rows), note=note)
+    return Panel(
+        "Modules",
+        shown,
+        rows.reset_index(drop=True),
+        _events(record, rows),
+        note=note,
+        most_events=MOST_EVENTS,
+    )
 
 
 def _shown(table: pd.DataFrame) -> pd.Index:
@@ -61,6 +68,5 @@ def _events(record: Record, rows: pd.DataFrame) -> pd.DataFrame:
     group = pd.Series(np.arange(len(rows)), rows.index)
     events = calls.assign(group=group.reindex(calls["module"]).to_numpy())
     events = events[events["group"].notna()].astype({"group": np.int32})
-    longest = (events["end_ns"] - events["start_ns"]).nlargest(MOST_EVENTS).index.sort_values()
     columns = ["group", "start_ns", "end_ns", "row"]
-    return events.loc[longest, columns].reset_index(drop=True)
+    return events[columns].reset_index(drop=True)

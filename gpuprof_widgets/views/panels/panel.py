@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 Unit = Literal["text", "count", "ns", "bytes", "flop", "share", "bytes/s", "flop/s", "number"]
 Aggregate = Literal["", "time", "count", "sum", "mean", "min", "max", "covered", "share", "ratio"]
+
+MOST_EVENTS = 20_000
+"""Events of a panel beyond which the page computes no column anew, and gets only the longest."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,12 @@ class Panel:
     lights up, -1 for none), where known ``track`` (of a range without a slice) and whatever
     ``columns`` aggregate; a click on a row lights up its slices, and the ranges of events that have
     none. ``sort``: column by which the table opens, numbers from the largest down; as ``rows``
-    stand where it is empty. ``note``: one line under the title.
+    stand where it is empty. ``note``: one line under the title. ``most_events``: with more of them
+    the page has only the longest, and all times are of the whole run.
+
+    ``frames``: of each slice the position in ``rows`` of the function that it is a call of, -1 for
+    none. The events are then the stretches in which these slices were the innermost of their
+    tracks: a page that has all slices finds them by itself, however many they are.
     """
 
     title: str
@@ -86,3 +96,5 @@ class Panel:
     curves: tuple[Curve, ...] = field(default=())
     points: Points | None = None
     bars: Bars | None = None
+    most_events: int = MOST_EVENTS
+    frames: npt.NDArray[np.int64] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.innermost import segments
@@ -11,11 +12,13 @@ from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.python_waits import function_of
 from gpuprof_widgets.analyses.thread_waits import python_lanes
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.schema import SAMPLED
+from gpuprof_widgets.trace.schema import NONE, SAMPLED
 from gpuprof_widgets.views.panels.panel import Column, Panel
 
+Ints = npt.NDArray[np.int64]
+
 MOST_PIECES = 2_000
-"""Pieces beyond which the page gets only the longest ones, and all times of the whole run."""
+"""Pieces that a page which has not all slices gets: 15 kB of a notebook."""
 CALLS = Column("calls", "Calls", "count")
 TIMES: tuple[Column, ...] = (
     Column("self_ns", "Self", "ns", "time"),
@@ -40,35 +43,38 @@ def python_time_panel(record: Record) -> Panel | None:
         share=table["self_ns"] / max(int(table["self_ns"].sum()), 1),
     )
     waits = WAITS if rows["total_waiting_ns"].any() else ()
-    times, events, note = TIMES, _pieces(record, table), _note(table, sampled=sampled)
-    if events is not None and len(events) > MOST_PIECES:
-        longest = (events["end_ns"] - events["start_ns"]).nlargest(MOST_PIECES).index.sort_values()
-        events = events.loc[longest].reset_index(drop=True)
-        times = tuple(Column(each.key, each.label, each.unit) for each in TIMES)
-        note = f"Of their stretches of time, the longest {MOST_PIECES:,} can be shown. {note}"
+    frames = _frames(record, table)
     return Panel(
         "Python functions",
-        (Column("label", "Function", "text"), *(() if sampled else (CALLS,)), *times, *waits),
+        (Column("label", "Function", "text"), *(() if sampled else (CALLS,)), *TIMES, *waits),
         rows,
-        events,
-        note.strip(),
+        _pieces(record, frames),
+        _note(table, sampled=sampled),
         sort="self_ns",
+        most_events=MOST_PIECES,
+        frames=frames if (frames >= 0).any() else None,
     )
 
 
-def _pieces(record: Record, table: pd.DataFrame) -> pd.DataFrame | None:
+def _frames(record: Record, table: pd.DataFrame) -> Ints:
+    """Per slice its function, where its thread is one of those that count."""
+    tracks = record.trace.tracks
+    counts = (tracks["kind"] == "python") & tracks["lane"].isin(python_lanes(record))
+    track = record.trace.slices["track"].to_numpy()
+    return np.where(counts.to_numpy()[track], function_of(record.trace, table)[:-1], NONE)
+
+
+def _pieces(record: Record, frames: Ints) -> pd.DataFrame | None:
     """Stretches of time in which each function ran itself, and none that it called.
 
     None where there are no frames: cProfile does not say when a function ran.
     """
     trace = record.trace
-    tracks = trace.tracks
-    lanes = tracks["lane"].isin(python_lanes(record))
-    function = function_of(trace, table)
+    function = np.append(frames, NONE)  # where no frame was open, the row is -1
     found = []
-    for track in np.flatnonzero((tracks["kind"] == "python") & lanes):
+    for track in np.unique(trace.slices["track"].to_numpy()[frames >= 0]):
         pieces = segments(trace, int(track))
-        group = function[pieces.row]  # of row -1, where no frame was open, it is -1 as well
+        group = function[pieces.row]
         columns = {"start_ns": pieces.start, "end_ns": pieces.end, "row": pieces.row}
         found.append(pd.DataFrame({"group": group, **columns})[group >= 0])
     return pd.concat(found, ignore_index=True) if found else None

@@ -50,19 +50,20 @@ def roofline_panel(record: Record) -> Panel | None:
         note=note[:1].upper() + note[1:],
         sort="time_ns",
         points=Points("intensity", "flops_per_s", "time_ns", _roofs(rows, peaks)),
+        most_events=MOST_EVENTS,
     )
 
 
 def _events(record: Record, rows: pd.DataFrame) -> pd.DataFrame:
-    """The pieces of work of these rows; of too many the longest."""
+    """The pieces of work of these rows."""
     pieces, keys = grouped_pieces(record, BY)
     group = pd.Series(np.arange(len(rows)), pd.MultiIndex.from_frame(rows[KEYS]))
     found = group.reindex(pd.MultiIndex.from_frame(pieces[keys])).to_numpy()
     pieces = pieces.assign(group=found, end_ns=pieces["start_ns"] + pieces["time_ns"])
     pieces = pieces[pieces["group"].notna()].astype({"group": np.int32})
-    kept = pieces.nlargest(MOST_EVENTS, "time_ns").sort_values("start_ns", kind="stable")
     columns = ["group", "start_ns", "end_ns", "row", "flops", "bytes"]
-    return kept[columns].reset_index(drop=True)
+    pieces = pieces.sort_values("start_ns", kind="stable")
+    return pieces[columns].reset_index(drop=True)
 
 
 def _roofs(

@@ -106,11 +106,17 @@ export type PanelHeader = {
   /** key, label, unit, aggregate, of */
   columns: [string, string, Unit, Aggregate, string][]
   length: number
+  /** only the longest of too many events are there */
+  cut: boolean
   /** per column its values, null where there is none */
   values: (string | number | null)[][]
-  /** slices by row, `count` of each; or ranges (ticks) by time: row of each, start after the end of the one before */
+  /**
+   * Slices by row, `count` of each; or ranges (ticks) by time: row of each, start after the end of the one before; or the stretches
+   * in which slices of some `tracks` were innermost: `frames`, per label its row + 1.
+   */
   events: {
     count?: number, group?: number, start?: number, dur?: number, row?: number, track?: number, of: Record<string, number>
+    frames?: number, tracks?: number[]
   } | null
   /** times in ns */
   curves: {name: string, unit: Unit, ts: number, value: number, exact: boolean}[]

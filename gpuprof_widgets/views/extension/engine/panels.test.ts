@@ -28,7 +28,7 @@ function panel_of(events: Event[], rows: number, columns: Columns = COLUMNS, sli
   ]
   const values = columns.map(([key]) => Array.from({length: rows}, (_, row) => key == "name" ? "abcdefgh"[row] : 1000 + row))
   const header: PanelHeader = {
-    name: "test", title: "Test", note: "", sort: "", columns, length: rows, values, curves: [], points: null, bars: null,
+    name: "test", title: "Test", note: "", sort: "", columns, length: rows, cut: false, values, curves: [], points: null, bars: null,
     events: {group: 0, row: 1, start: 2, dur: 3, track: 4, of: {bytes: 5}},
   }
   return new PanelData(new Store(slices.header, new Map([["ts", slices.ts], ["dur", slices.end.map((end, i) => end - slices.ts[i])],
@@ -94,6 +94,18 @@ test("an event without length belongs to the range in which it starts, the last 
   assert.deepEqual(numbers(panel, {start: 90, end: 100}, "calls"), [1])
 })
 
+test("where only the longest events are known, every row is there in any range", () => {
+  const header: PanelHeader = {
+    name: "test", title: "Test", note: "", sort: "", columns: [["time", "Time", "ns", "", ""]], length: 2, cut: true, values: [[9, 8]],
+    curves: [], points: null, bars: null, events: {group: 0, start: 1, dur: 2, of: {}},
+  }
+  const arrays = [Float64Array.of(0), Float64Array.of(10), Float64Array.of(5)]
+  const panel = new PanelData(new Store(store_of([], {end_ns: 100}).header, new Map([["ts", new Float64Array()],
+    ["dur", new Float64Array()], ["label", new Float64Array()]]), arrays), header)
+  assert.deepEqual([...panel.present({start: 50, end: 60})], [1, 1])
+  assert.deepEqual(panel.values({start: 50, end: 60}), [[9, 8]])
+})
+
 test("slices and ranges of a row are told apart, and rows are found by their slices", () => {
   const slices = store_of([{ts: 0, dur: 10, name: "x"}, {ts: 20, dur: 5, name: "y"}], {end_ns: 100})
   const events: Event[] = [
@@ -112,7 +124,7 @@ test("events that are slices stand by their rows and take their times from the s
   const slices = store_of([{ts: 0, dur: 10, name: "x"}, {ts: 20, dur: 5, name: "y"}, {ts: 30, dur: 1, name: "x"}], {end_ns: 100})
   const columns: Columns = [["calls", "Calls", "count", "count", ""], ["time", "Time", "ns", "time", ""]]
   const header: PanelHeader = {
-    name: "test", title: "Test", note: "", sort: "", columns, length: 2, values: [[2, 1], [11, 5]], curves: [], points: null, bars: null,
+    name: "test", title: "Test", note: "", sort: "", columns, length: 2, cut: false, values: [[2, 1], [11, 5]], curves: [], points: null, bars: null,
     events: {count: 0, row: 1, of: {}},
   }
   const columns_of_store = new Map([

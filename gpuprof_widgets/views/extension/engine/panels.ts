@@ -1,6 +1,7 @@
 /** The panels: what each row of a table stands for, and its numbers in any range of time. */
 
 import type {Aggregate, PanelHeader, Unit} from "./header"
+import {innermost} from "./innermost"
 import type {Store, Window} from "./store"
 import {NONE} from "./store"
 
@@ -31,6 +32,8 @@ export class PanelData {
   readonly sort: string
   readonly columns: PanelColumn[]
   readonly length: number
+  /** whether only the longest events are known: they do not tell what lies in a range */
+  readonly cut: boolean
   readonly curves: PanelCurve[]
   readonly points: PanelHeader["points"]
   readonly bars: PanelHeader["bars"]
@@ -44,6 +47,7 @@ export class PanelData {
     this.sort = header.sort
     this.columns = header.columns.map(([key, label, unit, aggregate, of]) => ({key, label, unit, aggregate, of}))
     this.length = header.length
+    this.cut = header.cut
     this.points = header.points
     this.bars = header.bars
     this.whole = header.values
@@ -64,9 +68,9 @@ export class PanelData {
     return !DERIVED.includes(column.aggregate) || this.sources(column).every((source) => source >= 0 && this.follows(this.columns[source]))
   }
 
-  /** Per row whether any of its events lies in a range; all rows where events are not known. */
+  /** Per row whether any of its events lies in a range; all rows where not all events are known. */
   present(window: Window): Uint8Array {
-    const {events} = this
+    const events = this.cut ? null : this.events
     const present = new Uint8Array(this.length)
     for (let row = 0; row < this.length; row++) {
       present[row] = events == null ? 1 : 0
@@ -214,10 +218,12 @@ export function panel(store: Store, name: string): PanelData | null {
 
 function events_of(store: Store, header: NonNullable<PanelHeader["events"]>, length: number): Events {
   const {arrays} = store
+  if (header.frames != null) {
+    return stretches_of(store, arrays[header.frames], header.tracks!, length)
+  }
   const array = (at: number | undefined): Float64Array | null => at == null ? null : arrays[at]
   const counts = array(header.count) ?? counted(arrays[header.group!], length)
-  const first = new Uint32Array(length + 1)
-  counts.forEach((count, row) => { first[row + 1] = first[row] + count })
+  const first = firsts(counts)
   const order = header.group == null ? null : by_group(arrays[header.group], first)
   const placed = (values: Float64Array): Float64Array => order == null ? values : Float64Array.from(order, (i) => values[i])
   const of_slices = (values: Float64Array | null, none: number): Int32Array =>
@@ -231,6 +237,29 @@ function events_of(store: Store, header: NonNullable<PanelHeader["events"]>, len
     track: of_slices(array(header.track), 0).map((number) => number - 1),
     of: new Map(Object.entries(header.of).map(([key, at]) => [key, placed(arrays[at])])),
   }
+}
+
+/** The stretches in which the slices of some labels (of each its row + 1) were innermost. */
+function stretches_of(store: Store, frames: Float64Array, tracks: readonly number[], length: number): Events {
+  const found = tracks.flatMap((track) => innermost(store, track)).filter(({slice}) => frames[store.label[slice]] > 0)
+  const group = Float64Array.from(found, ({slice}) => frames[store.label[slice]] - 1)
+  const first = firsts(counted(group, length))
+  const order = by_group(group, first)
+  return {
+    first,
+    row: Int32Array.from(order, (i) => found[i].slice),
+    start: Float64Array.from(order, (i) => found[i].start),
+    end: Float64Array.from(order, (i) => found[i].end),
+    track: new Int32Array(found.length).fill(NONE),
+    of: new Map(),
+  }
+}
+
+/** The first event of each row, and at the end the number of events. */
+function firsts(counts: Float64Array): Uint32Array {
+  const first = new Uint32Array(counts.length + 1)
+  counts.forEach((count, row) => { first[row + 1] = first[row] + count })
+  return first
 }
 
 function counted(group: Float64Array, length: number): Float64Array {
