@@ -415,6 +415,19 @@ def test_the_remedy_fits_the_copy_that_was_waited_for(
     assert words in only(RULES["synchronising"], record).remedy
 
 
+def test_a_wait_is_for_what_the_gpu_was_busy_with_not_for_what_ended_last() -> None:
+    record = trace_of(
+        op("aten::item", ts=0, dur=400), runtime(SYNC, ts=5, dur=390),
+        kernel("gemm", ts=10, dur=300), kernel("relu", ts=310, dur=50),
+        kernel("all_reduce", ts=0, dur=1000, stream=20),
+        copy("Memset (Device)", ts=360, dur=20, category="gpu_memset"),
+        op("end", ts=900, dur=100),
+    )  # fmt: skip
+    assert (
+        "`cudaStreamSynchronize`, mostly for `gemm`;" in only(RULES["synchronising"], record).text
+    )
+
+
 def test_memory_given_back_while_the_gpu_works_is_a_wait_with_its_remedy() -> None:
     record = trace_of(
         op("aten::empty", ts=0, dur=500), runtime("cudaFree", ts=5, dur=390),

@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
-from gpuprof_widgets.analyses.op_rows import are_ops
+from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.region_owners import forward_of, region_around
 from gpuprof_widgets.analyses.wait_costs import wait_costs
 from gpuprof_widgets.analyses.waits import FREEING, waits
-from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.model import Record, Trace
 
 MOST = 3  # findings; further ops are rarely worth reading about
 ALL_THE_WHILE = 0.95
@@ -80,8 +81,8 @@ def _finding(record: Record, group: pd.DataFrame) -> Finding:
     who = code(longest["op_name"]) if longest["op_name"] else "The CPU"
     text = (
         f"{who} waited {format_ns(waited)} for the GPU ({format_share(share)} of the time), "
-        f"in {calls} of {code(longest['name'])}{_mostly_for(group)}{_mostly_at(record, group)}"
-        f"{_lost(record, group)}."
+        f"in {calls} of {code(longest['name'])}{_mostly_for(record.trace, group)}"
+        f"{_mostly_at(record, group)}{_lost(record, group)}."
     )
     start = int(longest["start_ns"])
     return Finding(
@@ -120,12 +121,19 @@ def _remedy(group: pd.DataFrame) -> str:
     return next(fitting, OTHERWISE if len(group) > 1 else ONCE)
 
 
-def _mostly_for(group: pd.DataFrame) -> str:
-    """The GPU work after whose end most of the waiting was over."""
+def _mostly_for(trace: Trace, group: pd.DataFrame) -> str:
+    """The GPU work that was busy longest during the waits, on the streams that were waited for."""
     known = group[group["gpu"] >= 0]
     if not len(known):
         return ""
-    return f", mostly for {code(str(known.groupby('gpu_name')['dur_ns'].sum().idxmax()))}"
+    gpu, slices = gpu_rows(trace), trace.slices
+    stream = trace.tracks["lane"].to_numpy()[slices["track"].to_numpy()]
+    gpu = gpu[np.isin(stream[gpu], stream[known["gpu"]])]
+    ts, dur = (slices[name].to_numpy(np.int64)[gpu] for name in ("ts", "dur"))
+    waited = intervals.union(known["start_ns"], known["start_ns"] + known["dur_ns"])
+    busy = pd.Series(intervals.overlap((ts, ts + dur), waited))
+    longest = busy.groupby(slices["name"].to_numpy(object)[gpu]).sum().idxmax()
+    return f", mostly for {code(str(longest))}"
 
 
 def _mostly_at(record: Record, group: pd.DataFrame) -> str:
