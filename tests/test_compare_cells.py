@@ -45,9 +45,18 @@ def test_each_run_keeps_its_own_name_in_titles() -> None:
     assert titles(comparison._runs) == ("A · Cell [3]", "B · Cell [4]")
 
 
-def test_labels_name_the_region_too() -> None:
-    comparison = Comparison(run(3, label="before"), run(4, label="after"))
-    assert changes(comparison.ops()) == {"before → after": "same"}
+@pytest.mark.parametrize(
+    ("before", "after", "both"),
+    [
+        ("before", "after", "before → after"),
+        ("Cell [3]", "after", "Cell [3] → after"),
+        ("Cell [3], line 2", "Cell [12], line 2", "Cell [3 → 12], line 2"),
+        ("Cell [3], line 2", "Cell [4], line 9", "Cell [3], line 2 → Cell [4], line 9"),
+    ],
+)
+def test_labels_name_the_region_too(before: str, after: str, both: str) -> None:
+    comparison = Comparison(run(3, label=before), run(4, label=after))
+    assert changes(comparison.ops()) == {both: "same"}
 
 
 def test_a_label_that_is_a_region_of_the_other_run_is_left_to_it() -> None:

@@ -34,8 +34,11 @@ def with_same_cells(a: Record, b: Record) -> tuple[Record, Record]:
 
 
 def _both(a: str, b: str) -> str:
-    numbers = [_CELL.fullmatch(name) for name in (a, b)]
-    return "Cell [{} → {}]".format(*(n[1] for n in numbers if n)) if all(numbers) else f"{a} → {b}"
+    """``Cell [3 → 4]`` and ``Cell [3 → 4], line 2``; of names that have more apart, both."""
+    of_a, of_b = (_CELL.match(name) for name in (a, b))
+    if of_a is None or of_b is None or a[of_a.end() :] != b[of_b.end() :]:
+        return f"{a} → {b}"
+    return f"Cell [{of_a[1]} → {of_b[1]}]{a[of_a.end() :]}"
 
 
 def _same_region(a: Record, b: Record) -> str:
