@@ -21,7 +21,7 @@ from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.writers.tables import csv_bytes, json_bytes, parquet_bytes
 from tests.command_lines import gpuprof, small_trace
-from tests.traces import SHARED, op, trace_of
+from tests.traces import SHARED, op, python, trace_of
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -335,3 +335,14 @@ def test_what_belongs_to_nobody_has_a_name_where_it_is_printed(
         written = gpuprof(capsys, *words, "--json", "-").out
         assert [row["name"] for row in rows_of(written)] == ["encoder", ""]
     assert profile.modules()["name"].tolist() == ["encoder", ""]
+
+
+@pytest.mark.parametrize("command", ["python_time", "call_tree"])
+def test_samples_are_not_printed_as_calls(command: str, tmp_path: Path, capsys: Capsys) -> None:
+    frame = python("train.py(3): step", ts=0, dur=9)
+    sampled, recorded = tmp_path / "sampled.gpuprof", tmp_path / "recorded.gpuprof"
+    save(trace_of(frame, sampled=True), sampled)
+    save(trace_of(frame), recorded)
+    assert "calls" not in gpuprof(capsys, command, sampled).out
+    assert "calls" in gpuprof(capsys, command, recorded).out
+    assert '"calls": 1' in gpuprof(capsys, command, sampled, "--json", "-").out

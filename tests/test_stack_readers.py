@@ -76,7 +76,7 @@ def test_samples_in_a_row_are_one_call() -> None:
         ["/home/me/train.py(9): step", 6 * second, 4 * second],
     ]
     assert record.metadata["notes"] == [
-        "1 of 1 threads sampled: calls are not counted, times are estimates"
+        "recorded by samples: calls are not counted, times are estimates"
     ]
 
 

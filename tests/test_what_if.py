@@ -8,7 +8,7 @@ from gpuprof_widgets.analyses.what_if import what_if, what_ifs
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
-from tests.traces import annotation, backward_op, kernel, op, runtime, trace_of
+from tests.traces import annotation, backward_op, kernel, op, python, runtime, trace_of
 
 
 def saved(record: Record, name: str, **given: object) -> int:
@@ -166,3 +166,10 @@ def test_all_likely_ones_the_most_saved_first() -> None:
     assert set(table["name"]) == {"aten::a", "aten::b", "first", "second"}
     for name, gain in zip(table["name"], table["saved_ns"], strict=True):
         assert saved(bound_by_the_gpu(), name) == gain
+
+
+def test_a_python_function_is_called_one_and_found_by_its_name_alone() -> None:
+    record = trace_of(python("/home/ada/train.py(3): step", ts=0, dur=9))
+    with pytest.raises(OptionError, match=r"did you mean '/home/ada/train.py\(3\): step'"):
+        what_if(record, "step")
+    assert what_if(record, "/home/ada/train.py(3): step")["what"].tolist() == ["function"]

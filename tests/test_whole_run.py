@@ -78,6 +78,14 @@ def test_tables_of_counted_calls_are_of_the_whole_run() -> None:
     assert WHOLE not in framed.attrs
 
 
+def test_a_range_without_rows_is_no_trace_without_them(tmp_path: Path, capsys: Capsys) -> None:
+    path = tmp_path / "run.gpuprof"
+    save(recorded(), path)
+    assert gpuprof(capsys, "kernels", path, "--window", "95:150").out == (
+        "no rows in that range; the whole trace has 1\n"
+    )
+
+
 @pytest.mark.parametrize("part", [("--window", "100:150"), ("--step", "1")], ids=" ".join)
 @pytest.mark.parametrize("command", [("python_calls",), ("worker_calls", "0"), ("iterations",)])
 def test_a_command_says_that_its_rows_are_not_of_the_range(

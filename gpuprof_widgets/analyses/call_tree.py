@@ -22,7 +22,7 @@ from gpuprof_widgets.analyses.steps import names_with_steps_merged
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.schema import NONE, SAMPLED
 from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
@@ -63,6 +63,8 @@ def call_tree(record: Record, *, source: str | None = None) -> pd.DataFrame:
             f"unknown source {source!r} of a call tree: it is one of {', '.join(SOURCES)}."
         )
     tree = _longest_first(SOURCES[source](record))
+    if record.metadata.get(SAMPLED):
+        tree.attrs[SAMPLED] = True
     if len(tree) == 1:
         tree.attrs[LACKS] = f"the trace has no calls to make a tree of (source {source!r})"
     elif note := _without_path(record, tree, source):

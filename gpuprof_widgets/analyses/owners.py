@@ -36,6 +36,8 @@ def owners(record: Record, row: int) -> pd.DataFrame:
     modules in which that ran, and to its Python frame.
     """
     slices = record.trace.slices
+    if not len(slices):
+        raise OptionError(f"there is no slice {row}: the record has no slices at all")
     if not 0 <= row < len(slices):
         raise OptionError(f"there is no slice {row}: the trace's rows are 0 to {len(slices) - 1}.")
     parent = slices["parent"].to_numpy()

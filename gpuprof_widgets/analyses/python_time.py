@@ -58,9 +58,12 @@ def python_time(record: Record) -> pd.DataFrame:
     else:
         waits = estimated_waits(calls, waited, record)
     known = framed or (len(record.trace) > 0 and not len(waited.table))
-    exact = known and not record.metadata.get(SAMPLED)
+    is_sampled = bool(record.metadata.get(SAMPLED))
+    exact = known and not is_sampled
     table = _table(calls, waits, waited.reasons).assign(exact=exact)[list(COLUMNS)]
     table = table.sort_values("self_ns", ascending=False, kind="stable", ignore_index=True)
+    if is_sampled:
+        table.attrs[SAMPLED] = True
     return table if framed else of_the_whole_run(table, NO_TIMES)
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.critical_path import DELAYS, NO_WORK, critical_path, graph_of
 from gpuprof_widgets.analyses.lacking import lacking
-from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows, named
+from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows, named, on_tracks
 from gpuprof_widgets.analyses.path_range import Region, path_range
 from gpuprof_widgets.analyses.path_replay import replayed
 from gpuprof_widgets.analyses.remembered import remembered
@@ -42,10 +42,10 @@ def what_if(
 ) -> pd.DataFrame:
     """How long the run would take if what is called ``name`` took ``scale`` times as long: one row.
 
-    Columns: ``name``, ``what`` ("op", with all that runs in it and all GPU work launched in it;
-    or "kernel", GPU work of that name alone), ``scale``, ``calls``, ``time_ns`` (its CPU and GPU
-    time in the range), ``path_ns`` (of that, on the critical path), ``span_ns`` (of the range, as
-    recorded), ``new_span_ns``, ``saved_ns``, ``saved_share`` (of the span).
+    Columns: ``name``, ``what`` ("op", or "function" of Python, with all that runs in it and all
+    GPU work launched in it; or "kernel", GPU work of that name alone), ``scale``, ``calls``,
+    ``time_ns`` (its CPU and GPU time in the range), ``path_ns`` (of that, on the critical path),
+    ``span_ns`` (of the range, as recorded), ``new_span_ns``, ``saved_ns``, ``saved_share`` (of the span).
 
     The graph of `critical_path` is gone through anew, forwards, with the changed durations:
 
@@ -129,7 +129,7 @@ def _outermost_op(trace: Trace, rows: Ints) -> Ints:
 
 
 def _changed(trace: Trace, name: str) -> tuple[str, Mask]:
-    """Whether it is an op or a kernel, and which slices change with it.
+    """Whether it is an op, a function or a kernel, and which slices change with it.
 
     An op outside of a window may own what is in it.
     """
@@ -145,14 +145,18 @@ def _changed(trace: Trace, name: str) -> tuple[str, Mask]:
     )
     if not chosen.any():
         known = [str(n) for n in trace.slices["name"].cat.categories]
-        near = get_close_matches(name, known, 1)
+        # The name of a recorded frame begins with its file: a function is in it, not near it.
+        near = get_close_matches(name, known, 1) or [one for one in known if name in one]
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise OptionError(f"no op and no kernel of this trace is called {name!r}{hint}")
+        raise OptionError(
+            f"no op, kernel or Python function of this trace is called {name!r}{hint}"
+        )
     inside = chosen | (nearest_ancestor(trace.slices["parent"].to_numpy(), chosen) >= 0)
     launch = trace.slices["launch"].to_numpy()[gpu]
     owner = np.where(launch >= 0, launch, trace.slices["op"].to_numpy()[gpu])
     inside[gpu] = np.append(inside, False)[owner]
-    return "op", inside
+    is_python = not (chosen & on_tracks(trace, "cpu")).any()
+    return "function" if is_python else "op", inside
 
 
 def _table(

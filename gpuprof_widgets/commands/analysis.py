@@ -14,6 +14,7 @@ from gpuprof_widgets.commands.outputs import Writing
 from gpuprof_widgets.commands.signature import keywords_of, options_of
 from gpuprof_widgets.commands.traces import (
     load,
+    part_of,
     print_notes,
     progress,
     trace_argument,
@@ -58,6 +59,9 @@ def command_of(name: str) -> click.Command:
     return command
 
 
+COUNTS = ("calls", "primitive_calls")
+"""Columns that are not printed of a sampled run: they hold how often samples found something."""
+
 _TOP = f"rows to keep (printed: {ROWS} if not given; files: all)"
 
 
@@ -72,6 +76,7 @@ def table_command(
     **given: Any,
 ) -> None:
     """Load, analyse, sort, cut, and write or print."""
+    from gpuprof_widgets.analyses.lacking import LACKS
     from gpuprof_widgets.analyses.whole_run import what_follows_no_range
 
     targets = {name: given.pop(name) for name in FORMATS}
@@ -81,15 +86,18 @@ def table_command(
     if "top" in own and own["top"].default is not None:
         given["top"] = sys.maxsize  # cut below, after sorting
     is_part = window is not None or step is not None
-    profile = load(trace, window, step)
+    whole = load(trace)
+    profile = part_of(whole, window, step)
     with progress(f"computing {found.name}"):
         table = found.function(profile, **given)
         if sort is not None:
             table = _sorted(found, profile, table, sort, given)
+        if is_part and not len(table) and (rows := len(found.function(whole, **given))):
+            table.attrs[LACKS] = f"no rows in that range; the whole trace has {rows:,}"
     key = sort or (own["sort"].default if "sort" in own else None)
     show_or_export(table, top=top, sort=key, targets=targets)
-    if whole := what_follows_no_range(table) if is_part else "":
-        print_notes([whole])
+    if note := what_follows_no_range(table) if is_part else "":
+        print_notes([note])
 
 
 def _sorted(
@@ -121,6 +129,7 @@ def show_or_export(
     from gpuprof_widgets.commands.tables import columns_of, print_table
     from gpuprof_widgets.commands.tree import with_paths
     from gpuprof_widgets.printable import printable
+    from gpuprof_widgets.trace.schema import SAMPLED
 
     lacks = what_is_lacking(table)
     if export(table if top is None else table.head(top), targets):
@@ -136,6 +145,8 @@ def show_or_export(
     if len(shown) < len(table) and top is None and not lacks:
         said.append(f"{len(shown):,} of {len(table):,} rows; --top N prints more")
     column = sort_column(table, sort) if sort else None
+    if SAMPLED in table.attrs:
+        shown = shown.drop(columns=[name for name in COUNTS if name in shown])
     shown = with_paths(shown, table, is_sorted=sort is not None)
     if nobody := table.attrs.get(NOBODY):
         shown = shown.assign(name=shown["name"].replace("", nobody))

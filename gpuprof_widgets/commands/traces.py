@@ -98,6 +98,11 @@ def load(
     with progress(f"reading {'standard input' if path == STDIN else path}"):
         profile = _from_stdin() if path == STDIN else _from_file(path)
     print_notes(profile.metadata.get("notes"), path if one_of_several else "")
+    return part_of(profile, window, step)
+
+
+def part_of(profile: Profile, window: tuple[int, int] | None, step: int | None) -> Profile:
+    """That step, and of it or of the whole that range."""
     with progress("choosing the part"):
         if step is not None:
             profile = profile.window(*_range_of_step(profile, step))

@@ -191,9 +191,9 @@ def _notes(file: _File, timed: list[_Evented | _Sampled], lanes: list[Lane]) -> 
     counted = [
         (untimed, f"of {len(file.profiles):,} profiles do not measure time and were left out"),
         (sum(lane.repaired for lane in lanes), "calls begin or end out of turn and were mended"),
-        (
-            _sampled(file, timed),
-            f"of {len(timed):,} threads sampled: calls are not counted, times are estimates",
-        ),
     ]
-    return [f"{count:,} {words}" for count, words in counted if count]
+    notes = [f"{count:,} {words}" for count, words in counted if count]
+    if sampled := _sampled(file, timed):
+        some = "" if sampled == len(timed) else f"in {sampled:,} of {len(timed):,} threads, "
+        notes.append(f"{some}recorded by samples: calls are not counted, times are estimates")
+    return notes
