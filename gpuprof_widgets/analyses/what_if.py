@@ -45,7 +45,8 @@ def what_if(
     Columns: ``name``, ``what`` ("op", or "function" of Python, with all that runs in it and all
     GPU work launched in it; or "kernel", GPU work of that name alone), ``scale``, ``calls``,
     ``time_ns`` (its CPU and GPU time in the range), ``path_ns`` (of that, on the critical path),
-    ``span_ns`` (of the range, as recorded), ``new_span_ns``, ``saved_ns``, ``saved_share`` (of the span).
+    ``span_ns`` (of the range, as recorded), ``new_span_ns``, ``saved_ns``, ``saved_share`` (of the
+    span).
 
     The graph of `critical_path` is gone through anew, forwards, with the changed durations:
 
