@@ -7,12 +7,13 @@ The module is not called ``profile``: importing a submodule binds its name in th
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from gpuprof_widgets.analysed import Analysed
+from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 
 if TYPE_CHECKING:
@@ -187,5 +188,15 @@ def compare(
     """
     from gpuprof_widgets.comparisons import Comparison
 
-    one, other = (run if isinstance(run, Record) else load(run) for run in (a, b))
-    return Comparison(one, other, per)
+    return Comparison(_opened(a), _opened(b), per)
+
+
+def _opened(run: Record | Paths) -> Record:
+    if isinstance(run, Record):
+        return run
+    if not isinstance(run, Iterable | os.PathLike):
+        raise OptionError(
+            f"compare takes profiles and files, not a {type(run).__name__}: the profile of "
+            "`with profile() as run` is run.profile"
+        )
+    return load(run)
