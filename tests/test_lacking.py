@@ -12,6 +12,7 @@ import pytest
 from gpuprof_widgets.analyses.attribution import attribution
 from gpuprof_widgets.analyses.catalogue import ANALYSES, analysis
 from gpuprof_widgets.analyses.lacking import HOW_TO_RECORD, SNAPSHOT, what_is_lacking
+from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import parse
@@ -124,3 +125,12 @@ def test_the_page_of_a_memory_snapshot_has_views_of_memory_alone(tmp_path: Path)
     shown = [view for view in VIEWS if has_view(profile, view)]
     assert shown == ["timeline", "memory", "analyses"]
     assert has_view(trace_of(op("matmul", ts=0, dur=9)), "flame_graph")
+
+
+def test_a_wrong_call_is_told_without_the_frames_in_which_it_was_found() -> None:
+    record = trace_of(op("matmul", ts=0, dur=9))
+    profile = Profile(record.trace, record.calls, record.metadata)
+    with pytest.raises(OptionError, match="did you mean 'matmul'") as wrong:
+        profile.what_if("matmull")
+    assert [entry.name for entry in wrong.traceback][1:] == ["explaining"]
+    assert (wrong.value.__cause__, wrong.value.__context__) == (None, None)

@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import pandas as pd
 
+from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.memory_snapshot import SNAPSHOT_PROCESS
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import FRAMEWORK, MEGENGINE, TENSORFLOW, WRITTEN_CATEGORY
@@ -136,11 +137,17 @@ def which_other_kind(trace: Trace) -> str:
 
 
 def explained(analysis: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """The same analysis of a record (its first argument), whose empty tables say that."""
+    """The same analysis of a record (its first argument), whose empty tables say that.
+
+    What a caller did wrong is told without the frames in which it was found.
+    """
 
     @functools.wraps(analysis)
     def explaining(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        table = analysis(*args, **kwargs)
+        try:
+            table = analysis(*args, **kwargs)
+        except OptionError as error:
+            raise error.with_traceback(None)  # noqa: B904
         if isinstance(table, pd.DataFrame) and not len(table):
             record: Any = args[0]
             if kind := which_other_kind(record.trace):
