@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -572,6 +573,28 @@ def test_without_gpu_the_cpu_ops_are_ranked() -> None:
     assert finding.cost_ns == 596
     assert (finding.start_ns, finding.end_ns) == (400, 1000)
     assert record.trace.slices["name"].iloc[list(finding.rows)].tolist() == ["aten::copy_"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ({"recorded_by": "pyinstrument"}, []),
+        ({"recorded_by": "speedscope"}, []),
+        ({}, ["No GPU activity was recorded. No PyTorch op was recorded either."]),
+        (
+            {"cuda": False},
+            [
+                "No GPU activity was recorded: PyTorch sees no GPU here. No PyTorch op was "
+                "recorded either."
+            ],
+        ),
+    ],
+)
+def test_that_nothing_of_a_gpu_was_recorded_is_said_where_it_could_have_been(
+    metadata: dict[str, Any], said: list[str]
+) -> None:
+    record = trace_of(python("train.py(3): step", ts=0, dur=100), **metadata)
+    assert [one.text for one in RULES["cpu_ops"](record)] == said
 
 
 @pytest.mark.parametrize(
