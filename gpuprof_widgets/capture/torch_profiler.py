@@ -237,14 +237,17 @@ def _arguments(options: Options) -> dict[str, Any]:
         "record_shapes": options.shapes or options.flops,
         "profile_memory": options.memory,
         "with_stack": options.stack,
-        "experimental_config": _experimental(all_threads=not options.memory, sync=options.sync),
+        "experimental_config": _experimental(
+            all_threads=not (options.memory or options.stack), sync=options.sync
+        ),
     }
 
 
 def _experimental(*, all_threads: bool, sync: bool) -> Any:
     """The settings beside: the ops of every Python thread, and CUDA's synchronisation events.
 
-    An old torch knows no mode for all threads, and in that mode no torch records allocations.
+    An old torch knows no mode for all threads, and in that mode no torch records allocations. With
+    stacks it crashes the process now and then (torch 2.13) as a thread ends that was there before.
     """
     wanted = {"profile_all_threads": all_threads, "enable_cuda_sync_events": sync}
     settings = {name: True for name, is_wanted in wanted.items() if is_wanted}
