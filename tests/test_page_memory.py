@@ -128,3 +128,17 @@ def test_every_category_has_a_colour_of_its_own_on_the_page() -> None:
     colours = dict(re.findall(r'"([\w ]+)": hex\("(#\w+)"\)', source))
     assert set(colours) == set(CATEGORIES) - {"other", "before the record"}  # these are grey
     assert len(set(colours.values())) == len(colours)
+
+
+def test_memory_of_the_cpu_is_not_reserved() -> None:
+    """Torch has been seen to write some bytes there, fewer than were allocated."""
+    record = trace_of(
+        op("aten::empty", ts=0, dur=9),
+        block(2**22, at=64, ts=1, allocated=2**22, reserved=0),
+        block(2**20, at=2**23, ts=2, allocated=2**22 + 2**20, reserved=2**17),
+        block(512, at=64, ts=3, device=0, allocated=512, reserved=2**21),
+    )
+    gpu, cpu = told(record)["devices"]
+    assert (gpu["reserved"], cpu["reserved"]) == ([2**21], [])
+    on_cpu = memory_curve(record).query("device == 'CPU'")
+    assert on_cpu["reserved_bytes"].tolist() == [-1, -1]

@@ -96,11 +96,14 @@ def _allocated(
 
 
 def _known(total: Ints, device: npt.NDArray[np.object_]) -> Ints:
-    """The totals; torch writes 0 throughout for what a device does not tell (the CPU's)."""
+    """The totals; torch writes 0 throughout for what a device does not tell.
+
+    Memory of the CPU is not reserved: what stands there in between is no total of anything.
+    """
     known = total.copy()
     for name in set(device):
         here = device == name
-        if not total[here].any():
+        if name == "CPU" or not total[here].any():
             known[here] = UNKNOWN
     return known
 

@@ -42,6 +42,6 @@ def peak_memory(record: Record) -> OpTable | None:
         f"Peak memory of {first['device']}: {format_bytes(first['allocated_bytes'])} "
         f"at {format_ns(first['ts_ns'])}"
     )
-    if first["reserved_bytes"] >= 0:
+    if first["reserved_bytes"] >= first["allocated_bytes"]:
         title += f", {format_bytes(first['reserved_bytes'])} reserved"
     return PeakTable(COLUMNS, table, len(table), "size", "Memory", title)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bokeh.models import BasicTicker, LinearAxis, Plot, Range1d
+from bokeh.models import BasicTicker, LinearAxis, NoOverlap, Plot, Range1d
 from bokeh.models.layouts import LayoutDOM
 
 from gpuprof_widgets.views.models import (
@@ -54,6 +54,7 @@ def time_axis() -> LinearAxis:
     look: dict[str, Any] = {
         "formatter": EngineeringTimeFormatter(),
         "ticker": BasicTicker(desired_num_ticks=7),
+        "major_label_policy": NoOverlap(),
         "major_label_text_font_size": "11px",
         "major_tick_in": 0,
         "major_tick_out": 4,

@@ -39,7 +39,7 @@ export const HEADER_CSS = `
 :host { padding: 4px 0 8px; }
 .findings { list-style: none; margin: 6px 0 0; display: grid; gap: 4px; }
 .findings li { display: flex; gap: 8px; align-items: baseline; }
-.findings li > span { flex: 0 1 auto; min-width: 0; overflow-wrap: anywhere; }
+.findings li > span { flex: 0 1 68em; min-width: 0; overflow-wrap: anywhere; }
 .findings li::before { content: ""; flex: none; width: 6px; height: 6px; border-radius: 50%; background: var(--accent); align-self: start; margin-top: 7px; }
 .findings button { flex: none; }
 :host > .findings li:first-child > span { font-weight: 600; }
