@@ -54,3 +54,9 @@ def test_values_that_are_no_events_are_counted_wherever_they_stand() -> None:
 def test_a_list_of_nothing_but_values_is_no_trace() -> None:
     with pytest.raises(TraceError, match="5 of 5 events are not well-formed"):
         read("1", "2", '"a,b"', "[1, [2]]", "null")
+
+
+@pytest.mark.parametrize("end", ["", "\n", " \r\n"])
+def test_the_end_of_the_line_behind_values_is_no_end_of_the_file(end: str) -> None:
+    with pytest.raises(TraceError, match="2 of 2 events are not well-formed"):
+        parse(f'[1, "a"]{end}'.encode(), Path("trace.json"))

@@ -61,4 +61,5 @@ def without_bare_values(text: bytes) -> tuple[bytes, int]:
     if values is None:
         return text, 0
     count = sum(1 for _ in _BARE_VALUE.finditer(text, 0, values.end()))
-    return b"[" + (text[values.end() :] or b"]"), count
+    rest = text[values.end() :]
+    return b"[" + (rest if rest.strip() else b"]"), count

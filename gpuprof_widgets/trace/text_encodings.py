@@ -28,8 +28,9 @@ _JSON = re.compile(rb"\s*(?:\{\s*[\"}]|\[\s*[\[{\"\d\]-])")
 _REPLACED = "\ufffd"
 _CHINESE = "gb18030"
 _LATIN = "latin-1"
-_NOT_LATIN = re.compile(rb"[\x80-\x9f\xfe\xff]|[\xc2-\xf4][\x80-\xbf]")
-"""Controls, bytes that damaged files have more often than words, and what UTF-8 begins with."""
+_NOT_LATIN = re.compile(rb"[\x80-\x9f\xfe\xff]|[\xc2-\xf4][\x80-\xbf]|\xc3(?![A-Za-z])")
+"""Controls, bytes that damaged files have more often than words, what UTF-8 begins with; of a lone
+byte that begins most accented letters in UTF-8, that it does not begin a word in capitals."""
 _BEYOND_ASCII = re.compile(rb"[\x80-\xff]+")
 _BLOCK_BYTES = 1 << 20
 
