@@ -213,20 +213,18 @@ def test_an_interrupt_is_told_from_an_error() -> None:
     assert (metadata["interrupted"], metadata["error"]) == (True, None)
 
 
-@pytest.mark.skipif(
-    "profile_all_threads" not in (torch._C._profiler._ExperimentalConfig.__init__.__doc__ or ""),
-    reason="this torch records the thread that starts it, and those of autograd",
-)
-def test_ops_of_threads_that_the_run_starts_are_recorded() -> None:
+def test_ops_of_threads_that_the_run_starts_are_left_out() -> None:
+    """As torch.profiler itself does; its mode for all threads crashes processes (torch 2.13)."""
+
     def run() -> None:
         thread = threading.Thread(target=lambda: torch.arange(3))
         thread.start()
         thread.join()
+        torch.ones(2)
 
     made = record(run)
-    assert "aten::arange" in names(made)
-    tracks = made.trace.tracks
-    assert (tracks["kind"] == "cpu").sum() == 2
+    assert "aten::ones" in names(made)
+    assert "aten::arange" not in names(made)
 
 
 def test_without_cprofile_there_are_no_python_calls() -> None:
@@ -244,7 +242,6 @@ def test_allocations_are_recorded_on_request() -> None:
     assert "[memory]" not in names(record(), "cpu_instant_event")
     made = record(memory=True)
     assert "[memory]" in names(made, "cpu_instant_event")
-    assert any("--memory" in note for note in made.metadata["notes"])
 
 
 def test_flops_are_those_of_key_averages() -> None:

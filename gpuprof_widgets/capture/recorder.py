@@ -343,10 +343,6 @@ class Recorder:
             notes += self._loop.notes()
         notes += self._windows.lost
         notes += [sentence for part in self._all_parts for sentence in part.notes()]
-        chosen = [o for o in ("memory", "stack") if getattr(self._options, o)]
-        if chosen:
-            topic = " and --".join(chosen)
-            notes.append(f"with --{topic} the ops of threads that the code starts are left out")
         if self._options.cprofile and self._options.stack:
             notes.append(
                 "cProfile did not run: the Python calls are counted from the stack's frames"

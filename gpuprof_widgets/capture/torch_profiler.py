@@ -237,26 +237,18 @@ def _arguments(options: Options) -> dict[str, Any]:
         "record_shapes": options.shapes or options.flops,
         "profile_memory": options.memory,
         "with_stack": options.stack,
-        "experimental_config": _experimental(
-            all_threads=not (options.memory or options.stack), sync=options.sync
-        ),
+        "experimental_config": _experimental(options),
     }
 
 
-def _experimental(*, all_threads: bool, sync: bool) -> Any:
-    """The settings beside: the ops of every Python thread, and CUDA's synchronisation events.
+def _experimental(options: Options) -> Any:
+    """The settings beside: CUDA's synchronisation events.
 
-    An old torch knows no mode for all threads, and in that mode no torch records allocations. With
-    stacks it crashes the process now and then (torch 2.13) as a thread ends that was there before.
+    Not torch's mode for all threads (``profile_all_threads``): a thread that outlives a recording
+    there spoils memory now and then, and the process crashes in a later one (torch 2.13).
     """
-    wanted = {"profile_all_threads": all_threads, "enable_cuda_sync_events": sync}
-    settings = {name: True for name, is_wanted in wanted.items() if is_wanted}
     make: Any = torch._C._profiler._ExperimentalConfig
-    try:
-        return make(**settings)
-    except TypeError:
-        settings.pop("profile_all_threads", None)
-        return make(**settings)
+    return make(enable_cuda_sync_events=True) if options.sync else make()
 
 
 def require_torch_profiler() -> None:
