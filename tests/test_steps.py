@@ -586,18 +586,6 @@ def test_a_further_window_that_cannot_start_costs_only_itself(
     assert notes() == ["a further window could not start: RuntimeError: broken"]
 
 
-def test_threads_that_the_body_starts_are_recorded() -> None:
-    def work() -> None:
-        torch.full((1,), 7)
-
-    for _ in gpuprof_widgets.steps(range(100), warmup=1, active=2):
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-    slices = last().trace.slices
-    assert (slices["name"] == "aten::full").sum() == 2
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 def test_the_work_of_the_gpu_lies_in_its_steps_and_the_tail_is_there() -> None:
