@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from gpuprof_widgets.capture import torch_profiler
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.trace.model import Trace
@@ -41,10 +39,9 @@ def record(**options: Any) -> Trace:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, {"profile_all_threads": True}),
-        ({"sync": True}, {"profile_all_threads": True, "enable_cuda_sync_events": True}),
-        ({"sync": True, "memory": True}, {"enable_cuda_sync_events": True}),
-        ({"record": "sync,memory"}, {"enable_cuda_sync_events": True}),
+        ({}, {}),
+        ({"sync": True}, {"enable_cuda_sync_events": True}),
+        ({"record": "sync"}, {"enable_cuda_sync_events": True}),
     ],
 )
 def test_the_switch_reaches_torch(
@@ -52,23 +49,6 @@ def test_the_switch_reaches_torch(
 ) -> None:
     assert "aten::ones" in set(record(**options).slices["name"])
     assert settings[0] == expected
-
-
-def test_a_torch_without_the_mode_for_all_threads_keeps_the_rest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    make: Callable[..., Any] = torch._C._profiler._ExperimentalConfig
-    asked: list[set[str]] = []
-
-    def old(**keywords: Any) -> Any:
-        asked.append(set(keywords))
-        if "profile_all_threads" in keywords:
-            raise TypeError("__init__(): incompatible constructor arguments")
-        return make(**keywords)
-
-    monkeypatch.setattr(torch_profiler.torch._C._profiler, "_ExperimentalConfig", old)
-    assert "aten::ones" in set(record(sync=True).slices["name"])
-    assert asked[-1] == {"enable_cuda_sync_events"}
 
 
 @pytest.mark.skipif(not REAL.is_file(), reason=f"no {REAL}")
