@@ -10,13 +10,17 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from torch.autograd import profiler as autograd_profiler
+from torch.utils.data import DataLoader
+from tqdm import tqdm
 
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.capture import torch_profiler
@@ -225,6 +229,38 @@ def test_ops_of_threads_that_the_run_starts_are_left_out() -> None:
     made = record(run)
     assert "aten::ones" in names(made)
     assert "aten::arange" not in names(made)
+    (note,) = made.metadata["notes"]
+    assert note.startswith("1 thread was started (by `run` in tests/test_recorder.py): torch's")
+
+
+def test_threads_are_told_with_who_started_them() -> None:
+    def run() -> None:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(torch.ones, range(10)))
+
+    (note,) = record(run).metadata["notes"]
+    assert "(by `_adjust_thread_count` in futures/thread.py)" in note
+
+
+def test_threads_that_carry_batches_or_watch_a_bar_are_not_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tqdm, "monitor", None)
+
+    def run() -> None:
+        for _ in tqdm(DataLoader([0, 1, 2], num_workers=1)):
+            pass
+        tqdm.monitor.exit()
+
+    made = record(run)
+    functions = made.calls.functions if made.calls is not None else pd.DataFrame()
+    started = functions["file"].str.endswith("threading.py") & (functions["name"] == "start")
+    assert functions["calls"][started].sum() == 2
+    assert [note for note in made.metadata["notes"] if "thread" in note] == []
+
+
+def test_without_threads_nothing_is_told_of_them() -> None:
+    assert record().metadata["notes"] == []
 
 
 def test_without_cprofile_there_are_no_python_calls() -> None:

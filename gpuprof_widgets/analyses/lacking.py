@@ -147,7 +147,7 @@ def explained(analysis: Callable[Arguments, Result]) -> Callable[Arguments, Resu
         try:
             table = analysis(*args, **kwargs)
         except OptionError as error:
-            raise error.with_traceback(None)  # noqa: B904
+            raise error.with_traceback(None)  # noqa: B904  # the same error, not one about it
         if isinstance(table, pd.DataFrame) and not len(table):
             record: Any = args[0]
             if kind := which_other_kind(record.trace):

@@ -28,6 +28,7 @@ from gpuprof_widgets.capture.overhead import overhead
 from gpuprof_widgets.capture.own_frames import without_own_calls, without_own_slices
 from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.capture.parts import parts_for
+from gpuprof_widgets.capture.unseen_threads import note_on_threads
 from gpuprof_widgets.capture.window import started
 from gpuprof_widgets.capture.window_series import WindowSeries
 from gpuprof_widgets.capture.workers.recording import calls_of_workers
@@ -316,7 +317,7 @@ class Recorder:
             "overhead": overhead(events=len(trace) - frames, calls=counted),
             "interrupted": isinstance(self._error, _INTERRUPTS),
             "error": self._error_text(),
-            "notes": self._all_notes(),
+            "notes": self._all_notes(calls),
             **{key: value for part in self._all_parts for key, value in part.metadata().items()},
             **self._loop_metadata(),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -333,7 +334,7 @@ class Recorder:
             return {}
         return {"steps": {**self._loop.metadata(), "windows": self._windows.metadata()}}
 
-    def _all_notes(self) -> list[str]:
+    def _all_notes(self, calls: Calls | None) -> list[str]:
         """One sentence each, none twice: windows may lose the same."""
         notes = [*self._notes]
         bound = loop_bound_of(self._code)
@@ -343,6 +344,7 @@ class Recorder:
             notes += self._loop.notes()
         notes += self._windows.lost
         notes += [sentence for part in self._all_parts for sentence in part.notes()]
+        notes += note_on_threads(calls)
         if self._options.cprofile and self._options.stack:
             notes.append(
                 "cProfile did not run: the Python calls are counted from the stack's frames"

@@ -54,10 +54,14 @@ def _option(argument: Argument) -> click.Option:
         "callback": _note_given(argument),
     }
     name = argument.field if argument.listed else f"not_{argument.field}"
-    if spelled.get("action") == "store_const":
+    if _is_switch(argument):
         return click.Option([*argument.flags, name], is_flag=True, **shared)
     kind = {"type": spelled["type"], "metavar": spelled["metavar"]}
     return click.Option([*argument.flags, name], **kind, **shared)
+
+
+def _is_switch(argument: Argument) -> bool:
+    return argument.keywords.get("action") == "store_const"
 
 
 def _note_given(argument: Argument) -> Any:
@@ -66,8 +70,8 @@ def _note_given(argument: Argument) -> Any:
     def callback(ctx: click.Context, option: click.Parameter, value: Any) -> None:
         source = ctx.get_parameter_source(option.name or "")
         if source is not None and source.name == "COMMANDLINE":
-            constant = argument.keywords.get("const") if option.is_flag else value  # type: ignore[attr-defined]
-            ctx.meta.setdefault(_GIVEN, {})[argument.field] = constant
+            given = argument.keywords["const"] if _is_switch(argument) else value
+            ctx.meta.setdefault(_GIVEN, {})[argument.field] = given
 
     return callback
 

@@ -22,7 +22,7 @@ class CellTransformer:
     def __call__(self, lines: list[str]) -> list[str]:
         try:
             return self._rewritten(lines)
-        except Exception:
+        except Exception:  # whatever it is, the cell of the user has to run
             return lines
 
     def _rewritten(self, lines: list[str]) -> list[str]:

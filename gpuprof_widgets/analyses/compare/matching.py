@@ -88,9 +88,9 @@ def by_name(a: pd.DataFrame, b: pd.DataFrame) -> Pairs:
     ``name_a`` and ``name_b``; "" where it has none.
     """
     found = _Pairing(_tuples(a), _tuples(b))
-    found.join(lambda key: key, EXACT)
+    found.join(str, EXACT)
     for normalise in NORMALISED:
-        found.join(lambda key, how=normalise: (how(str(key[0])), *key[1:]), SIMILAR)  # type: ignore[misc]
+        found.join(normalise, SIMILAR)
     return found.pairs(list(a.columns))
 
 
@@ -103,15 +103,11 @@ def by_function(a: pd.DataFrame, b: pd.DataFrame, *, recorders_differ: bool = Fa
     by `without_kind`, and last by the function's name alone, each only where there is one of it.
     """
     found = _Pairing(_tuples(a), _tuples(b))
-    found.join(lambda key: key, EXACT)
+    found.join(str, EXACT)
     for normalise in (without_numbers, lambda name: without_numbers(without_folders(name))):
-        found.join(lambda key, how=normalise: (how(str(key[0])), *key[1:]), SIMILAR)  # type: ignore[misc]
+        found.join(normalise, SIMILAR)
     for normalise in (without_kind, without_owner) if recorders_differ else ():
-        found.join(
-            lambda key, how=normalise: (how(str(key[0])), *key[1:]),  # type: ignore[misc]
-            SIMILAR,
-            single=True,
-        )
+        found.join(normalise, SIMILAR, single=True)
     return found.pairs(list(a.columns))
 
 
@@ -211,9 +207,12 @@ class _Pairing:
         self._names: list[Key] = []
         self._matched: list[str] = []
 
-    def join(self, alias: Callable[[Key], Key], how: str, *, single: bool = False) -> None:
-        """Pair what has the same alias in both runs; with ``single`` what alone has it in both."""
-        aliases = [self._aliases(side, alias) for side in (0, 1)]
+    def join(self, normalise: Callable[[str], str], how: str, *, single: bool = False) -> None:
+        """Pair what has the same name once normalised; with ``single`` what alone has it in both.
+
+        The name is a key's first part; the others have to be equal.
+        """
+        aliases = [self._aliases(side, normalise) for side in (0, 1)]
         for name, own in aliases[1].items():
             others = aliases[0].get(name, [])
             if others and not (single and max(len(own), len(others)) > 1):
@@ -221,11 +220,11 @@ class _Pairing:
                 for side in (0, 1):
                     self._row[side].update(dict.fromkeys(aliases[side][name], len(self._names) - 1))
 
-    def _aliases(self, side: int, alias: Callable[[Key], Key]) -> dict[Key, list[int]]:
+    def _aliases(self, side: int, normalise: Callable[[str], str]) -> dict[Key, list[int]]:
         found: dict[Key, list[int]] = {}
-        for place, key in enumerate(self._keys[side]):
+        for place, (name, *rest) in enumerate(self._keys[side]):
             if place not in self._row[side]:
-                found.setdefault(alias(key), []).append(place)
+                found.setdefault((normalise(str(name)), *rest), []).append(place)
         return found
 
     def _add(self, name: Key, how: str) -> None:
