@@ -100,8 +100,8 @@ def test_other_text_is_written_as_it_is(text: str) -> None:
 
 
 def test_pandas_reads_a_csv_back_equal() -> None:
-    """As docs/formats.md says it."""
-    names = [*FORMULAS, "", "NA", "null"]
+    """As docs/formats.md says it; pandas before 3 ends a text at a zero byte."""
+    names = [*(text for text in FORMULAS if "\x00" not in text), "", "NA", "null"]
     shares = [None if number % 2 else -0.1 for number in range(len(names))]
     table = pd.DataFrame({"name": names, "n": range(len(names)), "share": shares})
     read = pd.read_csv(io.BytesIO(csv_bytes(table)), keep_default_na=False, na_values={"share": ""})
