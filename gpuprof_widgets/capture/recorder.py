@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -88,7 +87,6 @@ class Recorder:
         self._error: BaseException | None = None
         self._threads_before: set[int] = set()
         self._stop_ns = 0
-        self._process = 0
 
     def __enter__(self) -> Self:
         if Active.recorder is not None:
@@ -96,7 +94,6 @@ class Recorder:
             Active.told = True
             return self
         Active.recorder, Active.told = self, False
-        self._process = os.getpid()
         atexit.register(self._end_with_program)
         if self._cell_labels:  # in a script the other threads are the user's own
             self._threads_before = {thread.native_id or 0 for thread in threading.enumerate()}
@@ -140,10 +137,18 @@ class Recorder:
         """Stop what was never left, such as a loop over `steps`, while torch is whole.
 
         Later the interpreter has taken down what torch needs to stop, and the process crashes.
-        A process that was forked has none of the profiler's threads: there is nothing to stop.
         """
-        if os.getpid() == self._process:
-            self.__exit__(None, None, None)
+        self.__exit__(None, None, None)
+
+    def leave_to_parent(self) -> None:
+        """The recording goes on in the process that this one was forked from, and is told there.
+
+        Here it has none of the profiler's threads, and its files are the parent's. The recorder
+        stays the one at work, until its block is left: what runs in there is no recording's own.
+        """
+        self._failure = ""
+        self._windows = WindowSeries(self._options, self._label, self._refined)
+        self._early_parts, self._parts = [], []
 
     def record(self) -> Record:
         """What was recorded; a `RecordingError` of one line where nothing could be.
