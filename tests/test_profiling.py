@@ -6,9 +6,11 @@ import asyncio
 import cProfile
 import functools
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +207,67 @@ with gpuprof_widgets.profile() as run:
 import sys
 assert "IPython" not in sys.modules
 """
+
+
+class Forked:
+    """A child that leaves by an exception, and ends where the parent goes on behind the block."""
+
+    BOUND_S = 60
+
+    def __init__(self) -> None:
+        self._child = -1
+
+    def leave(self) -> None:
+        """Fork; the child raises SystemExit, the parent waits until it has ended."""
+        self._child = os.fork()
+        if self._child == 0:
+            signal.alarm(self.BOUND_S)
+            sys.exit()
+        self.status = os.waitstatus_to_exitcode(os.waitpid(self._child, 0)[1])
+
+    def end(self, *, is_right: bool) -> None:
+        """End the child, which is a second pytest."""
+        if self._child == 0:
+            os._exit(0 if is_right else 1)
+
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+
+
+@forks
+def test_a_forked_child_that_leaves_the_block_leaves_the_profile_to_its_parent(
+    tmp_path: Path,
+) -> None:
+    path, forked, run = tmp_path / "run.zip", Forked(), None
+    try:
+        with (
+            suppress(SystemExit),
+            gpuprof_widgets.profile(quiet=True, save=path, workers=True) as run,
+        ):
+            torch.zeros(3)
+            forked.leave()
+            torch.ones(3)
+    finally:
+        forked.end(is_right=run is not None and run.profile is None and not path.exists())
+    assert forked.status == 0
+    assert {"aten::zeros", "aten::ones"} <= ops(run.profile)
+    assert ops(gpuprof_widgets.load(path)) == ops(run.profile)
+
+
+@forks
+def test_a_forked_child_that_leaves_a_bounded_loop_leaves_the_profile_to_its_parent() -> None:
+    forked, before = Forked(), gpuprof_widgets.last
+    try:
+        with suppress(SystemExit):
+            for step in gpuprof_widgets.steps(range(9), warmup=1, active=3):
+                torch.ones(step)
+                if step == 2:
+                    forked.leave()
+    finally:
+        forked.end(is_right=gpuprof_widgets.last is before)
+    assert forked.status == 0
+    assert gpuprof_widgets.last is not None
+    assert gpuprof_widgets.last.steps()["step"].tolist() == [1, 2, 3]
 
 
 def test_a_script_needs_no_ipython_and_prints_plain_text(tmp_path: Path) -> None:
