@@ -6,6 +6,7 @@ child goes on to the end of the program as `gpuprof` does.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -85,6 +86,8 @@ if __name__ == "__main__":
     for name in ("torch._dynamo", "torch._inductor.utils"):
         import_module(name)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.collect()
+    gc.freeze()  # else each child copies and frees all of torch's objects when it ends
     words = _serve()
     sys.argv[0] = "gpuprof"
     sys.exit(main(words))
