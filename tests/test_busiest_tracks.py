@@ -10,9 +10,10 @@ import pytest
 
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.views import page_panels
 from gpuprof_widgets.views.busiest_tracks import MOST_TRACKS, with_busiest_tracks
 from gpuprof_widgets.views.encoding import encode
-from gpuprof_widgets.views.figure import trace_store
+from gpuprof_widgets.views.figure import report_figure, trace_store
 from tests.fuzz_readers import check_record
 from tests.traces import kernel, op, runtime, trace_of
 
@@ -77,6 +78,13 @@ def test_the_page_says_how_many_of_its_tracks_it_has(many: Record) -> None:
     ]
     assert not payload.rows_kept, "findings number the rows of the whole record"
     assert all(finding["rows"] == [] for finding in trace_store(many, sort="cpu_self").findings)
+
+
+def test_a_report_asks_for_each_of_its_tables_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Record] = []
+    monkeypatch.setattr(page_panels, "PANELS", {"it": asked.append})
+    report_figure(of_threads(MOST_TRACKS + 1), sort="cpu_self")
+    assert [len(record.trace.tracks) for record in asked] == [MOST_TRACKS]
 
 
 def test_analyses_count_all_tracks(many: Record) -> None:

@@ -45,7 +45,7 @@ def told(
     monkeypatch.setattr(module, "PANELS", {"it": lambda _: panel})
     arrays = Arrays()
     label = page_rows(record.trace).label if rows_kept else None
-    (page,) = page_panels(record, arrays, 1, label=label)
+    (page,) = page_panels(panels(record), record, arrays, 1, label=label)
     return page, unpacked(arrays)
 
 

@@ -66,7 +66,8 @@ def test_of_very_many_pieces_a_page_without_the_slices_has_the_longest_and_times
     frames = [python("a.py(1): f", ts=2 * n, dur=1) for n in range(MOST_PIECES)]
     record = trace_of(*frames, python("a.py(9): g", ts=20_000, dur=7))
     arrays = Arrays()
-    (page,) = page_panels.page_panels(record, arrays, 1, label=None)
+    shown = page_panels.panels(record)
+    (page,) = page_panels.page_panels(shown, record, arrays, 1, label=None)
     assert page["cut"]
     assert arrays.layout[page["events"]["dur"]]["length"] == MOST_PIECES
     assert {aggregate for *_, aggregate, _ in page["columns"]} == {""}

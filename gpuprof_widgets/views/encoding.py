@@ -29,8 +29,9 @@ from gpuprof_widgets.views.merge_short import merge_short
 from gpuprof_widgets.views.page_lines import page_lines
 from gpuprof_widgets.views.page_memory import page_memory
 from gpuprof_widgets.views.page_modules import module_classes
-from gpuprof_widgets.views.page_panels import page_panels
+from gpuprof_widgets.views.page_panels import page_panels, panels
 from gpuprof_widgets.views.page_rows import PageRows, page_rows
+from gpuprof_widgets.views.panels.panel import Panel
 
 UNLISTED = frozenset({INSTANTS, *REGION_CATEGORIES})
 """Categories that get no line in an op table."""
@@ -45,6 +46,7 @@ SLOTS = (2_000, 1_000, 500, 200, 50, 10, 1)
 """Parts of the trace in each of which short events are merged: first about a screen's pixels."""
 
 Ints = npt.NDArray[np.signedinteger[Any]]
+Panels = Mapping[str, Panel]
 
 
 @dataclass(frozen=True)
@@ -70,16 +72,16 @@ def encode(
     along; a page of timelines alone has no room for them. Of very many tracks it has the busiest.
     """
     shown = with_busiest_tracks(record)
-    payload = _fitting(shown, tracks_told(shown, record), budget_bytes, with_panels)
+    # Of the record itself, which the other views have asked for them: they are made once.
+    tables = panels(record) if with_panels else {}
+    payload = _fitting(shown, tables, tracks_told(shown, record), budget_bytes)
     return payload if shown is record else replace(payload, rows_kept=False)
 
 
-def _fitting(
-    record: Record, told: tuple[str, ...], budget_bytes: int, with_panels: bool
-) -> Payload:
+def _fitting(record: Record, tables: Panels, told: tuple[str, ...], budget_bytes: int) -> Payload:
     rows = page_rows(record.trace)
     for tick_ns in TICKS_NS:
-        payload = _payload(record, rows, tick_ns, (*told, *_notes(rows, tick_ns)), with_panels)
+        payload = _payload(record, rows, tables, tick_ns, (*told, *_notes(rows, tick_ns)))
         if len(payload.text) <= budget_bytes:
             return payload
     share = budget_bytes / len(payload.text)
@@ -88,7 +90,7 @@ def _fitting(
         longest = int(np.quantile(rows.dur, 1 - share)) if len(rows) else 0
         fewer = merge_short(rows, longest, slots)
         notes = (*told, *_notes(rows, tick_ns, len(rows) - len(fewer), longest))
-        payload = _payload(record, fewer, tick_ns, notes, with_panels)
+        payload = _payload(record, fewer, tables, tick_ns, notes)
         if len(payload.text) <= budget_bytes:
             break
     return payload
@@ -108,15 +110,15 @@ def _notes(rows: PageRows, tick_ns: int, merged: int = 0, longest_ns: int = 0) -
 
 
 def _payload(
-    record: Record, rows: PageRows, tick_ns: int, notes: tuple[str, ...], with_panels: bool
+    record: Record, rows: PageRows, tables: Panels, tick_ns: int, notes: tuple[str, ...]
 ) -> Payload:
     layout, data = _columns(rows, tick_ns)
     arrays = Arrays()
     header = _header(record, rows, tick_ns, notes)
     rows_kept = len(rows) == len(record.trace)
     label = rows.label if rows_kept else None
-    tables = page_panels(record, arrays, tick_ns, label=label) if with_panels else []
-    header |= {"panels": tables, "columns": layout, "arrays": arrays.layout}
+    told = page_panels(tables, record, arrays, tick_ns, label=label)
+    header |= {"panels": told, "columns": layout, "arrays": arrays.layout}
     text = json.dumps(printable_values(header), separators=(",", ":")).encode()
     packed = gzip.compress(len(text).to_bytes(4, "little") + text + data + arrays.data, mtime=0)
     return Payload(base64.b64encode(packed).decode("ascii"), tick_ns, notes, rows_kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, TypeGuard
 
@@ -41,9 +42,11 @@ def panels(record: Record) -> dict[str, Panel]:
 
 
 def page_panels(
-    record: Record, arrays: Arrays, tick_ns: int, *, label: Ints | None
+    shown: Mapping[str, Panel], record: Record, arrays: Arrays, tick_ns: int, *, label: Ints | None
 ) -> list[dict[str, Any]]:
-    """The header's ``panels``, in the order of their tabs; positions point into ``arrays``.
+    """The header's ``panels``: what is shown of a record, in the order of their tabs.
+
+    Positions point into ``arrays``.
 
     Times are ticks. ``values`` has a list per column. ``events`` that are slices stand in the order
     of their groups: ``count`` per group. All others stand in the order of time: ``group`` of each,
@@ -56,8 +59,7 @@ def page_panels(
     ``label``: that of every slice on the page; None where its rows are not the slices.
     """
     return [
-        _page_panel(name, panel, record, arrays, tick_ns, label)
-        for name, panel in panels(record).items()
+        _page_panel(name, panel, record, arrays, tick_ns, label) for name, panel in shown.items()
     ]
 
 
