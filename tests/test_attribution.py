@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses import intervals
@@ -178,7 +178,6 @@ def test_it_adds_up_on_a_training_step() -> None:
     assert_adds_up(trace_of(*rows))
 
 
-@settings(max_examples=50)
 @given(records(), st.integers(0, 40), st.integers(1, 40))
 def test_it_adds_up_on_any_trace_and_window(record: Record, t0: int, span: int) -> None:
     assert_adds_up(record)

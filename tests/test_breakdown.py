@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.breakdown import breakdown
@@ -337,7 +337,6 @@ def busy_class_by_counting(record: Record, device: int) -> dict[str, int]:
 
 
 @given(records(), st.integers(0, 40))
-@settings(max_examples=40)
 def test_classes_add_up_and_busy_ones_are_what_counting_gives(record: Record, cut: int) -> None:
     table, trace = breakdown(record), record.trace
     assert (table.groupby("device")["time_ns"].sum() == trace.span_ns).all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.critical_path import BY, critical_path
@@ -44,7 +44,6 @@ def names_of(record: Record) -> list[str]:
 
 
 @given(records(), MOMENTS, MOMENTS)
-@settings(max_examples=30)
 def test_the_path_tiles_any_range_of_any_record(record: Record, one: int, other: int) -> None:
     trace = record.trace
     assert_tiles(record, trace.start_ns, trace.end_ns)
@@ -55,7 +54,6 @@ def test_the_path_tiles_any_range_of_any_record(record: Record, one: int, other:
 
 
 @given(records(), st.floats(0, 1), st.floats(1, 3))
-@settings(max_examples=25)
 def test_what_if_is_exact_at_one_and_monotone(record: Record, less: float, more: float) -> None:
     for name in names_of(record)[:2]:
         spans = [
@@ -67,7 +65,6 @@ def test_what_if_is_exact_at_one_and_monotone(record: Record, less: float, more:
 
 
 @given(records())
-@settings(max_examples=25)
 def test_what_if_saves_no_more_than_was_on_the_path(record: Record) -> None:
     """The rest of the path stays, and nothing on it may begin before what is left of it."""
     for name in names_of(record)[:3]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.analyses.lacking import what_is_lacking
@@ -219,7 +219,6 @@ def test_pairs_and_numbers_of_streams_that_were_busy_together() -> None:
 
 
 @given(records())
-@settings(max_examples=40)
 def test_streams_are_what_counting_gives(record: Record) -> None:
     trace = record.trace
     gpu = trace.slices[trace.slices["category"].isin(["kernel", "gpu_memcpy"])]

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.autograd.profiler_util import EventList, FunctionEvent, MemRecordsAcc
@@ -608,7 +608,6 @@ COLUMNS = ["calls", "cpu_total_ns", "cpu_self_ns", "device_total_ns", "device_se
 
 
 @given(op_trees())
-@settings(max_examples=150, deadline=None)
 def test_sums_equal_those_of_a_slow_loop(ops: list[Slow]) -> None:
     table = operators(record_of(ops))
     table = table[table["category"] == "cpu_op"]
@@ -617,7 +616,6 @@ def test_sums_equal_those_of_a_slow_loop(ops: list[Slow]) -> None:
 
 
 @given(op_trees(), st.lists(st.integers(0, 60), max_size=3))
-@settings(max_examples=100, deadline=None)
 def test_windows_that_tile_a_run_add_up_to_it(ops: list[Slow], cuts: list[int]) -> None:
     record = record_of(ops)
     end = record.trace.end_ns

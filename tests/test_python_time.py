@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.python_calls import python_calls
@@ -334,7 +334,6 @@ def record_of(run: Run, *, frames: bool) -> Record:
     return trace_of(*run.rest, *run.frames * frames, label="the run", calls=calls)
 
 
-@settings(max_examples=40)
 @given(st.lists(programs, max_size=4))
 def test_recorded_frames_tell_the_truth(program: list[Call]) -> None:
     run = run_of(program)
@@ -344,7 +343,6 @@ def test_recorded_frames_tell_the_truth(program: list[Call]) -> None:
 
 
 @pytest.mark.parametrize("frames", [True, False])
-@settings(max_examples=40)
 @given(program=st.lists(programs, max_size=4))
 def test_times_add_up_and_none_is_negative(frames: bool, program: list[Call]) -> None:
     run = run_of(program)
@@ -365,7 +363,6 @@ def test_times_add_up_and_none_is_negative(frames: bool, program: list[Call]) ->
     pd.testing.assert_frame_equal(table[columns], python_calls(record)[columns])
 
 
-@settings(max_examples=40)
 @given(st.lists(leaves.filter(lambda call: call.name != "mask"), max_size=6))
 def test_the_estimate_is_the_truth_where_built_ins_wait_under_one_caller_each(
     program: list[Call],
