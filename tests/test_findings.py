@@ -576,6 +576,23 @@ def test_without_gpu_the_cpu_ops_are_ranked() -> None:
 
 
 @pytest.mark.parametrize(
+    ("took", "metadata", "remedy"),
+    [
+        (19_999, {}, "One call takes 20.0 µs, much of which any op costs"),
+        (20_000, {"cuda": False}, "One call takes 20.0 µs: smaller sizes"),
+        (20_000, {"cuda": True}, "PyTorch sees a GPU: if nothing ran on it"),
+        (20_000, {"framework": "TensorFlow"}, "One call takes 20.0 µs: smaller sizes, narrower "
+         "types, more threads or a GPU make it shorter."),
+    ],
+)  # fmt: skip
+def test_what_to_do_about_a_cpu_op_goes_by_its_length(
+    took: int, metadata: dict[str, Any], remedy: str
+) -> None:
+    (finding,) = findings(trace_of(op("aten::mm", ts=0, dur=took), **metadata))
+    assert finding.remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize(
     ("metadata", "said"),
     [
         ({"recorded_by": "pyinstrument"}, []),
@@ -666,7 +683,18 @@ def test_what_is_known_of_a_part_of_an_op_is_said_of_that_part() -> None:
 
 def test_without_shapes_no_roof_is_known() -> None:
     finding = only(RULES["gpu_ops"], roofed(1e14, 1e13, shapes=False))
-    assert finding.remedy.startswith("With recorded shapes the profile tells how close")
+    assert finding.remedy.startswith("With recorded shapes (--shapes) the profile tells how close")
+
+
+def test_of_an_op_of_unknown_work_the_longest_kernel_is_named() -> None:
+    """Shapes were recorded, but nobody knows what the op does with them."""
+    record = trace_of(
+        op("mine::scan", ts=0, dur=9, shapes=[[100, 100]]),
+        kernel("scan_down(int, float*)", ts=10, dur=60, launched_by=0),
+        kernel("scan_up(int, float*)", ts=80, dur=20, launched_by=0),
+    )
+    said = only(RULES["gpu_ops"], record).remedy
+    assert said.startswith("75 % of that is the kernel `scan_down`, whose work is not known")
 
 
 def test_a_built_in_function_is_named_with_who_called_it() -> None:
@@ -680,8 +708,18 @@ def test_a_built_in_function_is_named_with_who_called_it() -> None:
             ("poll", recv, 90, 2_000_000),
         )
     )
-    text = only(RULES["python_time"], record).text
-    assert text.endswith("(9.00 ms in 93 calls, mostly from `cell.py:2(read)`).")
+    finding = only(RULES["python_time"], record)
+    assert finding.text.endswith("(9.00 ms in 93 calls, mostly from `cell.py:2(read)`).")
+    assert finding.remedy.startswith("That is waiting for the network")
+
+
+@pytest.mark.parametrize(
+    ("calls", "remedy"),
+    [(1_000, "One call takes but 9.00 µs: call it less often"), (900, "Look in it for loops")],
+)
+def test_a_function_that_is_called_often_is_to_be_called_less(calls: int, remedy: str) -> None:
+    record = trace_of(calls=calls_of((None, "fib", calls, 9_000_000)))
+    assert only(RULES["python_time"], record).remedy.startswith(remedy)
 
 
 def test_a_cell_without_any_torch_says_so_and_names_its_python_function() -> None:
@@ -1169,22 +1207,32 @@ def test_no_cheaper_op_is_looked_for_in_place_of_a_product() -> None:
     )
     finding = only(RULES["backward"], record)
     assert finding.text.endswith("100 % of the backward pass, 20 times its forward.")
-    assert finding.remedy == ""
+    assert finding.remedy.startswith("It is two products of that kind")
+
+
+def test_of_what_takes_as_long_as_its_forward_it_names_both() -> None:
+    record = trace_of(
+        op("aten::cumsum", ts=0, dur=100, sequence=3),
+        *backward_op("CumsumBackward0", ts=500, dur=200, sequence=3),
+    )
+    assert only(RULES["backward"], record).remedy.startswith("It is large as its forward is")
 
 
 JIT = "torch::jit::(anonymous namespace)::DifferentiableGraphBackward"
 
 
 @pytest.mark.parametrize(
-    ("name", "forward", "tells"),
+    ("name", "forward", "tells", "remedy"),
     [
-        ("CumsumBackward0", "aten::cumsum", "4 times its forward."),
-        ("ViewBackward0", "aten::view", ""),
-        ("CopyBackwards", "aten::detach_", ""),
-        (JIT, "aten::mm", ""),
+        ("CumsumBackward0", "aten::cumsum", "4 times its forward.", "Look for another op"),
+        ("ViewBackward0", "aten::view", "", ""),
+        ("CopyBackwards", "aten::detach_", "", ""),
+        (JIT, "aten::mm", "", "With PYTORCH_JIT=0"),
     ],
 )
-def test_what_is_no_whole_forward_gives_no_ratio(name: str, forward: str, tells: str) -> None:
+def test_what_is_no_whole_forward_gives_no_ratio(
+    name: str, forward: str, tells: str, remedy: str
+) -> None:
     record = trace_of(
         op(forward, ts=0, dur=100, sequence=3),
         *backward_op(name, ts=500, dur=400, sequence=3),
@@ -1195,7 +1243,8 @@ def test_what_is_no_whole_forward_gives_no_ratio(name: str, forward: str, tells:
     (said,) = rules.RULES["backward"](record, Limits(backward_ratio=4))
     assert "took 400 ns: 95 % of the backward pass" in said.text
     assert said.text.endswith(tells or "of the backward pass.")
-    assert bool(said.remedy) == bool(tells)
+    assert said.remedy.startswith(remedy)
+    assert bool(said.remedy) == bool(remedy)
     by_ratio_alone = Limits(backward_ratio=4, backward_large_share=1)
     assert bool(rules.RULES["backward"](record, by_ratio_alone)) == bool(tells)
 

@@ -23,6 +23,9 @@ REMEDIES = {
 }
 WAITED = "The CPU launches nothing while it waits: look for an op whose backward does not."
 OTHERWISE = "Look for another op with the same result, whose backward is cheaper."
+OF_A_GRAPH = "With PYTORCH_JIT=0 it runs without TorchScript: then its ops are told apart."
+OF_A_PRODUCT = "It is two products of that kind: smaller sizes or bf16 make it shorter."
+IN_PROPORTION = "It is large as its forward is: less work there (smaller sizes, bf16) is less here."
 
 PRODUCTS = frozenset(
     f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "linear", "convolution")
@@ -92,9 +95,19 @@ def _finding(record: Record, op: pd.Series, whole: int, limits: Limits) -> Findi
     text = f"{_who(op)} took {format_ns(cost)}: "
     text += f"{format_share(share_of(cost, whole))} of the backward pass"
     text += f", {times:.0f} times its forward." if times >= limits.backward_ratio else "."
-    odd = times >= limits.backward_ratio and op["forward"] not in PRODUCTS
-    remedy = REMEDIES.get(op["name"], OTHERWISE if odd else "")
+    remedy = REMEDIES.get(op["name"]) or _remedy(op, odd=times >= limits.backward_ratio)
     return _at(record, op, Finding("backward", text, cost, remedy=remedy))
+
+
+def _remedy(op: pd.Series, *, odd: bool) -> str:
+    """What to do about what it computes; "" where its forward op is but a part of that."""
+    if MANY_OPS in op["name"]:
+        return OF_A_GRAPH
+    if op["forward"] in LOOKS:
+        return ""
+    if op["forward"] in PRODUCTS:
+        return OF_A_PRODUCT
+    return OTHERWISE if odd else IN_PROPORTION
 
 
 def _waiting(record: Record, op: pd.Series, whole: int) -> Finding:

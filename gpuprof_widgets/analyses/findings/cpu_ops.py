@@ -18,6 +18,18 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import WRITTEN_CATEGORY
 
 RANKED = 3
+SHORT_NS = 20_000
+"""Of one call: below it, finding the op's code and making its result take most of that."""
+SHORT_CALLS = (
+    "One call takes {each}, much of which any op costs: make calls fewer, on larger tensors, or "
+    "fuse them (torch.compile)."
+)
+LONG_CALLS = (
+    "One call takes {each}: smaller sizes, narrower types (torch.bfloat16), more threads "
+    "(torch.set_num_threads) or a GPU make it shorter."
+)
+UNUSED_GPU = "PyTorch sees a GPU: if nothing ran on it, move model and data there (.to('cuda'))."
+IN_A_REGION = "Mark regions within it to see what in it takes that."
 
 
 def cpu_ops(record: Record, limits: Limits) -> list[Finding]:
@@ -82,4 +94,14 @@ def _finding(
     ]
     text += f", then {', '.join(rest)}." if rest else "."
     place = longest_call(record, top["name"], str(top["category"]))
-    return Finding("cpu_ops", text, cost, share_of(cost, run_ns(record)), **place)
+    remedy = _remedy(record, cost / max(top["calls"], 1))
+    return Finding("cpu_ops", text, cost, share_of(cost, run_ns(record)), remedy=remedy, **place)
+
+
+def _remedy(record: Record, each_ns: float) -> str:
+    """What to do about the op that took most, by how long one call is."""
+    if WRITTEN_CATEGORY in record.trace.args:
+        return IN_A_REGION
+    if record.metadata.get("cuda"):
+        return UNUSED_GPU
+    return (SHORT_CALLS if each_ns < SHORT_NS else LONG_CALLS).format(each=format_ns(each_ns))

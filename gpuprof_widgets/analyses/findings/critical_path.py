@@ -10,7 +10,7 @@ from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.instances import longest_call
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.one_call import about_one_call
-from gpuprof_widgets.analyses.findings.wording import code
+from gpuprof_widgets.analyses.findings.wording import code, kernel_code
 from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows
 from gpuprof_widgets.analyses.path_graph import KERNEL_DELAY, LAUNCH_DELAY, STREAM_WAIT
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
@@ -31,9 +31,12 @@ CPU = "the CPU"
 REMEDIES = {
     CPU: "Fewer, larger ops (torch.compile, fused or foreach variants), CUDA graphs, or a larger "
     "batch leave less to do for it.",
-    "the GPU's compute": "Less or faster GPU work makes the run shorter.",
-    "communication": "Less, faster or earlier communication makes the run shorter.",
-    "copies": "Fewer or faster copies, or copies beside compute, make the run shorter.",
+    "the GPU's compute": "Compute less (smaller sizes, nothing twice or in vain), in 16 bits where "
+    "it is 32, or move less between kernels (torch.compile fuses them).",
+    "communication": "Begin it earlier, so that compute hides it (async_op=True, smaller buckets "
+    "of DDP), or send less and less often (bf16, gradient accumulation).",
+    "copies": "Leave data where it is, or copy it while the GPU computes: from pinned memory, with "
+    "non_blocking=True, on a stream of its own.",
     "delays between launches and kernels": "The kernels are too short for their launches: larger "
     "ones, or CUDA graphs, which launch many at once.",
 }
@@ -71,7 +74,8 @@ def critical_path_bound(record: Record, limits: Limits) -> list[Finding]:
     if bound == CPU:
         remedy = f"{_of_what_the_cpu_did(record.trace, path)} {_of_kernels(table, limits)}"
     else:
-        remedy = f"{REMEDIES[bound]} {_of_the_cpu(path, limits)}".rstrip()
+        said = (_of_kernels(table, limits), REMEDIES[bound], _of_the_cpu(path, limits))
+        remedy = " ".join(filter(None, said))
     return [Finding("critical_path", text, cost, saved, remedy=remedy, **where)]
 
 
@@ -98,7 +102,7 @@ def _of_kernels(table: pd.DataFrame, limits: Limits) -> str:
     share, time = format_share(most["saved_share"]), format_ns(most["saved_ns"])
     if most["saved_share"] < limits.critical_path_share:
         return f"No kernel or copy would save more than {time} ({share}) if it cost nothing."
-    name = code(most["name"])
+    name = kernel_code(str(most["name"]))
     return f"Of the kernels and copies {name} would save most if it cost nothing: {share} ({time})."
 
 

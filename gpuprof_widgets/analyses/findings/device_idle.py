@@ -58,9 +58,12 @@ REMEDIES = {
     "for copies in between and for many very short kernels.",
     "start": "its first work had not come yet: set-up, data and warm-up belong outside of what is "
     "timed.",
-    "end": "its last work was done: the CPU could do the rest while the GPU works.",
-    BETWEEN: "it waited for the CPU, which was in no op and in no call that the trace holds.",
-    "unknown": "the trace does not tell why: it lacks the launches of what came next.",
+    "end": "its last work was done: end the recording there, or let the CPU do the rest while the "
+    "GPU works.",
+    BETWEEN: "it waited for the CPU, which was in no op and in no call that the trace holds: "
+    "recorded Python frames (--stack, with_stack=True) tell where it was.",
+    "unknown": "the trace does not tell why: it lacks the launches of what came next. Record the "
+    "CPU's side as well, from before the first of them.",
 }
 
 
@@ -178,10 +181,15 @@ def longest_call(record: Record, device: int, kind: str) -> LongestCall:
 
 
 def _call_during(trace: Trace, t0: int, t1: int) -> int:
-    """The call of the runtime that took more than half of this time, -1 if none did."""
+    """The call of the runtime that took more than half of this time, -1 if none did.
+
+    In traces without these (TensorFlow's) what launches is an op.
+    """
     categories = trace.slices["category"].cat.categories
     runtime = (name for name in categories if name.endswith(RUNTIME_ENDINGS))
-    rows = np.flatnonzero(in_category(trace, *runtime) & on_tracks(trace, "cpu"))
+    launches = np.isin(np.arange(len(trace)), trace.slices["launch"].to_numpy())
+    calls = in_category(trace, *runtime) | launches
+    rows = np.flatnonzero(calls & on_tracks(trace, "cpu"))
     ts, dur = (trace.slices[name].to_numpy(np.int64)[rows] for name in ("ts", "dur"))
     shared = np.minimum(ts + dur, t1) - np.maximum(ts, t0)
     return int(rows[shared.argmax()]) if len(rows) and 2 * shared.max() > t1 - t0 else -1

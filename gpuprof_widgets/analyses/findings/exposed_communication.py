@@ -13,7 +13,7 @@ from gpuprof_widgets.analyses.breakdown_segments import EXPOSED, breakdown_segme
 from gpuprof_widgets.analyses.collective_calls import collective_calls
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
-from gpuprof_widgets.analyses.findings.wording import code
+from gpuprof_widgets.analyses.findings.wording import kernel_code
 from gpuprof_widgets.analyses.gpu_kinds import COMMUNICATION, gpu_kinds
 from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
@@ -46,12 +46,12 @@ def _finding(record: Record, row: dict[Any, Any]) -> Finding:
     shown = _shown(record, rows, (start, end))
     ts = record.trace.slices["ts"].to_numpy()[rows]
     total = intervals.length(intervals.union(ts, ts + record.trace.slices["dur"].to_numpy()[rows]))
-    name = str(record.trace.slices["name"].iloc[rows[int(shown.argmax())]]).split("(")[0]
+    name = str(record.trace.slices["name"].iloc[rows[int(shown.argmax())]])
     hidden = _hidden(exposed, total)
     text = (
         f"{_alone(row)} for {format_ns(exposed)} ({format_share(row['share'])} of the time): "
         f"{hidden} of its communication was hidden behind compute; the most exposed call is "
-        f"{code(name)}, {format_ns(int(shown.max()))} of it."
+        f"{kernel_code(name)}, {format_ns(int(shown.max()))} of it."
     )
     evidence = tuple(rows[np.argsort(-shown, kind="stable")][:EVIDENCE])
     place = (int(start[longest]), int(end[longest]))

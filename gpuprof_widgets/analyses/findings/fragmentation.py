@@ -33,10 +33,10 @@ def fragmentation(record: Record, limits: Limits) -> list[Finding]:
 
 
 def _asked_in_vain(record: Record, device: str) -> int:
-    """The last size that was asked for when memory had run out; 0 where it never had."""
+    """The last size that was asked for when memory had run out; 0 where none is known."""
     events = allocator_events(record)
     failed = events[(events["kind"] == "out of memory") & (events["device"] == device)]
-    return int(failed["bytes"].iloc[-1]) if len(failed) else 0
+    return max(int(failed["bytes"].iloc[-1]), 0) if len(failed) else 0
 
 
 def _text(device: str, own: pd.DataFrame, asked: int) -> str:

@@ -7,15 +7,21 @@ import pandas as pd
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.instances import are_op_names, longest_call
 from gpuprof_widgets.analyses.findings.limits import Limits
-from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
+from gpuprof_widgets.analyses.findings.wording import code, kernel_code, run_ns, share_of
 from gpuprof_widgets.analyses.lacking import SHAPES, not_recorded, what_is_lacking
+from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.roofline import MEMORY_BOUND, roofline
-from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.model import Record, Trace
 
 NO_SHAPES = (
-    "With recorded shapes the profile tells how close that comes to what the GPU can do (roofline)."
+    "With recorded shapes (--shapes) the profile tells how close that comes to what the GPU can do "
+    "(roofline)."
+)
+UNKNOWN_WORK = (
+    "{share} of that is the kernel {kernel}, whose work is not known: look whether narrower types, "
+    "other sizes or another library have a faster one."
 )
 MOVES_DATA = (
     "{it} mostly moves data, at {share} of the GPU's memory bandwidth: fuse it with the ops before "
@@ -73,20 +79,30 @@ def gpu_ops(record: Record, limits: Limits) -> list[Finding]:
 
 
 def _remedy(record: Record, name: str) -> str:
-    """By how close the op's kernels come to the roof over them; "" where that is not known."""
+    """By how close the op's kernels come to the roof over them; the longest where none is known."""
     table = roofline(record)
     if what_is_lacking(table) == not_recorded(record, SHAPES):
         return NO_SHAPES
     own = table[table["name"] == name]
     known = own[(own["bound"] != "") & own["roof_share"].notna()]
     if not len(known):
-        return ""
+        return _longest_kernel(record.trace, name)
     longest = known.iloc[0]
     dtype = str(longest["dtype"])
     narrower = ", or compute in 16 bits" if dtype in WIDER_THAN_16_BITS else ""
     share, it = format_share(longest["roof_share"]), _part(longest, own)
     said = _against_the_roof(longest).format(it=it, share=share, dtype=dtype, narrower=narrower)
     return said[0].upper() + said[1:]
+
+
+def _longest_kernel(trace: Trace, op: str) -> str:
+    """Which of the op's kernels took most of its time on the GPU."""
+    names, owner = trace.slices["name"].to_numpy(object), trace.slices["op"].to_numpy()
+    rows = gpu_rows(trace)
+    rows = rows[(owner[rows] >= 0) & (names[owner[rows]] == op)]
+    times = trace.slices["dur"].iloc[rows].groupby(names[rows]).sum()
+    share = format_share(share_of(times.max(), times.sum()))
+    return UNKNOWN_WORK.format(share=share, kernel=kernel_code(str(times.idxmax())))
 
 
 def _part(row: pd.Series, own: pd.DataFrame) -> str:

@@ -19,6 +19,7 @@ from gpuprof_widgets.trace.model import Record
 
 WORTH_NS = 1_000_000  # nobody waits for less
 WAITING = 0.5  # of the line's time: what it waits for is another line's work
+WAITED_FOR = "What it waits for was launched before: see the lines with much GPU time."
 OWN_WORK = 0.1  # of the line's time: GPU work below it says nothing of the line
 
 
@@ -44,7 +45,9 @@ def costliest_line(record: Record, limits: Limits) -> list[Finding]:
         f"{format_share(share)} of the time ({format_ns(top['self_ns'])}{_runs(top)})"
         f"{_device(top)}."
     )
-    return [Finding("lines", text, int(top["self_ns"]), share, **_place(record, top))]
+    remedy = WAITED_FOR if _mostly_waits(top) else ""
+    place = _place(record, top)
+    return [Finding("lines", text, int(top["self_ns"]), share, remedy=remedy, **place)]
 
 
 def _loads(record: Record, top: dict[Any, Any]) -> bool:
@@ -102,11 +105,14 @@ def _runs(top: dict[Any, Any]) -> str:
 
 def _device(top: dict[Any, Any]) -> str:
     """What the GPU did for the line, and whether the line stood still meanwhile."""
-    waited, device = int(top["wait_ns"]), int(top["device_ns"])
-    own = int(top["self_ns"])
-    if waited >= WAITING * own:
-        return f", {format_ns(waited)} of it waiting for the GPU"
+    device, own = int(top["device_ns"]), int(top["self_ns"])
+    if _mostly_waits(top):
+        return f", {format_ns(int(top['wait_ns']))} of it waiting for the GPU"
     return f"; its GPU work took {format_ns(device)}" if device >= OWN_WORK * own else ""
+
+
+def _mostly_waits(top: dict[Any, Any]) -> bool:
+    return bool(top["wait_ns"] >= WAITING * top["self_ns"])
 
 
 def _place(record: Record, top: dict[Any, Any]) -> dict[str, Any]:

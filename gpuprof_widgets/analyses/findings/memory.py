@@ -9,7 +9,14 @@ from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.memory import allocations, fullest, memory_peak
-from gpuprof_widgets.analyses.memory_categories import ACTIVATIONS, BEFORE
+from gpuprof_widgets.analyses.memory_categories import (
+    ACTIVATIONS,
+    BEFORE,
+    GRADIENTS,
+    OPTIMIZER_STATE,
+    PARAMETERS,
+    TEMPORARIES,
+)
 from gpuprof_widgets.analyses.quantity import format_bytes, format_count, format_ns, format_share
 from gpuprof_widgets.trace.model import Record
 
@@ -24,10 +31,18 @@ STALL_REMEDY = (
     "The first steps fill the allocator's cache: warm up before measuring (--warmup). In later "
     "steps sizes that change from step to step keep it growing."
 )
-ACTIVATION_REMEDY = (
-    "Activations live until their backward pass: torch.utils.checkpoint recomputes them, autocast "
-    "halves them."
-)
+MOSTLY_OF = {
+    ACTIVATIONS: "Activations live until their backward pass: torch.utils.checkpoint recomputes "
+    "them, autocast halves them.",
+    PARAMETERS: "Parameters take half the memory in bf16; FSDP spreads them over the GPUs.",
+    GRADIENTS: "Gradients are as large as the parameters: optimizer.zero_grad() after each step "
+    "lets them go, FSDP spreads them over the GPUs.",
+    OPTIMIZER_STATE: "Adam keeps two values per parameter: SGD keeps one at most; FSDP and "
+    "ZeroRedundancyOptimizer spread them over the GPUs.",
+    TEMPORARIES: "Temporaries are gone after their op: do what makes the largest in parts (of the "
+    "batch or sequence), or in place.",
+}
+"""What to do about a GPU's peak that is mostly of one category."""
 
 
 def memory(record: Record, limits: Limits) -> list[Finding]:
@@ -55,12 +70,12 @@ def _peak(record: Record, limits: Limits) -> list[Finding]:
         f"Peak {where} {format_bytes(total)} at {format_ns(moment)}: "
         f"{_categories(rows)}{_biggest(alive, total, limits)}."
     )
-    share = rows[rows["category"] == ACTIVATIONS]["bytes"].sum() / total
-    remedy = ACTIVATION_REMEDY if share > 0.5 and device != "CPU" else ""
+    sizes = rows.groupby("category")["bytes"].sum()
+    most = str(sizes.idxmax()) if device != "CPU" and 2 * sizes.max() > total else ""
     # To look at: the ops that allocated it.
     ops = alive["op"].where(alive["op"] >= 0, alive["row"])
     shown = tuple(dict.fromkeys(int(row) for row in ops))
-    return [Finding("memory", text, 0, 0.0, moment, moment + 1, shown, remedy)]
+    return [Finding("memory", text, 0, 0.0, moment, moment + 1, shown, MOSTLY_OF.get(most, ""))]
 
 
 def _alive(record: Record, device: str, moment: int) -> pd.DataFrame:
@@ -106,7 +121,7 @@ def _biggest(alive: pd.DataFrame, total: int, limits: Limits) -> str:
 
 
 def _failure(record: Record, row: pd.Series) -> Finding:
-    size = f" for {format_bytes(row['bytes'])}" if row["bytes"] else ""
+    size = f" for {format_bytes(row['bytes'])}" if row["bytes"] > 0 else ""
     owner = row["op_name"] or row["line_name"]
     who = code(owner) if owner else "The code"
     start = int(row["start_ns"])

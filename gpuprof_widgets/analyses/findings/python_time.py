@@ -45,6 +45,20 @@ WAITING = re.compile(
 
 BUILTIN = re.compile(r"^<(?:built-in )?(?:method|function) '?(\w+)'?")
 
+ON_THE_NET = re.compile(r"'(?:recv|recv_into|recvfrom|accept|connect)' of '_socket\.")
+
+NETWORK = "That is waiting for the network: ask once for more, or earlier, from another thread."
+SHORT_NS = 10_000
+"""Of one call: below it, that there are so many is what takes the time."""
+SHORT_CALLS = (
+    "One call takes but {each}: call it less often, or have one call do many at once (ops on whole "
+    "tensors, NumPy)."
+)
+OTHERWISE = (
+    "Look in it for loops over elements, which ops on whole tensors do at once, and for what is "
+    "the same every time and could be done beforehand."
+)
+
 FRAME = re.compile(r"^(?:.*[/\\])?(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$", re.DOTALL)
 """A Python frame as torch writes it: ``train.py(12): step``."""
 
@@ -83,7 +97,15 @@ def python_time(record: Record, limits: Limits) -> list[Finding]:
         f"({format_ns(cost)}{_in_calls(record, int(top['calls'].iloc[0]))}"
         f"{_called_by(record, top.iloc[0])})."
     )
-    return [Finding("python_time", text, cost, share)]
+    return [Finding("python_time", text, cost, share, remedy=_remedy(record, top.iloc[0], cost))]
+
+
+def _remedy(record: Record, top: pd.Series, cost: int) -> str:
+    if ON_THE_NET.search(str(top["name"])):
+        return NETWORK
+    each = cost / max(int(top["calls"]), 1)
+    is_short = each < SHORT_NS and not record.metadata.get(SAMPLED)
+    return SHORT_CALLS.format(each=format_ns(each)) if is_short else OTHERWISE
 
 
 def _in_calls(record: Record, calls: int) -> str:

@@ -29,7 +29,8 @@ def step_overhead(record: Record, limits: Limits) -> list[Finding]:
         return []
     plain, recorded = usual_steps(record)
     if min(len(plain), len(recorded)) < ENOUGH:
-        return [Finding("step_overhead", _too_few(len(plain), len(recorded)))]
+        text = _too_few(len(plain), len(recorded))
+        return [Finding("step_overhead", text, remedy=MORE_STEPS)]
     before, during = float(plain.median()), float(recorded.median())
     if share_of(during, before) < limits.step_slowdown:
         return []

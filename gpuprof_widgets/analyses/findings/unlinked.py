@@ -10,6 +10,11 @@ from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.quantity import format_count, format_share
 from gpuprof_widgets.trace.model import Record
 
+REMEDY = (
+    "Either it was launched before the recording began (torch.cuda.synchronize() right before that "
+    "leaves it out), or the recorder dropped the launches: then record fewer steps."
+)
+
 
 def unlinked(record: Record, limits: Limits) -> list[Finding]:
     """Fires where a GPU event's launch is missing; that is no cost, so it comes last."""
@@ -26,7 +31,7 @@ def unlinked(record: Record, limits: Limits) -> list[Finding]:
         f"({format_share(len(loose) / len(gpu))}) {have} no launch in the trace: the time is "
         f"counted{_owned(len(loose), without_op)}."
     )
-    return [Finding("unlinked", text, rows=tuple(int(row) for row in loose))]
+    return [Finding("unlinked", text, rows=tuple(int(row) for row in loose), remedy=REMEDY)]
 
 
 def _owned(events: int, without_op: int) -> str:

@@ -11,6 +11,8 @@ LONGEST = 60
 
 _SIGNATURE = re.compile(r"^(?:void |static )?(?P<name>[\w:~]+)(?:<.*)?(?:\(.*)?$", re.DOTALL)
 
+_PARAMETERS = re.compile(r"(?<=\w)\([\w:*&, ]*\)$")
+
 _METHOD = re.compile(r"<(?:built-in )?method '?(?P<name>\w+)'? of '?(?P<owner>[\w.]+)")
 _BUILTIN = re.compile(r"<(?:built-in )?(?:method|function) (?P<name>[\w.]+)>")
 _OWNERS = {"TensorBase": "Tensor.", "Tensor": "Tensor.", "type": "torch."}
@@ -26,6 +28,11 @@ def code(name: str) -> str:
     if len(short) > LONGEST:
         short = short[: LONGEST - 1] + "…"
     return f"`{short}`"
+
+
+def kernel_code(name: str) -> str:
+    """A kernel in backticks, without parameters even where it is written as ``name(Type)``."""
+    return code(_PARAMETERS.sub("", name))
 
 
 def function_name(label: str) -> str:
