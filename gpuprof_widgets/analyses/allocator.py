@@ -44,7 +44,7 @@ def allocator_events(record: Record) -> pd.DataFrame:
     blocks of the GPU and asked again: the time from its first ``cudaFree`` to the end of the next
     ``cudaMalloc``; seen where memory was recorded), "malloc" or "free" (a ``cudaMalloc`` or
     ``cudaFree``, which may wait for the GPU); ``row``, ``name``; ``start_ns``, ``dur_ns``;
-    ``device`` and ``bytes`` asked for ("" and 0 where the trace does not tell); ``op``,
+    ``device`` and ``bytes`` asked for ("" and -1 where the trace does not tell); ``op``,
     ``op_name``, ``module_name``, ``line_name``: whose they are (-1, "").
     """
     trace = record.trace
@@ -74,7 +74,7 @@ def _rows(trace: Trace, rows: npt.NDArray[np.intp], kind: str) -> pd.DataFrame:
             "start_ns": slices["ts"].to_numpy()[rows],
             "dur_ns": slices["dur"].to_numpy()[rows],
             "device": pd.Series([_device(trace, row) for row in rows], dtype=object),
-            "bytes": [_number(trace, "Bytes", row, 0) for row in rows],
+            "bytes": [_number(trace, "Bytes", row, NONE) for row in rows],
         }
     )
 

@@ -14,7 +14,7 @@ from gpuprof_widgets.analyses import op_rows as rows
 from gpuprof_widgets.analyses.attribution import owned, self_times
 from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.device_busy import busy_intervals, devices
-from gpuprof_widgets.analyses.lacking import recorder_of
+from gpuprof_widgets.analyses.lacking import IN_NO_MODULE, recorder_of
 from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.lines import cell_lines, line_self_times
 from gpuprof_widgets.analyses.owner_levels import LEVELS
@@ -29,7 +29,6 @@ from gpuprof_widgets.trace.schema import NONE
 Ints = npt.NDArray[np.int64]
 
 NO_OP = "(launched by no recorded op)"
-NO_MODULE = "(in no module)"
 MEASURES = ("device_self", "cpu_self")
 CPROFILE = "cProfile"
 
@@ -127,7 +126,7 @@ def modules(record: Record, measure: str) -> Measured:
     own = owned(trace, "module")
     place = np.full(len(trace) + 1, NONE, np.int64)
     place[own.row] = own.key
-    keys = own.names.assign(name=[*own.names["name"][:-1], NO_MODULE])
+    keys = own.names.assign(name=[*own.names["name"][:-1], IN_NO_MODULE])
     nobody = len(keys) - 1
     if measure == MEASURES[0]:
         row, ns = rows.gpu_rows(trace), trace.slices["dur"].to_numpy()[rows.gpu_rows(trace)]
