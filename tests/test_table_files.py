@@ -28,7 +28,7 @@ FORMULAS = [
     *("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1", "=cmd|' /C calc'!A0"),
     *("'", "''=1", "'=1", "=", "-", '=HYPERLINK("http://x.example","a")'),
     *(" =1", "\u00a0+1", "\u200b=1", "\ufeff-1", "\u202e@1", "\x00=1", " \u2060 =1", "\u3164=1"),
-    *("\u0301=1", "﹦1", "﹣1", "\x0b=1", "\u2028=1"),
+    *("\u0301=1", "﹦1", "﹣1", "\x0b=1", "\u2028=1", "\ufffc=1", "\u2800-1", "\u00b7@x"),
 ]
 TEXTS = st.one_of(st.sampled_from(FORMULAS), st.text(max_size=8))
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
@@ -94,7 +94,9 @@ def test_a_formula_gets_a_mark_whatever_stands_before_its_sign(text: str) -> Non
     assert cells_of(csv_bytes(pd.DataFrame({text: ["a"]})))[0] == ["'" + text]
 
 
-@pytest.mark.parametrize("text", ["a=1", " a", "(=1)", "1-2", "_@x", "", " ", "\u200b", "aten::mm"])
+@pytest.mark.parametrize(
+    "text", ["a=1", " a", "(=1)", "1-2", "_@x", "", " ", "\u200b", "aten::mm", "é=1", "\ufffca-1"]
+)
 def test_other_text_is_written_as_it_is(text: str) -> None:
     assert cells_of(csv_bytes(pd.DataFrame({text: ["a"]})))[0] == [text]
 

@@ -25,10 +25,8 @@ FORMULA_SIGNS = "=+-@"
 """How a cell begins that a spreadsheet may run (OWASP, "CSV Injection")."""
 
 _CONTROLS = ("\t", "\r", "\n")
-_UNSEEN_CATEGORIES = "CMZ"
-"""Controls and formats, combining marks, blanks (the first letter of their Unicode category)."""
-_UNSEEN_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
-"""Fillers of Hangul and Braille, which Unicode counts among letters and symbols."""
+_FILLERS = "\u115f\u1160\u3164\uffa0"
+"""Of Hangul: blanks that Unicode counts among the letters."""
 
 
 def csv_bytes(table: pd.DataFrame) -> bytes:
@@ -62,16 +60,22 @@ def _marked(cell: Any) -> Any:
 
 
 def _is_formula(text: str) -> bool:
-    """Whether the first character that is seen is one of `FORMULA_SIGNS`, of any width.
+    """Whether the first character that is surely seen is one of `FORMULA_SIGNS`, of any width.
 
     Programs trim what they import, so a blank or an invisible character before it is no protection.
     """
-    seen = next((sign for sign in text if not _unseen(sign)), "")
-    return unicodedata.normalize("NFKC", seen) in (*FORMULA_SIGNS,)
+    for sign in text:
+        if unicodedata.normalize("NFKC", sign) in (*FORMULA_SIGNS,):
+            return True
+        if _is_seen(sign):
+            break
+    return False
 
 
-def _unseen(sign: str) -> bool:
-    return unicodedata.category(sign)[0] in _UNSEEN_CATEGORIES or sign in _UNSEEN_LETTERS
+def _is_seen(sign: str) -> bool:
+    """Whether it is a letter, a number or a sign of ASCII: of others no category says it."""
+    is_written = unicodedata.category(sign)[0] in "LN" and sign not in _FILLERS
+    return is_written or "!" <= sign <= "~"
 
 
 _TELLS_TEXT = (list, tuple, dict)
