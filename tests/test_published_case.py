@@ -20,7 +20,7 @@ from gpuprof_widgets.analyses.owners import owners
 from gpuprof_widgets.analyses.region_owners import forward_of
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views import static
+from gpuprof_widgets.views.figure import trace_store
 from tests.cells import recorded
 from tests.published_case import FakeImages, vision_transformer
 
@@ -88,11 +88,15 @@ def test_its_cost_is_the_time_of_the_backward_op(on_cpu: Record) -> None:
     assert of_gather(on_cpu).cost_ns == engine["dur"].sum()
 
 
-def test_the_report_says_it(on_cpu: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever place among the findings a busy machine gives it."""
-    place = findings(on_cpu).index(of_gather(on_cpu))
-    monkeypatch.setattr(static, "FINDINGS_SHOWN", place + 1)
-    assert "`GatherBackward0` of `patch_drop`" in static.static_text(on_cpu)
+def test_the_report_says_it_and_shows_where(on_cpu: Record) -> None:
+    lines = trace_store(on_cpu, sort="cpu_self").findings
+    (line,) = [one for one in lines if one["text"].startswith("`GatherBackward0` of `patch_drop`")]
+    slices = on_cpu.trace.slices
+    engine = slices[slices["name"] == "autograd::engine::evaluate_function: GatherBackward0"]
+    longest = engine.loc[engine["dur"].idxmax()]
+    assert (line["start"], line["end"]) == (longest["ts"], longest["ts"] + longest["dur"])
+    assert longest.name in line["rows"]
+    assert "Index instead" in line["remedy"]
 
 
 def test_the_backward_op_is_attributed_to_forward_op_module_and_line(on_cpu: Record) -> None:
