@@ -282,6 +282,8 @@ def test_torch_finds_the_same_loops(case: str, tmp_path: Path) -> None:
 
 
 def recorded(run: Callable[[], Any], folder: Path, stacks: bool = True) -> tuple[profile, Record]:
+    """Not its first run: of modules imported in a recording torch reads names from freed memory."""
+    run()
     with profile(
         activities=[ProfilerActivity.CPU], record_shapes=True, with_stack=stacks
     ) as recording:
