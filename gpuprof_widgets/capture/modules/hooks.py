@@ -71,8 +71,9 @@ class ModuleHooks:
             torch_modules.register_module_forward_pre_hook(unseen(self._before)),
             torch_modules.register_module_forward_hook(unseen(self._after), always_call=True),
         ]
-        self._asked = torch_modules._has_any_global_hook
-        torch_modules._has_any_global_hook = unseen(self._not_counting(self._asked))
+        self._asked = getattr(torch_modules, "_has_any_global_hook", None)  # torch 2.6 has no such
+        if self._asked is not None:
+            torch_modules._has_any_global_hook = unseen(self._not_counting(self._asked))
 
     def _unregister(self) -> None:
         if self._asked is not None:
