@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from gpuprof_widgets.trace.model import Record
@@ -224,6 +226,16 @@ def test_flame_graph_is_cut_to_the_brushed_range(open_report: Open) -> None:
     expect(tooltip).to_contain_text(f"{(end - start) / MS:.2f} ms (100 %)")
 
 
+def test_flame_graph_is_as_tall_as_the_tree_of_the_range(open_report: Open) -> None:
+    """Five levels: threads, step, linear, mm, launch; three in the range, with room for four."""
+    report = open_report(small())
+    has_levels = "([graph, levels]) => Math.round(graph.clientHeight / 19) == levels"
+    graph = report.flame_graph.element_handle()
+    for change, levels in (("brush([6e6, 7e6])", 4), ("reset()", 5)):
+        state(report, f"store.{change}")
+        report.page.wait_for_function(has_levels, arg=[graph, levels])
+
+
 def test_table_sorts_filters_and_groups(open_report: Open) -> None:
     report = open_report(small())
     head = report.table.get_by_role("button", name="CPU total")
@@ -359,6 +371,20 @@ def test_minimap_chooses_what_is_in_view(open_report: Open) -> None:
     assert state(report, "store.window") is None
 
 
+def test_minimap_of_python_alone_shows_how_deep_its_calls_are(open_report: Open) -> None:
+    """One function is around all others, so that something runs all the time."""
+    deep = [python(f"level {i}", ts=4 * MS, dur=2 * MS) for i in range(12)]
+    report = open_report(trace_of(python("main", ts=0, dur=10 * MS), *deep), without_table=True)
+    minimap = report.page.get_by_role("application", name="Overview of the whole trace")
+    picture = np.asarray(Image.open(BytesIO(minimap.screenshot())).convert("RGB")).astype(int)
+    height, width, _ = picture.shape
+    background = picture[height // 4, width // 20]
+    drawn = (picture[height // 4] != background).any(axis=1)  # far above a depth of one in 13
+    inside = drawn[width // 50 : -width // 50]  # without the frame of what is in view
+    first, last = np.flatnonzero(inside)[[0, -1]] + width // 50
+    assert (first / width, last / width) == pytest.approx((0.4, 0.6), abs=0.02)
+
+
 def test_event_is_marked_in_the_flame_graph(open_report: Open) -> None:
     report = open_report(small())
     report.page.mouse.click(*place_of(report, state(report, "store.data.rows - 1")))
@@ -375,11 +401,11 @@ def test_event_is_marked_in_the_flame_graph(open_report: Open) -> None:
 
 
 def test_deep_node_of_an_event_comes_into_view(open_report: Open) -> None:
+    """A deep track that is alone is not folded at first: it pushes no other out of sight."""
     record = trace_of(*(op(f"level{i}", ts=i, dur=1000 - 2 * i) for i in range(60)))
     report = open_report(record)
     shown = report.page.get_by_label("Zoomed path").get_by_role("button")
     fold = report.page.locator("[data-track]")
-    fold.click()
     expect(fold).to_have_attribute("aria-expanded", "true")
     report.timeline.focus()
     report.timeline.press("Enter")
@@ -387,8 +413,9 @@ def test_deep_node_of_an_event_comes_into_view(open_report: Open) -> None:
         report.timeline.press("Shift+ArrowDown")
     expect(report.selection_text).to_contain_text("level50")
     assert shown.count() > 50 - 22
-    fold.click()
-    expect(fold).to_have_attribute("aria-expanded", "false")
+    for expanded in ("false", "true"):
+        fold.click()
+        expect(fold).to_have_attribute("aria-expanded", expanded)
 
 
 def test_report_of_an_instant(open_report: Open) -> None:

@@ -12,7 +12,6 @@ import {IcicleView} from "./icicle"
 import {short_name} from "./labels"
 import {signed_ns} from "./signed"
 import {StoreGroup} from "./store_group"
-import type {Theme} from "./theme"
 import type {Fact} from "./tooltip"
 
 const NAME_ROOM = 40
@@ -22,30 +21,6 @@ export class DiffGraphView extends IcicleView<DiffNode> {
   declare model: DiffGraph
 
   protected readonly title = "Differential flame graph"
-
-  protected get tree(): DiffGraph {
-    return this.model
-  }
-
-  protected get walker(): DiffGraph {
-    return this.model
-  }
-
-  protected get theme(): Theme {
-    return this.model.store.theme
-  }
-
-  protected get marked(): Set<number> {
-    return new Set([this.model.chosen])
-  }
-
-  protected prepare(): Promise<void> {
-    return this.model.prepare()
-  }
-
-  protected reset(): void {
-    this.model.store.reset()
-  }
 
   override connect_signals(): void {
     super.connect_signals()
@@ -88,7 +63,7 @@ export class DiffGraph extends Renderer {
 
   nodes: DiffNode[] = []
   focus = 0
-  chosen = -1
+  private chosen = -1
   /** How many whole steps each run's range holds; null where the ranges are compared as they are. */
   steps_compared: [number, number] | null = null
   tree_changed: Signal0<this>
@@ -216,17 +191,6 @@ export class DiffGraph extends Renderer {
     return path
   }
 
-  /** Horizontal place in the zoomed view, 0 to 1; null where it is not in it. */
-  place(node: DiffNode): [number, number] | null {
-    const top = this.nodes[this.focus]
-    const width = top.x1 - top.x0
-    const middle = (node.x0 + node.x1) / 2
-    if (width <= 0 || node.depth < top.depth || middle < top.x0 || middle > top.x1) {
-      return null
-    }
-    return [Math.max(0, (node.x0 - top.x0) / width), Math.min(1, (node.x1 - top.x0) / width)]
-  }
-
   /** What a label says of the change: never by colour alone. */
   change_text({total: [a, b], calls}: DiffNode): string {
     if (a == b) {
@@ -234,6 +198,14 @@ export class DiffGraph extends Renderer {
     }
     const only = a == 0 && calls[0] == 0 ? " new" : b == 0 && calls[1] == 0 ? " gone" : ""
     return `${signed_ns(b - a)}${only}`
+  }
+
+  get tree(): this {
+    return this
+  }
+
+  get marked(): Set<number> {
+    return new Set([this.chosen])
   }
 
   get cursor(): number {

@@ -11,7 +11,6 @@ import {FlameTree} from "./flame_tree"
 import {IcicleView, MAX_LEVELS} from "./icicle"
 import {short_name} from "./labels"
 import {matcher} from "./matcher"
-import type {Theme} from "./theme"
 import type {Fact} from "./tooltip"
 import {TraceStore} from "./trace_store"
 
@@ -25,30 +24,6 @@ export class FlameGraphView extends IcicleView<FlameNode> {
   protected readonly title = "Flame graph"
   private readonly paints = new Map<string, Paint>()
 
-  protected get tree(): FlameTree {
-    return this.model.tree
-  }
-
-  protected get walker(): FlameGraph {
-    return this.model
-  }
-
-  protected get theme(): Theme {
-    return this.model.store.theme
-  }
-
-  protected get marked(): Set<number> {
-    return this.model.marked
-  }
-
-  protected prepare(): Promise<void> {
-    return this.model.prepare()
-  }
-
-  protected reset(): void {
-    this.model.store.reset()
-  }
-
   override connect_signals(): void {
     super.connect_signals()
     this.connect(this.model.store.selection_changed, () => this.request_paint())
@@ -56,7 +31,7 @@ export class FlameGraphView extends IcicleView<FlameNode> {
   }
 
   protected paint_for(node: FlameNode): {fill: string, ink: string} {
-    const {matched} = this.tree
+    const {matched} = this.model.tree
     const paint = this.paint_of(node)
     return matched != null && !matched.has(node.id) ? {fill: paint.dim_fill, ink: paint.dim_ink} : paint
   }
@@ -76,7 +51,7 @@ export class FlameGraphView extends IcicleView<FlameNode> {
   }
 
   protected facts(node: FlameNode): Fact[] {
-    const whole = this.tree.nodes[0].total
+    const whole = this.model.tree.nodes[0].total
     const share = whole > 0 ? ` (${format_share(node.total / whole)})` : ""
     const facts: Fact[] = [["Total", `${format_ns(node.total)}${share}`], ["Self", format_ns(node.self)]]
     if (node.device > 0) {

@@ -98,15 +98,4 @@ export class FlameTree {
     this.matched = test == null ? null : matched
     this.matched_share = share
   }
-
-  /** Horizontal place of a node in the zoomed view, 0 to 1; null where it is not in it. */
-  place(node: FlameNode): [number, number] | null {
-    const top = this.nodes[this.focus]
-    const width = top.x1 - top.x0
-    const middle = (node.x0 + node.x1) / 2
-    if (width <= 0 || node.depth < top.depth || middle < top.x0 || middle > top.x1) {
-      return null
-    }
-    return [Math.max(0, (node.x0 - top.x0) / width), Math.min(1, (node.x1 - top.x0) / width)]
-  }
 }

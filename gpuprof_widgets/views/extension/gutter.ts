@@ -9,10 +9,9 @@ const SCROLLBAR = 14
 /** Track names beside the bars, as real buttons that fold their track, and the scroll bar. */
 export class Gutter {
   private readonly list = element("div", {class: "names"})
-  private readonly box = element("div", {class: "gutter", role: "group", "aria-label": "Tracks"}, this.list)
+  readonly box = element("div", {class: "gutter", role: "group", "aria-label": "Tracks"}, this.list)
   private readonly spacer = element("div", {style: "width:1px"})
-  private readonly bar = element("div", {class: "scroll", "aria-hidden": "true", tabindex: -1}, this.spacer)
-  readonly elements = [this.box, this.bar]
+  readonly bar = element("div", {class: "scroll", "aria-hidden": "true", tabindex: -1}, this.spacer)
 
   constructor(
     private readonly on_fold: (track: number) => void,
@@ -54,10 +53,10 @@ export class Gutter {
     return el
   }
 
+  /** Puts the scroll bar beside the plot, whose tracks are scrolled so far, and the names to their tracks. */
   place({left, top, width, height}: BBox, plot_width: number, scroll: number): void {
     const overflows = this.spacer.offsetHeight > height + 1
     const right = Math.min(left + width, plot_width - SCROLLBAR)
-    this.box.style.cssText = `top:${top}px;width:${left}px;height:${height}px`
     this.bar.style.cssText = `top:${top}px;left:${right}px;height:${height}px;visibility:${overflows ? "visible" : "hidden"}`
     this.list.style.transform = `translateY(${-scroll}px)`
     this.keep_in_view(scroll)

@@ -6,7 +6,7 @@ import {kind_of} from "./categories"
 import {css} from "./colour"
 import type {RGB} from "./colour"
 import {element} from "./element"
-import {op_density} from "./op_density"
+import {call_depth, op_density} from "./op_density"
 import {paint_frame} from "./paint_frame"
 import {PLOT_CSS} from "./styles"
 import {Surface} from "./surface"
@@ -20,7 +20,7 @@ const EDGE = 6
 const CATEGORY_OF_KIND: Record<string, string> = {cpu: "cpu_op", gpu: "kernel", copy: "gpu_memcpy", python: "python_function"}
 const KINDS_OF_WORK = ["cpu", "gpu", "copy"]
 
-/** The whole trace in one strip: how busy CPU, kernels and copies are, and which part is in view. */
+/** The whole trace in one strip: how busy CPU, kernels and copies are, or how deep Python's calls, and which part is in view. */
 export class MinimapView extends RendererView {
   declare model: Minimap
 
@@ -90,13 +90,14 @@ export class MinimapView extends RendererView {
     return stores.flatMap((store) => of(store, ["gpu", "cpu", "python"]).slice(0, 1))
   }
 
-  /** How busy the tracks of a kind are; of several the busiest counts in each pixel. */
+  /** How busy the tracks of a kind are, how deep Python's calls; of several the most counts in each pixel. */
   private band({data, bounds}: TraceStore, kind: string, pixels: number): Band | null {
     const tracks = data.header.tracks.flatMap((track, i) => track.kind == kind ? [i] : [])
     const [start, end] = bounds.map((ns) => data.tick(ns))
     const shares = new Float32Array(pixels)
+    const measure = kind == "python" ? call_depth : op_density
     for (const track of tracks) {
-      op_density(data, track, pixels, {start, end}).forEach((share, i) => { shares[i] = Math.max(shares[i], share) })
+      measure(data, track, pixels, {start, end}).forEach((share, i) => { shares[i] = Math.max(shares[i], share) })
     }
     return tracks.length == 0 ? null : {colour: kind_of(CATEGORY_OF_KIND[kind]).colour, shares}
   }

@@ -19,6 +19,20 @@ export function op_density(store: Store, track: number, bins: number, {start, en
   return shares
 }
 
+/**
+ * How many calls are open on a track in each of `bins` equal parts of a range of time, on average, as shares of the
+ * most: where one Python function is around all others, when anything ran says nothing.
+ */
+export function call_depth(store: Store, track: number, bins: number, {start, end}: Window): Float32Array {
+  const depths = new Float32Array(bins)
+  const width = (end - start) / bins
+  for (let row = store.first_row[track]; row < store.first_row[track + 1]; row++) {
+    add(depths, (store.ts[row] - start) / width, (store.end[row] - start) / width)
+  }
+  const most = depths.reduce((high, depth) => Math.max(high, depth), 0)
+  return depths.map((depth) => most > 0 ? depth / most : 0)
+}
+
 /** Spreads an interval, given in bins, over the bins that it touches. */
 function add(shares: Float32Array, from: number, to: number): void {
   const last = Math.min(shares.length, to)

@@ -29,6 +29,11 @@ export abstract class TimePlotView extends RendererView {
 
   protected double_click(_point: Point): void {}
 
+  /** Whether a drag moves the view; else it brushes. */
+  protected get drag_pans(): boolean {
+    return false
+  }
+
   override async lazy_initialize(): Promise<void> {
     await super.lazy_initialize()
     await this.store.ready
@@ -39,7 +44,7 @@ export abstract class TimePlotView extends RendererView {
       leave: () => this.tooltip?.hide(),
       click: (point) => this.click(point),
       double_click: (point) => this.double_click(point),
-      drag_start: (point) => this.dragging.start(point, false),
+      drag_start: (point) => this.dragging.start(point, this.drag_pans),
       drag: (point) => this.dragging.move(point),
       drag_end: (point) => this.dragging.end(point),
       drag_cancel: () => this.dragging.cancel(),
@@ -91,7 +96,7 @@ export abstract class TimePlotView extends RendererView {
     this.labels.style.cssText = `top:${top}px;width:${left}px;height:${height}px`
   }
 
-  private wheel(event: WheelEvent, x: number): boolean {
+  protected wheel(event: WheelEvent, x: number): boolean {
     this.tooltip?.hide()
     if (event.ctrlKey || event.metaKey) {
       zoom_by(this.store, Math.exp(-event.deltaY / 250), x / this.view.width)

@@ -1,10 +1,8 @@
 import type * as p from "@bokehjs/core/properties"
 import type {Context2d} from "@bokehjs/core/util/canvas"
-import {Renderer, RendererView} from "@bokehjs/models/renderers/renderer"
+import {Renderer} from "@bokehjs/models/renderers/renderer"
 
-import {recolour_axes} from "./axis_colours"
 import {css} from "./colour"
-import {element} from "./element"
 import {bands, has_path, hit, path_pieces} from "./engine"
 import type {Band, Store} from "./engine"
 import {chain_text, facts_of} from "./facts"
@@ -13,24 +11,24 @@ import {paint_frame} from "./paint_frame"
 import {paint_path} from "./path_paint"
 import {paint_bands, paint_edges} from "./range_bands"
 import {select_event, step_aside, step_level} from "./select_event"
-import {PLOT_CSS} from "./styles"
-import {Surface} from "./surface"
 import type {Point} from "./surface"
-import {TimelineDrag} from "./timeline_drag"
+import {TimePlotView} from "./time_plot"
 import {TimelinePainter} from "./timeline_paint"
 import type {View} from "./timeline_paint"
-import {Tooltip} from "./tooltip"
 import {TraceStore} from "./trace_store"
 import {ROW_HEIGHT, folded_at_first, layout_tracks, place_at, track_depths} from "./track_layout"
 import type {TrackLayout} from "./track_layout"
-import {reveal, view_key, zoom_by, zoom_to} from "./viewport"
+import {reveal, zoom_to} from "./viewport"
 import {WheelLatch} from "./wheel"
 
 const HIT_TOLERANCE = 3
 
 /** The tracks over time, drawn on an ordinary Bokeh figure. */
-export class TimelineView extends RendererView {
+export class TimelineView extends TimePlotView {
   declare model: Timeline
+
+  protected readonly description = "Timeline. Arrow keys move, plus and minus zoom, Enter selects an event, Escape resets."
+  protected readonly css = ""
 
   layout_of_tracks: TrackLayout
   /** Bars drawn in the last frame, for the tests. */
@@ -40,12 +38,10 @@ export class TimelineView extends RendererView {
   private steps: Band[]
   private scroll = 0
   private painter: TimelinePainter
-  private surface: Surface
-  private gutter: Gutter
-  private tooltip: Tooltip | null = null
-  private dragging: TimelineDrag
-  private latch: WheelLatch
-  private readonly style_el = element("style", {}, PLOT_CSS)
+  private readonly latch = new WheelLatch()
+  private readonly gutter = new Gutter(
+    (lane) => this.fold(lane), (top, height) => this.scroll_into_view(top, height), (y) => this.scroll_to(y))
+  protected readonly labels = this.gutter.box
 
   get store(): TraceStore {
     return this.model.store
@@ -57,7 +53,6 @@ export class TimelineView extends RendererView {
 
   override async lazy_initialize(): Promise<void> {
     await super.lazy_initialize()
-    await this.store.ready
     this.depths = track_depths(this.data)
     this.folded = folded_at_first(this.data, this.depths, this.model.compact)
     if (this.model.folds_to_fit) {
@@ -66,21 +61,6 @@ export class TimelineView extends RendererView {
     this.steps = bands(this.data).filter(({kind}) => kind == "step")
     this.painter = new TimelinePainter(this.data)
     this.painter.recolour(this.store.theme.palette.background)
-    this.dragging = new TimelineDrag(this.store, this)
-    this.latch = new WheelLatch()
-    this.surface = new Surface({
-      hover: (point) => this.hover(point),
-      leave: () => this.tooltip?.hide(),
-      click: ({x, y}) => select_event(this.store, this.event_at(x, y)),
-      double_click: ({x, y}) => this.zoom_on(this.event_at(x, y)),
-      drag_start: (point) => this.dragging.start(point, this.model.drag_pans),
-      drag: (point) => this.dragging.move(point),
-      drag_end: (point) => this.dragging.end(point),
-      drag_cancel: () => this.dragging.cancel(),
-      wheel: (event, x) => this.wheel(event, x),
-      key: (event) => this.key(event),
-    }, "Timeline. Arrow keys move, plus and minus zoom, Enter selects an event, Escape resets.")
-    this.gutter = new Gutter((lane) => this.fold(lane), (top, height) => this.scroll_into_view(top, height), (y) => this.scroll_to(y))
     this.store.event_box = (row) => this.painter.box(this.layout_of_tracks, row, this.view)
     this.arrange()
   }
@@ -88,25 +68,15 @@ export class TimelineView extends RendererView {
   override connect_signals(): void {
     super.connect_signals()
     const {store} = this
-    const repaint = (): void => this.request_paint()
-    this.connect(store.properties.window.change, repaint)
-    this.connect(store.draft_changed, repaint)
-    this.connect(store.properties.show_path.change, repaint)
+    this.connect(store.properties.show_path.change, () => this.request_paint())
     this.connect(store.selection_changed, () => this.follow_selection())
     this.connect(store.was_reset, () => this.scroll_to(0))
-    this.connect(store.theme.changed, () => {
-      recolour_axes(this.plot_model, store.theme.palette)
-      this.painter.recolour(store.theme.palette.background)
-      this.request_paint()
-    })
+    this.connect(store.theme.changed, () => this.painter.recolour(store.theme.palette.background))
   }
 
   override remove(): void {
-    this.tooltip?.remove()
     this.latch.remove()
-    for (const el of [this.surface.el, this.style_el, ...this.gutter.elements]) {
-      el.remove()
-    }
+    this.gutter.bar.remove()
     super.remove()
   }
 
@@ -136,27 +106,22 @@ export class TimelineView extends RendererView {
     this.scroll_to(this.scroll)
   }
 
-  get view(): View {
+  override get view(): View {
     const {width, height} = this.plot_view.frame.bbox
     const {start, end} = this.store.visible
     return {start, end, width, height, scroll: this.scroll}
   }
 
-  /** The time at a pixel of the surface, ns. */
-  time_at(x: number): number {
-    const {start, end, width} = this.view
-    return start + x / width * (end - start)
+  protected override get drag_pans(): boolean {
+    return this.model.drag_pans
   }
 
-  private mount(): void {
-    const {canvas_view, frame} = this.plot_view
-    if (!this.surface.el.isConnected) {
-      canvas_view.shadow_el.append(this.style_el, this.surface.el, ...this.gutter.elements)
-      canvas_view.events_el.tabIndex = -1
-      this.tooltip ??= new Tooltip(this.root.el, this.root.shadow_el)
+  protected override mount(): void {
+    super.mount()
+    if (!this.gutter.bar.isConnected) {
+      this.labels.after(this.gutter.bar)
     }
-    this.surface.place(frame.bbox)
-    this.gutter.place(frame.bbox, this.plot_view.bbox.width, this.scroll)
+    this.gutter.place(this.plot_view.frame.bbox, this.plot_view.bbox.width, this.scroll)
   }
 
   protected _paint(ctx: Context2d): void {
@@ -220,7 +185,15 @@ export class TimelineView extends RendererView {
     return hit(this.data, place.lane.track, place.depth, this.data.tick(this.time_at(x)), tolerance)
   }
 
-  private hover({x, y, event}: Point): void {
+  protected override click({x, y}: Point): void {
+    select_event(this.store, this.event_at(x, y))
+  }
+
+  protected override double_click({x, y}: Point): void {
+    this.zoom_on(this.event_at(x, y))
+  }
+
+  protected hover({x, y, event}: Point): void {
     const row = this.event_at(x, y)
     const edge = this.dragging.edge_at(x)
     this.surface.cursor(edge != null ? "ew-resize" : this.model.drag_pans ? "grab" : row >= 0 ? "pointer" : "crosshair")
@@ -239,19 +212,9 @@ export class TimelineView extends RendererView {
     }
   }
 
-  private wheel(event: WheelEvent, x: number): boolean {
-    this.tooltip?.hide()
-    if (event.ctrlKey || event.metaKey) {
-      zoom_by(this.store, Math.exp(-event.deltaY / 250), x / this.view.width)
-      return true
-    }
-    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-      const delta = event.deltaX == 0 ? event.deltaY : event.deltaX
-      const {start, end, width} = this.view
-      this.dragging.pan_pixels(start, end, -delta, width)
-      return true
-    }
-    return this.latch.scrolls(event, this.scroll, this.scroll_end) && this.scroll_to(this.scroll + event.deltaY)
+  protected override wheel(event: WheelEvent, x: number): boolean {
+    return super.wheel(event, x)
+      || this.latch.scrolls(event, this.scroll, this.scroll_end) && this.scroll_to(this.scroll + event.deltaY)
   }
 
   private get scroll_end(): number {
@@ -288,7 +251,7 @@ export class TimelineView extends RendererView {
     this.request_paint()
   }
 
-  private key(event: KeyboardEvent): boolean {
+  protected override key(event: KeyboardEvent): boolean {
     const {store} = this
     const row = store.selection?.row ?? -1
     if (event.shiftKey && event.key.startsWith("Arrow")) {
@@ -303,8 +266,7 @@ export class TimelineView extends RendererView {
       case "f": this.focus_selected(row); return true
       case "r": this.brush_selected(row); return true
       case "c": store.show_path = !store.show_path && has_path(this.data); return true
-      case "Escape": store.reset(); return true
-      default: return view_key(store, event.key)
+      default: return super.key(event)
     }
   }
 

@@ -57,8 +57,4 @@ export class TimelineDrag {
     this.drag = null
     this.store.drag(null)
   }
-
-  pan_pixels(start: number, end: number, pixels: number, width: number): void {
-    pan_to(this.store, start - pixels / width * (end - start))
-  }
 }

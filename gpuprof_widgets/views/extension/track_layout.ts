@@ -35,8 +35,9 @@ export function track_depths(store: Store): number[] {
   return store.header.tracks.map((_, track) => store.levels(track))
 }
 
-export function folded_at_first(store: Store, depths: number[], compact: boolean): Set<number> {
-  const most = store.header.tracks.map(({kind}) => compact ? 0 : kind == "cpu" ? DEEP_OPS : DEEP)
+/** A track that is alone pushes no other off the screen. */
+export function folded_at_first({header: {tracks}}: Store, depths: number[], compact: boolean): Set<number> {
+  const most = tracks.map(({kind}) => compact ? 0 : tracks.length == 1 ? Infinity : kind == "cpu" ? DEEP_OPS : DEEP)
   return new Set(depths.flatMap((depth, track) => depth > most[track] ? [track] : []))
 }
 
