@@ -108,8 +108,11 @@ class Comparison:
 
         return tables.steps(self._runs)
 
-    def call_tree(self, *, source: str = "ops") -> pd.DataFrame:
+    def call_tree(self, *, source: str | None = None) -> pd.DataFrame:
         """One row per path of names in either run: what the differential flame graph draws.
+
+        ``source``: as of `Profile.call_tree`; None: "ops" where both runs have any, else the flame
+        graph's of a.
 
         Sums over the whole runs (ns). Columns: ``node``, ``parent``, ``depth``, ``name``,
         ``category``, ``calls_a``, ``calls_b``, ``a_ns``, ``b_ns``, ``delta_ns``, ``self_a_ns``,

@@ -87,6 +87,16 @@ def test_functions_of_the_cell_and_of_one_that_defines_the_same_are_paired() -> 
     assert (merged["calls_a"] == merged["calls_b"]).all()
 
 
+def test_without_ops_the_call_tree_is_that_of_python() -> None:
+    """Sampled or traced frames have no ops; cProfile's calls have no frames either."""
+    frames = (python("Cell [2](1): step", ts=10, dur=100),)
+    sampled = [trace_of(*frames) for _ in "ab"]
+    counted = [trace_of(calls=calls_of((None, "step", 1, 100))) for _ in "ab"]
+    for both in (sampled, counted):
+        tree = Comparison(*both).call_tree()
+        assert tree["a_ns"].tolist() == tree["b_ns"].tolist() == [100, 100]
+
+
 def test_two_cells_of_one_run_are_two_things() -> None:
     """Both define `step`: each is paired once, and what is left over is of one run only."""
     one = [python("Cell [2](1): step", ts=10, dur=100)]

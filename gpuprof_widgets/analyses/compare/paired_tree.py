@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.call_tree import call_tree
+from gpuprof_widgets.analyses.call_tree import call_tree, flame_source
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE
 
@@ -41,9 +41,10 @@ Key = tuple[str, str, int]
 SUMMED = ("calls", "total_ns", "self_ns", "device_ns")
 
 
-def paired_tree(a: Record, b: Record, *, source: str = "ops") -> pd.DataFrame:
+def paired_tree(a: Record, b: Record, *, source: str | None = None) -> pd.DataFrame:
     """One row per path of names in either run, parents before their children; row 0 is the root.
 
+    ``source``: one of `call_tree`'s; None: "ops" where both runs have any, else a's flame graph's.
     Paths are equal by their names; cell lines and Python frames by those without their numbers,
     threads by their labels without numbers and, of several such, in the order of their times. Where
     one of the runs has a single thread, its paths are those of the other's busiest one.
@@ -53,6 +54,9 @@ def paired_tree(a: Record, b: Record, *, source: str = "ops") -> pd.DataFrame:
     ``delta_ns`` (b less a); ``width_ns``: the longer self time of the two and the widths below it,
     so that what is in either run has room.
     """
+    if source is None:
+        has_ops = all((run.trace.tracks["kind"] == "cpu").any() for run in (a, b))
+        source = "ops" if has_ops else flame_source(a)
     trees = [call_tree(record, source=source) for record in (a, b)]
     if len({_has_threads(tree) for tree in trees}) > 1:
         trees = [tree if _has_threads(tree) else _with_thread(tree) for tree in trees]
