@@ -30,8 +30,10 @@ from gpuprof_widgets.capture.giving_way import Entrances
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.capture.torch_profiler import TorchRecording
+from gpuprof_widgets.capture.unseen_threads import note_on_threads
 from gpuprof_widgets.exceptions import RecordingError
-from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.model import Calls, Record
+from tests.traces import calls_of
 
 
 def state() -> dict[str, Any]:
@@ -230,16 +232,74 @@ def test_ops_of_threads_that_the_run_starts_are_left_out() -> None:
     assert "aten::ones" in names(made)
     assert "aten::arange" not in names(made)
     (note,) = made.metadata["notes"]
-    assert note.startswith("1 thread was started (by `run` in tests/test_recorder.py): torch's")
+    assert note.startswith("threads were started (by `run` in tests/test_recorder.py): torch's")
 
 
-def test_threads_are_told_with_who_started_them() -> None:
+def test_threads_of_a_pool_are_told_with_who_made_it_work() -> None:
     def run() -> None:
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(torch.ones, range(10)))
 
     (note,) = record(run).metadata["notes"]
-    assert "(by `_adjust_thread_count` in futures/thread.py)" in note
+    assert "(by `run` in tests/test_recorder.py)" in note
+
+
+def started_along(*chains: str) -> list[str]:
+    """What is told of starts of threads by calls along "file:function > file:function > ..."."""
+    edges: list[tuple[str | None, str, int, int]] = []
+    for chain in chains:
+        places = chain.split(" > ")
+        callers = [None, *places[:-1]]
+        edges += [(caller, callee, 1, 1) for caller, callee in zip(callers, places, strict=True)]
+    calls = calls_of(*edges)
+    split = calls.functions["name"].str.split(":", n=1, expand=True)
+    return note_on_threads(Calls(calls.functions.assign(file=split[0], name=split[1]), calls.edges))
+
+
+@pytest.mark.parametrize(
+    ("chain", "who"),
+    [
+        ("Cell [2]:<module> > threading.py:start", " (by Cell [2])"),
+        ("a/b.py:f > /usr/lib/python3.11/threading.py:start", " (by `f` in a/b.py)"),
+        (
+            r"\x\b.py:f > \lib\asyncio\threads.py:to_thread"
+            r" > \lib\concurrent\futures\thread.py:submit > \lib\threading.py:start",
+            " (by `f` in x/b.py)",
+        ),
+        (
+            "b.py:f > /l/multiprocessing/pool.py:__init__"
+            " > /l/multiprocessing/dummy/__init__.py:start > /l/threading.py:start",
+            " (by `f` in b.py)",
+        ),
+        ("concurrent/futures/thread.py:submit > threading.py:start", ""),
+        ("threading.py:start", ""),
+    ],
+)
+def test_who_started_threads_is_named_as_far_as_it_is_known(chain: str, who: str) -> None:
+    (note,) = started_along(chain)
+    assert note.startswith(f"threads were started{who}: torch's profiler follows only")
+
+
+def test_of_many_who_started_threads_the_first_are_named() -> None:
+    (note,) = started_along(*(f"{name}.py:f > threading.py:start" for name in "abcd"))
+    assert " (by `f` in a.py, `f` in b.py, `f` in c.py, others):" in note
+
+
+@pytest.mark.parametrize(
+    "starter",
+    [
+        *("multiprocessing/queues.py:_start_thread", "/l/multiprocessing/pool.py:__init__"),
+        *("/l/concurrent/futures/process.py:submit", "torch/utils/data/dataloader.py:__init__"),
+        r"\lib\tqdm\_monitor.py:__init__",
+    ],
+)
+def test_threads_that_carry_work_or_watch_a_bar_are_not_told(starter: str) -> None:
+    assert started_along(f"{starter} > threading.py:start") == []
+    assert started_along(f"{starter} > threading.py:start", "b.py:f > threading.py:start") != []
+
+
+def test_only_pythons_own_thread_counts_as_one() -> None:
+    assert started_along("b.py:f > multithreading.py:start") == []
 
 
 def test_threads_that_carry_batches_or_watch_a_bar_are_not_told(
