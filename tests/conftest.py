@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 from hypothesis import settings
@@ -15,7 +15,7 @@ from hypothesis import settings
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
-from tests.leftovers import AFTER_RECORDING, LEFTOVERS
+from tests.leftovers import AFTER_RECORDING, LEFTOVERS, freeze
 from tests.traces import SHARED
 
 # torch reads it at the first profile of a process, and tests use torch's profiler directly as well.
@@ -24,7 +24,7 @@ os.environ.pop("COLUMNS", None)  # of the terminal in which the tests run: table
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-gc.freeze()  # the libraries: tests that look at all objects need not go through theirs
+freeze()
 
 # No test depends on speed. For a longer search: pytest --hypothesis-profile=thorough
 settings.register_profile("unhurried", deadline=None, max_examples=25)
@@ -54,6 +54,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("shared_trace", paths, ids=ids, scope="session")
 
 
+def pytest_collection_finish() -> None:
+    """The tests and what they import are there."""
+    freeze()
+
+
 @pytest.fixture(scope="session")
 def shared_record(shared_trace: Path) -> Record:
     """The record of a real trace, read once per run."""
@@ -68,6 +73,16 @@ def own_temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterato
     before, tempfile.tempdir = tempfile.tempdir, str(tmp_path_factory.mktemp("temporary"))
     yield
     tempfile.tempdir = before
+
+
+@pytest.fixture(scope="module", autouse=True)
+def libraries_unchanged() -> Iterator[None]:
+    """No function that was there before the tests has other code after those of a file.
+
+    What is frozen is not among the objects that `no_leftovers` looks at.
+    """
+    yield
+    assert [one.__qualname__ for one, code in _OF_LIBRARIES if one.__code__ is not code] == []
 
 
 @pytest.fixture(autouse=True)
