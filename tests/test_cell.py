@@ -62,6 +62,20 @@ def test_point_03_a_raise_shows_the_profile_then_the_users_exception(kernel: Ker
     assert kernel.value("__import__('gpuprof_widgets').last.metadata['error']") == "ValueError: no"
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "%%gpuprofile\nimport torch\ntorch.ones(3)\nraise ValueError('no')",
+        "%%gpuprofile\nimport asyncio\nawait asyncio.sleep(0)\n1 / 0",
+        "%%gpuprofile --bogus\n1",
+        "%%gpuprofile\nx = (1 +",
+        "%gpuprofile 1 / 0",
+    ],
+)
+def test_every_error_is_one_to_what_runs_notebooks(kernel: Kernel, body: str) -> None:
+    assert kernel.run(body).status == "error"
+
+
 def test_point_04_an_interrupt_shows_the_profile_so_far(kernel: Kernel) -> None:
     cell = "%%gpuprofile\nimport time\nprint('ready', flush=True)\ntime.sleep(60)"
     outcome = kernel.run_interrupted(cell)
