@@ -7,7 +7,6 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import FunctionType
 
 import pytest
 from hypothesis import settings
@@ -73,16 +72,6 @@ def own_temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterato
     before, tempfile.tempdir = tempfile.tempdir, str(tmp_path_factory.mktemp("temporary"))
     yield
     tempfile.tempdir = before
-
-
-@pytest.fixture(scope="module", autouse=True)
-def libraries_unchanged() -> Iterator[None]:
-    """No function that was there before the tests has other code after those of a file.
-
-    What is frozen is not among the objects that `no_leftovers` looks at.
-    """
-    yield
-    assert [one.__qualname__ for one, code in _OF_LIBRARIES if one.__code__ is not code] == []
 
 
 @pytest.fixture(autouse=True)
