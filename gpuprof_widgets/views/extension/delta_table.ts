@@ -162,11 +162,12 @@ export class DeltaTableView extends PanelView {
     if (key != "delta") {
       return element("td", {class: css_class, "data-column": key}, format(row))
     }
-    // From the middle to the right what grew, to the left what shrank.
+    // To the right of the zero mark what grew, to the left of it what shrank.
     const part = delta(row) / most * 50
-    const style = `left:${part < 0 ? 50 + part : 50}%;width:${Math.abs(part)}%;background:${css(part < 0 ? SHRANK : GREW)}`
+    const side = part < 0 ? `right:50%;background:${css(SHRANK)}` : `left:calc(50% + 1px);background:${css(GREW)}`
+    const bar = part == 0 ? [] : [element("span", {style: `width:${Math.abs(part)}%;${side}`})]
     return element("td", {class: `${css_class} delta`, "data-column": key, "data-value": delta(row)}, format(row),
-      element("span", {class: "bars", "aria-hidden": "true"}, element("span", {style})))
+      element("span", {class: "bars", "aria-hidden": "true"}, ...bar))
   }
 
   private is_chosen(row: DeltaRow): boolean {
