@@ -17,7 +17,7 @@ __all__ = ["loaded_kernel"]
 LAST = "__import__('gpuprof_widgets').last"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def kernel(loaded_kernel: Kernel) -> Iterator[Kernel]:
     """The kernel; whatever the test ran in it must have left nothing behind."""
     yield loaded_kernel
