@@ -6,7 +6,9 @@ import _lsprof
 import gc
 import multiprocessing
 import multiprocessing.util
+import re
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from pickle import PicklingError
@@ -58,6 +60,8 @@ def nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     assert torch_worker._worker_loop is ORIGINAL_LOOP
     assert list(tmp_path.glob("gpuprof-*")) == []
     gc.collect()  # a loader's iterator ends its workers
+    for child in multiprocessing.active_children():
+        child.join(timeout=60)  # torch may have ended it without waiting for its end
     assert multiprocessing.active_children() == []
 
 
@@ -328,11 +332,12 @@ def test_a_dataset_that_cannot_be_sent_fails_as_without_us() -> None:
     class Local(Decoded):
         pass
 
-    def failure() -> tuple[type, str]:
+    def failure() -> tuple[type, str, list[str]]:
         loader = DataLoader(Local(), num_workers=1, multiprocessing_context="spawn")
-        with pytest.warns(UserWarning, match="pickle"), pytest.raises(_UNSENDABLE) as caught:
+        seen = warnings.catch_warnings(record=True, action="always")
+        with seen as warned, pytest.raises(_UNSENDABLE) as caught:
             batches(loader)
-        return caught.type, str(caught.value)
+        return caught.type, str(caught.value), [str(one.message) for one in warned]
 
     with gpuprof_widgets.profile(quiet=True, workers=True):
         during = failure()
@@ -386,7 +391,8 @@ def why_it_waits(loader: DataLoader[Any]) -> Any:
 
 def test_the_finding_names_the_function_and_its_time_per_item() -> None:
     found = why_it_waits(DataLoader(Decoded(16), batch_size=4, num_workers=2))
-    assert "because `decode` takes " in found.text
+    # Of one worker where the machine has held that one up.
+    assert re.search(r"because `decode` (in worker \d )?takes ", found.text)
     assert "num_workers" in found.remedy
 
 
