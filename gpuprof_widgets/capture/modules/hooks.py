@@ -136,11 +136,11 @@ class ModuleHooks:
         return following
 
     def _follow_dynamo(self) -> None:
-        def start(_: Any) -> None:
+        def start(*_: Any) -> None:  # torch 2.6 says nothing to them, later ones what they compile
             self.compiled = True
             self._leave()
 
-        def end(_: Any) -> None:
+        def end(*_: Any) -> None:
             self._return()
 
         self._callbacks.append((start, end))
