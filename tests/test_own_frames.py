@@ -13,6 +13,7 @@ from gpuprof_widgets.capture.own_frames import without_own_calls, without_own_sl
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Calls
 from gpuprof_widgets.trace.python_frames import calls_from_slices
+from tests.cells import recorded
 from tests.traces import annotation, calls_of, op, python, trace_of
 
 
@@ -128,3 +129,13 @@ def test_in_a_cell_the_calls_by_frames_that_were_open_are_the_cells() -> None:
     assert left.functions["name"].tolist() == ["fetch", "work", "inner"]
     without = without_own_calls(calls, labels)
     assert without.functions["name"].tolist() == ["fetch"]
+
+
+def test_what_a_cell_awaits_is_among_its_calls() -> None:
+    """With marked lines it is driven by us, through a built-in."""
+    cell = "import contextlib\nawait contextlib.AsyncExitStack().aclose()\n"
+    for options in ({"lines": True}, {"lines": False}):
+        calls = recorded(cell, **options)[1].calls
+        assert calls is not None
+        assert {"aclose", "__aexit__"} <= set(calls.functions["name"]), options
+        assert not calls.functions["file"].str.contains("gpuprof_widgets").any()

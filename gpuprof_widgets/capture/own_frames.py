@@ -33,6 +33,8 @@ _RECORDING = re.compile(
 
 _BETWEEN = str(Path(_PACKAGE, "capture", "loop", "steps.py"))
 """Its functions stand between a loop and its items: what they call, the loop has called."""
+_DRIVING = str(Path(_PACKAGE, "capture", "lines", "suspended.py"))
+"""Runs what a marked line awaits, by built-ins such as `next`: what these call, the user awaits."""
 
 _KERNEL = re.compile(
     r"[/\\](?:ipykernel|IPython|zmq|tornado|asyncio|jupyter_client|traitlets)[/\\]"
@@ -51,12 +53,14 @@ def without_own_calls(
     """
     ours = calls.functions["file"].str.startswith(_PACKAGE).to_numpy(dtype=bool)
     between = (calls.functions["file"] == _BETWEEN).to_numpy(dtype=bool)
-    fetched = _called_by(calls, between)
+    by_us = _called_by(calls, (calls.functions["file"] == _DRIVING).to_numpy(dtype=bool))
+    driven = by_us & (calls.functions["file"] == _BUILTIN).to_numpy(dtype=bool)
+    entered = _called_by(calls, between) | _called_by(calls, driven)
     calls = _called_past(calls, between)
     functions = _less_called_by(calls, ours & ~between)
     keep = ~ours & (functions["calls"].to_numpy() > 0)
     if cell_labels:
-        entries = _entries(functions, cell_labels) | fetched
+        entries = _entries(functions, cell_labels) | entered
         if began_inside:
             entries |= _without_caller(calls)
         keep &= _reached(calls, entries, keep)
