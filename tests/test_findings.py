@@ -512,6 +512,7 @@ def test_a_line_that_waited_says_so_and_a_single_line_says_nothing() -> None:
     assert RULES["lines"](trace_of(*waiting)) == []
     found = only(RULES["lines"], trace_of(*waiting, cell_line(4, "y", ts=900 * MS, dur=100 * MS)))
     assert found.text.endswith("(900 ms), 800 ms of it waiting for the GPU.")
+    assert found.remedy.startswith("What it waits for was launched before")
 
 
 @pytest.mark.parametrize(("waited", "says"), [(449, True), (450, False)])

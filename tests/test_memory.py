@@ -354,6 +354,27 @@ def test_the_peak_is_a_finding_with_its_categories_and_their_largest_owner() -> 
     assert {names[row] for row in finding.rows} == {"aten::linear", "MmBackward0"}
 
 
+@pytest.mark.parametrize(
+    ("more", "remedy"),
+    [
+        (0, ""),  # as much of the one as of the other
+        (1, "Activations live until their backward pass"),
+        (-1, "Gradients are as large as the parameters"),
+    ],
+)
+def test_what_to_do_about_a_gpu_s_peak_goes_by_what_most_of_it_is(more: int, remedy: str) -> None:
+    half, on_gpu = 5 * MIB, {"device": 0}
+    record = trace_of(
+        op("aten::linear", ts=2, dur=9, sequence=3, forward_thread=0),
+        block(half + more, at=1, ts=3, allocated=half + more, **on_gpu),
+        op("MmBackward0", ts=50, dur=9, sequence=3, forward_thread=1),
+        block(half, at=2, ts=51, allocated=2 * half + more, **on_gpu),
+    )
+    (finding,) = memory_findings(record)
+    assert finding.remedy.startswith(remedy)
+    assert bool(finding.remedy) == bool(remedy)
+
+
 def test_little_memory_is_no_finding() -> None:
     assert memory_findings(training_step()) == []
 

@@ -408,6 +408,13 @@ def test_a_real_step_on_a_gpu() -> None:
     assert names[copies["launch"].max()] == "MatMul"
 
 
+def test_the_one_slow_launch_of_the_real_step_is_told_once() -> None:
+    """Its first product loads the kernels; no call of the runtime is in the trace, only ops."""
+    said = {one.rule: one for one in findings(load(SHARED_GPU))}
+    assert "mostly in one launch, of 112 ms: the first launch" in said["device_idle"].remedy
+    assert "launch_bound" not in said
+
+
 def test_a_saved_timeline_opens_as_it_was(tmp_path: object) -> None:
     profile = gpuprof_widgets.load(REAL)
     again = gpuprof_widgets.load(profile.save(f"{tmp_path}/step.gpuprof"))
