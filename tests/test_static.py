@@ -155,11 +155,12 @@ def memory_record() -> Record:
 
 
 def test_memory_and_flops_have_columns_where_they_were_recorded(memory_record: Record) -> None:
-    heading, first, *_ = Cells(static_html(memory_record)).rows
+    heading, first, *rest = Cells(static_html(memory_record)).rows
     shown = dict(zip(heading, first, strict=True))
     assert shown["CPU self mem"] == "2.00 KiB"
     assert shown["GPU self mem"] == "1.00 KiB"
     assert shown["FLOPs"] == "48 FLOP"
+    assert rest[0][-1].startswith("–"), "no FLOPs were counted: that is not 0"
 
 
 @pytest.mark.parametrize("sort", ["device_self", "cpu_self", "device_total", "cpu_memory"])

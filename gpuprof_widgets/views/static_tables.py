@@ -33,6 +33,11 @@ def _short_share(share: float) -> str:
     return format_share(share).replace("less than", "<")
 
 
+def _counted_flops(flops: float) -> str:
+    """A number of FLOPs; of an op of which none were counted a dash, as on the page."""
+    return format_flops(flops) if flops else "–"
+
+
 CALLS = Column("Calls", "calls", lambda value: f"{value:,.0f}")
 FUNCTION = (
     Column("Self time", "self_ns", format_ns),
@@ -60,7 +65,7 @@ MEMORY = (
 WHERE_RECORDED = (
     Column("CPU self mem", "cpu_self_memory_bytes", format_bytes),
     Column("GPU self mem", "device_self_memory_bytes", format_bytes),
-    Column("FLOPs", "flops", format_flops),
+    Column("FLOPs", "flops", _counted_flops),
 )
 """Columns that are shown where any op has a value: --memory or --flops was on."""
 
