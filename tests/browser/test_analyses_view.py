@@ -312,6 +312,9 @@ def test_the_critical_path_is_switched_by_button_key_and_tab(open_report: Open) 
     expect(switch).to_have_attribute("aria-pressed", "true")
     tab(report, "Breakdown").click()
     expect(switch).to_have_attribute("aria-pressed", "false")
+    switch.click()
+    report.timeline.press("Escape")
+    expect(switch).to_have_attribute("aria-pressed", "false")
 
 
 def test_without_a_path_there_is_no_switch(open_report: Open) -> None:

@@ -137,6 +137,7 @@ export class TraceStore extends Model {
   reset(): void {
     this.choose(null)
     this.brush(null)
+    this.show_path = false
     const [start, end] = this.bounds
     this.visible.setv({start, end})
     this.was_reset.emit()
