@@ -119,8 +119,8 @@ def _is_profiled() -> bool:
     return sys.getprofile() is not None
 
 
-def slow_collate(items: list[torch.Tensor]) -> Any:
-    time.sleep(COLLATE_S)
+def slow_collate(items: list[torch.Tensor], seconds: float = COLLATE_S) -> Any:
+    time.sleep(seconds)
     return default_collate(items)
 
 

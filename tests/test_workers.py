@@ -10,12 +10,12 @@ import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from pickle import PicklingError
 from time import perf_counter_ns
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -397,7 +397,8 @@ def test_the_finding_names_the_function_and_its_time_per_item() -> None:
 
 
 def test_the_finding_names_collating_where_that_is_slow() -> None:
-    loader = DataLoader(AllAtOnce(16), batch_size=4, num_workers=1, collate_fn=slow_collate)
+    much = partial(slow_collate, seconds=0.1)  # beside what a busy machine takes to end a worker
+    loader = DataLoader(AllAtOnce(16), batch_size=4, num_workers=1, collate_fn=much)
     found = why_it_waits(loader)
     assert "because collating takes its workers " in found.text
     assert "collate_fn" in found.remedy
@@ -416,7 +417,6 @@ def test_decoding_takes_what_it_takes() -> None:
     began = perf_counter_ns()
     assert decode(3).tolist() == [3, 3]
     assert perf_counter_ns() - began >= ITEM_S * NS * 0.99
-    assert np.isclose(COLLATE_S, 0.006)
 
 
 def test_a_collection_while_the_table_is_read_hides_no_entry() -> None:
