@@ -6,7 +6,7 @@ import _signal
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -140,6 +140,61 @@ def test_a_recording_that_an_interrupt_stops_is_whole(monkeypatch: pytest.Monkey
         torch.ones(3)
     assert not profiler_is_running()
     assert "aten::ones" in list(recorder.record().trace.slices["name"])
+
+
+@pytest.fixture
+def worker_dies() -> Iterator[Callable[..., None]]:
+    """The end of a child process; the handler raises an error at the first, as torch's does."""
+    told: list[int] = []
+
+    def handler(number: int, _: object) -> None:
+        told.append(number)
+        if len(told) == 1:
+            raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
+
+    before = signal.signal(signal.SIGCHLD, handler)
+    yield lambda *_: signal.raise_signal(signal.SIGCHLD)
+    assert signal.getsignal(signal.SIGCHLD) is handler
+    signal.signal(signal.SIGCHLD, before)
+
+
+def test_a_recording_at_whose_stop_a_worker_dies_is_whole(
+    monkeypatch: pytest.MonkeyPatch, worker_dies: Callable[..., None]
+) -> None:
+    stop = TorchRecording.stop
+
+    def stop_meanwhile(self: TorchRecording) -> int:
+        worker_dies()
+        return stop(self)
+
+    monkeypatch.setattr(TorchRecording, "stop", stop_meanwhile)
+    recorder = Recorder(Options(), label="the run")
+    with pytest.raises(RuntimeError, match="worker"), recorder:
+        torch.ones(3)
+    assert (profiler_is_running(), Active.recorder) == (False, None)
+    assert "aten::ones" in list(recorder.record().trace.slices["name"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGCHLD, signal.SIGINT])
+@pytest.mark.parametrize("name", ["getsignal", "signal"])
+def test_a_worker_that_dies_as_signals_are_about_to_be_held_ends_the_recording(
+    monkeypatch: pytest.MonkeyPatch, worker_dies: Callable[..., None], name: str, number: int
+) -> None:
+    intact = getattr(_signal, name)
+
+    def meanwhile(asked: int, *handler: Any) -> Any:
+        before = intact(asked, *handler)
+        if asked == number:
+            monkeypatch.setattr(_signal, name, intact)
+            worker_dies()
+        return before
+
+    recorder = Recorder(Options(), label="the run").__enter__()
+    monkeypatch.setattr(_signal, name, meanwhile)
+    with pytest.raises(RuntimeError, match="worker"):
+        recorder.__exit__(None, None, None)
+    assert (profiler_is_running(), Active.recorder) == (False, None)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_recording_that_an_interrupt_keeps_from_starting_leaves_nothing(

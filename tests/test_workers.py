@@ -292,8 +292,8 @@ def test_an_exception_of_a_worker_is_raised_as_without_us() -> None:
 def test_a_worker_that_dies_is_named_and_keeps_what_it_did(killed: bool) -> None:
     with (
         gpuprof_widgets.profile(quiet=True, workers=True) as run,
-        # The latter where torch is taking over the memory of the batch before at that moment.
-        pytest.raises((RuntimeError, OSError), match=r"exited unexpectedly|killed|Connection"),
+        # The latter two where torch is taking over the memory of the batch before at that moment.
+        pytest.raises((RuntimeError, OSError, EOFError)),
     ):
         batches(DataLoader(Dying(killed=killed), batch_size=2, num_workers=1))
     assert run.profile is not None

@@ -118,16 +118,25 @@ class Recorder:
         ended = perf_counter_ns()
         self._error = error
         held = Held()
-        with held:
-            try:
-                self.close_loop()
-                self._stop()
-            except BaseException as problem:
-                self._give_up("stop", problem)
-            finally:
-                self._leave()
+        try:
+            with held:
+                self._end()
+        finally:  # a signal's handler may have raised an error as it was about to be held
+            self._end()
         self._stop_ns = perf_counter_ns() - ended
         held.pass_on()
+
+    def _end(self) -> None:
+        """Stop, once."""
+        if Active.recorder is not self:
+            return
+        try:
+            self.close_loop()
+            self._stop()
+        except BaseException as problem:
+            self._give_up("stop", problem)
+        finally:
+            self._leave()
 
     def _leave(self) -> None:
         Active.recorder = None
