@@ -698,6 +698,53 @@ def test_of_an_op_of_unknown_work_the_longest_kernel_is_named() -> None:
     assert said.startswith("75 % of that is the kernel `scan_down`, whose work is not known")
 
 
+def test_of_many_kernels_alike_none_is_named() -> None:
+    kernels = [kernel(f"k{i}(int)", ts=10 + 10 * i, dur=9, launched_by=0) for i in range(4)]
+    few = trace_of(op("mine::x", ts=0, dur=9, shapes=[[100]]), *kernels[:3])
+    many = trace_of(op("mine::x", ts=0, dur=9, shapes=[[100]]), *kernels)
+    assert "33 % of that is the kernel `k0`" in only(RULES["gpu_ops"], few).remedy
+    said = only(RULES["gpu_ops"], many).remedy
+    assert said.startswith("None of its 4 kernels takes a third of that, and what work they have")
+
+
+@pytest.mark.parametrize(
+    ("name", "category", "remedy"),
+    [
+        (
+            "Memcpy HtoD (Pageable -> Device)",
+            "gpu_memcpy",
+            "80 % of that is the copy `Memcpy HtoD (Pageable -> Device)`: leave data where it is. "
+            "Or copy it while the GPU computes: pinned memory, non_blocking=True, a stream of its "
+            "own.",
+        ),
+        (
+            "Memcpy DtoD (Device -> Device)",
+            "gpu_memcpy",
+            "80 % of that is the copy `Memcpy DtoD (Device -> Device)`: leave data where it is. "
+            "Views and ops in place need none.",
+        ),
+        (
+            "Memset (Device)",
+            "gpu_memset",
+            "80 % of that is `Memset (Device)`: what is overwritten anyway need not be set before "
+            "(torch.empty).",
+        ),
+    ],
+)
+@pytest.mark.parametrize("shapes", [{}, {"shapes": [[9]] * 2, "Input type": ["float"] * 2}])
+def test_an_op_that_mostly_copies_is_told_what_helps_against_copies(
+    name: str, category: str, remedy: str, shapes: dict[str, Any]
+) -> None:
+    """Even where the roof over the one kernel that it also has is known."""
+    record = trace_of(
+        op("aten::copy_", ts=0, dur=9, **shapes),
+        copy(name, ts=10, dur=80, launched_by=0, category=category),
+        kernel("cast", ts=90, dur=20, launched_by=0),
+        peaks=Peaks("GPU", {"fp32": 1e14}, 1e13, "hand-made").as_dict(),
+    )
+    assert only(RULES["gpu_ops"], record).remedy == remedy
+
+
 def test_a_built_in_function_is_named_with_who_called_it() -> None:
     recv = "<method 'recv' of '_socket.socket' objects>"
     record = trace_of(

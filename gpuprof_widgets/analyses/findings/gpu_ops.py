@@ -8,8 +8,8 @@ from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.instances import are_op_names, longest_call
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, kernel_code, run_ns, share_of
+from gpuprof_widgets.analyses.gpu_kinds import COPY, MEMSET, gpu_kinds
 from gpuprof_widgets.analyses.lacking import SHAPES, not_recorded, what_is_lacking
-from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.roofline import MEMORY_BOUND, roofline
@@ -22,6 +22,18 @@ NO_SHAPES = (
 UNKNOWN_WORK = (
     "{share} of that is the kernel {kernel}, whose work is not known: look whether narrower types, "
     "other sizes or another library have a faster one."
+)
+MANY_KERNELS = (
+    "None of its {count} kernels takes a third of that, and what work they have is not known: look "
+    "whether fusing them (torch.compile), narrower types or other sizes take less."
+)
+COPYING = "{share} of that is the copy {kernel}: leave data where it is. {otherwise}"
+TO_OR_FROM_THE_HOST = (
+    "Or copy it while the GPU computes: pinned memory, non_blocking=True, a stream of its own."
+)
+ON_GPUS = "Views and ops in place need none."
+SETTING = (
+    "{share} of that is {kernel}: what is overwritten anyway need not be set before (torch.empty)."
 )
 MOVES_DATA = (
     "{it} mostly moves data, at {share} of the GPU's memory bandwidth: fuse it with the ops before "
@@ -55,6 +67,8 @@ FAR = 0.1
 ALMOST_ALL = 0.95
 """Of an op's time, from which on what is known of it is said of the op."""
 WIDER_THAN_16_BITS = ("fp64", "fp32", "tf32")
+STANDS_OUT = 1 / 3
+"""Of an op's time, from which on one of its kernels is worth naming."""
 OF_THE_RUN = 0.02  # below it, the GPU's work is not what the run waits for
 
 
@@ -79,14 +93,17 @@ def gpu_ops(record: Record, limits: Limits) -> list[Finding]:
 
 
 def _remedy(record: Record, name: str) -> str:
-    """By how close the op's kernels come to the roof over them; the longest where none is known."""
+    """About its copies where they stand out; else by how close its kernels come to the roof."""
+    kernels = _kernels(record.trace, name)
+    if said := _of_copies(kernels):
+        return said
     table = roofline(record)
     if what_is_lacking(table) == not_recorded(record, SHAPES):
         return NO_SHAPES
     own = table[table["name"] == name]
     known = own[(own["bound"] != "") & own["roof_share"].notna()]
     if not len(known):
-        return _longest_kernel(record.trace, name)
+        return _of_unknown_work(kernels)
     longest = known.iloc[0]
     dtype = str(longest["dtype"])
     narrower = ", or compute in 16 bits" if dtype in WIDER_THAN_16_BITS else ""
@@ -95,14 +112,40 @@ def _remedy(record: Record, name: str) -> str:
     return said[0].upper() + said[1:]
 
 
-def _longest_kernel(trace: Trace, op: str) -> str:
-    """Which of the op's kernels took most of its time on the GPU."""
+def _kernels(trace: Trace, op: str) -> pd.DataFrame:
+    """The op's kernels, copies and memsets, the longest first: ``name``, ``kind``, ``share``."""
     names, owner = trace.slices["name"].to_numpy(object), trace.slices["op"].to_numpy()
-    rows = gpu_rows(trace)
-    rows = rows[(owner[rows] >= 0) & (names[owner[rows]] == op)]
-    times = trace.slices["dur"].iloc[rows].groupby(names[rows]).sum()
-    share = format_share(share_of(times.max(), times.sum()))
-    return UNKNOWN_WORK.format(share=share, kernel=kernel_code(str(times.idxmax())))
+    rows, kinds = gpu_kinds(trace)
+    mine = (owner[rows] >= 0) & (names[owner[rows]] == op)
+    rows = rows[mine]
+    times = pd.DataFrame({"name": names[rows], "kind": kinds[mine]})
+    times["share"] = trace.slices["dur"].to_numpy()[rows]
+    times["share"] /= times["share"].sum()
+    table = times.groupby(["name", "kind"], sort=False, as_index=False)["share"].sum()
+    return table.sort_values("share", ascending=False, kind="stable")
+
+
+def _of_copies(kernels: pd.DataFrame) -> str:
+    """What to do where a copy or a memset takes most; "" where a kernel does."""
+    top = kernels.iloc[0]
+    share, kernel = format_share(top["share"]), code(str(top["name"]))
+    if top["share"] < STANDS_OUT or top["kind"] not in (COPY, MEMSET):
+        return ""
+    if top["kind"] == MEMSET:
+        return SETTING.format(share=share, kernel=kernel)
+    with_host = any(way in str(top["name"]) for way in ("HtoD", "DtoH"))
+    otherwise = TO_OR_FROM_THE_HOST if with_host else ON_GPUS
+    return COPYING.format(share=share, kernel=kernel, otherwise=otherwise)
+
+
+def _of_unknown_work(kernels: pd.DataFrame) -> str:
+    """Which kernel took most of the op's time on the GPU, where one stands out."""
+    top = kernels.iloc[0]
+    if top["share"] < STANDS_OUT:
+        return MANY_KERNELS.format(count=len(kernels))
+    return UNKNOWN_WORK.format(
+        share=format_share(top["share"]), kernel=kernel_code(str(top["name"]))
+    )
 
 
 def _part(row: pd.Series, own: pd.DataFrame) -> str:
