@@ -54,12 +54,13 @@ class ProfileRun:
         traceback: TracebackType | None,
     ) -> None:
         recorder = self._recorders.pop()
-        recorder.__exit__(kind, error, traceback)
-        if sys.is_finalizing():
-            return  # a loop over `steps` that was never ended: nobody is left to see it
-        self.profile, problems = finish(recorder, self._options)
-        recorder.forget()
-        self._show(problems)
+        try:
+            recorder.__exit__(kind, error, traceback)
+        finally:  # a Ctrl-C meanwhile is raised behind the stop
+            if not sys.is_finalizing():  # a loop over `steps` that was never ended: nobody sees it
+                self.profile, problems = finish(recorder, self._options)
+                recorder.forget()
+                self._show(problems)
 
     def __call__(self, function: Function) -> Function:
         _check_function(function)

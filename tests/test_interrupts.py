@@ -7,11 +7,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import pytest
 import torch
 
+import gpuprof_widgets
 from gpuprof_widgets.capture.active import Active
 from gpuprof_widgets.capture.interrupts import Held, Raised
 from gpuprof_widgets.capture.options import Options
@@ -168,26 +170,34 @@ def test_a_recording_at_whose_stop_a_worker_dies_is_whole(
         return stop(self)
 
     monkeypatch.setattr(TorchRecording, "stop", stop_meanwhile)
-    recorder = Recorder(Options(), label="the run")
-    with pytest.raises(RuntimeError, match="worker"), recorder:
+    run = gpuprof_widgets.profile(quiet=True)
+    with pytest.raises(RuntimeError, match="worker"), run:
         torch.ones(3)
     assert (profiler_is_running(), Active.recorder) == (False, None)
-    assert "aten::ones" in list(recorder.record().trace.slices["name"])
+    assert run.profile is not None
+    assert "aten::ones" in list(run.profile.trace.slices["name"])
 
 
-@pytest.mark.parametrize("number", [signal.SIGCHLD, signal.SIGINT])
-@pytest.mark.parametrize("name", ["getsignal", "signal"])
-def test_a_worker_that_dies_as_signals_are_about_to_be_held_ends_the_recording(
-    monkeypatch: pytest.MonkeyPatch, worker_dies: Callable[..., None], name: str, number: int
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("getsignal", 0),
+        ("getsignal", 1),
+        ("signal", 0),
+        ("signal", 1),
+        ("signal", 2),
+        ("signal", 3),
+    ],
+)
+def test_a_worker_that_dies_while_handlers_are_replaced_or_put_back_ends_the_recording(
+    monkeypatch: pytest.MonkeyPatch, worker_dies: Callable[..., None], name: str, call: int
 ) -> None:
-    intact = getattr(_signal, name)
+    intact, calls = getattr(_signal, name), count()
 
-    def meanwhile(asked: int, *handler: Any) -> Any:
-        before = intact(asked, *handler)
-        if asked == number:
-            monkeypatch.setattr(_signal, name, intact)
+    def meanwhile(*words: Any) -> Any:
+        if next(calls) == call:
             worker_dies()
-        return before
+        return intact(*words)
 
     recorder = Recorder(Options(), label="the run").__enter__()
     monkeypatch.setattr(_signal, name, meanwhile)
@@ -195,6 +205,21 @@ def test_a_worker_that_dies_as_signals_are_about_to_be_held_ends_the_recording(
         recorder.__exit__(None, None, None)
     assert (profiler_is_running(), Active.recorder) == (False, None)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_worker_that_dies_as_the_recording_starts_is_told_as_without_us(
+    monkeypatch: pytest.MonkeyPatch, worker_dies: Callable[..., None]
+) -> None:
+    intact = TorchRecording.enter_region
+
+    def meanwhile(self: TorchRecording) -> None:
+        worker_dies()
+        intact(self)
+
+    monkeypatch.setattr(TorchRecording, "enter_region", meanwhile)
+    with pytest.raises(RuntimeError, match="worker"):
+        Recorder(Options(), label="the run").__enter__()
+    assert (profiler_is_running(), Active.recorder) == (False, None)
 
 
 def test_a_recording_that_an_interrupt_keeps_from_starting_leaves_nothing(

@@ -273,6 +273,11 @@ def test_every_kind_of_loader_gives_what_it_gives_without_us(kind: str) -> None:
     assert profile.metadata["notes"] == []
 
 
+def test_forked_workers_write_nothing_to_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    recorded(DataLoader(Watched(4), num_workers=2))
+    assert capfd.readouterr() == ("", "")
+
+
 def test_an_exception_of_a_worker_is_raised_as_without_us() -> None:
     def failure(loader: DataLoader[Any]) -> str:
         with pytest.raises(ValueError, match="item 5 is broken") as caught:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Protocol
 
 
@@ -51,21 +50,10 @@ class Windows(Protocol):
     def end_window(self) -> int:
         """Stop the window; how long it waited for the device (ns)."""
 
-    def leave_to_parent(self) -> None:
-        """Stop and keep nothing from now on: this process is a fork of the one that records."""
-
 
 class Active:
     """The one recorder at work; a second one inside it records nothing."""
 
     recorder: Windows | None = None
+    process = 0  # the one in which it began; a fork of it has a copy of the recorder
     told = False  # a decorated function may come by a thousand times: say it once
-
-
-def _leave_to_parent() -> None:
-    if Active.recorder is not None:
-        Active.recorder.leave_to_parent()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_leave_to_parent)

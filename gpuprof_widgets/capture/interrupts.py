@@ -51,7 +51,11 @@ class _Handling:
         traceback: TracebackType | None,
     ) -> None:
         if self._before is not None:
-            _signal.signal(self._number, self._before)
+            try:
+                _signal.signal(self._number, self._before)
+            except BaseException:  # of another signal's handler, before this one was put back
+                _signal.signal(self._number, self._before)
+                raise
 
 
 class Raised(_Handling):

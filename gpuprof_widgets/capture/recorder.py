@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -40,6 +41,10 @@ from gpuprof_widgets.trace.python_frames import calls_from_slices, with_cell_lab
 _NESTED = (
     "this code is already being profiled by an outer gpuprof profile, "
     "which has all of it; the inner one recorded nothing"
+)
+_FORKED = (
+    "this process was forked from one that is being recorded; until it leaves the recorded block, "
+    "nothing is recorded here"
 )
 _ONE_LOOP = (
     "gpuprof_widgets.steps records one loop of a recording: a further one, inside or after it, "
@@ -90,21 +95,26 @@ class Recorder:
 
     def __enter__(self) -> Self:
         if Active.recorder is not None:
-            self._failure = "" if Active.told else _NESTED
+            self._failure = "" if Active.told else _FORKED if _is_fork() else _NESTED
             Active.told = True
             return self
-        Active.recorder, Active.told = self, False
-        atexit.register(self._end_with_program)
-        if self._cell_labels:  # in a script the other threads are the user's own
-            self._threads_before = {thread.native_id or 0 for thread in threading.enumerate()}
         held = Held()
         try:
+            Active.recorder, Active.told, Active.process = self, False, os.getpid()
+            atexit.register(self._end_with_program)
+            if self._cell_labels:  # in a script the other threads are the user's own
+                self._threads_before = {thread.native_id or 0 for thread in threading.enumerate()}
             with held:
                 self._prepare()
-            held.pass_on()
         except BaseException as error:
             self._leave()
             self._give_up("start", error)
+        try:
+            held.pass_on()
+        except BaseException as error:  # the user's: what is to be recorded does not run
+            self._leave()
+            self._give_up("start", error)
+            raise
         return self
 
     def __exit__(
@@ -115,10 +125,10 @@ class Recorder:
     ) -> None:
         if Active.recorder is not self:
             return
-        ended = perf_counter_ns()
-        self._error = error
-        held = Held()
         try:
+            ended = perf_counter_ns()
+            self._error = error
+            held = Held()
             with held:
                 self._end()
         finally:  # a signal's handler may have raised an error as it was about to be held
@@ -127,16 +137,19 @@ class Recorder:
         held.pass_on()
 
     def _end(self) -> None:
-        """Stop, once."""
+        """Stop, once. A fork only stops: the recording is told where it began."""
         if Active.recorder is not self:
             return
         try:
-            self.close_loop()
+            if not _is_fork():  # the workers behind the loop are not this process's to end
+                self.close_loop()
             self._stop()
         except BaseException as problem:
             self._give_up("stop", problem)
         finally:
             self._leave()
+            if _is_fork():
+                self._failure = ""
 
     def _leave(self) -> None:
         Active.recorder = None
@@ -146,18 +159,10 @@ class Recorder:
         """Stop what was never left, such as a loop over `steps`, while torch is whole.
 
         Later the interpreter has taken down what torch needs to stop, and the process crashes.
+        A process that was forked has none of the profiler's threads: there is nothing to stop.
         """
-        self.__exit__(None, None, None)
-
-    def leave_to_parent(self) -> None:
-        """The recording goes on in the process that this one was forked from, and is told there.
-
-        Here it has none of the profiler's threads, and its files are the parent's. The recorder
-        stays the one at work, until its block is left: what runs in there is no recording's own.
-        """
-        self._failure = ""
-        self._windows = WindowSeries(self._options, self._label, self._refined)
-        self._early_parts, self._parts = [], []
+        if not _is_fork():
+            self.__exit__(None, None, None)
 
     def record(self) -> Record:
         """What was recorded; a `RecordingError` of one line where nothing could be.
@@ -222,12 +227,14 @@ class Recorder:
     def _give_up(self, verb: str, error: BaseException) -> None:
         """Leave nothing running after a failure, which is told instead of a profile."""
         self._failure = f"no profile: recording could not {verb}: {_one_line(error)}"
-        with Held():
+        held = Held()
+        with held:
             self._windows.stop_after_failure()
             for part in self._early_parts:
                 with suppress(BaseException):  # what fails again here was reported already
                     part.stop()
         self._early_parts, self._parts = [], []
+        held.pass_on()
         if not isinstance(error, Exception):
             raise error
 
@@ -364,6 +371,11 @@ class Recorder:
                 "cProfile did not run: the Python calls are counted from the stack's frames"
             )
         return list(dict.fromkeys(notes))
+
+
+def _is_fork() -> bool:
+    """Whether the recorder at work is a copy, of the process that this one was forked from."""
+    return os.getpid() != Active.process
 
 
 def _one_line(error: BaseException) -> str:

@@ -7,6 +7,7 @@ beside the clock of the day, in whose time torch.profiler writes, it places the 
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -74,6 +75,7 @@ class Workers:
         self._cprofile = context.options.cprofile
         self._cell_labels = context.cell_labels
         self._folder: Path | None = None
+        self._process = 0
         self._loop: Any = None
         self._began = self._ended = (0, 0)
         self._files: list[WorkerFile] = []
@@ -86,6 +88,7 @@ class Workers:
         from torch.utils.data._utils import worker
 
         self._folder = Path(tempfile.mkdtemp(prefix="gpuprof-workers-"))
+        self._process = os.getpid()
         self._began = _both_clocks()
         self._loop = worker._worker_loop
         loop = RecordedLoop(self._loop, str(self._folder), cprofile=self._cprofile)
@@ -99,6 +102,8 @@ class Workers:
         from torch.utils.data._utils import worker
 
         worker._worker_loop = self._loop
+        if os.getpid() != self._process:
+            return  # a fork: the folder is that of the process in which it was made
         self._ended = _both_clocks()
         try:
             # Renamed at once: a worker that looks for the folder finds it gone, and stops.
