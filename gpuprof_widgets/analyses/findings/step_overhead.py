@@ -13,6 +13,7 @@ from gpuprof_widgets.analyses.quantity import format_count, format_ns
 from gpuprof_widgets.trace.model import Record
 
 ENOUGH = 2  # steps of either kind: the median of a single one is whatever happened in it
+SPREAD = 5  # unrecorded steps: of fewer it is unknown how much they differ by themselves
 
 MORE_STEPS = "More steps would tell: a longer --warmup, and more --steps."
 SHORT_OPS = "Short ops look slower than they are, long ones hardly"
@@ -55,12 +56,15 @@ def _remedy(record: Record) -> str:
 def _is_noise(plain: pd.Series, recorded: pd.Series) -> bool:
     """Whether the medians are no further apart than steps of one kind are from their own.
 
-    Unless each recorded step took longer than every one before. As of so few steps one may be an
-    outlier, it is the median deviation that counts, not the range.
+    Nor is it known where there are few unrecorded ones. Unless each recorded step took longer than
+    every one before. As one may be an outlier, it is the median deviation that counts, not the
+    range.
     """
+    if float(recorded.min()) > float(plain.max()):
+        return False
     apart = float(recorded.median() - plain.median())
     usual = max(float((kind - kind.median()).abs().median()) for kind in (plain, recorded))
-    return apart <= usual and float(recorded.min()) <= float(plain.max())
+    return len(plain) < SPREAD or apart <= usual
 
 
 def _too_uneven(plain: pd.Series, recorded: pd.Series) -> str:
