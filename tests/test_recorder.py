@@ -298,6 +298,17 @@ def test_threads_that_carry_work_or_watch_a_bar_are_not_told(starter: str) -> No
     assert started_along(f"{starter} > threading.py:start", "b.py:f > threading.py:start") != []
 
 
+def test_threads_that_compile_are_not_told() -> None:
+    """They are a pool's: of other users of it all is told."""
+    pool = "concurrent/futures/thread.py:submit > threading.py:start"
+    compiling = f"/l/torch/_inductor/async_compile.py:submit > {pool}"
+    assert started_along(compiling) == []
+    (note,) = started_along(compiling, f"b.py:f > {pool}")
+    assert note.startswith("threads were started (by `f` in b.py): ")
+    (note,) = started_along(compiling, pool)
+    assert note.startswith("threads were started: ")
+
+
 def test_only_pythons_own_thread_counts_as_one() -> None:
     assert started_along("b.py:f > multithreading.py:start") == []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -17,6 +16,8 @@ _CARRIERS = re.compile(
 """Who starts threads that run no ops: they carry work to processes, or watch a progress bar."""
 _POOLS = re.compile(r"(?:^|[/\\])(?:concurrent[/\\]futures|multiprocessing|asyncio)[/\\]")
 """Who starts threads on behalf of others."""
+_COMPILERS = re.compile(r"(?:^|[/\\])torch[/\\]_inductor[/\\]")
+"""Who starts threads that compile, through a pool as well: they run no ops either."""
 _NAMED = 3
 
 
@@ -28,17 +29,10 @@ def note_on_threads(calls: Calls | None) -> list[str]:
     """
     if calls is None:
         return []
-    functions, edges = calls.functions, calls.edges
-    file = functions["file"].to_numpy(object)
-    is_start = np.array([bool(_THREAD.search(one)) for one in file], dtype=bool)
-    is_start &= (functions["name"] == "start").to_numpy(dtype=bool)
-    carries = np.array([bool(_CARRIERS.search(one)) for one in file], dtype=bool)
-    of_start = edges[is_start[edges["callee"]]]
-    carried = of_start["calls"][carries[of_start["caller"]]].sum()
-    if functions["calls"][is_start].sum() <= carried:
+    starters, are_all = _starters(calls)
+    if are_all and not starters:
         return []
-    starters = [who for who in of_start["caller"] if not carries[who]]
-    named = list(dict.fromkeys(_place(calls, who) for who in _on_behalf_of(calls, starters)))
+    named = list(dict.fromkeys(_place(calls, who) for who in starters))
     if len(named) > _NAMED:
         named = [*named[:_NAMED], "others"]
     by = f" (by {', '.join(named)})" if named else ""
@@ -48,18 +42,30 @@ def note_on_threads(calls: Calls | None) -> list[str]:
     ]
 
 
-def _on_behalf_of(calls: Calls, starters: list[int]) -> Iterator[int]:
-    """These functions, or who called them where they are those of a pool."""
-    caller, callee = calls.edges["caller"].to_numpy(), calls.edges["callee"].to_numpy()
-    seen, waiting = set(starters), list(starters)
+def _starters(calls: Calls) -> tuple[list[int], bool]:
+    """Who started threads that may run ops, and whether all who did are known.
+
+    Instead of a pool's functions those who called them.
+    """
+    functions, edges = calls.functions, calls.edges
+    kinds = (_THREAD, _CARRIERS, _POOLS, _COMPILERS)
+    in_thread, carries, pools, compiles = (
+        functions["file"].str.contains(kind).to_numpy(dtype=bool) for kind in kinds
+    )
+    is_start = in_thread & (functions["name"] == "start").to_numpy(dtype=bool)
+    starters: list[int] = []
+    are_all, waiting = True, np.flatnonzero(is_start).tolist()
+    seen = set(waiting)
     while waiting:
         one = waiting.pop(0)
-        if not _POOLS.search(calls.functions["file"].iloc[one]):
-            yield one
-            continue
-        new = set(caller[callee == one].tolist()) - seen
-        seen |= new
-        waiting += sorted(new)
+        made = edges[edges["callee"] == one]
+        are_all &= int(functions["calls"].iloc[one]) <= int(made["calls"].sum())
+        runs_ops = ~(compiles | (carries & is_start[one]))
+        new = [who for who in made["caller"] if runs_ops[who] and who not in seen]
+        seen.update(new)
+        waiting += [who for who in new if pools[who]]
+        starters += [who for who in new if not pools[who]]
+    return starters, are_all
 
 
 def _place(calls: Calls, function: int) -> str:
