@@ -118,10 +118,9 @@ def _kernels(trace: Trace, op: str) -> pd.DataFrame:
     rows, kinds = gpu_kinds(trace)
     mine = (owner[rows] >= 0) & (names[owner[rows]] == op)
     rows = rows[mine]
-    times = pd.DataFrame({"name": names[rows], "kind": kinds[mine]})
-    times["share"] = trace.slices["dur"].to_numpy()[rows]
-    times["share"] /= times["share"].sum()
-    table = times.groupby(["name", "kind"], sort=False, as_index=False)["share"].sum()
+    dur = trace.slices["dur"].to_numpy()[rows]
+    each = pd.DataFrame({"name": names[rows], "kind": kinds[mine], "share": dur / dur.sum()})
+    table = each.groupby(["name", "kind"], sort=False)["share"].sum().reset_index()
     return table.sort_values("share", ascending=False, kind="stable")
 
 
