@@ -140,6 +140,20 @@ def lines_beyond_limit(known: CellLines, record: Record) -> dict[Line, set[Line]
     return beyond
 
 
+def lines_within(known: CellLines, trace: Trace, outer: Line, among: set[Line]) -> set[Line]:
+    """The line and those ``among`` others that ran right within it, or within one of these."""
+    keys = list(zip(known.lines["cell"], known.lines["line"], strict=True))
+    line = known.of_slice[known.row]
+    parent, _ = links.nest(*_times(trace, known.row))
+    inner = np.flatnonzero(parent >= 0)
+    pairs = set(zip(line[inner].tolist(), line[parent[inner]].tolist(), strict=True))
+    found, new = set[Line](), {outer}
+    while new:
+        found |= new
+        new = {keys[one] for one, other in pairs if keys[other] in new} & among - found
+    return found
+
+
 def line_keys(known: CellLines, record: Record) -> pd.DataFrame:
     """``cell``, ``line`` and ``code`` of all lines, ran or not: cells as they come, by number."""
     table = pd.concat([_statements(record), known.lines], ignore_index=True)

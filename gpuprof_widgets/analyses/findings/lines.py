@@ -12,7 +12,13 @@ from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import LONGEST, run_ns, share_of
 from gpuprof_widgets.analyses.line_owners import line_of
-from gpuprof_widgets.analyses.lines import Line, cell_lines, lines, lines_beyond_limit
+from gpuprof_widgets.analyses.lines import (
+    Line,
+    cell_lines,
+    lines,
+    lines_beyond_limit,
+    lines_within,
+)
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record
@@ -27,8 +33,8 @@ def costliest_line(record: Record, limits: Limits) -> list[Finding]:
     """Fires for the line with most time of its own, where that is a fifth of the run or more.
 
     Not for the only line that ran, not for one that waits for the DataLoader, which has a finding
-    of its own, and not for a head whose time is in the lines within it. Where
-    those ran more often than is recorded, that is all that can be said.
+    of its own, and not for a head whose time is in the lines within it. Of lines that ran more
+    often than is recorded it says what they took at least, or where the rest of it counts.
     """
     table = lines(record)
     ran = table[table["wall_ns"] > 0]
@@ -39,7 +45,7 @@ def costliest_line(record: Record, limits: Limits) -> list[Finding]:
     if share < limits.line_share or top["self_ns"] < WORTH_NS or _loads(record, top):
         return []
     if not top["complete"]:
-        return _beyond_limit(record, ran, (top["cell"], top["line"]))
+        return _beyond_limit(record, ran, top)
     text = (
         f"Line {top['line']}{_where(ran['cell'].nunique(), top)} {_statement(top['code'])} took "
         f"{format_share(share)} of the time ({format_ns(top['self_ns'])}{_runs(top)})"
@@ -59,29 +65,64 @@ def _loads(record: Record, top: dict[Any, Any]) -> bool:
     return bool(loading.sum() >= WAITING * top["self_ns"])
 
 
-def _beyond_limit(record: Record, ran: pd.DataFrame, top: Line) -> list[Finding]:
-    """Says of which lines the head of a loop has the time; nothing where no line is around them."""
+def _beyond_limit(record: Record, ran: pd.DataFrame, top: dict[Any, Any]) -> list[Finding]:
+    """Says what can be said where lines ran more often than is recorded.
+
+    What such a line took at least, or else of which lines the head of a loop has the time; nothing
+    where no line is around them.
+    """
+    line = (top["cell"], top["line"])
     beyond = lines_beyond_limit(cell_lines(record.trace), record)
-    head = min(beyond.get(top, {top}), default=None)
-    if head is None:
-        return []
-    within = sorted(line for line, around in beyond.items() if head in around)
-    numbers = [str(line) for _, line in within]
-    named = (
+    if line in beyond:
+        return [_at_least(record, ran, top, beyond)]
+    within = sorted(inner for inner, around in beyond.items() if line in around)
+    own = int(top["self_ns"])
+    text = (
+        f"{_named(within)}{_where(ran['cell'].nunique(), top)} ran more than "
+        f"{_limit(record):,} times: {_counts_for(record, top, len(within))}."
+    )
+    return [Finding("lines", text, own, share_of(own, run_ns(record)), **_place(record, top))]
+
+
+def _at_least(
+    record: Record, ran: pd.DataFrame, top: dict[Any, Any], beyond: dict[Line, set[Line]]
+) -> Finding:
+    """What a line took that ran too often, with those within it that did: theirs is in its time."""
+    line = (top["cell"], top["line"])
+    group = sorted(lines_within(cell_lines(record.trace), record.trace, line, set(beyond)))
+    keys = pd.MultiIndex.from_frame(ran[["cell", "line"]])
+    own = int(ran["self_ns"][keys.isin(group)].sum())
+    share = min(share_of(own, run_ns(record)), 1.0)
+    statement = f" {_statement(top['code'])}" if len(group) == 1 else ""
+    head = min(beyond[line], default=None)
+    rest = ""
+    if head is not None:
+        of_head = ran[keys == head].iloc[0].to_dict()
+        rest = f", and {_counts_for(record, of_head, len(group))}"
+    text = (
+        f"{_named(group)}{_where(ran['cell'].nunique(), top)}{statement} took at least "
+        f"{format_share(share)} of the time ({format_ns(own)}): {'they' if group[1:] else 'it'} "
+        f"ran more than {_limit(record):,} times{rest}."
+    )
+    return Finding("lines", text, own, share, **_place(record, top))
+
+
+def _named(found: list[Line]) -> str:
+    """``Line 3``, ``Lines 3, 4 and 5``."""
+    numbers = [str(line) for _, line in found]
+    return (
         f"Lines {', '.join(numbers[:-1])} and {numbers[-1]}"
         if numbers[1:]
         else f"Line {numbers[0]}"
     )
-    of_head = ran[ran["cell"].eq(head[0]) & ran["line"].eq(head[1])].iloc[0].to_dict()
-    own = int(of_head["self_ns"])
-    share = share_of(own, run_ns(record))
-    where = _where(ran["cell"].nunique(), of_head)
-    text = (
-        f"{named}{where} ran more than {_limit(record):,} times: beyond that "
-        f"{'their' if numbers[1:] else 'its'} time counts for line {head[1]} "
-        f"({format_share(share)} of the time, {format_ns(own)})."
+
+
+def _counts_for(record: Record, head: dict[Any, Any], lines_beyond: int) -> str:
+    own = int(head["self_ns"])
+    return (
+        f"beyond that {'their' if lines_beyond > 1 else 'its'} time counts for line {head['line']} "
+        f"({format_share(share_of(own, run_ns(record)))} of the time, {format_ns(own)})"
     )
-    return [Finding("lines", text, own, share, **_place(record, of_head))]
 
 
 def _limit(record: Record) -> int:
