@@ -29,6 +29,7 @@ from gpuprof_widgets.analyses.worker_causes import slow_function
 from gpuprof_widgets.capture.workers import process as worker_process
 from gpuprof_widgets.capture.workers import recording as workers
 from gpuprof_widgets.exceptions import OptionError
+from tests import loaders
 from tests.loaders import (
     COLLATE_S,
     ITEM_S,
@@ -394,7 +395,10 @@ def why_it_waits(loader: DataLoader[Any]) -> Any:
     return next(found for found in fetching.findings() if found.rule == "dataloader")
 
 
-def test_the_finding_names_the_function_and_its_time_per_item() -> None:
+def test_the_finding_names_the_function_and_its_time_per_item(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loaders, "ITEM_S", 0.05)  # beside what ending a worker takes
     found = why_it_waits(DataLoader(Decoded(16), batch_size=4, num_workers=2))
     # Of one worker where the machine has held that one up.
     assert re.search(r"because `decode` (in worker \d )?takes ", found.text)
