@@ -11,7 +11,9 @@ import pytest
 from rich.cells import cell_len
 
 from gpuprof_widgets.commands.cells import cell_texts, heading
+from gpuprof_widgets.commands.sorting import sort_column, sorted_by
 from gpuprof_widgets.commands.tables import columns_of, print_table, print_text
+from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.printable import printable
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.views.text import shortened
@@ -169,6 +171,26 @@ def test_the_column_that_sorts_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "22")
     assert printed(table_of("aten::addmm_x", "b"), keep="share")[0].split() == ["name", "share"]
     assert printed(table_of("aten::addmm_x", "b"), keep="calls")[0].split() == ["name", "calls"]
+
+
+def test_units_stay_where_two_headings_were_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = table_of("aten::mm", "b").assign(total_bytes=[1, 2])
+    assert printed(table)[0].split()[2:] == ["calls", "total_ns", "share", "total_bytes"]
+    monkeypatch.setenv("COLUMNS", "22")
+    assert "total_ns" in printed(table, keep="total")[0].split()
+
+
+def test_a_key_that_could_be_two_columns_is_asked_about() -> None:
+    table = table_of("aten::mm", "b").assign(total_bytes=[1, 2])
+    with pytest.raises(OptionError, match=r"'total' could be total_ns or total_bytes"):
+        sorted_by(table, "-total")
+    assert sorted_by(table, "total_bytes")["total_bytes"].tolist() == [2, 1]
+    assert sort_column(table.assign(total=0), "total") == "total"
+
+
+def test_of_a_table_without_rows_no_column_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "22")
+    assert printed(table_of(), notes=["no rows"]) == ["no rows"]
 
 
 def test_names_that_say_the_same_again_are_left_out() -> None:

@@ -21,6 +21,7 @@ from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.peaks import Peaks
+from gpuprof_widgets.trace.window import window
 from tests import copy_cases
 from tests.test_findings_breakdown import CASES as BREAKDOWN_CASES
 from tests.test_findings_path import CASES as PATH_CASES
@@ -770,6 +771,44 @@ def test_a_function_that_is_called_often_is_to_be_called_less(calls: int, remedy
     assert only(RULES["python_time"], record).remedy.startswith(remedy)
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("<built-in method time.sleep>", "It only waits: for a timer"),
+        ("<built-in function sleep>", "It only waits"),
+        ("<built-in method posix.waitpid>", "It only waits"),
+        ("<built-in method posix.read>", "It only waits"),
+        ("<built-in function read>", "It only waits"),
+        ("<built-in method acquire of _thread.lock object>", "It only waits"),
+        ("<built-in method poll of select.epoll object>", "It only waits"),
+        ("<built-in function select>", "It only waits"),
+        ("<built-in method posix.fork>", "It starts a process"),
+        ("<built-in method _posixsubprocess.fork_exec>", "It starts a process"),
+        ("<method 'read' of '_io.BytesIO' objects>", "There is no Python in it"),
+        ("<built-in method builtins.sorted>", "There is no Python in it"),
+    ],
+)
+def test_no_loop_is_looked_for_in_what_is_built_in(name: str, remedy: str) -> None:
+    record = trace_of(calls=calls_of((None, name, 1, 9_000_000)))
+    assert only(RULES["python_time"], record).remedy.startswith(remedy)
+
+
+def test_of_a_range_nothing_is_said_of_functions_that_cprofile_counted() -> None:
+    record = waiting_for_a_matmul()
+    assert RULES["python_time"](record)
+    assert RULES["python_waiting"](record)
+    part = window(record, 0, record.trace.end_ns - 1)
+    assert RULES["python_time"](part) == RULES["python_waiting"](part) == []
+    whole = window(record, 0, record.trace.end_ns)
+    assert RULES["python_time"](whole) == RULES["python_time"](record)
+
+
+def test_recorded_frames_tell_of_a_range_as_well() -> None:
+    frames = [python("/home/train.py(3): step", ts=0, dur=500 * MS)]
+    part = window(waiting_for_a_matmul(*frames), 0, 499 * MS)
+    assert "`train.py:3(step)`" in only(RULES["python_time"], part).text
+
+
 def test_a_cell_without_any_torch_says_so_and_names_its_python_function() -> None:
     record = trace_of(
         calls=calls_of((None, "fib", 1000, 9_000_000), (None, "main", 1, 1_000_000)), cuda=True
@@ -960,6 +999,7 @@ def test_an_error_and_an_interruption_come_first() -> None:
     [
         ({}, False, "Record fewer iterations."),
         ({"stack": True}, False, "Record less (without stacks), or fewer iterations."),
+        ({"stack": True}, True, "Record less (without stacks), or fewer iterations."),
         (
             {"shapes": True, "memory": True, "stack": False},
             True,

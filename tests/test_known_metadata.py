@@ -48,6 +48,7 @@ ODD: dict[str, Any] = {
     "recorded_by": {"a": 1},
     "recorder": 5,
     "sampled": "now and then",
+    "window_ns": {"from": 0},
 }
 
 

@@ -84,7 +84,8 @@ class Options:
     cprofile: bool = _topic(True, "do not run cProfile")
     record: str | None = _topic(
         None,
-        "record these topics, and what other switches ask for, and nothing else",
+        "record these topics, and what other switches ask for, and nothing else (cProfile apart: "
+        "--no-cprofile)",
         metavar="TOPICS",
     )
     sort: str = _output("device_self", "column that sorts the op table", metavar="KEY")

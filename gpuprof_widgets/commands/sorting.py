@@ -11,10 +11,17 @@ from gpuprof_widgets.exceptions import OptionError
 
 
 def sort_column(table: pd.DataFrame, key: str) -> str | None:
-    """The column that a key names: ``cpu_self`` or ``cpu_self_ns``, after a sign; else None."""
+    """The column that a key names: ``cpu_self`` or ``cpu_self_ns``, after a sign; else None.
+
+    Raises `OptionError` where a key without its unit names two.
+    """
     name = key.lstrip("+-")
-    names = (name, *(name + unit for unit in UNITS))
-    return next((name for name in names if name in table.columns), None)
+    if name in table.columns:
+        return name
+    found = [name + unit for unit in UNITS if name + unit in table.columns]
+    if len(found) > 1:
+        raise OptionError(f"{name!r} could be {' or '.join(found)}: sort by one of these")
+    return found[0] if found else None
 
 
 def sorted_by(table: pd.DataFrame, key: str) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import IO
@@ -51,7 +52,7 @@ class Column:
         """How little is lost without it: nothing where all is empty, then rows of the trace, then
         one value; what every table is read for goes last.
         """
-        if self.heading in ESSENTIAL:
+        if heading(self.heading) in ESSENTIAL:
             return -1
         if all(cell == NONE for cell in self.cells):
             return 3
@@ -64,13 +65,18 @@ class Column:
 
 
 def columns_of(table: pd.DataFrame) -> list[Column]:
-    """The columns of a table as text, in its order; without names that only say the same again."""
+    """The columns of a table as text, in its order; without names that only say the same again.
+
+    Headings keep their units where without them two columns would have the same.
+    """
     columns: list[Column] = []
+    headings = Counter(heading(str(name)) for name in table.columns)
     for name in map(str, table.columns):
         cells = tuple(cell_texts(name, table[name].tolist()))
         right = is_number(table[name])
         if right or not any(cells == one.cells for one in columns):
-            columns.append(Column(heading(name), cells, right, is_link(table, name)))
+            title = heading(name) if headings[heading(name)] == 1 else name
+            columns.append(Column(title, cells, right, is_link(table, name)))
     return columns
 
 
@@ -83,14 +89,15 @@ def print_table(
 ) -> None:
     """Print the columns, as many as fit into a terminal, and a note line each.
 
-    ``keep``: heading of a column that is never left out: the one that sorts the table.
+    ``keep``: a column that is never left out, without its unit: the one that sorts the table.
     """
     console = _console(file)
     shown, left_out = _fitting(columns, _width(console), keep)
-    if left_out:
+    has_rows = bool(shown and shown[0].cells)
+    if left_out and has_rows:
         names = ", ".join(column.heading for column in left_out)
         notes = [*notes, f"not shown for want of room: {names} (--csv - has all)"]
-    if shown and shown[0].cells:
+    if has_rows:
         (_print_rich if _is_rich(console) else _print_plain)(console, shown)
     for note in notes:
         _print_note(console, note)
@@ -139,7 +146,7 @@ def _needed(columns: Sequence[Column]) -> int:
 
 def _most_expendable(columns: Sequence[Column], keep: str) -> Column:
     """The one that tells least, of several the last; the first column says what a row is."""
-    free = [column for column in columns[1:] if column.heading != keep] or columns[1:]
+    free = [column for column in columns[1:] if heading(column.heading) != keep] or columns[1:]
     return max(reversed(free), key=lambda column: column.expendable)
 
 

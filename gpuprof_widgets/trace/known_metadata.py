@@ -169,6 +169,7 @@ TYPES: dict[str, Any] = {
     "sampled": bool | None,
     "rank": Int | None,
     "world_size": Int | None,
+    "window_ns": list[Int],
 }
 """By key; what is written there by torch, and by this package."""
 

@@ -32,7 +32,7 @@ KEPT = frozenset(
         *("deviceProperties", "displayTimeUnit", "distributedInfo", "profile_memory"),
         *("profiler_spans", "record_shapes", "schema_version", "with_flops", "with_modules"),
         *("duration_s", "export", "memory_segments", "recorded_by", "recorder", "with_stack"),
-        "sampled",
+        *("sampled", "window_ns"),
     )
 )
 """Metadata that analyses and views use, or that tells nothing of anybody."""

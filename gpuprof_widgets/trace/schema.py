@@ -80,6 +80,9 @@ FRAMEWORK, TENSORFLOW, MEGENGINE = "framework", "TensorFlow", "MegEngine"
 SAMPLED = "sampled"
 """Key in the metadata, true: stacks were looked at now and then, and no call was counted."""
 
+WINDOW = "window_ns"
+"""Key in the metadata of a range of a run: its start and end, in ns since the trace's start."""
+
 FLOPS, MEMORY_TRAFFIC = "flops", "memory traffic"
 """Args of ops whose work the program counted itself (MegEngine): floating point operations, and
 bytes read and written."""

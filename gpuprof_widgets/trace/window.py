@@ -16,7 +16,7 @@ from gpuprof_widgets.trace.events import typed
 from gpuprof_widgets.trace.links import Mask, nearest_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import is_gpu
-from gpuprof_widgets.trace.schema import UNCUT_ARGS
+from gpuprof_widgets.trace.schema import UNCUT_ARGS, WINDOW
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
@@ -32,11 +32,16 @@ def window(subject: Trace | AnyRecord, t0: int, t1: int) -> Trace | AnyRecord:
     as an owner with dur 0 and count 0: the launches and ops of GPU slices, the forward ops of
     backward ops, the cell line and the annotation that called the backward pass, their Python
     frames, and whatever is around those.
-    Windows that tile the trace add up to it; the last one includes the moment of its end.
+    Windows that tile the trace add up to it; the last one includes the moment of its end. The
+    metadata of a record's window that is not the whole say which it is.
     """
     if isinstance(subject, Trace):
         return _window(subject, t0, t1)
-    return replace(subject, trace=_window(subject.trace, t0, t1))
+    trace, whole = _window(subject.trace, t0, t1), subject.trace
+    if (trace.start_ns, trace.end_ns) == (whole.start_ns, whole.end_ns):
+        return replace(subject, trace=trace)
+    metadata = {**subject.metadata, WINDOW: [trace.start_ns, trace.end_ns]}
+    return replace(subject, trace=trace, metadata=metadata)
 
 
 def _window(trace: Trace, t0: int, t1: int) -> Trace:

@@ -25,6 +25,7 @@ from gpuprof_widgets.analyses.python_time import python_time as python_time_tabl
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.thread_waits import run_lane
 from gpuprof_widgets.analyses.waits import is_synchronising
+from gpuprof_widgets.analyses.whole_run import is_beyond_the_range
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.python_frames import BUILT_IN
 from gpuprof_widgets.trace.schema import SAMPLED
@@ -48,6 +49,23 @@ BUILTIN = re.compile(r"^<(?:built-in )?(?:method|function) '?(\w+)'?")
 ON_THE_NET = re.compile(r"'(?:recv|recv_into|recvfrom|accept|connect)' of '_socket\.")
 
 NETWORK = "That is waiting for the network: ask once for more, or earlier, from another thread."
+
+WAITS = re.compile(
+    r"^<(?:built-in )?(?:method|function) '?(?:\w+\.)*"
+    r"(?:(?:sleep|wait|wait3|wait4|waitid|waitpid|acquire|select|poll|control)['> ]"
+    r"|(?<=posix\.)read>|(?<=function )read>)"
+)
+"""Built-in functions that do nothing themselves, as cProfile and as torch write them."""
+
+IT_WAITS = (
+    "It only waits: for a timer, a thread, another process or a pipe. Shorten what it waits for, "
+    "or do other work meanwhile."
+)
+
+STARTS = re.compile(r"^<built-in (?:method|function) (?:\w+\.)*(?:fork|forkpty|fork_exec)>")
+
+KEEP = "It starts a process: start it once and keep it (a DataLoader: `persistent_workers=True`)."
+
 SHORT_NS = 10_000
 """Of one call: below it, that there are so many is what takes the time."""
 SHORT_CALLS = (
@@ -58,6 +76,10 @@ OTHERWISE = (
     "Look in it for loops over elements, which ops on whole tensors do at once, and for what is "
     "the same every time and could be done beforehand."
 )
+IN_C = (
+    "There is no Python in it: give it less to do, or call it less often; beforehand, where its "
+    "result is the same every time."
+)
 
 FRAME = re.compile(r"^(?:.*[/\\])?(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$", re.DOTALL)
 """A Python frame as torch writes it: ``train.py(12): step``."""
@@ -67,10 +89,11 @@ def python_time(record: Record, limits: Limits) -> list[Finding]:
     """Fires for the function outside of PyTorch with most self time, from 10 % and 1 ms on.
 
     PyTorch's ops and waits for the GPU do not count. Which function they lie in is known from
-    recorded frames; without these the function gets at most the Python time outside of all ops.
+    recorded frames; without these the function gets at most the Python time outside of all ops,
+    and of a range of time nothing is said.
     """
     table = python_time_table(record)
-    if not len(table):
+    if not len(table) or is_beyond_the_range(record, table):
         return []
     total = int(table["self_ns"].sum())
     ops, framed = _ops_of_thread(record), _ops_by_function(record)
@@ -101,11 +124,15 @@ def python_time(record: Record, limits: Limits) -> list[Finding]:
 
 
 def _remedy(record: Record, top: pd.Series, cost: int) -> str:
-    if ON_THE_NET.search(str(top["name"])):
-        return NETWORK
+    told = {ON_THE_NET: NETWORK, WAITS: IT_WAITS, STARTS: KEEP}
+    for kind, remedy in told.items():
+        if kind.search(str(top["name"])):
+            return remedy
     each = cost / max(int(top["calls"]), 1)
     is_short = each < SHORT_NS and not record.metadata.get(SAMPLED)
-    return SHORT_CALLS.format(each=format_ns(each)) if is_short else OTHERWISE
+    if is_short:
+        return SHORT_CALLS.format(each=format_ns(each))
+    return IN_C if top["file"] == BUILT_IN else OTHERWISE
 
 
 def _in_calls(record: Record, calls: int) -> str:

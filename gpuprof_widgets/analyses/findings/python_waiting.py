@@ -13,6 +13,7 @@ from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.analyses.waits import waits
+from gpuprof_widgets.analyses.whole_run import is_beyond_the_range
 from gpuprof_widgets.trace.model import Record
 
 WORTH_READING_NS = 1_000_000  # below it nobody waits, whatever the share
@@ -27,7 +28,7 @@ REMEDY = (
 def python_waiting(record: Record, limits: Limits) -> list[Finding]:
     """At most two: functions with 10 % of the Python time, most of which they waited."""
     table = python_time(record)
-    if not len(table):
+    if not len(table) or is_beyond_the_range(record, table):
         return []
     whole = int(table["self_ns"].sum())
     high = table["self_ns"] >= max(limits.python_share * whole, WORTH_READING_NS)

@@ -14,5 +14,7 @@ def what_to_leave_out(record: Record) -> str:
     """``stacks, shapes and cProfile``: what was on; "" where none of it was."""
     options: dict[str, Any] = record.metadata.get("options") or {}
     on = [words for name, words in COSTLY.items() if options.get(name)]
-    on += ["cProfile"] if record.calls is not None else []
+    # With stacks cProfile does not run: the calls are counted from the frames.
+    counted = record.calls is not None and not options.get("stack")
+    on += ["cProfile"] if counted else []
     return " and ".join([", ".join(on[:-1]), on[-1]] if len(on) > 1 else on)
