@@ -56,8 +56,8 @@ def breakdown(record: Record, *, by: str = "device") -> pd.DataFrame:
       "launching", "runtime calls": in a call that launches something else, or in another one of
       the runtime or driver (allocating, loading modules); "CPU ops": in an op, or in autograd's
       engine between two of them, or in a region of a program that we know nothing else of;
-      "Python": in none of these, if PyTorch's profiler recorded or Python's calls are in the
-      record; otherwise nobody knows what ran, and that is "other" too.
+      "Python": in none of these, also suspended in ``await``, if PyTorch's profiler recorded or
+      Python's calls are in the record; otherwise nobody knows what ran, and that is "other" too.
 
     So a class is what the CPU did at each moment. How a gap came about as a whole is `idle`'s
     cause: one that began in a short synchronisation is "synchronise" there from end to end, and

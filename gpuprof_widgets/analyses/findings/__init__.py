@@ -38,6 +38,7 @@ from gpuprof_widgets.analyses.findings.python_time import python_time
 from gpuprof_widgets.analyses.findings.python_waiting import python_waiting
 from gpuprof_widgets.analyses.findings.short_kernels import short_kernels
 from gpuprof_widgets.analyses.findings.step_overhead import step_overhead
+from gpuprof_widgets.analyses.findings.suspended import suspended
 from gpuprof_widgets.analyses.findings.synchronising import synchronising
 from gpuprof_widgets.analyses.findings.tensor_cores_idle import tensor_cores_idle
 from gpuprof_widgets.analyses.findings.unlinked import unlinked
@@ -71,6 +72,7 @@ RULES: dict[str, Rule] = {
     "bias_before_norm": bias_before_norm,
     "critical_path": critical_path_bound,
     "lines": costliest_line,
+    "suspended": suspended,
     "gpu_ops": gpu_ops,
     "cpu_ops": cpu_ops,
     "python_time": python_time,

@@ -35,6 +35,8 @@ class Limits:
     """Of the backward pass: below it a disproportion is often but noise."""
     line_share: float = 0.2
     """The costliest line's own time."""
+    suspended_share: float = 0.1
+    """Suspended in ``await``, while no line and no op ran."""
     gpu_op_share: float = 0.1
     """Of all GPU time: an op that is named."""
     cpu_op_share: float = 0.05

@@ -47,7 +47,7 @@ def costliest_line(record: Record, limits: Limits) -> list[Finding]:
     if not top["complete"]:
         return _beyond_limit(record, ran, top)
     text = (
-        f"Line {top['line']}{_where(ran['cell'].nunique(), top)} {_statement(top['code'])} took "
+        f"Line {top['line']}{_where(ran['cell'].nunique(), top)} {statement(top['code'])} took "
         f"{format_share(share)} of the time ({format_ns(top['self_ns'])}{_runs(top)})"
         f"{_device(top)}."
     )
@@ -93,14 +93,14 @@ def _at_least(
     keys = pd.MultiIndex.from_frame(ran[["cell", "line"]])
     own = int(ran["self_ns"][keys.isin(group)].sum())
     share = min(share_of(own, run_ns(record)), 1.0)
-    statement = f" {_statement(top['code'])}" if len(group) == 1 else ""
+    source = f" {statement(top['code'])}" if len(group) == 1 else ""
     head = min(beyond[line], default=None)
     rest = ""
     if head is not None:
         of_head = ran[keys == head].iloc[0].to_dict()
         rest = f", and {_counts_for(record, of_head, len(group))}"
     text = (
-        f"{_named(group)}{_where(ran['cell'].nunique(), top)}{statement} took at least "
+        f"{_named(group)}{_where(ran['cell'].nunique(), top)}{source} took at least "
         f"{format_share(share)} of the time ({format_ns(own)}): {'they' if group[1:] else 'it'} "
         f"ran more than {_limit(record):,} times{rest}."
     )
@@ -129,7 +129,7 @@ def _limit(record: Record) -> int:
     return int(record.metadata["lines"]["limit"])
 
 
-def _statement(source: str) -> str:
+def statement(source: str) -> str:
     """The code in backticks: it holds none itself, and is short."""
     words = source.replace("`", "'")
     return f"`{words if len(words) <= LONGEST else words[: LONGEST - 1] + '…'}`"

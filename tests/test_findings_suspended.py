@@ -1,0 +1,67 @@
+"""The rule on time suspended in `await` at its threshold and just below it; what it says."""
+
+from __future__ import annotations
+
+from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.suspended import suspended
+from gpuprof_widgets.trace.model import Record
+from tests.cells import recorded
+from tests.traces import Row, annotation, cell_line, op, trace_of
+
+MS = 1_000_000
+SOURCE = "%%gpuprofile\nfor part in parts:\n    await asyncio.sleep(\n        part)\n    yield part"
+
+
+def awaiting(*rows: Row) -> Record:
+    """These rows in 1000 ms of a cell of which line 3 awaits, on its second line, and 5 yields."""
+    cell = {"label": "Cell [3]", "source": SOURCE, "statements": [2, 3, 5]}
+    whole = annotation("Cell [3]", ts=0, dur=1000 * MS)
+    return trace_of(whole, *rows, lines={"limit": 10_000, "cells": [cell]})
+
+
+def pieces(line: int, code: str, *, until: int) -> tuple[Row, Row]:
+    """A line that is suspended from the 10th millisecond on, and goes on at this one."""
+    return (
+        cell_line(line, code, ts=0, dur=10 * MS),
+        cell_line(line, code, ts=until * MS, dur=MS, resumed=1),
+    )
+
+
+SLEEPS = "await asyncio.sleep("
+CASES = {
+    "suspended": (
+        awaiting(*pieces(3, SLEEPS, until=110)),
+        awaiting(*pieces(3, SLEEPS, until=109)),
+    )
+}
+"""A trace that fires the rule, and one just below its threshold."""
+
+
+def test_it_names_the_line_that_awaited_and_the_longest_time() -> None:
+    again = cell_line(3, SLEEPS, ts=900 * MS, dur=MS, resumed=1)
+    (finding,) = suspended(awaiting(*pieces(3, SLEEPS, until=500), again), Limits())
+    assert finding.text == (
+        "The code was suspended in `await` for 889 ms (89 % of the time), in line 3 "
+        "`await asyncio.sleep(`: no line and no op ran meanwhile."
+    )
+    assert (finding.start_ns, finding.end_ns) == (10 * MS, 500 * MS)
+    assert "asyncio.gather" in finding.remedy
+
+
+def test_what_other_tasks_and_threads_ran_meanwhile_is_no_suspension() -> None:
+    task = cell_line(9, "train()", ts=20 * MS, dur=200 * MS)
+    thread = op("aten::mm", ts=220 * MS, dur=100 * MS, thread=77)
+    (finding,) = suspended(awaiting(*pieces(3, SLEEPS, until=500), task, thread), Limits())
+    assert finding.cost_ns == 180 * MS  # from the op's end on; before the task another line began
+
+
+def test_a_generator_that_nobody_asks_for_more_is_no_await() -> None:
+    assert suspended(awaiting(*pieces(5, "yield part", until=900)), Limits()) == []
+
+
+def test_a_cell_that_sleeps_says_so() -> None:
+    body = "import asyncio\nn = 1\nawait asyncio.sleep(0.05)\nn += 1"
+    _, record = recorded(body)
+    (finding,) = suspended(record, Limits())
+    assert "in line 4 `await asyncio.sleep(0.05)`" in finding.text
+    assert finding.cost_ns >= 50 * MS
