@@ -134,6 +134,6 @@ def _attributes(value: Any) -> dict[str, Any]:
     """The object's own attributes, past any `__getattr__` of its class."""
     try:
         found = object.__getattribute__(value, "__dict__")
-    except Exception:
+    except Exception:  # none with `__slots__`; a property of that name may raise anything
         return {}
     return found if type(found) is dict else {}

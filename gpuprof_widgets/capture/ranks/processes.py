@@ -154,7 +154,7 @@ def _unpacked(packed: bytes | None) -> BaseException | None:
         return None
     try:
         error = pickle.loads(packed)
-    except Exception:
+    except Exception:  # code of the user's class runs, and may raise anything
         return None
     return error if isinstance(error, BaseException) else None
 
@@ -227,7 +227,7 @@ def _packed(error: BaseException) -> bytes | None:
     try:
         packed = pickle.dumps(error)
         pickle.loads(packed)
-    except Exception:
+    except Exception:  # as in `_unpacked`, and of what the exception holds, too
         return None
     return packed
 
