@@ -25,6 +25,7 @@ from gpuprof_widgets.trace.window import window
 from tests import copy_cases
 from tests.test_findings_breakdown import CASES as BREAKDOWN_CASES
 from tests.test_findings_path import CASES as PATH_CASES
+from tests.test_findings_suspended import CASES as SUSPENDED_CASES
 from tests.test_findings_training import CASES as TRAINING_CASES
 from tests.test_findings_work import CASES as WORK_CASES
 from tests.traces import (
@@ -243,6 +244,7 @@ CASES: dict[str, tuple[Record, Record]] = {
     **BREAKDOWN_CASES,
     **TRAINING_CASES,
     **PATH_CASES,
+    **SUSPENDED_CASES,
     **WORK_CASES,
 }
 
@@ -552,12 +554,32 @@ def test_no_line_is_blamed_for_what_ran_in_it_beyond_the_limit() -> None:
     )
     assert (finding.cost_ns, finding.end_ns) == (800 * MS, 900 * MS)
     most = cell_line(4, "g()", ts=0, dur=700 * MS)
-    assert only(RULES["lines"], limited(most, beyond=[4])).text == (
-        "Line 4 ran more than 10,000 times: beyond that its time counts for line 3 "
-        "(20 % of the time, 200 ms)."
+    finding = only(RULES["lines"], limited(most, beyond=[4]))
+    assert finding.text == (
+        "Line 4 `g()` took at least 70 % of the time (700 ms): it ran more than 10,000 times, and "
+        "beyond that its time counts for line 3 (20 % of the time, 200 ms)."
     )
+    assert (finding.cost_ns, finding.end_ns) == (700 * MS, 700 * MS)
     assert only(RULES["lines"], limited(most, beyond=[9])).text.startswith("Line 4 `g()` took 70 %")
-    assert RULES["lines"](limited(beyond=[3])) == []
+    assert only(RULES["lines"], limited(beyond=[3])).text == (
+        "Line 3 `for i in range(30000):` took at least 90 % of the time (900 ms): it ran more than "
+        "10,000 times."
+    )
+
+
+def test_lines_of_a_recursion_beyond_the_limit_took_together_what_cannot_be_told_apart() -> None:
+    calls = [cell_line(5, "return f(n - 1)", ts=n * MS, dur=(900 - 2 * n) * MS) for n in range(4)]
+    test = cell_line(4, "if n < 2:", ts=100 * MS, dur=60 * MS)
+    finding = only(RULES["lines"], limited(*calls, test, beyond=[4, 5]))
+    assert finding.text == (
+        "Lines 4 and 5 took at least 90 % of the time (900 ms): they ran more than 10,000 times, "
+        "and beyond that their time counts for line 3 (0 % of the time, 0 ns)."
+    )
+    aside = cell_line(4, "if n < 2:", ts=897 * MS, dur=3 * MS)
+    calls = [cell_line(5, "return f(n - 1)", ts=n * MS, dur=(896 - 2 * n) * MS) for n in range(4)]
+    assert only(RULES["lines"], limited(*calls, aside, beyond=[4, 5])).text.startswith(
+        "Line 5 `return f(n - 1)` took at least 90 % of the time (896 ms): it ran"
+    )
 
 
 def test_without_gpu_the_cpu_ops_are_ranked() -> None:
@@ -592,6 +614,54 @@ def test_what_to_do_about_a_cpu_op_goes_by_its_length(
 ) -> None:
     (finding,) = findings(trace_of(op("aten::mm", ts=0, dur=took), **metadata))
     assert finding.remedy.startswith(remedy)
+
+
+WARMED_UP = {"steps": {"iterations": [{"step": 0, "kind": "warmup", "dur_ns": 9}]}}
+"""Metadata of a loop whose first iteration was not recorded."""
+
+
+def products(*durations: int, **metadata: Any) -> Record:
+    """Calls of one op of these lengths (µs)."""
+    calls = [
+        op("aten::mm", ts=number * 10**9, dur=1000 * dur) for number, dur in enumerate(durations)
+    ]
+    return trace_of(*calls, **metadata)
+
+
+@pytest.mark.parametrize(
+    ("durations", "metadata", "remedy"),
+    [
+        ((970, 30, 40), {}, "Most of that is one call, of 970 µs; the others take 35.0 µs each: "
+         "the first one may set a library or its threads up. Warm up before what is timed "
+         "(--steps with --warmup)"),
+        ((970, 30, 40), WARMED_UP, "Most of that is one call, of 970 µs; the others take 35.0 µs "
+         "each: look whether its tensors are larger, and on the timeline"),
+        ((30, 970), {}, "Most of that is one call, of 970 µs; the other takes 30.0 µs: look "
+         "whether its tensors are larger, and on the timeline"),
+        ((970, 30), {"framework": "TensorFlow"}, "Most of that is one call, of 970 µs; the other "
+         "takes 30.0 µs: the first one may set a library or its threads up. Warm up before what "
+         "is timed, or"),
+        ((500, *[100] * 5), {}, "Most of that is one call, of 500 µs; the others take 100 µs each"),
+        ((499, *[100] * 5), {}, "One call takes 100 µs: smaller sizes"),
+        ((60, 40), {}, "One call takes 50.0 µs: smaller sizes"),
+        ((20, 20, 20, 90, 90, 90, 20), {}, "One call takes 20.0 µs: smaller sizes"),
+        ((*[10] * 90, *[500] * 10), {}, "Most of that is few of the calls, of up to 500 µs; the "
+         "median one takes 10.0 µs: look whether their tensors are larger"),
+        ((900, *[10] * 99), {}, "One call takes 10.0 µs, much of which any op costs"),
+    ],
+)  # fmt: skip
+def test_of_a_cpu_op_most_of_which_is_one_call_or_few_it_says_so(
+    durations: tuple[int, ...], metadata: dict[str, Any], remedy: str
+) -> None:
+    assert only(RULES["cpu_ops"], products(*durations)).cost_ns == 1000 * sum(durations)
+    found = [one for one in findings(products(*durations, **metadata)) if one.rule == "cpu_ops"]
+    assert [one.remedy[: len(remedy)] for one in found] == [remedy]
+
+
+def test_what_ran_within_the_calls_of_an_op_does_not_count_for_the_length_of_one() -> None:
+    outer = [op("aten::linear", ts=number * 1000, dur=900) for number in range(4)]
+    record = trace_of(*outer, op("aten::t", ts=100, dur=700))
+    assert only(RULES["cpu_ops"], record).remedy.startswith("One call takes 900 ns, much of which")
 
 
 @pytest.mark.parametrize(
@@ -807,6 +877,16 @@ def test_recorded_frames_tell_of_a_range_as_well() -> None:
     frames = [python("/home/train.py(3): step", ts=0, dur=500 * MS)]
     part = window(waiting_for_a_matmul(*frames), 0, 499 * MS)
     assert "`train.py:3(step)`" in only(RULES["python_time"], part).text
+
+
+def test_a_function_that_calls_what_takes_long_is_not_one_of_short_calls() -> None:
+    """`step` itself takes 9 µs of the 17 µs of a call."""
+    record = trace_of(
+        calls=calls_of((None, "step", 1000, 9_000_000), ("step", "slow", 1000, 8_000_000))
+    )
+    finding = only(RULES["python_time"], record)
+    assert "`cell.py:1(step)` itself took 53 %" in finding.text
+    assert finding.remedy.startswith("Look in it for loops")
 
 
 def test_a_cell_without_any_torch_says_so_and_names_its_python_function() -> None:
@@ -1106,12 +1186,13 @@ def _devices(record: Record) -> int:
 def test_recorded_steps_are_compared_with_unrecorded_ones_without_the_first() -> None:
     record = bounded(
         ("wait", 900_000), ("wait", 80_000), ("warmup", 86_000), ("warmup", 300_000),
+        ("warmup", 85_000), ("warmup", 87_000),
         ("recorded", 100_000), ("recorded", 121_000), ("recorded", 900_000), ("cprofile", 5),
     )  # fmt: skip
     finding = only(RULES["step_overhead"], record)
     assert finding.text == (
         "Profiling made a step 1.4x slower: the median is 121 µs in 3 recorded steps, 86.0 µs in "
-        "3 unrecorded ones before."
+        "5 unrecorded ones before."
     )
     assert finding.cost_ns == 3 * (121_000 - 86_000)
 
@@ -1125,6 +1206,19 @@ def test_steps_that_differ_more_among_themselves_tell_no_slowdown() -> None:
         "How much slower profiling made a step cannot be told: their times are too uneven, "
         "70.0 µs to 400 µs in 3 recorded steps, 60.0 µs to 90.0 µs in 3 unrecorded ones before."
     )
+
+
+@pytest.mark.parametrize(("plain", "tells"), [(4, False), (5, True)])
+def test_few_unrecorded_steps_tell_no_slowdown_where_a_recorded_one_was_as_fast(
+    plain: int, tells: bool
+) -> None:
+    record = bounded(
+        ("warmup", 900), *[("warmup", 80)] * plain,
+        ("recorded", 5), ("recorded", 118), ("recorded", 118), ("recorded", 160),
+    )  # fmt: skip
+    text = only(RULES["step_overhead"], record).text
+    assert ("made a step 1.5x slower" in text) is tells
+    assert ("too uneven, 5 ns to 160 ns" in text) is not tells
 
 
 def test_steps_that_all_took_longer_tell_a_slowdown_however_uneven() -> None:
@@ -1269,6 +1363,53 @@ def test_the_line_to_look_at_is_that_of_the_forward_op() -> None:
     assert remedy.endswith(" The line to look at is 4: `loss = model(x)`.")
 
 
+def test_the_line_to_look_at_is_the_one_with_most_of_the_op_s_time() -> None:
+    """Not that of its longest call, which is where "Show" leads."""
+    loop = [
+        row
+        for ts in range(200, 900, 100)
+        for row in (
+            cell_line(8, "z = x @ x", ts=ts, dur=60),
+            op("aten::mm", ts=ts, dur=50),
+        )
+    ]
+    long = [cell_line(6, "y = big @ big", ts=0, dur=110), op("aten::mm", ts=0, dur=100)]
+    (finding,) = [one for one in findings(trace_of(*long, *loop)) if one.rule == "cpu_ops"]
+    assert finding.remedy.endswith(" The line to look at is 8: `z = x @ x`.")
+    assert (finding.start_ns, finding.end_ns) == (0, 100)
+
+
+def test_what_an_op_takes_in_the_backward_pass_counts_for_the_line_of_the_forward_op() -> None:
+    record = trace_of(
+        cell_line(2, "y = x @ x", ts=0, dur=60),
+        op("aten::mm", ts=0, dur=50),
+        cell_line(4, "z = m(y)", ts=100, dur=60),
+        op("aten::mm", ts=110, dur=20, sequence=3),
+        cell_line(5, "z.sum().backward()", ts=200, dur=200),
+        *backward_op("MmBackward0", ts=210, dur=180, sequence=3),
+        op("aten::mm", ts=220, dur=45),
+        op("aten::mm", ts=280, dur=45),
+    )
+    (finding,) = [one for one in findings(record) if one.rule == "cpu_ops"]
+    assert finding.remedy.endswith(" The line to look at is 4: `z = m(y)`.")
+
+
+def test_the_line_to_look_at_of_a_gpu_op_is_where_most_of_its_kernels_were_launched() -> None:
+    record = trace_of(
+        cell_line(2, "a = big @ big", ts=0, dur=60),
+        op("aten::mm", ts=0, dur=50),
+        kernel("gemm", ts=1000, dur=300, launched_by=1),
+        cell_line(3, "b = x @ x", ts=100, dur=40),
+        op("aten::mm", ts=100, dur=10),
+        kernel("gemm", ts=1300, dur=250, launched_by=4),
+        cell_line(3, "b = x @ x", ts=140, dur=40),
+        op("aten::mm", ts=140, dur=10),
+        kernel("gemm", ts=1550, dur=250, launched_by=7),
+    )
+    (finding,) = [one for one in findings(record) if one.rule == "gpu_ops"]
+    assert finding.remedy.endswith(" The line to look at is 3: `b = x @ x`.")
+
+
 def said_of_gather(record: Record) -> list[str]:
     return [one.text for one in RULES["backward"](record) if "`GatherBackward0`" in one.text]
 
@@ -1296,6 +1437,20 @@ def test_no_cheaper_op_is_looked_for_in_place_of_a_product() -> None:
     finding = only(RULES["backward"], record)
     assert finding.text.endswith("100 % of the backward pass, 20 times its forward.")
     assert finding.remedy.startswith("It is two products of that kind")
+
+
+def test_of_a_backward_op_most_of_which_is_one_call_no_smaller_sizes_are_asked_for() -> None:
+    calls = [
+        row
+        for number, dur in enumerate((400, 30, 20))
+        for row in (
+            op("aten::addmm", ts=number * 1000, dur=20, sequence=number),
+            *backward_op("AddmmBackward0", ts=number * 1000 + 500, dur=dur, sequence=number),
+        )
+    ]
+    assert only(RULES["backward"], trace_of(*calls)).remedy.startswith(
+        "Most of that is one call, of 400 ns; the others take 25 ns each: the first one may"
+    )
 
 
 def test_of_what_takes_as_long_as_its_forward_it_names_both() -> None:

@@ -11,6 +11,7 @@ import pandas as pd
 from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.one_call import uneven_calls
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
@@ -95,8 +96,19 @@ def _finding(record: Record, op: pd.Series, whole: int, limits: Limits) -> Findi
     text = f"{_who(op)} took {format_ns(cost)}: "
     text += f"{format_share(share_of(cost, whole))} of the backward pass"
     text += f", {times:.0f} times its forward." if times >= limits.backward_ratio else "."
-    remedy = REMEDIES.get(op["name"]) or _remedy(op, odd=times >= limits.backward_ratio)
+    remedy = (
+        REMEDIES.get(op["name"])
+        or _of_one_call(record, op)
+        or _remedy(op, odd=times >= limits.backward_ratio)
+    )
     return _at(record, op, Finding("backward", text, cost, remedy=remedy))
+
+
+def _of_one_call(record: Record, op: pd.Series) -> str:
+    row, calls, whole = int(op["row"]), int(op["calls"]), int(op["cpu_ns"])
+    longest = int(record.trace.slices["dur"].iloc[row])
+    other = (whole - longest) / max(calls - 1, 1)
+    return uneven_calls(record, row, longest_ns=longest, all_ns=whole, other_ns=other, calls=calls)
 
 
 def _remedy(op: pd.Series, *, odd: bool) -> str:

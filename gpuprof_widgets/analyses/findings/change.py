@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -11,39 +10,62 @@ import numpy.typing as npt
 
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.wording import code
-from gpuprof_widgets.analyses.line_owners import line_of
-from gpuprof_widgets.analyses.lines import cell_lines
-from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.analyses.line_owners import line_behind, line_of
+from gpuprof_widgets.analyses.lines import CellLines, cell_lines
+from gpuprof_widgets.analyses.op_rows import gpu_rows
+from gpuprof_widgets.trace.model import Record, Trace
+
+OF_AN_OP = ("cpu_ops", "critical_path", "gpu_ops")
+"""Rules that speak of all calls of an op, and show the longest."""
+
+Rows = npt.NDArray[np.intp]
 
 
 def with_lines(record: Record, said: Iterable[Finding]) -> list[Finding]:
     """The findings, each remedy with the line of the cell in which most of its evidence lies."""
-    if not len(cell_lines(record.trace).row):
+    known = cell_lines(record.trace)
+    if not len(known.row):
         return list(said)
-    around = line_of(record.trace)
-    return [_with_line(record, finding, around) for finding in said]
+    return [_with_line(record.trace, finding, known) for finding in said]
 
 
-def _with_line(record: Record, finding: Finding, around: npt.NDArray[np.int32]) -> Finding:
-    slices = record.trace.slices
+def _with_line(trace: Trace, finding: Finding, known: CellLines) -> Finding:
     if not finding.remedy or not finding.rows:
         return finding
-    rows = np.array(_evidence(finding))
-    spent: Counter[int] = Counter()
-    for line, dur in zip(around[rows], slices["dur"].to_numpy()[rows], strict=True):
-        spent[int(line)] += int(dur)
-    line = spent.most_common(1)[0][0]
+    line = _line_of_most(trace, finding, known)
     if line < 0:
         return finding
-    number, _, statement = str(slices["name"].iloc[line]).partition(": ")
+    cell, number, statement = known.lines.iloc[line][["cell", "line", "code"]]
     if code(statement) in finding.text:
         return finding
-    cells = record.trace.args["cell"]
-    cell = f" of {cells.loc[line]}" if cells.dropna().nunique() > 1 else ""
-    sentence = f" The line to look at is {number}{cell}: {code(statement)}."
+    of = f" of {cell}" if known.lines["cell"].nunique() > 1 else ""
+    sentence = f" The line to look at is {number}{of}: {code(statement)}."
     return replace(finding, remedy=finding.remedy + sentence)
 
 
-def _evidence(finding: Finding) -> tuple[int, ...]:
-    """Of an op of the backward pass its forward op: that, and not `backward()`, is to change."""
-    return finding.rows[1:] if finding.rule == "backward" else finding.rows
+def _line_of_most(trace: Trace, finding: Finding, known: CellLines) -> int:
+    """The index in ``known.lines`` of the line that has most of the evidence; -1 outside of all."""
+    rows, executions = np.array(finding.rows), line_of(trace)
+    if finding.rule == "backward":  # its forward op: that, and not `backward()`, is to change
+        rows = rows[1:]
+    elif finding.rule in OF_AN_OP:
+        rows = _of_the_op(trace, finding)
+        behind = line_behind(trace)
+        executions = np.where(behind >= 0, behind, executions)
+    line = np.append(known.of_slice, -1)[executions[rows]]
+    spent = np.bincount(line + 1, trace.slices["dur"].to_numpy()[rows])
+    return int(spent.argmax()) - 1
+
+
+def _of_the_op(trace: Trace, finding: Finding) -> Rows:
+    """All calls of the op that a finding shows one of; what they launched where it speaks of it."""
+    slices, one = trace.slices, finding.rows[0]
+    same = (slices["name"] == slices["name"].iloc[one]) & (
+        slices["category"] == slices["category"].iloc[one]
+    )
+    calls = same.to_numpy(bool)
+    if finding.rule != "gpu_ops":
+        return np.flatnonzero(calls)
+    gpu = gpu_rows(trace)
+    of_the_op = np.append(calls, False)[slices["op"].to_numpy()[gpu]]
+    return np.asarray(gpu[of_the_op], np.intp)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.instances import are_op_names, longest_call
+from gpuprof_widgets.analyses.findings.instances import are_op_names, longest_call, own_times
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.memory import memory
+from gpuprof_widgets.analyses.findings.one_call import uneven_calls
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.lacking import PYTORCH, recorder_of, which_other_kind
 from gpuprof_widgets.analyses.op_rows import gpu_rows, on_tracks
@@ -94,14 +96,25 @@ def _finding(
     ]
     text += f", then {', '.join(rest)}." if rest else "."
     place = longest_call(record, top["name"], str(top["category"]))
-    remedy = _remedy(record, cost / max(top["calls"], 1))
+    remedy = _remedy(record, top)
     return Finding("cpu_ops", text, cost, share_of(cost, run_ns(record)), remedy=remedy, **place)
 
 
-def _remedy(record: Record, each_ns: float) -> str:
-    """What to do about the op that took most, by how long one call is."""
+def _remedy(record: Record, top: pd.Series) -> str:
+    """What to do about the op that took most, by how long its calls are."""
     if WRITTEN_CATEGORY in record.trace.args:
         return IN_A_REGION
     if record.metadata.get("cuda"):
         return UNUSED_GPU
+    rows, own = own_times(record, top["name"], str(top["category"]))
+    longest, each_ns = int(own.argmax()), float(np.median(own))
+    if said := uneven_calls(
+        record,
+        int(rows[longest]),
+        longest_ns=float(own[longest]),
+        all_ns=float(own.sum()),
+        other_ns=float(np.median(np.delete(own, longest))) if len(own) > 1 else 0,
+        calls=len(own),
+    ):
+        return said
     return (SHORT_CALLS if each_ns < SHORT_NS else LONG_CALLS).format(each=format_ns(each_ns))

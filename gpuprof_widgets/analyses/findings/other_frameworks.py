@@ -11,7 +11,7 @@ from gpuprof_widgets.trace.schema import FRAMEWORK, MEGENGINE, TENSORFLOW, WRITT
 
 MEANS = (
     r"torch|pin_memory|non_blocking|num_workers|persistent_workers|prefetch_factor|DataLoader"
-    r"|foreach|autocast|GradScaler|DDP|FSDP|async_op|with_stack|\.to\(|\.item\(|optimizer\."
+    r"|foreach|autocast|GradScaler|DDP|FSDP|async_op|with_stack|--warmup|\.to\(|\.item\(|optimizer\."
 )
 WORDS = {"PyTorch op": "op", "the DataLoader": "its input"}
 EXAMPLES = re.compile(rf" \([^()]*(?:{MEANS})[^()]*\)")
