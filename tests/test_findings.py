@@ -889,6 +889,16 @@ def test_a_function_that_calls_what_takes_long_is_not_one_of_short_calls() -> No
     assert finding.remedy.startswith("Look in it for loops")
 
 
+def test_a_function_that_calls_what_takes_long_is_not_one_of_short_calls() -> None:
+    """`step` itself takes 9 µs of the 17 µs of a call."""
+    record = trace_of(
+        calls=calls_of((None, "step", 1000, 9_000_000), ("step", "slow", 1000, 8_000_000))
+    )
+    finding = only(RULES["python_time"], record)
+    assert "`cell.py:1(step)` itself took 53 %" in finding.text
+    assert finding.remedy.startswith("Look in it for loops")
+
+
 def test_a_cell_without_any_torch_says_so_and_names_its_python_function() -> None:
     record = trace_of(
         calls=calls_of((None, "fib", 1000, 9_000_000), (None, "main", 1, 1_000_000)), cuda=True

@@ -25,7 +25,7 @@ UNKNOWN_WORK = (
 )
 MANY_KERNELS = (
     "None of its {count} kernels takes a third of that, and what work they have is not known: look "
-    "whether fusing them (torch.compile), narrower types or other sizes take less."
+    "whether narrower types, other sizes or another library take less."
 )
 COPYING = "{share} of that is the copy {kernel}: leave data where it is. {otherwise}"
 TO_OR_FROM_THE_HOST = (

@@ -120,17 +120,17 @@ def python_time(record: Record, limits: Limits) -> list[Finding]:
         f"({format_ns(cost)}{_in_calls(record, int(top['calls'].iloc[0]))}"
         f"{_called_by(record, top.iloc[0])})."
     )
-    return [Finding("python_time", text, cost, share, remedy=_remedy(record, top.iloc[0], cost))]
+    return [Finding("python_time", text, cost, share, remedy=_remedy(record, top.iloc[0]))]
 
 
-def _remedy(record: Record, top: pd.Series, cost: int) -> str:
+def _remedy(record: Record, top: pd.Series) -> str:
+    """By what the function does, and by how long a call is with all that it calls."""
     told = {ON_THE_NET: NETWORK, WAITS: IT_WAITS, STARTS: KEEP}
     for kind, remedy in told.items():
         if kind.search(str(top["name"])):
             return remedy
-    each = cost / max(int(top["calls"]), 1)
-    is_short = each < SHORT_NS and not record.metadata.get(SAMPLED)
-    if is_short:
+    each = int(top["total_ns"]) / max(int(top["calls"]), 1)
+    if each < SHORT_NS and not record.metadata.get(SAMPLED):
         return SHORT_CALLS.format(each=format_ns(each))
     return IN_C if top["file"] == BUILT_IN else OTHERWISE
 
