@@ -35,16 +35,17 @@ def suspended(record: Record, limits: Limits) -> list[Finding]:
     share = share_of(cost, run_ns(record))
     if cost < WORTH_NS or share < limits.suspended_share:
         return []
-    by_line = table.groupby(["cell", "line", "code"])["dur_ns"].sum()
-    cell, line, code = by_line.idxmax()
-    most = int(by_line.max())
+    by_line = table.groupby(["cell", "line", "code"], as_index=False)["dur_ns"].sum()
+    top = by_line.iloc[int(by_line["dur_ns"].argmax())].to_dict()
+    most = int(top["dur_ns"])
     part = "" if most >= NEARLY_ALL * cost else f"{format_ns(most)} of it "
-    of = f" of {cell}" if len(record.metadata["lines"]["cells"]) > 1 else ""
+    of = f" of {top['cell']}" if len(record.metadata["lines"]["cells"]) > 1 else ""
     text = (
         f"The code was suspended in `await` for {format_ns(cost)} ({format_share(share)} of the "
-        f"time), {part}in line {line}{of} {statement(code)}: no line and no op ran meanwhile."
+        f"time), {part}in line {top['line']}{of} {statement(str(top['code']))}: "
+        "no line and no op ran meanwhile."
     )
-    longest = table.loc[table["dur_ns"].idxmax()]
+    longest = table.iloc[int(table["dur_ns"].argmax())].to_dict()
     return [
         Finding(
             "suspended",
@@ -78,8 +79,9 @@ def _suspensions(record: Record) -> pd.DataFrame:
     open_ = intervals.union(ts[ran], ts[ran] + slices["dur"].to_numpy()[ran])
     start, end = intervals.gaps(open_, trace.start_ns, trace.end_ns)
     _, gap, at = np.intersect1d(end, ts[row], return_indices=True)
-    table = known.lines.iloc[known.of_slice[row[at]]].reset_index(drop=True)
-    return table.assign(row=row[at], end_ns=end[gap], dur_ns=end[gap] - start[gap])
+    table: pd.DataFrame = known.lines.iloc[known.of_slice[row[at]]].reset_index(drop=True)
+    times = {"end_ns": end[gap], "dur_ns": end[gap] - start[gap]}
+    return table.assign(row=row[at], **times)
 
 
 def _awaiting(record: Record) -> set[tuple[str, int]]:
