@@ -107,7 +107,7 @@ def _remedy(record: Record, top: pd.Series) -> str:
     if record.metadata.get("cuda"):
         return UNUSED_GPU
     rows, own = own_times(record, top["name"], str(top["category"]))
-    longest, each_ns = int(own.argmax()), float(np.median(own))
+    longest = int(own.argmax())
     if said := uneven_calls(
         record,
         int(rows[longest]),
@@ -117,4 +117,8 @@ def _remedy(record: Record, top: pd.Series) -> str:
         calls=len(own),
     ):
         return said
-    return (SHORT_CALLS if each_ns < SHORT_NS else LONG_CALLS).format(each=format_ns(each_ns))
+    each_ns = float(np.median(record.trace.slices["dur"].to_numpy()[rows]))
+    each, own_ns = format_ns(each_ns), float(np.median(own))
+    if own_ns < each_ns / 2:
+        each += f" ({format_ns(own_ns)} itself)"
+    return (SHORT_CALLS if each_ns < SHORT_NS else LONG_CALLS).format(each=each)
