@@ -87,7 +87,8 @@ def test_a_window_is_a_profile(profile: Profile) -> None:
     part = profile.window(0, 1_250_000)
     assert type(part) is Profile
     assert part.device_busy()["busy_ns"].tolist() == [250_000]
-    assert part.metadata == profile.metadata
+    assert part.metadata == {**profile.metadata, "window_ns": [0, 1_250_000]}
+    assert profile.window(0, profile.trace.end_ns).metadata == profile.metadata
 
 
 def test_saved_and_loaded_it_is_a_profile_again(profile: Profile, tmp_path: Path) -> None:
