@@ -135,7 +135,11 @@ class Kernel:
         return outcome
 
     def run_interrupted(self, code: str, when_printed: str = "ready") -> Outcome:
-        """Execute a cell and press Ctrl-C once it has printed that word."""
+        """Execute a cell and press Ctrl-C once it has printed that word.
+
+        It may not wait for the printing (``flush``): pressed meanwhile, Python's own locks may
+        raise a RuntimeError instead.
+        """
         outcome = Outcome("")
 
         def watch(message: dict[str, Any]) -> None:

@@ -77,7 +77,7 @@ def test_every_error_is_one_to_what_runs_notebooks(kernel: Kernel, body: str) ->
 
 
 def test_point_04_an_interrupt_shows_the_profile_so_far(kernel: Kernel) -> None:
-    cell = "%%gpuprofile\nimport time\nprint('ready', flush=True)\ntime.sleep(60)"
+    cell = "%%gpuprofile\nimport time\nprint('ready')\ntime.sleep(60)"
     outcome = kernel.run_interrupted(cell)
     assert outcome.status == "error"
     assert outcome.errors[0]["ename"] == "KeyboardInterrupt"
@@ -121,7 +121,7 @@ def test_point_06_top_level_await_runs_on_the_same_loop_and_thread(kernel: Kerne
 def test_point_06_await_still_works_after_an_interrupt(kernel: Kernel) -> None:
     kernel.run("import asyncio, threading\nloop = asyncio.get_running_loop()")
     kernel.run("thread = threading.current_thread()")
-    cell = "%%gpuprofile\nprint('ready', flush=True)\nawait asyncio.sleep(10)"
+    cell = "%%gpuprofile\nprint('ready')\nawait asyncio.sleep(10)"
     outcome = kernel.run_interrupted(cell)
     assert outcome.status == "error"
     assert outcome.errors[0]["ename"] in ("CancelledError", "KeyboardInterrupt")
@@ -466,7 +466,7 @@ def test_lines_of_awaiting_tasks_are_open_only_while_they_run(kernel: Kernel) ->
 def test_an_interrupt_inside_of_many_regions_points_at_the_line(kernel: Kernel) -> None:
     outcome = kernel.run_interrupted(
         "%%gpuprofile -q\nimport time\ndef work():\n    for i in range(9):\n"
-        "        with open('/dev/null'):\n            print('ready', flush=True)\n"
+        "        with open('/dev/null'):\n            print('ready')\n"
         "            time.sleep(60)\nwork()"
     )
     assert outcome.errors[0]["ename"] == "KeyboardInterrupt"

@@ -1611,3 +1611,13 @@ def test_thresholds_can_be_overridden_by_name() -> None:
 def test_a_function_that_waits_for_another_thread_is_not_blamed(function: str) -> None:
     calls = calls_of((None, function, 1, 900 * MS), (None, "step", 1, 100 * MS))
     assert "(step)`" in only(RULES["python_time"], trace_of(calls=calls)).text
+
+
+def test_a_hostile_name_of_an_op_keeps_its_kernels() -> None:
+    """Also one with a zero byte at its end, without which numpy compares texts."""
+    record = trace_of(
+        op("mine\0", ts=0, dur=100_000),
+        runtime("cudaLaunchKernel", ts=1_000, dur=3_000),
+        kernel("gemm", ts=5_000, dur=90_000, launched_by=1),
+    )
+    assert "caused 100 % of the GPU's work" in only(RULES["gpu_ops"], record).text

@@ -170,7 +170,7 @@ def test_the_installed_kernel_runs_is_interrupted_and_ends(
 
         execute("import os; print(os.environ['NSYS_PROFILING_SESSION_ID'])")
         assert "".join(printed) == "71\n"
-        interrupted = execute("import time\nprint('ready', flush=True)\ntime.sleep(600)")
+        interrupted = execute("import time\nprint('ready')\ntime.sleep(600)")
         assert interrupted["ename"] == "KeyboardInterrupt"
         assert not (nsys.parent / "nsys.interrupted").exists()
         assert execute("6 * 7")["status"] == "ok"

@@ -44,7 +44,6 @@ def state() -> dict[str, Any]:
         "torch": autograd_profiler._is_profiler_enabled,
         "entrances": (autograd_profiler._prepare_profiler, autograd_profiler._enable_profiler),
         "cprofile": "enable" in vars(cProfile.Profile),
-        "threads": threading.active_count(),
         "cwd": os.getcwd(),  # noqa: PTH109
         "gc": gc.isenabled(),
         "active": Active.recorder,
@@ -53,9 +52,10 @@ def state() -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def nothing_stays() -> Iterator[None]:
-    before = state()
+    before, threads = state(), set(threading.enumerate())
     yield
     assert state() == before
+    assert set(threading.enumerate()) <= threads  # one of an earlier test may have ended
 
 
 def factorial(n: int) -> int:

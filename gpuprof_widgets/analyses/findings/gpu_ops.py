@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
@@ -116,7 +117,8 @@ def _kernels(trace: Trace, op: str) -> pd.DataFrame:
     """The op's kernels, copies and memsets, the longest first: ``name``, ``kind``, ``share``."""
     names, owner = trace.slices["name"].to_numpy(object), trace.slices["op"].to_numpy()
     rows, kinds = gpu_kinds(trace)
-    mine = (owner[rows] >= 0) & (names[owner[rows]] == op)
+    # One by one: numpy compares with the name less the zero bytes at its end.
+    mine = np.array([row >= 0 and names[row] == op for row in owner[rows]], dtype=bool)
     rows = rows[mine]
     dur = trace.slices["dur"].to_numpy()[rows]
     each = pd.DataFrame({"name": names[rows], "kind": kinds[mine], "share": dur / dur.sum()})
