@@ -27,11 +27,11 @@ def kineto(*names: str, start_us: int = 1, pid: int = 100, **header: Any) -> byt
 
 
 def zip_of(files: Mapping[str, bytes]) -> bytes:
-    """A zip with these files by name."""
+    """A zip with these files by name, the same bytes at any time of day."""
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(file, "w") as archive:
         for name, data in files.items():
-            archive.writestr(name, data)
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
     return file.getvalue()
 
 
