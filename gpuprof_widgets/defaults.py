@@ -14,7 +14,7 @@ from gpuprof_widgets.capture.options import Options, kind_of
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.profiling import check
 
-_OF_ONE_CELL = ("name", "output", "save")
+_OF_ONE_CELL = ("name", "output", "save", "every")
 """Options that name one profile: the next cell's would take its place."""
 
 _FIELDS = tuple(one for one in fields(Options) if one.name not in _OF_ONE_CELL)

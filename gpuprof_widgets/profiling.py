@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpuprof_widgets.capture.loop.steps import Steps
     from gpuprof_widgets.capture.recorder import Recorder
     from gpuprof_widgets.profiles import Profile
+    from gpuprof_widgets.trace.model import Record
 
 Item = TypeVar("Item")
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -42,7 +43,12 @@ class ProfileRun:
     def __enter__(self) -> Self:
         from gpuprof_widgets.capture.recorder import Recorder
 
-        recorder = Recorder(self._options, label=self._label, namespace=self._namespace)
+        recorder = Recorder(
+            self._options,
+            label=self._label,
+            namespace=self._namespace,
+            keep=keeper(self._options),
+        )
         recorder.__enter__()
         self._recorders.append(recorder)  # entered again inside itself, it has several
         return self
@@ -177,21 +183,35 @@ def steps(
     wait: int = 0,
     repeat: int = 1,
     cprofile: int | None = None,
+    keep_going: bool = False,
+    every: int | None = None,
+    save: str | os.PathLike[str] | None = None,
 ) -> Steps[Item]:
     """Warm a loop up, record some of its iterations, then end it: write it around its items.
 
     ``wait`` and then ``warmup`` iterations run unrecorded, ``active`` ones are recorded, each as a
     step; all that ``repeat`` times. cProfile goes on until it has had ``cprofile`` iterations. Then
-    the loop ends as if there were no more items. Inside a recording its window is the loop's;
-    elsewhere the loop makes a profile of its own, shows it and leaves it in
-    ``gpuprof_widgets.last``. ``async for`` works as well.
+    the loop ends as if there were no more items; with ``keep_going`` it runs to its own end,
+    unrecorded, and with ``every`` all of that comes again after so many iterations, each time
+    saved to a file of its own (``save="run.gpuprof"``: ``run_step5003.gpuprof``).
+
+    Inside a recording its window is the loop's; elsewhere the loop makes a profile of its own,
+    shows it and leaves it in ``gpuprof_widgets.last``. ``async for`` works as well.
     """
     from gpuprof_widgets.capture.loop.schedule import Schedule
     from gpuprof_widgets.capture.loop.steps import Steps
 
     options = Options(
-        steps=active, warmup=warmup, wait=wait, repeat=repeat, cprofile_steps=cprofile
+        steps=active,
+        warmup=warmup,
+        wait=wait,
+        repeat=repeat,
+        cprofile_steps=cprofile,
+        keep_going=keep_going,
+        every=every,
+        save=None if save is None else os.fspath(save),
     )
+    check(options)
     caller = sys._getframe(1)
     place, namespace = _place_of(caller), caller.f_globals
     return Steps(
@@ -263,9 +283,27 @@ def read(recorder: Recorder, options: Options) -> tuple[Profile | None, list[str
     return result, []
 
 
+def keeper(options: Options) -> Callable[[Record], None] | None:
+    """What saves each record of a loop that is recorded again and again; it may raise."""
+    if options.every is None:
+        return None
+
+    def save(record: Record) -> None:
+        from gpuprof_widgets.profiles import Profile
+
+        profile = Profile(record.trace, record.calls, record.metadata, record.calls_of_workers)
+        for problem in keep(profile, options):
+            raise RecordingError(problem)
+
+    return save
+
+
 def keep(profile: Profile, options: Options) -> list[str]:
     """Save it where the options say; what went wrong, one line."""
-    _, target = _with_rank_files(profile.metadata, options.save)
+    save = options.save
+    if save is not None and options.every is not None:
+        save = _of_cycle(save, profile.metadata)
+    _, target = _with_rank_files(profile.metadata, save)
     if target is None:
         return []
     try:
@@ -273,6 +311,14 @@ def keep(profile: Profile, options: Options) -> list[str]:
     except Exception as error:
         return [f"the profile could not be saved to {target}: {error}"]
     return []
+
+
+def _of_cycle(save: str, metadata: Mapping[str, Any]) -> str:
+    """The file of one recording among many: ``run_step5003.gpuprof``."""
+    steps = metadata.get("steps", {}).get("iterations", ())
+    first = next((step["step"] for step in steps if step["kind"] == "recorded"), 0)
+    path = Path(save)
+    return str(path.with_name(f"{path.stem}_step{first}{path.suffix}"))
 
 
 def _with_rank_files(

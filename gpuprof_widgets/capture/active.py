@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 
@@ -12,14 +13,18 @@ class Loop(Protocol):
     def explicit(self) -> bool:
         """Whether the code itself asks for it: then it goes before one that an option bounds."""
 
+    @property
+    def recorded(self) -> int:
+        """How many of its steps were recorded since the windows began."""
+
     def give_up(self) -> None:
         """Stop counting: another loop has taken the recorder."""
 
     def close(self) -> None:
         """End with the run, if it has not ended itself: its last step was left in the middle."""
 
-    def left_out(self) -> str | None:
-        """The name of a step's annotation that turned out to be none."""
+    def left_out(self) -> Mapping[str, int]:
+        """The names of steps that turned out to be none, and how often the first ones did."""
 
     def notes(self) -> list[str]: ...
 
@@ -49,6 +54,18 @@ class Windows(Protocol):
 
     def end_window(self) -> int:
         """Stop the window; how long it waited for the device (ns)."""
+
+    def keep_cycle(self) -> None:
+        """Save what the windows recorded until now, for a loop that records again later."""
+
+    def begin_cycle(self) -> None:
+        """Drop what the windows recorded: the loop records again."""
+
+    def has_work(self) -> bool:
+        """Whether an op or a kernel ran in the windows, which have ended."""
+
+    def release(self) -> None:
+        """Drop what the windows recorded: another loop may take the recorder."""
 
 
 class Active:

@@ -12,7 +12,7 @@ from gpuprof_widgets.exceptions import OptionError
 
 GROUPS = {
     "topics": "topics: what is recorded",
-    "loop": "loop: a bounded, warmed-up window of the cell's outermost loop",
+    "loop": "loop: a bounded, warmed-up window of the loop that trains",
     "output": "output: what is shown and kept",
 }
 """The groups in which help lists the options, with the heading of each."""
@@ -62,6 +62,12 @@ class Options:
     cprofile_steps: int | None = _loop(
         None, "iterations that cProfile records, if more", metavar="N"
     )
+    keep_going: bool = _loop(False, "then let the loop run to its end, unrecorded")
+    every: int | None = _loop(
+        None,
+        "with --keep-going: record again every so many iterations, each to a file of its own",
+        metavar="N",
+    )
     expect: str | None = _output(
         None, "regions that should run: say which did not", metavar="NAMES"
     )
@@ -110,8 +116,24 @@ class Options:
             raise OptionError("save is the path of a file, not an empty text")
         if not self.modules:
             raise OptionError("modules is all, none or the names of variables, not an empty text")
+        if self.every is not None:
+            self._check_every(self.every)
         if self.record is not None:
             self._resolve_topics(topics_in(self.record))
+
+    def _check_every(self, every: int) -> None:
+        if not self.keep_going:
+            raise OptionError("every is for a loop that goes on: give --keep-going as well")
+        if self.save is None:
+            raise OptionError(
+                "every saves each recording to a file of its own: give --save as well"
+            )
+        cycle = self.wait + self.warmup + max(self.steps or 1, self.cprofile_steps or 0)
+        if every < self.repeat * cycle:
+            raise OptionError(
+                f"every is at least the {self.repeat * cycle} iterations that are waited, warmed "
+                f"up and recorded each time, not {every}"
+            )
 
     def _resolve_topics(self, wanted: set[str]) -> None:
         """Make the single switches say what ``record`` says; those that ask for more add to it."""
@@ -156,10 +178,12 @@ class Options:
         return replace(self, **(self._switches_for(wanted) | given | {"record": _joined(wanted)}))
 
 
-_LEAST = {"top": 1, "steps": 1, "warmup": 0, "wait": 0, "repeat": 1, "cprofile_steps": 1}
+_LEAST = {"warmup": 0, "wait": 0} | dict.fromkeys(
+    ("top", "steps", "repeat", "cprofile_steps", "every"), 1
+)
 _OFF = (False, "none")
 
-LOOP = ("steps", "warmup", "wait", "repeat", "cprofile_steps")
+LOOP = ("steps", "warmup", "wait", "repeat", "cprofile_steps", "keep_going", "every")
 """The options that bound a loop: a cell's, by the magic over it."""
 
 _SWITCHES = {

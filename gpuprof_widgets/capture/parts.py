@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from gpuprof_widgets.capture.gpu_events import gpu_events
 from gpuprof_widgets.capture.lines.recording import lines_window, marked_code
 from gpuprof_widgets.capture.loop.expected import expected
+from gpuprof_widgets.capture.loop.recording import bounded_loop
 from gpuprof_widgets.capture.memory.recording import memory_owners
 from gpuprof_widgets.capture.modules.recording import module_spans
 from gpuprof_widgets.capture.nvtx import nvtx_ranges
@@ -19,6 +20,7 @@ from gpuprof_widgets.capture.workers.recording import workers
 
 PARTS: tuple[Callable[[Context], Part | None], ...] = (
     marked_code,
+    bounded_loop,
     lines_window,
     module_spans,
     memory_owners,

@@ -37,6 +37,7 @@ from gpuprof_widgets.trace.edit import kept_slices
 from gpuprof_widgets.trace.garbage import without_garbage_collection
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.python_frames import calls_from_slices, with_cell_labels
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 
 _NESTED = (
     "this code is already being profiled by an outer gpuprof profile, "
@@ -55,6 +56,7 @@ _EXPLICIT_LOOP = (
     "bounded none"
 )
 _NOT_BOUND = "--steps could not bound the loop of this cell: it ran whole and is recorded whole"
+_WORK = ("cpu_op", *GPU_CATEGORIES)
 _INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)
 
 
@@ -62,7 +64,8 @@ class Recorder:
     """``with Recorder(options, label="Cell [3]") as recorder: ...`` and then ``recorder.record()``.
 
     ``cell_labels`` names the notebook's cells by the files of their code: Python calls are then
-    those that the cells' code made, and the kernel's own stay out.
+    those that the cells' code made, and the kernel's own stay out. ``keep`` takes the records of a
+    loop that is recorded again and again, each when it is whole.
     """
 
     def __init__(
@@ -75,7 +78,10 @@ class Recorder:
         cell_labels: Mapping[str, str] | None = None,
         namespace: Mapping[str, Any] | None = None,
         code: CellCode | None = None,
+        keep: Callable[[Record], None] | None = None,
     ) -> None:
+        self._keep = keep
+        self._kept: Record | None = None
         self._options = options
         self._label = label
         self._cell_source = cell_source
@@ -171,6 +177,8 @@ class Recorder:
         """
         if self._failure is not None:
             raise RecordingError(self._failure)
+        if self._kept is not None and self._loop is not None and not self._loop.recorded:
+            return self._kept  # the loop ended before it was recorded again
         began = perf_counter_ns()
         try:
             with without_garbage_collection():
@@ -265,6 +273,28 @@ class Recorder:
             self._give_up("start", error)
         return True
 
+    def keep_cycle(self) -> None:
+        try:
+            self._kept = self.record()
+            if self._keep is not None:
+                self._keep(self._kept)
+        except Exception as error:
+            self._notes.append(f"a recording of the loop could not be kept: {_one_line(error)}")
+
+    def begin_cycle(self) -> None:
+        self._windows.discard()
+
+    def has_work(self) -> bool:
+        try:
+            categories = self._windows.trace().slices["category"]
+        except Exception:  # told when the record is read
+            return True
+        return bool(categories.isin(_WORK).any())
+
+    def release(self) -> None:
+        self._loop = None
+        self._windows.discard()
+
     def close_loop(self) -> None:
         """End the loop that was taken, if it has not ended itself."""
         if self._loop is not None:
@@ -308,9 +338,8 @@ class Recorder:
             cells=self._cell_labels.values(),
             threads_before=self._threads_before,
         )
-        left_out = self._loop.left_out() if self._loop is not None else None
-        if left_out is not None:
-            trace = kept_slices(trace, (trace.slices["name"] != left_out).to_numpy())
+        if self._loop is not None:
+            trace = _without_first(trace, self._loop.left_out())
         for part in self._all_parts:
             trace = part.refine(trace)
         return trace
@@ -358,9 +387,6 @@ class Recorder:
     def _all_notes(self, calls: Calls | None) -> list[str]:
         """One sentence each, none twice: windows may lose the same."""
         notes = [*self._notes]
-        bound = loop_bound_of(self._code)
-        if bound is not None and not (self._loop is not None and self._loop.explicit):
-            notes += bound.notes()
         if self._loop is not None:
             notes += self._loop.notes()
         notes += self._windows.lost
@@ -371,6 +397,18 @@ class Recorder:
                 "cProfile did not run: the Python calls are counted from the stack's frames"
             )
         return list(dict.fromkeys(notes))
+
+
+def _without_first(trace: Trace, names: Mapping[str, int]) -> Trace:
+    """The trace without the first so many slices of each name."""
+    if not names:
+        return trace
+    slices = trace.slices
+    regions = slices["name"].isin(list(names)) & (slices["category"] == "user_annotation")
+    slices = slices[regions].sort_values("ts")
+    number = slices.groupby("name", observed=True).cumcount()
+    first = slices.index[number < slices["name"].astype(object).map(names)]
+    return kept_slices(trace, ~trace.slices.index.isin(first))
 
 
 def _is_fork() -> bool:

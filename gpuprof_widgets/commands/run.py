@@ -155,6 +155,7 @@ def _stop(recorder: Recorder, ended: BaseException | None) -> None:
 
 def _recorder(script: Script, code: CellCode, options: Options) -> Recorder:
     from gpuprof_widgets.capture.recorder import Recorder
+    from gpuprof_widgets.profiling import keeper
 
     return Recorder(
         options,
@@ -162,6 +163,7 @@ def _recorder(script: Script, code: CellCode, options: Options) -> Recorder:
         cell_source=script.text(),
         namespace=script.module.__dict__,
         code=code,
+        keep=keeper(options),
     )
 
 

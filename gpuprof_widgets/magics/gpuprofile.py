@@ -22,7 +22,7 @@ from gpuprof_widgets.capture.interrupts import Raised
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.defaults import defaults_of
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.profiling import check, keep, read
+from gpuprof_widgets.profiling import check, keep, keeper, read
 
 NAME = "gpuprofile"
 
@@ -133,6 +133,7 @@ class GpuprofMagics(Magics):
             execution_count=number,
             namespace=self._shell.user_ns,
             code=code,
+            keep=keeper(options),
             cell_labels={
                 file: f"Cell [{cell}]" for file, cell in cell_numbers(self._shell).items()
             },

@@ -1,4 +1,4 @@
-"""Functions have regions in their code while a profile records, and their own code after it."""
+"""Functions have changed code while a profile records, and their own code after it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gpuprof_widgets.capture.lines.regions import LineMarks
 
 
 class CodeSwap:
-    """Which code with regions stands for which plain code, and whose marks it has."""
+    """Which changed code stands for which plain code, and whose marks it has, if any."""
 
     def __init__(self) -> None:
         # By the id of the first: codes of equal content are equal, and slow to hash.
-        self._plain: dict[int, tuple[CodeType, CodeType, LineMarks]] = {}
+        self._plain: dict[int, tuple[CodeType, CodeType, LineMarks | None]] = {}
         self._files: set[str] = set()
         self._references: list[tuple[int, int]] = []
 
-    def add(self, marked: CodeType, plain: CodeType, marks: LineMarks) -> None:
+    def add(self, marked: CodeType, plain: CodeType, marks: LineMarks | None = None) -> None:
         """Take note of a code and of those inside it; a `ValueError` where they do not match."""
         self._plain.update(
             {id(mine): (mine, theirs, marks) for mine, theirs in code_pairs(marked, plain)}
@@ -28,7 +28,7 @@ class CodeSwap:
         self._references = self._count_references()
 
     def put(self, function: FunctionType, marked: CodeType) -> None:
-        """Give a function its code with regions."""
+        """Give a function its changed code."""
         function.__code__ = marked
         self._references = []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import linecache
 import sys
 from collections.abc import Iterator
 from types import FrameType
@@ -16,7 +17,13 @@ from gpuprof_widgets.capture.lines.compiled import compiled_definitions
 from gpuprof_widgets.capture.lines.functions import CodeSwap
 from gpuprof_widgets.capture.lines.regions import LIMIT, LineMarks
 from gpuprof_widgets.capture.lines.rewrite import MarkedLines
-from gpuprof_widgets.capture.lines.sources import MarkedFile, functions_of_cells, marked_files
+from gpuprof_widgets.capture.lines.sources import (
+    SourceFile,
+    first_line,
+    functions_of_cells,
+    source_files,
+)
+from gpuprof_widgets.capture.loop.bound import loop_bound_of
 from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.part import Context
@@ -122,19 +129,32 @@ class MarkedCode:
         labels = self._context.cell_labels
         if self._context.options.stack:
             functions |= set(functions_of_cells(self._context.namespace, labels))
-        for file in marked_files(functions, labels):
+        for file in source_files(functions, labels):
             if file.functions:
-                self.marks.append(file.marks)
-            for function, marked in file.functions:
-                self._swap.add(marked, function.__code__, file.marks)
-                self._swap.put(function, marked)
+                self._mark(file)
             self._note_those_without(file)
 
-    def _note_those_without(self, file: MarkedFile) -> None:
+    def _mark(self, file: SourceFile) -> None:
+        nodes = file.outermost
+        first = min(first_line(node) for node in nodes)
+        last = max(node.end_lineno or node.lineno for node in nodes)
+        lines = linecache.getlines(file.functions[0][0].__code__.co_filename)
+        marks, embedded = LineMarks(file.label, "".join(lines[first - 1 : last]), first), Embedded()
+        if (bound := loop_bound_of(self._context.code)) is not None:
+            bound.watch(file, embedded)
+        rewriter = MarkedLines(marks, embedded, file.compiled)
+        for node in nodes:
+            node.body = rewriter.block(node.body)
+        self.marks.append(marks)
+        for function, marked in file.codes(embedded):
+            self._swap.add(marked, function.__code__, marks)
+            self._swap.put(function, marked)
+
+    def _note_those_without(self, file: SourceFile) -> None:
         names = ", ".join(sorted(one.__qualname__ for one in file.without if one in chosen))
         if names:
             self._notes.append(
-                f"no lines inside of {names}: its source in {file.marks.label} "
+                f"no lines inside of {names}: its source in {file.label} "
                 "is not there, has changed, or a compiler reads it"
             )
 

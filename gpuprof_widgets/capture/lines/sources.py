@@ -18,21 +18,40 @@ from typing import Any
 from gpuprof_widgets.capture.code_pairs import codes_in
 from gpuprof_widgets.capture.embedded import Embedded
 from gpuprof_widgets.capture.lines.compiled import compiled_definitions
-from gpuprof_widgets.capture.lines.regions import LineMarks
-from gpuprof_widgets.capture.lines.rewrite import MarkedLines
 
 _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
-_Definition = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = ast.FunctionDef | ast.AsyncFunctionDef
 Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class MarkedFile:
-    """The functions of one file: each with its code with regions; and those that have none."""
+class SourceFile:
+    """Functions of one file: the definitions of those whose source is still what they run.
 
-    marks: LineMarks
-    functions: list[tuple[FunctionType, CodeType]]
+    ``without`` are the others, and those that a compiler reads.
+    """
+
+    label: str
+    tree: ast.Module
+    compiled: set[ast.AST]
+    functions: list[tuple[FunctionType, Definition]]
     without: list[FunctionType]
+
+    @property
+    def outermost(self) -> list[Definition]:
+        """Those that are not inside of another: what changes it reaches them."""
+        nodes = [node for _, node in self.functions]
+        inner = {each for node in nodes for each in ast.walk(node) if each is not node}
+        return [node for node in dict.fromkeys(nodes) if node not in inner]
+
+    def codes(self, embedded: Embedded) -> Iterator[tuple[FunctionType, CodeType]]:
+        """The functions with the code of their definitions as these are now."""
+        if not self.functions:
+            return
+        like = self.functions[0][0].__code__
+        every = _all_codes(embedded.filled(_compiled(self.tree, like)))
+        codes = {_place(code): code for code in every}
+        yield from ((function, codes[_place(function.__code__)]) for function, _ in self.functions)
 
 
 def functions_of_cells(
@@ -59,10 +78,10 @@ def _functions_of(value: Any) -> Iterator[FunctionType]:
         value = vars(value).get("__wrapped__")
 
 
-def marked_files(
+def source_files(
     functions: Iterable[FunctionType], cell_labels: Mapping[str, str]
-) -> Iterator[MarkedFile]:
-    """The functions with regions in their code, file by file."""
+) -> Iterator[SourceFile]:
+    """The functions with their definitions, file by file."""
     distinct = sorted({id(one): one for one in functions}.values(), key=_file)
     if not distinct:
         return
@@ -70,9 +89,17 @@ def marked_files(
     # What one cell defines another compiles.
     every = [statement for tree in trees.values() for statement in tree.body]
     compiled = {inner for node in compiled_definitions(every) for inner in ast.walk(node)}
-    for file, of_file in groupby(distinct, key=_file):
-        label = cell_labels.get(file, Path(file).name)
-        yield _marked_file(trees[file], compiled, list(of_file), label)
+    for file, group in groupby(distinct, key=_file):
+        of_file = list(group)
+        usable = _usable(of_file, trees[file], compiled)
+        places = [(one, usable.get(_place(one.__code__))) for one in of_file]
+        yield SourceFile(
+            cell_labels.get(file, Path(file).name),
+            trees[file],
+            compiled,
+            [(one, node) for one, node in places if node is not None],
+            [one for one, node in places if node is None],
+        )
 
 
 def _tree(file: str) -> ast.Module:
@@ -87,40 +114,17 @@ def _file(function: FunctionType) -> str:
     return function.__code__.co_filename
 
 
-def _marked_file(
-    tree: ast.Module, compiled: set[ast.AST], functions: list[FunctionType], label: str
-) -> MarkedFile:
-    usable = _usable(functions, tree, compiled)
-    if not usable:
-        return MarkedFile(LineMarks(label, ""), [], functions)
-    first = min(_first_line(node) for node in usable.values())
-    last = max(node.end_lineno or node.lineno for node in usable.values())
-    lines = linecache.getlines(_file(functions[0]))
-    marks = LineMarks(label, "".join(lines[first - 1 : last]), first)
-    embedded = Embedded()
-    rewriter = MarkedLines(marks, embedded, compiled)
-    for node in _outermost(usable.values()):
-        node.body = rewriter.block(node.body)
-    code = embedded.filled(_compiled(tree, functions[0].__code__))
-    codes = {_place(one): one for one in _all_codes(code)}
-    return MarkedFile(
-        marks,
-        [(one, codes[_place(one.__code__)]) for one in functions if _place(one.__code__) in usable],
-        [one for one in functions if _place(one.__code__) not in usable],
-    )
-
-
 def _usable(
     functions: list[FunctionType], tree: ast.Module, compiled: set[ast.AST]
-) -> dict[Place, _Definition]:
+) -> dict[Place, Definition]:
     """The definitions of the functions whose source is still what they run.
 
     Not those that a compiler reads, and has perhaps read already.
     """
     definitions = {
-        (node.name, _first_line(node)): node
+        (node.name, first_line(node)): node
         for node in ast.walk(tree)
-        if isinstance(node, _Definition) and node not in compiled
+        if isinstance(node, Definition) and node not in compiled
     }
     plain = {_place(one): one for one in _all_codes(_compiled(tree, functions[0].__code__))}
     places = [
@@ -135,7 +139,7 @@ def _place(code: CodeType) -> Place:
     return code.co_name, code.co_firstlineno
 
 
-def _first_line(node: _Definition) -> int:
+def first_line(node: Definition) -> int:
     """The line that the code has as its first: a decorator's, where there is one."""
     return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
@@ -152,13 +156,6 @@ def _all_codes(code: CodeType) -> Iterator[CodeType]:
     for inner in codes_in(code):
         yield inner
         yield from _all_codes(inner)
-
-
-def _outermost(nodes: Iterable[_Definition]) -> Iterator[_Definition]:
-    """Those that are not inside of another: its rewrite reaches them."""
-    chosen = list(nodes)
-    inner = {each for node in chosen for each in ast.walk(node) if each is not node}
-    yield from (node for node in chosen if node not in inner)
 
 
 def _known_to_dynamo(function: FunctionType) -> bool:

@@ -1,38 +1,48 @@
-"""`--steps`: bound the outermost loop of a cell by rewriting its syntax tree.
+"""`--steps`: bound the loop that trains by rewriting the syntax tree around it.
 
     for batch in loader: ...        for batch in OVER(loader): ...
     while running: ...              with USE: while NEXT() and (running or NO_MORE()): ...
     async for item in stream: ...   with USE: async for item in OVER(stream): ...
 
 A `try` around it would end on its own line, which IPython would then show as that of an error.
-Of several outermost loops the first that runs is bounded; the others run as they are.
+Every loop is watched, and those in functions that train; one of them is counted (see `training`).
+When its steps are over, it and the loops around it end as if their items had.
 """
 
 from __future__ import annotations
 
 import ast
+import sys
+import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gpuprof_widgets.capture.active import Active
 from gpuprof_widgets.capture.cell import CellCode, CellTree, Rewrite
 from gpuprof_widgets.capture.embedded import Embedded
+from gpuprof_widgets.capture.lines.compiled import compiled_definitions
+from gpuprof_widgets.capture.lines.sources import SourceFile
 from gpuprof_widgets.capture.loop.schedule import Schedule
-from gpuprof_widgets.capture.loop.steps import Counting, Steps, is_progress_bar
+from gpuprof_widgets.capture.loop.steps import (
+    Counting,
+    Steps,
+    fill_bar,
+    inside_bar,
+    is_progress_bar,
+    watched,
+    watched_async,
+)
+from gpuprof_widgets.capture.loop.training import LOOPS, Level, LoopSite, Program, is_loader
 from gpuprof_widgets.capture.options import Options
 
-_BLOCKS = (ast.With, ast.AsyncWith, ast.If, ast.Try, ast.TryStar, ast.Match)
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
-
 _WRAPPERS = ("enumerate", "zip")  # which end with their first argument
-
-_NO_LOOP = "--steps found no loop at the top level of the cell: it ran once and is recorded whole"
+_BY_HAND = "`for item in gpuprof_widgets.steps(items)`"
 
 
 def loop_bound(options: Options) -> Rewrite | None:
     """The rewrite that bounds a loop, where the options ask for it."""
-    return None if options.steps is None else LoopBound(Schedule.of(options))
+    return None if options.steps is None else LoopBound(options)
 
 
 def loop_bound_of(code: CellCode | None) -> LoopBound | None:
@@ -44,143 +54,374 @@ def loop_bound_of(code: CellCode | None) -> LoopBound | None:
 class LoopBound:
     """The rewrite of one cell, and what its loops do when they run.
 
-    They serve one recorder: without it, or beside a loop that it counts already, they run as the
-    user wrote them.
+    They serve one recorder, in its thread: without it, or beside a loop that it counts already,
+    they run as the user wrote them.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
-        self._lines: list[int] = []
-        self._inner: dict[int, int] = {}  # the line of a loop: that of the first one in its body
-        self._ran: int | None = None  # the line of the loop that was bounded
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._schedule = Schedule.of(options)
+        self.program = Program({})
+        self.names: set[str] = set()
+        """What the code speaks of: functions elsewhere may be among it."""
+        self.look: Callable[[], None] = lambda: None
+        """Looks for such functions; called where the code has imported something."""
         # Weakly: this is a constant of the cell's code, which the recorder holds, and the garbage
         # collector does not look into code: what leads from there back to the recorder stays.
         self._recorder: Callable[[], Any] = lambda: None
+        self._thread = 0
+        self._running: list[LoopRun] = []
+        self._counting: Counting | None = None
+        self._site: LoopSite | None = None
+        self._outermost: LoopRun | None = None
+        self._over = False
+        self._too_short: list[str] = []
+        self._later: dict[LoopSite, None] = {}
 
     def __call__(self, tree: CellTree, embedded: Embedded) -> None:
-        """Put the counting into every outermost loop of the tree."""
-        tree.statements[:] = self._bounded(tree.statements, embedded)
+        """Put the watching into every loop of the tree, but for what a compiler reads."""
+        every = [*tree.statements, *([ast.Expr(tree.last)] if tree.last else [])]
+        self.names = {name for one in every for name in _names(one)}
+        self.program.add(every)
+        compiled = {inner for node in compiled_definitions(every) for inner in ast.walk(node)}
+        for site in list(self.program.sites.values()):
+            never_called = site.function and site.function not in self.names
+            if site.node in compiled or never_called:
+                del self.program.sites[site.node]
+        self.program.settle()
+        tree.statements[:] = self.rewritten(tree.statements, embedded, looks=True)
+
+    def rewritten(
+        self, body: list[ast.stmt], embedded: Embedded, *, looks: bool = False
+    ) -> list[ast.stmt]:
+        """The statements with their loops watched; ``looks`` for more behind each import."""
+        found = []
+        for node in body:
+            for block in _blocks(node):
+                block[:] = self.rewritten(block, embedded, looks=looks and _is_plain(node))
+            site = self.program.sites.get(node)
+            found.append(self._watched(site, embedded) if site is not None else node)
+            future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
+            if looks and isinstance(node, (ast.Import, ast.ImportFrom)) and not future:
+                call = embedded.call(Look(self), at=node)
+                found.append(ast.copy_location(ast.Expr(call), node))
+        return found
+
+    def watch(self, file: SourceFile, embedded: Embedded) -> bool:
+        """Watch the loops of functions elsewhere, in their syntax; whether any of them matters."""
+        nodes = file.outermost
+        self.program.add(nodes, file=file.label)
+        self.program.settle()
+        inside = {each for node in nodes for each in ast.walk(node)}
+        mine = [site for site in self.program.sites.values() if site.node in inside]
+        for node in nodes:
+            node.body = self.rewritten(node.body, embedded)
+        return any(site.level >= Level.GRADIENTS or site.leads for site in mine)
+
+    def _watched(self, site: LoopSite, embedded: Embedded) -> ast.stmt:
+        node, use = site.node, LoopUse(self, site)
+        if isinstance(node, ast.While):
+            return _closed(_watched_while(node, use, embedded), use, embedded)
+        _watch_items(node, use, embedded)
+        return _closed(node, use, embedded) if isinstance(node, ast.AsyncFor) else node
 
     def serves(self, recorder: Any) -> bool:
         """Whether there is a loop to wait for; it is this recorder's from now on."""
         self._recorder = weakref.ref(recorder)
-        return bool(self._lines)
+        self._thread = threading.get_ident()
+        self.program.settle()
+        return any(map(self._may_be_it, self.program.sites.values()))
+
+    def _may_be_it(self, site: LoopSite) -> bool:
+        return site.level >= Level.LOADS or (not site.function and self.program.is_innermost(site))
+
+    @property
+    def expects_training(self) -> bool:
+        """Whether the code speaks of training, be it out of sight."""
+        words = (name.lower() for name in self.names)
+        return self.program.best >= Level.GRADIENTS or any(
+            word.startswith(("fit", "train")) for word in words
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the recorder waits for a loop, in this thread."""
+        recorder = self._recorder()
+        return self.is_here and recorder is not None and not recorder.is_taken
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the recorder is at work, and this its thread."""
+        recorder = self._recorder()
+        here = threading.get_ident() == self._thread
+        return here and recorder is not None and recorder is Active.recorder
+
+    def watches(self, site: LoopSite) -> bool:
+        """Whether a loop that starts now may be the one, or stands around it."""
+        if site.excluded or not self.is_here:
+            return False
+        if self._over:
+            self._later[site] = None
+            return False
+        return not site.function or site.level >= Level.GRADIENTS or site.leads
+
+    def entered(self, run: LoopRun) -> None:
+        self._running.append(run)
+
+    def next(self, run: LoopRun) -> bool:
+        """Whether a watched loop goes on to its next iteration."""
+        if run.ended:
+            return False
+        if self._site is None and self._is_it(run):
+            self._take(run)
+        if run.site is not self._site or self._counting is None:
+            return True
+        if self._counting.next_step():
+            return True
+        if self._turned_out_to_be_none(run.site):
+            return True
+        self._over = True
+        for each in self._running:
+            each.end()
+        return False
+
+    def _is_it(self, run: LoopRun) -> bool:
+        if self._over or not self.is_open:
+            return False
+        if run.over_model:
+            run.site.excluded = True
+        if run.site.excluded:
+            return False
+        level = max(run.site.level, Level.LOADS if run.loads else Level.RUNS)
+        best = self.program.best
+        if max(level, best) >= Level.GRADIENTS:
+            return level == best
+        if level == Level.LOADS:
+            return True
+        return best == Level.RUNS and self._may_be_it(run.site)
+
+    def _take(self, run: LoopRun) -> None:
+        self._site = run.site
+        self._outermost = next(iter(self._running), run)
+        self.announce(f"{run.site.place} ({run.site.text})")
+        self._counting = Counting(self._schedule, run.site.place, explicit=False).__enter__()
+
+    def announce(self, what: str) -> None:
+        """Say which loop it is going to be."""
+        words = f"--steps {self._schedule.active} bounds the loop of {what}"
+        self._say(f"{words}; {self._schedule.in_words()}")
+
+    def _say(self, text: str) -> None:
+        if not self._options.quiet:
+            print(f"gpuprof: {text}", file=sys.stderr, flush=True)
+
+    def paused(self, run: LoopRun, *, exhausted: bool) -> None:
+        """A loop has no further item, or was left; inside of another one it may begin anew."""
+        loop = self._counting.loop if self._counting is not None else None
+        if run.site is self._site and loop is not None and not run.ended:
+            loop.pause(exhausted=exhausted)
+
+    def left(self, run: LoopRun) -> None:
+        """A loop has ended, however: with the outermost one so has what was counted in it."""
+        self._running = [each for each in self._running if each is not run]
+        site, counting = self._site, self._counting
+        if site is None or counting is None or run is not self._outermost:
+            return
+        self._outermost = None
+        loop = counting.loop
+        counting.__exit__(None, None, None)
+        if loop is None or loop.goes_on or loop.recorded == self._schedule.recorded:
+            self._over = True
+        elif not loop.recorded:
+            self._too_short += loop.notes()
+            self._release()
+        elif not self._turned_out_to_be_none(site):
+            self._over = True
+
+    def _turned_out_to_be_none(self, site: LoopSite) -> bool:
+        """Let go of a loop of which only its recording shows that it runs no op."""
+        recorder = self._recorder()
+        if site.level > Level.RUNS or recorder is None or recorder.has_work():
+            return False
+        site.excluded = True
+        self._release()
+        self._say(f"the loop of {site.place} ran no op: it is left as it is, and not recorded")
+        return True
+
+    def _release(self) -> None:
+        recorder = self._recorder()
+        if recorder is not None:
+            recorder.release()
+        self._counting = self._site = self._outermost = None
 
     def notes(self) -> list[str]:
         """Which loop it was, where that is not plain to see."""
-        if not self._lines:
-            return [_NO_LOOP]
-        if self._ran is None:
-            lines = " or ".join(map(str, self._lines))
-            return [f"the loop of line {lines} did not run: nothing was recorded"]
-        return [*self._others(self._ran), *self._inside(self._ran)]
-
-    def _others(self, ran: int) -> list[str]:
-        if len(self._lines) == 1:
-            return []
-        others = ", ".join(str(line) for line in self._lines if line != ran)
+        sites = [one for one in self.program.sites.values() if self._may_be_it(one)]
+        if self._site is not None:
+            return self._others(self._site)
+        if self._too_short:
+            return self._too_short
+        none = [one.place for one in self.program.sites.values() if one.excluded]
+        if none:
+            return [f"the loop of {' or '.join(none)} ran no op: nothing was recorded"]
+        if sites:
+            places = " or ".join(dict.fromkeys(one.place for one in sites))
+            return [f"the loop of {places} did not run: nothing was recorded"]
         return [
-            f"the loop of line {ran} was bounded and recorded; the other loops of the cell "
-            f"(line {others}) ran as they are: to choose another, write "
-            "`for item in gpuprof_widgets.steps(items)` there"
+            "--steps found no loop that trains: the code ran once and is recorded whole; to bound "
+            f"a loop write {_BY_HAND}"
         ]
 
-    def _inside(self, ran: int) -> list[str]:
-        """Epochs around batches: it may be the inner loop that the user meant."""
-        inner = self._inner.get(ran)
-        if inner is None:
+    def _others(self, ran: LoopSite) -> list[str]:
+        """Loops that had as much for them."""
+        alike = [one for one in self._later if one.level == ran.level and one is not ran]
+        others = [one for one in alike if self._may_be_it(one)]
+        if not others:
             return []
+        places = ", ".join(dict.fromkeys(one.place for one in others))
         return [
-            f"the loop of line {ran} was bounded; to bound the one of line {inner} write "
-            "`for ... in gpuprof_widgets.steps(...)`"
+            f"the loop of {ran.place} was bounded and recorded; that of {places} ran as it is "
+            f"written: to choose another, write {_BY_HAND} there"
         ]
 
-    def _bounded(self, body: list[ast.stmt], embedded: Embedded) -> list[ast.stmt]:
-        return [self._statement(statement, embedded) for statement in body]
 
-    def _statement(self, node: ast.stmt, embedded: Embedded) -> ast.stmt:
-        if isinstance(node, _LOOPS):
-            self._lines.append(node.lineno)
-            inner = _first_loop(node.body)
-            if inner is not None:
-                self._inner[node.lineno] = inner.lineno
-            use = LoopUse(self, node.lineno)
-            if isinstance(node, ast.While):
-                return _closed(_counted_while(node, use, embedded), use, embedded)
-            counted = _counted_for(node, use, embedded)
-            # An asynchronous generator that is dropped closes at some later await.
-            asynchronous = isinstance(node, ast.AsyncFor)
-            return _closed(counted, use, embedded) if asynchronous else counted
-        if isinstance(node, _BLOCKS):
-            for block in _blocks(node):
-                block[:] = self._bounded(block, embedded)
-        return node
+class Look:
+    """What the code calls behind its imports; elsewhere, where it may be pickled to, nothing."""
 
-    def is_open_to(self, source: Any = None) -> bool:
-        """Whether a loop that starts now is the one; an explicit one speaks for itself."""
-        recorder = Active.recorder
-        if recorder is None or recorder is not self._recorder() or recorder.is_taken:
-            return False
-        inner = source.iterable if is_progress_bar(source) else source
-        return not isinstance(inner, Steps)
+    def __init__(self, bound: LoopBound | None = None) -> None:
+        self._bound = bound
 
-    def close(self) -> None:
-        """The bounded loop has ended, if one of ours was it."""
-        recorder = self._recorder()
-        if recorder is not None and self._ran is not None:
-            recorder.close_loop()
+    def __reduce__(self) -> Any:
+        return Look, ()
 
-    def steps(self, source: Any, line: int) -> Steps[Any]:
-        """The bounded items of the loop on that line."""
-        self._ran = line
-        return Steps(source, self._schedule, place=f"line {line}", explicit=False)
+    def __call__(self) -> None:
+        if self._bound is not None and self._bound.is_open:
+            self._bound.look()
 
 
 class LoopUse:
-    """What the rewritten code of one loop calls."""
+    """What the rewritten code of one loop calls; elsewhere, where it may be pickled to, nothing."""
 
-    def __init__(self, bound: LoopBound, line: int) -> None:
+    def __init__(self, bound: LoopBound | None = None, site: LoopSite | None = None) -> None:
         self._bound = bound
-        self._line = line
-        self._counting: Counting | None = None
-        self._entered = False
+        self._site = site
+        self._runs: list[LoopRun | None] = []  # of a `while`, the innermost last
+
+    def __reduce__(self) -> Any:
+        return LoopUse, ()
+
+    def _run(self, source: Any = ()) -> LoopRun | None:
+        bound, site = self._bound, self._site
+        if bound is None or site is None or not bound.watches(site):
+            return None
+        return LoopRun(bound, site, source)
 
     def over(self, source: Any) -> Any:
         """What a `for` runs over."""
-        if not self._bound.is_open_to(source):
+        inner = source.iterable if is_progress_bar(source) else source
+        run = None if isinstance(inner, Steps) else self._run(inner)
+        if run is None:
             return source
-        self._entered = True
-        return self._bound.steps(source, self._line)
+        if not is_progress_bar(source):
+            return watched(source, run)
+        run.bar = source
+        return inside_bar(source, watched(source.iterable, run))
+
+    def over_async(self, source: Any) -> Any:
+        """What an `async for` runs over."""
+        run = None if isinstance(source, Steps) else self._run(source)
+        if run is None:
+            return source
+        # A generator that is dropped closes at some later await; the `with` around it does not.
+        self._runs[-1] = run
+        return watched_async(source, run)
 
     def next(self) -> bool:
         """Before a `while` looks at its test: whether it may."""
-        if not self._entered:
-            self._entered = True
-            if self._bound.is_open_to():
-                self._counting = self._bound.steps((), self._line).counting().__enter__()
-        return self._counting is None or self._counting.next_step()
+        run = self._runs[-1] if self._runs else None
+        return run is None or run.next()
 
     def no_more(self) -> bool:
         """The test of a `while` has failed."""
-        if self._counting is not None:
-            self._counting.exhausted()
+        run = self._runs[-1] if self._runs else None
+        if run is not None:
+            run.exhausted()
         return False
 
     def __enter__(self) -> None:
-        """Before a loop of which nobody else tells how it ends."""
-        self._entered = False
+        """Before a `while`, or an `async for`."""
+        is_while = self._site is not None and isinstance(self._site.node, ast.While)
+        run = self._run() if is_while else None
+        self._runs.append(run)
+        if run is not None:
+            run.__enter__()
 
-    def __exit__(self, *error: object) -> None:
-        """After it, however it ended. What was counted leads to the recorder: see `LoopBound`."""
-        self._counting = None
-        if self._entered:
-            self._bound.close()
+    def __exit__(self, *error: Any) -> None:
+        """After it, however it ended."""
+        run = self._runs.pop() if self._runs else None
+        if run is not None:
+            run.__exit__(*error)
 
 
-def _counted_for(
-    node: ast.For | ast.AsyncFor, use: LoopUse, embedded: Embedded
-) -> ast.For | ast.AsyncFor:
+class LoopRun:
+    """One run through a watched loop, from its first item to its end."""
+
+    def __init__(self, bound: LoopBound, site: LoopSite, source: Any) -> None:
+        self.site = site
+        self.ended = False
+        self.bar: Any = None
+        self._bound = bound
+        self._items = 0
+        self._exhausted = self._closed = False
+        self.loads = is_loader(source)
+        self.over_model = _is_part_of_model(source)
+
+    def __enter__(self) -> None:
+        self._bound.entered(self)
+
+    def next(self) -> bool:
+        """Whether the loop goes on."""
+        goes_on = self._bound.next(self)
+        self._items += goes_on
+        return goes_on
+
+    def exhausted(self) -> None:
+        """The loop has no further item."""
+        self._exhausted = True
+        self._bound.paused(self, exhausted=True)
+
+    def end(self) -> None:
+        """The loop ends before its next item: one inside of it was bounded."""
+        self.ended = True
+        if self.bar is not None:
+            fill_bar(self.bar, self._items)
+
+    def __exit__(self, *error: Any) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if not self._exhausted:
+            self._bound.paused(self, exhausted=False)
+        self._bound.left(self)
+
+
+def _is_part_of_model(source: Any) -> bool:
+    """Whether a loop over it goes through the layers or the parameters of a model."""
+    name = getattr(source, "__qualname__", "") or type(source).__qualname__
+    return name in _OVER_MODEL or any(
+        kind.__module__.startswith("torch.nn.modules") for kind in type(source).__mro__
+    )
+
+
+_KINDS = ("parameters", "children", "modules", "buffers")
+_OVER_MODEL = frozenset(f"Module.{start}{kind}" for kind in _KINDS for start in ("", "named_"))
+
+
+def _watch_items(node: ast.For | ast.AsyncFor, use: LoopUse, embedded: Embedded) -> None:
     """Inside of `enumerate(items)` and the like, so that a progress bar in there is full."""
+    if isinstance(node, ast.AsyncFor):
+        node.iter = embedded.call(use.over_async, node.iter, at=node.iter)
+        return
     match node.iter:
         case ast.Call(func=ast.Name(id=name), args=[items, *_]) as call if (
             name in _WRAPPERS and not call.keywords and not isinstance(items, ast.Starred)
@@ -188,10 +429,9 @@ def _counted_for(
             call.args[0] = embedded.call(use.over, items, at=items)
         case items:
             node.iter = embedded.call(use.over, items, at=items)
-    return node
 
 
-def _counted_while(node: ast.While, use: LoopUse, embedded: Embedded) -> ast.While:
+def _watched_while(node: ast.While, use: LoopUse, embedded: Embedded) -> ast.While:
     test = node.test
     no_more = embedded.call(use.no_more, at=test)
     either = ast.copy_location(ast.BoolOp(ast.Or(), [test, no_more]), test)
@@ -206,24 +446,25 @@ def _closed(node: ast.stmt, use: LoopUse, embedded: Embedded) -> ast.stmt:
     return ast.copy_location(ast.With([around], [node]), node)
 
 
-def _first_loop(body: list[ast.stmt]) -> ast.For | ast.AsyncFor | ast.While | None:
-    """The first loop of these statements, those of functions and classes in them left out."""
-    for node in body:
-        if isinstance(node, _LOOPS):
-            return node
-        if isinstance(node, _BLOCKS):
-            for block in _blocks(node):
-                inner = _first_loop(block)
-                if inner is not None:
-                    return inner
-    return None
-
-
-def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
-    """The bodies of a statement that runs them at most once."""
+def _blocks(node: ast.stmt) -> Iterable[list[ast.stmt]]:
+    """The bodies of a statement, those of functions and classes as well."""
     for name in ("body", "orelse", "finalbody"):
         block = getattr(node, name, None)
         if block:
             yield block
     for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
         yield part.body
+
+
+def _is_plain(node: ast.stmt) -> bool:
+    """Whether the statement runs its bodies at once, and once."""
+    scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return not isinstance(node, (*scopes, *LOOPS))
+
+
+def _names(node: ast.AST) -> Iterable[str]:
+    for each in ast.walk(node):
+        if isinstance(each, ast.Name):
+            yield each.id
+        elif isinstance(each, ast.Attribute):
+            yield each.attr

@@ -8,6 +8,7 @@ over the steps since the wait before: it is their work that was not done.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from time import perf_counter_ns
 from typing import Any
 
@@ -39,10 +40,20 @@ class Step:
 
 
 class StepLoop:
-    """Counts one loop: `next_step` before each iteration, `exhausted`, `close`."""
+    """Counts one loop: `next_step` before each iteration, `exhausted` or `close` at its end.
+
+    A loop inside of another one ends and begins anew: between the two it is at a `pause`.
+    ``before`` iterations of it had run, unrecorded, when somebody noticed that it is a loop.
+    """
 
     def __init__(
-        self, recorder: Windows, schedule: Schedule, *, place: str, explicit: bool
+        self,
+        recorder: Windows,
+        schedule: Schedule,
+        *,
+        place: str,
+        explicit: bool,
+        before: int = 0,
     ) -> None:
         self._recorder = recorder
         self._schedule = schedule if recorder.has_cprofile else schedule.without_cprofile()
@@ -52,7 +63,11 @@ class StepLoop:
         self._running: Step | None = None
         self._not_drained: list[Step] = []
         self._annotation: Any = None
-        self._no_step: str | None = None
+        self._no_steps: Counter[str] = Counter()
+        self._skipped = min(before, schedule.unrecorded)  # of the cycle, before the first step
+        self._first = self._ran = before  # the first step's number; iterations until now
+        self._paused: str | None = None  # how the loop ended that may begin anew
+        self._prepared: int | None = None  # the position for which that was done
         self._began = 0
         self._ending: str | None = None  # how the loop ended; None while it runs
         self._in_window = False
@@ -62,28 +77,74 @@ class StepLoop:
     def explicit(self) -> bool:
         return self._explicit
 
+    @property
+    def recorded(self) -> int:
+        """How many steps were recorded, as far as they got."""
+        return sum(step.kind == "recorded" for step in self._steps)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the loop runs to its own end, unrecorded from now on."""
+        return self._ending in ("given up", "kept going")
+
     def next_step(self) -> bool:
-        """End the step that runs, if any, and begin the next; False when all of them ran."""
-        if self._ending is not None:
-            return self._ending == "given up"
+        """End the step that runs, if any, and begin the next; False when the loop has to end."""
+        if self._begins_anew():
+            self._begin_cycle()
+        if self._ending is None:
+            self._end_step()
+            self._begin_next()
+        self._ran += 1
+        return self._ending is None or self.goes_on
+
+    def _begin_next(self) -> None:
+        self._paused = None
+        position = self._skipped + len(self._steps)
+        if position < self._schedule.total:
+            if position != self._prepared:  # else a step began there that turned out to be none
+                self._prepare(position)
+                self._prepared = position
+            self._begin_step(position)
+            return
+        self._end("kept going" if self._schedule.keep_going else "bounded")
+        if self._schedule.every is not None:
+            self._recorder.keep_cycle()
+
+    def _begins_anew(self) -> bool:
+        every = self._schedule.every
+        return self._ending == "kept going" and every is not None and self._ran % every == 0
+
+    def _begin_cycle(self) -> None:
+        self._recorder.begin_cycle()
+        self._first, self._skipped, self._ending = self._ran, 0, None
+        self._steps, self._not_drained, self._costs = [], [], []
+        self._no_steps.clear()
+        self._prepared = None
+
+    def pause(self, *, exhausted: bool) -> None:
+        """The loop has ended, and may begin anew with its next step."""
+        if exhausted:
+            self._take_back_step()
+        elif self._running is not None:
+            self._running.left = True
         self._end_step()
-        number = len(self._steps)
-        if number == self._schedule.total:
-            self._end("bounded")
-            return False
-        self._prepare(number)
-        self._begin_step(number)
-        return True
+        self._paused = "exhausted" if exhausted else "left"
 
     def exhausted(self) -> None:
         """The loop has no further item: what was begun as its next step is none."""
         if self._ending is None:
-            if self._running is not None:
-                self._steps.remove(self._running)
-                self._not_drained.remove(self._running)
-                self._no_step, self._running = self._running.name, None
-            self._leave_annotation()
+            self._take_back_step()
             self._end("exhausted")
+
+    def _take_back_step(self) -> None:
+        self._ran -= 1
+        running, self._running = self._running, None
+        self._leave_annotation()
+        if running is not None:
+            self._steps.remove(running)
+            if running in self._not_drained:
+                self._not_drained.remove(running)
+            self._no_steps[running.name] += 1
 
     def close(self) -> None:
         """The loop was left, by `break` or by an exception, unless it has ended before."""
@@ -91,7 +152,7 @@ class StepLoop:
             if self._running is not None:
                 self._running.left = True
             self._end_step()
-            self._end("left")
+            self._end(self._paused or "left")
 
     def give_up(self) -> None:
         self._leave_annotation()
@@ -100,14 +161,14 @@ class StepLoop:
     def _prepare(self, number: int) -> None:
         """Everything that lies between two steps and belongs to neither."""
         schedule, position = self._schedule, self._schedule.position(number)
-        if number == 0:
+        if not self._costs:
             self._costs.append(Costs.now())
         elif position == 0:
             self._end_window()
-        if number == 1 and schedule.unrecorded:
+        if len(self._steps) == 1 and schedule.unrecorded:
             self._drain()  # so that what the first step costs more stays with it
         if position == schedule.unrecorded:
-            self._begin_window(number)
+            self._begin_window(self._first + len(self._steps))
         elif position == schedule.unrecorded + schedule.active:
             self._spread(self._recorder.end_trace())
 
@@ -118,8 +179,8 @@ class StepLoop:
         self._in_window = True
         self._recorder.begin_window(number)
 
-    def _begin_step(self, number: int) -> None:
-        self._running = Step(number, self._schedule.kind(number))
+    def _begin_step(self, position: int) -> None:
+        self._running = Step(self._first + len(self._steps), self._schedule.kind(position))
         self._steps.append(self._running)
         self._not_drained.append(self._running)
         self._began = perf_counter_ns()
@@ -160,8 +221,8 @@ class StepLoop:
         for step in steps:
             step.dur_ns += waited_ns // len(steps)
 
-    def left_out(self) -> str | None:
-        return self._no_step
+    def left_out(self) -> Mapping[str, int]:
+        return self._no_steps
 
     def notes(self) -> list[str]:
         """What a reader would not expect: an early end, and a longer window of cProfile's."""
@@ -175,13 +236,13 @@ class StepLoop:
         return notes
 
     def _early_end(self, recorded: int) -> list[str]:
-        wanted = self._schedule.repeat * self._schedule.active
+        wanted = self._schedule.recorded
         if self._ending not in ("exhausted", "left") or recorded == wanted:
             return []
         how = "ended" if self._ending == "exhausted" else "was left"
         ran = f"the loop {how} after {_iterations(len(self._steps))}"
         if not recorded:
-            before = self._schedule.unrecorded
+            before = self._schedule.unrecorded - self._skipped
             first = f"{before} iterations run" if before > 1 else "iteration runs"
             return [f"{ran}; the first {first} unrecorded, so nothing was recorded"]
         was = "was" if recorded == 1 else "were"

@@ -15,6 +15,8 @@ class Schedule:
     """``repeat`` times: ``wait`` and ``warmup`` iterations unrecorded, then ``active`` recorded.
 
     cProfile goes on until it has had ``calls`` of them: those after the recorded ones are only its.
+    Then the loop ends, or goes on unrecorded (``keep_going``), and all of it again after ``every``
+    iterations.
     """
 
     wait: int
@@ -22,13 +24,23 @@ class Schedule:
     active: int
     repeat: int
     calls: int
+    keep_going: bool = False
+    every: int | None = None
 
     @classmethod
     def of(cls, options: Options) -> Self:
         """The schedule that the options ask for; they have steps."""
         active = options.steps or 1
         calls = max(active, options.cprofile_steps or 0)
-        return cls(options.wait, options.warmup, active, options.repeat, calls)
+        return cls(
+            options.wait,
+            options.warmup,
+            active,
+            options.repeat,
+            calls,
+            options.keep_going,
+            options.every,
+        )
 
     @property
     def unrecorded(self) -> int:
@@ -42,8 +54,13 @@ class Schedule:
 
     @property
     def total(self) -> int:
-        """Iterations after which the loop ends."""
+        """Iterations after which the loop ends, or goes on unrecorded."""
         return self.repeat * self.cycle
+
+    @property
+    def recorded(self) -> int:
+        """Iterations that are recorded, all together."""
+        return self.repeat * self.active
 
     def position(self, number: int) -> int:
         """The place of an iteration, counted from 0, in its cycle."""
@@ -57,6 +74,15 @@ class Schedule:
         if position < self.unrecorded:
             return "warmup"
         return "recorded" if position < self.unrecorded + self.active else "cprofile"
+
+    def in_words(self) -> str:
+        """What becomes of the loop's iterations: "3 iterations to warm up, 8 recorded, ..."."""
+        counts = [(self.wait, "to wait"), (self.warmup, "to warm up"), (self.active, "recorded")]
+        parts = [f"{count} {what}" for count, what in counts if count]
+        times = f", {self.repeat} times" if self.repeat > 1 else ""
+        end = "it goes on unrecorded" if self.keep_going else "it ends"
+        again = f", and again every {self.every:,}" if self.every else ""
+        return f"iterations: {', '.join(parts)}{times}, then {end}{again}"
 
     def without_cprofile(self) -> Schedule:
         """The same where cProfile does not run: nothing goes on after the recorded ones."""

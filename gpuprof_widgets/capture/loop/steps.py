@@ -1,23 +1,24 @@
-"""`gpuprof_widgets.steps(iterable)`: a loop that is warmed up, recorded and ended.
+"""What stands between a loop and its items: `gpuprof_widgets.steps`, and what `--steps` puts there.
 
-This module holds nothing but what stands between a loop and its items: its frames are left out of
-profiles, and what they fetch counts as fetched by the loop.
+The frames of this module are left out of profiles, and what they fetch counts as fetched by the
+loop.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from gpuprof_widgets.capture.active import Active
 from gpuprof_widgets.capture.loop.iterations import StepLoop
 from gpuprof_widgets.capture.loop.schedule import Schedule
 
 Item = TypeVar("Item")
-Run = Callable[[], AbstractContextManager[Any]]
+Alone = Callable[[], AbstractContextManager[Any]]
 """Makes a recording of its own for a loop that runs outside of any."""
 
 
@@ -34,7 +35,7 @@ class Steps(Generic[Item]):
         *,
         place: str,
         explicit: bool = True,
-        alone: Run | None = None,
+        alone: Alone | None = None,
     ) -> None:
         self._source = source
         self._schedule = schedule
@@ -43,7 +44,8 @@ class Steps(Generic[Item]):
         self._alone = alone
 
     def __len__(self) -> int:
-        return min(len(self._source), self._schedule.total)
+        whole = len(self._source)
+        return whole if self._schedule.keep_going else min(whole, self._schedule.total)
 
     def __iter__(self) -> Iterator[Item]:
         if is_progress_bar(self._source):
@@ -82,14 +84,8 @@ class Steps(Generic[Item]):
     def _inside_bar(self, bar: Any) -> Iterator[Item]:
         """A progress bar over the bounded items: one that is cut off looks like a failure."""
         __tracebackhide__ = True
-        whole = bar.iterable
-        if bar.total is not None:
-            bar.reset(total=min(bar.total, self._schedule.total))
-        bar.iterable = self._over(whole)
-        try:
-            yield from bar
-        finally:
-            bar.iterable = whole
+        most = None if self._schedule.keep_going else self._schedule.total
+        yield from inside_bar(bar, self._over(bar.iterable), most)
 
     def _over(self, source: Any) -> Steps[Item]:
         return Steps(
@@ -101,16 +97,110 @@ class Steps(Generic[Item]):
         )
 
 
+class Run(Protocol):
+    """One run through a loop that `--steps` watches, asked before each item."""
+
+    def __enter__(self) -> Any: ...
+
+    def next(self) -> bool:
+        """Whether the loop goes on."""
+
+    def exhausted(self) -> None:
+        """There is no further item."""
+
+    def __exit__(self, *error: Any) -> Any: ...
+
+
+def watched(source: Iterable[Item], run: Run) -> Iterator[Item]:
+    """The items of a loop, until the run says that it is over: then as if there were no more."""
+    __tracebackhide__ = True
+    with run:
+        if not run.next():
+            return
+        iterator = iter(source)
+        for item in iterator:
+            yield item
+            if not run.next():
+                _end_iterator(iterator)
+                return
+        run.exhausted()
+
+
+async def watched_async(source: Any, run: Run) -> AsyncIterator[Any]:
+    """The same for an asynchronous loop."""
+    __tracebackhide__ = True
+    with run:
+        if not run.next():
+            return
+        iterator = aiter(source)
+        async for item in iterator:
+            yield item
+            if not run.next():
+                if inspect.isasyncgen(iterator):
+                    await iterator.aclose()
+                return
+        run.exhausted()
+
+
+def fetched(
+    fetch: Callable[[Any], Item], before: Callable[[Any], bool], exhausted: Callable[[Any], None]
+) -> Callable[[Any], Item]:
+    """The ``__next__`` of an iterator's class that asks before each item whether there is one."""
+
+    @functools.wraps(fetch)
+    def fetched_next(iterator: Any) -> Item:
+        __tracebackhide__ = True
+        if not before(iterator):
+            _end_iterator(iterator)
+            raise StopIteration
+        try:
+            return fetch(iterator)
+        except StopIteration:
+            exhausted(iterator)
+            raise
+
+    return fetched_next
+
+
+def inside_bar(bar: Any, items: Iterable[Item], most: int | None = None) -> Iterator[Item]:
+    """The items through a progress bar over what they come from; at most ``most`` of them."""
+    __tracebackhide__ = True
+    whole = bar.iterable
+    if bar.total is not None and most is not None:
+        bar.reset(total=min(bar.total, most))
+    bar.iterable = items
+    try:
+        yield from bar
+    finally:
+        bar.iterable = whole
+
+
+def fill_bar(bar: Any, number: int) -> None:
+    """Let a bar that is cut off after so many items end full."""
+    if bar.total is not None:
+        bar.total = number
+        container = getattr(bar, "container", None)
+        if container is not None:  # of a notebook
+            container.children[1].max = number
+
+
 class Counting:
     """One run through a loop: in the recording at work, in one of its own, or in none."""
 
     def __init__(
-        self, schedule: Schedule, place: str, *, explicit: bool, alone: Run | None
+        self,
+        schedule: Schedule,
+        place: str,
+        *,
+        explicit: bool,
+        alone: Alone | None = None,
+        before: int = 0,
     ) -> None:
         self._schedule = schedule
         self._place = place
         self._explicit = explicit
         self._alone = alone
+        self._before = before
         self._run: AbstractContextManager[Any] | None = None
         self._loop: StepLoop | None = None
         self._left = schedule.total
@@ -121,7 +211,13 @@ class Counting:
             self._run.__enter__()
         recorder = Active.recorder
         if recorder is not None:
-            loop = StepLoop(recorder, self._schedule, place=self._place, explicit=self._explicit)
+            loop = StepLoop(
+                recorder,
+                self._schedule,
+                place=self._place,
+                explicit=self._explicit,
+                before=self._before,
+            )
             self._loop = loop if recorder.take(loop) else None
         return self
 
@@ -130,7 +226,12 @@ class Counting:
         if self._loop is not None:
             return self._loop.next_step()
         self._left -= 1
-        return self._left >= 0
+        return self._schedule.keep_going or self._left >= 0
+
+    @property
+    def loop(self) -> StepLoop | None:
+        """What counts, in a recording."""
+        return self._loop
 
     def exhausted(self) -> None:
         """There is no further item."""

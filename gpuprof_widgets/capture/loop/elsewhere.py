@@ -1,0 +1,118 @@
+"""The functions of other cells and of the user's own modules that code reaches by name."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from gpuprof_widgets.capture.code_pairs import codes_in
+
+_MOST = 1000
+"""Functions that are looked at; a program that reaches more of them is bounded where it loads."""
+_PACKAGE = str(Path(__file__).parents[2])
+_LIBRARIES = tuple(
+    {
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        str(Path(sys.prefix) / "lib"),
+        str(Path(sys.base_prefix) / "lib"),
+        _PACKAGE,
+    }
+)
+
+
+def functions_reached(
+    names: Iterable[str], namespace: Mapping[str, Any], cell_files: Collection[str]
+) -> list[FunctionType]:
+    """The functions and methods of these names, and of those in their code in turn.
+
+    Names are looked for among the global variables of what was found so far and in the classes of
+    the objects there: rather one too many. Functions of installed packages are left out.
+    """
+    search = _Search(namespace, cell_files)
+    search.look_for(names)
+    return search.functions
+
+
+class _Search:
+    def __init__(self, namespace: Mapping[str, Any], cell_files: Collection[str]) -> None:
+        self.functions: list[FunctionType] = []
+        self._cell_files = cell_files
+        self._names: set[str] = set()
+        self._places: list[Mapping[str, Any]] = [namespace]
+        self._seen: set[int] = {id(namespace)}
+
+    def look_for(self, names: Iterable[str]) -> None:
+        self._names = set(names)
+        waiting = [(name, place) for name in self._names for place in self._places]
+        while waiting and len(self.functions) < _MOST:
+            name, place = waiting.pop()
+            value = place.get(name)
+            new_names = self._names_in(value) - self._names
+            waiting += [(each, one) for each in new_names for one in self._places]
+            self._names |= new_names
+            new_places = list(self._places_of(value))
+            waiting += [(each, one) for each in self._names for one in new_places]
+            self._places += new_places
+
+    def _names_in(self, value: Any) -> set[str]:
+        """The names in a function of the user's, which is taken note of."""
+        function = _function_of(value)
+        if function is None or not self._is_users(function.__code__.co_filename):
+            return set()
+        if not self._is_new(function):
+            return set()
+        self.functions.append(function)
+        return _names_in(function.__code__)
+
+    def _places_of(self, value: Any) -> Iterator[Mapping[str, Any]]:
+        """Where the names in it may have a meaning: a module, or the classes of an object."""
+        function = _function_of(value)
+        if function is not None:
+            if self._is_users(function.__code__.co_filename) and self._is_new(function.__globals__):
+                yield function.__globals__
+        elif isinstance(value, ModuleType):
+            if self._is_users(getattr(value, "__file__", None)) and self._is_new(vars(value)):
+                yield vars(value)
+        elif value is not None:
+            for kind in (value if isinstance(value, type) else type(value)).__mro__:
+                if self._is_users(_file_of(kind)) and self._is_new(kind):
+                    yield vars(kind)
+
+    def _is_new(self, value: Any) -> bool:
+        new = id(value) not in self._seen
+        self._seen.add(id(value))
+        return new
+
+    def _is_users(self, file: str | None) -> bool:
+        if file is None:
+            return False
+        if file in self._cell_files:
+            return True
+        return not file.startswith(("<", *_LIBRARIES)) and Path(file).suffix == ".py"
+
+
+def _function_of(value: Any) -> FunctionType | None:
+    """The function that a value is, or that it wraps."""
+    if isinstance(value, (staticmethod, classmethod, MethodType)):
+        value = value.__func__
+    wrapped = getattr(value, "__wrapped__", None) if isinstance(value, FunctionType) else None
+    while isinstance(wrapped, FunctionType):
+        value, wrapped = wrapped, getattr(wrapped, "__wrapped__", None)
+    return value if isinstance(value, FunctionType) else None
+
+
+def _file_of(kind: type) -> str | None:
+    """The file of a class: its module's, or that of its first method where that is a notebook."""
+    for value in vars(kind).values():
+        function = _function_of(value)
+        if function is not None:
+            return function.__code__.co_filename
+    return getattr(sys.modules.get(kind.__module__), "__file__", None)
+
+
+def _names_in(code: CodeType) -> set[str]:
+    return set(code.co_names).union(*map(_names_in, codes_in(code)))

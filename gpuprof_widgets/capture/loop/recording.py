@@ -1,0 +1,77 @@
+"""The part of a recording that bounds a loop: it changes functions, and takes that back."""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any
+
+from gpuprof_widgets.capture.embedded import Embedded
+from gpuprof_widgets.capture.lines.functions import CodeSwap
+from gpuprof_widgets.capture.lines.sources import source_files
+from gpuprof_widgets.capture.loop.bound import LoopBound, loop_bound_of
+from gpuprof_widgets.capture.loop.elsewhere import functions_reached
+from gpuprof_widgets.capture.loop.fetches import UnseenLoop
+from gpuprof_widgets.capture.part import Context
+from gpuprof_widgets.trace.model import Trace
+
+
+def bounded_loop(context: Context) -> BoundedLoop | None:
+    """The part, where a loop of this code is to be bounded."""
+    bound = loop_bound_of(context.code)
+    return None if bound is None else BoundedLoop(bound, context)
+
+
+class BoundedLoop:
+    """Watches the loops of functions that the code reaches, and those that no source shows."""
+
+    loses = "no bounded loop in functions of other cells and modules"
+    starts_before_loop = True
+
+    def __init__(self, bound: LoopBound, context: Context) -> None:
+        self._bound = bound
+        self._context = context
+        self._swap = CodeSwap()
+        self._known: set[FunctionType] = set()
+        self._unseen = UnseenLoop(bound, context.options)
+
+    def start(self) -> None:
+        self._bound.program.names = self._context.namespace
+        code = self._context.code
+        if code is not None and not self._context.options.lines:  # else its part takes it back
+            for changed, plain in zip((code.statements, code.last), code.plain, strict=True):
+                if changed is not None and plain is not None:
+                    self._swap.add(changed, plain)
+        self._look()
+        self._bound.look = self._look
+        self._unseen.start()
+
+    def stop(self) -> None:
+        self._bound.look = lambda: None
+        self._unseen.stop()
+        self._swap.take()
+
+    def _look(self) -> None:
+        """Watch the loops of functions that could not be seen until now."""
+        labels = self._context.cell_labels
+        reached = functions_reached(self._bound.names, self._context.namespace, labels)
+        new = [one for one in reached if one not in self._known]
+        self._known.update(new)
+        # All of them first: what a function of one file calls stands in another.
+        files = [file for file in source_files(new, labels) if file.functions]
+        for file in files:
+            self._bound.program.add(file.outermost, file=file.label)
+        for file in files:
+            embedded = Embedded()
+            if self._bound.watch(file, embedded):
+                for function, changed in file.codes(embedded):
+                    self._swap.add(changed, function.__code__)
+                    self._swap.put(function, changed)
+
+    def refine(self, trace: Trace) -> Trace:
+        return trace
+
+    def notes(self) -> list[str]:
+        return self._unseen.notes() or self._bound.notes()
+
+    def metadata(self) -> dict[str, Any]:
+        return {}

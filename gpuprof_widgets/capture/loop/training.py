@@ -1,0 +1,236 @@
+"""Which loops of a program train, as its source says before any of them runs.
+
+A loop trains where its body, and not that of a loop inside it, makes a step of an optimizer or a
+backward pass, itself or in a function that it calls by name. So epochs are told from batches, and
+batches from the time steps of a recurrent network.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+Loop = ast.For | ast.AsyncFor | ast.While
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Lambda)
+_BACKWARD = frozenset({"backward", "manual_backward"})
+_OPTIMIZERS = ("opt", "adam", "sgd", "scaler", "engine")
+"""What the names of optimizers hold, and of what stands before them (AMP's, DeepSpeed's)."""
+_LONGEST = 60
+
+
+class Level(IntEnum):
+    """How much speaks for a loop as the one whose steps are meant; a greater one goes first."""
+
+    RUNS = 0
+    LOADS = 1
+    """Goes through a DataLoader."""
+    GRADIENTS = 2
+    """Runs a backward pass."""
+    TRAINS = 3
+    """Makes a step of an optimizer."""
+
+
+@dataclass(eq=False)
+class LoopSite:
+    """One loop of the source: its line, the file of a function that is not the cell's, its text."""
+
+    node: Loop
+    line: int
+    file: str
+    text: str
+    level: Level
+    inner: list[ast.AST]
+    """The loops in its body."""
+    function: str
+    """The function in which it stands; empty at the top level."""
+    leads: bool = False
+    """A loop that trains stands in its body, or in a function called there."""
+    excluded: bool = False
+    """It was seen to be none: its iterations ran no op, or go through a model's parts."""
+
+    @property
+    def place(self) -> str:
+        """``line 5``, or ``line 12 of train.py``."""
+        return f"line {self.line} of {self.file}" if self.file else f"line {self.line}"
+
+
+@dataclass
+class Program:
+    """A cell's or script's statements, and the functions elsewhere that they reach by name.
+
+    ``names`` are the global names, as far as they are known.
+    """
+
+    names: Mapping[str, Any]
+    sites: dict[ast.AST, LoopSite] = field(default_factory=dict)
+    _functions: dict[str, list[Function]] = field(default_factory=lambda: defaultdict(list))
+    _levels: dict[ast.AST, Level] = field(default_factory=dict)
+
+    def add(self, statements: Iterable[ast.stmt], *, file: str = "") -> None:
+        """Take in statements with their loops, such as the functions of another ``file``."""
+        statements = list(statements)
+        for statement in statements:
+            for node in ast.walk(statement):
+                if isinstance(node, FUNCTIONS) and node not in self._functions[node.name]:
+                    self._functions[node.name].append(node)
+        for site in _sites(statements, file, function=""):
+            self.sites.setdefault(site.node, site)
+
+    def settle(self) -> None:
+        """Say of every loop how much speaks for it, now that all of them are there."""
+        self._levels.clear()
+        for site in self.sites.values():
+            level = self._body_level(site.node)
+            site.level = level or (Level.LOADS if self._loads(site.node) else Level.RUNS)
+        for site in self.sites.values():
+            site.leads = any(self._leads(part, set()) for part in site.node.body)
+
+    def _leads(self, node: ast.AST, seen: set[str]) -> bool:
+        for each in ast.walk(node):
+            site = self.sites.get(each)
+            if site is not None and site.level >= Level.GRADIENTS:
+                return True
+            if isinstance(each, ast.Call) and (name := last_name(each.func)) not in seen:
+                seen.add(name)
+                if any(self._leads(function, seen) for function in self._functions.get(name, ())):
+                    return True
+        return False
+
+    def is_innermost(self, site: LoopSite) -> bool:
+        """Whether no loop stands in its body, but for such as turned out to be none."""
+        inner = filter(None, map(self.sites.get, site.inner))
+        return all(one.excluded for one in inner)
+
+    @property
+    def best(self) -> Level:
+        """The most that speaks for any of the loops."""
+        levels = (site.level for site in self.sites.values() if not site.excluded)
+        return max(levels, default=Level.RUNS)
+
+    def _body_level(self, loop: Loop) -> Level:
+        nodes = [*loop.body, *([loop.test] if isinstance(loop, ast.While) else [])]
+        return self._level(nodes)
+
+    def _level(self, nodes: Iterable[ast.AST]) -> Level:
+        calls = (each for node in nodes for each in _own(node) if isinstance(each, ast.Call))
+        return max((self._call_level(call) for call in calls), default=Level.RUNS)
+
+    def _call_level(self, call: ast.Call) -> Level:
+        name = last_name(call.func)
+        if isinstance(call.func, ast.Attribute):
+            if name in _BACKWARD:
+                return Level.GRADIENTS
+            if name == "step" and self._is_optimizer(call.func.value):
+                return Level.TRAINS
+        return max(map(self._function_level, self._functions.get(name, ())), default=Level.RUNS)
+
+    def _function_level(self, function: Function) -> Level:
+        if function not in self._levels:
+            self._levels[function] = Level.RUNS  # while it is looked at: it may call itself
+            self._levels[function] = self._level(function.body)
+        return self._levels[function]
+
+    def _is_optimizer(self, node: ast.expr) -> bool:
+        name = last_name(node).lower()
+        if any(part in name for part in _OPTIMIZERS):
+            return True
+        value = self.names.get(node.id) if isinstance(node, ast.Name) else None
+        return hasattr(value, "param_groups") and hasattr(value, "zero_grad")
+
+    def _loads(self, loop: Loop) -> bool:
+        if isinstance(loop, ast.While):
+            return False
+        names = (each for each in ast.walk(loop.iter) if isinstance(each, ast.Name))
+        return any(is_loader(self.names.get(name.id)) for name in names)
+
+
+def _sites(nodes: Iterable[ast.AST], file: str, *, function: str) -> Iterator[LoopSite]:
+    for node in nodes:
+        if isinstance(node, LOOPS) and not _goes_through_optimizers(node):
+            inside = (each for part in node.body for each in _all_own(part))
+            inner: list[ast.AST] = [each for each in inside if isinstance(each, LOOPS)]
+            yield LoopSite(node, node.lineno, file, _text(node), Level.RUNS, inner, function)
+        if not _is_generator(node):
+            name = node.name if isinstance(node, FUNCTIONS) else function
+            yield from _sites(ast.iter_child_nodes(node), file, function=name)
+
+
+def _is_generator(node: ast.AST) -> bool:
+    """A function whose loops make items for another one."""
+    yields = (ast.Yield, ast.YieldFrom)
+    return isinstance(node, FUNCTIONS) and any(
+        isinstance(each, yields) for part in node.body for each in _all_own(part)
+    )
+
+
+def _goes_through_optimizers(loop: Loop) -> bool:
+    """``for optimizer in optimizers: optimizer.step()`` is part of a step of the loop around it."""
+    if isinstance(loop, ast.While):
+        return False
+    targets = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
+    return any(
+        isinstance(each, ast.Attribute)
+        and each.attr in {"step", *_BACKWARD}
+        and isinstance(each.value, ast.Name)
+        and each.value.id in targets
+        for part in loop.body
+        for each in ast.walk(part)
+    )
+
+
+def _own(node: ast.AST) -> Iterator[ast.AST]:
+    """The node and what is in it, but for the insides of functions and the bodies of loops."""
+    yield node
+    if isinstance(node, _SCOPES):
+        return
+    if isinstance(node, LOOPS) and not _goes_through_optimizers(node):
+        yield from _own(node.test if isinstance(node, ast.While) else node.iter)
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _own(child)
+
+
+def _all_own(node: ast.AST) -> Iterator[ast.AST]:
+    """The node and what is in it, but for the insides of functions."""
+    yield node
+    if not isinstance(node, _SCOPES):
+        for child in ast.iter_child_nodes(node):
+            yield from _all_own(child)
+
+
+def last_name(node: ast.AST) -> str:
+    """``step`` of ``self.optimizers[0].step``; empty where there is none."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, (ast.Subscript, ast.Await, ast.Starred)):
+        return last_name(node.value)
+    if isinstance(node, ast.Call):
+        return last_name(node.func)
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def is_loader(value: Any) -> bool:
+    """Whether it is a DataLoader; torch is not imported in order to look."""
+    return any(
+        kind.__name__ == "DataLoader" and kind.__module__.startswith("torch.utils.data")
+        for kind in type(value).__mro__
+    )
+
+
+def _text(loop: Loop) -> str:
+    """How the loop begins, on one line: ``for batch in loader``."""
+    if isinstance(loop, ast.While):
+        text = f"while {ast.unparse(loop.test)}"
+    else:
+        word = "async for" if isinstance(loop, ast.AsyncFor) else "for"
+        target = ast.unparse(loop.target).removeprefix("(").removesuffix(")")
+        text = f"{word} {target} in {ast.unparse(loop.iter)}"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
