@@ -18,6 +18,7 @@ from gpuprof_widgets.capture.cell import CellCode, Rewrite, cell_numbers, compil
 from gpuprof_widgets.capture.lines.recording import LinesRewrite
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.capture.rewrites import rewrites_for
 from gpuprof_widgets.trace.model import Record
 
 _NOTHING = contextlib.nullcontext()
@@ -131,7 +132,7 @@ def recorded(
     """What it shows under a profile, and the profile's record."""
     names = {"__name__": "__main__"} if names is None else names
     chosen = Options(**options)
-    code = compiled(body, names, [LinesRewrite()] if chosen.lines else [], interactivity)
+    code = compiled(body, names, rewrites_for(chosen), interactivity)
     assert not code.gave_up
     labels = {file: f"Cell [{number}]" for file, number in cell_numbers(shell()).items()}
     label = f"Cell [{NUMBER}]"

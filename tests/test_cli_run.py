@@ -219,6 +219,54 @@ def test_a_file_is_where_it_was_asked_for_whatever_folder_the_program_changes_to
     assert (folder / name).stat().st_size > 0
 
 
+TRAINS = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+net = torch.nn.Linear(4, 4)
+
+def main():
+    for p in net.parameters():
+        p.requires_grad_(True)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    ran = 0
+    for epoch in range(10):
+        for (x,) in DataLoader(TensorDataset(torch.ones(28, 4))):
+            net(x).sum().backward()
+            opt.step()
+            ran += 1
+        print("validated")
+    print("ended", ran)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_loop_in_main_is_bounded_said_and_ends_with_its_epochs(gpuprof: Calls) -> None:
+    words = ("--steps", "4", "--warmup", "2", "-o", "run.gpuprof", script(TRAINS))
+    done = gpuprof("run", *words)
+    assert (done.returncode, done.stdout) == (0, "validated\nended 6\n")
+    assert done.stderr.startswith(
+        "gpuprof: --steps 4 bounds the loop of line 12 (for x, in DataLoader("
+    )
+    assert list(Profile.load("run.gpuprof").steps()["step"]) == [2, 3, 4, 5]
+
+
+def test_a_training_goes_on_and_is_recorded_again_into_files_of_its_own(gpuprof: Calls) -> None:
+    options = "--steps 4 --warmup 2 --keep-going --every 100 -o run.gpuprof"
+    done = gpuprof("run", *options.split(), script(TRAINS))
+    assert (done.returncode, done.stdout) == (0, "validated\n" * 10 + "ended 280\n")
+    files = sorted(path.name for path in Path.cwd().glob("*.gpuprof"))
+    assert files == ["run_step102.gpuprof", "run_step2.gpuprof", "run_step202.gpuprof"]
+    for file in files:
+        profile = Profile.load(file)
+        first = int(file.removeprefix("run_step").removesuffix(".gpuprof"))
+        assert list(profile.steps()["step"]) == list(range(first, first + 4))
+        assert profile.operators().set_index("name")["calls"]["aten::addmm"] == 4
+        assert profile.metadata["steps"]["iterations"][0]["step"] == first - 2
+    assert all(name in done.stderr for name in files[-1:])
+
+
 def test_lines_steps_and_modules_are_recorded_as_in_a_cell(gpuprof: Calls) -> None:
     name = script(
         """
@@ -331,6 +379,8 @@ def test_every_option_does_what_it_does_in_the_magic(
     loop = ["--steps", "2"] if argument.group == "loop" and "steps" not in words[0] else []
     if "cprofile-steps" in words[0]:
         loop = ["--steps", "2"]
+    if "--every" in words[0]:
+        loop += ["--keep-going", "--save", "run.gpuprof"]
     expected, _ = parse(" ".join([*words, *loop]))
     assert given(monkeypatch, *words, *loop) == expected
 

@@ -18,7 +18,7 @@ from gpuprof_widgets.defaults import GpuProfile
 from tests.kernels import Kernel
 from tests.shells import a_shell, loaded
 
-OF_ONE_CELL = {"name", "output", "save"}
+OF_ONE_CELL = {"name", "output", "save", "every"}
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ MAGIC_ONLY = {
     "wait",
     "repeat",
     "cprofile_steps",
+    "keep_going",
+    "every",
 }  # `-o run` in the magic is `as run` in a with statement
 
 

@@ -59,7 +59,7 @@ def run(
 
     Its arguments, its output and its exit code are as without gpuprof; findings and ops are
     printed on stderr at the end. The options of the recording are those of %%gpuprofile; --steps
-    bounds the first loop that runs at the top level of the script.
+    bounds the loop that trains, in main() or another module as well.
     """
     given = options_of(ctx)
     page = target if target is not None and _is_export(target) else None

@@ -16,6 +16,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from gpuprof_widgets.capture.active import Active
@@ -110,8 +111,9 @@ class LoopBound:
     def watch(self, file: SourceFile, embedded: Embedded) -> bool:
         """Watch the loops of functions elsewhere, in their syntax; whether any of them matters."""
         nodes = file.outermost
-        self.program.add(nodes, file=file.label)
-        self.program.settle()
+        if not self.program.has(nodes):
+            self.program.add(nodes, file=file.label)
+            self.program.settle()
         inside = {each for node in nodes for each in ast.walk(node)}
         mine = [site for site in self.program.sites.values() if site.node in inside]
         for node in nodes:
@@ -296,7 +298,8 @@ class Look:
 
     def __call__(self) -> None:
         if self._bound is not None and self._bound.is_open:
-            self._bound.look()
+            with suppress(Exception):  # then it is left to what the loop fetches
+                self._bound.look()
 
 
 class LoopUse:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import sysconfig
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -30,11 +31,27 @@ def functions_reached(
     """The functions and methods of these names, and of those in their code in turn.
 
     Names are looked for among the global variables of what was found so far and in the classes of
-    the objects there: rather one too many. Functions of installed packages are left out.
+    the objects there: rather one too many. Functions of installed packages are left out, and those
+    that neither train nor call one that does.
     """
     search = _Search(namespace, cell_files)
     search.look_for(names)
-    return search.functions
+    return list(_training(search.functions))
+
+
+def _training(functions: list[FunctionType]) -> Iterator[FunctionType]:
+    """Those that speak of a backward pass or a step, or of one of those that do."""
+    speaking: dict[str, list[FunctionType]] = defaultdict(list)
+    for function in functions:
+        for name in _names_in(function.__code__):
+            speaking[name].append(function)
+    waiting, found = ["backward", "manual_backward", "step"], dict[int, FunctionType]()
+    while waiting:
+        for function in speaking.pop(waiting.pop(), ()):
+            if id(function) not in found:
+                found[id(function)] = function
+                waiting.append(function.__name__)
+    yield from found.values()
 
 
 class _Search:

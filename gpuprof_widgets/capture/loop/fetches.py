@@ -72,7 +72,7 @@ class UnseenLoop:
         """Before a batch is fetched: whether there is to be a further one."""
         if not self._bound.is_here:
             return True
-        data = iterator._dataset
+        data = _data_of(iterator)
         if self._counting is None and self._bound.is_open:
             self._consider_batch(data)
         goes_on = True
@@ -86,7 +86,7 @@ class UnseenLoop:
     def _exhausted(self, iterator: Any) -> None:
         """The DataLoader has no further batch: the next epoch may begin."""
         loop = self._counting.loop if self._counting is not None else None
-        if loop is not None and iterator._dataset is self._source and not self._ends:
+        if loop is not None and _data_of(iterator) is self._source and not self._ends:
             loop.pause(exhausted=True)
 
     def _consider_batch(self, data: Any) -> None:
@@ -124,6 +124,11 @@ class UnseenLoop:
             return False
         self._ends = "fetches its batches by hand: it could not be ended and ran on unrecorded"
         return True
+
+
+def _data_of(iterator: Any) -> Any:
+    """The data set, which stays the same from epoch to epoch."""
+    return getattr(iterator, "_dataset", iterator)
 
 
 def _asked_by_for(frame: FrameType | None) -> bool:

@@ -60,6 +60,7 @@ class BoundedLoop:
         files = [file for file in source_files(new, labels) if file.functions]
         for file in files:
             self._bound.program.add(file.outermost, file=file.label)
+        self._bound.program.settle()
         for file in files:
             embedded = Embedded()
             if self._bound.watch(file, embedded):

@@ -84,25 +84,47 @@ class Program:
         for site in _sites(statements, file, function=""):
             self.sites.setdefault(site.node, site)
 
+    def has(self, functions: Iterable[Function]) -> bool:
+        """Whether these were taken in."""
+        return all(function in self._functions[function.name] for function in functions)
+
     def settle(self) -> None:
         """Say of every loop how much speaks for it, now that all of them are there."""
         self._levels.clear()
         for site in self.sites.values():
             level = self._body_level(site.node)
             site.level = level or (Level.LOADS if self._loads(site.node) else Level.RUNS)
+        leading = self._functions_that_lead()
         for site in self.sites.values():
-            site.leads = any(self._leads(part, set()) for part in site.node.body)
+            site.leads = any(self._leads(part, leading) for part in site.node.body)
 
-    def _leads(self, node: ast.AST, seen: set[str]) -> bool:
+    def _leads(self, node: ast.AST, leading: set[str]) -> bool:
+        """Whether a loop trains in this code, or in a function called there."""
         for each in ast.walk(node):
             site = self.sites.get(each)
             if site is not None and site.level >= Level.GRADIENTS:
                 return True
-            if isinstance(each, ast.Call) and (name := last_name(each.func)) not in seen:
-                seen.add(name)
-                if any(self._leads(function, seen) for function in self._functions.get(name, ())):
-                    return True
+            if isinstance(each, ast.Call) and last_name(each.func) in leading:
+                return True
         return False
+
+    def _functions_that_lead(self) -> set[str]:
+        """The names of functions in which a loop trains, or in one that they call in turn."""
+        found: set[str] = set()
+        callers: dict[str, set[str]] = defaultdict(set)
+        for name, functions in self._functions.items():
+            for function in functions:
+                if self._leads(function, set()):
+                    found.add(name)
+                for call in ast.walk(function):
+                    if isinstance(call, ast.Call):
+                        callers[last_name(call.func)].add(name)
+        waiting = list(found)
+        while waiting:
+            new = callers[waiting.pop()] - found
+            found |= new
+            waiting += new
+        return found
 
     def is_innermost(self, site: LoopSite) -> bool:
         """Whether no loop stands in its body, but for such as turned out to be none."""

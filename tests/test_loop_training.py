@@ -1,0 +1,483 @@
+"""`--steps` bounds the loop that trains: at any depth, in functions, in what no source shows."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from gpuprof_widgets.trace.model import Record
+from tests.cells import Outcome, recorded
+
+BATCHES = 28
+SETUP = """
+import asyncio, itertools, torch
+from tqdm import tqdm
+"""
+TRAIN = "loss = net(x).pow(2).mean(); loss.backward(); opt.step(); opt.zero_grad()"
+
+
+class Numbers(TensorDataset):
+    """A data set of single rows."""
+
+    def __init__(self, count: int = BATCHES) -> None:
+        super().__init__(torch.arange(4.0 * count).reshape(count, 4))
+
+
+def names() -> dict[str, Any]:
+    """A model, its optimizer, batches in a list and in a DataLoader, and what counts them."""
+    net = torch.nn.Linear(4, 4)
+    opt = torch.optim.SGD(net.parameters(), lr=0.0)
+    found: dict[str, Any] = {"__name__": "__main__", "net": net, "opt": opt, "ran": []}
+    found["data"] = [torch.ones(2, 4) for _ in range(BATCHES)]
+    found["loader"] = DataLoader(Numbers(), batch_size=1)
+    found["val_loader"] = DataLoader(Numbers(5), batch_size=1)
+
+    def train_step(x: Any) -> None:
+        loss = net(x[0] if isinstance(x, list) else x).pow(2).mean()
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+        found["ran"].append("step")
+
+    found["train_step"] = train_step
+    return found
+
+
+def bounded(body: str, given: dict[str, Any] | None = None, **options: Any) -> tuple[Any, Record]:
+    """What the cell's last expression is worth, and what was recorded of its 2 + 4 steps."""
+    given = names() if given is None else given
+    outcome, record = recorded(
+        SETUP + body, given, **({"steps": 4, "warmup": 2, "quiet": True} | options)
+    )
+    assert outcome.error == "", outcome
+    return outcome, record
+
+
+def steps(record: Record) -> list[int]:
+    rows = record.metadata.get("steps", {}).get("iterations", ())
+    return [row["step"] for row in rows if row["kind"] == "recorded"]
+
+
+def batches(outcome: Outcome) -> int:
+    return outcome.names["ran"].count("'step'")
+
+
+INNER = {
+    "for": "for x in data:\n        train_step(x)",
+    "enumerate": "for i, x in enumerate(data):\n        train_step(x)",
+    "zip": "for x, i in zip(data, itertools.count()):\n        train_step(x)",
+    "tqdm": "for x in tqdm(data, disable=True):\n        train_step(x)",
+    "islice": "for x in itertools.islice(data, 20):\n        train_step(x)",
+    "loader": "for x, in loader:\n        train_step(x)",
+    "while": "n = 0\n    while n < 28:\n        train_step(data[n]); n += 1",
+    "while with next": (
+        "it = iter(loader)\n    while True:\n        try:\n            (x,) = next(it)\n"
+        "        except StopIteration:\n            break\n        train_step(x)"
+    ),
+    "accumulated": (
+        "for i, x in enumerate(data):\n        net(x).mean().backward()\n"
+        "        if i % 1 == 0:\n            opt.step(); ran.append('step')"
+    ),
+    "through time": (
+        "for x in data:\n        h = x\n        for t in range(3):\n            h = net(h)\n"
+        "        h.mean().backward(); opt.step(); ran.append('step')"
+    ),
+    "micro batches": (
+        "for x in data:\n        for part in x.split(1):\n            net(part).mean().backward()\n"
+        "        opt.step(); ran.append('step')"
+    ),
+    "several optimizers": (
+        "for x in data:\n        net(x).mean().backward()\n"
+        "        for one in [opt, opt]:\n            one.step()\n        ran.append('step')"
+    ),
+}
+
+
+@pytest.mark.parametrize("inner", INNER)
+@pytest.mark.parametrize("outer", ["for epoch in range(10):", "epoch = 0\nwhile epoch < 10:"])
+def test_batches_are_counted_and_their_epochs_end_with_them(inner: str, outer: str) -> None:
+    body = (
+        f"order = []\n{outer}\n    {INNER[inner]}\n    order.append('validated')\n"
+        + ("    epoch += 1\n" if "while" in outer else "")
+        + "else:\n    order.append('else')\norder.append('after')\norder"
+    )
+    outcome, record = bounded(body)
+    assert outcome.result == "['validated', 'else', 'after']"
+    assert batches(outcome) == 6
+    assert steps(record) == [2, 3, 4, 5]
+
+
+def test_steps_are_counted_across_epochs_that_are_shorter() -> None:
+    body = "for epoch in range(10):\n    for x in data[:4]:\n        train_step(x)\nepoch, len(ran)"
+    outcome, record = bounded(body)
+    assert outcome.result == "(1, 6)"
+    assert steps(record) == [2, 3, 4, 5]
+    assert record.metadata["steps"]["ended"] == "bounded"
+    marks = record.trace.slices["name"].astype(str).str.startswith("ProfilerStep#")
+    assert record.trace.slices["name"][marks].tolist() == [f"ProfilerStep#{n}" for n in range(2, 6)]
+
+
+def test_one_epoch_is_an_epoch() -> None:
+    outcome, record = bounded("for e in range(1):\n    for x in data:\n        train_step(x)")
+    assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
+
+
+def test_loops_end_at_any_depth() -> None:
+    body = (
+        "for seed in range(3):\n    for epoch in range(3):\n        with torch.enable_grad():\n"
+        "            for x in data:\n                train_step(x)\nseed, epoch"
+    )
+    outcome, record = bounded(body)
+    assert outcome.result == "(0, 0)"
+    assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
+
+
+def test_an_asynchronous_loop_inside_of_epochs_is_counted() -> None:
+    body = (
+        "async def stream():\n    for x in data:\n        await asyncio.sleep(0)\n        yield x\n"
+        "for epoch in range(3):\n    async for x in stream():\n        train_step(x)\nepoch"
+    )
+    outcome, record = bounded(body)
+    assert (outcome.result, batches(outcome), steps(record)) == ("0", 6, [2, 3, 4, 5])
+
+
+def test_early_stopping_of_an_epoch_goes_on_with_the_next() -> None:
+    body = (
+        "for epoch in range(10):\n    for i, x in enumerate(data):\n        train_step(x)\n"
+        "        if i == 1: break\nepoch"
+    )
+    outcome, record = bounded(body)
+    assert (outcome.result, batches(outcome)) == ("3", 6)
+    assert steps(record) == [2, 3, 4, 5]
+
+
+PREPARATIONS = {
+    "parameters": "for p in net.parameters():\n    p.requires_grad_(True); seen.append(1)",
+    "initialised": "for p in net.parameters():\n    p.data.mul_(1); seen.append(1)",
+    "tensors made": "for i in range(20):\n    seen.append(torch.full((1,), i))",
+    "python alone": "for i in range(50):\n    seen.append(i)",
+    "validated": "for x, in val_loader:\n    seen.append(net(x))",
+}
+EXPECTED = {"parameters": 2, "initialised": 2, "tensors made": 20, "python alone": 50}
+
+
+@pytest.mark.parametrize("preparation", PREPARATIONS)
+def test_what_prepares_is_neither_cut_nor_counted(preparation: str) -> None:
+    body = (
+        f"seen = []\n{PREPARATIONS[preparation]}\n"
+        "for epoch in range(10):\n    for x in data:\n        train_step(x)\nlen(seen)"
+    )
+    outcome, record = bounded(body)
+    assert outcome.result == str(EXPECTED.get(preparation, 5))
+    assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
+
+
+@pytest.mark.parametrize("warmup", [0, 2])
+def test_a_loop_without_ops_is_left_as_it_is_where_nothing_else_tells(warmup: int) -> None:
+    body = (
+        "seen = []\nfor i in range(50):\n    seen.append(i)\n"
+        "for i in range(50):\n    torch.full((1,), i)\nlen(seen), i"
+    )
+    outcome, record = bounded(body, warmup=warmup)
+    assert outcome.result == f"(50, {warmup + 3})"
+    assert steps(record) == list(range(warmup, warmup + 4))
+    assert record.metadata["steps"]["place"] == "line 8"
+
+
+def test_a_cell_of_loops_without_ops_runs_whole_and_says_so() -> None:
+    outcome, record = bounded("n = 0\nfor i in range(50):\n    for j in range(9): n += 1\nn")
+    assert outcome.result == "450"
+    (note,) = record.metadata["notes"]
+    assert "ran no op" in note
+
+
+def test_a_loop_over_layers_is_none_of_steps() -> None:
+    body = (
+        "layers = torch.nn.ModuleList([net] * 9)\nseen = 0\nfor x in data:\n"
+        "    for layer in layers:\n        x = layer(x); seen += 1\nseen"
+    )
+    outcome, record = bounded(body)
+    assert outcome.result == str(9 * (1 + 6))  # the first iteration shows that the inner is none
+    assert record.metadata["steps"]["place"] == "line 7"
+    assert len(steps(record)) == 4
+
+
+def test_of_two_training_loops_the_first_is_bounded_and_the_second_runs_as_written() -> None:
+    body = (
+        "for x in data:\n    train_step(x)\nfirst = len(ran)\n"
+        "for x in data:\n    train_step(x)\nfirst, len(ran)"
+    )
+    outcome, record = bounded(body)
+    assert outcome.result == f"(6, {6 + BATCHES})"
+    assert steps(record) == [2, 3, 4, 5]
+    (note,) = record.metadata["notes"]
+    assert "line 5 was bounded and recorded" in note
+    assert "line 8 ran as it is written" in note
+
+
+MAIN = """
+def epoch_of(items):
+    for x in items:
+        train_step(x)
+    ran.append("validated")
+
+def main():
+    for epoch in range(10):
+        epoch_of(data)
+    return "done", epoch
+"""
+
+
+def test_a_loop_in_functions_of_the_cell_is_bounded() -> None:
+    outcome, record = bounded(MAIN + "main()")
+    assert outcome.result == "('done', 0)"
+    assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
+    assert outcome.names["ran"].count("validated") == 1
+    assert record.metadata["notes"] == []
+
+
+@pytest.mark.parametrize("lines", [True, False])
+def test_functions_of_the_cell_have_their_own_code_again(lines: bool) -> None:
+    given = names()
+    bounded(MAIN + "main()", given, lines=lines)
+    constants = [*given["main"].__code__.co_consts, *given["epoch_of"].__code__.co_consts]
+    assert not [one for one in constants if "gpuprof" in type(one).__module__ + str(one)]
+    given["ran"].clear()
+    assert given["main"]() == ("done", 9)
+    assert len(given["ran"]) == 10 * (BATCHES + 1)
+
+
+MODULE = '''
+import torch
+
+def step(net, opt, x):
+    net(x).mean().backward()
+    opt.step()
+
+def one_epoch(net, opt, items, ran):
+    for x in items:
+        step(net, opt, x[0] if isinstance(x, list) else x)
+        ran.append("step")
+
+def fit(net, opt, items, ran, epochs=10):
+    for epoch in range(epochs):
+        one_epoch(net, opt, items, ran)
+        ran.append("validated")
+    return epoch
+
+class Trainer:
+    """As minGPT's: it starts its loader anew when that is at its end."""
+
+    def __init__(self, net, opt, loader, ran):
+        self.net, self.optimizer, self.loader, self.ran = net, opt, loader, ran
+
+    def run(self, most=100):
+        data_iter, number = iter(self.loader), 0
+        while True:
+            try:
+                batch = next(data_iter)
+            except StopIteration:
+                data_iter = iter(self.loader)
+                batch = next(data_iter)
+            self.net(batch[0]).mean().backward()
+            self.optimizer.step()
+            self.ran.append("step")
+            number += 1
+            if number >= most:
+                break
+        return number
+
+def without_loader(net, opt, ran, most=60):
+    x = torch.ones(2, 4)
+    for number in range(most):
+        step(net, opt, x)
+        ran.append("step")
+    return number
+
+def evaluate(net, loader):
+    seen = 0
+    for x, in loader:
+        net(x)
+        seen += 1
+    return seen
+'''
+CALLS = {
+    "fit over batches": ("module.fit(net, opt, data, ran)", "0"),
+    "fit over a loader": ("fit(net, opt, loader, ran)", "0"),
+    "starts its loader anew": ("Trainer(net, opt, loader, ran).run()", "6"),
+    "an object": ("trainer.run()", "6"),
+    "without a loader": ("without_loader(net, opt, ran)", "5"),
+}
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module of the user's."""
+    file = tmp_path / "users_training.py"
+    file.write_text(MODULE)
+    spec = importlib.util.spec_from_file_location("users_training", file)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "users_training", made)
+    spec.loader.exec_module(made)
+    return made
+
+
+def with_functions(functions: dict[str, Any]) -> dict[str, Any]:
+    found = {**names(), **functions}
+    found["trainer"] = functions["Trainer"](*(found[n] for n in ("net", "opt", "loader", "ran")))
+    return found
+
+
+@pytest.mark.parametrize("lines", [True, False])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_loop_in_functions_of_a_module_is_bounded(module: Any, call: str, lines: bool) -> None:
+    given = with_functions(vars(module) | {"module": module, "__name__": "__main__"})
+    before = {name: one.__code__ for name, one in vars(module).items() if hasattr(one, "__code__")}
+    text, expected = CALLS[call]
+    outcome, record = bounded(text, given, lines=lines)
+    assert outcome.result == expected
+    assert given["ran"].count("step") == 6
+    assert steps(record) == [2, 3, 4, 5]
+    after = {name: one.__code__ for name, one in vars(module).items() if hasattr(one, "__code__")}
+    assert all(before[name] is after[name] for name in before)
+
+
+def test_what_the_cell_imports_is_bounded(module: Any) -> None:
+    body = "from users_training import fit\nfit(net, opt, data, ran)"
+    outcome, record = bounded(body)
+    assert (outcome.result, batches(outcome), steps(record)) == ("0", 6, [2, 3, 4, 5])
+
+
+def test_lines_and_steps_of_one_function_go_together(module: Any) -> None:
+    import gpuprof_widgets
+
+    given = with_functions(vars(module) | {"__name__": "__main__"})
+    gpuprof_widgets.lines(module.one_epoch)
+    outcome, record = bounded("fit(net, opt, data, ran)", given)
+    assert (outcome.result, steps(record)) == ("0", [2, 3, 4, 5])
+    lines = record.trace.slices["name"][record.trace.slices["category"] == "cell_line"]
+    assert lines.astype(str).str.contains("ran.append").sum() == 4
+
+
+def hidden() -> dict[str, Any]:
+    """The module's functions without any source: as those of a library."""
+    found: dict[str, Any] = {"__name__": "library"}
+    exec(compile(MODULE, "<library>", "exec"), found)
+    return with_functions(found)
+
+
+def test_a_loop_that_no_source_shows_ends_at_its_batches() -> None:
+    given = hidden()
+    outcome, record = bounded("fit(net, opt, loader, ran, epochs=1)", given)
+    assert outcome.result == "0"
+    assert given["ran"] == ["step"] * 6 + ["validated"]
+    assert steps(record) == [2, 3, 4, 5]
+    (note,) = record.metadata["notes"]
+    assert "gpuprof_widgets.steps(loader)" in note
+
+
+def test_further_epochs_that_no_source_shows_run_unrecorded() -> None:
+    given = hidden()
+    _, record = bounded("fit(net, opt, loader, ran, epochs=3)", given)
+    assert given["ran"].count("step") == 6 + 2 * BATCHES
+    assert steps(record) == [2, 3, 4, 5]
+    assert (record.trace.slices["name"] == "aten::addmm").sum() == 4
+
+
+def test_epochs_that_no_source_shows_are_counted_across() -> None:
+    given = hidden()
+    given["loader"] = DataLoader(Numbers(4), batch_size=1)
+    _, record = bounded("fit(net, opt, loader, ran, epochs=10)", given)
+    assert steps(record) == [2, 3, 4, 5]
+    assert given["ran"][:7] == ["step"] * 4 + ["validated"] + ["step"] * 2
+
+
+def test_a_trainer_that_starts_its_loader_anew_neither_fails_nor_spins_nor_is_recorded_whole() -> (
+    None
+):
+    given = hidden()
+    outcome, record = bounded("trainer.run()", given)
+    assert outcome.result == "100"
+    assert given["ran"].count("step") == 100
+    assert steps(record) == [2, 3, 4, 5]
+    assert (record.trace.slices["name"] == "aten::addmm").sum() == 4
+    (note,) = record.metadata["notes"]
+    assert "could not be ended and ran on unrecorded" in note
+
+
+def test_without_a_loader_the_optimizers_steps_are_counted() -> None:
+    given = hidden()
+    outcome, record = bounded("without_loader(net, opt, ran)", given)
+    assert outcome.result == "59"
+    assert steps(record) == [2, 3, 4, 5]
+    assert (record.trace.slices["name"] == "aten::addmm").sum() == 4
+    assert "could not be ended" in record.metadata["notes"][0]
+
+
+def test_an_evaluation_that_no_source_shows_ends_at_its_batches() -> None:
+    outcome, record = bounded("evaluate(net, loader)", hidden())
+    assert outcome.result == "6"
+    assert steps(record) == [2, 3, 4, 5]
+
+
+def test_a_validation_before_the_training_is_not_counted() -> None:
+    given = hidden()
+    body = "evaluate(net, val_loader), fit(net, opt, loader, ran, epochs=1)"
+    outcome, record = bounded(body, given)
+    assert outcome.result == "(5, 0)"
+    assert given["ran"].count("step") == 6
+    assert steps(record) == [2, 3, 4, 5]
+
+
+def test_persistent_workers_are_left_to_their_loader() -> None:
+    given = hidden()
+    given["loader"] = DataLoader(
+        Numbers(),
+        batch_size=1,
+        num_workers=1,
+        persistent_workers=True,
+        multiprocessing_context="fork",
+    )
+    _, record = bounded("fit(net, opt, loader, ran, epochs=2)", given)
+    assert steps(record) == [2, 3, 4, 5]
+    assert given["ran"].count("step") == 6 + BATCHES
+    given["loader"]._iterator._shutdown_workers()
+
+
+def test_a_loop_is_said_before_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    given = names()
+    given["seen"] = lambda: given["ran"].append(capsys.readouterr().err)
+    body = "for epoch in range(3):\n    for x in data:\n        seen(); train_step(x)"
+    bounded(body, given, quiet=False)
+    assert given["ran"][0] == (
+        "gpuprof: --steps 4 bounds the loop of line 6 (for x in data); iterations: 2 to warm up, "
+        "4 recorded, then it ends\n"
+    )
+    assert set(given["ran"][1:]) == {"", "step"}
+
+
+def test_a_loop_that_keeps_going_runs_to_its_end_and_is_recorded_in_part() -> None:
+    body = "for e in range(3):\n    for x in data:\n        train_step(x)\nelse:\n    e = 'else'\ne"
+    outcome, record = bounded(body, keep_going=True)
+    assert outcome.result == "'else'"
+    assert batches(outcome) == 3 * BATCHES
+    assert steps(record) == [2, 3, 4, 5]
+    assert record.metadata["steps"]["ended"] == "kept going"
+    assert (record.trace.slices["name"] == "aten::addmm").sum() == 4
+
+
+def test_in_another_thread_loops_run_as_written() -> None:
+    body = (
+        "import threading\ndef work():\n    for x in data:\n        train_step(x)\n"
+        "one = threading.Thread(target=work); one.start(); one.join()\nlen(ran)"
+    )
+    outcome, _ = bounded(body)
+    assert outcome.result == str(BATCHES)
