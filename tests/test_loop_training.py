@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from gpuprof_widgets.capture.loop.bound import Look, LoopBound, LoopUse
+from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.trace.model import Record
 from tests.cells import Outcome, recorded
 
@@ -472,6 +475,52 @@ def test_a_loop_that_keeps_going_runs_to_its_end_and_is_recorded_in_part() -> No
     assert steps(record) == [2, 3, 4, 5]
     assert record.metadata["steps"]["ended"] == "kept going"
     assert (record.trace.slices["name"] == "aten::addmm").sum() == 4
+
+
+BARS = ["tqdm(range(10), file=out)", "enumerate(tqdm(range(10), file=out))"]
+
+
+@pytest.mark.parametrize("bar", BARS)
+def test_a_progress_bar_of_the_epochs_ends_full(bar: str) -> None:
+    body = (
+        "import io\nout = io.StringIO()\n"
+        f"for epoch in {bar}:\n    for x in data:\n        train_step(x)\nout.getvalue()"
+    )
+    outcome, _ = bounded(body)
+    assert "1/1" in outcome.result
+    assert "100%" in outcome.result
+
+
+def test_an_error_in_a_bounded_loop_of_a_function_is_as_without_us(module: Any) -> None:
+    given = with_functions(vars(module) | {"__name__": "__main__", "failing": Failing(3)})
+    outcome, record = recorded("fit(net, opt, failing, ran)", given, steps=4, warmup=2, quiet=True)
+    assert outcome.error == "ValueError: no further item"
+    assert [name for name, _, _ in outcome.raised_at] == [
+        *("<module>", "fit", "one_epoch", "__iter__")
+    ]
+    assert steps(record) == [2, 3]
+    assert record.metadata["error"] == "ValueError: no further item"
+
+
+class Failing:
+    """Items of which the last one fails."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __iter__(self) -> Any:
+        yield from [torch.ones(2, 4)] * self._count
+        raise ValueError("no further item")
+
+
+def test_watched_loops_are_pickled_as_plain_ones() -> None:
+    use = pickle.loads(pickle.dumps(LoopUse(LoopBound(Options(steps=1)))))
+    items = [1, 2]
+    assert use.over(items) is items
+    with use:
+        assert use.next()
+        assert not use.no_more()
+    pickle.loads(pickle.dumps(Look(LoopBound(Options(steps=1)))))()
 
 
 def test_in_another_thread_loops_run_as_written() -> None:

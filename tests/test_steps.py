@@ -100,6 +100,52 @@ def test_a_loop_is_warmed_up_recorded_and_ended() -> None:
     assert notes() == []
 
 
+def test_a_loop_that_keeps_going_is_recorded_in_part() -> None:
+    seen = Seen()
+    loop = gpuprof_widgets.steps(range(20), warmup=2, active=3, keep_going=True)
+    assert len(loop) == 20
+    for item in loop:
+        seen(item)
+        torch.full((1,), item)
+    assert seen.items == list(range(20))
+    assert seen.profiled == [False] * 2 + [True] * 3 + [False] * 15
+    assert recorded_steps() == [2, 3, 4]
+    assert last().trace.slices["name"].tolist().count("aten::full") == 3
+    assert notes() == []
+
+
+@pytest.mark.parametrize("items", [11, 13, 20, 24])
+def test_a_loop_is_recorded_again_and_again_each_time_to_a_file_of_its_own(
+    tmp_path: Path, items: int
+) -> None:
+    options = {"warmup": 1, "active": 2, "keep_going": True, "every": 10}
+    (tmp_path / "run_step99.gpuprof").touch()  # of an earlier run, which is left alone
+    for item in gpuprof_widgets.steps(range(items), **options, save=tmp_path / "run.gpuprof"):  # type: ignore[call-overload]
+        torch.full((1,), item)
+    firsts = [first for first in (1, 11, 21) if first + 1 < items]
+    files = {f"run_step{first}.gpuprof" for first in firsts}
+    assert {path.name for path in tmp_path.iterdir()} == files | {"run_step99.gpuprof"}
+    for first in firsts:
+        profile = gpuprof_widgets.load(tmp_path / f"run_step{first}.gpuprof")
+        assert profile.steps()["step"].tolist() == [first, first + 1]
+        assert profile.trace.slices["name"].tolist().count("aten::full") == 2
+    assert recorded_steps() == [firsts[-1], firsts[-1] + 1]
+    assert notes() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"every": 50}, "give --keep-going"),
+        ({"every": 50, "keep_going": True}, "give --save"),
+        ({"every": 9, "keep_going": True, "save": "run.gpuprof"}, "at least the 11 iterations"),
+    ],
+)
+def test_what_every_needs_is_said(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        gpuprof_widgets.steps([], **given)
+
+
 def test_the_ops_of_unrecorded_iterations_and_of_what_surrounds_the_loop_are_left_out() -> None:
     torch.zeros(2)
     for item in gpuprof_widgets.steps(range(100), warmup=2, active=3):
