@@ -246,9 +246,7 @@ def test_a_loop_in_main_is_bounded_said_and_ends_with_its_epochs(gpuprof: Calls)
     words = ("--steps", "4", "--warmup", "2", "-o", "run.gpuprof", script(TRAINS))
     done = gpuprof("run", *words)
     assert (done.returncode, done.stdout) == (0, "validated\nended 6\n")
-    assert done.stderr.startswith(
-        "gpuprof: --steps 4 bounds the loop of line 12 (for x, in DataLoader("
-    )
+    assert done.stderr.startswith("gpuprof: bounding the loop of line 12 (for x, in DataLoader(")
     assert list(Profile.load("run.gpuprof").steps()["step"]) == [2, 3, 4, 5]
 
 

@@ -313,10 +313,10 @@ def test_a_region_that_is_expected_and_did_not_run_is_a_finding(kernel: Kernel) 
 
 def test_the_page_is_shown_with_its_notes(kernel: Kernel) -> None:
     outcome = kernel.run(f"%%gpuprofile {OPTIONS}\nfor i in range(3): work(i)")
-    assert outcome.status == "ok"
-    assert outcome.stderr == (
-        "gpuprof: --steps 4 bounds the loop of line 2 (for i in range(3)); iterations: 2 to warm "
-        "up, 4 recorded, then it ends\n"
+    assert (outcome.status, outcome.stderr) == ("ok", "")
+    assert outcome.stdout == (
+        "gpuprof: bounding the loop of line 2 (for i in range(3)): 2 iterations to warm up, "
+        "4 recorded, then it ends\n"
     )
     assert "1 of the 4 steps asked for" in outcome.profile_text
 

@@ -21,12 +21,12 @@ CELLS = [
     "model = torch.nn.Linear(64, 64)\n"
     "def checkpoint(): pass",
     "%%gpuprofile --steps 4 --warmup 3 --expect checkpoint --save bounded.zip\n"
-    "for step, batch in enumerate(tqdm(torch.rand(100, 8, 64))):\n"
-    "    if step == 0: time.sleep(0.3)\n"
-    "    model(batch).sum().backward()\n"
-    "    time.sleep(0.01)\n"
-    "    if step % 500 == 499: checkpoint()\n"
-    "else:\n"
+    "for epoch in tqdm(range(5), desc='epochs'):\n"
+    "    for step, batch in enumerate(tqdm(torch.rand(100, 8, 64), desc='batches')):\n"
+    "        if step == 0: time.sleep(0.3)\n"
+    "        model(batch).sum().backward()\n"
+    "        time.sleep(0.01)\n"
+    "        if step % 500 == 499: checkpoint()\n"
     "    print('the loop ended after', step + 1)",
 ]
 
@@ -55,8 +55,11 @@ def test_the_steps_and_the_findings_are_on_the_page(page: Page, lab: Lab) -> Non
     if more.count():  # how many findings there are is up to the machine
         more.first.click()
     for text in (
+        "gpuprof: bounding the loop of line 3 (for step, batch in enumerate(",
+        "): 3 iterations to warm up, 4 recorded, then it ends",
         "the loop ended after 7",
         "7/7",
+        "1/1",
         "did not run in these 4 steps; it runs every 500",
         "the first step took",
     ):

@@ -67,6 +67,8 @@ class LoopBound:
         """What the code speaks of: functions elsewhere may be among it."""
         self.look: Callable[[], None] = lambda: None
         """Looks for such functions; called where the code has imported something."""
+        self.stream = "stderr"
+        """Where it says which loop it is: a script's stdout is its own, a cell's has no red."""
         # Weakly: this is a constant of the cell's code, which the recorder holds, and the garbage
         # collector does not look into code: what leads from there back to the recorder stays.
         self._recorder: Callable[[], Any] = lambda: None
@@ -205,17 +207,16 @@ class LoopBound:
     def _take(self, run: LoopRun) -> None:
         self._site = run.site
         self._outermost = next(iter(self._running), run)
-        self.announce(f"{run.site.place} ({run.site.text})")
+        self.announce(f"the loop of {run.site.place} ({run.site.text})")
         self._counting = Counting(self._schedule, run.site.place, explicit=False).__enter__()
 
     def announce(self, what: str) -> None:
         """Say which loop it is going to be."""
-        words = f"--steps {self._schedule.active} bounds the loop of {what}"
-        self._say(f"{words}; {self._schedule.in_words()}")
+        self._say(f"bounding {what}: {self._schedule.in_words()}")
 
     def _say(self, text: str) -> None:
         if not self._options.quiet:
-            print(f"gpuprof: {text}", file=sys.stderr, flush=True)
+            print(f"gpuprof: {text}", file=getattr(sys, self.stream), flush=True)
 
     def paused(self, run: LoopRun, *, exhausted: bool) -> None:
         """A loop has no further item, or was left; inside of another one it may begin anew."""

@@ -65,7 +65,7 @@ class UnseenLoop:
         if self._counting is None:
             return []
         if self._ends:
-            return [f"the loop of {self._place} {self._ends}; {_BY_HAND}"]
+            return [f"the loop over {self._place} {self._ends}; {_BY_HAND}"]
         return []
 
     def _goes_on(self, iterator: Any) -> bool:
@@ -93,7 +93,7 @@ class UnseenLoop:
         """Take the loop that fetches from this data set, if it is the one."""
         trains = id(data) in self._stepped
         if trains or not self._bound.expects_training:
-            self._take(data, f"the batches in {_place()}", before=self._fetches[id(data)])
+            self._take(data, f"the batches of {_place()}", before=self._fetches[id(data)])
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
         if not self._bound.is_here:
@@ -104,14 +104,14 @@ class UnseenLoop:
         if self._counting is None and self._bound.is_open:
             number = self._since[id(optimizer)]
             if self._last is None or number > 1:  # steps without batches between them
-                self._take(optimizer, f"the optimizer's steps in {_place()}", before=number)
+                self._take(optimizer, f"the optimizer's steps of {_place()}", before=number)
         counts = self._counting is not None and optimizer is self._source and not self._ends
         if counts and self._counting is not None and not self._counting.next_step():
             self._ends = "could not be ended and ran on unrecorded"
 
     def _take(self, source: Any, place: str, *, before: int) -> None:
         self._source, self._place = source, place
-        self._bound.announce(place)
+        self._bound.announce(f"the loop over {place}")
         self._counting = Counting(self._schedule, place, explicit=False, before=before).__enter__()
 
     def _has_to_go_on(self) -> bool:

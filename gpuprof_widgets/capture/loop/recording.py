@@ -36,6 +36,7 @@ class BoundedLoop:
 
     def start(self) -> None:
         self._bound.program.names = self._context.namespace
+        self._bound.stream = "stdout" if self._context.cell_labels else "stderr"
         code = self._context.code
         if code is not None and not self._context.options.lines:  # else its part takes it back
             for changed, plain in zip((code.statements, code.last), code.plain, strict=True):

@@ -76,13 +76,15 @@ class Schedule:
         return "recorded" if position < self.unrecorded + self.active else "cprofile"
 
     def in_words(self) -> str:
-        """What becomes of the loop's iterations: "3 iterations to warm up, 8 recorded, ..."."""
+        """What becomes of the loop: "3 iterations to warm up, 8 recorded, then it ends"."""
         counts = [(self.wait, "to wait"), (self.warmup, "to warm up"), (self.active, "recorded")]
-        parts = [f"{count} {what}" for count, what in counts if count]
+        (count, what), *rest = [(count, what) for count, what in counts if count]
+        word = "iteration" if count == 1 else "iterations"
+        parts = [f"{count} {word} {what}", *(f"{count} {what}" for count, what in rest)]
         times = f", {self.repeat} times" if self.repeat > 1 else ""
         end = "it goes on unrecorded" if self.keep_going else "it ends"
         again = f", and again every {self.every:,}" if self.every else ""
-        return f"iterations: {', '.join(parts)}{times}, then {end}{again}"
+        return f"{', '.join(parts)}{times}, then {end}{again}"
 
     def without_cprofile(self) -> Schedule:
         """The same where cProfile does not run: nothing goes on after the recorded ones."""

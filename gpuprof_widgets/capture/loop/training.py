@@ -23,7 +23,7 @@ _SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Lambda)
 _BACKWARD = frozenset({"backward", "manual_backward"})
 _OPTIMIZERS = ("opt", "adam", "sgd", "scaler", "engine")
 """What the names of optimizers hold, and of what stands before them (AMP's, DeepSpeed's)."""
-_LONGEST = 60
+_LONGEST = 40
 
 
 class Level(IntEnum):
