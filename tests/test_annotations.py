@@ -14,6 +14,7 @@ from gpuprof_widgets.views.panels.annotations import annotations_panel
 from tests.hta_oracle import hta
 from tests.traces import (
     SHARED,
+    Row,
     annotation,
     backward_op,
     gpu_annotation,
@@ -119,6 +120,23 @@ def test_the_gpus_side_alone_will_do() -> None:
     assert table["kernel_ns"].to_dict() == {"outer": 45, "inner": 20}
     assert table["kernel_self_ns"].to_dict() == {"outer": 25, "inner": 20}
     assert table["cpu_total_ns"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("gpu_side", [(), (gpu_annotation("step", ts=200, dur=90),)])
+def test_work_that_outlasts_its_annotation_is_its_own_in_a_window(
+    gpu_side: tuple[Row, ...],
+) -> None:
+    """As in the replay of a CUDA graph: the window has no time of the annotation itself."""
+    record = trace_of(
+        annotation("step", ts=0, dur=50),
+        runtime("cudaGraphLaunch", ts=10, dur=5),
+        kernel("a", ts=200, dur=40, launched_by=1),
+        kernel("b", ts=250, dur=40, launched_by=1),
+        *gpu_side,
+    )
+    (row,) = by_annotation(window(record, 220, 290)).to_dict("records")
+    assert (row["name"], row["calls"], row["cpu_total_ns"]) == ("step", 0, 0)
+    assert (row["kernel_ns"], row["kernels"], row["gpu_span_ns"]) == (60, 2, 70 if gpu_side else 0)
 
 
 def test_a_trace_without_annotations_says_so() -> None:
