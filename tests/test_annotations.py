@@ -13,8 +13,8 @@ from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.panels.annotations import annotations_panel
 from tests.hta_oracle import hta
 from tests.traces import (
-    SHARED,
     Row,
+    Shared,
     annotation,
     backward_op,
     gpu_annotation,
@@ -164,15 +164,13 @@ def test_identities_on_real_traces(shared_record: Record) -> None:
 
 
 @pytest.mark.parametrize("name", ["nccl_a100_rank0_of_2", "gpu_user_annotation_gp100"])
-def test_spans_are_those_of_hta(name: str) -> None:
+def test_spans_are_those_of_hta(name: str, shared: Shared) -> None:
     """HTA adds up the spans on the GPU's side, by name and stream.
 
     On purpose different: ``kernel_ns`` and ``device_busy_ns`` have no pauses between kernels, and
     hold what autograd's thread launched for the annotation; HTA does not know the steps.
     """
-    path = SHARED / "hta" / f"{name}.json.gz"
-    if not path.exists():
-        pytest.skip(f"no {path.name}")
+    path = shared(f"hta/{name}.json.gz")
     theirs = hta(path).get_gpu_user_annotation_breakdown(visualize=False, num_kernels=1000)
     spans = (theirs.set_index("name")["sum (us)"] * 1000).round().astype(int)
     ours = by_annotation(load(path)).set_index("name")["gpu_span_ns"]
