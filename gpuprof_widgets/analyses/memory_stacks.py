@@ -175,9 +175,10 @@ def _op(frame: str) -> str:
 
 
 def _place(frame: str) -> tuple[str, int]:
-    """``train.py:12(step)`` of a Python frame; 0 for a file of the user's, 1 for generated code, 2.
+    """``train.py:12(step)`` of a Python frame, and how foreign it is.
 
-    The text of ``python -c`` looks generated, but is less foreign than any library.
+    0: a file of the user's own; 1: generated, which the text of ``python -c`` looks as well; 2: of
+    a library.
     """
     found: Any = PYTHON_FRAME.match(frame)
     if not found or CPP_FILE.search(found["file"]) or "::" in found["name"]:
