@@ -15,7 +15,7 @@ from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from tests.leftovers import AFTER_RECORDING, LEFTOVERS, freeze
-from tests.traces import SHARED
+from tests.traces import Shared
 
 # torch reads it at the first profile of a process, and tests use torch's profiler directly as well.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
@@ -30,6 +30,9 @@ settings.register_profile("unhurried", deadline=None, max_examples=25)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("unhurried")
 
+_SHARED = Path(__file__).parents[2] / "shared" / "traces"
+"""Other people's real traces, beside the checkout: only the fixtures below know of them."""
+
 ALIKE = {
     *(f"megatron-tp8/rank{rank}.json.gz" for rank in range(1, 8)),
     "kineto/resnet50_v100_num_workers_4.json.gz",
@@ -37,9 +40,9 @@ ALIKE = {
 }
 """Ranks of one job and runs alike, of which one is enough for what holds of any trace."""
 KINETO = [
-    path
-    for path in sorted(SHARED.glob("*/*.json.gz"))
-    if path.parent.name != "tf-timeline" and f"{path.parent.name}/{path.name}" not in ALIKE
+    name
+    for name in sorted(str(path.relative_to(_SHARED)) for path in _SHARED.glob("*/*.json.gz"))
+    if not name.startswith("tf-timeline/") and name not in ALIKE
 ]
 _loaded: dict[Path, Record] = {}  # all of them have the size of one library
 
@@ -47,15 +50,35 @@ _loaded: dict[Path, Record] = {}  # all of them have the size of one library
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Tests that take ``shared_trace`` run once for every real trace; without any they skip."""
     if "shared_trace" in metafunc.fixturenames:
-        missing = pytest.param(None, marks=pytest.mark.skip(reason=f"no traces in {SHARED}"))
-        paths = KINETO or [missing]
-        ids = [f"{path.parent.name}/{path.name}" for path in KINETO] or ["none"]
-        metafunc.parametrize("shared_trace", paths, ids=ids, scope="session")
+        names = KINETO or ["*/*.json.gz"]
+        metafunc.parametrize("shared_trace", names, indirect=True, scope="session")
 
 
 def pytest_collection_finish() -> None:
     """The tests and what they import are there."""
     freeze()
+
+
+@pytest.fixture(scope="session")
+def shared() -> Shared:
+    """The way to a file or folder of the real traces, by its name there.
+
+    The test that asks for one skips where it is absent, as in a checkout with nothing beside it.
+    """
+
+    def path_of(name: str) -> Path:
+        path = _SHARED / name
+        if not path.exists():
+            pytest.skip(f"{name} of the real traces is not beside the checkout")
+        return path
+
+    return path_of
+
+
+@pytest.fixture(scope="session")
+def shared_trace(request: pytest.FixtureRequest, shared: Shared) -> Path:
+    """Each real trace of Kineto in turn."""
+    return shared(request.param)
 
 
 @pytest.fixture(scope="session")

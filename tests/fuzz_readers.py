@@ -13,7 +13,7 @@ import random
 import resource
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -43,20 +43,22 @@ class UnsoundError(AssertionError):
 
 
 def case(number: int) -> tuple[Seed, bytes]:
-    """The broken file of this number, and the seed it was made from.
-
-    The same everywhere where the same real traces are there.
-    """
+    """The broken file of this number, and the seed it was made from."""
     rng = random.Random(number)
     every = seeds() if rng.random() < 0.85 else bad_seeds()
     seed = rng.choice(every)
+    return seed, broken(seed, rng, every)
+
+
+def broken(seed: Seed, rng: random.Random, others: Sequence[Seed]) -> bytes:
+    """The file of a seed, changed as a value or as bytes; pieces of the others may get into it."""
     if isinstance(seed.content, bytes):
-        return seed, broken_bytes(rng, seed.content, [rng.choice(every).data])
+        return broken_bytes(rng, seed.content, [rng.choice(others).data])
     as_value = rng.random() < 0.8
     data = seed.file(broken_value(rng, seed.content) if as_value else seed.content)
     if not as_value or rng.random() < 0.2:
-        data = broken_bytes(rng, data, [rng.choice(every).data])
-    return seed, data
+        data = broken_bytes(rng, data, [rng.choice(others).data])
+    return data
 
 
 def check(data: bytes, *, ask: bool = False) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import zstandard
@@ -25,7 +26,6 @@ from tests.profiler_databases import Nsys, Nvprof, emitted
 from tests.timelines import DATA, of_gpus
 from tests.trace_files import kineto, tar_of, zip_of
 from tests.traces import (
-    SHARED,
     annotation,
     calls_of,
     copy,
@@ -38,7 +38,6 @@ from tests.traces import (
 )
 
 EVENTS_OF_REAL_FILES = 60
-SMALL_BYTES = 300 << 10
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,7 @@ class Seed:
 @cache
 def seeds() -> tuple[Seed, ...]:
     """All of them, in an order that does not change."""
-    made = (*_of_json(), *_of_stacks(), *_of_databases(), *_of_python(), *_packed())
-    return (*made, *_of_real_files())
+    return (*_of_json(), *_of_stacks(), *_of_databases(), *_of_python(), *_packed())
 
 
 @cache
@@ -347,13 +345,9 @@ def _bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else _json(value)
 
 
-def _of_real_files() -> Iterator[Seed]:
-    """The first events of each kind of other people's traces, where these are there."""
-    paths = sorted(SHARED.glob("*/*.json.gz")) if SHARED.is_dir() else []
-    for path in paths:
-        if path.stat().st_size < SMALL_BYTES:
-            name = f"{path.parent.name}/{path.name}"
-            yield Seed(name, _shortened(json.loads(gzip.decompress(path.read_bytes()))), _json)
+def seed_of_real_file(path: Path) -> Seed:
+    """The first events of each kind of one of other people's traces."""
+    return Seed(path.name, _shortened(json.loads(gzip.decompress(path.read_bytes()))), _json)
 
 
 def _shortened(document: Any) -> Any:

@@ -13,7 +13,8 @@ from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.panels.annotations import annotations_panel
 from tests.hta_oracle import hta
 from tests.traces import (
-    SHARED,
+    Row,
+    Shared,
     annotation,
     backward_op,
     gpu_annotation,
@@ -121,6 +122,23 @@ def test_the_gpus_side_alone_will_do() -> None:
     assert table["cpu_total_ns"].tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("gpu_side", [(), (gpu_annotation("step", ts=200, dur=90),)])
+def test_work_that_outlasts_its_annotation_is_its_own_in_a_window(
+    gpu_side: tuple[Row, ...],
+) -> None:
+    """As in the replay of a CUDA graph: the window has no time of the annotation itself."""
+    record = trace_of(
+        annotation("step", ts=0, dur=50),
+        runtime("cudaGraphLaunch", ts=10, dur=5),
+        kernel("a", ts=200, dur=40, launched_by=1),
+        kernel("b", ts=250, dur=40, launched_by=1),
+        *gpu_side,
+    )
+    (row,) = by_annotation(window(record, 220, 290)).to_dict("records")
+    assert (row["name"], row["calls"], row["cpu_total_ns"]) == ("step", 0, 0)
+    assert (row["kernel_ns"], row["kernels"], row["gpu_span_ns"]) == (60, 2, 70 if gpu_side else 0)
+
+
 def test_a_trace_without_annotations_says_so() -> None:
     table = by_annotation(trace_of(op("aten::mm", ts=0, dur=9)))
     assert "record_function" in what_is_lacking(table)
@@ -146,15 +164,13 @@ def test_identities_on_real_traces(shared_record: Record) -> None:
 
 
 @pytest.mark.parametrize("name", ["nccl_a100_rank0_of_2", "gpu_user_annotation_gp100"])
-def test_spans_are_those_of_hta(name: str) -> None:
+def test_spans_are_those_of_hta(name: str, shared: Shared) -> None:
     """HTA adds up the spans on the GPU's side, by name and stream.
 
     On purpose different: ``kernel_ns`` and ``device_busy_ns`` have no pauses between kernels, and
     hold what autograd's thread launched for the annotation; HTA does not know the steps.
     """
-    path = SHARED / "hta" / f"{name}.json.gz"
-    if not path.exists():
-        pytest.skip(f"no {path.name}")
+    path = shared(f"hta/{name}.json.gz")
     theirs = hta(path).get_gpu_user_annotation_breakdown(visualize=False, num_kernels=1000)
     spans = (theirs.set_index("name")["sum (us)"] * 1000).round().astype(int)
     ours = by_annotation(load(path)).set_index("name")["gpu_span_ns"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,8 +32,8 @@ from gpuprof_widgets.trace.window import window
 from tests.hta_oracle import hta
 from tests.records import records
 from tests.traces import (
-    SHARED,
     Row,
+    Shared,
     annotation,
     backward_op,
     cell_line,
@@ -409,9 +408,9 @@ def test_real_traces_are_in_agreement_with_the_other_analyses(shared_record: Rec
         "tracelens/falconsai_h100_stacks_memory",
     ],
 )
-def test_hta_has_the_same_between_first_and_last_kernel(name: str) -> None:
+def test_hta_has_the_same_between_first_and_last_kernel(name: str, shared: Shared) -> None:
     """It leaves out what lies before and after, and calls all but compute "non compute"."""
-    path = existing(name)
+    path = shared(f"{name}.json.gz")
     analysis, record = hta(path), load(path)
     theirs = analysis.get_temporal_breakdown(visualize=False).iloc[0]
     gaps, (ours,) = idle(record), overlaps(record).to_dict("records")
@@ -426,13 +425,6 @@ def test_hta_has_the_same_between_first_and_last_kernel(name: str) -> None:
 
 def ns(microseconds: float) -> int:
     return round(float(microseconds) * 1000)
-
-
-def existing(name: str) -> Path:
-    path = SHARED / f"{name}.json.gz"
-    if not path.exists():
-        pytest.skip(f"no traces in {SHARED}")
-    return path
 
 
 def test_segments_sum_to_any_range() -> None:

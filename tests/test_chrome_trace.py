@@ -20,7 +20,7 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.schema import CATEGORY_ALIASES
 from tests.records import assert_same_record
-from tests.traces import SHARED
+from tests.traces import Shared
 
 
 def event(name: str = "aten::mm", **fields: Any) -> dict[str, Any]:
@@ -49,11 +49,8 @@ def names(record: Record) -> list[str]:
 # Real traces
 
 
-def index_counts() -> dict[str, dict[str, int]]:
+def index_counts(index: Path) -> dict[str, dict[str, int]]:
     """Complete events by category of every real trace, as their index lists them."""
-    index = SHARED / "INDEX.md"
-    if not index.exists():
-        return {}
     rows = [line.split("|") for line in index.read_text().splitlines() if ".json.gz |" in line]
     return {
         row[1].strip(): {
@@ -64,8 +61,10 @@ def index_counts() -> dict[str, dict[str, int]]:
     }
 
 
-def test_a_real_trace_has_every_complete_event(shared_trace: Path, shared_record: Record) -> None:
-    expected = index_counts()[f"{shared_trace.parent.name}/{shared_trace.name}"]
+def test_a_real_trace_has_every_complete_event(
+    shared_trace: Path, shared_record: Record, shared: Shared
+) -> None:
+    expected = index_counts(shared("INDEX.md"))[f"{shared_trace.parent.name}/{shared_trace.name}"]
     expected = {CATEGORY_ALIASES.get(name, name): count for name, count in expected.items()}
     markers = expected.pop("Trace", 0)
     found = Counter(shared_record.trace.slices["category"])
@@ -135,17 +134,15 @@ def test_tracks_of_a_real_trace_hold_what_they_are_for(shared_record: Record) ->
     assert (trace.tracks["device"][~on_gpu] == -1).all()
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no traces in {SHARED}")
-def test_forward_links_of_a_real_trace_agree_with_its_arrows() -> None:
-    trace = load(SHARED / "hta" / "nccl_a100_rank0_of_2.json.gz").trace
+def test_forward_links_of_a_real_trace_agree_with_its_arrows(shared: Shared) -> None:
+    trace = load(shared("hta/nccl_a100_rank0_of_2.json.gz")).trace
     arrows = trace.flows[trace.flows["kind"] == "fwdbwd"]
     assert len(arrows) == 543
     assert (trace.slices["forward"].to_numpy()[arrows["target"]] == arrows["source"]).all()
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no traces in {SHARED}")
-def test_kernels_without_a_launch_are_kept() -> None:
-    slices = load(SHARED / "hta" / "diff_test_v100_rank1_of_2.json.gz").trace.slices
+def test_kernels_without_a_launch_are_kept(shared: Shared) -> None:
+    slices = load(shared("hta/diff_test_v100_rank1_of_2.json.gz")).trace.slices
     gpu = slices[slices["category"].isin(["kernel", "gpu_memcpy", "gpu_memset"])]
     assert (len(gpu), (gpu["launch"] < 0).sum()) == (15632, 614)
 

@@ -21,7 +21,7 @@ from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.writers.tables import csv_bytes, json_bytes, parquet_bytes
 from tests.command_lines import gpuprof, small_trace
-from tests.traces import SHARED, op, python, trace_of
+from tests.traces import Shared, op, python, trace_of
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -102,10 +102,8 @@ def test_every_keyword_of_an_analysis_can_be_given(one: Analysis) -> None:
 
 
 @pytest.mark.parametrize("file", ["amd_mi250", "triton_a100", "gpu_user_annotation_gp100"])
-def test_a_real_trace_says_what_it_lacks(file: str, capsys: Capsys) -> None:
-    path = SHARED / "hta" / f"{file}.json.gz"
-    if not path.exists():
-        pytest.skip(f"no traces in {SHARED}")
+def test_a_real_trace_says_what_it_lacks(file: str, capsys: Capsys, shared: Shared) -> None:
+    path = shared(f"hta/{file}.json.gz")
     for name in ("kernels", "modules", "memory_curve", "steps"):
         called = gpuprof(capsys, name, path)
         assert (called.code, called.err) == (0, "")

@@ -11,7 +11,7 @@ import pytest
 
 from gpuprof_widgets.capture.arguments import arguments
 from tests.command_lines import gpuprof
-from tests.traces import SHARED
+from tests.traces import Shared
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "make_command_line.py"))
@@ -44,13 +44,10 @@ def test_an_example_on_our_own_profile_runs(
 
 @pytest.mark.parametrize("block", OTHERS, ids=" ".join)
 def test_an_example_on_a_real_trace_runs(
-    block: list[str], capsys: pytest.CaptureFixture[str]
+    block: list[str], capsys: pytest.CaptureFixture[str], shared: Shared
 ) -> None:
-    if not SHARED.is_dir():
-        pytest.skip(f"no traces in {SHARED}")
-    alexnet = SHARED / "hta" / "critical_path_alexnet_a100.json.gz"
-    Path("trace.json.gz").symlink_to(alexnet)
-    Path("ranks").symlink_to(SHARED / "megatron-tp8")
+    Path("trace.json.gz").symlink_to(shared("hta/critical_path_alexnet_a100.json.gz"))
+    Path("ranks").symlink_to(shared("megatron-tp8"))
     assert_runs(block, capsys)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -14,24 +13,21 @@ from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
-from tests.traces import SHARED
+from tests.traces import Shared
 
 CONTROL, TEST = "diff_control_a100_rank3_of_8", "diff_test_v100_rank1_of_2"
 
 
 @pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+def theirs(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     """Per name counts and durations (µs) of the GPU work of all steps in either run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HTA_DISABLE_NS_ROUNDING", "1")
         module: Any = pytest.importorskip("hta.trace_diff")
         runs = {}
         for label, name in (("a", CONTROL), ("b", TEST)):
-            path = SHARED / "hta" / f"{name}.json.gz"
-            if not path.exists():
-                pytest.skip(f"no {path}")
             folder = tmp_path_factory.mktemp(name)
-            shutil.copy(path, folder)
+            shutil.copy(shared(f"hta/{name}.json.gz"), folder)
             runs[label] = module.LabeledTrace(label=label, trace_dir=str(folder))
         table: pd.DataFrame = module.TraceDiff.compare_traces(
             runs["a"],
@@ -60,9 +56,11 @@ def ours(record: Record) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(("name", "side"), [(CONTROL, "a"), (TEST, "b")])
-def test_kernels_of_the_steps_are_those_of_hta(theirs: pd.DataFrame, name: str, side: str) -> None:
+def test_kernels_of_the_steps_are_those_of_hta(
+    theirs: pd.DataFrame, name: str, side: str, shared: Shared
+) -> None:
     """But for GPU work whose launch was not recorded: HTA leaves it out, without a word."""
-    record = load(Path(SHARED / "hta" / f"{name}.json.gz"))
+    record = load(shared(f"hta/{name}.json.gz"))
     linked = ours(record).sub(without_launch(record), fill_value=0)
     linked = linked[linked["count"] > 0]
     columns = [f"{side}_counts", f"{side}_total_duration"]
@@ -75,9 +73,9 @@ def test_kernels_of_the_steps_are_those_of_hta(theirs: pd.DataFrame, name: str, 
     )
 
 
-def test_added_and_gone_kernels_are_those_of_hta(theirs: pd.DataFrame) -> None:
+def test_added_and_gone_kernels_are_those_of_hta(theirs: pd.DataFrame, shared: Shared) -> None:
     """Where names are equal; ours also pairs those that differ in their template arguments."""
-    a, b = (load(SHARED / "hta" / f"{name}.json.gz") for name in (CONTROL, TEST))
+    a, b = (load(shared(f"hta/{name}.json.gz")) for name in (CONTROL, TEST))
     table = Comparison(a, b).kernels()
     exact = table[table["matched"] == "name"]["name"]
     both = theirs[(theirs["a_counts"] > 0) & (theirs["b_counts"] > 0)]

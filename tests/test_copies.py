@@ -27,7 +27,7 @@ from tests.copy_cases import (
 )
 from tests.hta_oracle import hta
 from tests.traces import (
-    SHARED,
+    Shared,
     annotation,
     cell_line,
     copy,
@@ -259,11 +259,9 @@ def test_on_real_traces_groups_add_up_to_the_copies(shared_record: Record) -> No
         assert (curve.groupby(["device", "direction"])["bytes_per_s"].last() == 0).all()
 
 
-def test_bandwidth_is_that_of_hta() -> None:
+def test_bandwidth_is_that_of_hta(shared: Shared) -> None:
     """Where copies do not overlap its sums are the file's own figures, and so are ours."""
-    path = SHARED / "hta/nccl_a100_rank0_of_2.json.gz"
-    if not path.is_file():
-        pytest.skip(f"no {path}")
+    path = shared("hta/nccl_a100_rank0_of_2.json.gz")
     series = hta(path).get_memory_bw_time_series(ranks=[0])[0]
     theirs = series[series["name"] == "Memcpy DtoD"].sort_values("ts")["memory_bw_gbps"]
     ours = copy_bandwidth(load(path))

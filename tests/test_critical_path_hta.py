@@ -16,7 +16,7 @@ import pytest
 from gpuprof_widgets.analyses.critical_path import critical_path
 from gpuprof_widgets.analyses.what_if import what_if
 from gpuprof_widgets.trace.readers import load
-from tests.traces import SHARED
+from tests.traces import Shared
 
 FORWARD = "[param|pytorch.model.alex_net|0|0|0|measure|forward]"
 ALEXNET_GPU = (
@@ -52,9 +52,9 @@ SAID = (
 )
 
 
-def path_of(said: Said) -> pd.DataFrame:
+def path_of(said: Said, shared: Shared) -> pd.DataFrame:
     """The path of the same range: HTA's ends with the last GPU work that was launched in it."""
-    record = load(SHARED / "hta" / f"{said.trace}.json.gz")
+    record = load(shared(f"hta/{said.trace}.json.gz"))
     slices = record.trace.slices
     start = int(slices.loc[slices["name"] == FORWARD, "ts"].iloc[said.instance])
     gpu = slices[slices["category"].isin(["kernel", "gpu_memcpy", "gpu_memset"])]
@@ -62,15 +62,14 @@ def path_of(said: Said) -> pd.DataFrame:
     return critical_path(record, region=(start, int((launched["ts"] + launched["dur"]).max())))
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no traces in {SHARED}")
 @pytest.mark.parametrize("said", SAID, ids=lambda said: f"{said.trace}-{said.instance}")
-def test_the_same_path_as_hta(said: Said) -> None:
+def test_the_same_path_as_hta(said: Said, shared: Shared) -> None:
     """The same GPU slices, and the same time by bound.
 
     What we add is time that HTA's path weighs nothing: of Python between ops, and of calls that
     wait for the GPU and found it done.
     """
-    path = path_of(said)
+    path = path_of(said, shared)
     us = path.groupby("kind")["dur_ns"].sum() / 1_000
     gpu = path[path["kind"].isin(["compute", "communication", "copy", "memset"])]
     assert tuple((gpu["start_ns"] // 1_000).tolist()) == said.slices
@@ -82,14 +81,13 @@ def test_the_same_path_as_hta(said: Said) -> None:
     assert us["python"] + us.get("synchronisation", 0) == weightless
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no traces in {SHARED}")
-def test_a_launch_at_the_very_moment_in_which_the_stream_is_free() -> None:
+def test_a_launch_at_the_very_moment_in_which_the_stream_is_free(shared: Shared) -> None:
     """HTA takes the memset before it for what the last kernel waited for: 15 us kernel to kernel.
 
     The memset ended in the us in which the kernel's launch began, and launches take 15 us in this
     trace: the kernel began when its launch let it, and without the memset it would not be earlier.
     """
-    record = load(SHARED / "hta" / "cuda_event_sync_multi_stream_a100.json.gz")
+    record = load(shared("hta/cuda_event_sync_multi_stream_a100.json.gz"))
     last = critical_path(record).set_index("kind")["dur_ns"].tail(3) // 1_000
     assert last.to_dict() == {"launch delay": 15, "compute": 123, "synchronisation": 13}
     assert what_if(record, "Memset (Device)")["saved_ns"].tolist() == [0]

@@ -19,7 +19,7 @@ from gpuprof_widgets.trace.readers import load
 from tests.database_of_record import nsys_of, nvprof_of
 from tests.profiler_databases import Database
 from tests.traces import (
-    SHARED,
+    Shared,
     annotation,
     backward_op,
     copy,
@@ -76,27 +76,24 @@ def hand_made() -> Record:
 
 
 @cache
-def recorded(name: str) -> Record:
-    return hand_made() if name == "hand-made" else load(SHARED / name)
+def recorded(name: str, shared: Shared) -> Record:
+    return hand_made() if name == "hand-made" else load(shared(name))
 
 
 @cache
-def read_back(name: str, program: str) -> Record:
-    return PROGRAMS[program](recorded(name)).record()
+def read_back(name: str, shared: Shared, program: str) -> Record:
+    return PROGRAMS[program](recorded(name, shared)).record()
 
 
 @pytest.fixture(params=["hand-made", *REAL])
 def name(request: pytest.FixtureRequest) -> str:
-    found = str(request.param)
-    if found != "hand-made" and not (SHARED / found).exists():
-        pytest.skip(f"no traces in {SHARED}")
-    return found
+    return str(request.param)
 
 
 @pytest.fixture(params=PROGRAMS)
-def pair(request: pytest.FixtureRequest, name: str) -> tuple[Record, Record]:
+def pair(request: pytest.FixtureRequest, name: str, shared: Shared) -> tuple[Record, Record]:
     """The run as Kineto wrote it, and as it is read from a database."""
-    return recorded(name), read_back(name, request.param)
+    return recorded(name, shared), read_back(name, shared, request.param)
 
 
 @pytest.mark.parametrize("one", ANALYSES, ids=lambda one: one.name)
@@ -120,12 +117,11 @@ def test_each_op_causes_the_same_and_the_findings_are_the_same(
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_annotations_cover_on_the_gpu_what_kineto_says(program: str) -> None:
+def test_annotations_cover_on_the_gpu_what_kineto_says(program: str, shared: Shared) -> None:
     """It begins a microsecond early, and knows one whose CPU side it did not record."""
     name = "hta/gpu_user_annotation_gp100.json.gz"
-    if not (SHARED / name).exists():
-        pytest.skip(f"no traces in {SHARED}")
-    expected, found = (on_gpu(one) for one in (recorded(name), read_back(name, program)))
+    both = recorded(name, shared), read_back(name, shared, program)
+    expected, found = map(on_gpu, both)
     expected = expected[expected["ts"] < expected["ts"].max()]
     assert len(found) == len(expected) == 9
     assert found["name"].tolist() == expected["name"].tolist()
@@ -140,9 +136,9 @@ def on_gpu(record: Record) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_the_run_is_more_than_nothing_to_compare(program: str) -> None:
+def test_the_run_is_more_than_nothing_to_compare(program: str, shared: Shared) -> None:
     """What the tests above compare holds GPU work, linked to its op, and a backward pass."""
-    slices = read_back("hand-made", program).trace.slices
+    slices = read_back("hand-made", shared, program).trace.slices
     names = slices["name"].to_numpy(object)
     backward = slices[slices["name"] == "AddmmBackward0"]
     assert names[backward["forward"]].tolist() == ["aten::addmm"] * 2
@@ -152,8 +148,9 @@ def test_the_run_is_more_than_nothing_to_compare(program: str) -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_shapes_and_launches_are_the_same(program: str) -> None:
+def test_shapes_and_launches_are_the_same(program: str, shared: Shared) -> None:
     keys = ("Input Dims", "grid", "block", "registers per thread", "shared memory", "bytes")
-    expected, found = recorded("hand-made").trace, read_back("hand-made", program).trace
+    expected = recorded("hand-made", shared).trace
+    found = read_back("hand-made", shared, program).trace
     for key in keys:
         assert found.args[key].to_dict() == expected.args[key].to_dict()

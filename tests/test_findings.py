@@ -192,14 +192,17 @@ def full(reserved: int) -> Record:
 
 
 def in_pieces(free: int) -> Record:
-    """Of 10 MiB that a memory snapshot has reserved so much is free, in three alike pieces."""
+    """Of 10 MiB that a memory snapshot has reserved so much is free, in three alike pieces.
+
+    Two of them together would hold the largest block.
+    """
     sizes = [free // 3, free // 3, free - 2 * (free // 3)]
     states = ["free"] * 3 + ["allocated"]
     blocks = {"bytes": [*sizes, 10 * 2**20 - free], "state": states, "stack": [-1] * 4}
     segment = {"device": 0, "stream": 0, "pool": "0.0", "kind": "large", "expandable": False}
     segment |= {"address": 4096, "bytes": 10 * 2**20, "blocks": blocks}
     blocks["requested"] = blocks["bytes"]
-    return trace_of(memory_segments=[segment])
+    return trace_of(block(2 * 2**20, at=4096, ts=0, device=0), memory_segments=[segment])
 
 
 def making(took: int, *, calls: int = 3) -> Record:

@@ -14,8 +14,8 @@ from gpuprof_widgets.trace.readers import load
 from tests.hta_oracle import hta
 from tests.records import records
 from tests.traces import (
-    SHARED,
     Row,
+    Shared,
     backward_op,
     cell_line,
     copy,
@@ -156,14 +156,12 @@ def test_gaps_of_streams_add_up_to_what_they_leave_of_the_trace(shared_record: R
     ("name", "ties_ns"),
     [("tracelens/falconsai_h100_stacks_memory", 0), ("megatron-tp8/rank0", 24 * US)],
 )
-def test_hta_splits_the_gaps_of_a_stream_alike(name: str, ties_ns: int) -> None:
+def test_hta_splits_the_gaps_of_a_stream_alike(name: str, ties_ns: int, shared: Shared) -> None:
     """Its threshold of 30 is compared in us, and a launch in the very us of the end is not late.
 
     What it returns it rounds to 10 ns.
     """
-    path = SHARED / f"{name}.json.gz"
-    if not path.exists():
-        pytest.skip(f"no traces in {SHARED}")
+    path = shared(f"{name}.json.gz")
     theirs = hta(path).get_idle_time_breakdown(ranks=[0], visualize=False)[0]
     theirs = theirs.set_index(["stream", "idle_category"])["idle_time"].mul(US)
     gaps = idle(load(path), by="stream", back_to_back_ns=30 * US)

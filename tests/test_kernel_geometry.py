@@ -17,7 +17,7 @@ from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from tests.hta_oracle import hta
-from tests.traces import SHARED, Row, annotation, copy, kernel, op, runtime, trace_of
+from tests.traces import Row, Shared, annotation, copy, kernel, op, runtime, trace_of
 
 A100 = {"id": 0, "name": "A100", "totalGlobalMem": 40, "computeMajor": 8, "computeMinor": 0}
 
@@ -255,11 +255,9 @@ def test_on_real_traces_groupings_agree_and_shares_are_shares(shared_record: Rec
         assert (summary["sm_efficiency"].fillna(0) <= summary["utilisation"] + 1e-9).all()
 
 
-def test_sums_and_spreads_equal_those_of_hta() -> None:
+def test_sums_and_spreads_equal_those_of_hta(shared: Shared) -> None:
     """HTA's table has microseconds, and calls a wait for an event a kernel."""
-    path = SHARED / "hta/nccl_a100_rank0_of_2.json.gz"
-    if not path.is_file():
-        pytest.skip(f"no {path}")
+    path = shared("hta/nccl_a100_rank0_of_2.json.gz")
     _, theirs = hta(path).get_gpu_kernel_breakdown(
         visualize=False, num_kernels=10_000, duration_ratio=1.0, include_memory_kernels=True
     )

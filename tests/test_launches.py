@@ -17,7 +17,7 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
 from tests.hta_oracle import hta
-from tests.traces import SHARED, Row, copy, gpu_annotation, kernel, op, runtime, trace_of
+from tests.traces import Row, Shared, copy, gpu_annotation, kernel, op, runtime, trace_of
 
 US = 1_000
 LAUNCH = "cudaLaunchKernel"
@@ -216,11 +216,9 @@ TRACES = [
 
 
 @pytest.fixture(scope="module", params=TRACES)
-def both(request: pytest.FixtureRequest) -> tuple[Record, Any]:
+def both(request: pytest.FixtureRequest, shared: Shared) -> tuple[Record, Any]:
     """A real trace as we and as HTA read it."""
-    path = SHARED / f"{request.param}.json.gz"
-    if not path.is_file():
-        pytest.skip(f"no {path}")
+    path = shared(f"{request.param}.json.gz")
     return load(path), hta(path)
 
 

@@ -16,9 +16,7 @@ from gpuprof_widgets.analyses.ranks.reduced import reduced
 from gpuprof_widgets.many_ranks import RankProfiles
 from tests.job import MS, US, collective, computing, in_lockstep, rank_record, run_of
 from tests.test_analyses_pure import digest
-from tests.traces import SHARED, annotation, op
-
-MEGATRON = SHARED / "megatron-tp8"
+from tests.traces import Shared, annotation, op
 
 
 class TestWaiting:
@@ -350,16 +348,16 @@ def test_one_rank_alone_has_nobody_to_wait_for() -> None:
 
 
 @pytest.fixture(scope="module")
-def megatron() -> RankProfiles:
-    return gpuprof_widgets.ranks(MEGATRON)
+def megatron(shared: Shared) -> RankProfiles:
+    return gpuprof_widgets.ranks(shared("megatron-tp8"))
 
 
 @pytest.fixture(scope="module")
-def raw_kernels() -> tuple[np.ndarray, np.ndarray]:
+def raw_kernels(shared: Shared) -> tuple[np.ndarray, np.ndarray]:
     """Starts and ends (µs) of NCCL's kernels, by rank and order, from the JSON itself."""
     starts, ends = [], []
     for rank in range(8):
-        with gzip.open(MEGATRON / f"rank{rank}.json.gz") as file:
+        with gzip.open(shared(f"megatron-tp8/rank{rank}.json.gz")) as file:
             events = json.load(file)["traceEvents"]
         nccl = sorted(
             (event["ts"], event["dur"])
@@ -371,7 +369,6 @@ def raw_kernels() -> tuple[np.ndarray, np.ndarray]:
     return np.array(starts, np.int64), np.array(ends, np.int64)
 
 
-@pytest.mark.skipif(not MEGATRON.is_dir(), reason=f"no traces in {MEGATRON}")
 class TestMegatron:
     """Eight ranks of tensor parallelism on one machine, 84 all_reduces each."""
 
@@ -387,7 +384,9 @@ class TestMegatron:
         transfer = (end.max(axis=0) - start.max(axis=0)) * US
         assert megatron.collectives()["transfer_ns"].tolist() == transfer.tolist()
 
-    def test_two_ranks_are_late_because_of_their_cpus(self, megatron: RankProfiles) -> None:
+    def test_two_ranks_are_late_because_of_their_cpus(
+        self, megatron: RankProfiles, shared: Shared
+    ) -> None:
         worst = megatron.stragglers().head(2)
         assert worst["rank"].tolist() == [0, 6]
         assert (worst["idle_ns"] > 0.99 * worst["delay_ns"]).all()
@@ -397,7 +396,7 @@ class TestMegatron:
         assert (
             "it was in one `aten::view_as` for 16.4 ms" in texts[1]
         )  # it was stopped: it does nothing
-        with gzip.open(MEGATRON / "rank6.json.gz") as file:
+        with gzip.open(shared("megatron-tp8/rank6.json.gz")) as file:
             events = json.load(file)["traceEvents"]
         stopped = [event["dur"] for event in events if event.get("name") == "aten::view_as"]
         assert max(stopped) == 17_749  # µs, of which 16.4 ms after the collective before

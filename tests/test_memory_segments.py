@@ -100,6 +100,23 @@ def test_pieces_that_do_not_do_are_found_with_what_was_asked_for() -> None:
     assert "expandable_segments" in finding.remedy
 
 
+def test_pieces_that_do_not_hold_what_the_run_once_had_are_found() -> None:
+    gpu = Allocator()
+    gpu.release(gpu.allocate(MIB))
+    for address in [gpu.allocate(MIB // 4) for _ in range(16)][1::2]:
+        gpu.release(address)
+    (finding,) = RULES["fragmentation"](read(gpu), Limits())
+    assert "in 8 pieces of at most 256 KiB, and the largest block had 1.00 MiB." in finding.text
+
+
+def test_many_free_pieces_that_hold_anything_are_no_fragmentation() -> None:
+    """As the backward pass leaves them: the allocator keeps them for the next step."""
+    gpu = Allocator()
+    for address in [gpu.allocate(2 * MIB) for _ in range(8)]:
+        gpu.release(address)
+    assert RULES["fragmentation"](read(gpu), Limits()) == []
+
+
 def test_one_large_free_piece_is_no_fragmentation() -> None:
     gpu = Allocator()
     gpu.allocate(MIB // 2)

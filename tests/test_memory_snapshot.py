@@ -36,6 +36,7 @@ from tests.snapshots import (
 )
 
 FILE = Path("snapshot.pickle")
+EINX = frame("C:\\envs\\Lib\\site-packages\\einx\\api.py", 184, "inner")
 
 
 def read(content: Any) -> Record:
@@ -53,6 +54,25 @@ def test_every_block_has_its_life_and_the_line_that_asked_for_it() -> None:
         [100_000, 9000, 12000, "aten::addmm", "train.py:12(step)", "temporaries"],
         [50_000, 10000, -1, "", "train.py:12(step)", "activations"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("stack", "line"),
+    [
+        ([frame("<string>", 4, "op"), EINX, TRAIN], "train.py:12(step)"),
+        ([frame("<frozen runpy>", 3, "_run_code"), TRAIN], "train.py:12(step)"),
+        ([LINEAR, CALL, frame("<string>", 7, "<module>")], "<string>:7(<module>)"),
+        ([frame("<ipython-input-3-5a>", 2, "<module>"), TRAIN], "<ipython-input-3-5a>:2(<module>)"),
+        ([LINEAR, CALL], "linear.py:125(forward)"),
+    ],
+)
+def test_the_line_is_the_users_own_not_one_that_a_library_has_written(
+    stack: list[Any], line: str
+) -> None:
+    """Libraries make code at run time, without a file; so is the text of ``python -c``."""
+    gpu = Allocator()
+    gpu.allocate(100, *stack)
+    assert allocations(read(snapshot(gpu)))["line_name"].tolist() == [line]
 
 
 def test_the_curve_ends_at_what_torch_says_is_in_use() -> None:

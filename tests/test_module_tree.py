@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpuprof_widgets.analyses.attribution import attribution
+from gpuprof_widgets.analyses.attribution import SHARES, attribution
 from gpuprof_widgets.analyses.lacking import what_is_lacking
 from gpuprof_widgets.analyses.module_frames import MODULE_FRAME
 from gpuprof_widgets.analyses.modules import modules
@@ -164,24 +164,33 @@ def test_it_agrees_with_attribution_on_real_traces(shared_record: Record) -> Non
 
 
 def test_windows_add_up_to_the_whole(shared_record: Record) -> None:
-    whole = modules(shared_record)
-    if what_is_lacking(whole):
+    """Module by module; and nobody's time, which a part that no module ran in has no table for."""
+    if what_is_lacking(modules(shared_record)):
         return
     trace = shared_record.trace
     middle = trace.start_ns + trace.span_ns // 2
-    halves = [
-        modules(window(shared_record, t0, t1)).set_index("name")
+    parts = [
+        window(shared_record, t0, t1)
         for t0, t1 in ((trace.start_ns, middle), (middle, trace.end_ns))
     ]
+    whole, *halves = (
+        modules(part).set_index("name").drop("", errors="ignore")
+        for part in (shared_record, *parts)
+    )
     for column in (
         "cpu_self_ns",
         "cpu_total_ns",
         "device_total_ns",
         "backward_device_total_ns",
     ):
-        parts = halves[0][column].add(halves[1][column], fill_value=0)
-        difference = parts.sub(whole.set_index("name")[column], fill_value=0)
+        added = halves[0][column].add(halves[1][column], fill_value=0)
+        difference = added.sub(whole[column], fill_value=0)
         assert (difference == 0).all(), column
+    of_nobody, *in_halves = (
+        attribution(part, "module").set_index("name").loc["", list(SHARES)]
+        for part in (shared_record, *parts)
+    )
+    assert (sum(in_halves) == of_nobody).all()
 
 
 def test_flops_of_a_recorded_model_are_those_of_torchs_counter() -> None:

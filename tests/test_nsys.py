@@ -266,6 +266,18 @@ def test_the_gpu_is_described_as_kineto_describes_it() -> None:
     assert analysis("kernels").function(record)["blocks_per_sm"].tolist() == [8 / 132]
 
 
+def test_what_only_draws_the_screen_is_no_gpu_of_the_run() -> None:
+    made = a_run()
+    made.add("TARGET_INFO_GPU", id=0, cuDevice=0, name="NVIDIA H100", computeMajor=9)
+    made.add("TARGET_INFO_GPU", id=1, cuDevice=0, name="Basic Render Driver", computeMajor=0)
+    made.add("TARGET_INFO_GPU", id=2, cuDevice=1, name="NVIDIA of an old export")
+    devices = made.record().metadata["devices"]
+    assert {one["index"]: one["name"] for one in devices} == {
+        0: "NVIDIA H100",
+        1: "NVIDIA of an old export",
+    }
+
+
 def test_processes_that_see_one_gpu_each_are_on_their_own() -> None:
     """With CUDA_VISIBLE_DEVICES each process calls its GPU 0."""
     made = Nsys()

@@ -13,7 +13,7 @@ from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.pstats import calls_of_stats, dump_pstats, load_calls, stats_of_calls
 from gpuprof_widgets.trace.readers import load
 from tests.records import assert_same_calls
-from tests.traces import SHARED
+from tests.traces import Shared
 
 # Of a function cProfile writes primitive calls first, of its callers all calls first.
 STATS = {
@@ -70,10 +70,9 @@ def test_a_real_run_comes_back_as_pstats_has_it(tmp_path: Path) -> None:
         assert found[name][2:4] == pytest.approx((own, total), abs=0.5e-9)
 
 
-@pytest.mark.skipif(not (SHARED / "pstats").is_dir(), reason=f"no profiles in {SHARED}")
 @pytest.mark.parametrize("name", ["cprofile-cycle.pstats", "bittensor.pstats"])
-def test_real_files_are_read_whole(name: str) -> None:
-    path = SHARED / "pstats" / name
+def test_real_files_are_read_whole(name: str, shared: Shared) -> None:
+    path = shared(f"pstats/{name}")
     record = load(path)
     calls = record.calls
     assert calls is not None

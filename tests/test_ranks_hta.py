@@ -13,21 +13,21 @@ import gpuprof_widgets
 from gpuprof_widgets.many_ranks import RankProfiles
 from tests.hta_oracle import hta_of_ranks
 from tests.job import MS, US
-from tests.traces import SHARED
+from tests.traces import Shared
 
-MEGATRON = SHARED / "megatron-tp8"
 CHOSEN = (0, 4, 6)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of HTA's own making
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[RankProfiles, Any]:
+def both(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> tuple[RankProfiles, Any]:
     """Ours and HTA's; it knows NCCL's kernels by their former name alone, so they have that."""
-    if not MEGATRON.is_dir():
-        pytest.skip(f"no traces in {MEGATRON}")
     folder = tmp_path_factory.mktemp("megatron")
-    files = {rank: _with_former_names(rank, folder) for rank in CHOSEN}
+    files = {
+        rank: _with_former_names(shared(f"megatron-tp8/rank{rank}.json.gz"), folder)
+        for rank in CHOSEN
+    }
     return gpuprof_widgets.ranks(files.values()), hta_of_ranks(files)
 
 
@@ -54,9 +54,9 @@ def test_it_suspects_a_rank_that_is_hardly_late(both: tuple[RankProfiles, Any]) 
     assert delay[[0, 6]].min() > 100 * MS
 
 
-def _with_former_names(rank: int, folder: Path) -> Path:
-    data = gzip.decompress((MEGATRON / f"rank{rank}.json.gz").read_bytes())
-    path = folder / f"rank{rank}.json"
+def _with_former_names(trace: Path, folder: Path) -> Path:
+    data = gzip.decompress(trace.read_bytes())
+    path = folder / trace.with_suffix("").name
     path.write_bytes(data.replace(b"ncclDevKernel_", b"ncclKernel_"))
     return path
 

@@ -16,7 +16,7 @@ from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from tests.hta_oracle import hta
-from tests.traces import SHARED, Row, kernel, op, runtime, trace_of
+from tests.traces import Row, Shared, kernel, op, runtime, trace_of
 
 COLUMNS = ["op_name", "sequence", "kernels", "calls", "total_ns"]
 
@@ -132,10 +132,10 @@ def hta_with_this_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("hta_with_this_pandas")
-def test_sequences_equal_those_of_hta_where_an_op_has_one_depth(tmp_path: Path) -> None:
-    path = SHARED / "hta/critical_path_alexnet_a100.json.gz"
-    if not path.is_file():
-        pytest.skip(f"no {path}")
+def test_sequences_equal_those_of_hta_where_an_op_has_one_depth(
+    tmp_path: Path, shared: Shared
+) -> None:
+    path = shared("hta/critical_path_alexnet_a100.json.gz")
     found = hta(path).get_frequent_cuda_kernel_sequences(
         "aten::conv2d", str(tmp_path), min_pattern_len=3, rank=0, visualize=False
     )

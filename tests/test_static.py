@@ -33,8 +33,8 @@ from gpuprof_widgets.views.static import (
     text_findings,
 )
 from tests.traces import (
-    SHARED,
     Row,
+    Shared,
     annotation,
     calls_of,
     cell_line,
@@ -193,11 +193,8 @@ def test_a_record_with_ops_and_calls_shows_its_ops() -> None:
 
 
 @pytest.mark.parametrize("name", ["bittensor.pstats", "cprofile-cycle.pstats"])
-def test_real_files_of_cprofile_are_readable(name: str) -> None:
-    path = SHARED / "pstats" / name
-    if not path.exists():
-        pytest.skip(f"no {path}")
-    record = load(path)
+def test_real_files_of_cprofile_are_readable(name: str, shared: Shared) -> None:
+    record = load(shared(f"pstats/{name}"))
     table = python_calls(record)
     text = static_text(record, top=5)
     assert f"Python functions by self time: {min(5, len(table))} of {len(table):,}" in text

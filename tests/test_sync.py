@@ -11,9 +11,7 @@ from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.readers import load
-from tests.traces import SHARED
-
-REAL = SHARED / "hta" / "cuda_event_sync_multi_stream_a100.json.gz"
+from tests.traces import Shared
 
 
 @pytest.fixture
@@ -51,9 +49,8 @@ def test_the_switch_reaches_torch(
     assert settings[0] == expected
 
 
-@pytest.mark.skipif(not REAL.is_file(), reason=f"no {REAL}")
-def test_synchronisation_events_of_a_real_trace_are_on_tracks_of_their_own() -> None:
-    trace = load(REAL).trace
+def test_synchronisation_events_of_a_real_trace_are_on_tracks_of_their_own(shared: Shared) -> None:
+    trace = load(shared("hta/cuda_event_sync_multi_stream_a100.json.gz")).trace
     events = trace.slices[trace.slices["category"] == "cuda_sync"]
     labels = trace.tracks["label"].to_numpy()[events["track"]]
     found = list(zip(events["name"], labels, events["dur"], strict=True))

@@ -35,10 +35,10 @@ from tests.timelines import (
     tensor,
     timeline,
 )
-from tests.traces import SHARED
+from tests.traces import Shared
 
 REAL = DATA / "tensorflow_2_21_queue_and_memory.json.gz"
-SHARED_GPU = SHARED / "tf-timeline" / "gpu_step_0.json.gz"
+GPU_STEP = "tf-timeline/gpu_step_0.json.gz"
 
 
 @pytest.fixture
@@ -379,20 +379,19 @@ def test_every_op_of_the_file_is_there_as_long_as_it_says() -> None:
     assert Counter(zip(ops["name"], ops["dur"], strict=True)) == Counter(written)
 
 
-@pytest.mark.parametrize(
-    "path", [REAL, *sorted(SHARED.glob("tf-timeline/*.json.gz"))], ids=lambda path: path.name
-)
-def test_all_analyses_and_the_report_work_on_it(path: object) -> None:
-    record = load(str(path))
+@pytest.mark.parametrize("name", ["", "tf-timeline/cpu_step_0.json.gz", GPU_STEP])
+def test_all_analyses_and_the_report_work_on_it(name: str, shared: Shared) -> None:
+    path = shared(name) if name else REAL
+    record = load(path)
     assert all_answers(record) == {}
-    page = gpuprof_widgets.load(str(path)).report()
+    page = gpuprof_widgets.load(path).report()
     assert "<html" in page.lower()
 
 
-@pytest.mark.skipif(not SHARED_GPU.exists(), reason="no shared traces")
-def test_a_real_step_on_a_gpu() -> None:
-    record = load(SHARED_GPU)
-    events = json.loads(gzip.decompress(SHARED_GPU.read_bytes()))["traceEvents"]
+def test_a_real_step_on_a_gpu(shared: Shared) -> None:
+    path = shared(GPU_STEP)
+    record = load(path)
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     name = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
     busy = Counter[str]()
     for event in events:
@@ -408,9 +407,9 @@ def test_a_real_step_on_a_gpu() -> None:
     assert names[copies["launch"].max()] == "MatMul"
 
 
-def test_the_one_slow_launch_of_the_real_step_is_told_once() -> None:
+def test_the_one_slow_launch_of_the_real_step_is_told_once(shared: Shared) -> None:
     """Its first product loads the kernels; no call of the runtime is in the trace, only ops."""
-    said = {one.rule: one for one in findings(load(SHARED_GPU))}
+    said = {one.rule: one for one in findings(load(shared(GPU_STEP)))}
     assert "mostly in one launch, of 112 ms: the first launch" in said["device_idle"].remedy
     assert "launch_bound" not in said
 

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -17,8 +18,8 @@ from gpuprof_widgets.trace.assemble import assemble
 from gpuprof_widgets.trace.events import Events, text_codes, typed
 from gpuprof_widgets.trace.model import Calls, Record
 
-SHARED = Path(__file__).parents[2] / "shared" / "traces"
-"""Other people's real traces, beside the checkout; tests skip where they are absent."""
+Shared: TypeAlias = Callable[[str], Path]
+"""What the fixture ``shared`` is: the path of one of other people's real traces, by its name."""
 
 PROCESS = "100"
 MAIN_THREAD = "100"

@@ -8,7 +8,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.kernels import device_of
-from gpuprof_widgets.analyses.lacking import ANNOTATIONS, lacking, not_recorded
+from gpuprof_widgets.analyses.lacking import ANNOTATIONS, says_if_empty, unless_recorded
 from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category, on_tracks
 from gpuprof_widgets.analyses.steps import names_with_steps_merged
 from gpuprof_widgets.trace import links
@@ -36,6 +36,7 @@ COLUMNS = (
 )
 
 
+@says_if_empty(unless_recorded(ANNOTATIONS))
 def annotations(record: Record) -> pd.DataFrame:
     """One row per annotation by name, the one with most GPU time first, then CPU time.
 
@@ -60,15 +61,11 @@ def annotations(record: Record) -> pd.DataFrame:
     are the most on any stream, and the CPU's columns are 0.
     """
     trace = record.trace
-    counted = trace.slices["count"].to_numpy() > 0
-    cpu = _of_the_host(trace)
-    if (cpu & counted).any():
-        return _on_cpu(trace, cpu)
-    gpu = in_category(trace, ON_GPU)
-    if (gpu & counted).any():
-        above = links.nearest_ancestor(trace.slices["parent"].to_numpy(), gpu)
-        return _table(trace, gpu, above, _around_on_gpu(trace, gpu))
-    return lacking(COLUMNS, not_recorded(record, ANNOTATIONS))
+    annotated, is_of_the_host = _annotated(trace)
+    if is_of_the_host:
+        return _on_cpu(trace, annotated)
+    above = links.nearest_ancestor(trace.slices["parent"].to_numpy(), annotated)
+    return _table(trace, annotated, above, _around_on_gpu(trace, annotated))
 
 
 def annotation_slices(record: Record) -> pd.DataFrame:
@@ -77,9 +74,8 @@ def annotation_slices(record: Record) -> pd.DataFrame:
     Columns: ``name`` (as in `annotations`), ``row``, ``start_ns``, ``end_ns``.
     """
     trace = record.trace
-    counted = trace.slices["count"].to_numpy() > 0
-    cpu = _of_the_host(trace) & counted
-    rows = np.flatnonzero(cpu if cpu.any() else in_category(trace, ON_GPU) & counted)
+    annotated, _ = _annotated(trace)
+    rows = np.flatnonzero(annotated & (trace.slices["count"].to_numpy() > 0))
     code, names = names_with_steps_merged(trace)
     start = trace.slices["ts"].to_numpy()[rows]
     columns = {
@@ -89,6 +85,16 @@ def annotation_slices(record: Record) -> pd.DataFrame:
         "end_ns": start + trace.slices["dur"].to_numpy()[rows],
     }
     return pd.DataFrame(columns)
+
+
+def _annotated(trace: Trace) -> tuple[npt.NDArray[np.bool_], bool]:
+    """Which slices are the annotations to count, and whether they are the host's or the GPU's.
+
+    A window has the host's as owners, with count 0, where GPU work outlasts them: these decide,
+    or the window would ask another side than the whole and not add up to it.
+    """
+    cpu = _of_the_host(trace)
+    return (cpu, True) if cpu.any() else (in_category(trace, ON_GPU), False)
 
 
 def _of_the_host(trace: Trace) -> npt.NDArray[np.bool_]:

@@ -40,6 +40,8 @@ LIBRARY = re.compile(
     r"|(?:^|[/\\])torch[/\\](?:_|amp|autograd|cuda|distributed|fx|jit|nn|optim|overrides|utils)"
 )
 """Files that are not the user's own: installed, or of torch (also where `redacted` cut it)."""
+GENERATED = re.compile(r"^<(?!frozen |ipython-input|stdin)")
+"""Code without a file: what a library has written at run time, or the text of ``python -c``."""
 
 BY_FRAME = (
     (re.compile(r"torch[/\\]optim[/\\]\w+\.py\(\d+\): _?init_group"), OPTIMIZER_STATE),
@@ -144,8 +146,8 @@ def _of_stacks(record: Record) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
 
 
-Fact = tuple[str, tuple[str, bool], str, bool]
-"""Of a frame: its op, its line and whether that is the user's, its category, if it is a module."""
+Fact = tuple[str, tuple[str, int], str, bool]
+"""Of a frame: its op, its line and how foreign that is, its category, if it is a module."""
 
 
 def _fact(frame: str) -> Fact:
@@ -153,18 +155,18 @@ def _fact(frame: str) -> Fact:
 
 
 def _told(facts: Sequence[Fact], stack: Sequence[int]) -> tuple[str, str, str, str]:
-    """The outermost op, the innermost line of the user (else of Python), the first category.
+    """The outermost op, the innermost of the user's (or least foreign) lines, the first category.
 
     Last "module" where one was called.
     """
     own = [facts[number] for number in stack]
     ops = [op for op, _, _, _ in own if op]
     places = [place for _, place, _, _ in own if place[0]]
-    lines = [words for words, is_users in places if is_users] or [words for words, _ in places]
+    line, _ = min(places, key=lambda place: place[1], default=("", 0))
     found = {category for _, _, category, _ in own}
     first = next((category for _, category in BY_FRAME if category in found), "")
     module = "module" if any(is_module for _, _, _, is_module in own) else ""
-    return (ops[-1] if ops else ""), (lines[0] if lines else ""), first, module
+    return (ops[-1] if ops else ""), line, first, module
 
 
 def _op(frame: str) -> str:
@@ -172,13 +174,18 @@ def _op(frame: str) -> str:
     return f"aten::{found[1]}" if found else ""
 
 
-def _place(frame: str) -> tuple[str, bool]:
-    """``train.py:12(step)`` of a Python frame, and whether it is the user's own code."""
+def _place(frame: str) -> tuple[str, int]:
+    """``train.py:12(step)`` of a Python frame, and how foreign it is.
+
+    0: a file of the user's own; 1: generated, which the text of ``python -c`` looks as well; 2: of
+    a library.
+    """
     found: Any = PYTHON_FRAME.match(frame)
     if not found or CPP_FILE.search(found["file"]) or "::" in found["name"]:
-        return "", False
+        return "", 0
+    foreign = 2 if LIBRARY.search(found["file"]) else int(bool(GENERATED.match(found["file"])))
     name = found["file"].replace("\\", "/").rsplit("/", 1)[-1]
-    return f"{name}:{found['line']}({found['name']})", not LIBRARY.search(found["file"])
+    return f"{name}:{found['line']}({found['name']})", foreign
 
 
 def _category(frame: str) -> str:

@@ -21,7 +21,7 @@ from gpuprof_widgets.views.panels.panel import Column, Panel, Points
 from tests.browser.engine import start_engine
 from tests.browser.report_page import Open, Report
 from tests.panel_examples import EXAMPLES, column_values
-from tests.traces import SHARED, kernel, op, runtime, trace_of
+from tests.traces import Shared, kernel, op, runtime, trace_of
 
 MS = 1_000_000
 CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text(encoding="utf-8")
@@ -327,12 +327,9 @@ def test_without_a_path_there_is_no_switch(open_report: Open) -> None:
 @pytest.mark.usefixtures("real_panels")
 @pytest.mark.parametrize("name", ["megatron-tp8/rank0", "hta/critical_path_alexnet_a100"])
 def test_any_range_of_a_real_trace_gives_the_numbers_of_plain_loops(
-    browser: Browser, name: str
+    browser: Browser, name: str, shared: Shared
 ) -> None:
-    path = SHARED / f"{name}.json.gz"
-    if not path.exists():
-        pytest.skip(f"no {path}")
-    record = load(path)
+    record = load(shared(f"{name}.json.gz"))
     engine = start_engine(browser)
     engine.load(record)
     trace = record.trace

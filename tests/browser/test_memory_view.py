@@ -14,7 +14,7 @@ from gpuprof_widgets.analyses.quantity import format_bytes
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from tests.browser.report_page import Open, Report
-from tests.traces import SHARED, block, op, trace_of
+from tests.traces import Shared, block, op, trace_of
 
 MS = 1_000_000
 MIB = 2**20
@@ -238,11 +238,8 @@ def test_without_memory_there_is_no_view(open_report: Open) -> None:
     "name",
     ["kineto/resnet50_v100_num_workers_0", "tracelens/qwen_h100_stacks_memory"],
 )
-def test_the_page_finds_the_peak_of_python(open_report: Open, name: str) -> None:
-    path = SHARED / f"{name}.json.gz"
-    if not path.exists():
-        pytest.skip(f"no {path}")
-    record = load(path)
+def test_the_page_finds_the_peak_of_python(open_report: Open, name: str, shared: Shared) -> None:
+    record = load(shared(f"{name}.json.gz"))
     report = open_report(record)
     peak = memory_peak(record).iloc[0]
     expect(report.page.get_by_label("Peak memory", exact=True)).to_contain_text(

@@ -18,7 +18,7 @@ from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.report import standalone_html
 from tests.browser.report_page import Open, Report, expected_rows
 from tests.traces import (
-    SHARED,
+    Shared,
     annotation,
     calls_of,
     kernel,
@@ -75,11 +75,10 @@ def test_static_part_gives_way_to_the_live_views(open_report: Open) -> None:
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_brushed_range_gives_the_numbers_of_python(open_report: Open, name: str) -> None:
-    path = SHARED / f"{name}.json.gz"
-    if not path.exists():
-        pytest.skip(f"no {path}")
-    record = load(path)
+def test_brushed_range_gives_the_numbers_of_python(
+    open_report: Open, name: str, shared: Shared
+) -> None:
+    record = load(shared(f"{name}.json.gz"))
     report = open_report(record)
     assert report.op_rows() == expected_rows(record)
     start, end = report.brush(0.31, 0.57)

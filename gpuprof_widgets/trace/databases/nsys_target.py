@@ -130,9 +130,13 @@ def warnings(reading: Reading) -> list[str]:
 
 
 def _gpus(reading: Reading) -> list[dict[str, Any]]:
-    """By the numbers that `gpu_numbers` gives; exports without them have CUDA's, if anything."""
+    """By the numbers that `gpu_numbers` gives; exports without them have CUDA's, if anything.
+
+    Only those with CUDA: exports list whatever draws the screen as well, as of capability 0.0.
+    """
     columns = list(DEVICE_PROPERTIES.values())
-    held = reading.table("TARGET_INFO_GPU", ["id", "cuDevice", *columns], ["name"])
+    every = reading.table("TARGET_INFO_GPU", ["id", "cuDevice", *columns], ["name"])
+    held = every.chosen(every["computeMajor"] != 0)
     cuda = held["cuDevice"]
     numbered = len(np.unique(cuda)) == len(cuda) and bool(np.all(cuda >= 0))
     by_cuda = numbered and not reading.database.count(CUDA_DEVICES)
