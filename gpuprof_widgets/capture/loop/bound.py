@@ -167,10 +167,14 @@ class LoopBound:
         if self._over:
             self._later[site] = None
             return False
-        return not site.function or site.level >= Level.GRADIENTS or site.leads
+        if self.program.best >= Level.GRADIENTS:
+            return site.leads or site.level >= Level.GRADIENTS
+        return not site.function or site.level == Level.LOADS
 
     def entered(self, run: LoopRun) -> None:
         self._running.append(run)
+        if run.loads and run.site.level < Level.LOADS:
+            self.program.loads(run.site)
 
     def next(self, run: LoopRun) -> bool:
         """Whether a watched loop goes on to its next iteration."""
@@ -190,14 +194,12 @@ class LoopBound:
         return False
 
     def _is_it(self, run: LoopRun) -> bool:
-        if self._over or not self.is_open:
+        if run.site.excluded or self._over or not self.is_open:
             return False
         if run.over_model:
-            run.site.excluded = True
-        if run.site.excluded:
+            self.program.exclude(run.site)
             return False
-        level = max(run.site.level, Level.LOADS if run.loads else Level.RUNS)
-        best = self.program.best
+        level, best = run.site.level, self.program.best
         if max(level, best) >= Level.GRADIENTS:
             return level == best
         if level == Level.LOADS:
@@ -246,7 +248,7 @@ class LoopBound:
         recorder = self._recorder()
         if site.level > Level.RUNS or recorder is None or recorder.has_work():
             return False
-        site.excluded = True
+        self.program.exclude(site)
         self._release()
         self._say(f"the loop of {site.place} ran no op: it is left as it is, and not recorded")
         return True

@@ -71,6 +71,8 @@ class Program:
 
     names: Mapping[str, Any]
     sites: dict[ast.AST, LoopSite] = field(default_factory=dict)
+    best: Level = Level.RUNS
+    """The most that speaks for any of the loops."""
     _functions: dict[str, list[Function]] = field(default_factory=lambda: defaultdict(list))
     _levels: dict[ast.AST, Level] = field(default_factory=dict)
 
@@ -93,10 +95,12 @@ class Program:
         self._levels.clear()
         for site in self.sites.values():
             level = self._body_level(site.node)
-            site.level = level or (Level.LOADS if self._loads(site.node) else Level.RUNS)
+            # A run may have shown before that it goes through a DataLoader.
+            site.level = level or (Level.LOADS if self._loads(site.node) else site.level)
         leading = self._functions_that_lead()
         for site in self.sites.values():
             site.leads = any(self._leads(part, leading) for part in site.node.body)
+        self._compare()
 
     def _leads(self, node: ast.AST, leading: set[str]) -> bool:
         """Whether a loop trains in this code, or in a function called there."""
@@ -131,11 +135,19 @@ class Program:
         inner = filter(None, map(self.sites.get, site.inner))
         return all(one.excluded for one in inner)
 
-    @property
-    def best(self) -> Level:
-        """The most that speaks for any of the loops."""
+    def loads(self, site: LoopSite) -> None:
+        """Say of a loop that it goes through a DataLoader, as its run shows."""
+        site.level = max(site.level, Level.LOADS)
+        self._compare()
+
+    def exclude(self, site: LoopSite) -> None:
+        """Say of a loop that it is none whose steps could be meant."""
+        site.excluded = True
+        self._compare()
+
+    def _compare(self) -> None:
         levels = (site.level for site in self.sites.values() if not site.excluded)
-        return max(levels, default=Level.RUNS)
+        self.best = max(levels, default=Level.RUNS)
 
     def _body_level(self, loop: Loop) -> Level:
         nodes = [*loop.body, *([loop.test] if isinstance(loop, ast.While) else [])]
