@@ -222,7 +222,10 @@ def check(options: Options) -> None:
 
     sort_column(options.sort)
     if options.save is not None:
-        _check_writable(_target(options.save))
+        from gpuprof_widgets.capture.ranks.file_names import rank_file
+        from gpuprof_widgets.capture.ranks.launchers import process_rank
+
+        _check_writable(rank_file(_target(options.save), process_rank()))
 
 
 def _target(save: str) -> Path:
@@ -257,7 +260,7 @@ def read(recorder: Recorder, options: Options) -> tuple[Profile | None, list[str
         record = recorder.record()
     except RecordingError as error:
         return None, [text] if (text := str(error)) else []
-    metadata, _ = _with_rank_files(record.metadata, options.save)
+    metadata = {**record.metadata, **_rank_files(record.metadata, options.save)}
     result = Profile(record.trace, record.calls, metadata, record.calls_of_workers)
     gpuprof_widgets.last = result
     return result, []
@@ -265,9 +268,12 @@ def read(recorder: Recorder, options: Options) -> tuple[Profile | None, list[str
 
 def keep(profile: Profile, options: Options) -> list[str]:
     """Save it where the options say; what went wrong, one line."""
-    _, target = _with_rank_files(profile.metadata, options.save)
-    if target is None:
+    if options.save is None:
         return []
+    from gpuprof_widgets.capture.ranks.file_names import rank_file
+    from gpuprof_widgets.capture.ranks.gathered import rank_in
+
+    target = rank_file(_target(options.save), rank_in(profile.metadata))
     try:
         profile.save(target)
     except Exception as error:
@@ -275,16 +281,15 @@ def keep(profile: Profile, options: Options) -> list[str]:
     return []
 
 
-def _with_rank_files(
-    metadata: Mapping[str, Any], save: str | None
-) -> tuple[Mapping[str, Any], Path | None]:
-    """Where to save: one rank of several has a file of its own, and knows those of the others."""
-    if save is None or "rank" not in metadata:
-        return metadata, None if save is None else _target(save)
-    from gpuprof_widgets.capture.ranks.gathered import rank_file
+def _rank_files(metadata: Mapping[str, Any], save: str | None) -> dict[str, list[str]]:
+    """For the metadata: where the profiles of all ranks are; empty for a program that ran alone."""
+    from gpuprof_widgets.capture.ranks.file_names import files_of_ranks
+    from gpuprof_widgets.capture.ranks.gathered import rank_in
 
-    files = [rank_file(_target(save).absolute(), one) for one in range(metadata["world_size"])]
-    return {**metadata, "rank_files": [str(file) for file in files]}, files[metadata["rank"]]
+    if save is None:
+        return {}
+    files = files_of_ranks(_target(save).absolute(), rank_in(metadata))
+    return {"rank_files": [str(file) for file in files]} if files else {}
 
 
 def _place_of(frame: FrameType) -> str:
