@@ -86,6 +86,13 @@ class TestRank:
     def test_every_launcher_of_the_table_is_tested(self) -> None:
         assert list(VARIABLES) == [launcher.name for launcher in LAUNCHERS]
 
+    def test_the_docs_have_the_table(self) -> None:
+        page = (ROOT / "docs" / "usage.md").read_text(encoding="utf-8")
+        for launcher in LAUNCHERS:
+            size = f"`{launcher.world_size}`" if launcher.world_size else "does not say"
+            assert f"| `{launcher.rank}` | {size} |" in page
+            assert f"\n| {launcher.name}" in page
+
     @pytest.mark.parametrize("name", list(VARIABLES))
     def test_its_variables_say_the_rank(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         for key, value in launched(name, 3, 8).items():
