@@ -242,7 +242,10 @@ def check(options: Options) -> None:
 
     sort_column(options.sort)
     if options.save is not None:
-        _check_writable(_target(options.save))
+        from gpuprof_widgets.capture.ranks.file_names import rank_file
+        from gpuprof_widgets.capture.ranks.launchers import process_rank
+
+        _check_writable(rank_file(_target(options.save), process_rank()))
 
 
 def _target(save: str) -> Path:
@@ -271,14 +274,11 @@ def finish(recorder: Recorder, options: Options) -> tuple[Profile | None, list[s
 
 def read(recorder: Recorder, options: Options) -> tuple[Profile | None, list[str]]:
     """The same, not yet saved."""
-    from gpuprof_widgets.profiles import Profile
-
     try:
         record = recorder.record()
     except RecordingError as error:
         return None, [text] if (text := str(error)) else []
-    metadata, _ = _with_rank_files(record.metadata, options.save)
-    result = Profile(record.trace, record.calls, metadata, record.calls_of_workers)
+    result = _profile_of(record, options)
     gpuprof_widgets.last = result
     return result, []
 
@@ -289,10 +289,7 @@ def keeper(options: Options) -> Callable[[Record], None] | None:
         return None
 
     def save(record: Record) -> None:
-        from gpuprof_widgets.profiles import Profile
-
-        profile = Profile(record.trace, record.calls, record.metadata, record.calls_of_workers)
-        for problem in keep(profile, options):
+        for problem in keep(_profile_of(record, options), options):
             raise RecordingError(problem)
 
     return save
@@ -300,12 +297,13 @@ def keeper(options: Options) -> Callable[[Record], None] | None:
 
 def keep(profile: Profile, options: Options) -> list[str]:
     """Save it where the options say; what went wrong, one line."""
-    save = options.save
-    if save is not None and options.every is not None:
-        save = _of_cycle(save, profile.metadata)
-    _, target = _with_rank_files(profile.metadata, save)
-    if target is None:
+    options = of_cycle(options, profile.metadata)
+    if options.save is None:
         return []
+    from gpuprof_widgets.capture.ranks.file_names import rank_file
+    from gpuprof_widgets.capture.ranks.gathered import rank_in
+
+    target = rank_file(_target(options.save), rank_in(profile.metadata))
     try:
         profile.save(target)
     except Exception as error:
@@ -313,24 +311,33 @@ def keep(profile: Profile, options: Options) -> list[str]:
     return []
 
 
-def _of_cycle(save: str, metadata: Mapping[str, Any]) -> str:
-    """The file of one recording among many: ``run_step5003.gpuprof``."""
+def _profile_of(record: Record, options: Options) -> Profile:
+    from gpuprof_widgets.profiles import Profile
+
+    save = of_cycle(options, record.metadata).save
+    metadata = {**record.metadata, **_rank_files(record.metadata, save)}
+    return Profile(record.trace, record.calls, metadata, record.calls_of_workers)
+
+
+def of_cycle(options: Options, metadata: Mapping[str, Any]) -> Options:
+    """The options of one recording among many: ``save`` is ``run_step5003.gpuprof``, say."""
+    if options.every is None or options.save is None:
+        return options
     steps = metadata.get("steps", {}).get("iterations", ())
     first = next((step["step"] for step in steps if step["kind"] == "recorded"), 0)
-    path = Path(save)
-    return str(path.with_name(f"{path.stem}_step{first}{path.suffix}"))
+    path = Path(options.save)
+    return options.changed(save=str(path.with_name(f"{path.stem}_step{first}{path.suffix}")))
 
 
-def _with_rank_files(
-    metadata: Mapping[str, Any], save: str | None
-) -> tuple[Mapping[str, Any], Path | None]:
-    """Where to save: one rank of several has a file of its own, and knows those of the others."""
-    if save is None or "rank" not in metadata:
-        return metadata, None if save is None else _target(save)
-    from gpuprof_widgets.capture.ranks.gathered import rank_file
+def _rank_files(metadata: Mapping[str, Any], save: str | None) -> dict[str, list[str]]:
+    """For the metadata: where the profiles of all ranks are; empty for a program that ran alone."""
+    from gpuprof_widgets.capture.ranks.file_names import files_of_ranks
+    from gpuprof_widgets.capture.ranks.gathered import rank_in
 
-    files = [rank_file(_target(save).absolute(), one) for one in range(metadata["world_size"])]
-    return {**metadata, "rank_files": [str(file) for file in files]}, files[metadata["rank"]]
+    if save is None:
+        return {}
+    files = files_of_ranks(_target(save).absolute(), rank_in(metadata))
+    return {"rank_files": [str(file) for file in files]} if files else {}
 
 
 def _place_of(frame: FrameType) -> str:

@@ -51,7 +51,8 @@ def profile_ranks(
     here, they are spawned, and ``fn`` has to be importable.
     """
     from gpuprof_widgets.capture.active import Active
-    from gpuprof_widgets.capture.ranks.gathered import rank_file
+    from gpuprof_widgets.capture.ranks.file_names import name_for_ranks, rank_file
+    from gpuprof_widgets.capture.ranks.launchers import ProcessRank
     from gpuprof_widgets.capture.ranks.processes import Group, free_port, run_ranks, start_method
 
     if Active.recorder is not None:
@@ -63,9 +64,9 @@ def profile_ranks(
     if not isinstance(nprocs, int) or nprocs < 1:
         raise OptionError(f"nprocs is a number of processes, at least 1, not {nprocs!r}")
     options = {"name": getattr(fn, "__qualname__", "profile_ranks"), **options}
-    body = _Body(fn, tuple(args), str(_target(save)), options)
+    body = _Body(fn, tuple(args), str(name_for_ranks(_target(save))), options)
     _check_options(body)
-    paths = [rank_file(body.save, rank) for rank in range(nprocs)]
+    paths = [rank_file(body.save, ProcessRank(rank, nprocs)) for rank in range(nprocs)]
     method = start_method(fn, body.args, backend)
     try:
         run_ranks(body, Group(nprocs, backend, free_port()), method)

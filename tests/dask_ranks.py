@@ -38,7 +38,15 @@ def main(folder: Path) -> None:
 
 def assert_same(left: RankProfiles, right: RankProfiles) -> None:
     """Every table, note and finding is equal."""
-    for name in ("breakdown", "steps", "stragglers", "collectives", "waits", "alignment"):
+    for name in (
+        "breakdown",
+        "steps",
+        "stragglers",
+        "collectives",
+        "waits",
+        "functions",
+        "alignment",
+    ):
         pd.testing.assert_frame_equal(getattr(left, name)(), getattr(right, name)())
     assert left.notes == right.notes
     assert left.findings() == right.findings()

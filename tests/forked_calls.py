@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -38,10 +38,13 @@ class Calls:
         self._process = process
         self._folder = folder
 
-    def __call__(self, *words: str, cwd: Path | None = None) -> Done:
-        """Call `gpuprof` with these words."""
+    def __call__(
+        self, *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> Done:
+        """Call `gpuprof` with these words, and these variables beside the others."""
         out, err = self._folder / "out", self._folder / "err"
-        asked = {"words": words, "cwd": str(cwd or Path.cwd()), "out": str(out), "err": str(err)}
+        place = {"cwd": str(cwd or Path.cwd()), "out": str(out), "err": str(err)}
+        asked = {"words": words, "env": dict(env or {}), **place}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps(asked), file=self._process.stdin, flush=True)
@@ -67,6 +70,7 @@ def _serve() -> list[str]:
         child = os.fork()
         if child == 0:
             signal.alarm(TIMEOUT_S)
+            os.environ.update(asked["env"])
             os.chdir(asked["cwd"])
             for descriptor, target in ((0, os.devnull), (1, asked["out"]), (2, asked["err"])):
                 mode = os.O_RDONLY if descriptor == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC

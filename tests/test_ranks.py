@@ -18,7 +18,7 @@ from torch.multiprocessing.spawn import spawn
 
 import gpuprof_widgets
 from gpuprof_widgets import Profile
-from gpuprof_widgets.capture.ranks.gathered import rank_and_world, rank_file
+from gpuprof_widgets.capture.ranks.launchers import process_rank
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 from tests.loaders import mean_rank
 
@@ -60,6 +60,14 @@ def test_a_folder_of_the_same_name_is_in_nobody_s_way(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     profile = gpuprof_widgets.profile_ranks(mean_rank, 1, args=(1.0,), save=tmp_path / "run")
     assert profile.metadata["rank_files"] == [str(tmp_path / "run.rank0.gpuprof")]
+
+
+def test_the_ranks_of_a_notebook_share_its_host_and_process_in_their_names(tmp_path: Path) -> None:
+    save = tmp_path / "run%r.%p.gpuprof"
+    profile = gpuprof_widgets.profile_ranks(mean_rank, 2, args=(1.0,), save=save)
+    files = [str(tmp_path / f"run{rank}.{os.getpid()}.gpuprof") for rank in (0, 1)]
+    assert profile.metadata["rank_files"] == files
+    assert sorted(str(path) for path in tmp_path.iterdir()) == files
 
 
 def test_a_function_of_a_notebook_runs_in_the_ranks(tmp_path: Path) -> None:
@@ -172,14 +180,8 @@ def test_inside_another_recording_it_says_so(tmp_path: Path) -> None:
         gpuprof_widgets.profile_ranks(failing, 2, save=tmp_path / "run")
 
 
-@pytest.mark.parametrize("save", ["run", "run.gpuprof", "run.zip"])
-def test_the_name_of_a_rank_s_file(save: str, tmp_path: Path) -> None:
-    assert rank_file(tmp_path / save, 3) == tmp_path / "run.rank3.gpuprof"
-    assert rank_file(tmp_path / "v1.2", 0) == tmp_path / "v1.2.rank0.gpuprof"
-
-
 def test_a_program_that_runs_alone_has_no_rank(tmp_path: Path) -> None:
-    assert rank_and_world() is None
+    assert process_rank() is None
     with gpuprof_widgets.profile(quiet=True, save=tmp_path / "alone.gpuprof") as run:
         torch.ones(2)
     assert run.profile is not None
@@ -190,7 +192,7 @@ def test_a_program_that_runs_alone_has_no_rank(tmp_path: Path) -> None:
 def test_the_rank_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "8")
-    assert rank_and_world() == (3, 8)
+    assert process_rank() == (3, 8)
     with gpuprof_widgets.profile(quiet=True) as run:
         torch.ones(2)
     assert run.profile is not None

@@ -9,7 +9,7 @@ import click
 from gpuprof_widgets.commands.outputs import InputPath, Writing
 from gpuprof_widgets.commands.reports import answer, check, report_options
 
-TABLES = ("stragglers", "waits", "breakdown", "steps", "collectives", "alignment")
+TABLES = ("stragglers", "waits", "breakdown", "steps", "collectives", "functions", "alignment")
 """What ``--table`` can name: methods of what `gpuprof_widgets.ranks()` returns."""
 
 
@@ -26,7 +26,8 @@ TABLES = ("stragglers", "waits", "breakdown", "steps", "collectives", "alignment
 def ranks(paths: tuple[str, ...], cluster: str | None, **given: Any) -> None:
     """Compare the ranks of one run: who was late, who waited, who moved data.
 
-    PATHS: the folder with the traces of all ranks, a glob, or the files.
+    PATHS: the folder with the files of all ranks (profiles, traces, databases of nvprof and Nsight
+    Systems, files of cProfile), a glob, or the files.
     """
     check(TABLES, **given)
     from gpuprof_widgets.many_ranks import ranks as read

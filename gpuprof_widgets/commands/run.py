@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NoReturn, Self
 
@@ -25,6 +25,7 @@ from gpuprof_widgets.printable import printable_lines
 
 if TYPE_CHECKING:
     from gpuprof_widgets.capture.cell import CellCode
+    from gpuprof_widgets.capture.ranks.launchers import ProcessRank
     from gpuprof_widgets.capture.recorder import Recorder
     from gpuprof_widgets.capture.script import Script
     from gpuprof_widgets.profiles import Profile
@@ -47,7 +48,8 @@ _PAGE = (".html", ".htm")
     "target",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="save the profile (.gpuprof), its report (.html), or what else convert writes",
+    help="save the profile (.gpuprof), its report (.html), or what else convert writes; in the "
+    "name %r, %h and %p are rank, host and process",
 )
 @click.argument("script", type=click.Path())
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
@@ -96,22 +98,23 @@ def _execute(
     name: str, words: tuple[str, ...], options: Options, *, is_module: bool, page: str | None
 ) -> None:
     """Run it, say what was recorded, and end as it ended."""
+    from gpuprof_widgets.capture.ranks.launchers import process_rank
     from gpuprof_widgets.capture.rewrites import rewrites_for
     from gpuprof_widgets.capture.script import script_in_file, script_in_module
     from gpuprof_widgets.capture.torch_profiler import require_torch_profiler, warm_up
 
     script = script_in_module(name) if is_module else script_in_file(name)
-    check_outputs(filter(None, (page, options.save)), [script.file])
+    files = _Files.of(options, page)
+    check_outputs([*files.named(), *files.of_rank(process_rank()).named()], [script.file])
     require_torch_profiler()
     warm_up()
     stderr, process = sys.stderr, os.getpid()
-    files = _Files.of(options, page)
     script.become_main([script.file if is_module else name, *words])
     recorder: Recorder | None = None
     ended: BaseException | None = None
     try:
         code = script.compiled(rewrites_for(options))
-        recorder = _recorder(script, code, options)
+        recorder = _recorder(script, code, files.placed(options))
         recorder.__enter__()
         code.run()
     except BaseException as error:
@@ -141,6 +144,26 @@ class _Files:
     @classmethod
     def of(cls, options: Options, page: str | None) -> Self:
         return cls(Path().absolute(), options.save, page)
+
+    def of_rank(self, found: ProcessRank | None) -> Self:
+        """The files that this rank writes."""
+        from gpuprof_widgets.capture.ranks.file_names import rank_file
+        from gpuprof_widgets.exports import writer_for
+
+        save, page = self.save, self.page
+        return replace(
+            self,
+            save=None if save is None else str(rank_file(save, found)),
+            page=None if page is None else str(rank_file(page, found, writer_for(page).endings)),
+        )
+
+    def named(self) -> list[str]:
+        """Those that there will be."""
+        return [file for file in (self.page, self.save) if file is not None]
+
+    def placed(self, options: Options) -> Options:
+        """The options, with the profile's file where it is wherever the script changes to."""
+        return options.changed(save=None if self.save is None else str(self.place(self.save)))
 
     def place(self, file: str) -> Path:
         """Where a file is."""
@@ -201,13 +224,14 @@ def _end_child(error: BaseException | None) -> NoReturn:
 
 def _report(recorder: Recorder, options: Options, files: _Files, stderr: IO[str]) -> None:
     """Save, and print findings and ops; what fails here is a line, the script has ended."""
-    from gpuprof_widgets.profiling import finish
+    from gpuprof_widgets.capture.ranks.gathered import rank_in
+    from gpuprof_widgets.profiling import finish, of_cycle
 
-    save = None if files.save is None else str(files.place(files.save))
-    profile, problems = finish(recorder, options.changed(save=save))
+    profile, problems = finish(recorder, files.placed(options))
     if profile is not None:
         try:
-            kept = _kept(profile, options, files)
+            files = replace(files, save=of_cycle(options, profile.metadata).save)
+            kept = _kept(profile, options, files.of_rank(rank_in(profile.metadata)))
             if not options.quiet:
                 print(_words(profile, options), *kept, sep="\n", file=stderr)
         except Exception as error:

@@ -9,14 +9,20 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import limits_of
+from gpuprof_widgets.analyses.lacking import LACKS
 from gpuprof_widgets.analyses.quantity import format_count, format_ns
 from gpuprof_widgets.analyses.ranks import findings as rules
 from gpuprof_widgets.analyses.ranks.alignment import alignment, clocks_differ, one_host
+from gpuprof_widgets.analyses.ranks.functions import functions
 from gpuprof_widgets.analyses.ranks.matching import matched
 from gpuprof_widgets.analyses.ranks.steps import steps_of
 from gpuprof_widgets.analyses.ranks.stragglers import stragglers
 from gpuprof_widgets.analyses.ranks.waiting import collectives_of, waiting, who_waits_for_whom
 from gpuprof_widgets.many_ranks.files import Job
+
+CALLS_ALONE = (
+    "these files hold Python calls alone, which say how long and not when: see the table functions"
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,7 +48,7 @@ class AnalysedRanks:
         """
         tables = [rank.breakdown for rank in self.job.ranks if len(rank.breakdown)]
         if not tables:
-            return self.job.ranks[0].breakdown.copy()
+            return self._with_reason(self.job.ranks[0].breakdown.copy())
         return pd.concat(tables, ignore_index=True)
 
     def steps(self) -> pd.DataFrame:
@@ -52,7 +58,9 @@ class AnalysedRanks:
         ``own_ns``, ``imbalance`` (own time over the median of the ranks, less 1), ``compute_ns``,
         ``gpu_busy_ns``. Without marked steps the whole run is step -1.
         """
-        return steps_of(self.job.ranks, self._waiting, self._alignment, self._origin_ns)
+        return self._with_reason(
+            steps_of(self.job.timed, self._waiting, self._alignment, self._origin_ns)
+        )
 
     def stragglers(self) -> pd.DataFrame:
         """One row per rank, the one that delayed the others most first.
@@ -62,7 +70,7 @@ class AnalysedRanks:
         (what it did more than others meanwhile), ``caused_wait_ns``, ``waited_ns``,
         ``transfer_ns``.
         """
-        return stragglers(self.job.ranks, self._waiting)
+        return self._with_reason(stragglers(self.job.timed, self._waiting))
 
     def collectives(self, *, per_rank: bool = False) -> pd.DataFrame:
         """One row per collective over all ranks, in order of time.
@@ -74,14 +82,14 @@ class AnalysedRanks:
         ``bus_bytes_per_s`` (of the transfer). ``per_rank``: one row per collective and rank
         instead, whose ``dur_ns`` is ``wait_ns`` + ``transfer_ns`` exactly.
         """
-        return self._waiting.copy() if per_rank else self._collectives.copy()
+        return self._with_reason(self._waiting.copy() if per_rank else self._collectives.copy())
 
     def waits(self) -> pd.DataFrame:
         """Who waits for whom: one row per pair, the longest first.
 
         Columns: ``rank``, ``waits_for``, ``collectives``, ``wait_ns``, ``share`` (of all waiting).
         """
-        return who_waits_for_whom(self._waiting)
+        return self._with_reason(who_waits_for_whom(self._waiting))
 
     def alignment(self) -> pd.DataFrame:
         """One row per rank: how far its clock is from the first one's, told by common ends.
@@ -89,28 +97,41 @@ class AnalysedRanks:
         Columns (ns): ``rank``, ``host``, ``collectives``, ``offset_ns``, ``spread_ns``,
         ``impossible``, ``shift_ns`` (what its times were moved by; 0 where the clocks agree).
         """
-        return self._alignment.copy()
+        return self._with_reason(self._alignment.copy())
+
+    def functions(self) -> pd.DataFrame:
+        """One row per Python function, that in whose self time the ranks differ most first.
+
+        Columns (ns): ``file``, ``line``, ``name``, ``ranks`` (that ran it), ``self_spread_ns``
+        (slowest less fastest rank), ``slowest_rank``, ``fastest_rank``, ``total_spread_ns``; then
+        ``rank0_self_ns``, ... and ``rank0_total_ns``, ... of each rank that ran under cProfile.
+        """
+        return self._functions.copy()
 
     def findings(self, **limits: float) -> list[Finding]:
         """Who is waited for, in sentences with numbers, the costliest first.
 
         Their ranges are on the common clock. ``limits``: ``straggler_share``,
-        ``rank_waiting_share``; see `Limits`.
+        ``rank_waiting_share``, ``rank_function_share``; see `Limits`.
         """
         return [one.finding for one in self._rank_findings(**limits)]
 
     @property
     def span_ns(self) -> int:
-        """From the first begin to the last end of any rank."""
-        return max(end for _, end in self._spans) - self._origin_ns
+        """From the first begin to the last end of any rank; 0 of Python calls alone."""
+        return max((end for _, end in self._spans), default=0) - self._origin_ns
+
+    @cached_property
+    def _functions(self) -> pd.DataFrame:
+        return functions(self.job.ranks)
 
     @cached_property
     def _matched(self) -> pd.DataFrame:
-        return matched(self.job.ranks)
+        return matched(self.job.timed)
 
     @cached_property
     def _alignment(self) -> pd.DataFrame:
-        return alignment(self.job.ranks, self._matched)
+        return alignment(self.job.timed, self._matched)
 
     @cached_property
     def _waiting(self) -> pd.DataFrame:
@@ -124,18 +145,29 @@ class AnalysedRanks:
     def _spans(self) -> list[tuple[int, int]]:
         """Begin and end of every rank, ns since the epoch, on the aligned clocks."""
         shifts = self._alignment["shift_ns"].tolist()
-        pairs = zip(self.job.ranks, shifts, strict=True)
+        pairs = zip(self.job.timed, shifts, strict=True)
         return [(rank.start_ns + shift, rank.end_ns + shift) for rank, shift in pairs]
 
     @property
     def _origin_ns(self) -> int:
-        return min(start for start, _ in self._spans)
+        return min((start for start, _ in self._spans), default=0)
 
     def _rank_findings(self, **limits: float) -> list[rules.RankFinding]:
         compared = rules.Compared(
-            self.stragglers(), self._collectives, self._waiting, self.breakdown(), self.span_ns
+            stragglers=self.stragglers(),
+            collectives=self._collectives,
+            waiting=self._waiting,
+            breakdown=self.breakdown(),
+            functions=self._functions,
+            span_ns=self.span_ns,
         )
         return rules.findings(compared, limits_of(limits))
+
+    def _with_reason(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Say why a table of times has no rows, where no rank has a timeline."""
+        if not self.job.timed:
+            table.attrs[LACKS] = CALLS_ALONE
+        return table
 
     def _clock_notes(self) -> list[str]:
         table = self._alignment

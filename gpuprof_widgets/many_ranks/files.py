@@ -19,14 +19,23 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 Part = tuple[Path, ReducedRank]
 """A file and what is kept of it."""
 
-SUFFIXES = (".json", ".json.gz", ".json.zst", ".json.bz2", ".json.xz", ".gpuprof", ".zip")
+SUFFIXES = (
+    *(".json", ".json.gz", ".json.zst", ".json.bz2", ".json.xz", ".gpuprof", ".zip"),
+    *(".nvprof", ".sqlite", ".cprofile", ".prof", ".pstats"),
+)
 """Files of a folder that are taken for traces; others can be named one by one."""
+
+_UNFINISHED = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.unfinished")
+"""What a process that was killed leaves of a file that it was writing (see `write_whole`)."""
 
 _IN_NAME = re.compile(
     r"(?<![a-z])(?:rank[-_.]?|worker[-_.]?(?=\d+(?!\d|_\d))|r(?=\d+(?![a-z\d])))(\d+)",
     re.IGNORECASE,
 )
 """``rank3``, ``worker3``, ``r3``. torch names a trace ``host_pid``: ``worker3_4242`` is a host."""
+
+_AT_THE_END = re.compile(rf"[-_.](\d{{1,3}})(?:{'|'.join(map(re.escape, SUFFIXES))})$")
+"""``report.3.nvprof``, as ``%q{OMPI_COMM_WORLD_RANK}`` names it; with more digits, a process."""
 
 
 def trace_files(paths: Paths) -> list[Path]:
@@ -36,7 +45,7 @@ def trace_files(paths: Paths) -> list[Path]:
     `TraceError` where there is none.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    files = [file for path in given for file in _files_of(Path(path).expanduser())]
+    files = [file for path in given for file in _files_of(_expanded(path))]
     unique = list(dict.fromkeys(file.absolute() for file in files))
     if not unique:
         raise TraceError(
@@ -44,6 +53,10 @@ def trace_files(paths: Paths) -> list[Path]:
             'such as "run.rank*.gpuprof", or their paths'
         )
     return sorted(unique, key=_natural)
+
+
+def _expanded(path: str | os.PathLike[str]) -> Path:
+    return Path(path).expanduser()
 
 
 def _files_of(path: Path) -> list[Path]:
@@ -62,6 +75,28 @@ def _files_of(path: Path) -> list[Path]:
             raise TraceError(f"{path}: no file matches; check the pattern and the folder it is in")
         return [file for file in matching if file.is_file()]
     return [path]
+
+
+def left_out(paths: Paths) -> list[str]:
+    """Notes on what else is in the folders among these: no traces, and what was never finished."""
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    folders = [path for path in map(_expanded, given) if path.is_dir()]
+    files = sorted((f for folder in folders for f in folder.iterdir() if f.is_file()), key=_natural)
+    cut = filter(None, (_UNFINISHED.fullmatch(file.name) for file in files))
+    notes = [
+        f"{found['name']} was not finished: its process ended while it wrote {found[0]}"
+        for found in cut
+    ]
+    others = [f.name for f in files if not f.name.startswith(".") and not _is_trace(f)]
+    if others:
+        more = f" and {len(others) - NAMED:,} more" if len(others) > NAMED else ""
+        are = "is no trace" if len(others) == 1 else "are no traces"
+        notes.append(f"{', '.join(others[:NAMED])}{more} {are}, by the name, and left out")
+    return notes
+
+
+NAMED = 3
+"""Files that a note names, of many."""
 
 
 def _is_trace(file: Path) -> bool:
@@ -113,12 +148,17 @@ def _first_sentence(error: TraceError) -> str:
 class Job:
     """The ranks of a run, each with all of its files, and notes on what is odd or missing.
 
-    ``files``: per rank the files that were read for it.
+    ``files``: per rank the files that were read for it, those with a timeline first.
     """
 
     ranks: tuple[ReducedRank, ...]
     files: dict[int, tuple[Path, ...]]
     notes: tuple[str, ...]
+
+    @property
+    def timed(self) -> tuple[ReducedRank, ...]:
+        """The ranks with a timeline."""
+        return tuple(rank for rank in self.ranks if not rank.has_calls_alone)
 
 
 def job(parts: Sequence[Part], told: Sequence[str] = ()) -> Job:
@@ -133,11 +173,11 @@ def job(parts: Sequence[Part], told: Sequence[str] = ()) -> Job:
         by_rank[part.rank].append((path, part))
     kept = {rank: _without_copies(rank, by_rank[rank], notes.append) for rank in sorted(by_rank)}
     ranks = tuple(joined([part for _, part in files]) for files in kept.values())
-    check_one_run(ranks)
-    _say_what_is_missing(ranks, notes.append)
-    return Job(
-        ranks, {r: tuple(path for path, _ in files) for r, files in kept.items()}, tuple(notes)
-    )
+    files = {rank: tuple(path for path, _ in of_rank) for rank, of_rank in kept.items()}
+    found = Job(ranks, files, ())
+    check_one_run(found.timed)
+    _say_what_is_missing(found, notes.append)
+    return replace(found, notes=tuple(notes))
 
 
 def _numbered(parts: Sequence[Part], say: Callable[[str], None]) -> list[Part]:
@@ -168,8 +208,9 @@ def _by_name_or_order(
         say(f"{why}: that was taken from the names of the files")
         return _with_ranks(parts, [name for name in names if name is not None])
     say(
-        f"{why}, nor do their names: they were numbered in the order of these (torch writes the "
-        "rank where the process group exists when the profiler stops)"
+        f"{why}, nor do their names: they were numbered in the order of these (run.rank3.prof "
+        "would say it; torch writes the rank where the process group exists when the profiler "
+        "stops)"
     )
     return _with_ranks(parts, range(len(parts)))
 
@@ -191,7 +232,8 @@ def _with_the_free_numbers(
         rank = part.rank
         if rank == NONE:
             free = next(number for number in range(len(parts) + 1) if number not in taken)
-            rank = name if name is not None and name not in taken else free
+            fits = name is not None and (part.has_calls_alone or name not in taken)
+            rank = name if name is not None and fits else free
             taken.add(rank)
             say(f"{path.name} does not say its rank: it was taken for rank {rank}")
         result.append((path, _as_rank(part, rank)))
@@ -205,13 +247,31 @@ def _as_rank(part: ReducedRank, rank: int) -> ReducedRank:
 
 
 def rank_in_name(path: Path) -> int | None:
-    """The rank in a file's name: ``rank3.json``, ``trace_r3.json.gz``; another number is none."""
-    found = _IN_NAME.search(path.name)
+    """The rank in a file's name: ``rank3.json``, ``trace_r3.json.gz``, ``report.3.nvprof``."""
+    found = _IN_NAME.search(path.name) or _AT_THE_END.search(path.name)
     return int(found[1]) if found else None
 
 
 def _without_copies(rank: int, files: Sequence[Part], say: Callable[[str], None]) -> list[Part]:
-    """The files of one rank, in order of time, but none of a time that another one holds."""
+    """The files of one rank, in order of time, but none of a time that another one holds.
+
+    Python calls alone, which have no time, come last, and only where no other file has any.
+    """
+    timed = [file for file in files if not file[1].has_calls_alone]
+    kept = _one_after_another(rank, timed, say)
+    for path, part in (file for file in files if file[1].has_calls_alone):
+        before = next((path for path, part in kept if len(part.functions)), None)
+        if before is None:
+            kept.append((path, part))
+        else:
+            say(
+                f"rank {rank}: {path.name} was left out: the Python calls of that rank are taken "
+                f"from {before.name}"
+            )
+    return kept
+
+
+def _one_after_another(rank: int, files: Sequence[Part], say: Callable[[str], None]) -> list[Part]:
     kept: list[Part] = []
     for path, part in sorted(files, key=lambda file: file[1].start_ns):
         before = kept[-1][1] if kept else None
@@ -226,18 +286,23 @@ def _without_copies(rank: int, files: Sequence[Part], say: Callable[[str], None]
     return kept
 
 
-def _say_what_is_missing(ranks: Sequence[ReducedRank], say: Callable[[str], None]) -> None:
-    numbers = [rank.rank for rank in ranks]
-    world = max(rank.world_size for rank in ranks)
+def _say_what_is_missing(job: Job, say: Callable[[str], None]) -> None:
+    numbers = [rank.rank for rank in job.ranks]
+    world = max(rank.world_size for rank in job.ranks)
     expected = max(world, max(numbers) + 1)
     missing = sorted(set(range(expected)) - set(numbers))
     if missing:
-        noun = "rank" if len(missing) == 1 else "ranks"
-        verb = "is" if len(missing) == 1 else "are"
+        noun, verb = ("rank", "is") if len(missing) == 1 else ("ranks", "are")
+        waited = ", and whoever waited for one of them seems to have moved data meanwhile"
         say(
             f"of {expected} ranks {len(numbers)} are there: {noun} {ranks_text(missing)} {verb} "
-            "missing, and whoever waited for one of them seems to have moved data meanwhile"
+            f"missing{waited if job.timed else ''}"
         )
-    for rank in ranks:
-        if not len(rank.collectives):
-            say(f"rank {rank.rank}: {rank.lacks}")
+    without: dict[str, list[int]] = defaultdict(list)
+    for rank in job.ranks:
+        if rank.has_calls_alone and job.timed:
+            without["Python calls alone, which have no times, and no timeline"].append(rank.rank)
+        elif not len(rank.collectives) and job.timed:
+            without[rank.lacks].append(rank.rank)
+    for what, ranks in without.items():
+        say(f"{'rank' if len(ranks) == 1 else 'ranks'} {ranks_text(ranks)}: {what}")

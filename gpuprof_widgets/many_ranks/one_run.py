@@ -21,6 +21,8 @@ def check_one_run(ranks: Sequence[ReducedRank]) -> None:
     Ranks belong together that were recorded within an hour of each other, or, whatever their
     clocks say, whose collectives (5 or more) end at equal distances to 50 µs.
     """
+    if len(ranks) < 2:
+        return
     together = _at_one_time(ranks)
     if len(_reached(ranks, together)) == len(ranks):
         return

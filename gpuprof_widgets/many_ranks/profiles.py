@@ -13,7 +13,7 @@ from gpuprof_widgets.analyses.quantity import format_count, format_ns
 from gpuprof_widgets.analyses.ranks.overview import overview
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.many_ranks.analysed import AnalysedRanks
-from gpuprof_widgets.many_ranks.files import Paths, job, readable, trace_files
+from gpuprof_widgets.many_ranks.files import Paths, job, left_out, readable, trace_files
 from gpuprof_widgets.many_ranks.reading import read
 from gpuprof_widgets.many_ranks.timelines import MOST_SLICES, light_records
 from gpuprof_widgets.profiles import Profile, load
@@ -35,7 +35,7 @@ def ranks(paths_or_directory: Paths, *, cluster: Any = None) -> RankProfiles:
     ``paths_or_directory``: the folder with the traces of all ranks, a glob
     (``"run.rank*.gpuprof"``), or their paths: profiles that we saved, and what else opens.
     The rank comes from the trace, else from the file's name. One file is read at a time, and only
-    a few tables of each are kept.
+    a few tables of each are kept. Of files of cProfile there is `RankProfiles.functions` alone.
 
     In a folder or glob, files that cannot be read are left out, which `RankProfiles.notes` says;
     given one by one, or where none can be read, it is a `TraceError`.
@@ -47,7 +47,7 @@ def ranks(paths_or_directory: Paths, *, cluster: Any = None) -> RankProfiles:
     files = trace_files(paths_or_directory)
     one_by_one = not isinstance(paths_or_directory, str | os.PathLike)
     parts, notes = readable(files, read(files, cluster), all_of_them=one_by_one)
-    return RankProfiles(job(parts, notes))
+    return RankProfiles(job(parts, [*left_out(paths_or_directory), *notes]))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,17 +61,22 @@ class RankProfiles(AnalysedRanks):
     def report(self, *, timelines: Sequence[int] | None = None) -> str:
         """The page as one HTML file that needs no network: timelines on one range, and tables.
 
+        Ranks of which there are Python calls alone have tables alone.
+
         ``timelines``: the ranks to show; else all of up to 16, of more those that delayed the
         others most and those that waited most. Their files are read again, one at a time.
         """
-        from gpuprof_widgets.views import ranks_page, side_by_side
+        from gpuprof_widgets.views import ranks_page, report, side_by_side
 
         tables = self._tables()
+        static = ranks_page.ranks_html(tables)
+        if not self.job.timed:
+            return report.html_page(self._title(), static)
         rows, heading = self._timelines(timelines)
         return side_by_side.standalone_html(
             rows,
             heading,
-            html=ranks_page.ranks_html(tables),
+            html=static,
             tables=ranks_page.ranks_tables_html(tables),
         )
 
@@ -84,6 +89,8 @@ class RankProfiles(AnalysedRanks):
         def outputs(embed_runtime: bool) -> list[dict[str, Any]]:
             from gpuprof_widgets.views import side_by_side
 
+            if not self.job.timed:
+                return [self._repr_mimebundle_()]
             rows, heading = self._timelines(timelines)
             return side_by_side.outputs(
                 rows,
@@ -117,11 +124,8 @@ class RankProfiles(AnalysedRanks):
         return load(self.job.files[rank][0])
 
     def __repr__(self) -> str:
-        collectives = format_count(len(self._collectives), "collective")
-        return (
-            f"<RankProfiles: {format_count(len(self), 'rank')} ({ranks_text(self.numbers)}), "
-            f"{format_ns(self.span_ns)}, {collectives}>"
-        )
+        numbers = f" ({ranks_text(self.numbers)}),"
+        return f"<RankProfiles: {self._title().replace(',', numbers, 1)}>"
 
     def _tables(self) -> RanksTables:
         from gpuprof_widgets.views.ranks_page import RanksTables
@@ -131,7 +135,8 @@ class RankProfiles(AnalysedRanks):
             on_gpu=bool((breakdown["device"] >= 0).any()),
             findings=self.findings(),
             notes=self.notes,
-            overview=overview(self.job.ranks, self._waiting),
+            overview=overview(self.job.timed, self._waiting),
+            functions=self._functions,
             stragglers=self.stragglers(),
             waits=self.waits(),
             collectives=self._collectives,
@@ -145,7 +150,7 @@ class RankProfiles(AnalysedRanks):
 
         shown = self._shown(wanted)
         files = [self.job.files[rank][0] for rank in shown]
-        shifts = dict(zip(self.numbers, self._alignment["shift_ns"].tolist(), strict=True))
+        shifts = self._alignment.set_index("rank")["shift_ns"].to_dict()
         clocks = [shifts[rank] - self._origin_ns for rank in shown]
         waits = [self._waiting[self._waiting["rank"] == rank] for rank in shown]
         records = light_records(files, waits, clocks)
@@ -159,15 +164,16 @@ class RankProfiles(AnalysedRanks):
         return rows, Heading(self._title(), finding_lines_of(found), notes, BUSY)
 
     def _shown(self, wanted: Sequence[int] | None) -> list[int]:
+        timed = [rank.rank for rank in self.job.timed]
         if wanted is not None:
-            unknown = sorted(set(wanted) - set(self.numbers))
+            unknown = sorted(set(wanted) - set(timed))
             if unknown or not wanted:
                 raise OptionError(
-                    f"timelines={list(wanted)}: there are the ranks {ranks_text(self.numbers)}"
+                    f"timelines={list(wanted)}: there are the ranks {ranks_text(timed)}"
                 )
             return list(dict.fromkeys(wanted))
-        if len(self) <= TIMELINES:
-            return self.numbers
+        if len(timed) <= TIMELINES:
+            return timed
         late = self.stragglers()
         half = TIMELINES // 2
         first = late["rank"].tolist()[:half]
@@ -198,5 +204,8 @@ class RankProfiles(AnalysedRanks):
         return notes
 
     def _title(self) -> str:
+        ranks = format_count(len(self), "rank")
+        if not self.job.timed:
+            return f"{ranks}, Python calls alone"
         collectives = format_count(len(self._collectives), "collective")
-        return f"{format_count(len(self), 'rank')}, {format_ns(self.span_ns)}, {collectives}"
+        return f"{ranks}, {format_ns(self.span_ns)}, {collectives}"

@@ -14,15 +14,18 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.quantity import (
     format_bandwidth,
     format_bytes,
     format_ns,
     format_share,
 )
+from gpuprof_widgets.analyses.ranks.functions import self_times
+from gpuprof_widgets.printable import printable
 from gpuprof_widgets.views.figure import finding_lines
 from gpuprof_widgets.views.static import CELL, html_findings, text_findings
-from gpuprof_widgets.views.text import escaped, wrapped
+from gpuprof_widgets.views.text import TEXT_WIDTH, escaped, shortened, wrapped
 
 PARTS = {
     "computing_ns": ("Computing", "rgba(0,114,178,0.55)"),
@@ -35,11 +38,15 @@ PARTS = {
 
 BAR_WIDTH = 260
 WORTH_A_COLUMN = 0.01  # of a rank's time, or of all waiting
+WORTH_A_ROW = 0.001  # of the slowest rank's time in Python
 RANKS_MOST = 64
 """Ranks in the first table; of more those that were awaited most."""
 MATRIX_MOST = 16
 """Ranks of which the matrix of waits is shown; of more the longest waits are listed."""
 LISTED = 12
+SIDE_BY_SIDE_IN_TEXT = 4
+"""Ranks of which plain text has a column each."""
+FUNCTIONS = "Self time of the Python functions in which the ranks differ most"
 STEPS_MOST = 12
 """Steps that the table shows: those in which the ranks differ most."""
 HEAT = "213,94,0"
@@ -60,6 +67,7 @@ class RanksTables:
     waits: pd.DataFrame
     collectives: pd.DataFrame
     steps: pd.DataFrame
+    functions: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -78,23 +86,37 @@ def ranks_html(tables: RanksTables) -> str:
 
 def ranks_tables_html(tables: RanksTables) -> str:
     """The tables alone: what stands below the live timelines."""
-    return "".join(
-        (_ranks_table(tables), _waits_table(tables), _collectives_table(tables), _steps(tables))
-    )
+    of_times = (_ranks_table, _waits_table, _collectives_table, _steps)
+    shown = (*(of_times if len(tables.overview) else ()), _functions_table)
+    return "".join(table(tables) for table in shown)
 
 
 def ranks_text(tables: RanksTables) -> str:
     """Findings and the table of ranks, below 80 columns."""
     lines = text_findings(list(tables.findings))
     lines += [line for note in tables.notes for line in wrapped(f"Note: {note}.")]
-    head, *rows = _grid_of_ranks(tables, bar=False)
-    words = [[cell.text for cell in row] for row in (head, *rows)]
-    widths = [max(map(len, column)) for column in zip(*words, strict=True)]
-    lines += ["", "Time of each rank"]
-    lines += [
-        "  ".join(word.rjust(w) for word, w in zip(row, widths, strict=True)) for row in words
-    ]
+    if len(tables.overview):
+        lines += ["", "Time of each rank", *_text_rows(_grid_of_ranks(tables, bar=False))]
+    if len(tables.functions):
+        grid = _grid_of_functions(tables, side_by_side=SIDE_BY_SIDE_IN_TEXT)
+        lines += ["", FUNCTIONS, *_text_rows(grid)]
     return "\n".join(lines)
+
+
+def _text_rows(grid: Sequence[Sequence[_Cell]]) -> list[str]:
+    """The lines of a table, the first column cut to the room that the others leave."""
+    columns = list(zip(*grid, strict=True))
+    widths = [max(len(cell.text) for cell in column) for column in columns]
+    widths[0] = min(widths[0], TEXT_WIDTH - sum(width + 2 for width in widths[1:]))
+    return [
+        "  ".join(_padded(cell, width) for cell, width in zip(row, widths, strict=True))
+        for row in grid
+    ]
+
+
+def _padded(cell: _Cell, width: int) -> str:
+    text = shortened(printable(cell.text), width)
+    return text.ljust(width) if cell.left else text.rjust(width)
 
 
 def finding_lines_of(found: Sequence[tuple[Finding, int]]) -> list[dict[str, Any]]:
@@ -254,6 +276,45 @@ def _own(row: Any) -> _Cell:
     if row is None:
         return _Cell("–")
     return _Cell(format_ns(row.own_ns), _heat(min(max(row.imbalance, 0.0), 1.0)))
+
+
+def _functions_table(tables: RanksTables) -> str:
+    """Self times of the functions in which the ranks differ most."""
+    if not len(tables.functions):
+        return ""
+    head, *rows = _grid_of_functions(tables, side_by_side=MATRIX_MOST)
+    return _table(FUNCTIONS, head, rows)
+
+
+def _grid_of_functions(tables: RanksTables, *, side_by_side: int) -> list[list[_Cell]]:
+    """All functions together, then those in which the ranks differ most.
+
+    Of up to ``side_by_side`` ranks each has its column, of more the slowest and fastest.
+    """
+    ranks, times = self_times(tables.functions)
+    of_rank = times.sum(axis=0)
+    differing = tables.functions["self_spread_ns"] >= WORTH_A_ROW * of_rank.max()
+    rows = min(max(int(differing.sum()), 1), LISTED)
+    labels = ["all functions", *function_labels(tables.functions.head(rows))]
+    shown = np.vstack([of_rank, times[:rows]])
+    worst = max(int(np.ptp(times[0])), 1)
+    heading = ["Difference", "Slowest", "Fastest"]
+    if len(ranks) <= side_by_side:
+        heading = ["Difference", *(f"rank {rank}" for rank in ranks)]
+    grid = [[_Cell("Function", left=True), *map(_Cell, heading)]]
+    for label, own in zip(labels, shown, strict=True):
+        cells = [_Cell(label, left=True), _Cell(format_ns(int(np.ptp(own))))]
+        if len(ranks) <= side_by_side:
+            more = (own - own.min()) / worst
+            cells += [
+                _Cell(format_ns(int(ns)), _heat(min(float(share), 1.0)))
+                for ns, share in zip(own, more, strict=True)
+            ]
+        else:
+            ends = (int(own.argmax()), int(own.argmin()))
+            cells += [_Cell(f"rank {ranks[at]}: {format_ns(int(own[at]))}") for at in ends]
+        grid.append(cells)
+    return grid
 
 
 def _rows(table: pd.DataFrame) -> Iterable[Any]:

@@ -86,17 +86,24 @@ def standalone_html(record: Record, *, sort: str = "device_self", top: int = 15)
     return html_page(title, static_html(record, sort=sort, top=top), script)
 
 
-def html_page(title: str, static: str, script: str) -> str:
-    """The file of a report: HTML that needs no script, and the script that replaces it."""
+def html_page(title: str, static: str, script: str = "") -> str:
+    """The file of a report: HTML that needs no script, and the script, if any, that replaces it."""
     policy = f"{POLICY}; script-src {' '.join(map(_source, (script, *runtime_parts())))}"
     parts = {
         "@TITLE@": escape(printable(title)),
         "@STATIC@": static,
-        "@SCRIPT@": script,
+        "@LIVE@": f"{_NO_SCRIPT}<script>{script}</script>" if script else "",
         "@POLICY@": policy,
     }
     # In one pass: what a trace's names hold is never taken for a mark.
     return re.sub("|".join(parts), lambda mark: parts[mark.group()], _beside("page.html"))
+
+
+_NO_SCRIPT = (
+    '<div class="gpuprof-message" role="status">The interactive views need scripts, which this '
+    "page may not run here; the summary above holds the main results.</div>"
+)
+"""What the script takes away."""
 
 
 @cache

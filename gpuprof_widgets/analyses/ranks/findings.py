@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code
+from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.ranks.functions import self_times
 
 MOST = 3
 """Stragglers with a finding of their own."""
@@ -34,6 +37,11 @@ CPU_REMEDY = (
     "It was in no op meanwhile: look for what this rank alone does in Python, for reading its "
     "data, and for other processes on its cores."
 )
+FUNCTION_REMEDY = (
+    "Look for what makes that rank differ: uneven shards, work that it does alone (logging, "
+    "checkpoints), other processes on its cores. Where the function waits for other ranks it is "
+    "the other way round: who has least of it is late."
+)
 IDLE_CLASSES = ("input pipeline", "synchronising", "Python", "CPU ops", "runtime calls")
 """Classes of the breakdown that say what the CPU did while its GPU had nothing to do."""
 
@@ -46,6 +54,7 @@ class Compared:
     collectives: pd.DataFrame
     waiting: pd.DataFrame
     breakdown: pd.DataFrame
+    functions: pd.DataFrame
     span_ns: int
 
 
@@ -181,9 +190,38 @@ def _place(idle_class: str) -> str:
     return words.get(idle_class, idle_class)
 
 
+def slow_functions(compared: Compared, limits: Limits) -> list[RankFinding]:
+    """The functions, at most three, in which the ranks differ; collectives tell better who is late.
+
+    From a spread on that is a tenth of the slowest rank's time in Python.
+    """
+    table = compared.functions
+    if not len(table) or int(compared.stragglers["collectives"].sum()):
+        return []
+    ranks, times = self_times(table)
+    rank_ns = pd.Series(times.sum(axis=0), ranks)[table["slowest_rank"]]
+    rows = zip(table.head(MOST).itertuples(index=False), times, rank_ns, strict=False)
+    said = [_slow_function(*row) for row in rows]
+    return [one for one in said if one.finding.share >= limits.rank_function_share]
+
+
+def _slow_function(row: Any, own: npt.NDArray[np.int64], rank_ns: int) -> RankFinding:
+    share = row.self_spread_ns / max(rank_ns, 1)
+    (label,) = function_labels(pd.DataFrame([row._asdict()]))
+    text = (
+        f"{code(label)} itself took {format_ns(own.max())} on rank {row.slowest_rank}, "
+        f"{format_ns(own.min())} on rank {row.fastest_rank} and {format_ns(float(np.median(own)))} "
+        f"on the rank in the middle; the difference is {format_share(share)} of rank "
+        f"{row.slowest_rank}'s time in Python."
+    )
+    found = Finding("slow_functions", text, row.self_spread_ns, share, remedy=FUNCTION_REMEDY)
+    return RankFinding(found, int(row.slowest_rank))
+
+
 RULES: dict[str, Callable[[Compared, Limits], list[RankFinding]]] = {
     "waiting_for_others": waiting_for_others,
     "stragglers": stragglers,
+    "slow_functions": slow_functions,
 }
 """Rules over many ranks, by name; those over one record are in `analyses.findings`."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -17,8 +18,14 @@ from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.lacking import what_is_lacking
 from gpuprof_widgets.analyses.ranks.lead import with_lead
 from gpuprof_widgets.analyses.steps import steps
-from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.schema import NONE
+
+FUNCTION = ("file", "line", "name")
+FUNCTION_TIMES = ("self_ns", "total_ns")
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+"""In names of built-in functions: each process has its own."""
 
 WHOLE = -1
 """Number of the step that a record without steps is taken for."""
@@ -32,8 +39,9 @@ class ReducedRank:
     name. ``parts``: begin and end of each file's trace. ``breakdown``: that of each step and, as
     step -1, of the whole. ``steps``: ``step``, ``start_ns``, ``end_ns``, ``dur_ns``,
     ``gpu_busy_ns``, ``compute_ns``. ``collectives``: those of `collective_calls` with what was
-    before each (see `with_lead`). ``lacks``: why there are no collectives. ``notes``: what of the
-    record could not be read.
+    before each (see `with_lead`). ``functions``: ``file``, ``line``, ``name``, ``self_ns``,
+    ``total_ns`` of cProfile. ``lacks``: why there are no collectives. ``notes``: what of the record
+    could not be read.
     """
 
     rank: int
@@ -45,8 +53,14 @@ class ReducedRank:
     breakdown: pd.DataFrame
     steps: pd.DataFrame
     collectives: pd.DataFrame
+    functions: pd.DataFrame
     lacks: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def has_calls_alone(self) -> bool:
+        """Whether it has no timeline: cProfile's files say how long, and not when."""
+        return not self.slices and len(self.functions) > 0
 
     @property
     def start_ns(self) -> int:
@@ -74,6 +88,7 @@ def reduced(record: Record, *, source: str = "") -> ReducedRank:
         breakdown=_breakdown(record),
         steps=_steps(record, computing),
         collectives=_on_the_clock(with_lead(record, calls), trace, "start_ns", "end_ns"),
+        functions=_functions(record.calls),
         lacks=what_is_lacking(calls),
         notes=tuple(map(str, record.metadata.get("notes") or ())),
     )
@@ -111,25 +126,44 @@ def _steps(record: Record, computing: Intervals) -> pd.DataFrame:
     return _on_the_clock(table, trace, "start_ns", "end_ns")
 
 
+def _functions(calls: Calls | None) -> pd.DataFrame:
+    """The functions by names that they have in every process."""
+    columns = [*FUNCTION, *FUNCTION_TIMES]
+    if calls is None:
+        return pd.DataFrame(columns=columns)
+    table = calls.functions[columns]
+    names = [_ADDRESS.sub("", str(name)) for name in table["name"]]
+    return _same_functions_once(table.assign(name=names))
+
+
+def _same_functions_once(table: pd.DataFrame) -> pd.DataFrame:
+    keys = list(FUNCTION)
+    return table.groupby(keys, sort=False, as_index=False)[list(FUNCTION_TIMES)].sum()
+
+
 def _on_the_clock(table: pd.DataFrame, trace: Trace, *columns: str) -> pd.DataFrame:
     return table.assign(**{key: table[key].astype(np.int64) + trace.epoch_ns for key in columns})
 
 
 def joined(parts: Sequence[ReducedRank]) -> ReducedRank:
-    """Several files of one rank as one, in order of time."""
+    """Several files of one rank as one, in order of time; Python calls alone have none."""
     if len(parts) == 1:
         return parts[0]
-    ordered = sorted(parts, key=lambda part: part.start_ns)
+    timed = [part for part in parts if not part.has_calls_alone]
+    untimed = [part for part in parts if part.has_calls_alone]
+    ordered = sorted(timed or untimed, key=lambda part: part.start_ns)
+    every = [*ordered, *untimed] if timed else ordered
     return replace(
         ordered[0],
-        sources=tuple(source for part in ordered for source in part.sources),
+        sources=tuple(source for part in every for source in part.sources),
         parts=tuple(span for part in ordered for span in part.parts),
         slices=sum(part.slices for part in ordered),
         breakdown=_added([part.breakdown for part in ordered]),
         steps=pd.concat([part.steps for part in ordered], ignore_index=True),
         collectives=pd.concat([part.collectives for part in ordered], ignore_index=True),
+        functions=_same_functions_once(pd.concat([part.functions for part in every])),
         lacks=next((part.lacks for part in ordered if not part.lacks), ordered[0].lacks),
-        notes=tuple(note for part in ordered for note in part.notes),
+        notes=tuple(note for part in every for note in part.notes),
     )
 
 

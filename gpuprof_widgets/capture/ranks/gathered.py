@@ -1,41 +1,23 @@
-"""Which process of a distributed run a recording is of, and the name of its file."""
+"""The part of a recording that writes down which rank of a distributed run it is of."""
 
 from __future__ import annotations
 
-import os
-import sys
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gpuprof_widgets.capture.part import Context, Part
+from gpuprof_widgets.capture.ranks.launchers import ProcessRank, process_rank
 from gpuprof_widgets.trace.model import Trace
 
-_SUFFIXES = (".gpuprof", ".zip")
 
-
-def rank_and_world() -> tuple[int, int] | None:
-    """This process's rank and the number of ranks; None in a program that runs alone.
-
-    Known from the process group, where there is one by now, else from torchrun's environment.
-    """
-    # A program that has not imported it has no process group, and needs none from us.
-    distributed: Any = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    try:
-        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    except (KeyError, ValueError):
+def rank_in(metadata: Mapping[str, Any]) -> ProcessRank | None:
+    """The rank that a recording's metadata names; None in a program that ran alone."""
+    if "rank" not in metadata:
         return None
-
-
-def rank_file(save: str | os.PathLike[str], rank: int) -> Path:
-    """``run.rank2.gpuprof`` for "run", "run.gpuprof" and "run.zip"."""
-    path = Path(save).expanduser()
-    stem = path.stem if path.suffix in _SUFFIXES else path.name
-    return path.with_name(f"{stem}.rank{rank}.gpuprof")
+    return ProcessRank(metadata["rank"], metadata.get("world_size"))
 
 
 def ranks(_: Context) -> Part:
@@ -49,20 +31,26 @@ class Rank:
     loses = "no rank"
 
     def __init__(self) -> None:
-        self._found: tuple[int, int] | None = None
+        self._found: ProcessRank | None = None
 
     def start(self) -> None:
         """Nothing is put in; a process group may be gone at the end, or not be there yet."""
-        self._found = rank_and_world() or self._found
+        self._look()
 
     def stop(self) -> None:
         """Nothing to take out."""
-        self._found = rank_and_world() or self._found
+        self._look()
+
+    def _look(self) -> None:
+        """What a process group said stays, where the launcher knows of no other rank."""
+        found = process_rank()
+        if self._found is None or (found is not None and not found.is_alone):
+            self._found = found
 
     def refine(self, trace: Trace) -> Trace:
         if self._found is None:
             return trace
-        return replace(trace, tracks=trace.tracks.assign(rank=np.int32(self._found[0])))
+        return replace(trace, tracks=trace.tracks.assign(rank=np.int32(self._found.rank)))
 
     def notes(self) -> list[str]:
         return []
@@ -70,5 +58,5 @@ class Rank:
     def metadata(self) -> dict[str, Any]:
         if self._found is None:
             return {}
-        rank, world = self._found
-        return {"rank": rank, "world_size": world}
+        told = self._found._asdict()
+        return {key: number for key, number in told.items() if number is not None}

@@ -1,0 +1,335 @@
+"""Ranks that launchers other than torchrun start: each knows its number and has its own files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import gpuprof_widgets
+from gpuprof_widgets.capture.ranks.file_names import rank_file
+from gpuprof_widgets.capture.ranks.gathered import Rank
+from gpuprof_widgets.capture.ranks.launchers import LAUNCHERS, ProcessRank, process_rank
+from gpuprof_widgets.exceptions import OptionError
+from tests.command_lines import TIMEOUT_S
+from tests.forked_calls import ROOT, Calls, calls
+
+VARIABLES = {
+    "torchrun": {"RANK": "{rank}", "WORLD_SIZE": "{size}", "LOCAL_RANK": "{rank}"},
+    "Open MPI": {
+        "OMPI_COMM_WORLD_RANK": "{rank}",
+        "OMPI_COMM_WORLD_SIZE": "{size}",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "{rank}",
+        "PMIX_RANK": "{rank}",
+    },
+    "MVAPICH2": {"MV2_COMM_WORLD_RANK": "{rank}", "MV2_COMM_WORLD_SIZE": "{size}"},
+    "MPICH and Intel MPI": {
+        "PMI_RANK": "{rank}",
+        "PMI_SIZE": "{size}",
+        "MPI_LOCALRANKID": "{rank}",
+    },
+    "Slurm": {
+        "SLURM_PROCID": "{rank}",
+        "SLURM_STEP_NUM_TASKS": "{size}",
+        "SLURM_NTASKS": "8",
+        "SLURM_LOCALID": "{rank}",
+    },
+    "PMIx": {"PMIX_RANK": "{rank}"},
+}
+"""What each launcher sets, by its documentation or as seen; of Slurm also what says nothing."""
+
+BATCH_SCRIPT = {"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_NPROCS": "4", "SLURM_LOCALID": "0"}
+"""In a script of sbatch, outside of srun."""
+
+SIZES = {launcher.name: None if launcher.world_size is None else 2 for launcher in LAUNCHERS}
+
+
+def launched(name: str, rank: int, size: int) -> dict[str, str]:
+    return {key: text.format(rank=rank, size=size) for key, text in VARIABLES[name].items()}
+
+
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of a job in which these tests themselves run."""
+    for variables in (*VARIABLES.values(), BATCH_SCRIPT):
+        for name in variables:
+            monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="module")
+def gpuprof(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calls]:
+    """Calls of `gpuprof`, each in a process of its own."""
+    with calls(tmp_path_factory.mktemp("calls")) as made:
+        yield made
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    (tmp_path / "job.py").write_text("import torch\nprint(torch.ones(8).sum().item())\n")
+    return "job.py"
+
+
+def written(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != "job.py")
+
+
+class TestRank:
+    def test_every_launcher_of_the_table_is_tested(self) -> None:
+        assert list(VARIABLES) == [launcher.name for launcher in LAUNCHERS]
+
+    def test_the_docs_have_the_table(self) -> None:
+        page = (ROOT / "docs" / "usage.md").read_text(encoding="utf-8")
+        for launcher in LAUNCHERS:
+            size = f"`{launcher.world_size}`" if launcher.world_size else "does not say"
+            assert f"| `{launcher.rank}` | {size} |" in page
+            assert f"\n| {launcher.name}" in page
+
+    @pytest.mark.parametrize("name", list(VARIABLES))
+    def test_its_variables_say_the_rank(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        for key, value in launched(name, 3, 8).items():
+            monkeypatch.setenv(key, value)
+        assert process_rank() == (3, None if name == "PMIx" else 8)
+
+    @pytest.mark.parametrize(
+        "environment",
+        [
+            {"RANK": "three", "WORLD_SIZE": "8"},
+            {"RANK": "8", "WORLD_SIZE": "8"},
+            {"RANK": "-1", "WORLD_SIZE": "8"},
+            {"RANK": "3"},
+            {"RANK": "", "WORLD_SIZE": ""},
+            {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "0"},
+            BATCH_SCRIPT,
+        ],
+    )
+    def test_what_makes_no_sense_is_no_rank(
+        self, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for key, value in environment.items():
+            monkeypatch.setenv(key, value)
+        assert process_rank() is None
+
+    @pytest.mark.parametrize(
+        ("environment", "expected"),
+        [
+            (launched("torchrun", 5, 8) | launched("Slurm", 1, 2), (5, 8)),
+            (launched("Open MPI", 2, 4) | BATCH_SCRIPT, (2, 4)),
+            (launched("MPICH and Intel MPI", 2, 4) | launched("Slurm", 0, 2), (2, 4)),
+            (launched("torchrun", 0, 1) | launched("Slurm", 3, 4), (3, 4)),
+            (launched("Open MPI", 0, 1), (0, 1)),
+            (launched("Slurm", 0, 1) | launched("PMIx", 0, 1), (0, 1)),
+        ],
+    )
+    def test_of_several_launchers_the_inner_one_that_started_several_decides(
+        self,
+        environment: dict[str, str],
+        expected: tuple[int, int],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        for key, value in environment.items():
+            monkeypatch.setenv(key, value)
+        assert process_rank() == expected
+
+    @pytest.mark.parametrize(("size", "expected"), [(4, (1, 4)), (1, (2, 8))])
+    def test_a_process_group_of_several_goes_first(
+        self, size: int, expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1 % size)
+        monkeypatch.setattr(torch.distributed, "get_world_size", lambda: size)
+        for key, value in launched("Open MPI", 2, 8).items():
+            monkeypatch.setenv(key, value)
+        assert process_rank() == expected
+
+    def test_what_the_process_group_said_stays_when_it_is_gone(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """In an interactive step of Slurm, which is one task, the launcher says rank 0 of 1."""
+        for key, value in launched("Slurm", 0, 1).items():
+            monkeypatch.setenv(key, value)
+        part = Rank()
+        with monkeypatch.context() as during:
+            during.setattr(torch.distributed, "is_initialized", lambda: True)
+            during.setattr(torch.distributed, "get_rank", lambda: 1)
+            during.setattr(torch.distributed, "get_world_size", lambda: 4)
+            part.start()
+        part.stop()
+        assert part.metadata() == {"rank": 1, "world_size": 4}
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("name", "alone", "of_several"),
+        [
+            ("run", "run", "run.rank2.gpuprof"),
+            ("run.gpuprof", "run.gpuprof", "run.rank2.gpuprof"),
+            ("run.zip", "run.zip", "run.rank2.gpuprof"),
+            ("v1.2", "v1.2", "v1.2.rank2.gpuprof"),
+            ("run.%r.zip", "run.0.zip", "run.2.zip"),
+            ("run_%r", "run_0", "run_2"),
+            ("50%%%r.gpuprof", "50%0.gpuprof", "50%2.gpuprof"),
+            ("50%%r.gpuprof", "50%r.gpuprof", "50%r.rank2.gpuprof"),
+            ("50%.gpuprof", "50%.gpuprof", "50%.rank2.gpuprof"),
+            ("%s.gpuprof", "%s.gpuprof", "%s.rank2.gpuprof"),
+        ],
+    )
+    def test_the_rank_is_in_the_name(self, name: str, alone: str, of_several: str) -> None:
+        for nobody in (None, ProcessRank(0, 1)):
+            assert str(rank_file(name, nobody)) == alone
+        for several in (ProcessRank(2, 4), ProcessRank(2, None)):
+            assert str(rank_file(name, several)) == of_several
+
+    def test_host_and_process_tell_ranks_apart_together_alone_they_do_not(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(socket, "gethostname", lambda: "no/de 7.cluster")
+        found, host, process = ProcessRank(2, 4), "no_de_7.cluster", os.getpid()
+        assert str(rank_file("a.%h.%p", found)) == f"a.{host}.{process}"
+        assert str(rank_file("a.%h", found)) == f"a.{host}.rank2.gpuprof"
+        assert str(rank_file("a.%p", found)) == f"a.{process}.rank2.gpuprof"
+        assert str(rank_file("a.%p", None)) == f"a.{process}"
+
+    def test_folders_keep_their_names(self) -> None:
+        assert str(rank_file("50%r/%h/run.%r.zip", ProcessRank(2, 4))) == "50%r/%h/run.2.zip"
+
+    @pytest.mark.parametrize(
+        ("name", "expected"),
+        [
+            ("report.html", "report.rank2.html"),
+            ("report.HTM", "report.rank2.HTM"),
+            ("trace.json.gz", "trace.rank2.json.gz"),
+            ("a.speedscope.json", "a.rank2.speedscope.json"),
+            ("%r.png", "2.png"),
+        ],
+    )
+    def test_other_formats_keep_their_endings(self, name: str, expected: str) -> None:
+        from gpuprof_widgets.exports import writer_for
+
+        endings = writer_for(name).endings
+        assert str(rank_file(name, ProcessRank(2, 4), endings)) == expected
+
+
+@pytest.mark.parametrize("name", list(VARIABLES))
+def test_no_rank_overwrites_the_file_of_another(
+    name: str, gpuprof: Calls, script: str, tmp_path: Path
+) -> None:
+    for rank in (0, 1):
+        done = gpuprof(
+            "run", "-o", "run.gpuprof", script, cwd=tmp_path, env=launched(name, rank, 2)
+        )
+        assert done.returncode == 0, done.stderr
+        file = f"run.rank{rank}.gpuprof"
+        assert f"saved: {file} (gpuprof view {file})" in done.stderr
+    files = ["run.rank0.gpuprof", "run.rank1.gpuprof"]
+    assert written(tmp_path) == files
+    for rank, file in enumerate(files):
+        metadata = gpuprof_widgets.load(tmp_path / file).metadata
+        assert metadata["rank"] == rank
+        assert metadata.get("world_size") == SIZES[name]
+        told = [str(tmp_path / one) for one in files] if SIZES[name] else None
+        assert metadata.get("rank_files") == told
+
+
+@pytest.mark.parametrize(
+    ("target", "files"),
+    [
+        (["-o", "report.html"], ["report.rank0.html", "report.rank1.html"]),
+        (["-o", "trace.json.gz"], ["trace.rank0.json.gz", "trace.rank1.json.gz"]),
+        (
+            ["-o", "r%r.png", "--save", "r%r.zip"],
+            ["r0.png", "r0.zip", "r1.png", "r1.zip"],
+        ),
+    ],
+)
+def test_whatever_a_run_writes_is_written_per_rank(
+    target: list[str], files: list[str], gpuprof: Calls, script: str, tmp_path: Path
+) -> None:
+    said = ""
+    for rank in (0, 1):
+        env = launched("Open MPI", rank, 2)
+        said += gpuprof("run", *target, script, cwd=tmp_path, env=env).stderr
+    assert written(tmp_path) == files
+    assert all(f": {file}" in said for file in files)
+
+
+@pytest.mark.parametrize("environment", [BATCH_SCRIPT, launched("Slurm", 0, 1)])
+def test_a_run_that_is_alone_in_its_job_writes_what_was_asked_for(
+    environment: dict[str, str], gpuprof: Calls, script: str, tmp_path: Path
+) -> None:
+    done = gpuprof("run", "-o", "run.gpuprof", script, cwd=tmp_path, env=environment)
+    assert "saved: run.gpuprof (gpuprof view run.gpuprof)" in done.stderr
+    assert written(tmp_path) == ["run.gpuprof"]
+
+
+def test_a_rank_does_not_write_over_its_script(gpuprof: Calls, script: str, tmp_path: Path) -> None:
+    (tmp_path / "job.rank1.gpuprof").symlink_to(tmp_path / script)
+    env = launched("Open MPI", 1, 2)
+    done = gpuprof("run", "-o", "job.gpuprof", script, cwd=tmp_path, env=env)
+    assert "job.rank1.gpuprof: this is the input, which is not overwritten" in done.stderr
+    assert done.returncode == 1
+
+
+class TestOfABlock:
+    def test_the_name_has_rank_and_process(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for key, value in launched("Slurm", 1, 2).items():
+            monkeypatch.setenv(key, value)
+        with gpuprof_widgets.profile(quiet=True, save=tmp_path / "step.%r.%p.gpuprof") as run:
+            torch.ones(2)
+        assert written(tmp_path) == [f"step.1.{os.getpid()}.gpuprof"]
+        assert run.profile is not None
+        assert "rank_files" not in run.profile.metadata  # of the other only it knows the process
+
+    def test_a_folder_in_the_place_of_its_file_is_an_error_before_it_runs(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for key, value in launched("Slurm", 1, 2).items():
+            monkeypatch.setenv(key, value)
+        (tmp_path / "step.rank1.gpuprof").mkdir()
+        with pytest.raises(OptionError, match=r"step\.rank1\.gpuprof is a folder"):
+            gpuprof_widgets.profile(quiet=True, save=tmp_path / "step.gpuprof")
+
+
+MPIEXECS: dict[str, list[str]] = {
+    "mpiexec.openmpi": ["--allow-run-as-root", "--oversubscribe"],
+    "mpiexec.hydra": [],
+}
+
+
+@pytest.mark.parametrize("program", list(MPIEXECS))
+def test_under_a_real_mpiexec(program: str, script: str, tmp_path: Path) -> None:
+    mpiexec = shutil.which(program)
+    if mpiexec is None:
+        pytest.skip(f"there is no {program}")
+    gpuprof_run = [sys.executable, "-m", "gpuprof_widgets", "run", "-q", "-o", "run.gpuprof"]
+    settings: dict[str, Any] = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
+    done = subprocess.run(
+        [mpiexec, *MPIEXECS[program], "-n", "2", *gpuprof_run, script],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        **settings,
+    )
+    assert done.returncode == 0, done.stderr
+    assert written(tmp_path) == ["run.rank0.gpuprof", "run.rank1.gpuprof"]
+
+
+def test_each_rank_is_a_process_of_its_own_that_asks_its_own_environment(tmp_path: Path) -> None:
+    """Without torch, which is not needed to know it."""
+    asking = (
+        "import json, sys; from gpuprof_widgets.capture.ranks.launchers import process_rank; "
+        "print(json.dumps([process_rank(), 'torch' in sys.modules]))"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **launched("Slurm", 1, 2)}
+    done = subprocess.run([sys.executable, "-c", asking], env=env, capture_output=True, check=True)
+    assert json.loads(done.stdout) == [[1, 2], False]

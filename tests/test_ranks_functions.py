@@ -1,0 +1,284 @@
+"""Python functions of many ranks side by side, also where that is all that the files hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import gpuprof_widgets
+from gpuprof_widgets.analyses.ranks.functions import functions
+from gpuprof_widgets.analyses.ranks.reduced import joined, reduced
+from gpuprof_widgets.cli import main
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.many_ranks import RankProfiles
+from gpuprof_widgets.many_ranks.files import SUFFIXES, rank_in_name
+from gpuprof_widgets.trace.model import Calls, Record
+from gpuprof_widgets.trace.pstats import save_pstats
+from tests.displays import displayed
+from tests.job import MS, STARTS, collective, computing, in_lockstep, rank_record, run_of, saved
+from tests.profiler_databases import Nsys, Nvprof, written
+from tests.traces import calls_of, trace_of
+
+Capsys = pytest.CaptureFixture[str]
+
+
+def calls(load: int, work: int) -> Calls:
+    """Of a main function that takes nothing itself, and calls these two."""
+    return calls_of((None, "main", 1, 0), ("main", "load", 2, load), ("main", "work", 2, work))
+
+
+WORK = {0: calls(50, 100), 1: calls(40, 100), 2: calls(60, 400)}
+"""Rank 2 has four times the work."""
+
+
+def calls_alone(rank: int, of: Calls) -> Record:
+    return replace(trace_of(rank=rank), calls=of)
+
+
+@pytest.fixture
+def run() -> RankProfiles:
+    return run_of(*(calls_alone(rank, of) for rank, of in WORK.items()))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for rank, of in WORK.items():
+        save_pstats(of, tmp_path / f"run.{rank}.prof")
+    return tmp_path
+
+
+def noted(run: RankProfiles, words: str) -> bool:
+    return any(words in note for note in run.notes)
+
+
+class TestTable:
+    def test_self_and_total_times_of_every_rank_and_who_is_slow(self, run: RankProfiles) -> None:
+        table = run.functions().set_index("name")
+        assert table.index.tolist() == ["work", "load", "main"]
+        work, load, all_of_it = (table.loc[name] for name in ("work", "load", "main"))
+        assert [work[f"rank{rank}_self_ns"] for rank in (0, 1, 2)] == [100, 100, 400]
+        assert (work["self_spread_ns"], work["slowest_rank"]) == (300, 2)
+        assert (load["self_spread_ns"], load["slowest_rank"], load["fastest_rank"]) == (20, 2, 1)
+        assert [all_of_it[f"rank{rank}_total_ns"] for rank in (0, 1, 2)] == [150, 140, 460]
+        assert (all_of_it["self_spread_ns"], all_of_it["total_spread_ns"]) == (0, 320)
+
+    def test_a_function_that_a_rank_did_not_run_took_it_no_time(self) -> None:
+        alone = calls_of((None, "main", 1, 5), ("main", "log", 3, 70))
+        run = run_of(calls_alone(0, calls_of((None, "main", 1, 5))), calls_alone(1, alone))
+        first = run.functions().iloc[0]
+        assert (first["name"], first["ranks"]) == ("log", 1)
+        assert (first["rank0_self_ns"], first["rank1_self_ns"]) == (0, 70)
+        assert (first["slowest_rank"], first["fastest_rank"]) == (1, 0)
+
+    def test_addresses_in_the_names_of_built_in_functions_tell_nothing_apart(self) -> None:
+        names = ("<built-in method new of type object at 0x7f01>",
+                 "<built-in method new of type object at 0x7f02>")  # fmt: skip
+        run = run_of(
+            *(calls_alone(n, calls_of((None, name, 1, 5))) for n, name in enumerate(names))
+        )
+        assert run.functions()["name"].tolist() == ["<built-in method new of type object>"]
+        assert run.functions()["ranks"].tolist() == [2]
+
+    def test_ranks_without_python_calls_are_not_compared(self) -> None:
+        run = run_of(calls_alone(0, WORK[0]), rank_record(1, computing(0, 9)))
+        assert "rank1_self_ns" not in run.functions()
+        assert run.functions()["self_spread_ns"].tolist() == [0, 0, 0]
+
+    def test_where_no_rank_has_any_the_table_says_so(self) -> None:
+        table = run_of(*in_lockstep(STARTS)).functions()
+        assert not len(table)
+        assert "no rank has Python calls" in table.attrs["lacks"]
+
+    def test_files_of_a_rank_that_follow_one_another_are_added_up(self) -> None:
+        parts = [
+            reduced(replace(rank_record(0, computing(at, at + 5)), calls=of))
+            for at, of in ((0, WORK[0]), (9, WORK[2]))
+        ]
+        table = functions([joined(parts)]).set_index("name")
+        assert table.loc["work", "rank0_self_ns"] == 500
+
+    def test_it_does_not_change_what_it_was_computed_from(self, run: RankProfiles) -> None:
+        del run.functions()["name"]
+        assert "name" in run.functions()
+
+
+class TestFindings:
+    def test_the_function_in_which_the_ranks_differ_most_is_told(self, run: RankProfiles) -> None:
+        (finding,) = run.findings()
+        assert finding.rule == "slow_functions"
+        assert "`cell.py:3(work)` itself took 400 ns on rank 2, 100 ns on rank 0" in finding.text
+        assert (finding.cost_ns, finding.share) == (300, 300 / 460)
+
+    @pytest.mark.parametrize(("more", "told"), [(9, False), (12, True)])
+    def test_from_a_tenth_of_the_slowest_rank_s_time_on(self, more: int, told: bool) -> None:
+        ranks = (calls_alone(0, calls(0, 90)), calls_alone(1, calls(0, 90 + more)))
+        assert bool(run_of(*ranks).findings()) == told
+
+    def test_the_threshold_can_be_moved(self, run: RankProfiles) -> None:
+        assert len(run.findings(rank_function_share=0.01)) == 2
+        assert not run.findings(rank_function_share=0.9)
+
+    def test_where_collectives_tell_who_is_late_functions_do_not(self) -> None:
+        records = in_lockstep({0: [0], 1: [0], 2: [0]})
+        run = run_of(*(replace(one, calls=WORK[n]) for n, one in enumerate(records)))
+        assert len(run.functions())
+        assert "slow_functions" not in [finding.rule for finding in run.findings()]
+
+
+class TestCallsAlone:
+    def test_the_rank_is_in_the_name_of_the_file(self, folder: Path) -> None:
+        (folder / "run.1.prof").unlink()
+        run = gpuprof_widgets.ranks(folder)
+        assert run.numbers == [0, 2]
+        assert "of 3 ranks 2 are there: rank 1 is missing" in run.notes
+        assert repr(run) == "<RankProfiles: 2 ranks (0,2), Python calls alone>"
+
+    def test_tables_of_times_are_empty_and_say_why(self, folder: Path) -> None:
+        run = gpuprof_widgets.ranks(folder)
+        tables = [run.breakdown(), run.steps(), run.stragglers(), run.collectives()]
+        for table in (*tables, run.collectives(per_rank=True), run.waits(), run.alignment()):
+            assert not len(table)
+            assert "see the table functions" in table.attrs["lacks"]
+
+    def test_no_clock_and_no_collective_is_spoken_of(self, folder: Path) -> None:
+        run = gpuprof_widgets.ranks(folder)
+        assert not noted(run, "clock")
+        assert not noted(run, "collective")
+
+    def test_its_text_is_the_functions_side_by_side(self, folder: Path, capsys: Capsys) -> None:
+        gpuprof_widgets.ranks(folder).show()
+        lines = capsys.readouterr().out.splitlines()
+        head = next(n for n, line in enumerate(lines) if line.startswith("Function"))
+        cells = [line.split() for line in lines[head:]]
+        assert cells[0] == ["Function", "Difference", "rank", "0", "rank", "1", "rank", "2"]
+        assert cells[1][2:] == ["320", "ns", "150", "ns", "140", "ns", "460", "ns"]
+        assert cells[2][0] == "cell.py:3(work)"
+        assert "Time of each rank" not in "\n".join(lines)
+        assert max(map(len, lines)) < 80
+
+    def test_of_many_ranks_the_slowest_and_fastest_are_shown(self) -> None:
+        run = run_of(*(calls_alone(rank, calls(0, 100 + rank)) for rank in range(20)))
+        bundle = run._repr_mimebundle_()
+        for kind in ("text/plain", "text/html"):
+            assert "rank 19: 119 ns" in bundle[kind]
+            assert "rank 0: 100 ns" in bundle[kind]
+
+    def test_its_page_has_no_timelines_and_no_script(self, folder: Path) -> None:
+        page = gpuprof_widgets.ranks(folder).report()
+        assert "cell.py:3(work)" in page
+        assert "<script" not in page
+        assert "need scripts" not in page
+        assert "Time of each rank" not in page
+
+    def test_in_a_notebook_it_is_one_output(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shown = displayed(monkeypatch)
+        gpuprof_widgets.ranks(folder).show()
+        assert [sorted(bundle) for bundle in shown] == [["text/html", "text/plain"]]
+        assert "cell.py:3(work)" in shown[0]["text/html"]
+
+    def test_timelines_that_there_are_not_cannot_be_chosen(self, folder: Path) -> None:
+        saved(folder, in_lockstep({0: [0], 1: [0]}))
+        run = gpuprof_widgets.ranks(folder)
+        with pytest.raises(OptionError, match=r"timelines=\[2\]: there are the ranks 0-1"):
+            run.report(timelines=[2])
+
+    def test_the_command_writes_them_as_csv(self, folder: Path, capsys: Capsys) -> None:
+        assert main(["ranks", str(folder), "--table", "functions", "--csv", "-"]) == 0
+        head, first, *_ = capsys.readouterr().out.splitlines()
+        assert head.endswith('"rank2_self_ns","rank0_total_ns","rank1_total_ns","rank2_total_ns"')
+        assert first == '"cell.py",3,"work",3,300,2,0,300,100,100,400,100,100,400'
+
+
+class TestFolders:
+    """Whatever the ranks of a job leave, in one folder."""
+
+    def test_profiles_and_files_of_cprofile_of_the_same_ranks_are_joined(
+        self, folder: Path
+    ) -> None:
+        saved(folder, in_lockstep({0: [0], 1: [900]}))
+        run = gpuprof_widgets.ranks(folder)
+        assert run.numbers == [0, 1, 2]
+        assert run.functions()["rank2_self_ns"].tolist() == [400, 60, 0]
+        assert [rank.rank for rank in run.job.timed] == [0, 1]
+        assert run.stragglers()["rank"].tolist() == [1, 0]
+        assert noted(run, "rank 2: Python calls alone")
+        assert run[1].metadata["rank"] == 1
+        assert len(run.report(timelines=[1])) < len(run.report())
+
+    def test_calls_that_a_rank_has_twice_count_once(self, folder: Path) -> None:
+        record = replace(rank_record(0, collective(0, 9), world=3), calls=WORK[0])
+        saved(folder, [record])
+        run = gpuprof_widgets.ranks(folder)
+        assert run.functions().set_index("name").loc["work", "rank0_self_ns"] == 100
+        assert noted(run, "run.0.prof was left out: the Python calls of that rank are taken from")
+
+    @pytest.mark.parametrize("ending", [".nvprof", ".sqlite"])
+    def test_databases_are_read(self, ending: str, tmp_path: Path) -> None:
+        for rank in (0, 1):
+            made = Nvprof() if ending == ".nvprof" else Nsys()
+            made.kernel("gemm", MS, (2 + rank) * MS)
+            written(made.bytes(), tmp_path / f"report.{rank}{ending}")
+        run = gpuprof_widgets.ranks(tmp_path)
+        assert run.numbers == [0, 1]
+        busy = run.breakdown().query("`class` == 'compute' and step == -1")
+        assert busy["time_ns"].tolist() == [MS, 2 * MS]
+
+    @pytest.mark.parametrize("ending", [".prof", ".pstats", ".cprofile"])
+    def test_cprofile_by_any_ending(self, ending: str, tmp_path: Path) -> None:
+        for rank in (0, 1):
+            save_pstats(WORK[rank], tmp_path / f"rank{rank}{ending}")
+        assert len(gpuprof_widgets.ranks(tmp_path).functions()) == 3
+
+    def test_other_files_are_named(self, folder: Path) -> None:
+        for name in ("job.py", "slurm-1.out", "report.html", "z.txt", ".hidden"):
+            (folder / name).write_text("no trace")
+        run = gpuprof_widgets.ranks(folder)
+        assert (
+            "job.py, report.html, slurm-1.out and 1 more are no traces, by the name, and left out"
+            in (run.notes)
+        )
+
+    def test_only_those_of_a_folder_that_was_named(self, folder: Path) -> None:
+        (folder / "job.py").write_text("no trace")
+        assert not noted(gpuprof_widgets.ranks(sorted(folder.glob("*.prof"))), "job.py")
+
+    def test_what_a_rank_did_not_finish_to_write_is_told(self, folder: Path) -> None:
+        (folder / "run.1.prof").unlink()
+        (folder / ".run.1.prof.0123abcd.unfinished").write_bytes(b"half")
+        run = gpuprof_widgets.ranks(folder)
+        assert run.numbers == [0, 2]
+        assert noted(run, "run.1.prof was not finished: its process ended while it wrote .run.1")
+
+    @pytest.mark.parametrize(
+        ("size", "told"), [(0, "the file is empty"), (40, "ends at byte 40 within what began")]
+    )
+    def test_half_a_file_leaves_the_others(self, size: int, told: str, folder: Path) -> None:
+        half = folder / "run.1.prof"
+        half.write_bytes(half.read_bytes()[:size])
+        run = gpuprof_widgets.ranks(folder)
+        assert run.numbers == [0, 2]
+        assert noted(run, "run.1.prof was left out: ")
+        assert noted(run, told)
+
+    @pytest.mark.parametrize(
+        ("name", "rank"),
+        [
+            ("report.3.nvprof", 3),
+            ("report_12.sqlite", 12),
+            ("run-0.prof", 0),
+            ("trace.7.json.gz", 7),
+            ("run.4242.prof", None),
+            ("prof_17.dat", None),
+            ("3.prof", None),
+        ],
+    )
+    def test_ranks_at_the_ends_of_names(self, name: str, rank: int | None) -> None:
+        assert rank_in_name(Path(name)) == rank
+
+    def test_every_format_of_a_job_is_looked_for(self) -> None:
+        asked = {".gpuprof", ".json", ".json.gz", ".nvprof", ".sqlite", ".cprofile", ".prof"}
+        assert asked <= set(SUFFIXES)
