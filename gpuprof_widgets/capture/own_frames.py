@@ -23,7 +23,8 @@ _OF_DEVICES = (*GPU_CATEGORIES, "gpu_user_annotation")
 
 # torch shortens paths by sys.path, so frames are known by the tail of their file's path.
 _AROUND = re.compile(
-    r"gpuprof_widgets[/\\](capture[/\\](cell|loop[/\\]steps)|commands[/\\]run|magics[/\\]\w+|profiling)\.py\("
+    r"gpuprof_widgets[/\\](capture[/\\](cell|loop[/\\]steps)|commands[/\\]run"
+    r"|(magics|integrations)[/\\]\w+|profiling)\.py\("
 )
 _RECORDING = re.compile(
     r"gpuprof_widgets[/\\]capture[/\\](?!(cell|loop[/\\]steps)\.py)[\w/\\]+\.py\("
