@@ -76,11 +76,19 @@ def test_the_profile_is_shown_and_labelled_with_the_place_of_the_callback(
 
 def test_a_step_covers_the_fetch_of_its_batch_and_what_is_done_with_it(case: ModuleType) -> None:
     case.trainer(callback()).fit(case.Net(), case.batches(100))
+    steps = ops_by_step()
+    assert len(steps) == 3
+    for ops in steps:
+        assert (ops.count("aten::full"), ops.count("aten::addmm")) == (1, 1)
+
+
+def ops_by_step() -> list[list[str]]:
+    """The names of what lies in each recorded step."""
     slices = last().trace.slices
-    for _, step in slices[slices["name"].str.startswith("ProfilerStep")].iterrows():
-        inside = slices[(slices["ts"] > step["ts"]) & (slices["ts"] < step["ts"] + step["dur"])]
-        names = inside["name"].tolist()
-        assert (names.count("aten::full"), names.count("aten::addmm")) == (1, 1)
+    begun, ended = slices["ts"], slices["ts"] + slices["dur"]
+    steps = slices.index[slices["name"].str.startswith("ProfilerStep")]
+    inside = [(begun > begun[step]) & (ended <= ended[step]) for step in steps]
+    return [slices.loc[one, "name"].tolist() for one in inside]
 
 
 def test_several_windows_of_a_training_that_spans_epochs(case: ModuleType) -> None:
@@ -97,6 +105,9 @@ def test_batches_of_a_validation_are_no_steps(case: ModuleType) -> None:
     assert net.validated == 2 + 3 + 3 + 3  # sanity check, twice between, once when it stops
     assert len(net.profiled) == 5
     assert recorded_steps() == [2, 3, 4]
+    assert last().trace.slices["name"].tolist().count("aten::zeros") == 3 + 3  # recorded, but
+    assert not any("aten::zeros" in ops for ops in ops_by_step())
+    assert all("aten::full" in ops for ops in ops_by_step())
 
 
 def test_a_training_that_ends_sooner_is_recorded_as_far_as_it_went(case: ModuleType) -> None:

@@ -17,6 +17,7 @@ from gpuprof_widgets.capture.active import Active
 from gpuprof_widgets.exceptions import OptionError
 from tests.leftovers import freeze
 from tests.published_case import declare_missing_operators
+from tests.test_lightning import ops_by_step
 from tests.test_steps import kinds, last, notes, recorded_steps
 
 OURS = "gpuprof_widgets.integrations.transformers"
@@ -70,13 +71,11 @@ def test_with_accumulation_a_step_is_one_of_the_optimizers(
     case.trainer(net, tmp_path, callback(), gradient_accumulation_steps=2).train()
     assert net.profiled == [False] * 4 + [True] * 6
     assert recorded_steps() == [2, 3, 4]
-    slices = last().trace.slices
-    for _, step in slices[slices["name"].str.startswith("ProfilerStep")].iterrows():
-        inside = slices[(slices["ts"] > step["ts"]) & (slices["ts"] < step["ts"] + step["dur"])]
-        names = inside["name"].tolist()
-        assert names.count("aten::addmm") == 2
-        assert names.count("aten::full") == 2  # the batches that it has fetched
-        assert sum(name.startswith("Optimizer.step") for name in names) == 1
+    steps = ops_by_step()
+    assert len(steps) == 3
+    for ops in steps:
+        assert (ops.count("aten::full"), ops.count("aten::addmm")) == (2, 2)  # its own batches
+        assert sum(name.startswith("Optimizer.step") for name in ops) == 1
 
 
 def test_batches_of_an_evaluation_are_no_steps(case: ModuleType, tmp_path: Path) -> None:
@@ -86,6 +85,9 @@ def test_batches_of_an_evaluation_are_no_steps(case: ModuleType, tmp_path: Path)
     assert net.evaluated == 3 + 3 + 3  # at the start, and twice between
     assert len(net.profiled) == 5
     assert recorded_steps() == [2, 3, 4]
+    assert last().trace.slices["name"].tolist().count("aten::zeros") == 3 + 3  # recorded, but
+    assert not any("aten::zeros" in ops for ops in ops_by_step())
+    assert all("aten::full" in ops for ops in ops_by_step())
 
 
 def test_a_training_over_several_epochs_that_ends_sooner(case: ModuleType, tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ class Net(torch.nn.Module):
             self.profiled.append(profiler_is_running())
         else:
             self.evaluated += 1
+            torch.zeros(1)
         return {"loss": (self.layer(x) - labels).square().mean(), "logits": labels}
 
 

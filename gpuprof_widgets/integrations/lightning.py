@@ -21,8 +21,8 @@ class GpuprofCallback(Callback):
     """Records some of the batches that `Trainer.fit` trains on, then asks the trainer to stop.
 
     The keywords are those of `gpuprof_widgets.steps`. A step is a training batch, from the end of
-    the one before it on, so that it covers the fetch. Lightning goes on unrecorded where
-    ``min_epochs`` or ``min_steps`` demand it, and validates once more when it stops.
+    the one before or of a validation on, so that it covers the fetch. Lightning goes on unrecorded
+    where ``min_epochs`` or ``min_steps`` demand it, and validates once more when it stops.
     """
 
     def __init__(self, **keywords: Any) -> None:
@@ -31,6 +31,12 @@ class GpuprofCallback(Callback):
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._steps.begin()
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        self._steps.begin_again()
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        self._steps.begin_again()
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int

@@ -41,6 +41,11 @@ class TrainingSteps:
         self.end()
         return False
 
+    def begin_again(self) -> None:
+        """Leave what ran since the last step ended, as a validation, out of the next."""
+        if self._counting is not None:
+            self._counting.begin_again()
+
     def end(self, error: BaseException | None = None) -> None:
         """End the recording, unless it has ended: the step that was begun last never came."""
         counting, self._counting = self._counting, None

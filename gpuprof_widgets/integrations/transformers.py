@@ -23,7 +23,7 @@ class GpuprofCallback(TrainerCallback):
     """Records some of the steps of `Trainer.train`, then asks the trainer to stop.
 
     The keywords are those of `gpuprof_widgets.steps`. A step is one of the optimizer's, from the
-    end of the one before it on, so that it covers the fetch of its batches.
+    end of the one before, of an evaluation or of saving on, so that it covers the fetch.
     """
 
     def __init__(self, **keywords: Any) -> None:
@@ -42,6 +42,15 @@ class GpuprofCallback(TrainerCallback):
                 "does not learn of errors, and would go on recording after them"
             )
         self._steps.begin()
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self._steps.begin_again()
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self._steps.begin_again()
+
+    def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self._steps.begin_again()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         if not self._steps.next_step():
