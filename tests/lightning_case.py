@@ -55,9 +55,9 @@ def batches(number: int) -> DataLoader[torch.Tensor]:
     return DataLoader(Items(number), batch_size=1)
 
 
-def trainer(callback: Any, **keywords: Any) -> Trainer:
+def trainer(callback: Any, kind: type[Any] = Trainer, **keywords: Any) -> Any:
     """A trainer on the CPU that writes and prints nothing."""
     off = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     quiet = dict.fromkeys(off, False)
     given = {"max_epochs": 2, "accelerator": "cpu"} | quiet | keywords
-    return Trainer(callbacks=[callback], **given)
+    return kind(callbacks=[callback], **given)

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 import gpuprof_widgets
 from gpuprof_widgets.capture.active import Active
@@ -206,6 +207,26 @@ def test_the_older_name_of_the_package_serves_as_well(monkeypatch: pytest.Monkey
     monkeypatch.delitem(sys.modules, OURS, raising=False)
     found = importlib.import_module(OURS).GpuprofCallback
     assert issubclass(found, pytorch_lightning.Callback)
+
+
+def test_a_trainer_of_the_older_name_calls_it_too(case: ModuleType) -> None:
+    import pytorch_lightning
+
+    class Net(pytorch_lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch: torch.Tensor) -> torch.Tensor:
+            return self.layer(batch).mean()
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    trainer = case.trainer(callback(), kind=pytorch_lightning.Trainer)
+    trainer.fit(Net(), case.batches(100))
+    assert trainer.global_step == 5
+    assert recorded_steps() == [2, 3, 4]
 
 
 def test_without_the_package_the_error_says_what_to_install(
