@@ -7,6 +7,7 @@ import pickle
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -126,6 +127,17 @@ def test_where_the_trainer_may_not_stop_it_goes_on_unrecorded(case: ModuleType) 
     assert net.profiled == [False] * 2 + [True] * 3 + [False] * 11
     assert recorded_steps() == [2, 3, 4]
     assert notes() == []
+
+
+def test_a_training_that_keeps_going_runs_to_its_own_end(case: ModuleType, tmp_path: Path) -> None:
+    net = case.Net()
+    again = callback(keep_going=True, every=8, save=tmp_path / "run.gpuprof")
+    case.trainer(again).fit(net, case.batches(7), case.batches(3))
+    assert net.profiled == [False] * 2 + [True] * 3 + [False] * 5 + [True] * 3 + [False]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "run_step10.gpuprof",
+        "run_step2.gpuprof",
+    ]
 
 
 def test_a_recording_around_it_has_the_steps(case: ModuleType) -> None:

@@ -114,6 +114,13 @@ def test_where_another_callback_has_it_go_on_it_does_so_unrecorded(
     assert recorded_steps() == [2, 3, 4]
 
 
+def test_a_training_that_keeps_going_runs_to_its_own_end(case: ModuleType, tmp_path: Path) -> None:
+    net = case.Net()
+    case.trainer(net, tmp_path, callback(keep_going=True), items=4).train()
+    assert net.profiled == ([False] * 2 + [True] * 3 + [False] * 7)
+    assert recorded_steps() == [2, 3, 4]
+
+
 def test_a_recording_around_it_has_the_steps(case: ModuleType, tmp_path: Path) -> None:
     with gpuprof_widgets.profile(quiet=True, name="outer", stack=True) as run:
         case.trainer(case.Net(), tmp_path, callback()).train()
