@@ -212,7 +212,7 @@ def steps(
         save=None if save is None else os.fspath(save),
     )
     check(options)
-    caller = sys._getframe(1)
+    caller = _user_above(sys._getframe(1))
     place, namespace = _place_of(caller), caller.f_globals
     return Steps(
         iterable,
@@ -338,6 +338,14 @@ def _rank_files(metadata: Mapping[str, Any], save: str | None) -> dict[str, list
         return {}
     files = files_of_ranks(_target(save).absolute(), rank_in(metadata))
     return {"rank_files": [str(file) for file in files]} if files else {}
+
+
+def _user_above(frame: FrameType) -> FrameType:
+    """The frame that called, or the one that called our callback for a trainer."""
+    ours = "gpuprof_widgets.integrations."
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(ours):
+        frame = frame.f_back
+    return frame
 
 
 def _place_of(frame: FrameType) -> str:

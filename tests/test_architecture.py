@@ -45,7 +45,7 @@ LAYERS = {
 }
 """What each layer may import of ours, besides itself."""
 
-FRONT_DOORS = {"magics", "widgets", "cli"}
+FRONT_DOORS = {"magics", "widgets", "cli", "integrations"}
 BELOW_FRONT_DOORS = set(LAYERS)
 
 LIBRARIES = {
@@ -55,6 +55,7 @@ LIBRARIES = {
     "views": {"bokeh", "numpy", "pandas", "matplotlib", "PIL"},
     "magics": {"IPython"},
     "widgets": {"IPython", "ipywidgets"},
+    "integrations": {"lightning", "pytorch_lightning", "transformers"},
     "exports": {"pandas"},
     "profiles": {"pandas"},
     "comparisons": {"pandas"},
@@ -190,7 +191,9 @@ def _visit(module: str, edges: dict[str, set[str]], path: list[str], done: set[s
         ("views/static.py", "from gpuprof_widgets.profiles import Profile"),
         ("magics/gpuprofile.py", "from gpuprof_widgets import cli"),
         ("widgets.py", "from gpuprof_widgets.magics import load"),
+        ("integrations/lightning.py", "from gpuprof_widgets import cli"),
         ("profiles.py", "from gpuprof_widgets.capture import recorder"),
+        ("profiling.py", "from gpuprof_widgets.integrations import training"),
         ("trace/model.py", "import gpuprof_widgets"),
     ],
 )
@@ -209,6 +212,7 @@ def test_the_check_sees_a_wrong_layer(module: str, line: str) -> None:
         ("views/static.py", "from IPython.display import display"),
         ("capture/cell.py", "import IPython"),
         ("profiles.py", "import bokeh"),
+        ("profiling.py", "from lightning.pytorch import Callback"),
         ("analyses/idle.py", "import cProfile"),
     ],
 )

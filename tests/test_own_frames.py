@@ -9,12 +9,16 @@ import pandas as pd
 import pytest
 
 import gpuprof_widgets
-from gpuprof_widgets.capture.own_frames import without_own_calls, without_own_slices
+from gpuprof_widgets.capture.own_frames import (
+    without_own_calls,
+    without_own_slices,
+    without_steps_taken_back,
+)
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Calls
 from gpuprof_widgets.trace.python_frames import calls_from_slices
 from tests.cells import recorded
-from tests.traces import annotation, calls_of, op, python, trace_of
+from tests.traces import annotation, calls_of, gpu_annotation, op, python, trace_of
 
 
 def names_left(*rows: object, **known: Any) -> list[str]:
@@ -139,3 +143,23 @@ def test_what_a_cell_awaits_is_among_its_calls() -> None:
         assert calls is not None
         assert {"aclose", "__aexit__"} <= set(calls.functions["name"]), options
         assert not calls.functions["file"].str.contains("gpuprof_widgets").any()
+
+
+def test_steps_that_were_taken_back_are_left_out_on_every_device() -> None:
+    rows = [
+        annotation("ProfilerStep#3", ts=0, dur=10),  # taken back twice, then it ran
+        annotation("ProfilerStep#3", ts=20, dur=10),
+        gpu_annotation("ProfilerStep#3", ts=25, dur=20),
+        annotation("ProfilerStep#3", ts=50, dur=10),
+        gpu_annotation("ProfilerStep#3", ts=55, dur=20),
+        annotation("ProfilerStep#4", ts=80, dur=10),
+        annotation("ProfilerStep#5", ts=90, dur=10),  # that never came
+        gpu_annotation("ProfilerStep#5", ts=95, dur=20),
+    ]
+    taken_back = {"ProfilerStep#3": 2, "ProfilerStep#5": 1}
+    kept = without_steps_taken_back(trace_of(*rows).trace, taken_back).slices
+    assert sorted(zip(kept["name"].astype(str), kept["ts"], strict=True)) == [
+        ("ProfilerStep#3", 50),
+        ("ProfilerStep#3", 55),
+        ("ProfilerStep#4", 80),
+    ]

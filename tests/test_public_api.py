@@ -118,6 +118,11 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert run("import sys, gpuprof_widgets" + LOADED) == "[]"
 
 
+def test_the_callbacks_for_trainers_are_loaded_where_they_are_imported_only() -> None:
+    loaded = "print([name for name in sys.modules if 'integrations' in name])"
+    assert run(f"import sys; from gpuprof_widgets import profile, steps; {loaded}") == "[]"
+
+
 def test_opening_a_file_loads_neither_torch_nor_bokeh_nor_ipython() -> None:
     found = run("import sys; from gpuprof_widgets import load, Profile" + LOADED)
     assert found == "['pandas', 'numpy']"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -23,7 +24,8 @@ _OF_DEVICES = (*GPU_CATEGORIES, "gpu_user_annotation")
 
 # torch shortens paths by sys.path, so frames are known by the tail of their file's path.
 _AROUND = re.compile(
-    r"gpuprof_widgets[/\\](capture[/\\](cell|loop[/\\]steps)|commands[/\\]run|magics[/\\]\w+|profiling)\.py\("
+    r"gpuprof_widgets[/\\](capture[/\\](cell|loop[/\\]steps)|commands[/\\]run"
+    r"|(magics|integrations)[/\\]\w+|profiling)\.py\("
 )
 _RECORDING = re.compile(
     r"gpuprof_widgets[/\\]capture[/\\](?!(cell|loop[/\\]steps)\.py)[\w/\\]+\.py\("
@@ -182,6 +184,24 @@ def without_own_slices(
             own |= _of_the_kernel(trace, frames, longest, cells, threads_before)
         own |= _waiting(trace, frames & ~own, longest)
     return _kept_slices(trace, ~own) if own.any() else trace
+
+
+def without_steps_taken_back(trace: Trace, names: Mapping[str, int]) -> Trace:
+    """The trace without the first so many annotations of each name.
+
+    What a GPU has of them goes too: it begins before the step that came after them does.
+    """
+    if not names:
+        return trace
+    slices = trace.slices
+    steps = slices[slices["name"].isin(list(names))]
+    keep = np.ones(len(slices), dtype=bool)
+    for name, number in names.items():
+        named = steps[steps["name"] == name]
+        begun = sorted(named.loc[named["category"] == "user_annotation", "ts"])
+        since = begun[number] if number < len(begun) else math.inf
+        keep[named.index[named["ts"] < since]] = False
+    return kept_slices(trace, keep)
 
 
 def _own_frames(slices: pd.DataFrame, frames: Mask, begin: int, end: int) -> Mask:

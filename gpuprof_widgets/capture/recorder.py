@@ -25,7 +25,11 @@ from gpuprof_widgets.capture.interrupts import Held
 from gpuprof_widgets.capture.loop.bound import loop_bound_of
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.overhead import overhead
-from gpuprof_widgets.capture.own_frames import without_own_calls, without_own_slices
+from gpuprof_widgets.capture.own_frames import (
+    without_own_calls,
+    without_own_slices,
+    without_steps_taken_back,
+)
 from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.capture.parts import parts_for
 from gpuprof_widgets.capture.unseen_threads import note_on_threads
@@ -33,7 +37,6 @@ from gpuprof_widgets.capture.window import started
 from gpuprof_widgets.capture.window_series import WindowSeries
 from gpuprof_widgets.capture.workers.recording import calls_of_workers
 from gpuprof_widgets.exceptions import RecordingError
-from gpuprof_widgets.trace.edit import kept_slices
 from gpuprof_widgets.trace.garbage import without_garbage_collection
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.python_frames import calls_from_slices, with_cell_labels
@@ -339,7 +342,7 @@ class Recorder:
             threads_before=self._threads_before,
         )
         if self._loop is not None:
-            trace = _without_first(trace, self._loop.left_out())
+            trace = without_steps_taken_back(trace, self._loop.left_out())
         for part in self._all_parts:
             trace = part.refine(trace)
         return trace
@@ -397,18 +400,6 @@ class Recorder:
                 "cProfile did not run: the Python calls are counted from the stack's frames"
             )
         return list(dict.fromkeys(notes))
-
-
-def _without_first(trace: Trace, names: Mapping[str, int]) -> Trace:
-    """The trace without the first so many slices of each name."""
-    if not names:
-        return trace
-    slices = trace.slices
-    regions = slices["name"].isin(list(names)) & (slices["category"] == "user_annotation")
-    slices = slices[regions].sort_values("ts")
-    number = slices.groupby("name", observed=True).cumcount()
-    first = slices.index[number < slices["name"].astype(object).map(names)]
-    return kept_slices(trace, ~trace.slices.index.isin(first))
 
 
 def _is_fork() -> bool:

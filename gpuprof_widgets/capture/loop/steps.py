@@ -233,6 +233,12 @@ class Counting:
         """What counts, in a recording."""
         return self._loop
 
+    def begin_again(self) -> None:
+        """What ran since the step was begun, as a validation, belongs to no step."""
+        if self._loop is not None:
+            self._loop.pause(exhausted=True)
+            self._loop.next_step()
+
     def exhausted(self) -> None:
         """There is no further item."""
         if self._loop is not None:
