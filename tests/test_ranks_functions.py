@@ -111,13 +111,13 @@ class TestFindings:
         assert "`cell.py:3(work)` itself took 400 ns on rank 2, 100 ns on rank 0" in finding.text
         assert (finding.cost_ns, finding.share) == (300, 300 / 460)
 
-    @pytest.mark.parametrize(("more", "told"), [(9, False), (12, True)])
-    def test_from_a_tenth_of_the_slowest_rank_s_time_on(self, more: int, told: bool) -> None:
+    @pytest.mark.parametrize(("more", "told"), [(4, False), (6, True)])
+    def test_from_a_twentieth_of_the_slowest_rank_s_time_on(self, more: int, told: bool) -> None:
         ranks = (calls_alone(0, calls(0, 90)), calls_alone(1, calls(0, 90 + more)))
         assert bool(run_of(*ranks).findings()) == told
 
     def test_the_threshold_can_be_moved(self, run: RankProfiles) -> None:
-        assert len(run.findings(rank_function_share=0.01)) == 2
+        assert len(run.findings(rank_function_share=0.04)) == 2
         assert not run.findings(rank_function_share=0.9)
 
     def test_where_collectives_tell_who_is_late_functions_do_not(self) -> None:
@@ -164,6 +164,13 @@ class TestCallsAlone:
         for kind in ("text/plain", "text/html"):
             assert "rank 19: 119 ns" in bundle[kind]
             assert "rank 0: 100 ns" in bundle[kind]
+
+    def test_one_rank_alone_is_compared_with_none_but_shown(self, folder: Path) -> None:
+        for rank in (1, 2):
+            (folder / f"run.{rank}.prof").unlink()
+        assert "cell.py:3(work)" in gpuprof_widgets.ranks(folder).report()
+        saved(folder, in_lockstep({0: [0], 1: [0]}))
+        assert "cell.py:3(work)" not in gpuprof_widgets.ranks(folder).report()
 
     def test_its_page_has_no_timelines_and_no_script(self, folder: Path) -> None:
         page = gpuprof_widgets.ranks(folder).report()

@@ -97,7 +97,7 @@ def ranks_text(tables: RanksTables) -> str:
     lines += [line for note in tables.notes for line in wrapped(f"Note: {note}.")]
     if len(tables.overview):
         lines += ["", "Time of each rank", *_text_rows(_grid_of_ranks(tables, bar=False))]
-    if len(tables.functions):
+    if _compares_functions(tables):
         grid = _grid_of_functions(tables, side_by_side=SIDE_BY_SIDE_IN_TEXT)
         lines += ["", FUNCTIONS, *_text_rows(grid)]
     return "\n".join(lines)
@@ -280,10 +280,16 @@ def _own(row: Any) -> _Cell:
 
 def _functions_table(tables: RanksTables) -> str:
     """Self times of the functions in which the ranks differ most."""
-    if not len(tables.functions):
+    if not _compares_functions(tables):
         return ""
     head, *rows = _grid_of_functions(tables, side_by_side=MATRIX_MOST)
     return _table(FUNCTIONS, head, rows)
+
+
+def _compares_functions(tables: RanksTables) -> bool:
+    """Whether there are those of several ranks, or nothing else."""
+    ranks, _ = self_times(tables.functions)
+    return len(ranks) > 1 or (len(ranks) == 1 and not len(tables.overview))
 
 
 def _grid_of_functions(tables: RanksTables, *, side_by_side: int) -> list[list[_Cell]]:
@@ -293,8 +299,8 @@ def _grid_of_functions(tables: RanksTables, *, side_by_side: int) -> list[list[_
     """
     ranks, times = self_times(tables.functions)
     of_rank = times.sum(axis=0)
-    differing = tables.functions["self_spread_ns"] >= WORTH_A_ROW * of_rank.max()
-    rows = min(max(int(differing.sum()), 1), LISTED)
+    telling = np.ptp(times, axis=1) if len(ranks) > 1 else times[:, 0]
+    rows = min(max(int((telling >= WORTH_A_ROW * of_rank.max()).sum()), 1), LISTED)
     labels = ["all functions", *function_labels(tables.functions.head(rows))]
     shown = np.vstack([of_rank, times[:rows]])
     worst = max(int(np.ptp(times[0])), 1)

@@ -105,7 +105,7 @@ class Limits:
     """Of the run, by which one rank holds up all others (`ranks`; HTA names the two latest)."""
     rank_waiting_share: float = 0.05
     """Of the run, in which the average rank waits for others (TB: communication over 10 %)."""
-    rank_function_share: float = 0.1
+    rank_function_share: float = 0.05
     """Of a rank's time in Python, by which it is longer in one function than the fastest rank."""
     step_slowdown: float = 1.1
     """Times as slow as unrecorded steps; below it, it is the difference between any few steps."""

@@ -193,7 +193,7 @@ def _place(idle_class: str) -> str:
 def slow_functions(compared: Compared, limits: Limits) -> list[RankFinding]:
     """The functions, at most three, in which the ranks differ; collectives tell better who is late.
 
-    From a spread on that is a tenth of the slowest rank's time in Python.
+    From a spread on that is 5 % of the slowest rank's time in Python.
     """
     table = compared.functions
     if not len(table) or int(compared.stragglers["collectives"].sum()):

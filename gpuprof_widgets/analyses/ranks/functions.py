@@ -12,6 +12,8 @@ import pandas as pd
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.ranks.reduced import FUNCTION, FUNCTION_TIMES, ReducedRank
 
+Ints = npt.NDArray[np.int64]
+
 COLUMNS = (*FUNCTION, "ranks", "self_spread_ns", "slowest_rank", "fastest_rank", "total_spread_ns")
 
 
@@ -31,37 +33,34 @@ def functions(ranks: Sequence[ReducedRank]) -> pd.DataFrame:
     having = [rank for rank in ranks if len(rank.functions)]
     if not having:
         return lacking(COLUMNS, "no rank has Python calls: record with cProfile")
-    own, total = (_side_by_side(having, time) for time in FUNCTION_TIMES)
-    numbers = np.array([rank.rank for rank in having], np.int64)
-    table = own.index.to_frame(index=False)
-    table["ranks"] = sum(own.index.isin(_index(rank.functions)).astype(np.int64) for rank in having)
-    table["self_spread_ns"] = np.ptp(own.to_numpy(), axis=1)
-    table["slowest_rank"] = numbers[own.to_numpy().argmax(axis=1)]
-    table["fastest_rank"] = numbers[own.to_numpy().argmin(axis=1)]
-    table["total_spread_ns"] = np.ptp(total.to_numpy(), axis=1)
-    table = pd.concat([table, own.reset_index(drop=True), total.reset_index(drop=True)], axis=1)
-    return table.sort_values(
-        ["self_spread_ns", "total_spread_ns"], ascending=False, kind="stable", ignore_index=True
+    rows = pd.concat(
+        [rank.functions.assign(at=number) for number, rank in enumerate(having)], ignore_index=True
     )
+    same = rows.groupby(list(FUNCTION), sort=False)
+    table = same.size().reset_index(name="ranks")
+    place = np.asarray(same.ngroup(), np.int64), np.asarray(rows["at"], np.int64)
+    shape = len(table), len(having)
+    own, total = (_placed(rows[time], place, shape) for time in FUNCTION_TIMES)
+    numbers = [rank.rank for rank in having]
+    table["self_spread_ns"] = np.ptp(own, axis=1)
+    table["slowest_rank"] = np.take(numbers, own.argmax(axis=1))
+    table["fastest_rank"] = np.take(numbers, own.argmin(axis=1))
+    table["total_spread_ns"] = np.ptp(total, axis=1)
+    names = [column(rank, time) for time in FUNCTION_TIMES for rank in numbers]
+    times = pd.DataFrame(np.hstack([own, total]), columns=names)
+    order = np.lexsort((-own.max(axis=1), -np.ptp(own, axis=1)))
+    return pd.concat([table, times], axis=1).iloc[order].reset_index(drop=True)
 
 
-def self_times(table: pd.DataFrame) -> tuple[list[int], npt.NDArray[np.int64]]:
+def self_times(table: pd.DataFrame) -> tuple[list[int], Ints]:
     """The ranks that `functions` compares, and their self times: a row per function."""
     found = [re.fullmatch(r"rank(\d+)_self_ns", str(name)) for name in table.columns]
     ranks = [int(match[1]) for match in found if match]
     return ranks, table[[column(rank, "self_ns") for rank in ranks]].to_numpy(np.int64)
 
 
-def _side_by_side(ranks: Sequence[ReducedRank], time: str) -> pd.DataFrame:
-    """A row per function of any rank, a column per rank."""
-    columns = {
-        column(rank.rank, time): pd.Series(
-            rank.functions[time].to_numpy(np.int64), _index(rank.functions)
-        )
-        for rank in ranks
-    }
-    return pd.DataFrame(columns).fillna(0).astype(np.int64)
-
-
-def _index(functions: pd.DataFrame) -> pd.MultiIndex:
-    return pd.MultiIndex.from_frame(functions[list(FUNCTION)])
+def _placed(values: pd.Series, place: tuple[Ints, Ints], shape: tuple[int, int]) -> Ints:
+    """A row per function, a column per rank; 0 where that rank did not run it."""
+    matrix = np.zeros(shape, np.int64)
+    matrix[place] = values
+    return matrix

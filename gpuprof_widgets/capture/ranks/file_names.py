@@ -58,7 +58,7 @@ def _tells_apart(name: str) -> bool:
 
 
 def _with_rank(name: str, endings: Sequence[str]) -> str:
-    length = max((len(end) for end in endings if name.lower().endswith(end)), default=0)
+    length = next((len(end) for end in endings if name.lower().endswith(end)), 0)
     stem, ending = name[: len(name) - length], name[len(name) - length :]
     return f"{stem}.rank%r{PROFILE[0] if endings == PROFILE else ending}"
 
