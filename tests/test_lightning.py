@@ -17,6 +17,7 @@ import torch
 import gpuprof_widgets
 from gpuprof_widgets.capture.active import Active
 from gpuprof_widgets.exceptions import OptionError
+from tests.cells import recorded
 from tests.leftovers import freeze
 from tests.published_case import declare_missing_operators
 from tests.test_steps import kinds, last, notes, recorded_steps
@@ -239,6 +240,22 @@ def test_a_trainer_of_the_older_name_calls_it_too(case: ModuleType) -> None:
     trainer.fit(Net(), case.batches(100))
     assert trainer.global_step == 5
     assert recorded_steps() == [2, 3, 4]
+
+
+def test_steps_of_a_cell_count_its_batches_without_a_callback(case: ModuleType) -> None:
+    net, nothing = case.Net(), importlib.import_module("lightning.pytorch").Callback()
+    trainer = case.trainer(nothing, max_epochs=2)
+    names = {"__name__": "__main__", "trainer": trainer, "net": net}
+    names |= {"loader": case.batches(30), "val_loader": case.batches(5)}
+    cell = "trainer.fit(net, loader, val_loader)"
+    outcome, record = recorded(cell, names, steps=4, warmup=2, quiet=True)
+    assert outcome.error == ""
+    assert (len(net.profiled), any(net.profiled[6:])) == (60, False)
+    assert (record.trace.slices["name"] == "aten::addmm").sum() == 4
+    assert [row["step"] for row in record.metadata["steps"]["iterations"]][2:] == [2, 3, 4, 5]
+    (note,) = record.metadata["notes"]
+    assert "could not be ended and ran on, unrecorded" in note
+    assert "gpuprof_widgets.integrations" in note
 
 
 def test_without_the_package_the_error_says_what_to_install(

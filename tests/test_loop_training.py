@@ -384,6 +384,7 @@ def test_a_loop_that_no_source_shows_ends_at_its_batches() -> None:
     assert given["ran"] == ["step"] * 6 + ["validated"]
     assert steps(record) == [2, 3, 4, 5]
     (note,) = record.metadata["notes"]
+    assert note.startswith("the loop over the batches of Cell [7], line 5 was ended")
     assert "gpuprof_widgets.steps(loader)" in note
 
 
@@ -413,7 +414,7 @@ def test_a_trainer_that_starts_its_loader_anew_neither_fails_nor_spins_nor_is_re
     assert steps(record) == [2, 3, 4, 5]
     assert (record.trace.slices["name"] == "aten::addmm").sum() == 4
     (note,) = record.metadata["notes"]
-    assert "could not be ended and ran on unrecorded" in note
+    assert "could not be ended and ran on, unrecorded" in note
 
 
 def test_without_a_loader_the_optimizers_steps_are_counted() -> None:
@@ -521,6 +522,14 @@ def test_watched_loops_are_pickled_as_plain_ones() -> None:
         assert use.next()
         assert not use.no_more()
     pickle.loads(pickle.dumps(Look(LoopBound(Options(steps=1)))))()
+
+
+def test_what_becomes_of_a_loop_by_hand_is_said_before() -> None:
+    outcome, _ = bounded("trainer.run()", hidden(), quiet=False)
+    assert outcome.stdout == (
+        "gpuprof: bounding the loop over the batches of Cell [7], line 5: 2 iterations to warm "
+        "up, 4 recorded, then it goes on unrecorded\n"
+    )
 
 
 def test_in_another_thread_loops_run_as_written() -> None:

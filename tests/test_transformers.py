@@ -15,6 +15,7 @@ import pytest
 import gpuprof_widgets
 from gpuprof_widgets.capture.active import Active
 from gpuprof_widgets.exceptions import OptionError
+from tests.cells import recorded
 from tests.leftovers import freeze
 from tests.published_case import declare_missing_operators
 from tests.test_lightning import ops_by_step
@@ -194,6 +195,19 @@ def test_the_trainer_stays_what_it_is_and_is_freed_as_ever(
 def test_its_keywords_are_checked_at_once() -> None:
     with pytest.raises(OptionError, match="warmup is at least 0"):
         callback(warmup=-1)
+
+
+def test_steps_of_a_cell_count_its_batches_without_a_callback(
+    case: ModuleType, tmp_path: Path
+) -> None:
+    net = case.Net()
+    names = {"__name__": "__main__", "trainer": case.trainer(net, tmp_path, num_train_epochs=1)}
+    outcome, record = recorded("trainer.train()", names, steps=4, warmup=2, quiet=True)
+    assert outcome.error == ""
+    assert (len(net.profiled), any(net.profiled[6:])) == (100, False)
+    assert (record.trace.slices["name"] == "aten::addmm").sum() == 4
+    (note,) = record.metadata["notes"]
+    assert "could not be ended and ran on, unrecorded" in note
 
 
 def test_without_the_package_the_error_says_what_to_install(

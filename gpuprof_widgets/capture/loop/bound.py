@@ -212,9 +212,9 @@ class LoopBound:
         self.announce(f"the loop of {run.site.place} ({run.site.text})")
         self._counting = Counting(self._schedule, run.site.place, explicit=False).__enter__()
 
-    def announce(self, what: str) -> None:
+    def announce(self, what: str, *, ends: bool = True) -> None:
         """Say which loop it is going to be."""
-        self._say(f"bounding {what}: {self._schedule.in_words()}")
+        self._say(f"bounding {what}: {self._schedule.in_words(ends=ends)}")
 
     def _say(self, text: str) -> None:
         if not self._options.quiet:

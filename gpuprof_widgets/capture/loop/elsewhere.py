@@ -78,7 +78,7 @@ class _Search:
     def _names_in(self, value: Any) -> set[str]:
         """The names in a function of the user's, which is taken note of."""
         function = _function_of(value)
-        if function is None or not self._is_users(function.__code__.co_filename):
+        if function is None or not is_users(function.__code__.co_filename, self._cell_files):
             return set()
         if not self._is_new(function):
             return set()
@@ -89,14 +89,18 @@ class _Search:
         """Where the names in it may have a meaning: a module, or the classes of an object."""
         function = _function_of(value)
         if function is not None:
-            if self._is_users(function.__code__.co_filename) and self._is_new(function.__globals__):
+            if is_users(function.__code__.co_filename, self._cell_files) and self._is_new(
+                function.__globals__
+            ):
                 yield function.__globals__
         elif isinstance(value, ModuleType):
-            if self._is_users(getattr(value, "__file__", None)) and self._is_new(vars(value)):
+            if is_users(getattr(value, "__file__", None), self._cell_files) and self._is_new(
+                vars(value)
+            ):
                 yield vars(value)
         elif value is not None:
             for kind in (value if isinstance(value, type) else type(value)).__mro__:
-                if self._is_users(_file_of(kind)) and self._is_new(kind):
+                if is_users(_file_of(kind), self._cell_files) and self._is_new(kind):
                     yield vars(kind)
 
     def _is_new(self, value: Any) -> bool:
@@ -104,12 +108,14 @@ class _Search:
         self._seen.add(id(value))
         return new
 
-    def _is_users(self, file: str | None) -> bool:
-        if file is None:
-            return False
-        if file in self._cell_files:
-            return True
-        return not file.startswith(("<", *_LIBRARIES)) and Path(file).suffix == ".py"
+
+def is_users(file: str | None, cell_files: Collection[str]) -> bool:
+    """Whether code of that file is the user's: a cell, or a module that is no installed package."""
+    if file is None:
+        return False
+    if file in cell_files:
+        return True
+    return not file.startswith(("<", *_LIBRARIES)) and Path(file).suffix == ".py"
 
 
 def _function_of(value: Any) -> FunctionType | None:

@@ -11,22 +11,22 @@ import dis
 import inspect
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import dataloader
 
 from gpuprof_widgets.capture.loop.bound import LoopBound
+from gpuprof_widgets.capture.loop.elsewhere import is_users
 from gpuprof_widgets.capture.loop.schedule import Schedule
 from gpuprof_widgets.capture.loop.steps import Counting, fetched
 from gpuprof_widgets.capture.options import Options
 
-_TORCH = str(Path(torch.__file__).parent)
 _BY_HAND = (
-    "to end it, write `for batch in gpuprof_widgets.steps(loader)` in it, or give the trainer a "
+    "write `for batch in gpuprof_widgets.steps(loader)` in it, or give the trainer a "
     "callback of gpuprof_widgets.integrations"
 )
 
@@ -34,14 +34,16 @@ _BY_HAND = (
 class UnseenLoop:
     """Counts the batches, or the optimizer's steps, of a loop that `LoopBound` cannot watch."""
 
-    def __init__(self, bound: LoopBound, options: Options) -> None:
+    def __init__(self, bound: LoopBound, options: Options, cell_labels: Mapping[str, str]) -> None:
         self._bound = bound
+        self._cell_labels = cell_labels
         self._schedule = Schedule.of(options)
         self._undo: list[Any] = []
         self._counting: Counting | None = None
         self._source: Any = None  # the data set or the optimizer that is counted
-        self._place = ""
-        self._ends = ""  # how it ended, where it was not politely
+        self._what = ""
+        self._is_polite = False  # a `for` asks for the batches: their end is no error
+        self._ended = False
         self._fetches: Counter[int] = Counter()  # batches by data set
         self._last: Any = None  # the data set of the last batch
         self._stepped: set[int] = set()  # data sets with whose batches an optimizer made a step
@@ -62,11 +64,17 @@ class UnseenLoop:
 
     def notes(self) -> list[str]:
         """How the loop ended that was counted here."""
-        if self._counting is None:
+        if not self._ended:
             return []
-        if self._ends:
-            return [f"the loop over {self._place} {self._ends}; {_BY_HAND}"]
-        return []
+        if self._is_polite:
+            return [
+                f"the loop over {self._what} was ended; a further one, such as the next epoch, "
+                f"runs as it is written, unrecorded; to end that as well, {_BY_HAND}"
+            ]
+        return [
+            f"the loop over {self._what} could not be ended and ran on, unrecorded; to end it, "
+            f"{_BY_HAND}"
+        ]
 
     def _goes_on(self, iterator: Any) -> bool:
         """Before a batch is fetched: whether there is to be a further one."""
@@ -74,26 +82,26 @@ class UnseenLoop:
             return True
         data = _data_of(iterator)
         if self._counting is None and self._bound.is_open:
-            self._consider_batch(data)
-        goes_on = True
-        if self._counting is not None and data is self._source and not self._ends:
-            goes_on = self._counting.next_step() or self._has_to_go_on()
+            trains = id(data) in self._stepped
+            if trains or not self._bound.expects_training:
+                polite = _asked_by_for(sys._getframe(2))
+                self._take(data, "batches", polite, before=self._fetches[id(data)])
         self._fetches[id(data)] += 1
         self._last = data
         self._since.clear()
-        return goes_on
+        if self._counting is None or data is not self._source or self._ended:
+            return True
+        if self._counting.next_step():
+            return True
+        self._ended = True
+        self._is_polite = self._is_polite and _asked_by_for(sys._getframe(2))
+        return not self._is_polite
 
     def _exhausted(self, iterator: Any) -> None:
         """The DataLoader has no further batch: the next epoch may begin."""
         loop = self._counting.loop if self._counting is not None else None
-        if loop is not None and _data_of(iterator) is self._source and not self._ends:
+        if loop is not None and _data_of(iterator) is self._source and not self._ended:
             loop.pause(exhausted=True)
-
-    def _consider_batch(self, data: Any) -> None:
-        """Take the loop that fetches from this data set, if it is the one."""
-        trains = id(data) in self._stepped
-        if trains or not self._bound.expects_training:
-            self._take(data, f"the batches of {_place()}", before=self._fetches[id(data)])
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
         if not self._bound.is_here:
@@ -104,26 +112,26 @@ class UnseenLoop:
         if self._counting is None and self._bound.is_open:
             number = self._since[id(optimizer)]
             if self._last is None or number > 1:  # steps without batches between them
-                self._take(optimizer, f"the optimizer's steps of {_place()}", before=number)
-        counts = self._counting is not None and optimizer is self._source and not self._ends
-        if counts and self._counting is not None and not self._counting.next_step():
-            self._ends = "could not be ended and ran on unrecorded"
+                self._take(optimizer, "optimizer's steps", False, before=number)
+        if self._counting is not None and optimizer is self._source and not self._ended:
+            self._ended = not self._counting.next_step()
 
-    def _take(self, source: Any, place: str, *, before: int) -> None:
-        self._source, self._place = source, place
-        self._bound.announce(f"the loop over {place}")
+    def _take(self, source: Any, what: str, is_polite: bool, *, before: int) -> None:
+        place = self._place()
+        self._source, self._what, self._is_polite = source, f"the {what} of {place}", is_polite
+        self._bound.announce(f"the loop over {self._what}", ends=is_polite)
         self._counting = Counting(self._schedule, place, explicit=False, before=before).__enter__()
 
-    def _has_to_go_on(self) -> bool:
-        """Whether code asks for the batch that would not take a polite end for one."""
-        if _asked_by_for(sys._getframe(3)):
-            self._ends = (
-                "was ended; where its code begins another one, that runs as it is written, "
-                "unrecorded"
-            )
-            return False
-        self._ends = "fetches its batches by hand: it could not be ended and ran on unrecorded"
-        return True
+    def _place(self) -> str:
+        """The user's code that led here, and its line."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if is_users(file, self._cell_labels):
+                label = self._cell_labels.get(file, Path(file).name)
+                return f"{label}, line {frame.f_lineno}"
+            frame = frame.f_back
+        return "code that is not known"
 
 
 def _data_of(iterator: Any) -> Any:
@@ -140,14 +148,3 @@ def _asked_by_for(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _place() -> str:
-    """The function that fetches or steps, and its line: the first that is not torch's or ours."""
-    ours = str(Path(__file__).parents[2])
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith((_TORCH, ours)):
-        frame = frame.f_back
-    if frame is None:
-        return "code that is not known"
-    return f"{frame.f_code.co_name} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})"

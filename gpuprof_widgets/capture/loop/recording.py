@@ -32,7 +32,7 @@ class BoundedLoop:
         self._context = context
         self._swap = CodeSwap()
         self._known: set[FunctionType] = set()
-        self._unseen = UnseenLoop(bound, context.options)
+        self._unseen = UnseenLoop(bound, context.options, context.cell_labels)
 
     def start(self) -> None:
         self._bound.program.names = self._context.namespace

@@ -75,14 +75,14 @@ class Schedule:
             return "warmup"
         return "recorded" if position < self.unrecorded + self.active else "cprofile"
 
-    def in_words(self) -> str:
+    def in_words(self, *, ends: bool = True) -> str:
         """What becomes of the loop: "3 iterations to warm up, 8 recorded, then it ends"."""
         counts = [(self.wait, "to wait"), (self.warmup, "to warm up"), (self.active, "recorded")]
         (count, what), *rest = [(count, what) for count, what in counts if count]
         word = "iteration" if count == 1 else "iterations"
         parts = [f"{count} {word} {what}", *(f"{count} {what}" for count, what in rest)]
         times = f", {self.repeat} times" if self.repeat > 1 else ""
-        end = "it goes on unrecorded" if self.keep_going else "it ends"
+        end = "it ends" if ends and not self.keep_going else "it goes on unrecorded"
         again = f", and again every {self.every:,}" if self.every else ""
         return f"{', '.join(parts)}{times}, then {end}{again}"
 
