@@ -426,8 +426,9 @@ def test_without_a_loader_the_optimizers_steps_are_counted() -> None:
     assert "could not be ended" in record.metadata["notes"][0]
 
 
-def test_an_evaluation_that_no_source_shows_ends_at_its_batches() -> None:
-    outcome, record = bounded("evaluate(net, loader)", hidden())
+@pytest.mark.parametrize("before", ["", "train_loader = loader; net.train(); "])
+def test_an_evaluation_that_no_source_shows_ends_at_its_batches(before: str) -> None:
+    outcome, record = bounded(f"{before}evaluate(net, loader)", hidden())
     assert outcome.result == "6"
     assert steps(record) == [2, 3, 4, 5]
 

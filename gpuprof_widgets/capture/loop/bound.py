@@ -34,7 +34,14 @@ from gpuprof_widgets.capture.loop.steps import (
     watched,
     watched_async,
 )
-from gpuprof_widgets.capture.loop.training import LOOPS, Level, LoopSite, Program, is_loader
+from gpuprof_widgets.capture.loop.training import (
+    LOOPS,
+    Level,
+    LoopSite,
+    Program,
+    is_loader,
+    last_name,
+)
 from gpuprof_widgets.capture.options import Options
 
 _WRAPPERS = ("enumerate", "zip")  # which end with their first argument
@@ -65,6 +72,7 @@ class LoopBound:
         self.program = Program({})
         self.names: set[str] = set()
         """What the code speaks of: functions elsewhere may be among it."""
+        self._calls: list[ast.Call] = []
         self.look: Callable[[], None] = lambda: None
         """Looks for such functions; called where the code has imported something."""
         self.stream = "stderr"
@@ -85,6 +93,8 @@ class LoopBound:
         """Put the watching into every loop of the tree, but for what a compiler reads."""
         every = [*tree.statements, *([ast.Expr(tree.last)] if tree.last else [])]
         self.names = {name for one in every for name in _names(one)}
+        nodes = (node for one in every for node in ast.walk(one))
+        self._calls = [node for node in nodes if isinstance(node, ast.Call)]
         self.program.add(every)
         compiled = {inner for node in compiled_definitions(every) for inner in ast.walk(node)}
         for site in list(self.program.sites.values()):
@@ -142,10 +152,14 @@ class LoopBound:
     @property
     def expects_training(self) -> bool:
         """Whether the code speaks of training, be it out of sight."""
-        words = (name.lower() for name in self.names)
-        return self.program.best >= Level.GRADIENTS or any(
-            word.startswith(("fit", "train")) for word in words
-        )
+        return self.program.best >= Level.GRADIENTS or any(map(self._trains, self._calls))
+
+    def _trains(self, call: ast.Call) -> bool:
+        """Whether by its name it trains: ``fit(net)``, ``trainer.train()``, not ``net.train()``."""
+        receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+        value = self.program.names.get(receiver.id) if isinstance(receiver, ast.Name) else None
+        is_model = hasattr(type(value), "forward")
+        return last_name(call.func).lower().startswith(("fit", "train")) and not is_model
 
     @property
     def is_open(self) -> bool:
