@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from gpuprof_widgets.capture.loop.bound import Look, LoopBound, LoopUse
+from gpuprof_widgets.capture.loop.bound import LoopBound
+from gpuprof_widgets.capture.loop.watching import Look, LoopUse
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.trace.model import Record
 from tests.cells import Outcome, recorded

@@ -33,7 +33,7 @@ def compiled_definitions(statements: list[ast.stmt]) -> set[ast.AST]:
         part = waiting.pop()
         if isinstance(part, _DEFINITIONS):
             found.add(part)
-        for name in _names(part):
+        for name in names_in(part):
             if name not in seen:
                 seen.add(name)
                 waiting += named[name]
@@ -70,12 +70,13 @@ def _meanings(nodes: list[ast.AST]) -> dict[str, list[ast.AST]]:
         elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value:
             targets: list[Any] = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in targets:
-                for name in _names(target):
+                for name in names_in(target):
                     found[name].append(node.value)
     return found
 
 
-def _names(node: ast.AST) -> Iterator[str]:
+def names_in(node: ast.AST) -> Iterator[str]:
+    """The variables and attributes that a piece of code names."""
     for each in ast.walk(node):
         if isinstance(each, ast.Name):
             yield each.id

@@ -1,12 +1,8 @@
-"""`--steps`: bound the loop that trains by rewriting the syntax tree around it.
+"""`--steps`: bound the loop that trains, by rewriting the syntax tree around the loops.
 
-    for batch in loader: ...        for batch in OVER(loader): ...
-    while running: ...              with USE: while NEXT() and (running or NO_MORE()): ...
-    async for item in stream: ...   with USE: async for item in OVER(stream): ...
-
-A `try` around it would end on its own line, which IPython would then show as that of an error.
-Every loop is watched, and those in functions that train; one of them is counted (see `training`).
-When its steps are over, it and the loops around it end as if their items had.
+The loops of the cell are watched, and those in functions that train (see `watching`); one of them
+is counted (see `training`). When its steps are over, it and the loops around it end as if their
+items had.
 """
 
 from __future__ import annotations
@@ -15,36 +11,20 @@ import ast
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Any
 
 from gpuprof_widgets.capture.active import Active
 from gpuprof_widgets.capture.cell import CellCode, CellTree, Rewrite
 from gpuprof_widgets.capture.embedded import Embedded
-from gpuprof_widgets.capture.lines.compiled import compiled_definitions
+from gpuprof_widgets.capture.lines.compiled import compiled_definitions, names_in
 from gpuprof_widgets.capture.lines.sources import SourceFile
 from gpuprof_widgets.capture.loop.schedule import Schedule
-from gpuprof_widgets.capture.loop.steps import (
-    Counting,
-    Steps,
-    fill_bar,
-    inside_bar,
-    is_progress_bar,
-    watched,
-    watched_async,
-)
-from gpuprof_widgets.capture.loop.training import (
-    LOOPS,
-    Level,
-    LoopSite,
-    Program,
-    is_loader,
-    last_name,
-)
+from gpuprof_widgets.capture.loop.steps import Counting
+from gpuprof_widgets.capture.loop.training import Level, LoopSite, Program, last_name
+from gpuprof_widgets.capture.loop.watching import LoopRun, with_watched_loops
 from gpuprof_widgets.capture.options import Options
 
-_WRAPPERS = ("enumerate", "zip")  # which end with their first argument
 _BY_HAND = "`for item in gpuprof_widgets.steps(items)`"
 
 
@@ -73,8 +53,8 @@ class LoopBound:
         self.names: set[str] = set()
         """What the code speaks of: functions elsewhere may be among it."""
         self._calls: list[ast.Call] = []
-        self.look: Callable[[], None] = lambda: None
-        """Looks for such functions; called where the code has imported something."""
+        self.search: Callable[[], None] = lambda: None
+        """Looks for such functions."""
         self.stream = "stderr"
         """Where it says which loop it is: a script's stdout is its own, a cell's has no red."""
         # Weakly: this is a constant of the cell's code, which the recorder holds, and the garbage
@@ -92,7 +72,7 @@ class LoopBound:
     def __call__(self, tree: CellTree, embedded: Embedded) -> None:
         """Put the watching into every loop of the tree, but for what a compiler reads."""
         every = [*tree.statements, *([ast.Expr(tree.last)] if tree.last else [])]
-        self.names = {name for one in every for name in _names(one)}
+        self.names = {name for one in every for name in names_in(one)}
         nodes = (node for one in every for node in ast.walk(one))
         self._calls = [node for node in nodes if isinstance(node, ast.Call)]
         self.program.add(every)
@@ -102,23 +82,9 @@ class LoopBound:
             if site.node in compiled or never_called:
                 del self.program.sites[site.node]
         self.program.settle()
-        tree.statements[:] = self.rewritten(tree.statements, embedded, looks=True)
-
-    def rewritten(
-        self, body: list[ast.stmt], embedded: Embedded, *, looks: bool = False
-    ) -> list[ast.stmt]:
-        """The statements with their loops watched; ``looks`` for more behind each import."""
-        found = []
-        for node in body:
-            for block in _blocks(node):
-                block[:] = self.rewritten(block, embedded, looks=looks and _is_plain(node))
-            site = self.program.sites.get(node)
-            found.append(self._watched(site, embedded) if site is not None else node)
-            future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
-            if looks and isinstance(node, (ast.Import, ast.ImportFrom)) and not future:
-                call = embedded.call(Look(self), at=node)
-                found.append(ast.copy_location(ast.Expr(call), node))
-        return found
+        tree.statements[:] = with_watched_loops(
+            tree.statements, self.program, self, embedded, looks=True
+        )
 
     def watch(self, file: SourceFile, embedded: Embedded) -> bool:
         """Watch the loops of functions elsewhere, in their syntax; whether any of them matters."""
@@ -129,15 +95,8 @@ class LoopBound:
         inside = {each for node in nodes for each in ast.walk(node)}
         mine = [site for site in self.program.sites.values() if site.node in inside]
         for node in nodes:
-            node.body = self.rewritten(node.body, embedded)
+            node.body = with_watched_loops(node.body, self.program, self, embedded)
         return any(site.level >= Level.GRADIENTS or site.leads for site in mine)
-
-    def _watched(self, site: LoopSite, embedded: Embedded) -> ast.stmt:
-        node, use = site.node, LoopUse(self, site)
-        if isinstance(node, ast.While):
-            return _closed(_watched_while(node, use, embedded), use, embedded)
-        _watch_items(node, use, embedded)
-        return _closed(node, use, embedded) if isinstance(node, ast.AsyncFor) else node
 
     def serves(self, recorder: Any) -> bool:
         """Whether there is a loop to wait for; it is this recorder's from now on."""
@@ -184,6 +143,11 @@ class LoopBound:
         if self.program.best >= Level.GRADIENTS:
             return site.leads or site.level >= Level.GRADIENTS
         return not site.function or site.level == Level.LOADS
+
+    def look(self) -> None:
+        """Look for loops in what was imported."""
+        if self.is_open:
+            self.search()
 
     def entered(self, run: LoopRun) -> None:
         self._running.append(run)
@@ -302,189 +266,3 @@ class LoopBound:
             f"the loop of {ran.place} was bounded and recorded; that of {places} ran as it is "
             f"written: to choose another, write {_BY_HAND} there"
         ]
-
-
-class Look:
-    """What the code calls behind its imports; elsewhere, where it may be pickled to, nothing."""
-
-    def __init__(self, bound: LoopBound | None = None) -> None:
-        self._bound = bound
-
-    def __reduce__(self) -> Any:
-        return Look, ()
-
-    def __call__(self) -> None:
-        if self._bound is not None and self._bound.is_open:
-            with suppress(Exception):  # then it is left to what the loop fetches
-                self._bound.look()
-
-
-class LoopUse:
-    """What the rewritten code of one loop calls; elsewhere, where it may be pickled to, nothing."""
-
-    def __init__(self, bound: LoopBound | None = None, site: LoopSite | None = None) -> None:
-        self._bound = bound
-        self._site = site
-        self._runs: list[LoopRun | None] = []  # of a `while`, the innermost last
-
-    def __reduce__(self) -> Any:
-        return LoopUse, ()
-
-    def _run(self, source: Any = ()) -> LoopRun | None:
-        bound, site = self._bound, self._site
-        if bound is None or site is None or not bound.watches(site):
-            return None
-        return LoopRun(bound, site, source)
-
-    def over(self, source: Any) -> Any:
-        """What a `for` runs over."""
-        inner = source.iterable if is_progress_bar(source) else source
-        run = None if isinstance(inner, Steps) else self._run(inner)
-        if run is None:
-            return source
-        if not is_progress_bar(source):
-            return watched(source, run)
-        run.bar = source
-        return inside_bar(source, watched(source.iterable, run))
-
-    def over_async(self, source: Any) -> Any:
-        """What an `async for` runs over."""
-        run = None if isinstance(source, Steps) else self._run(source)
-        if run is None:
-            return source
-        # A generator that is dropped closes at some later await; the `with` around it does not.
-        self._runs[-1] = run
-        return watched_async(source, run)
-
-    def next(self) -> bool:
-        """Before a `while` looks at its test: whether it may."""
-        run = self._runs[-1] if self._runs else None
-        return run is None or run.next()
-
-    def no_more(self) -> bool:
-        """The test of a `while` has failed."""
-        run = self._runs[-1] if self._runs else None
-        if run is not None:
-            run.exhausted()
-        return False
-
-    def __enter__(self) -> None:
-        """Before a `while`, or an `async for`."""
-        is_while = self._site is not None and isinstance(self._site.node, ast.While)
-        run = self._run() if is_while else None
-        self._runs.append(run)
-        if run is not None:
-            run.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        """After it, however it ended."""
-        run = self._runs.pop() if self._runs else None
-        if run is not None:
-            run.__exit__(*error)
-
-
-class LoopRun:
-    """One run through a watched loop, from its first item to its end."""
-
-    def __init__(self, bound: LoopBound, site: LoopSite, source: Any) -> None:
-        self.site = site
-        self.ended = False
-        self.bar: Any = None
-        self._bound = bound
-        self._items = 0
-        self._exhausted = self._closed = False
-        self.loads = is_loader(source)
-        self.over_model = _is_part_of_model(source)
-
-    def __enter__(self) -> None:
-        self._bound.entered(self)
-
-    def next(self) -> bool:
-        """Whether the loop goes on."""
-        goes_on = self._bound.next(self)
-        self._items += goes_on
-        return goes_on
-
-    def exhausted(self) -> None:
-        """The loop has no further item."""
-        self._exhausted = True
-        self._bound.paused(self, exhausted=True)
-
-    def end(self) -> None:
-        """The loop ends before its next item: one inside of it was bounded."""
-        self.ended = True
-        if self.bar is not None:
-            fill_bar(self.bar, self._items)
-
-    def __exit__(self, *error: Any) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        if not self._exhausted:
-            self._bound.paused(self, exhausted=False)
-        self._bound.left(self)
-
-
-def _is_part_of_model(source: Any) -> bool:
-    """Whether a loop over it goes through the layers or the parameters of a model."""
-    name = getattr(source, "__qualname__", "") or type(source).__qualname__
-    return name in _OVER_MODEL or any(
-        kind.__module__.startswith("torch.nn.modules") for kind in type(source).__mro__
-    )
-
-
-_KINDS = ("parameters", "children", "modules", "buffers")
-_OVER_MODEL = frozenset(f"Module.{start}{kind}" for kind in _KINDS for start in ("", "named_"))
-
-
-def _watch_items(node: ast.For | ast.AsyncFor, use: LoopUse, embedded: Embedded) -> None:
-    """Inside of `enumerate(items)` and the like, so that a progress bar in there is full."""
-    if isinstance(node, ast.AsyncFor):
-        node.iter = embedded.call(use.over_async, node.iter, at=node.iter)
-        return
-    match node.iter:
-        case ast.Call(func=ast.Name(id=name), args=[items, *_]) as call if (
-            name in _WRAPPERS and not call.keywords and not isinstance(items, ast.Starred)
-        ):
-            call.args[0] = embedded.call(use.over, items, at=items)
-        case items:
-            node.iter = embedded.call(use.over, items, at=items)
-
-
-def _watched_while(node: ast.While, use: LoopUse, embedded: Embedded) -> ast.While:
-    test = node.test
-    no_more = embedded.call(use.no_more, at=test)
-    either = ast.copy_location(ast.BoolOp(ast.Or(), [test, no_more]), test)
-    both = ast.BoolOp(ast.And(), [embedded.call(use.next, at=test), either])
-    node.test = ast.copy_location(both, test)
-    return node
-
-
-def _closed(node: ast.stmt, use: LoopUse, embedded: Embedded) -> ast.stmt:
-    """The loop in a `with` that ends the recording with it, however it is left."""
-    around = ast.withitem(embedded.expression(use, at=node))
-    return ast.copy_location(ast.With([around], [node]), node)
-
-
-def _blocks(node: ast.stmt) -> Iterable[list[ast.stmt]]:
-    """The bodies of a statement, those of functions and classes as well."""
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(node, name, None)
-        if block:
-            yield block
-    for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
-        yield part.body
-
-
-def _is_plain(node: ast.stmt) -> bool:
-    """Whether the statement runs its bodies at once, and once."""
-    scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return not isinstance(node, (*scopes, *LOOPS))
-
-
-def _names(node: ast.AST) -> Iterable[str]:
-    for each in ast.walk(node):
-        if isinstance(each, ast.Name):
-            yield each.id
-        elif isinstance(each, ast.Attribute):
-            yield each.attr

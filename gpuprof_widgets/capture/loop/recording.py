@@ -42,16 +42,16 @@ class BoundedLoop:
             for changed, plain in zip((code.statements, code.last), code.plain, strict=True):
                 if changed is not None and plain is not None:
                     self._swap.add(changed, plain)
-        self._look()
-        self._bound.look = self._look
+        self._search()
+        self._bound.search = self._search
         self._unseen.start()
 
     def stop(self) -> None:
-        self._bound.look = lambda: None
+        self._bound.search = lambda: None
         self._unseen.stop()
         self._swap.take()
 
-    def _look(self) -> None:
+    def _search(self) -> None:
         """Watch the loops of functions that could not be seen until now."""
         labels = self._context.cell_labels
         reached = functions_reached(self._bound.names, self._context.namespace, labels)

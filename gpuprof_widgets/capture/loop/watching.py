@@ -1,0 +1,258 @@
+"""The loops of rewritten code: what it calls before each item, so that a loop can be ended.
+
+    for batch in loader: ...        for batch in OVER(loader): ...
+    while running: ...              with USE: while NEXT() and (running or NO_MORE()): ...
+    async for item in stream: ...   with USE: async for item in OVER(stream): ...
+
+A `try` around it would end on its own line, which IPython would then show as that of an error.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, Protocol
+
+from gpuprof_widgets.capture.embedded import Embedded
+from gpuprof_widgets.capture.loop.steps import (
+    Steps,
+    fill_bar,
+    inside_bar,
+    is_progress_bar,
+    watched,
+    watched_async,
+)
+from gpuprof_widgets.capture.loop.training import LOOPS, LoopSite, Program, is_loader
+
+_WRAPPERS = ("enumerate", "zip")  # which end with their first argument
+
+
+class Watcher(Protocol):
+    """Decides which loop is counted, and when it ends."""
+
+    def watches(self, site: LoopSite) -> bool:
+        """Whether a loop that starts now may be the one, or stands around it."""
+
+    def entered(self, run: LoopRun) -> None: ...
+
+    def next(self, run: LoopRun) -> bool:
+        """Whether a watched loop goes on to its next iteration."""
+
+    def paused(self, run: LoopRun, *, exhausted: bool) -> None:
+        """A loop has no further item, or was left; inside of another one it may begin anew."""
+
+    def left(self, run: LoopRun) -> None:
+        """A loop has ended, however."""
+
+    def look(self) -> None:
+        """Look for loops in what was imported."""
+
+
+def with_watched_loops(
+    body: list[ast.stmt],
+    program: Program,
+    watcher: Watcher,
+    embedded: Embedded,
+    *,
+    looks: bool = False,
+) -> list[ast.stmt]:
+    """The statements with the loops of the program watched; ``looks`` behind each import."""
+    found = []
+    for node in body:
+        for block in _blocks(node):
+            inside = looks and _runs_once(node)
+            block[:] = with_watched_loops(block, program, watcher, embedded, looks=inside)
+        site = program.sites.get(node)
+        found.append(node if site is None else _watched(LoopUse(watcher, site), site, embedded))
+        future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
+        if looks and isinstance(node, (ast.Import, ast.ImportFrom)) and not future:
+            call = embedded.call(Look(watcher), at=node)
+            found.append(ast.copy_location(ast.Expr(call), node))
+    return found
+
+
+class Look:
+    """What the code calls behind its imports; elsewhere, where it may be pickled to, nothing."""
+
+    def __init__(self, watcher: Watcher | None = None) -> None:
+        self._watcher = watcher
+
+    def __reduce__(self) -> Any:
+        return Look, ()
+
+    def __call__(self) -> None:
+        if self._watcher is not None:
+            with suppress(Exception):  # then it is left to what the loop fetches
+                self._watcher.look()
+
+
+class LoopUse:
+    """What the rewritten code of one loop calls; elsewhere, where it may be pickled to, nothing."""
+
+    def __init__(self, watcher: Watcher | None = None, site: LoopSite | None = None) -> None:
+        self._watcher = watcher
+        self._site = site
+        self._runs: list[LoopRun | None] = []  # of a `while`, the innermost last
+
+    def __reduce__(self) -> Any:
+        return LoopUse, ()
+
+    def _run(self, source: Any = ()) -> LoopRun | None:
+        watcher, site = self._watcher, self._site
+        if watcher is None or site is None or not watcher.watches(site):
+            return None
+        return LoopRun(watcher, site, source)
+
+    def over(self, source: Any) -> Any:
+        """What a `for` runs over."""
+        inner = source.iterable if is_progress_bar(source) else source
+        run = None if isinstance(inner, Steps) else self._run(inner)
+        if run is None:
+            return source
+        if not is_progress_bar(source):
+            return watched(source, run)
+        run.bar = source
+        return inside_bar(source, watched(source.iterable, run))
+
+    def over_async(self, source: Any) -> Any:
+        """What an `async for` runs over."""
+        run = None if isinstance(source, Steps) else self._run(source)
+        if run is None:
+            return source
+        # A generator that is dropped closes at some later await; the `with` around it does not.
+        self._runs[-1] = run
+        return watched_async(source, run)
+
+    def next(self) -> bool:
+        """Before a `while` looks at its test: whether it may."""
+        run = self._runs[-1] if self._runs else None
+        return run is None or run.next()
+
+    def no_more(self) -> bool:
+        """The test of a `while` has failed."""
+        run = self._runs[-1] if self._runs else None
+        if run is not None:
+            run.exhausted()
+        return False
+
+    def __enter__(self) -> None:
+        """Before a `while`, or an `async for`."""
+        is_while = self._site is not None and isinstance(self._site.node, ast.While)
+        run = self._run() if is_while else None
+        self._runs.append(run)
+        if run is not None:
+            run.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        """After it, however it ended."""
+        run = self._runs.pop() if self._runs else None
+        if run is not None:
+            run.__exit__(*error)
+
+
+class LoopRun:
+    """One run through a watched loop, from its first item to its end."""
+
+    def __init__(self, watcher: Watcher, site: LoopSite, source: Any) -> None:
+        self.site = site
+        self.ended = False
+        self.bar: Any = None
+        self._watcher = watcher
+        self._items = 0
+        self._exhausted = self._closed = False
+        self.loads = is_loader(source)
+        self.over_model = _is_part_of_model(source)
+
+    def __enter__(self) -> None:
+        self._watcher.entered(self)
+
+    def next(self) -> bool:
+        """Whether the loop goes on."""
+        goes_on = self._watcher.next(self)
+        self._items += goes_on
+        return goes_on
+
+    def exhausted(self) -> None:
+        """The loop has no further item."""
+        self._exhausted = True
+        self._watcher.paused(self, exhausted=True)
+
+    def end(self) -> None:
+        """The loop ends before its next item: one inside of it was bounded."""
+        self.ended = True
+        if self.bar is not None:
+            fill_bar(self.bar, self._items)
+
+    def __exit__(self, *error: Any) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if not self._exhausted:
+            self._watcher.paused(self, exhausted=False)
+        self._watcher.left(self)
+
+
+def _is_part_of_model(source: Any) -> bool:
+    """Whether a loop over it goes through the layers or the parameters of a model."""
+    name = getattr(source, "__qualname__", "") or type(source).__qualname__
+    return name in _OVER_MODEL or any(
+        kind.__module__.startswith("torch.nn.modules") for kind in type(source).__mro__
+    )
+
+
+_KINDS = ("parameters", "children", "modules", "buffers")
+_OVER_MODEL = frozenset(f"Module.{start}{kind}" for kind in _KINDS for start in ("", "named_"))
+
+
+def _watched(use: LoopUse, site: LoopSite, embedded: Embedded) -> ast.stmt:
+    node = site.node
+    if isinstance(node, ast.While):
+        return _closed(_watched_while(node, use, embedded), use, embedded)
+    _watch_items(node, use, embedded)
+    return _closed(node, use, embedded) if isinstance(node, ast.AsyncFor) else node
+
+
+def _watch_items(node: ast.For | ast.AsyncFor, use: LoopUse, embedded: Embedded) -> None:
+    """Inside of `enumerate(items)` and the like, so that a progress bar in there is full."""
+    if isinstance(node, ast.AsyncFor):
+        node.iter = embedded.call(use.over_async, node.iter, at=node.iter)
+        return
+    match node.iter:
+        case ast.Call(func=ast.Name(id=name), args=[items, *_]) as call if (
+            name in _WRAPPERS and not call.keywords and not isinstance(items, ast.Starred)
+        ):
+            call.args[0] = embedded.call(use.over, items, at=items)
+        case items:
+            node.iter = embedded.call(use.over, items, at=items)
+
+
+def _watched_while(node: ast.While, use: LoopUse, embedded: Embedded) -> ast.While:
+    test = node.test
+    no_more = embedded.call(use.no_more, at=test)
+    either = ast.copy_location(ast.BoolOp(ast.Or(), [test, no_more]), test)
+    both = ast.BoolOp(ast.And(), [embedded.call(use.next, at=test), either])
+    node.test = ast.copy_location(both, test)
+    return node
+
+
+def _closed(node: ast.stmt, use: LoopUse, embedded: Embedded) -> ast.stmt:
+    """The loop in a `with` that ends the recording with it, however it is left."""
+    around = ast.withitem(embedded.expression(use, at=node))
+    return ast.copy_location(ast.With([around], [node]), node)
+
+
+def _blocks(node: ast.stmt) -> Iterable[list[ast.stmt]]:
+    """The bodies of a statement, those of functions and classes as well."""
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(node, name, None)
+        if block:
+            yield block
+    for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+        yield part.body
+
+
+def _runs_once(node: ast.stmt) -> bool:
+    """Whether the statement runs its bodies at once, and once."""
+    scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return not isinstance(node, (*scopes, *LOOPS))
