@@ -534,6 +534,21 @@ def test_what_becomes_of_a_loop_by_hand_is_said_before() -> None:
     )
 
 
+class Hostile:
+    """A value that says nothing of itself without an error."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError("not here")
+
+
+def test_values_that_raise_when_they_are_looked_at_are_left_alone(module: Any) -> None:
+    given = names() | {"opt_like": Hostile(), "hostile": Hostile(), "fit": module.fit}
+    body = "for i in range(0):\n    hostile.step()\nfit(net, opt, data, ran), type(opt_like)"
+    outcome, record = bounded(body, given)
+    assert outcome.result.startswith("(0, ")
+    assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
+
+
 def test_in_another_thread_loops_run_as_written() -> None:
     body = (
         "import threading\ndef work():\n    for x in data:\n        train_step(x)\n"

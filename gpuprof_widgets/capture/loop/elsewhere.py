@@ -6,6 +6,7 @@ import sys
 import sysconfig
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -67,13 +68,17 @@ class _Search:
         waiting = [(name, place) for name in self._names for place in self._places]
         while waiting and len(self.functions) < _MOST:
             name, place = waiting.pop()
-            value = place.get(name)
-            new_names = self._names_in(value) - self._names
-            waiting += [(each, one) for each in new_names for one in self._places]
-            self._names |= new_names
-            new_places = list(self._places_of(value))
-            waiting += [(each, one) for each in self._names for one in new_places]
-            self._places += new_places
+            with suppress(Exception):  # of a proxy, say, that says what it is in its own way
+                waiting += self._further(place.get(name))
+
+    def _further(self, value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """What else to look for, and where, because of a value."""
+        new_names = self._names_in(value) - self._names
+        yield from ((name, place) for name in new_names for place in self._places)
+        self._names |= new_names
+        new_places = list(self._places_of(value))
+        yield from ((name, place) for name in self._names for place in new_places)
+        self._places += new_places
 
     def _names_in(self, value: Any) -> set[str]:
         """The names in a function of the user's, which is taken note of."""

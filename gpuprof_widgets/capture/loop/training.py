@@ -177,7 +177,7 @@ class Program:
         if any(part in name for part in _OPTIMIZERS):
             return True
         value = self.names.get(node.id) if isinstance(node, ast.Name) else None
-        return hasattr(value, "param_groups") and hasattr(value, "zero_grad")
+        return _is_of_kind(value, "Optimizer", "torch.optim")
 
     def _loads(self, loop: Loop) -> bool:
         if isinstance(loop, ast.While):
@@ -252,11 +252,14 @@ def last_name(node: ast.AST) -> str:
 
 
 def is_loader(value: Any) -> bool:
-    """Whether it is a DataLoader; torch is not imported in order to look."""
-    return any(
-        kind.__name__ == "DataLoader" and kind.__module__.startswith("torch.utils.data")
-        for kind in type(value).__mro__
-    )
+    """Whether it is a DataLoader."""
+    return _is_of_kind(value, "DataLoader", "torch.utils.data")
+
+
+def _is_of_kind(value: Any, name: str, package: str) -> bool:
+    """Whether its class is that one or one of its; nothing of the value itself runs."""
+    kinds = type(value).__mro__
+    return any(kind.__name__ == name and kind.__module__.startswith(package) for kind in kinds)
 
 
 def _text(loop: Loop) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from contextlib import suppress
+from types import GeneratorType
 from typing import Any, Protocol
 
 from gpuprof_widgets.capture.embedded import Embedded
@@ -195,10 +196,9 @@ class LoopRun:
 
 def _is_part_of_model(source: Any) -> bool:
     """Whether a loop over it goes through the layers or the parameters of a model."""
-    name = getattr(source, "__qualname__", "") or type(source).__qualname__
-    return name in _OVER_MODEL or any(
-        kind.__module__.startswith("torch.nn.modules") for kind in type(source).__mro__
-    )
+    if isinstance(source, GeneratorType):
+        return source.__qualname__ in _OVER_MODEL
+    return any(kind.__module__.startswith("torch.nn.modules") for kind in type(source).__mro__)
 
 
 _KINDS = ("parameters", "children", "modules", "buffers")

@@ -107,10 +107,15 @@ def _comes_first(root: int, found: dict[int, tuple[str, Family]]) -> bool:
 def _candidates(namespace: Mapping[str, Any]) -> Iterator[tuple[str, nn.Module]]:
     """The variables' own modules first, then those in their lists, dicts and attributes."""
     variables = [(name, value) for name, value in list(namespace.items()) if _is_users(name)]
-    yield from ((name, value) for name, value in variables if isinstance(value, nn.Module))
+    yield from ((name, value) for name, value in variables if _is_module(value))
     for name, value in variables:
-        if not isinstance(value, nn.Module):
-            yield from (pair for pair in _inside(name, value) if isinstance(pair[1], nn.Module))
+        if not _is_module(value):
+            yield from (pair for pair in _inside(name, value) if _is_module(pair[1]))
+
+
+def _is_module(value: Any) -> bool:
+    """By its type alone: a proxy that stands for nothing yet raises where it is asked itself."""
+    return issubclass(type(value), nn.Module)
 
 
 def _is_users(name: str) -> bool:
@@ -125,7 +130,7 @@ def _inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{name}[{n}]", one) for n, one in enumerate(value[:MOST_ITEMS]))
     elif kind is dict:
         yield from ((f"{name}[{key!r}]", one) for key, one in [*value.items()][:MOST_ITEMS])
-    elif not isinstance(value, (type, ModuleType)):
+    elif not issubclass(kind, (type, ModuleType)):
         attributes = [*_attributes(value).items()][:MOST_ITEMS]
         yield from ((f"{name}.{key}", one) for key, one in attributes)
 
