@@ -1297,6 +1297,14 @@ def test_one_off_costs_are_listed() -> None:
     )
 
 
+def test_a_loop_that_is_counted_from_a_later_step_on_has_no_first_one() -> None:
+    record = bounded(("warmup", 5_000_000), ("warmup", 1_000_000), ("recorded", 1_000_000))
+    assert len(RULES["one_off"](record)) == 1
+    for row in record.metadata["steps"]["iterations"]:
+        row["step"] += 1
+    assert RULES["one_off"](record) == []
+
+
 def test_a_first_step_that_was_recorded_is_no_cost_of_the_warm_up() -> None:
     assert RULES["one_off"](bounded(("recorded", 900), ("recorded", 100))) == []
 

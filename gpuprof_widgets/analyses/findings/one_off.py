@@ -41,7 +41,8 @@ def one_off(record: Record, limits: Limits) -> list[Finding]:
 
 def _first_step(record: Record, limits: Limits) -> Iterator[str]:
     table = iterations(record)
-    if not len(table) or table["kind"].iloc[0] not in UNRECORDED or not table["complete"].iloc[0]:
+    whole = table[table["complete"] & table["kind"].isin(UNRECORDED)]
+    if not (whole["step"] == 0).any():  # recorded, or before anybody counted
         return
     plain, recorded = usual_steps(record)
     others = plain if len(plain) else recorded
