@@ -21,6 +21,10 @@ from tests.published_case import declare_missing_operators
 from tests.test_lightning import ops_by_step
 from tests.test_steps import kinds, last, notes, recorded_steps
 
+# Tests that run side by side send their warnings to one process, which imports the packages of
+# these to read them; there torchvision's operators are not declared.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
 OURS = "gpuprof_widgets.integrations.transformers"
 
 
