@@ -265,6 +265,19 @@ def test_a_training_goes_on_and_is_recorded_again_into_files_of_its_own(gpuprof:
     assert all(name in done.stderr for name in files[-1:])
 
 
+def test_a_training_that_runs_twice_goes_on_counting(gpuprof: Calls) -> None:
+    text = TRAINS.replace("range(10)", "range(2)").replace(
+        "    main()\n", "    main()\n    main()\n"
+    )
+    options = "--steps 2 --warmup 1 --keep-going --every 50 -o run.gpuprof"
+    done = gpuprof("run", *options.split(), script(text))
+    assert (done.returncode, done.stdout.count("validated")) == (0, 4)
+    files = sorted(path.name for path in Path.cwd().glob("*.gpuprof"))
+    assert files == ["run_step1.gpuprof", "run_step101.gpuprof", "run_step51.gpuprof"]
+    assert done.stderr.count("bounding") == 1
+    assert "saved: run_step101.gpuprof" in done.stderr
+
+
 def test_lines_steps_and_modules_are_recorded_as_in_a_cell(gpuprof: Calls) -> None:
     name = script(
         """

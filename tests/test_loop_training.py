@@ -10,9 +10,11 @@ from typing import Any, cast
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
+import gpuprof_widgets
 from gpuprof_widgets.capture.loop.bound import LoopBound
+from gpuprof_widgets.capture.loop.elsewhere import FunctionsElsewhere
 from gpuprof_widgets.capture.loop.watching import Look, LoopUse
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.trace.model import Record
@@ -198,7 +200,7 @@ def test_a_cell_of_loops_without_ops_runs_whole_and_says_so() -> None:
     outcome, record = bounded("n = 0\nfor i in range(50):\n    for j in range(9): n += 1\nn")
     assert outcome.result == "450"
     (note,) = record.metadata["notes"]
-    assert "ran no op" in note
+    assert note == "no op was seen in the loop of line 6 or line 7: nothing was recorded"
 
 
 def test_a_loop_over_layers_is_none_of_steps() -> None:
@@ -207,7 +209,7 @@ def test_a_loop_over_layers_is_none_of_steps() -> None:
         "    for layer in layers:\n        x = layer(x); seen += 1\nseen"
     )
     outcome, record = bounded(body)
-    assert outcome.result == str(9 * (1 + 6))  # the first iteration shows that the inner is none
+    assert outcome.result == str(9 * 6)
     assert record.metadata["steps"]["place"] == "line 7"
     assert len(steps(record)) == 4
 
@@ -547,6 +549,255 @@ def test_values_that_raise_when_they_are_looked_at_are_left_alone(module: Any) -
     outcome, record = bounded(body, given)
     assert outcome.result.startswith("(0, ")
     assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
+
+
+LEFT_ALONE = {
+    "a method of a dictionary": (
+        "stats = {}\nfor k in range(9):\n    stats.update({k: 1})\nlen(stats)",
+        "def update(x):\n    train_step(x)\n",
+        "9",
+    ),
+    "a step of an environment": (
+        "for k in range(9):\n    env.step(0)\nenv.steps",
+        "class Agent:\n    def step(self, x):\n        train_step(x)\n"
+        "class Environment:\n    steps = 0\n    def step(self, action):\n        self.steps += 1\n"
+        "env = Environment()\n",
+        "9",
+    ),
+    "a name that another function has": (
+        "def make():\n    return {}\nmade = [make()]\n"
+        "for k in range(9):\n    made[0].update({k: 1})\n"
+        "len(made[0])",
+        "def update(x):\n    train_step(x)\n",
+        "9",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LEFT_ALONE)
+def test_what_has_the_name_of_something_that_trains_is_left_alone(case: str) -> None:
+    loop, before, expected = LEFT_ALONE[case]
+    given = names()
+    exec(before, given)
+    outcome, record = bounded(f"{before}{loop}\nfor x in data:\n    train_step(x)\n{loop}", given)
+    assert outcome.result in (expected, str(2 * int(expected)))
+    assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
+
+
+SCHEDULED = """
+class Trainer:
+    def step(self, x):
+        train_step(x)
+    def fit(self):
+        for epoch in range(10):
+            for x in data:
+                self.step(x)
+            {scheduler}.step()
+        return epoch
+class Scheduler:
+    def step(self): pass
+sched, opt_scheduler, opt_like = Scheduler(), Scheduler(), Scheduler()
+Trainer().fit()
+"""
+
+
+@pytest.mark.parametrize("scheduler", ["sched", "opt_scheduler", "opt_like"])
+def test_a_step_of_a_scheduler_makes_no_loop_one_of_steps(scheduler: str) -> None:
+    outcome, record = bounded(SCHEDULED.format(scheduler=scheduler))
+    assert record.metadata["steps"]["place"] == "line 11"
+    assert len(steps(record)) == 4
+    assert batches(outcome) == 6
+
+
+def test_epochs_give_way_to_the_loop_inside_them_in_which_the_steps_are_made() -> None:
+    body = (
+        "class Odd:\n    def step(self): pass\nodd = [Odd()]\n"
+        "for epoch in range(10):\n    for x in data:\n        train_step(x)\n    odd_opt = odd[0]\n"
+        "    odd_opt.step()\nepoch"
+    )
+    outcome, record = bounded(body)
+    assert record.metadata["steps"]["place"] == "line 9"
+    assert batches(outcome) == 6
+    assert steps(record) == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("loop", ["for x in data:", "for x, in val_loader:"])
+def test_what_prepares_a_training_out_of_sight_is_left_alone(loop: str) -> None:
+    given = hidden()
+    body = (
+        f"seen = []\n{loop}\n    seen.append(torch.relu(x))\n"
+        "fit(net, opt, loader, ran, 1), len(seen)"
+    )
+    outcome, record = bounded(body, given)
+    assert outcome.result == f"(0, {BATCHES if 'data' in loop else 5})"
+    assert given["ran"].count("step") == 6
+    assert steps(record) == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "epoch",
+    ["[train_step(x) for x, in loader]", "list(map(lambda x: train_step(x[0]), loader))"],
+)
+def test_epochs_around_a_comprehension_are_no_steps(epoch: str) -> None:
+    outcome, record = bounded(f"for e in range(8):\n    {epoch}\ne")
+    assert outcome.result == "7"
+    assert steps(record) == [2, 3, 4, 5]
+    assert (record.trace.slices["name"] == "aten::addmm").sum() == 4
+
+
+SHARED = """
+def run_epoch(items, train):
+    for x in items:
+        if train:
+            train_step(x)
+        else:
+            seen.append(net(x))
+seen = []
+run_epoch(data[:{validated}], False)
+for epoch in range(10):
+    run_epoch(data, True)
+epoch, len(seen)
+"""
+
+
+@pytest.mark.parametrize("validated", [3, 20])
+def test_a_validation_by_the_function_that_trains_is_left_alone(validated: int) -> None:
+    outcome, record = bounded(SHARED.format(validated=validated))
+    assert outcome.result == f"(0, {validated})"
+    assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
+
+
+def test_two_loaders_of_one_data_set_are_told_apart() -> None:
+    given = hidden()
+    source = Numbers(40)
+    halves = torch.arange(40).split(20)
+    given["train"], given["val"] = (
+        DataLoader(source, batch_size=1, sampler=SubsetRandomSampler(half.tolist()))
+        for half in halves
+    )
+    body = (
+        "for e in range(3):\n    fit(net, opt, itertools.islice(train, 3), ran, 1)\n"
+        "    evaluate(net, val)\nlen(ran)"
+    )
+    exec(
+        compile(
+            "def fit_all(fit, evaluate, net, opt, train, val, ran):\n    import itertools\n"
+            + "".join(f"    {line}\n" for line in body.splitlines()[:-1]),
+            "<library>",
+            "exec",
+        ),
+        given,
+    )
+    _, record = bounded("fit_all(fit, evaluate, net, opt, train, val, ran)", given)
+    assert (record.trace.slices["name"] == "SgdBackward").sum() == 0
+    backward = record.trace.slices["name"].astype(str).str.startswith("AddmmBackward0")
+    assert backward.sum() == len(steps(record)) == 4
+
+
+def test_a_batch_that_is_looked_at_first_leaves_the_loop_polite() -> None:
+    given = hidden()
+    body = "first = next(iter(loader))\nfit(net, opt, loader, ran, epochs=1)"
+    outcome, record = bounded(body, given)
+    assert outcome.error == ""
+    assert given["ran"].count("step") <= 7
+    assert len(steps(record)) == 4
+
+
+def test_a_loop_that_runs_again_is_said_to_run_as_written() -> None:
+    outcome, record = bounded(MAIN + "main(), main()")
+    assert batches(outcome) == 6 + 10 * BATCHES
+    (note,) = record.metadata["notes"]
+    assert note == (
+        "the loop of line 7 was bounded and recorded; when it ran again it did so as it is "
+        "written, unrecorded"
+    )
+
+
+def test_a_loop_that_the_code_bounds_itself_is_not_said_to_be_missing() -> None:
+    given = names() | {"steps": gpuprof_widgets.steps}
+    body = "for x in steps(data, warmup=1, active=2):\n    train_step(x)"
+    outcome, record = bounded(body, given)
+    assert (batches(outcome), steps(record)) == (3, [1, 2])
+    (note,) = record.metadata["notes"]
+    assert "bounds a loop itself" in note
+
+
+IN_THREADS = """
+import threading
+def work(times, name):
+    n = 0
+    while n < times:
+        train_step(data[0]); n += 1; ran.append(name)
+other = threading.Thread(target=work, args=(40, "other"))
+other.start()
+work(30, "main")
+other.join()
+ran.count("main"), ran.count("other")
+"""
+
+
+def test_the_same_loop_in_another_thread_runs_as_written() -> None:
+    outcome, record = bounded(IN_THREADS)
+    assert outcome.result == "(6, 40)"
+    assert steps(record) == [2, 3, 4, 5]
+
+
+def test_of_tasks_that_run_the_same_loop_one_is_counted() -> None:
+    body = (
+        "async def work(times):\n    n = 0\n    while n < times:\n        train_step(data[0])\n"
+        "        n += 1\n        await asyncio.sleep(0)\n    return n\n"
+        "await asyncio.gather(work(10), work(20))"
+    )
+    outcome, record = bounded(body)
+    assert outcome.result == "[6, 20]"
+    assert steps(record) == [2, 3, 4, 5]
+
+
+def test_a_child_process_runs_its_loops_as_written() -> None:
+    body = (
+        "import multiprocessing\ndef work(queue=None):\n    n = 0\n    for x in data:\n"
+        "        train_step(x); n += 1\n    if queue is not None: queue.put(n)\n    return n\n"
+        "context = multiprocessing.get_context('fork')\nqueue = context.Queue()\n"
+        "torch.set_num_threads(1)\n"
+        "child = context.Process(target=work, args=(queue,))\nchild.start()\n"
+        "found = queue.get(timeout=60)\nchild.join()\nfound, work()"
+    )
+    outcome, _ = bounded(body)
+    assert outcome.result == f"({BATCHES}, 6)"
+
+
+def test_what_the_cell_compiles_of_another_module_is_not_changed(tmp_path: Path) -> None:
+    source = (
+        "def train_step(net, opt, items):\n    for x in items:\n        net(x).mean().backward()\n"
+        "        opt.step()\n    return len(items)\n"
+    )
+    given = names()
+    file = tmp_path / "compiled_training.py"
+    file.write_text(source)
+    exec(compile(source, str(file), "exec"), given)
+    body = "step = torch.compile(train_step, backend='eager')\ntrain_step.__code__.co_consts"
+    outcome, _ = bounded(body, given)
+    assert "method" not in outcome.result
+
+
+def test_looking_for_functions_grows_with_their_number_and_not_with_its_square() -> None:
+    def looked_up(count: int) -> int:
+        class Counted(dict[str, Any]):
+            asked = 0
+
+            def __getitem__(self, name: str) -> Any:
+                Counted.asked += 1
+                return super().__getitem__(name)
+
+        namespace = Counted()
+        source = "".join(f"def f{n}(x):\n    f{n + 1}(x)\n    x.backward()\n" for n in range(count))
+        exec(compile(source, "users.py", "exec"), namespace)
+        search = FunctionsElsewhere({"f0"}, namespace, {"users.py"})
+        assert len(search.that_train()) == count
+        assert len(search.that_train()) == count  # again, as behind a further import
+        return Counted.asked
+
+    assert looked_up(400) <= 2.2 * looked_up(200)
 
 
 def test_in_another_thread_loops_run_as_written() -> None:

@@ -61,8 +61,12 @@ class Windows(Protocol):
     def begin_cycle(self) -> None:
         """Drop what the windows recorded: the loop records again."""
 
-    def has_work(self) -> bool:
-        """Whether an op or a kernel ran in the windows, which have ended."""
+    @property
+    def has_explicit_loop(self) -> bool:
+        """Whether the loop that is recorded is one that the code bounds itself."""
+
+    def has_work(self, *, training: bool) -> bool:
+        """Whether an op or a kernel, or a backward pass, ran in the windows, which have ended."""
 
     def release(self) -> None:
         """Drop what the windows recorded: another loop may take the recorder."""

@@ -23,6 +23,7 @@ from gpuprof_widgets.capture.cell import CellCode
 from gpuprof_widgets.capture.environment import environment
 from gpuprof_widgets.capture.interrupts import Held
 from gpuprof_widgets.capture.loop.bound import loop_bound_of
+from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.overhead import overhead
 from gpuprof_widgets.capture.own_frames import (
@@ -54,12 +55,9 @@ _ONE_LOOP = (
     "gpuprof_widgets.steps records one loop of a recording: a further one, inside or after it, "
     "ended after its iterations too, but unrecorded"
 )
-_EXPLICIT_LOOP = (
-    "the code bounds a loop itself with gpuprof_widgets.steps: that one was recorded, and --steps "
-    "bounded none"
-)
 _NOT_BOUND = "--steps could not bound the loop of this cell: it ran whole and is recorded whole"
 _WORK = ("cpu_op", *GPU_CATEGORIES)
+_BACKWARD = "autograd::engine::evaluate_function: "
 _INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)
 
 
@@ -268,7 +266,6 @@ class Recorder:
             return False
         if before is not None:
             before.give_up()
-            self._notes.append(_EXPLICIT_LOOP)
         self._loop = loop
         try:
             self._windows.discard()
@@ -287,12 +284,20 @@ class Recorder:
     def begin_cycle(self) -> None:
         self._windows.discard()
 
-    def has_work(self) -> bool:
+    @property
+    def has_explicit_loop(self) -> bool:
+        return self._loop is not None and self._loop.explicit
+
+    def has_work(self, *, training: bool) -> bool:
         try:
-            categories = self._windows.trace().slices["category"]
+            slices = self._windows.trace().slices
         except Exception:  # told when the record is read
             return True
-        return bool(categories.isin(_WORK).any())
+        if self._windows.lost or emits_nvtx(self._options):
+            return True  # others have the ops
+        if training:
+            return bool(slices["name"].astype(str).str.startswith(_BACKWARD).any())
+        return bool(slices["category"].isin(_WORK).any())
 
     def release(self) -> None:
         self._loop = None

@@ -13,7 +13,7 @@ import click
 
 from gpuprof_widgets.capture.command_line import options_given
 from gpuprof_widgets.capture.options import Options
-from gpuprof_widgets.capture.own_tracebacks import below_ours
+from gpuprof_widgets.capture.own_tracebacks import leave_out_ours
 from gpuprof_widgets.commands.group import Interrupted
 from gpuprof_widgets.commands.outputs import check_outputs
 from gpuprof_widgets.commands.recording_options import (
@@ -194,8 +194,8 @@ def _show_error(error: BaseException | None) -> None:
     """The traceback as the interpreter prints it, through the script's own hook if it has one."""
     if error is None or isinstance(error, SystemExit):
         return
-    below = below_ours(error.__traceback__)
-    sys.excepthook(type(error), error.with_traceback(below), below)
+    leave_out_ours(error)
+    sys.excepthook(type(error), error, error.__traceback__)
 
 
 def _end_as(error: BaseException | None) -> None:

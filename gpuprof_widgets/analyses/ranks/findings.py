@@ -208,11 +208,13 @@ def slow_functions(compared: Compared, limits: Limits) -> list[RankFinding]:
 def _slow_function(row: Any, own: npt.NDArray[np.int64], rank_ns: int) -> RankFinding:
     share = row.self_spread_ns / max(rank_ns, 1)
     (label,) = function_labels(pd.DataFrame([row._asdict()]))
+    middle = (
+        f", {format_ns(float(np.median(own)))} on the rank in the middle" if len(own) > 2 else ""
+    )
     text = (
         f"{code(label)} itself took {format_ns(own.max())} on rank {row.slowest_rank}, "
-        f"{format_ns(own.min())} on rank {row.fastest_rank} and {format_ns(float(np.median(own)))} "
-        f"on the rank in the middle; the difference is {format_share(share)} of rank "
-        f"{row.slowest_rank}'s time in Python."
+        f"{format_ns(own.min())} on rank {row.fastest_rank}{middle}; the difference is "
+        f"{format_share(share)} of rank {row.slowest_rank}'s time in Python."
     )
     found = Finding("slow_functions", text, row.self_spread_ns, share, remedy=FUNCTION_REMEDY)
     return RankFinding(found, int(row.slowest_rank))

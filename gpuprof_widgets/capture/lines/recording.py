@@ -129,7 +129,9 @@ class MarkedCode:
         labels = self._context.cell_labels
         if self._context.options.stack:
             functions |= set(functions_of_cells(self._context.namespace, labels))
-        for file in source_files(functions, labels):
+        bound = loop_bound_of(self._context.code)
+        statements = bound.statements if bound is not None else ()
+        for file in source_files(functions, labels, statements):
             if file.functions:
                 self._mark(file)
             self._note_those_without(file)

@@ -79,15 +79,21 @@ def _functions_of(value: Any) -> Iterator[FunctionType]:
 
 
 def source_files(
-    functions: Iterable[FunctionType], cell_labels: Mapping[str, str]
+    functions: Iterable[FunctionType],
+    cell_labels: Mapping[str, str],
+    statements: Iterable[ast.stmt] = (),
 ) -> Iterator[SourceFile]:
-    """The functions with their definitions, file by file."""
+    """The functions with their definitions, file by file.
+
+    ``statements`` are those of the code that is to run, which may compile some of them.
+    """
     distinct = sorted({id(one): one for one in functions}.values(), key=_file)
     if not distinct:
         return
     trees = {file: _tree(file) for file in {*map(_file, distinct), *cell_labels}}
     # What one cell defines another compiles.
     every = [statement for tree in trees.values() for statement in tree.body]
+    every += statements
     compiled = {inner for node in compiled_definitions(every) for inner in ast.walk(node)}
     for file, group in groupby(distinct, key=_file):
         of_file = list(group)

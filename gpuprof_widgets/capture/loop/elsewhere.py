@@ -26,59 +26,43 @@ _LIBRARIES = tuple(
 )
 
 
-def functions_reached(
-    names: Iterable[str], namespace: Mapping[str, Any], cell_files: Collection[str]
-) -> list[FunctionType]:
+class FunctionsElsewhere:
     """The functions and methods of these names, and of those in their code in turn.
 
     Names are looked for among the global variables of what was found so far and in the classes of
-    the objects there: rather one too many. Functions of installed packages are left out, and those
-    that neither train nor call one that does.
+    the objects there: rather one too many. Functions of installed packages are left out.
     """
-    search = _Search(namespace, cell_files)
-    search.look_for(names)
-    return list(_training(search.functions))
 
-
-def _training(functions: list[FunctionType]) -> Iterator[FunctionType]:
-    """Those that speak of a backward pass or a step, or of one of those that do."""
-    speaking: dict[str, list[FunctionType]] = defaultdict(list)
-    for function in functions:
-        for name in _names_in(function.__code__):
-            speaking[name].append(function)
-    waiting, found = ["backward", "manual_backward", "step"], dict[int, FunctionType]()
-    while waiting:
-        for function in speaking.pop(waiting.pop(), ()):
-            if id(function) not in found:
-                found[id(function)] = function
-                waiting.append(function.__name__)
-    yield from found.values()
-
-
-class _Search:
-    def __init__(self, namespace: Mapping[str, Any], cell_files: Collection[str]) -> None:
-        self.functions: list[FunctionType] = []
+    def __init__(
+        self, names: Iterable[str], namespace: Mapping[str, Any], cell_files: Collection[str]
+    ) -> None:
+        self._names = set(names)
+        self._first = namespace
         self._cell_files = cell_files
-        self._names: set[str] = set()
+        self._functions: list[FunctionType] = []
         self._places: list[Mapping[str, Any]] = [namespace]
         self._seen: set[int] = {id(namespace)}
 
-    def look_for(self, names: Iterable[str]) -> None:
-        self._names = set(names)
-        waiting = [(name, place) for name in self._names for place in self._places]
-        while waiting and len(self.functions) < _MOST:
-            name, place = waiting.pop()
+    def that_train(self) -> list[FunctionType]:
+        """Those that train or call one that does, of all that can be found by now."""
+        waiting = self._values(self._names, self._first)
+        while waiting and len(self._functions) < _MOST:
             with suppress(Exception):  # of a proxy, say, that says what it is in its own way
-                waiting += self._further(place.get(name))
+                waiting += self._further(waiting.pop())
+        return list(_training(self._functions))
 
-    def _further(self, value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """What else to look for, and where, because of a value."""
+    def _values(self, names: Collection[str], place: Mapping[str, Any]) -> list[Any]:
+        return [place[name] for name in place.keys() & names]
+
+    def _further(self, value: Any) -> list[Any]:
+        """What else there is to look at, because of a value."""
         new_names = self._names_in(value) - self._names
-        yield from ((name, place) for name in new_names for place in self._places)
+        found = [one for place in self._places for one in self._values(new_names, place)]
         self._names |= new_names
         new_places = list(self._places_of(value))
-        yield from ((name, place) for name in self._names for place in new_places)
+        found += [one for place in new_places for one in self._values(self._names, place)]
         self._places += new_places
+        return found
 
     def _names_in(self, value: Any) -> set[str]:
         """The names in a function of the user's, which is taken note of."""
@@ -87,7 +71,7 @@ class _Search:
             return set()
         if not self._is_new(function):
             return set()
-        self.functions.append(function)
+        self._functions.append(function)
         return _names_in(function.__code__)
 
     def _places_of(self, value: Any) -> Iterator[Mapping[str, Any]]:
@@ -112,6 +96,21 @@ class _Search:
         new = id(value) not in self._seen
         self._seen.add(id(value))
         return new
+
+
+def _training(functions: list[FunctionType]) -> Iterator[FunctionType]:
+    """Those that speak of a backward pass or a step, or of one of those that do."""
+    speaking: dict[str, list[FunctionType]] = defaultdict(list)
+    for function in functions:
+        for name in _names_in(function.__code__):
+            speaking[name].append(function)
+    waiting, found = ["backward", "manual_backward", "step"], dict[int, FunctionType]()
+    while waiting:
+        for function in speaking.pop(waiting.pop(), ()):
+            if id(function) not in found:
+                found[id(function)] = function
+                waiting.append(function.__name__)
+    yield from found.values()
 
 
 def is_users(file: str | None, cell_files: Collection[str]) -> bool:

@@ -40,13 +40,14 @@ class UnseenLoop:
         self._schedule = Schedule.of(options)
         self._undo: list[Any] = []
         self._counting: Counting | None = None
-        self._source: Any = None  # the data set or the optimizer that is counted
+        self._source: Any = None  # the loader's sampler or the optimizer that is counted
         self._what = ""
         self._is_polite = False  # a `for` asks for the batches: their end is no error
         self._ended = False
-        self._fetches: Counter[int] = Counter()  # batches by data set
-        self._last: Any = None  # the data set of the last batch
-        self._stepped: set[int] = set()  # data sets with whose batches an optimizer made a step
+        self._fetches: Counter[int] = Counter()  # batches by sampler
+        self._alive: dict[int, Any] = {}  # what these numbers stand for
+        self._last: Any = None  # the sampler of the last batch
+        self._stepped: set[int] = set()  # samplers of batches with which an optimizer made a step
         self._since: Counter[int] = Counter()  # steps by optimizer since the last batch
 
     def start(self) -> None:
@@ -81,20 +82,20 @@ class UnseenLoop:
         if not self._bound.is_here:
             return True
         data = _data_of(iterator)
-        if self._counting is None and self._bound.is_open:
+        if self._may_take:
             trains = id(data) in self._stepped
             if trains or not self._bound.expects_training:
-                polite = _asked_by_for(sys._getframe(2))
-                self._take(data, "batches", polite, before=self._fetches[id(data)])
+                ends = _asked_by_for(sys._getframe(2))
+                self._take(data, "batches", ends=ends, before=self._fetches[id(data)])
         self._fetches[id(data)] += 1
-        self._last = data
+        self._last = self._alive[id(data)] = data
         self._since.clear()
         if self._counting is None or data is not self._source or self._ended:
             return True
         if self._counting.next_step():
             return True
         self._ended = True
-        self._is_polite = self._is_polite and _asked_by_for(sys._getframe(2))
+        self._is_polite = _asked_by_for(sys._getframe(2))
         return not self._is_polite
 
     def _exhausted(self, iterator: Any) -> None:
@@ -106,20 +107,27 @@ class UnseenLoop:
     def _after_step(self, optimizer: Any, *_: Any) -> None:
         if not self._bound.is_here:
             return
+        self._bound.made_step()
         self._since[id(optimizer)] += 1
+        self._alive[id(optimizer)] = optimizer
         if self._last is not None:
             self._stepped.add(id(self._last))
-        if self._counting is None and self._bound.is_open:
+        if self._may_take:
             number = self._since[id(optimizer)]
             if self._last is None or number > 1:  # steps without batches between them
-                self._take(optimizer, "optimizer's steps", False, before=number)
+                self._take(optimizer, "optimizer's steps", ends=False, before=number)
         if self._counting is not None and optimizer is self._source and not self._ended:
             self._ended = not self._counting.next_step()
 
-    def _take(self, source: Any, what: str, is_polite: bool, *, before: int) -> None:
+    @property
+    def _may_take(self) -> bool:
+        bound = self._bound
+        return self._counting is None and bound.is_open and not bound.waits_in_training
+
+    def _take(self, source: Any, what: str, *, ends: bool, before: int) -> None:
         place = self._place()
-        self._source, self._what, self._is_polite = source, f"the {what} of {place}", is_polite
-        self._bound.announce(f"the loop over {self._what}", ends=is_polite)
+        self._source, self._what = source, f"the {what} of {place}"
+        self._bound.announce(f"the loop over {self._what}", ends=ends)
         self._counting = Counting(self._schedule, place, explicit=False, before=before).__enter__()
 
     def _place(self) -> str:
@@ -135,8 +143,8 @@ class UnseenLoop:
 
 
 def _data_of(iterator: Any) -> Any:
-    """The data set, which stays the same from epoch to epoch."""
-    return getattr(iterator, "_dataset", iterator)
+    """What its loader draws from: the same from epoch to epoch, and no other loader's."""
+    return getattr(iterator, "_index_sampler", iterator)
 
 
 def _asked_by_for(frame: FrameType | None) -> bool:

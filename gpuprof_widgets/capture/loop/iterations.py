@@ -87,6 +87,16 @@ class StepLoop:
         """Whether the loop runs to its own end, unrecorded from now on."""
         return self._ending in ("given up", "kept going")
 
+    @property
+    def has_all(self) -> bool:
+        """Whether all steps were recorded that were asked for."""
+        return self.recorded == self._schedule.recorded
+
+    @property
+    def waits_for_cycle(self) -> bool:
+        """Whether it will be recorded again, and nothing of that is recorded yet."""
+        return self._schedule.every is not None and not self._in_window
+
     def next_step(self) -> bool:
         """End the step that runs, if any, and begin the next; False when the loop has to end."""
         if self._begins_anew():

@@ -9,7 +9,7 @@ from gpuprof_widgets.capture.embedded import Embedded
 from gpuprof_widgets.capture.lines.functions import CodeSwap
 from gpuprof_widgets.capture.lines.sources import source_files
 from gpuprof_widgets.capture.loop.bound import LoopBound, loop_bound_of
-from gpuprof_widgets.capture.loop.elsewhere import functions_reached
+from gpuprof_widgets.capture.loop.elsewhere import FunctionsElsewhere
 from gpuprof_widgets.capture.loop.fetches import UnseenLoop
 from gpuprof_widgets.capture.part import Context
 from gpuprof_widgets.trace.model import Trace
@@ -32,6 +32,7 @@ class BoundedLoop:
         self._context = context
         self._swap = CodeSwap()
         self._known: set[FunctionType] = set()
+        self._elsewhere = FunctionsElsewhere(bound.names, context.namespace, context.cell_labels)
         self._unseen = UnseenLoop(bound, context.options, context.cell_labels)
 
     def start(self) -> None:
@@ -54,11 +55,11 @@ class BoundedLoop:
     def _search(self) -> None:
         """Watch the loops of functions that could not be seen until now."""
         labels = self._context.cell_labels
-        reached = functions_reached(self._bound.names, self._context.namespace, labels)
-        new = [one for one in reached if one not in self._known]
+        new = [one for one in self._elsewhere.that_train() if one not in self._known]
         self._known.update(new)
         # All of them first: what a function of one file calls stands in another.
-        files = [file for file in source_files(new, labels) if file.functions]
+        found = source_files(new, labels, self._bound.statements)
+        files = [file for file in found if file.functions]
         for file in files:
             self._bound.program.add(file.outermost, file=file.label)
         self._bound.program.settle()

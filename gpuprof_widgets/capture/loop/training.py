@@ -8,10 +8,12 @@ batches from the time steps of a recurrent network.
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from types import CodeType, ModuleType
 from typing import Any
 
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -21,8 +23,15 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Lambda)
 _BACKWARD = frozenset({"backward", "manual_backward"})
-_OPTIMIZERS = ("opt", "adam", "sgd", "scaler", "engine")
-"""What the names of optimizers hold, and of what stands before them (AMP's, DeepSpeed's)."""
+_OPTIMIZER = re.compile(
+    r"(?!.*sched)(.*_)?(opt|optim|optimi[sz]er|adamw?|sgd|scaler|engine)(_.*|s|\d*)"
+)
+"""Names of optimizers, and of what stands before them (AMP's scaler, DeepSpeed's engine)."""
+_TRAINING = re.compile(r"(?!train_test_split)(fit|train)(_\w+)?")
+"""Names of functions that train, where their code is out of sight."""
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_UNSEEN = (*_COMPREHENSIONS, ast.Lambda)
+"""What may run its code again and again, and is no loop that could be ended."""
 _LONGEST = 40
 
 
@@ -73,12 +82,16 @@ class Program:
     sites: dict[ast.AST, LoopSite] = field(default_factory=dict)
     best: Level = Level.RUNS
     """The most that speaks for any of the loops."""
+    trains_out_of_sight: bool = False
+    """Whether something trains outside of them: a comprehension, or a function without source."""
+    _statements: list[ast.stmt] = field(default_factory=list)
     _functions: dict[str, list[Function]] = field(default_factory=lambda: defaultdict(list))
     _levels: dict[ast.AST, Level] = field(default_factory=dict)
 
     def add(self, statements: Iterable[ast.stmt], *, file: str = "") -> None:
         """Take in statements with their loops, such as the functions of another ``file``."""
         statements = list(statements)
+        self._statements += statements
         for statement in statements:
             for node in ast.walk(statement):
                 if isinstance(node, FUNCTIONS) and node not in self._functions[node.name]:
@@ -97,6 +110,7 @@ class Program:
             level = self._body_level(site.node)
             # A run may have shown before that it goes through a DataLoader.
             site.level = level or (Level.LOADS if self._loads(site.node) else site.level)
+        self.trains_out_of_sight = any(map(self._trains_unseen, self._statements))
         leading = self._functions_that_lead()
         for site in self.sites.values():
             site.leads = any(self._leads(part, leading) for part in site.node.body)
@@ -149,6 +163,27 @@ class Program:
         levels = (site.level for site in self.sites.values() if not site.excluded)
         self.best = max(levels, default=Level.RUNS)
 
+    def _trains_unseen(self, statement: ast.stmt) -> bool:
+        """Whether a comprehension in it trains, or it calls what does by its name alone."""
+        for node in ast.walk(statement):
+            if isinstance(node, _UNSEEN):
+                parts = (part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr))
+                if self._level(parts) >= Level.GRADIENTS:
+                    return True
+        own = (each for each in _own(statement) if isinstance(each, ast.Call))
+        return any(self._is_called_training(call) for call in own)
+
+    def _is_called_training(self, call: ast.Call) -> bool:
+        """``fit(net)`` and ``trainer.train()`` without their source, but not ``net.train()``."""
+        name = last_name(call.func)
+        receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+        value = self.names.get(receiver.id) if isinstance(receiver, ast.Name) else None
+        is_model = hasattr(type(value), "forward")
+        if value is None and receiver is not None:
+            is_model = not call.args and "train" not in last_name(receiver).lower()
+        by_name = _TRAINING.fullmatch(name) is not None and name not in self._functions
+        return by_name and not (name == "train" and is_model)
+
     def _body_level(self, loop: Loop) -> Level:
         nodes = [*loop.body, *([loop.test] if isinstance(loop, ast.While) else [])]
         return self._level(nodes)
@@ -164,7 +199,23 @@ class Program:
                 return Level.GRADIENTS
             if name == "step" and self._is_optimizer(call.func.value):
                 return Level.TRAINS
-        return max(map(self._function_level, self._functions.get(name, ())), default=Level.RUNS)
+        if self._is_called_training(call):
+            return Level.GRADIENTS
+        return max(map(self._function_level, self._called(call)), default=Level.RUNS)
+
+    def _called(self, call: ast.Call) -> list[Function]:
+        """The functions that may be called there: all of that name, less what is known better."""
+        functions = self._functions.get(last_name(call.func), [])
+        if not functions or not isinstance(call.func, ast.Attribute):
+            return functions
+        receiver = call.func.value
+        value = self.names.get(receiver.id) if isinstance(receiver, ast.Name) else None
+        if value is None or (isinstance(receiver, ast.Name) and receiver.id == "self"):
+            return functions
+        places = [vars(value)] if type(value) is ModuleType else map(vars, type(value).__mro__)
+        found = next((place[call.func.attr] for place in places if call.func.attr in place), None)
+        code = getattr(getattr(found, "__func__", found), "__code__", None)
+        return [one for one in functions if code is not None and _is_code_of(code, one)]
 
     def _function_level(self, function: Function) -> Level:
         if function not in self._levels:
@@ -173,11 +224,13 @@ class Program:
         return self._levels[function]
 
     def _is_optimizer(self, node: ast.expr) -> bool:
-        name = last_name(node).lower()
-        if any(part in name for part in _OPTIMIZERS):
-            return True
         value = self.names.get(node.id) if isinstance(node, ast.Name) else None
-        return _is_of_kind(value, "Optimizer", "torch.optim")
+        if _is_of_kind(value, "Optimizer", "torch.optim"):
+            return True
+        kind = type(value).__name__
+        if value is not None and not kind.endswith(("Optimizer", "Scaler", "Engine")):
+            return False
+        return _OPTIMIZER.fullmatch(last_name(node).lower()) is not None
 
     def _loads(self, loop: Loop) -> bool:
         if isinstance(loop, ast.While):
@@ -220,10 +273,21 @@ def _goes_through_optimizers(loop: Loop) -> bool:
     )
 
 
+def _is_code_of(code: CodeType, function: Function) -> bool:
+    lines = [function.lineno, *(decorator.lineno for decorator in function.decorator_list)]
+    return code.co_name == function.name and code.co_firstlineno == min(lines)
+
+
 def _own(node: ast.AST) -> Iterator[ast.AST]:
-    """The node and what is in it, but for the insides of functions and the bodies of loops."""
+    """The node and what is in it, but for the insides of functions and the bodies of loops.
+
+    Comprehensions are loops as well.
+    """
     yield node
     if isinstance(node, _SCOPES):
+        return
+    if isinstance(node, _COMPREHENSIONS):
+        yield from _own(node.generators[0].iter)
         return
     if isinstance(node, LOOPS) and not _goes_through_optimizers(node):
         yield from _own(node.test if isinstance(node, ast.While) else node.iter)

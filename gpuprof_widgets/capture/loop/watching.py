@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from contextlib import suppress
+from contextvars import ContextVar
 from types import GeneratorType
 from typing import Any, Protocol
 
@@ -26,6 +27,7 @@ from gpuprof_widgets.capture.loop.steps import (
 )
 from gpuprof_widgets.capture.loop.training import LOOPS, LoopSite, Program, is_loader
 
+_IMPORTS = (ast.Import, ast.ImportFrom)
 _WRAPPERS = ("enumerate", "zip")  # which end with their first argument
 
 
@@ -58,16 +60,17 @@ def with_watched_loops(
     *,
     looks: bool = False,
 ) -> list[ast.stmt]:
-    """The statements with the loops of the program watched; ``looks`` behind each import."""
-    found = []
-    for node in body:
+    """The statements with the loops of the program watched; ``looks`` behind imports."""
+    found: list[ast.stmt] = []
+    for number, node in enumerate(body):
         for block in _blocks(node):
             inside = looks and _runs_once(node)
             block[:] = with_watched_loops(block, program, watcher, embedded, looks=inside)
         site = program.sites.get(node)
         found.append(node if site is None else _watched(LoopUse(watcher, site), site, embedded))
-        future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
-        if looks and isinstance(node, (ast.Import, ast.ImportFrom)) and not future:
+        following = body[number + 1] if number + 1 < len(body) else None
+        last_import = isinstance(node, _IMPORTS) and not isinstance(following, _IMPORTS)
+        if looks and last_import and getattr(node, "module", "") != "__future__":
             call = embedded.call(Look(watcher), at=node)
             found.append(ast.copy_location(ast.Expr(call), node))
     return found
@@ -94,7 +97,6 @@ class LoopUse:
     def __init__(self, watcher: Watcher | None = None, site: LoopSite | None = None) -> None:
         self._watcher = watcher
         self._site = site
-        self._runs: list[LoopRun | None] = []  # of a `while`, the innermost last
 
     def __reduce__(self) -> Any:
         return LoopUse, ()
@@ -122,17 +124,17 @@ class LoopUse:
         if run is None:
             return source
         # A generator that is dropped closes at some later await; the `with` around it does not.
-        self._runs[-1] = run
+        _runs.set((*_runs.get()[:-1], (self, run)))
         return watched_async(source, run)
 
     def next(self) -> bool:
         """Before a `while` looks at its test: whether it may."""
-        run = self._runs[-1] if self._runs else None
+        run = self._running()
         return run is None or run.next()
 
     def no_more(self) -> bool:
         """The test of a `while` has failed."""
-        run = self._runs[-1] if self._runs else None
+        run = self._running()
         if run is not None:
             run.exhausted()
         return False
@@ -141,15 +143,24 @@ class LoopUse:
         """Before a `while`, or an `async for`."""
         is_while = self._site is not None and isinstance(self._site.node, ast.While)
         run = self._run() if is_while else None
-        self._runs.append(run)
+        _runs.set((*_runs.get(), (self, run)))
         if run is not None:
             run.__enter__()
 
     def __exit__(self, *error: Any) -> None:
         """After it, however it ended."""
-        run = self._runs.pop() if self._runs else None
+        run = self._running()
+        _runs.set(_runs.get()[:-1])
         if run is not None:
             run.__exit__(*error)
+
+    def _running(self) -> LoopRun | None:
+        """The run of this loop that is the innermost of the thread or task that asks."""
+        return next((run for use, run in reversed(_runs.get()) if use is self), None)
+
+
+_runs: ContextVar[tuple[tuple[LoopUse, LoopRun | None], ...]] = ContextVar("runs", default=())
+"""The loops inside a `with` that run now, the innermost last: of each thread and task its own."""
 
 
 class LoopRun:
@@ -158,9 +169,11 @@ class LoopRun:
     def __init__(self, watcher: Watcher, site: LoopSite, source: Any) -> None:
         self.site = site
         self.ended = False
+        self.trains_not = False
+        """It was seen to make no step and no backward pass, be its code as it may."""
         self.bar: Any = None
         self._watcher = watcher
-        self._items = 0
+        self.items = 0
         self._exhausted = self._closed = False
         self.loads = is_loader(source)
         self.over_model = _is_part_of_model(source)
@@ -171,7 +184,7 @@ class LoopRun:
     def next(self) -> bool:
         """Whether the loop goes on."""
         goes_on = self._watcher.next(self)
-        self._items += goes_on
+        self.items += goes_on
         return goes_on
 
     def exhausted(self) -> None:
@@ -183,7 +196,7 @@ class LoopRun:
         """The loop ends before its next item: one inside of it was bounded."""
         self.ended = True
         if self.bar is not None:
-            fill_bar(self.bar, self._items)
+            fill_bar(self.bar, self.items)
 
     def __exit__(self, *error: Any) -> None:
         if self._closed:
