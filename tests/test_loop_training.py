@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import pickle
 import sys
+import warnings
 from pathlib import Path
 from typing import Any, cast
 
@@ -778,6 +779,18 @@ def test_what_the_cell_compiles_of_another_module_is_not_changed(tmp_path: Path)
     body = "step = torch.compile(train_step, backend='eager')\ntrain_step.__code__.co_consts"
     outcome, _ = bounded(body, given)
     assert "method" not in outcome.result
+
+
+def test_a_compiled_step_of_the_optimizer_is_compiled_as_without_us() -> None:
+    body = (
+        "@torch.compile(backend='eager')\ndef update():\n    opt.step()\n"
+        "for x in data:\n    net(x).mean().backward()\n    update()\n    ran.append('step')"
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        outcome, record = bounded(body)
+    assert [str(one.message) for one in caught if "trace" in str(one.message)] == []
+    assert (batches(outcome), steps(record)) == (6, [2, 3, 4, 5])
 
 
 def test_looking_for_functions_grows_with_their_number_and_not_with_its_square() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import dataloader
 
@@ -105,8 +106,8 @@ class UnseenLoop:
             loop.pause(exhausted=True)
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
-        if not self._bound.is_here:
-            return
+        if torch.compiler.is_compiling() or not self._bound.is_here:
+            return  # a compiler reads hooks as well: of this one it is to see nothing else
         self._bound.made_step()
         self._since[id(optimizer)] += 1
         self._alive[id(optimizer)] = optimizer
