@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -191,7 +191,7 @@ class TestNames:
     def test_host_and_process_tell_ranks_apart_together_alone_they_do_not(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(socket, "gethostname", lambda: "no/de 7.cluster")
+        monkeypatch.setattr(platform, "node", lambda: "no/de 7.cluster")
         found, host, process = ProcessRank(2, 4), "no_de_7.cluster", os.getpid()
         assert str(rank_file("a.%h.%p", found)) == f"a.{host}.{process}"
         assert str(rank_file("a.%h", found)) == f"a.{host}.rank2.gpuprof"

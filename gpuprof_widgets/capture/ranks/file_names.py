@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -64,7 +64,7 @@ def _with_rank(name: str, endings: Sequence[str]) -> str:
 
 
 def _of_this_process() -> dict[str, str]:
-    host = re.sub(r"[^\w.-]+", "_", socket.gethostname(), flags=re.ASCII)
+    host = re.sub(r"[^\w.-]+", "_", platform.node(), flags=re.ASCII)
     return {"%h": host, "%p": str(os.getpid())}
 
 
