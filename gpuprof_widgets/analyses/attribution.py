@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.analyses.graph_replays import captured_calls
 from gpuprof_widgets.analyses.lacking import (
     FRAMES,
     IN_NO_MODULE,
@@ -197,13 +198,15 @@ def _table(found: Owned) -> pd.DataFrame:
 
 
 def in_backward(trace: Trace) -> Mask:
-    """Which slices ran in a backward pass or were launched there."""
+    """Which slices ran in a backward pass, or were launched or captured there."""
     slices = trace.slices
     inside = (slices["forward"].to_numpy() >= 0) | is_engine(trace.slices["name"])
     inside |= in_category(trace, "module_backward")
     inside |= links.nearest_ancestor(slices["parent"].to_numpy(), inside) >= 0
     gpu = gpu_rows(trace)
     launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"])
+    captured = captured_calls(trace)
+    launcher = np.where(captured >= 0, captured, launcher)
     inside[gpu] = np.append(inside, False)[launcher[gpu]]
     return inside
 

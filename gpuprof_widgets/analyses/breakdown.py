@@ -46,9 +46,9 @@ def breakdown(record: Record, *, by: str = "device") -> pd.DataFrame:
     - the GPU is idle, by its next slice, the call that launched that, and what the thread was
       doing that made the call (where nothing was open on it, e.g. on autograd's: the main thread):
       "other": nothing followed, or the trace holds no launch of what did (or see the end);
-      "queued": launched before the gap began, so the GPU's own time between two kernels or a wait
-      for an event;
-      "launching": from the beginning of the launching call on (call and launch latency);
+      "queued": the launching call had returned, so what remains is the GPU's: launch latency, its
+      time from one kernel to the next, or a wait of which the trace knows nothing;
+      "launching": in the launching call;
       before it "input pipeline": in a DataLoader's ``__next__`` (in TensorFlow: an op waited for a
       queue or an iterator, and no other ran);
       "synchronising": in a call that waits for the GPU, and after it for as long as it had lasted,
@@ -56,8 +56,11 @@ def breakdown(record: Record, *, by: str = "device") -> pd.DataFrame:
       "launching", "runtime calls": in a call that launches something else, or in another one of
       the runtime or driver (allocating, loading modules); "CPU ops": in an op, or in autograd's
       engine between two of them, or in a region of a program that we know nothing else of;
-      "Python": in none of these, also suspended in ``await``, if PyTorch's profiler recorded or
-      Python's calls are in the record; otherwise nobody knows what ran, and that is "other" too.
+      "Python": in none of these, also suspended in ``await``, if PyTorch's ops or Python's frames,
+      lines or calls are in the record (otherwise nobody knows what ran, and that is "other" too);
+      and Python that an op ran: frames and lines in it, what an ``autograd.Function`` in Python
+      takes itself, and stretches of 50 us and more of the engine's own time, where cProfile saw
+      that hooks took most of them.
 
     So a class is what the CPU did at each moment. How a gap came about as a whole is `idle`'s
     cause: one that began in a short synchronisation is "synchronise" there from end to end, and

@@ -24,7 +24,6 @@ from gpuprof_widgets.analyses.host_states import (
     backward_lanes,
     host_states,
     main_lane,
-    ran_python,
 )
 from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.kernels import device_of
@@ -90,7 +89,7 @@ def _device_segments(record: Record, device: int) -> pd.DataFrame:
 
 def _host_segments(record: Record) -> pd.DataFrame:
     trace, exposed = record.trace, exposed_on_cpu(record)
-    states = _host_states(record, *backward_lanes(trace), main_lane(trace))
+    states = host_states(record, *backward_lanes(trace), main_lane(trace))
     cuts = np.unique(np.concatenate([states.start, states.end, *exposed]))
     start = cuts[:-1]
     found = CLASS_OF_STATE[states.at(start)]
@@ -135,12 +134,7 @@ def _states_of(record: Record, lane: int) -> HostStates:
     if lane < 0:
         nothing = np.empty(0, np.int64)
         return HostStates(nothing, nothing, np.empty(0, np.int8))
-    return _host_states(record, *dict.fromkeys((lane, main_lane(record.trace))))
-
-
-def _host_states(record: Record, *lanes: int) -> HostStates:
-    states = host_states(record.trace, *lanes)
-    return states if ran_python(record) else states.without_python()
+    return host_states(record, *dict.fromkeys((lane, main_lane(record.trace))))
 
 
 def _synchronised_until(trace: Trace, gaps: Gaps) -> Ints:
@@ -176,8 +170,9 @@ def _cuts(
     start, end = gaps.start[mine], gaps.end[mine]
     at = np.searchsorted(start, states.start, side="right") - 1
     inside = (at >= 0) & (states.start < np.append(end, 0)[at])
-    moments = [start, gaps.launch_ns[mine], until[mine], states.start[inside]]
-    owner = [np.arange(len(mine))] * 3 + [at[inside]]
+    called, returned = gaps.launch_ns[mine], gaps.launched_ns[mine]
+    moments = [start, called, returned, until[mine], states.start[inside]]
+    owner = [np.arange(len(mine))] * 4 + [at[inside]]
     time, gap = np.concatenate(moments), np.concatenate(owner)
     kept = (time >= start[gap]) & (time < end[gap])
     time, first = np.unique(time[kept], return_index=True)
@@ -190,7 +185,7 @@ def _causes(
     state = np.array(STATES, object)[states.at(time)] if len(time) else np.empty(0, object)
     conditions = [
         (gaps.after < 0)[gap] | (gaps.launch < 0)[gap],
-        (gaps.launched_ns <= gaps.start)[gap],
+        time >= gaps.launched_ns[gap],
         time >= gaps.launch_ns[gap],
         state == INPUT,
         time < until[gap],

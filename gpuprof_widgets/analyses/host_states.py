@@ -18,15 +18,15 @@ from gpuprof_widgets.analyses.op_rows import (
     on_tracks,
 )
 from gpuprof_widgets.analyses.open_times import open_times
+from gpuprof_widgets.analyses.python_in_ops import ENGINE_OWN, in_hooks, python_functions
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking
 from gpuprof_widgets.trace.callers import BACKWARD
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import (
     EXECUTOR_LANE,
-    FRAMEWORK,
     NONE,
+    REGION_CATEGORIES,
     RUNTIME_ENDINGS,
-    WRITTEN_CATEGORY,
 )
 
 Ints = npt.NDArray[np.int64]
@@ -65,26 +65,28 @@ class HostStates:
 
 
 def ran_python(record: Record) -> bool:
-    """Whether what ran between ops was Python: its frames or calls or PyTorch's ops are there.
+    """Whether what ran between ops was Python: its frames, calls, lines or PyTorch's ops are there.
 
-    Of other profilers and frameworks nobody knows: they record programs in any language.
+    Without them nobody knows: other profilers and frameworks record programs in any language, and
+    a trace of the GPU alone (``activities=[ProfilerActivity.CUDA]``) holds none of the ops.
     """
-    if record.calls is not None or (record.trace.tracks["kind"] == "python").any():
+    trace = record.trace
+    if record.calls is not None or (trace.tracks["kind"] == "python").any():
         return True
-    if any(name.startswith("aten::") for name in record.trace.slices["name"].cat.categories):
+    if in_category(trace, *REGION_CATEGORIES).any():
         return True
-    others = ("recorded_by", "recorder", FRAMEWORK)
-    another = any(record.metadata.get(key) for key in others)
-    return not another and WRITTEN_CATEGORY not in record.trace.args
+    return any(name.startswith("aten::") for name in trace.slices["name"].cat.categories)
 
 
-def host_states(trace: Trace, *lanes: int) -> HostStates:
+def host_states(record: Record, *lanes: int) -> HostStates:
     """What the first of these threads that had anything open was doing.
 
-    A thread's innermost slice counts, of its ops and Python frames the one that began last. After
+    A thread's innermost slice counts, of its ops and Python frames the one that began last; an
+    op's own time is Python's where that is known to have run in it (see `python_in_ops`). After
     them come all lanes of TensorFlow's executor, whose threads the trace does not tell: it waits
     for its input where one of them does and no other op runs.
     """
+    trace = record.trace
     lanes = tuple(dict.fromkeys((*lanes, *executor_lanes(trace))))
     taking = is_taking(trace)
     innermost = [_innermost(trace, lane) for lane in lanes]
@@ -102,11 +104,14 @@ def host_states(trace: Trace, *lanes: int) -> HostStates:
         if lane in backward:
             engine |= free & _between_nodes(parts, main, start)
     state = _state_of_slices(trace)[row]
+    own = np.append(matching(trace, ENGINE_OWN), False)[row]
+    state[in_hooks(record, start, end, own)] = STATES.index(PYTHON)
     state[engine] = STATES.index(CPU_OPS)
     state[loading] = STATES.index(INPUT)
     if taking.any():
         state[(row < 0) & _covered(trace, taking, start)] = STATES.index(INPUT)
-    return HostStates(start, end, state)
+    states = HostStates(start, end, state)
+    return states if ran_python(record) else states.without_python()
 
 
 def _pieces(trace: Trace, *cuts: Ints) -> tuple[Ints, Ints]:
@@ -192,7 +197,7 @@ def _state_of_slices(trace: Trace) -> States:
         SYNCHRONISING: is_synchronising(trace),
         LAUNCHING: calls & matching(trace, LAUNCHES),
         RUNTIME: calls,
-        CPU_OPS: are_ops(trace) | are_named_regions(trace),
+        CPU_OPS: (are_ops(trace) & ~python_functions(trace)) | are_named_regions(trace),
         OTHER: in_category(trace, "overhead"),
     }
     conditions, codes = list(state_of.values()), [STATES.index(state) for state in state_of]

@@ -8,6 +8,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.gpu_kinds import gpu_kinds
+from gpuprof_widgets.analyses.graph_replays import captured_calls, graph_launches
 from gpuprof_widgets.analyses.grouped import (
     different,
     durations_by_group,
@@ -22,6 +23,7 @@ from gpuprof_widgets.analyses.tensor_cores import are_eligible, on_tensor_cores
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import NONE
 
 GROUPINGS = {
     "name": ("name", "category"),
@@ -100,11 +102,18 @@ def _slices(record: Record, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
 
 
 def launching_op(trace: Trace) -> npt.NDArray[np.int32]:
-    """Per slice the innermost op (no annotation) that owns it; -1 without."""
-    ops = are_ops(trace)
-    owner = trace.slices["op"].to_numpy()
-    inner = links.itself_or_ancestor(trace.slices["parent"].to_numpy(), ops)
-    return np.asarray(np.append(inner, -1)[owner], np.int32)
+    """Per slice the innermost op (no annotation) that owns it; -1 without.
+
+    Of what a graph replays the op that was captured, where the trace holds it, and outside of any
+    op the call that replays it.
+    """
+    ops, op = are_ops(trace), trace.slices["op"].to_numpy()
+    inner = np.append(links.itself_or_ancestor(trace.slices["parent"].to_numpy(), ops), NONE)
+    launch = trace.slices["launch"].to_numpy()
+    replay = np.where(np.append(graph_launches(trace), False)[launch], launch, NONE)
+    captured = inner[np.append(op, NONE)[captured_calls(trace)]]
+    owner = np.where(captured >= 0, captured, inner[op])
+    return np.where(owner >= 0, owner, replay).astype(np.int32)
 
 
 def _labels(

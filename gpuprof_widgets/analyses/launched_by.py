@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.kernels import launching_op
 from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.module_frames import MODULE_FRAME, module_frame_around
 from gpuprof_widgets.analyses.op_rows import are_ops, in_category
@@ -20,7 +21,8 @@ Rows = npt.NDArray[np.intp]
 def launched_by(trace: Trace, rows: Rows) -> pd.DataFrame:
     """Per GPU slice, in the order of ``rows``, who asked for it.
 
-    Columns: ``op`` (row of the op that Python called, -1 without), ``op_name``; ``module`` (our
+    Columns: ``op`` (row of the op that Python called; of what a graph replays the captured op, else
+    that around the replaying call, else this call; -1 without), ``op_name``; ``module`` (our
     region, else the innermost ``nn.Module`` frame), ``line`` (of the cell), ``python`` (the
     innermost Python frame): names, "" where the trace does not tell.
     """
@@ -47,8 +49,8 @@ def _has(trace: Trace, category: str) -> bool:
 
 def _outermost_op(trace: Trace, rows: Rows) -> Rows:
     is_op, parent = are_ops(trace), trace.slices["parent"].to_numpy()
-    above = trace.slices["op"].to_numpy()[rows]
-    found = np.full(len(rows), NONE, np.intp)
+    above = launching_op(trace)[rows]
+    found = np.where(above >= 0, above, NONE).astype(np.intp)
     while (above >= 0).any():
         found = np.where((above >= 0) & is_op[above], above, found)
         above = np.where(above >= 0, parent[above], NONE)

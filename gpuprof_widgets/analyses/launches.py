@@ -42,14 +42,14 @@ def launches(record: Record) -> pd.DataFrame:
     start; below zero only where their clocks disagree), ``latency_ns`` (from the call's end to the
     GPU's start, 0 where the GPU began within the call) = ``queue_ns`` (earlier work of the stream
     had not ended) + ``pure_latency_ns`` (what remains: the way to the GPU, or an event waited for);
-    ``op``, ``op_name`` (the innermost op around the call; -1, "" without). Flags: ``short`` (the
-    GPU took less time than the call, the call being no outlier), ``slow_call`` (took over 50 µs),
-    ``late`` (latency over 100 µs).
+    ``op``, ``op_name`` (`kernels.launching_op`; -1, "" without). Flags: ``short`` (all that the
+    call launched took less time than the call, which is no outlier), ``slow_call`` (took over
+    50 µs), ``late`` (latency over 100 µs).
 
     ``latency_ns``, ``short`` and the cutoffs are HTA's (get_cuda_kernel_launch_stats); unlike it,
-    calls of any name count (driver, graph and AMD's launches), and the kernels of a graph share
-    its call's time. GPU slices whose launch is missing have no row: ``attrs["unlinked"]`` says how
-    many. In a window times are those before it cut slices, ``dur_ns`` is not.
+    calls of any name count (driver, graph and AMD's launches), and what a graph launched counts as
+    one. GPU slices whose launch is missing have no row: ``attrs["unlinked"]`` says how many. In a
+    window times are those before it cut slices, ``dur_ns`` is not.
     """
     trace = record.trace
     rows = counted_gpu_rows(trace)
@@ -80,8 +80,10 @@ def _launched(trace: Trace, rows: Rows, on_gpu: Rows) -> pd.DataFrame:
     free = np.full(len(trace), trace.start_ns, np.int64)
     free[on_gpu] = _stream_free(trace, on_gpu, ts, end)
     queue = np.clip(free[rows] - end[call], 0, waited)
-    call_ns, gpu_ns = end[call] - ts[call], end[rows] - ts[rows]
+    call_ns = end[call] - ts[call]
     launched = np.bincount(call, minlength=len(trace))[call]
+    work_ns = np.zeros(len(trace), np.int64)
+    np.add.at(work_ns, call, end[rows] - ts[rows])
     columns = {
         "row": rows.astype(np.int32),
         "name": names[rows],
@@ -103,7 +105,7 @@ def _launched(trace: Trace, rows: Rows, on_gpu: Rows) -> pd.DataFrame:
         "pure_latency_ns": waited - queue,
         "op": op,
         "op_name": np.append(names, "")[op],
-        "short": (gpu_ns * launched < call_ns) & (call_ns <= SLOW_CALL_NS),
+        "short": (work_ns[call] < call_ns) & (call_ns <= SLOW_CALL_NS),
         "slow_call": call_ns > SLOW_CALL_NS,
         "late": waited > LATE_NS,
     }

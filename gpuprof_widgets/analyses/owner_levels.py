@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses.call_tree import merged_parents
+from gpuprof_widgets.analyses.graph_replays import captured_calls, graph_launches
 from gpuprof_widgets.analyses.module_frames import module_frames
 from gpuprof_widgets.analyses.op_rows import INSTANTS, are_ops, in_category, on_tracks
 from gpuprof_widgets.trace import links
@@ -66,13 +67,23 @@ def _regions(trace: Trace, owner: Mask, calls: Mask, detail: str) -> Owning:
 
 
 def _ops(trace: Trace) -> Owning:
-    """Ops of the forward pass, and what the engine does beside the backward ops."""
+    """Ops of the forward pass, and what the engine does beside the backward ops.
+
+    What a graph replays is the op's that was captured, where the trace holds it; else the op's
+    around the call that replays it, and outside of any op the call's own.
+    """
     linked = trace.slices["forward"].to_numpy() >= 0
     engine = is_engine(trace.slices["name"])
     within = engine | linked
     inside = within | (links.nearest_ancestor(trace.slices["parent"].to_numpy(), within) >= 0)
     owner = (are_ops(trace) & ~inside) | (engine & ~linked)
-    return _regions(trace, owner, owner, "")
+    owning = _regions(trace, owner, owner, "")
+    replays = graph_launches(trace) & (links.nearest_ancestor(owning.cause, owner) < 0)
+    owner |= replays
+    captured = captured_calls(trace)
+    in_op = links.nearest_ancestor(owning.cause, owner)[captured] >= 0
+    cause = np.where((captured >= 0) & in_op, captured, owning.cause).astype(np.int32)
+    return replace(owning, owner=owner, calls=owner, cause=cause)
 
 
 def _functions(trace: Trace) -> Owning:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from gpuprof_widgets.analyses.graph_replays import captured_calls
 from gpuprof_widgets.analyses.module_frames import MODULE_FRAME
 from gpuprof_widgets.analyses.stacks import frame_of
 from gpuprof_widgets.exceptions import OptionError
@@ -33,7 +34,8 @@ def owners(record: Record, row: int) -> pd.DataFrame:
     Columns: ``role`` (python, line, module, annotation, forward, op, launch, gpu or the slice's
     category), ``row``, ``name``. Of the Python frames: the innermost one, and the innermost
     ``nn.Module``. A backward op is followed to its forward op (role "forward"), to the lines and
-    modules in which that ran, and to its Python frame.
+    modules in which that ran, and to its Python frame; what a graph replays to the ops and regions
+    in which it was captured (role "captured"), where the trace holds them.
     """
     slices = record.trace.slices
     if not len(slices):
@@ -49,13 +51,26 @@ def owners(record: Record, row: int) -> pd.DataFrame:
         chain.append(int(parent[chain[-1]]))
     category = slices["category"].to_numpy(object)
     names = slices["name"].to_numpy(object)
-    forward = _forward_side(record, chain)
+    captured = _captured_side(record, chain)
+    forward = _forward_side(record, [*chain, *captured])
     frames = [] if category[row] == "python_function" else _frames(record, chain)
     found = [(_role(category[r], names[r]), r) for r in chain]
+    found += [(REGION_ROLES.get(category[r], "captured"), r) for r in captured]
     found += [(REGION_ROLES.get(category[r], "forward"), r) for r in forward]
     found += [(_role(category[r], names[r]), r) for r in frames]
     rows = [{"role": role, "row": r, "name": names[r]} for role, r in reversed(found)]
     return pd.DataFrame(rows, columns=["role", "row", "name"])
+
+
+def _captured_side(record: Record, chain: list[int]) -> list[int]:
+    """The ops and regions in which the first of the chain was put into the graph it is replayed by,
+    the innermost first.
+    """
+    at, parent = int(captured_calls(record.trace)[chain[0]]), record.trace.slices["parent"]
+    found: list[int] = []
+    while at >= 0 and (at := int(parent.iloc[at])) >= 0:
+        found.append(at)
+    return [row for row in found if row not in chain]
 
 
 def _forward_side(record: Record, chain: list[int]) -> list[int]:

@@ -17,6 +17,7 @@ from gpuprof_widgets.capture.nvtx import nvtx_ranges
 from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.capture.ranks.gathered import ranks
 from gpuprof_widgets.capture.workers.recording import workers
+from gpuprof_widgets.capture.workers.starts import WorkerStarts
 
 PARTS: tuple[Callable[[Context], Part | None], ...] = (
     marked_code,
@@ -25,6 +26,7 @@ PARTS: tuple[Callable[[Context], Part | None], ...] = (
     module_spans,
     memory_owners,
     gpu_events,
+    WorkerStarts,
     workers,
     ranks,
     nvtx_ranges,

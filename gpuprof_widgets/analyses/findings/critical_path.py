@@ -11,6 +11,7 @@ from gpuprof_widgets.analyses.findings.instances import longest_call
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.one_call import about_one_call
 from gpuprof_widgets.analyses.findings.wording import code, kernel_code
+from gpuprof_widgets.analyses.graph_replays import is_mostly_replayed
 from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows
 from gpuprof_widgets.analyses.path_graph import KERNEL_DELAY, LAUNCH_DELAY, STREAM_WAIT
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
@@ -40,7 +41,13 @@ REMEDIES = {
     "delays between launches and kernels": "The kernels are too short for their launches: larger "
     "ones, or CUDA graphs, which launch many at once.",
 }
-
+REPLAYED = {
+    CPU: "Fewer, larger ops (torch.compile, fused or foreach variants), more of the step in one "
+    "CUDA graph, or a larger batch leave less to do for it.",
+    "delays between launches and kernels": "The kernels are very short: larger ones (larger "
+    "batches, torch.compile) have fewer such delays.",
+}
+"""The same where graphs are replayed already."""
 
 PYTHON_BETWEEN = (
     "Most of that is Python between the ops: make it shorter (logging, metrics, loops over "
@@ -74,7 +81,8 @@ def critical_path_bound(record: Record, limits: Limits) -> list[Finding]:
     if bound == CPU:
         remedy = f"{_of_what_the_cpu_did(record.trace, path)} {_of_kernels(table, limits)}"
     else:
-        said = (_of_kernels(table, limits), REMEDIES[bound], _of_the_cpu(path, limits))
+        what = _remedies(record.trace)[bound]
+        said = (_of_kernels(table, limits), what, _of_the_cpu(path, limits))
         remedy = " ".join(filter(None, said))
     return [Finding("critical_path", text, cost, saved, remedy=remedy, **where)]
 
@@ -90,7 +98,11 @@ def _of_what_the_cpu_did(trace: Trace, path: pd.DataFrame) -> str:
         return ONE_CALL.format(name=name, time=length, what=what)
     if time[mine["kind"] == "python"].sum() > MOST * time.sum():
         return PYTHON_BETWEEN
-    return REMEDIES[CPU]
+    return _remedies(trace)[CPU]
+
+
+def _remedies(trace: Trace) -> dict[str, str]:
+    return REMEDIES | REPLAYED if is_mostly_replayed(trace) else REMEDIES
 
 
 def _of_kernels(table: pd.DataFrame, limits: Limits) -> str:

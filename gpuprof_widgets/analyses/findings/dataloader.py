@@ -36,6 +36,13 @@ OF_TENSORFLOW = (
     "What fills the queue does not keep up: read and transform in parallel (num_parallel_calls, "
     "more queue runners), prefetch, or prepare the data beforehand."
 )
+STARTED_ANEW = (
+    "Its workers start anew for every pass over the data: persistent_workers=True keeps them."
+)
+STARTED_ONCE = (
+    "They started once: in a longer run that weighs less, and persistent_workers=True keeps them "
+    "for the next pass over the data. A process starts the faster the less it imports and gets."
+)
 REMEDIES = {
     "items": (
         "Its workers do not keep up: give it more of them (num_workers), or make an item cheaper: "
@@ -53,9 +60,6 @@ REMEDIES = {
         "Give the workers more to do ahead (prefetch_factor), and look at what the main process "
         "does with a batch before the loop has it (unpickling, pin_memory)."
     ),
-    "starting": (
-        "Its workers start anew for every pass over the data: persistent_workers=True keeps them."
-    ),
     "ending": (
         "Its workers end with every pass over the data: persistent_workers=True keeps them."
     ),
@@ -72,7 +76,7 @@ def dataloader(record: Record, limits: Limits) -> list[Finding]:
     if share < limits.dataloader_share or not waited:
         return []
     longest = table.iloc[0]
-    because, remedy = _cause(record)
+    because, remedy = _cause(record, table)
     text = (
         f"{format_share(share)} of the time ({format_ns(waited)} of {format_ns(run)}) went into "
         f"waiting for {_loader(longest['name'])}, {format_count(len(table), 'time')}, "
@@ -115,13 +119,21 @@ def _gpu_idle(record: Record, loading: pd.DataFrame) -> str:
     return f"; {name} had nothing to do for {format_share(most / intervals.length(waits))} of that"
 
 
-def _cause(record: Record) -> tuple[str, str]:
+def _cause(record: Record, waited: pd.DataFrame) -> tuple[str, str]:
     """What the workers did meanwhile, as the end of the sentence, and what to do about that."""
     spent = while_waiting(record)
+    starts = waited["name"].str.endswith(".__init__")
+    if not spent and 2 * waited.loc[starts, "dur_ns"].sum() > waited["dur_ns"].sum():
+        return ", mostly for its workers to start", _about_starts(int(starts.sum()))
     if not spent:
         return "", WITH_WORKERS
     cause = max(spent, key=lambda name: spent[name])
-    return f", {BECAUSE[cause](record)}", REMEDIES[cause]
+    remedy = _about_starts(int(starts.sum())) if cause == "starting" else REMEDIES[cause]
+    return f", {BECAUSE[cause](record)}", remedy
+
+
+def _about_starts(times: int) -> str:
+    return STARTED_ONCE if times == 1 else STARTED_ANEW
 
 
 def _slow_items(record: Record) -> str:

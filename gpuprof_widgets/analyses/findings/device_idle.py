@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.breakdown import IDLE, breakdown
@@ -15,6 +16,7 @@ from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.one_call import about_one_call
 from gpuprof_widgets.analyses.findings.wording import code, function_name
+from gpuprof_widgets.analyses.graph_replays import is_mostly_replayed
 from gpuprof_widgets.analyses.host_states import (
     CPU_OPS,
     INPUT,
@@ -25,11 +27,13 @@ from gpuprof_widgets.analyses.host_states import (
     SYNCHRONISING,
 )
 from gpuprof_widgets.analyses.idle import idle, python_meanwhile
-from gpuprof_widgets.analyses.op_rows import in_category, on_tracks
+from gpuprof_widgets.analyses.op_rows import are_ops, in_category, on_tracks
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.analyses.waits import DATALOADER
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import RUNTIME_ENDINGS
+
+Ints = npt.NDArray[np.int64]
 
 HOST_REMEDIES = {
     PYTHON: "make the Python between the ops shorter (logging, metrics, loops over tensors), or "
@@ -41,6 +45,8 @@ HOST_REMEDIES = {
     "batches larger",
 }
 """What to do about a CPU that launches too late, by what kept it."""
+REPLAYING = "capture more in one graph, or make batches larger"
+"""The same about launches, where graphs are replayed already."""
 
 KEEP_FED = "fewer .item(), .cpu(), prints of tensors and other synchronising calls keep it fed"
 
@@ -49,19 +55,30 @@ MOSTLY = 0.5
 
 BETWEEN = "between ops"
 """Cause where the CPU came late and nobody knows what it did (see `host_states.ran_python`)."""
+GPU_ALONE = "no ops recorded"
+"""The same in a trace that has no ops at all."""
+LATE = "late"
+"""Cause of idle time behind launches that had returned, where most of it is longer than latency."""
+LATENCY_NS = 1_000_000
+"""No launch takes that long to reach an idle GPU: microseconds are usual (`BACK_TO_BACK_NS`)."""
 
 REMEDIES = {
     INPUT: "it waited for the DataLoader: give that workers (num_workers), pin_memory=True, and do "
     "costly transforms beforehand.",
     SYNCHRONISING: f"the CPU had just waited for it, so that nothing was queued: {KEEP_FED}.",
-    QUEUED: "work was launched but could not start: look for streams that wait for each other, "
-    "for copies in between and for many very short kernels.",
+    QUEUED: "its next work had been launched already: that is the GPU's own time from one kernel "
+    "to the next. Fewer and longer kernels have less of it.",
+    LATE: "its next work had been launched already and did not begin, and the trace does not tell "
+    "why: another program on the GPU, another GPU that it waited for, or clocks of CPU and GPU "
+    "that disagree.",
     "start": "its first work had not come yet: set-up, data and warm-up belong outside of what is "
     "timed.",
     "end": "its last work was done: end the recording there, or let the CPU do the rest while the "
     "GPU works.",
     BETWEEN: "it waited for the CPU, which was in no op and in no call that the trace holds: "
     "recorded Python frames (--stack, with_stack=True) tell where it was.",
+    GPU_ALONE: "it waited for the CPU, of which the trace holds no ops: record these as well "
+    "(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]).",
     "unknown": "the trace does not tell why: it lacks the launches of what came next. Record the "
     "CPU's side as well, from before the first of them.",
 }
@@ -116,6 +133,8 @@ def _cpu(record: Record, gap: Any) -> str:
     )
     if frame:
         return f", while the CPU ran Python, mostly in {code(function_name(frame))}"
+    if not are_ops(record.trace).any():
+        return ""
     inside = f", inside {code(gap['cpu_name'])}" if annotated else ""
     return f", while the CPU was {mostly}in no PyTorch op{inside}"
 
@@ -127,8 +146,10 @@ def _remedy(record: Record, gaps: pd.DataFrame) -> str:
     if cause == HOST:
         why = "it waited for the CPU to launch work, mostly in "
         why += _in_what_kept_it(record, device, kept, gaps)
+    elif cause == OTHER:
+        why = REMEDIES[_of_the_trace(record, device, gaps)]
     else:
-        why = REMEDIES[_of_the_trace(gaps) if cause == OTHER else cause]
+        why = REMEDIES[LATE if cause == QUEUED and _is_late(record, device) else cause]
     return f"In {format_share(share)} of the GPU's idle time {why}"
 
 
@@ -151,7 +172,9 @@ def _in_what_kept_it(record: Record, device: int, kept: str, gaps: pd.DataFrame)
         name = code(str(record.trace.slices["name"].iloc[one.row]))
         which, time = ONE[kept].format(name=name), format_ns(one.end_ns - one.start_ns)
         return f"{which}, of {time}: {about_one_call(record.trace, one.row)}"
-    return IN[kept] + (_how_it_began(gaps, kept) or f": {HOST_REMEDIES[kept]}.")
+    replayed = kept == LAUNCHING and is_mostly_replayed(record.trace)
+    remedy = REPLAYING if replayed else HOST_REMEDIES[kept]
+    return IN[kept] + (_how_it_began(gaps, remedy) or f": {remedy}.")
 
 
 @dataclass(frozen=True)
@@ -170,9 +193,7 @@ class LongestCall:
 
 def longest_call(record: Record, device: int, kind: str) -> LongestCall:
     """Of a GPU that waited for calls of the kind: its launches, or others of the runtime."""
-    segments = breakdown_segments(record)
-    segments = segments[(segments["device"] == device) & (segments["class"] == kind)]
-    start, end = (segments[f"{edge}_ns"].to_numpy(np.int64) for edge in ("start", "end"))
+    start, end = _segments(record, device, kind)
     longest = int((end - start).argmax())
     t0, t1 = int(start[longest]), int(end[longest])
     row = _call_during(record.trace, t0, t1)
@@ -204,7 +225,7 @@ def tells_of_one_launch(record: Record, device: int, limits: Limits) -> bool:
     return told and longest_call(record, device, LAUNCHING).is_most
 
 
-def _how_it_began(gaps: pd.DataFrame, kept: str) -> str:
+def _how_it_began(gaps: pd.DataFrame, remedy: str) -> str:
     """What emptied the queue before the CPU was kept: mostly a wait for the GPU; else ""."""
     times = gaps.groupby("cause")["dur_ns"].sum()
     share = int(times.get("synchronise", 0)) / max(int(times.sum()), 1)
@@ -212,14 +233,32 @@ def _how_it_began(gaps: pd.DataFrame, kept: str) -> str:
         return ""
     return (
         f". {format_share(share)} of the idle time is gaps that began while the CPU waited for the "
-        f"GPU, so that nothing was queued: {KEEP_FED}. Then {HOST_REMEDIES[kept]}."
+        f"GPU, so that nothing was queued: {KEEP_FED}. Then {remedy}."
     )
 
 
-def _of_the_trace(gaps: pd.DataFrame) -> str:
+def _of_the_trace(record: Record, device: int, gaps: pd.DataFrame) -> str:
     """Which of the causes of which the trace knows no more took most time."""
-    times = gaps.groupby("cause")["dur_ns"].sum().reindex(["unknown", "start", "end"], fill_value=0)
-    return str(times.idxmax()) if times.any() else BETWEEN
+    gaps = gaps.sort_values("start_ns")
+    start, end = _segments(record, device, OTHER)
+    at = np.searchsorted(gaps["start_ns"].to_numpy(), start, side="right") - 1
+    between = BETWEEN if are_ops(record.trace).any() else GPU_ALONE
+    cause = gaps["cause"].where(gaps["cause"].isin(["unknown", "start", "end"]), between)
+    return str(pd.Series(end - start).groupby(cause.to_numpy()[at]).sum().idxmax())
+
+
+def _is_late(record: Record, device: int) -> bool:
+    """Whether most of the time in which launched work did not begin is longer than latency."""
+    start, end = _segments(record, device, QUEUED)
+    late = end - start >= LATENCY_NS
+    return 2 * int((end - start)[late].sum()) > int((end - start).sum())
+
+
+def _segments(record: Record, device: int, kind: str) -> tuple[Ints, Ints]:
+    """When the stretches of a GPU's time that are of this class began and ended."""
+    table = breakdown_segments(record)
+    table = table[(table["device"] == device) & (table["class"] == kind)]
+    return table["start_ns"].to_numpy(np.int64), table["end_ns"].to_numpy(np.int64)
 
 
 HOST = "host"

@@ -7,12 +7,17 @@ from typing import Any
 import numpy as np
 
 from gpuprof_widgets.analyses.breakdown import breakdown
-from gpuprof_widgets.analyses.findings.device_idle import longest_call, tells_of_one_launch
+from gpuprof_widgets.analyses.findings.device_idle import (
+    LongestCall,
+    longest_call,
+    tells_of_one_launch,
+)
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.one_call import about_one_call
 from gpuprof_widgets.analyses.findings.short_kernels import short_kernels
 from gpuprof_widgets.analyses.gaps import gaps_between
+from gpuprof_widgets.analyses.graph_replays import is_mostly_replayed
 from gpuprof_widgets.analyses.host_states import LAUNCHING
 from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.op_rows import gpu_rows
@@ -20,6 +25,10 @@ from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_sh
 from gpuprof_widgets.trace.model import Record, Trace
 
 EVIDENCE = 2_000
+REPLAYED = (
+    "CUDA graphs replay most of it already: capture more in one graph, or make batches larger, so "
+    "that a replay keeps the GPU busy for longer than its launch takes."
+)
 REMEDY = (
     'Launch less: CUDA graphs (torch.compile with mode="reduce-overhead", or '
     "torch.cuda.make_graphed_callables) replay a whole step with one call; fused and foreach "
@@ -55,8 +64,8 @@ def _finding(record: Record, row: dict[Any, Any]) -> Finding:
     order = np.argsort(-(gaps.end - gaps.start)[late], kind="stable")[:EVIDENCE]
     text = (
         f"{'The GPU' if device < 0 else f'GPU {device}'} waited {format_ns(int(row['time_ns']))} "
-        f"({format_share(row['share'])} of the time) from the launch calls to the start of what "
-        f"they launched, {format_count(int(late.sum()), 'time')}, the longest {format_ns(most)}."
+        f"({format_share(row['share'])} of the time) while the CPU was in the calls that launch "
+        f"its work, {format_count(int(late.sum()), 'time')}, the longest {format_ns(most)}."
     )
     return Finding(
         "launch_bound",
@@ -66,9 +75,11 @@ def _finding(record: Record, row: dict[Any, Any]) -> Finding:
         longest.start_ns,
         longest.end_ns,
         tuple(gaps.launch[late][order]),
-        _once(trace, longest.row) if longest.is_most else REMEDY,
+        _remedy(trace, longest),
     )
 
 
-def _once(trace: Trace, row: int) -> str:
-    return f"Most of it is a single call: {about_one_call(trace, row)}"
+def _remedy(trace: Trace, longest: LongestCall) -> str:
+    if longest.is_most:
+        return f"Most of it is a single call: {about_one_call(trace, longest.row)}"
+    return REPLAYED if is_mostly_replayed(trace) else REMEDY

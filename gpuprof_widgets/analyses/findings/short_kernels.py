@@ -12,6 +12,7 @@ from gpuprof_widgets.analyses.device_busy import busy_intervals
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
+from gpuprof_widgets.analyses.graph_replays import graph_launches
 from gpuprof_widgets.analyses.intervals import gaps, overlap, union
 from gpuprof_widgets.analyses.launched_by import launched_by
 from gpuprof_widgets.analyses.launches import launches
@@ -35,7 +36,9 @@ COMPILED = re.compile(r"CompiledFunction|Torch-Compiled Region.*|## Call Compile
 
 
 def short_kernels(record: Record, limits: Limits) -> list[Finding]:
-    """Fires where half of the GPU slices are shorter than their launch, ten and 3 % of the run.
+    """Fires where half of the launches take longer than what they launch, ten and 3 % of the run.
+
+    The replay of a graph is one launch, and never one of these: another graph would not spare it.
 
     The cost is the time that the CPU spent in the ops that launched them (in the calls, where no
     op is known), as a graph spares both, and in which the GPU, between its first and its last work,
@@ -43,8 +46,12 @@ def short_kernels(record: Record, limits: Limits) -> list[Finding]:
     it, nor is what these ops have less of the critical path.
     """
     table = launches(record)
-    short = table[table["short"].to_numpy(bool)]
-    enough = max(limits.short_kernels_share * len(table), limits.short_kernels_least, 1)
+    if not len(table):
+        return []
+    replays = graph_launches(record.trace)[table["launch"].to_numpy()]
+    short = table[table["short"].to_numpy(bool) & ~replays]
+    calls = table["launch"].nunique()
+    enough = max(limits.short_kernels_share * calls, limits.short_kernels_least, 1)
     if len(short) < enough:
         return []
     idle = _launching_while_idle(record.trace, short)
@@ -54,9 +61,9 @@ def short_kernels(record: Record, limits: Limits) -> list[Finding]:
         return []
     gpu, call = (float(short[key].median()) for key in ("dur_ns", "call_ns"))
     text = (
-        f"{len(short):,} of {len(table):,} kernels and copies "
-        f"({format_share(len(short) / len(table))}) took less time than their launch "
-        f"({format_ns(gpu)} against {format_ns(call)} at the median){_mostly(record.trace, short)}:"
+        f"{len(short):,} of {calls:,} launches ({format_share(len(short) / calls)}) took longer "
+        f"than the kernel or copy that they launched ({format_ns(call)} against {format_ns(gpu)} "
+        f"at the median){_mostly(record.trace, short)}:"
         f" for {format_ns(idle)} ({format_share(share_of(idle, run_ns(record)))} of the time) the "
         "GPU had nothing to do while the CPU ran the ops that launch them; launched at once, "
         f"{shorter(cost, record)}."
@@ -117,4 +124,4 @@ def _mostly(trace: Trace, short: pd.DataFrame) -> str:
     shown = code(op.removeprefix(BACKWARD_PREFIX))
     modules = owners.loc[(owners["op_name"] == op).to_numpy(bool), "module"].unique()
     where = f" in {code(modules[0])}" if len(modules) == 1 and modules[0] else ""
-    return f", {int(by.max()):,} of them launched by {shown}{where}"
+    return f", {int(by.max()):,} of them made by {shown}{where}"
