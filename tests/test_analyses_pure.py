@@ -307,7 +307,14 @@ def test_every_analysis_is_tested_here() -> None:
 
 PARTS = {
     *("categories", "path_graph", "not_recorded", "no_memory_events"),
-    *("ran_python", "recorder_of", "has_python_alone", "is_beyond_the_range"),
+    *(
+        "ran_python",
+        "host_states",
+        "in_hooks",
+        "recorder_of",
+        "has_python_alone",
+        "is_beyond_the_range",
+    ),
 }
 """What analyses ask of each other; no table."""
 CALL_TREES = {"call_tree_ops", "call_tree_merged", "call_tree_cprofile"}

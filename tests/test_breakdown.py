@@ -36,6 +36,7 @@ from tests.traces import (
     Shared,
     annotation,
     backward_op,
+    calls_of,
     cell_line,
     copy,
     kernel,
@@ -58,7 +59,7 @@ def times(record: Record) -> dict[str, int]:
 def everything() -> Record:
     """Each class once; the comments say from when to when."""
     return trace_of(
-        # 0: input pipeline to 20, Python to 60, CPU ops to 80, launching to 100
+        # 0: input pipeline to 20, Python to 60, CPU ops to 80, launching to 90, queued to 100
         annotation(LOADING, ts=0, dur=20),
         op("aten::mm", ts=60, dur=35),
         runtime("cudaLaunchKernel", ts=80, dur=10),
@@ -70,12 +71,13 @@ def everything() -> Record:
         # queued to 330, compute to 400
         runtime("cudaLaunchKernel", ts=120, dur=5),
         kernel("relu", ts=330, dur=70, launched_by=7),
-        # the host had waited for 30: synchronising to 430, Python to 480, launching to 500
+        # the host had waited for 30: synchronising to 430, Python to 480, launching to 485,
+        # queued to 500
         op("aten::item", ts=375, dur=37),
         runtime("cudaStreamSynchronize", ts=380, dur=30),
         runtime("cudaLaunchKernel", ts=480, dur=5),
         kernel("gemm", ts=500, dur=10, launched_by=11),
-        # Python to 520 and from 560 to 580, runtime calls between, launching to 600
+        # Python to 520 and from 560 to 580, runtime calls between, launching to 585, queued to 600
         runtime("cudaMalloc", ts=520, dur=40),
         runtime("cudaLaunchKernel", ts=580, dur=5),
         kernel("gemm", ts=600, dur=100, launched_by=14),
@@ -96,8 +98,8 @@ def test_every_class_has_its_time() -> None:
         "Python": 40 + 50 + 30,
         "CPU ops": 20,
         "runtime calls": 40,
-        "launching": 20 + 20 + 20,
-        "queued": 20,
+        "launching": 10 + 5 + 5,
+        "queued": 20 + 10 + 15 + 15,
         "other": 20 + 70,
     }
 
@@ -112,31 +114,46 @@ def test_a_table_has_all_classes_in_the_order_of_their_priority() -> None:
 
 
 def launched_late(*cpu: Row, launch: int = 60, stops: int = 80, thread: int = 100) -> Record:
-    """The gap [20, 80) between two kernels, the second launched at ``launch`` by that thread."""
+    """The gap [20, 80) between two kernels, the second launched at ``launch`` by that thread.
+
+    cProfile saw Python: so what ran between ops was that.
+    """
     return trace_of(
         runtime("cudaLaunchKernel", ts=launch, dur=5, thread=thread),
         kernel("first", ts=0, dur=20),
         kernel("second", ts=stops, dur=20, launched_by=0),
         *cpu,
+        calls=PYTHON_RAN,
     )
 
 
-def test_launching_lasts_from_the_call_to_the_kernel() -> None:
+PYTHON_RAN = calls_of((None, "main", 1, 100))
+
+
+def test_launching_lasts_as_long_as_the_call_and_what_is_launched_is_queued() -> None:
     assert times(launched_late(op("aten::mm", ts=0, dur=100))) == {
         "compute": 40,
         "CPU ops": 40,
-        "launching": 20,
+        "launching": 5,
+        "queued": 15,
     }
 
 
-def test_a_call_that_has_not_returned_when_the_gap_begins_is_launching_all_of_it() -> None:
-    assert times(launched_late(launch=16))["launching"] == 60
+def test_a_gpu_that_begins_long_after_the_last_call_does_not_wait_for_launches() -> None:
+    """Seen: all launches had returned 125 ms before the first kernel began."""
+    found = times(launched_late(op("aten::mm", ts=0, dur=70), stops=125_000_060))
+    assert (found["launching"], found["queued"]) == (5, 125_000_060 - 65)
+
+
+def test_a_call_that_has_not_returned_when_the_gap_begins_is_launching_until_it_does() -> None:
+    found = times(launched_late(launch=16))
+    assert (found["launching"], found["queued"]) == (1, 59)
     assert times(launched_late(launch=15))["queued"] == 60
 
 
 def test_the_launch_of_something_else_is_launching_as_well() -> None:
     elsewhere = runtime("cudaLaunchKernel", ts=30, dur=10)
-    assert times(launched_late(elsewhere))["launching"] == 20 + 10
+    assert times(launched_late(elsewhere))["launching"] == 5 + 10
     recording = runtime("cudaEventRecord", ts=30, dur=10)
     assert times(launched_late(recording))["runtime calls"] == 10
 
@@ -146,8 +163,9 @@ def test_a_wait_costs_the_gap_behind_it_as_long_as_it_lasted() -> None:
         begins = 25 - waited
         return times(launched_late(runtime("cudaStreamSynchronize", ts=begins, dur=waited)))
 
-    assert after(10) == {"compute": 40, "synchronising": 10, "Python": 30, "launching": 20}
-    assert after(25) == {"compute": 40, "synchronising": 25, "Python": 15, "launching": 20}
+    launched = {"compute": 40, "launching": 5, "queued": 15}
+    assert after(10) == launched | {"synchronising": 10, "Python": 30}
+    assert after(25) == launched | {"synchronising": 25, "Python": 15}
 
 
 def test_a_wait_that_found_the_gpu_idle_costs_its_own_time() -> None:
@@ -186,7 +204,13 @@ def test_a_thread_with_nothing_open_leaves_the_main_thread_to_tell() -> None:
             kernel("second", ts=80, dur=20, launched_by=3),
         )
     )
-    assert found == {"compute": 40, "Python": 5 + 15, "CPU ops": 10 + 10, "launching": 20}
+    assert found == {
+        "compute": 40,
+        "Python": 5 + 15,
+        "CPU ops": 10 + 10,
+        "launching": 5,
+        "queued": 15,
+    }
 
 
 def test_between_two_backward_ops_autograds_engine_is_at_work() -> None:
@@ -206,7 +230,7 @@ def test_between_two_backward_ops_autograds_engine_is_at_work() -> None:
             )
         )
 
-    assert between() == {"compute": 140, "CPU ops": 40, "launching": 20}
+    assert between() == {"compute": 140, "CPU ops": 40, "launching": 5, "queued": 15}
     busy_main = between(python("train.py(11): log", ts=42, dur=5))
     assert (busy_main["CPU ops"], busy_main["Python"]) == (30, 10)
 
@@ -231,11 +255,12 @@ def test_steps_have_their_own_rows() -> None:
         annotation("ProfilerStep#5", ts=100, dur=50),
         runtime("cudaLaunchKernel", ts=10, dur=10),
         kernel("gemm", ts=40, dur=80, launched_by=2),
+        calls=PYTHON_RAN,
     )
     table = breakdown(record, by="step")
     by_step = table[table["time_ns"] > 0].groupby("step")
     assert {step: dict(zip(g["class"], g["time_ns"], strict=True)) for step, g in by_step} == {
-        4: {"compute": 60, "Python": 10, "launching": 30},
+        4: {"compute": 60, "Python": 10, "launching": 10, "queued": 20},
         5: {"compute": 20, "other": 30},
     }
     assert table.groupby("step")["span_ns"].first().to_dict() == {4: 100, 5: 50}
@@ -434,4 +459,4 @@ def test_segments_sum_to_any_range() -> None:
     inside: Any = np.clip(end, 50, 450) - np.clip(start, 50, 450)
     assert inside.sum() == 400
     by_class = segments.assign(time=inside).groupby("class")["time"].sum()
-    assert by_class[["Python", "synchronising", "queued"]].tolist() == [10 + 20, 30, 20]
+    assert by_class[["Python", "synchronising", "queued"]].tolist() == [10 + 20, 30, 20 + 10]

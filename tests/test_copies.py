@@ -332,7 +332,7 @@ def test_the_op_around_a_short_launch_counts_but_not_its_waiting() -> None:
     (said,) = [one for one in findings(trace_of(*rows)) if one.rule == "short_kernels"]
     per_op = 60 - 10 - 5  # without the wait and the kernel
     assert said.cost_ns == 20 * per_op - 25 - 20  # between the first kernel and the last
-    assert "20 of them launched by `aten::add`" in said.text
+    assert "20 of them made by `aten::add`" in said.text
 
 
 def test_launching_short_kernels_costs_nothing_while_the_gpu_is_busy() -> None:

@@ -12,6 +12,7 @@ from gpuprof_widgets.trace.model import Record
 from tests.traces import (
     annotation,
     backward_op,
+    calls_of,
     cell_line,
     copy,
     kernel,
@@ -152,6 +153,7 @@ def test_a_synchronisation_that_found_the_gpu_done_is_the_cpu_s_own_time() -> No
         launch(0),
         runtime("cudaStreamSynchronize", ts=40, dur=5),
         kernel("early", ts=8, dur=10, launched_by=0),
+        calls=calls_of((None, "main", 1, 45)),
     )
     assert path_of(record) == [
         ("runtime", 5, "cudaLaunchKernel"),

@@ -298,10 +298,10 @@ def test_a_busy_gpu_is_said_to_be_busy_without_a_gap() -> None:
     [
         ([annotation(LOADING, ts=105, dur=690)], "while the CPU waited for the DataLoader"),
         (
-            [annotation("forward", ts=105, dur=690)],
+            [annotation("forward", ts=105, dur=690), op("aten::cat", ts=0, dur=1)],
             "while the CPU was in no PyTorch op, inside `forward`",
         ),
-        ([], "while the CPU was in no PyTorch op"),
+        ([op("aten::cat", ts=0, dur=1)], "while the CPU was in no PyTorch op"),
         ([op("aten::cat", ts=105, dur=400)], "while the CPU mostly ran `aten::cat`"),
         (
             [python("m.py(1): main", ts=0, dur=1000), python("m.py(7): tidy", ts=200, dur=590)],

@@ -13,7 +13,7 @@ from gpuprof_widgets.analyses.findings.exposed_communication import exposed_comm
 from gpuprof_widgets.analyses.findings.launch_bound import launch_bound
 from gpuprof_widgets.analyses.findings.one_stream import one_stream
 from gpuprof_widgets.trace.model import Record
-from tests.traces import Row, annotation, copy, kernel, op, runtime, trace_of
+from tests.traces import Row, annotation, calls_of, copy, kernel, op, runtime, trace_of
 
 LOADING = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long)"
@@ -37,12 +37,12 @@ def one_after_the_other(copying: int, name: str = "Memcpy HtoD (Pageable -> Devi
     )
 
 
-def launched_slowly(latency: int, *more: Row, calls: int = 10) -> Record:
-    """In 1000 ns ten kernels, each of which starts that long after its launch began."""
+def launched_slowly(took: int, *more: Row, calls: int = 10) -> Record:
+    """In 1000 ns ten kernels, each of which starts as its launch returns after so long."""
     rows: list[Row] = [op("train", ts=0, dur=1000)]
     for number in range(calls):
         end = 100 * (number + 1)
-        rows.append(runtime("cudaLaunchKernel", ts=end - 50 - latency, dur=1))
+        rows.append(runtime("cudaLaunchKernel", ts=end - 50 - took, dur=took))
         rows.append(kernel("gemm", ts=end - 50, dur=50, launched_by=len(rows) - 1))
     return trace_of(*rows, *more)
 
@@ -137,8 +137,8 @@ def test_waiting_for_launches_shows_the_calls() -> None:
     record = launched_slowly(30)
     finding = only(launch_bound(record, Limits()))
     assert finding.text == (
-        "GPU 0 waited 300 ns (30 % of the time) from the launch calls to the start of what they "
-        "launched, 10 times, the longest 30 ns."
+        "GPU 0 waited 300 ns (30 % of the time) while the CPU was in the calls that launch its "
+        "work, 10 times, the longest 30 ns."
     )
     assert set(names(record, finding)) == {"cudaLaunchKernel"}
     assert "CUDA graphs" in finding.remedy
@@ -152,7 +152,7 @@ def test_a_single_slow_launch_is_warming_up_and_told_once() -> None:
     )
     said = {finding.rule: finding for finding in findings(record)}
     assert "launch_bound" not in said
-    assert "mostly in one launch, of 700 ns" in said["device_idle"].remedy
+    assert "mostly in one launch, of 650 ns" in said["device_idle"].remedy
     assert "Warm up" in said["device_idle"].remedy
     assert "fewer" not in said["device_idle"].remedy
 
@@ -184,6 +184,7 @@ def idle_gpu(*cpu: Row, launch: int = 890) -> str:
         kernel("first", ts=0, dur=100),
         kernel("second", ts=900, dur=100, launched_by=0),
         *cpu,
+        calls=calls_of((None, "main", 1, 1000)),
     )
     return only(device_idle(record, Limits())).remedy
 
@@ -201,6 +202,7 @@ def emptied(synchronised: int) -> str:
         kernel("first", ts=0, dur=100),
         kernel("second", ts=100 + synchronised, dur=100, launched_by=1),
         kernel("third", ts=1200, dur=last - 1200, launched_by=2),
+        calls=calls_of((None, "main", 1, last)),
     )
     return only(device_idle(record, Limits())).remedy
 
@@ -243,7 +245,30 @@ def test_an_idle_gpu_is_told_what_kept_the_cpu(cpu: list[Row], words: str) -> No
 
 
 def test_what_was_queued_waited_for_the_gpu_itself() -> None:
-    assert "In 100 % of the GPU's idle time work was launched" in idle_gpu(launch=10)
+    assert "from one kernel to the next" in idle_gpu(launch=10)
+
+
+def test_work_that_begins_long_after_its_launch_is_put_down_to_no_launch() -> None:
+    """Seen in a trace of vLLM: the GPU began 125 ms after the last call had returned."""
+    record = trace_of(
+        op("train", ts=0, dur=30_000),
+        runtime("hipLaunchKernel", ts=10_000, dur=5_000),
+        kernel("gemm", ts=125_000_000, dur=100_000_000, launched_by=1),
+    )
+    said = {finding.rule: finding for finding in findings(record)}
+    assert "launch_bound" not in said
+    assert "did not begin, and the trace does not tell why" in said["device_idle"].remedy
+
+
+def test_of_a_cpu_that_was_not_recorded_nothing_is_said() -> None:
+    record = trace_of(
+        *(runtime("hipLaunchKernel", ts=500 * number, dur=5) for number in range(3)),
+        *(kernel("k", ts=500 * n + 10, dur=50, launched_by=n) for n in range(3)),
+    )
+    (said,) = device_idle(record, Limits())
+    assert "of which the trace holds no ops: record these as well" in said.remedy
+    assert "Python" not in said.remedy
+    assert "PyTorch op" not in said.text
 
 
 def test_waiting_for_data_says_how_long_the_gpu_had_nothing_to_do() -> None:

@@ -51,7 +51,8 @@ def test_the_idle_time_of_a_simulated_gpu_has_the_causes_that_were_put_in() -> N
         "input pipeline": 100,
         "Python": 10 + 4 + 4,
         "CPU ops": 10 + 10 + 10,
-        "launching": 9 + 9 + 9,
+        "launching": 5 + 5 + 5,
+        "queued": 4 + 4 + 4,
         "other": 26,
     }
     assert made.trace.span_ns == 206 * US

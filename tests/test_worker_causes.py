@@ -16,9 +16,10 @@ from gpuprof_widgets.analyses.worker_causes import (
 from gpuprof_widgets.analyses.workers import workers
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.several_calls import added_up
-from tests.traces import Row, annotation, trace_of
+from tests.traces import Row, annotation, op, trace_of
 
 LOADING = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+STARTS_WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__init__"
 
 
 def did(name: str, *, ts: int, dur: int, worker: int = 0, **args: int) -> Row:
@@ -213,3 +214,27 @@ def test_one_worker_alone_is_no_outlier() -> None:
     assert SlowFunction("decode", 5.0, {0: 5.0}).outlier is None
     assert SlowFunction("decode", 5.0, {0: 5.0, 1: 6.0}).outlier is None
     assert SlowFunction("decode", 5.0, {0: 5.0, 1: 9.0, 2: 5.0}).outlier == 1
+
+
+@pytest.mark.parametrize(
+    ("passes", "remedy"),
+    [(1, "They started once"), (3, "Its workers start anew for every pass over the data")],
+)
+def test_workers_that_take_long_to_start_are_told_without_being_recorded(
+    passes: int, remedy: str
+) -> None:
+    rows = [
+        row
+        for number in range(passes)
+        for row in (
+            annotation(STARTS_WORKERS, ts=300 * number, dur=200),
+            annotation(LOADING, ts=300 * number + 200, dur=50),
+        )
+    ]
+    (found,) = RULES["dataloader"](trace_of(op("end", ts=990, dur=10), *rows), Limits())
+    assert "mostly for its workers to start" in found.text
+    assert found.remedy.startswith(remedy)
+    (kept_up,) = RULES["dataloader"](
+        trace_of(rows[0], annotation(LOADING, ts=300, dur=250), op("end", ts=990, dur=10)), Limits()
+    )
+    assert "to start" not in kept_up.text

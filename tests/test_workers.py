@@ -20,7 +20,14 @@ import pandas as pd
 import pytest
 import torch
 from torch.autograd.profiler import record_function
-from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, SequentialSampler, Subset
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    SequentialSampler,
+    Subset,
+    dataloader,
+)
 from torch.utils.data._utils import worker as torch_worker
 
 import gpuprof_widgets
@@ -28,6 +35,7 @@ from gpuprof_widgets import Profile
 from gpuprof_widgets.analyses.worker_causes import slow_function
 from gpuprof_widgets.capture.workers import process as worker_process
 from gpuprof_widgets.capture.workers import recording as workers
+from gpuprof_widgets.capture.workers.starts import STARTS_WORKERS
 from gpuprof_widgets.exceptions import OptionError
 from tests import loaders
 from tests.loaders import (
@@ -51,6 +59,7 @@ MS = 1_000_000
 
 _UNSENDABLE = (AttributeError, PicklingError)  # by version of Python
 ORIGINAL_LOOP = torch_worker._worker_loop
+PLAIN_START = dataloader._MultiProcessingDataLoaderIter.__init__
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +68,7 @@ def nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     yield
     assert torch_worker._worker_loop is ORIGINAL_LOOP
+    assert dataloader._MultiProcessingDataLoaderIter.__init__ is PLAIN_START
     assert list(tmp_path.glob("gpuprof-*")) == []
     gc.collect()  # a loader's iterator ends its workers
     for child in multiprocessing.active_children():
@@ -370,6 +380,20 @@ def test_workers_that_are_not_recorded_are_mentioned() -> None:
     assert len(profile.workers()) == 0
     alone, _ = recorded(DataLoader(Decoded(4), batch_size=2), workers=False)
     assert alone.metadata["notes"] == []
+
+
+@pytest.mark.parametrize("workers", [False, True])
+def test_starting_workers_is_the_input_pipeline_and_no_python(workers: bool) -> None:
+    profile, _ = recorded(
+        DataLoader(Decoded(4), batch_size=2, num_workers=1), workers=workers, cprofile=False
+    )
+    slices = profile.trace.slices
+    (start,) = slices[slices["name"] == STARTS_WORKERS].itertuples()
+    waits = profile.waits()
+    assert start.dur in waits.loc[waits["name"] == STARTS_WORKERS, "dur_ns"].tolist()
+    by_class = profile.breakdown().set_index("class")["time_ns"]
+    waited = waits.loc[waits["kind"] == "dataloader", "dur_ns"].sum()
+    assert by_class["input pipeline"] == waited
 
 
 def test_a_record_with_workers_loads_back_equal(tmp_path: Path) -> None:
