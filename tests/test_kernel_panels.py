@@ -115,7 +115,7 @@ def test_launches_have_the_queues_as_curves() -> None:
     assert curve.changes[["ts_ns", "value"]].to_numpy().tolist() == [
         *([5, 1], [10, 0], [45, 1], [60, 0])
     ]
-    assert "1 slice of 2" in panel.note
+    assert "1 of 2 launches took longer" in panel.note
     assert "1 GPU event without a launch" in panel.note
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -16,6 +15,7 @@ from gpuprof_widgets.analyses.queue_length import FULL, queue_length, queues
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
+from gpuprof_widgets.views.panels.launches import launches_panel
 from tests.hta_oracle import hta
 from tests.traces import Row, Shared, copy, gpu_annotation, kernel, op, runtime, trace_of
 
@@ -102,7 +102,18 @@ def test_the_kernels_of_a_graph_share_the_time_of_its_launch() -> None:
     table = launches(record)
     assert table["launched"].tolist() == [3, 3, 3]
     assert not table["short"].any()  # 12 ns of work for 11 ns of launching
-    assert queues(record)["longest"].tolist() == [3]
+    assert queues(record)[["launches", "longest"]].to_numpy().tolist() == [[1, 1]]
+    panel = launches_panel(record)
+    assert panel is not None
+    assert panel.rows[["launches", "call_ns", "gpu_ns", "short"]].to_numpy().tolist() == [
+        [1, 11, 12, 0]
+    ]
+
+
+def test_a_graph_of_many_kernels_fills_no_queue() -> None:
+    gpu = [kernel("k", ts=3_000 + 2 * i, dur=2, launched_by=0) for i in range(FULL + 1)]
+    (row,) = queues(trace_of(runtime("cudaGraphLaunch", ts=0, dur=11), *gpu)).to_dict("records")
+    assert (row["full_ns"], row["longest"], row["launches"]) == (0, 1, 1)
 
 
 def test_gpu_work_without_a_launch_has_no_row_but_is_counted_and_keeps_its_stream_busy() -> None:
@@ -281,7 +292,8 @@ def test_on_real_traces_latencies_add_up_and_queues_end_empty(shared_record: Rec
     assert (lengths["length"] >= 0).all()
     assert (lengths.groupby(["device", "stream"])["length"].last() == 0).all()
     summary = queues(shared_record)
-    assert summary["launches"].sum() == len(table)
+    calls = table.groupby(["launch", "device", "stream"])
+    assert summary["launches"].sum() == calls.ngroups
     assert (summary["waiting_ns"] <= shared_record.trace.span_ns).all()
     for key, flag in (("short", "short"), ("slow_calls", "slow_call"), ("late", "late")):
-        assert summary[key].sum() == np.count_nonzero(table[flag])
+        assert summary[key].sum() == calls[flag].first().sum()

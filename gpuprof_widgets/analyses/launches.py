@@ -61,6 +61,17 @@ def launches(record: Record) -> pd.DataFrame:
     return table
 
 
+def by_call(table: pd.DataFrame) -> pd.DataFrame:
+    """Of these `launches` the first slice of each call and stream: a replayed graph counts as one.
+
+    One more column, ``work_ns``: GPU time of all that the call launched on that stream.
+    """
+    key = ["launch", "device", "stream"]
+    first = table.drop_duplicates(key)
+    work = table.groupby(key)["dur_ns"].sum()
+    return first.assign(work_ns=work.loc[pd.MultiIndex.from_frame(first[key])].to_numpy())
+
+
 def _why(rows: Rows) -> str:
     if len(rows):
         return f"the trace has no launches of its {len(rows):,} GPU events."

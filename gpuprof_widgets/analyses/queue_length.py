@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.grouped import PERCENTILES, durations_by_group
 from gpuprof_widgets.analyses.lacking import LACKS, lacking, what_is_lacking
-from gpuprof_widgets.analyses.launches import UNLINKED, launches
+from gpuprof_widgets.analyses.launches import UNLINKED, by_call, launches
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record
 
@@ -29,9 +31,9 @@ QUEUE_COLUMNS = (
 def queue_length(record: Record) -> pd.DataFrame:
     """One row per change of a stream's queue: how much launched work had not started.
 
-    Columns: ``device``, ``stream``, ``ts_ns``, ``length`` (kernels, copies and memsets from here
-    on): one more at the start of each launch call, one less when its work starts. It ends at 0 and
-    never is below.
+    Columns: ``device``, ``stream``, ``ts_ns``, ``length`` (kernels, copies, memsets and graphs from
+    here on): one more at the start of each launch call, one less when its work starts, of a graph
+    the first of it. It ends at 0 and never is below.
 
     HTA (get_queue_length_time_series) has a row per launch and per start, also where several fall
     on one moment, and knows calls by eight names; here all calls with work on a GPU count. Work
@@ -42,6 +44,7 @@ def queue_length(record: Record) -> pd.DataFrame:
     table = launches(record)
     if not len(table):
         return lacking(COLUMNS, what_is_lacking(table))
+    table = by_call(table)
     called = np.maximum(table["call_start_ns"].to_numpy(), record.trace.start_ns)
     started = np.maximum(table["start_ns"].to_numpy(), called)
     device, stream = (np.tile(table[key].to_numpy(), 2) for key in ("device", "stream"))
@@ -68,6 +71,8 @@ def queues(record: Record) -> pd.DataFrame:
     table, length = launches(record), queue_length(record)
     if not len(table):
         return lacking(QUEUE_COLUMNS, what_is_lacking(table))
+    attrs: Any = {key: table.attrs[key] for key in (UNLINKED, LACKS) if key in table.attrs}
+    table = by_call(table)
     pairs = [each[["device", "stream"]].to_numpy(np.int64) for each in (table, length)]
     streams, number = np.unique(np.concatenate(pairs), axis=0, return_inverse=True)
     of_launch, of_length = np.split(number.reshape(-1), [len(table)])
@@ -77,7 +82,7 @@ def queues(record: Record) -> pd.DataFrame:
         _of_launches(table, of_launch, len(streams)),
     ]
     summary = pd.concat(columns, axis=1)[list(QUEUE_COLUMNS)]
-    summary.attrs = {key: value for key, value in table.attrs.items() if key in (UNLINKED, LACKS)}
+    summary.attrs = attrs
     return summary
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuprof_widgets.analyses.grouped import group_rows
-from gpuprof_widgets.analyses.launches import UNLINKED, launches
+from gpuprof_widgets.analyses.launches import UNLINKED, by_call, launches
 from gpuprof_widgets.analyses.quantity import format_count, format_ns
 from gpuprof_widgets.analyses.queue_length import queue_length, queues
 from gpuprof_widgets.trace.model import Record
@@ -29,6 +29,7 @@ def launches_panel(record: Record) -> Panel | None:
     table = launches(record)
     if not len(table):
         return None
+    table = by_call(table)
     keys = ["op_name", "launch_name"]
     group, _ = group_rows({key: table[key].to_numpy() for key in keys})
     each = table[["call_ns", "latency_ns", "queue_ns", "pure_latency_ns"]].assign(
@@ -36,10 +37,10 @@ def launches_panel(record: Record) -> Panel | None:
         start_ns=table["call_start_ns"],
         end_ns=table["call_start_ns"] + table["call_ns"],
         row=table["launch"],
-        gpu_ns=table["dur_ns"],
+        gpu_ns=table["work_ns"],
         short=table["short"].astype(int),
         late=table["late"].astype(int),
-        call_ns=table["call_ns"] / table["launched"],
+        call_ns=table["call_ns"] / table.groupby("launch")["launch"].transform("size"),
     )
     by = each.groupby("group")
     rows = (
@@ -81,7 +82,7 @@ def _curves(record: Record) -> list[Curve]:
 def _note(record: Record) -> str:
     table = queues(record)
     short, total, full = (int(table[key].sum()) for key in ("short", "launches", "full_ns"))
-    said = [f"{format_count(short, 'slice')} of {total:,} took the GPU less time than the launch"]
+    said = [f"{short:,} of {total:,} launches took longer than what they launched"]
     if full:
         said.append(f"the CPU met a full queue (1,024) for {format_ns(full)}")
     if unlinked := int(table.attrs.get(UNLINKED, 0)):
