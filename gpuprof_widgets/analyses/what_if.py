@@ -52,9 +52,10 @@ def what_if(
 
     - a thread's own time (of its ops, calls, Python) lasts as long as recorded, times the scale
       where it belongs to what is changed; time in which it waited lasts until what it waits for;
-    - a GPU slice begins when its launch, the slice before it on its stream and all events it waits
-      for allow it: the one that bound it with the delay that was recorded, the others with the
-      usual delay of their kind in this trace (a median), or the recorded one if that was shorter;
+    - a GPU slice begins when its launch, all that had ended before it on its stream and all events
+      it waits for allow it: the one that bound it with the delay that was recorded, the others with
+      the usual delay of their kind in this trace (a median), or the recorded one if that was
+      shorter; one that overlaps the slice that it follows begins as far into that as recorded;
     - the delay between the end of GPU work and the return of the call that waits for it stays.
 
     So a scale of 1 gives exactly the recorded span, and a larger scale never a shorter one. What a
