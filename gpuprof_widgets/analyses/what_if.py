@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from difflib import get_close_matches
 
@@ -28,6 +27,8 @@ COLUMNS = (
     *("name", "what", "scale", "calls", "time_ns", "path_ns"),
     *("span_ns", "new_span_ns", "saved_ns", "saved_share"),
 )
+LARGEST_SCALE = 1_000
+"""A trace of days still has its times in 64 bits then."""
 CANDIDATES = 8
 """Names of each sort that `what_ifs` tries: more would rarely save anything."""
 
@@ -62,8 +63,8 @@ def what_if(
     faster op would change beyond that (a launch queue that was full, clocks, cache, contention of
     streams for the GPU) is not modelled. The range is as in `critical_path`.
     """
-    if not 0 <= scale < math.inf:
-        raise OptionError(f"a scale is 0 (no time at all) or more, not {scale}")
+    if not 0 <= scale <= LARGEST_SCALE:
+        raise OptionError(f"a scale is 0 (no time at all) to {LARGEST_SCALE:,}, not {scale}")
     t0, t1 = path_range(record, step, region)
     changed = _changed(record.trace, name)
     return _table(record, t0, t1, [(name, *changed)], scale)
@@ -148,7 +149,7 @@ def _changed(trace: Trace, name: str) -> tuple[str, Mask]:
     if not chosen.any():
         known = [str(n) for n in trace.slices["name"].cat.categories]
         # The name of a recorded frame begins with its file: a function is in it, not near it.
-        near = get_close_matches(name, known, 1) or [one for one in known if name in one]
+        near = get_close_matches(name, known, 1) or [one for one in known if name and name in one]
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise OptionError(
             f"no op, kernel or Python function of this trace is called {name!r}{hint}"
