@@ -625,16 +625,3 @@ def test_windows_that_tile_a_run_add_up_to_it(ops: list[Slow], cuts: list[int]) 
     whole = operators(record).set_index("name")[["cpu_self_ns", "device_self_ns"]]
     whole, sums = whole.sort_index(), sums.reindex(sorted(whole.index), fill_value=0)
     assert sums.to_dict() == whole.to_dict()
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"top": 0}, "top is the number of rows to keep, 1 or more, not 0"),
-        ({"top": -3}, "1 or more, not -3"),
-        ({"stack_depth": -1}, "stack_depth is a number of frames, 0 or more, not -1"),
-    ],
-)
-def test_numbers_that_mean_nothing_are_refused(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(OptionError, match=words):
-        operators(trace_of(op("aten::mm", ts=0, dur=9)), **options)

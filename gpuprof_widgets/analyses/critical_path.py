@@ -74,11 +74,17 @@ def critical_path(
     - on a lane of TensorFlow's executor for the op that ended last before it, on any lane.
 
     A GPU slice waits for its launch (from the beginning of the call, or where that took long while
-    the stream was idle, as it staged a copy, from the usual delay before the slice), for the slice
-    before it on its stream, for an event of another stream (inferred from the times where only
-    cudaStreamWaitEvent was traced), and where all of these were over by more than 20 us, for the
-    slice of another stream that ended at most 20 us before it began (inferred as well); of these it
-    is bound by the one that, with the usual delay of its kind in this trace, let it begin last.
+    the stream was idle, as it staged a copy, from the usual delay before the slice; of a graph's
+    replay only what begins it on a stream does), for the slice that it follows on its stream, for
+    an event of another stream (inferred from the times where only cudaStreamWaitEvent was traced),
+    and where all of these were over by more than 20 us, for the slice of another stream that ended
+    at most 20 us before it began (inferred as well); of these it is bound by the one that, with the
+    usual delay of its kind in this trace, let it begin last.
+
+    Kernels of a replay overlap the next one by some 100 ns, and branches of a graph may be reported
+    on one stream: a slice follows the one of its stream, of those that began before it, whose end
+    is nearest to its beginning. One that ends after that counts until then, and while the stream
+    ran another slice between the two, that is what the path was spent on, not a delay.
 
     HTA's critical_path_analysis differs on purpose: there idle time of a thread between ops weighs
     nothing and its path need not cover the run; here it is Python's and every ns is in the path.

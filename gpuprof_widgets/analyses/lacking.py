@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import pandas as pd
 
+from gpuprof_widgets.analyses.option_types import check_options
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.memory_snapshot import SNAPSHOT_PROCESS
 from gpuprof_widgets.trace.model import Record, Trace
@@ -139,12 +140,14 @@ def which_other_kind(trace: Trace) -> str:
 def explained(analysis: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """The same analysis of a record (its first argument), whose empty tables say that.
 
-    What a caller did wrong is told without the frames in which it was found.
+    What a caller did wrong is told without the frames in which it was found; options of a wrong
+    type are refused (see `option_types`).
     """
 
     @functools.wraps(analysis)
     def explaining(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         try:
+            check_options(analysis, args, kwargs)
             table = analysis(*args, **kwargs)
         except OptionError as error:
             raise error.with_traceback(None)  # noqa: B904  # the same error, not one about it

@@ -16,7 +16,6 @@ from gpuprof_widgets.analyses.shapes import shape_codes
 from gpuprof_widgets.analyses.sort_keys import sort_column
 from gpuprof_widgets.analyses.stacks import stack_codes
 from gpuprof_widgets.analyses.steps import names_with_steps_merged
-from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record, Trace
 
 Ints = npt.NDArray[np.int64]
@@ -65,10 +64,6 @@ def operators(
     op has the stack of the last forward op with its sequence number, where torch takes the first.
     """
     column = sort_column(sort)
-    if top is not None and top < 1:
-        raise OptionError(f"top is the number of rows to keep, 1 or more, not {top}.")
-    if stack_depth < 0:
-        raise OptionError(f"stack_depth is a number of frames, 0 or more, not {stack_depth}.")
     trace = record.trace
     ops, gpu = rows.op_rows(trace), rows.gpu_rows(trace)
     memory = rows.allocations(trace)

@@ -29,6 +29,9 @@ KINDS = (
 )
 """What a stretch of the path was spent on: the CPU's, the GPU's, and delays between."""
 
+LONGEST_DELAY_NS = 1_500_000
+"""Longer ones had a cause that is not in the trace (HTA: 1500 us between kernels)."""
+
 BY_NOTHING, BY_EVENT, BY_STREAM, BY_LAUNCH = -1, 0, 1, 2
 """What a GPU slice waited for last: for nothing known, for another stream, its own, its launch."""
 
@@ -40,11 +43,11 @@ class PathGraph:
     ``segment_kind``, ``waiting`` (per segment: its thread stood still for others). ``releases``:
     see `path_waits.releases`, and ``boundary`` (segment that begins then), ``source`` (segment of
     the other thread that begins then, -1). Per GPU slice: ``boundary`` (segment that begins with
-    its launch, -1), ``previous`` (on its stream, -1), ``bound_by``, ``bound_to`` (the slice that it
-    waited for), ``inferred`` (no event tells so: see `path_stream_waits`); ``events``: pairs of
-    slices. ``launch_ns``, ``follow_ns``: the usual delay between a launch and its slice on an idle
-    stream, and between a slice and the one queued behind it. ``between``: what the thread of the
-    run did between its ops, "python" or "unknown".
+    its launch, -1), ``bound_by``, ``bound_to`` (the slice that it waited for), ``inferred`` (no
+    event tells so: see `path_stream_waits`); ``events``: pairs of slices. ``launch_ns``,
+    ``follow_ns``: the usual delay between a launch and its slice on an idle stream, and between a
+    slice and the one queued behind it. ``between``: what the thread of the run did between its ops,
+    "python" or "unknown".
     """
 
     threads: Threads
@@ -53,7 +56,6 @@ class PathGraph:
     waiting: Mask
     releases: pd.DataFrame
     boundary: Ints
-    previous: Ints
     events: tuple[Ints, Ints]
     bound_by: Ints
     bound_to: Ints
@@ -87,7 +89,7 @@ def path_graph(record: Record, t0: int, t1: int) -> PathGraph:
     kinds = _before_waiting(segment_kinds(trace, threads, between), threads, waiting)
     return PathGraph(
         threads, work, kinds, waiting, table, boundary,
-        delays.previous, delays.events, *delays.binding(), delays.inferred,
+        delays.events, *delays.binding(), delays.inferred,
         delays.launch_ns, delays.follow_ns, between,
     )  # fmt: skip
 
@@ -145,15 +147,16 @@ class _Delays:
 
     def __init__(self, work: GpuWork, events: tuple[Ints, Ints], t0: int) -> None:
         self.work, self.events = work, events
-        self.previous = work.previous()
-        self.free = np.append(work.end, NEVER)[self.previous]
+        self.free = work.free
         self.launched = np.where(work.thread >= 0, work.launched, NEVER)
         self.after, self.event = np.full(len(work), NEVER), np.full(len(work), NONE)
         self._follow(events)
         known = self.launched != NEVER
         idle = known & (self.free <= self.launched) & (self.after <= self.launched)
-        self.launch_ns = _median(work.start[idle] - self.launched[idle])
-        queued = known & (self.free >= self.launched + self.launch_ns) & (self.after == NEVER)
+        delays = work.start[idle] - self.launched[idle]
+        self.launch_ns = _median(delays[delays < LONGEST_DELAY_NS])
+        queued = (work.launched != NEVER) & (self.free >= work.launched + self.launch_ns)
+        queued &= self.after == NEVER
         self.follow_ns = _median(work.start[queued] - self.free[queued])
         self.inferred = np.zeros(len(work), bool)
         self._infer(t0)
@@ -191,7 +194,7 @@ class _Delays:
         ready = self._ready()
         by = ready.argmax(axis=0) if len(self.work) else np.zeros(0, np.int64)
         by = np.where(ready.max(axis=0, initial=NEVER) < NEVER // 2, BY_NOTHING, by)
-        to = np.select([by == BY_EVENT, by == BY_STREAM], [self.event, self.previous], NONE)
+        to = np.select([by == BY_EVENT, by == BY_STREAM], [self.event, self.work.previous], NONE)
         return by.astype(np.int64), to.astype(np.int64)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses.path_graph import BY_EVENT, BY_LAUNCH, BY_STREAM, PathGraph
+from gpuprof_widgets.analyses.path_streams import NEVER
 from gpuprof_widgets.trace.schema import NONE
 
 Ints = npt.NDArray[np.int64]
@@ -20,8 +21,9 @@ def replayed(graph: PathGraph, gone: Mask, scale: float) -> Ints:
     own = np.where(graph.waiting, 0, threads.end - threads.start)
     dur = _scaled(work.end - work.start, gone[:, work.row], scale).T
     offsets, at_release = _offsets(graph, _scaled(own, gone[:, threads.row], scale))
-    ends = np.zeros((len(work), len(gone)), np.int64)
-    waits = _Waits(graph)
+    begins = np.zeros((len(work), len(gone)), np.int64)
+    ends = np.zeros_like(begins)
+    waits = _Waits(graph, gone, scale)
     released = graph.releases[["gpu", "source", "boundary"]].to_numpy()
     order = np.lexsort(
         (
@@ -38,7 +40,8 @@ def replayed(graph: PathGraph, gone: Mask, scale: float) -> Ints:
             offsets.offset[at_release[item, 1]] = late
         else:
             place = item - len(released)
-            ends[place] = waits.begin(place, ends, offsets) + dur[place]
+            begins[place] = waits.begin(place, begins, ends, offsets)
+            ends[place] = begins[place] + dur[place]
     return _span(graph, ends, offsets)
 
 
@@ -97,31 +100,51 @@ def _offsets(graph: PathGraph, own: Ints) -> tuple[_Offsets, Ints]:
 
 
 class _Waits:
-    """Per GPU slice what it waits for, and for how long after it."""
+    """Per GPU slice what it waits for, and for how long after it.
 
-    def __init__(self, graph: PathGraph) -> None:
+    On its stream that is all that had ended there before it began, and of a slice that it follows
+    but overlaps (see `GpuWork.previous`) the part until then.
+    """
+
+    def __init__(self, graph: PathGraph, gone: Mask, scale: float) -> None:
         work = graph.work
-        self.t0 = graph.threads.t0
-        self.boundary = graph.boundary.tolist()
-        self.previous = graph.previous.tolist()
+        self.stream, self.boundary = work.stream.tolist(), graph.boundary.tolist()
         by, after_launch = graph.bound_by, work.start - work.launched
         launch = np.where(by == BY_LAUNCH, after_launch, np.minimum(after_launch, graph.launch_ns))
-        gap = work.start - work.end[graph.previous] if len(work) else work.start
-        follow = np.where(by == BY_STREAM, gap, np.minimum(gap, graph.follow_ns))
+        gap = work.start - np.append(work.end, 0)[work.before]
+        overlaps = work.previous != work.before
+        bound = (by == BY_STREAM) & ~overlaps
+        follow = np.where(bound, gap, np.minimum(gap, graph.follow_ns))
         self.launch, self.follow = launch.tolist(), follow.tolist()
+        self.before = work.before.tolist()
         self.alone = np.where(by < 0, work.start, NONE).tolist()
+        self.over = np.full((len(work.names), len(gone)), NEVER)
+        """Per stream the end of all that had ended by the time that the replay has come to."""
+        self.ended: dict[int, list[int]] = {}
+        for source, target in zip(*(side.tolist() for side in work.followers()), strict=True):
+            self.ended.setdefault(target, []).append(source)
+        cut = np.flatnonzero(overlaps)
+        source = work.previous[cut]
+        part = _scaled(work.start[cut] - work.start[source], gone[:, work.row[source]], scale)
+        self.part = dict(zip(cut.tolist(), zip(source.tolist(), part.T, strict=True), strict=True))
         self.events: dict[int, list[tuple[int, int]]] = {}
         for source, target in zip(*(side.tolist() for side in graph.events), strict=True):
             recorded = int(work.start[target] - work.end[source])
-            bound = by[target] == BY_EVENT and graph.bound_to[target] == source
-            delay = recorded if bound else min(recorded, graph.follow_ns)
+            binds = by[target] == BY_EVENT and graph.bound_to[target] == source
+            delay = recorded if binds else min(recorded, graph.follow_ns)
             self.events.setdefault(target, []).append((source, delay))
 
-    def begin(self, place: int, ends: Ints, offsets: _Offsets) -> Ints:
+    def begin(self, place: int, begins: Ints, ends: Ints, offsets: _Offsets) -> Ints:
         """When it would begin."""
         moments = [ends[source] + delay for source, delay in self.events.get(place, ())]
-        if (previous := self.previous[place]) >= 0:
-            moments.append(ends[previous] + self.follow[place])
+        over = self.over[self.stream[place]]
+        for source in self.ended.get(place, ()):
+            np.maximum(over, ends[source], out=over)
+        if self.before[place] >= 0:
+            moments.append(over + self.follow[place])
+        if place in self.part:
+            source, part = self.part[place]
+            moments.append(begins[source] + part)
         if (boundary := self.boundary[place]) >= 0:
             moments.append(offsets.at(boundary) + self.launch[place])
         if not moments:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +32,8 @@ class GpuWork:
 
     ``row``, ``start``, ``end``, ``ended`` (not cut), ``stream`` (a number per device and stream),
     ``kind`` (see `gpu_kinds`); ``launched`` (start of the call that launched it, `NEVER` where
-    unknown; see `_given`), ``thread`` (that launched it, -1 where unknown or before the range).
+    unknown; see `_given`), ``thread`` (that launched it, -1 where unknown or before the range, and
+    where it follows another slice of the same call: see `_follows`).
     """
 
     row: Ints
@@ -65,13 +68,55 @@ class GpuWork:
         hit = (found >= 0) & (np.append(self.stream, NONE)[found] == stream)
         return np.where(hit, found, NONE).astype(np.int64)
 
-    def previous(self) -> Ints:
-        """Per slice the one that ended last on its stream before it began; -1 for none."""
+    @cached_property
+    def before(self) -> Ints:
+        """Per slice the one of its stream that ended last before it began; -1 for none."""
         order = np.lexsort((self.end, self.stream))
         at = _position((self.stream[order], self.end[order]), (self.stream, self.start + 1)) - 1
         found = order[np.maximum(at, 0)] if len(order) else np.zeros(0, np.int64)
         hit = (at >= 0) & (self.stream[found] == self.stream)
         return np.where(hit, found, NONE).astype(np.int64)
+
+    def followers(self) -> tuple[Ints, Ints]:
+        """Pairs of slices of a stream: the second is the first to begin once the first ended."""
+        by_stream = np.lexsort((self.start, self.stream))
+        ordered = self.stream[by_stream], self.start[by_stream]
+        found = np.append(by_stream, NONE)[_position(ordered, (self.stream, self.end))]
+        source = np.flatnonzero(np.append(self.stream, NONE)[found] == self.stream)
+        return source, found[source]
+
+    @cached_property
+    def running(self) -> Ints:
+        """Per slice the one of its stream that runs when it begins, the first to end; -1: none."""
+        found = np.full(len(self), NONE, np.int64)
+        open_: dict[int, list[tuple[int, int]]] = {}
+        columns = (column.tolist() for column in (self.stream, self.start, self.end))
+        for place, (stream, start, end) in enumerate(zip(*columns, strict=True)):
+            heap = open_.setdefault(stream, [])
+            while heap and heap[0][0] <= start:
+                heapq.heappop(heap)
+            if heap:
+                found[place] = heap[0][1]
+            heapq.heappush(heap, (end, place))
+        return found
+
+    @cached_property
+    def previous(self) -> Ints:
+        """Per slice the one that it follows on its stream; -1 for none.
+
+        Of those that began before it the one whose end is nearest to its start. Mostly that is the
+        one that ended last. But kernels of a graph's replay overlap the next by a few hundred ns,
+        and branches of a graph, reported on one stream, run beside one another for long.
+        """
+        begun, over = self.start, np.append(self.end, NEVER)
+        nearer = over[self.running] - begun < begun - over[self.before]
+        found = np.where((self.running >= 0) & nearer, self.running, self.before)
+        return np.asarray(found, np.int64)
+
+    @property
+    def free(self) -> Ints:
+        """When the one that each follows let it begin: by its end, or where they overlap, then."""
+        return np.asarray(np.minimum(np.append(self.end, NEVER)[self.previous], self.start))
 
 
 def _position(sorted_pairs: tuple[Ints, Ints], wanted: tuple[Ints, Ints]) -> Ints:
@@ -109,7 +154,19 @@ def gpu_work(trace: Trace, threads: Threads) -> GpuWork:
         thread.astype(np.int64), names,
     )  # fmt: skip
     is_call = ~np.append(are_ops(trace), False)[launch]
-    return replace(work, launched=_given(work, np.where(is_call, ended[launch], NEVER)))
+    given = _given(work, np.where(is_call, ended[launch], NEVER))
+    thread = np.where(_follows(trace, work), NONE, work.thread)
+    return replace(work, launched=given, thread=thread)
+
+
+def _follows(trace: Trace, work: GpuWork) -> npt.NDArray[np.bool_]:
+    """Which slices follow one of the same call: that is what they wait for, not the call.
+
+    So the launch of a graph leads to what begins its replay on each stream, and on from there.
+    """
+    launch = trace.slices["launch"].to_numpy()[work.row]
+    before = np.append(launch, NONE)[work.previous]
+    return np.asarray((launch >= 0) & (before == launch), bool)
 
 
 def _given(work: GpuWork, returned: Ints) -> Ints:
@@ -119,7 +176,7 @@ def _given(work: GpuWork, returned: Ints) -> Ints:
     until the usual delay before that: a copy from pageable memory has to be staged first.
     """
     usable = work.thread >= 0
-    idle = usable & (np.append(work.end, NEVER)[work.previous()] <= work.launched)
+    idle = usable & (work.free <= work.launched)
     usual = int(np.median(work.start[idle] - work.launched[idle])) if idle.any() else 0
     until = np.minimum(returned, work.start - usual)
     slow = idle & (until - work.launched > usual) & (usual > 0)
@@ -177,12 +234,10 @@ def _inferred(trace: Trace, work: GpuWork) -> tuple[Ints, Ints]:
     by_end = np.argsort(work.end, kind="stable")
     at = np.searchsorted(work.end[by_end], work.start[target], side="right") - 1
     source = np.where(at >= 0, by_end[np.maximum(at, 0)], NONE)
-    previous = work.previous()[target]
-    free = np.where(previous >= 0, work.end[previous], NEVER)
     other = (source >= 0) & (work.stream[source] != work.stream[target])
     device = work.names["device"].to_numpy()
     other &= device[work.stream[source]] == device[work.stream[target]]
-    late = work.end[source] > np.maximum(work.launched[target], free)
+    late = work.end[source] > np.maximum(work.launched[target], work.free[target])
     return _possible(work, np.where(other & late, source, NONE), target)
 
 

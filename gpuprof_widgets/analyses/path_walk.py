@@ -13,6 +13,7 @@ from gpuprof_widgets.analyses.path_graph import (
     BY_STREAM,
     KERNEL_DELAY,
     LAUNCH_DELAY,
+    LONGEST_DELAY_NS,
     STREAM_WAIT,
     UNKNOWN,
     PathGraph,
@@ -22,9 +23,6 @@ from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
 
 Ints = npt.NDArray[np.int64]
-
-LONGEST_DELAY_NS = 1_500_000
-"""Longer ones had a cause that is not in the trace (HTA: 1500 us between kernels)."""
 
 
 @dataclass
@@ -51,6 +49,17 @@ class Pieces:
         """From what a GPU slice waited for until it began: so long that there was more, or not."""
         self.add(start, end, row, track, kind if end - start < LONGEST_DELAY_NS else UNKNOWN)
 
+    def add_idle(self, start: int, gpu: int, graph: PathGraph, track_of: Ints, kind: str) -> None:
+        """The same on its stream: no delay while that ran another slice, beside the two."""
+        work, end = graph.work, int(graph.work.start[gpu])
+        beside = int(work.running[gpu])
+        while beside >= 0 and end > start:
+            since, row = max(int(work.start[beside]), start), int(work.row[beside])
+            self.add(since, end, row, int(track_of[row]), str(work.kind[beside]))
+            end, beside = since, int(work.running[beside])
+        row = int(work.row[gpu])
+        self.add_delay(start, end, row, int(track_of[row]), kind)
+
     def add_segments(self, graph: PathGraph, low: int, high: int) -> None:
         """A thread's segments from ``low`` until before ``high``."""
         threads, part = graph.threads, slice(low, high)
@@ -71,17 +80,19 @@ def followed(trace: Trace, graph: PathGraph) -> Pieces:
     gpu, source = (graph.releases[name].to_numpy() for name in ("gpu", "source"))
     first, pieces = threads.first(), Pieces([], [], [], [], [])
     at_gpu, at = _last(graph, pieces)
+    until = threads.t1  # a slice that overlaps the one that follows it is left at its start
     while at >= 0:
         if at_gpu:
             row = int(work.row[at])
             track, start = int(track_of[row]), int(work.start[at])
-            pieces.add(start, int(work.end[at]), row, track, str(work.kind[at]))
+            pieces.add(start, min(int(work.end[at]), until), row, track, str(work.kind[at]))
+            until = start
             by, to = int(graph.bound_by[at]), int(graph.bound_to[at])
             if by in (BY_EVENT, BY_STREAM):
                 unclear = by == BY_STREAM and work.launched[at] == NEVER
                 delay = STREAM_WAIT if graph.inferred[at] else KERNEL_DELAY
                 delay = UNKNOWN if unclear else delay
-                pieces.add_delay(int(work.end[to]), start, row, track, delay)
+                pieces.add_idle(int(work.end[to]), at, graph, track_of, delay)
                 at = to
             elif by == BY_LAUNCH:
                 at_gpu, at = False, int(graph.boundary[at])
@@ -100,6 +111,7 @@ def followed(trace: Trace, graph: PathGraph) -> Pieces:
             release = int(by_boundary[place])
             at_gpu = bool(gpu[release] >= 0)
             at = int(gpu[release] if at_gpu else source[release])
+            until = threads.t1
         else:
             pieces.add_segments(graph, begin, at)
             at = NONE

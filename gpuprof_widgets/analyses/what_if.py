@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from difflib import get_close_matches
 
@@ -28,6 +27,8 @@ COLUMNS = (
     *("name", "what", "scale", "calls", "time_ns", "path_ns"),
     *("span_ns", "new_span_ns", "saved_ns", "saved_share"),
 )
+LARGEST_SCALE = 1_000
+"""A trace of days still has its times in 64 bits then."""
 CANDIDATES = 8
 """Names of each sort that `what_ifs` tries: more would rarely save anything."""
 
@@ -52,17 +53,18 @@ def what_if(
 
     - a thread's own time (of its ops, calls, Python) lasts as long as recorded, times the scale
       where it belongs to what is changed; time in which it waited lasts until what it waits for;
-    - a GPU slice begins when its launch, the slice before it on its stream and all events it waits
-      for allow it: the one that bound it with the delay that was recorded, the others with the
-      usual delay of their kind in this trace (a median), or the recorded one if that was shorter;
+    - a GPU slice begins when its launch, all that had ended before it on its stream and all events
+      it waits for allow it: the one that bound it with the delay that was recorded, the others with
+      the usual delay of their kind in this trace (a median), or the recorded one if that was
+      shorter; one that overlaps the slice that it follows begins as far into that as recorded;
     - the delay between the end of GPU work and the return of the call that waits for it stays.
 
     So a scale of 1 gives exactly the recorded span, and a larger scale never a shorter one. What a
     faster op would change beyond that (a launch queue that was full, clocks, cache, contention of
     streams for the GPU) is not modelled. The range is as in `critical_path`.
     """
-    if not 0 <= scale < math.inf:
-        raise OptionError(f"a scale is 0 (no time at all) or more, not {scale}")
+    if not 0 <= scale <= LARGEST_SCALE:
+        raise OptionError(f"a scale is 0 (no time at all) to {LARGEST_SCALE:,}, not {scale}")
     t0, t1 = path_range(record, step, region)
     changed = _changed(record.trace, name)
     return _table(record, t0, t1, [(name, *changed)], scale)
@@ -147,7 +149,7 @@ def _changed(trace: Trace, name: str) -> tuple[str, Mask]:
     if not chosen.any():
         known = [str(n) for n in trace.slices["name"].cat.categories]
         # The name of a recorded frame begins with its file: a function is in it, not near it.
-        near = get_close_matches(name, known, 1) or [one for one in known if name in one]
+        near = get_close_matches(name, known, 1) or [one for one in known if name and name in one]
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise OptionError(
             f"no op, kernel or Python function of this trace is called {name!r}{hint}"
