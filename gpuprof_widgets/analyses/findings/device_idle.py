@@ -69,8 +69,8 @@ REMEDIES = {
     QUEUED: "its next work had been launched already: that is the GPU's own time from one kernel "
     "to the next. Fewer and longer kernels have less of it.",
     LATE: "its next work had been launched already and did not begin, and the trace does not tell "
-    "why: another program on the GPU, another GPU that it waited for, or clocks of CPU and GPU "
-    "that disagree.",
+    "why: work that is not in it, another program on the GPU, another GPU that it waited for, or "
+    "clocks of CPU and GPU that disagree.",
     "start": "its first work had not come yet: set-up, data and warm-up belong outside of what is "
     "timed.",
     "end": "its last work was done: end the recording there, or let the CPU do the rest while the "
