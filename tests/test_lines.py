@@ -14,7 +14,18 @@ from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
-from tests.traces import Row, annotation, cell_line, copy, kernel, memory, op, runtime, trace_of
+from tests.traces import (
+    Row,
+    annotation,
+    backward_op,
+    cell_line,
+    copy,
+    kernel,
+    memory,
+    op,
+    runtime,
+    trace_of,
+)
 
 SOURCE = "%%gpuprofile\nfor x in data:\n    y = model(x)\n    loss.backward()\nelse:\n    done()"
 METADATA = {
@@ -69,10 +80,63 @@ def test_backward_work_counts_where_it_ran_and_for_its_forward_line(thread: int)
     columns = ("cpu_self_ns", "device_ns", "backward_cpu_ns", "backward_device_ns")
     assert numbers(table, *columns) == {
         2: [0, 0, 0, 0],
-        3: [10, 30, 20, 8],
+        3: [10, 30, 35, 8],
         4: [35, 8, 0, 0],
         6: [0, 0, 0, 0],
     }
+
+
+ACCUMULATE = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+
+
+def hooked(*, thread: int = 100, hooks: bool = True) -> Record:
+    """Two lines, their backward ops, and lines of hooks within what the engine runs."""
+    rows = [
+        cell_line(2, "y = model(x)", ts=0, dur=20),
+        op("aten::mm", ts=5, dur=10, sequence=1),
+        cell_line(3, "z = y.exp()", ts=20, dur=20),
+        op("aten::exp", ts=25, dur=10, sequence=2),
+        cell_line(4, "z.backward()", ts=40, dur=160),
+        *backward_op("ExpBackward0", ts=50, dur=30, sequence=2, thread=thread),
+        *backward_op("MmBackward0", ts=80, dur=40, sequence=1, thread=thread),
+        op(ACCUMULATE, ts=120, dur=50, thread=thread),
+        runtime("cudaLaunchKernel", ts=130, dur=5, thread=thread),
+        kernel("add", ts=300, dur=9, launched_by=10),
+    ]
+    lines_of_hooks = [
+        cell_line(7, "sleep()  # in ExpBackward0", ts=55, dur=20, thread=thread),
+        cell_line(8, "sleep()  # in MmBackward0", ts=82, dur=9, thread=thread),
+        cell_line(9, "grad.add(1)", ts=140, dur=20, thread=thread),
+    ]
+    return trace_of(*rows, *(lines_of_hooks if hooks else []))
+
+
+@pytest.mark.parametrize("thread", [100, 101])
+def test_hooks_are_part_of_the_backward_of_their_forward_line(thread: int) -> None:
+    table = lines(hooked(thread=thread))
+    assert numbers(table, "backward_cpu_ns", "backward_device_ns") == {
+        2: [40 + 50, 9],
+        3: [30, 0],
+        4: [0, 0],
+        7: [0, 0],
+        8: [0, 0],
+        9: [0, 0],
+    }
+    assert table["backward_cpu_ns"].sum() == 30 + 40 + 50  # what the engine ran
+    without = lines(hooked(thread=thread, hooks=False))
+    assert without["backward_cpu_ns"].tolist() == table["backward_cpu_ns"][:3].tolist()
+
+
+def test_what_the_engine_does_in_another_call_belongs_to_no_op_before() -> None:
+    record = trace_of(
+        cell_line(2, "y = model(x)", ts=0, dur=20),
+        op("aten::mm", ts=5, dur=10, sequence=1),
+        cell_line(3, "y.backward()", ts=40, dur=20),
+        *backward_op("MmBackward0", ts=42, dur=10, sequence=1),
+        cell_line(4, "leaf.backward()", ts=60, dur=20),
+        op(ACCUMULATE, ts=65, dur=10),
+    )
+    assert numbers(lines(record), "backward_cpu_ns") == {2: [10], 3: [0], 4: [0]}
 
 
 @pytest.mark.parametrize("thread", [100, 101])

@@ -11,12 +11,15 @@ import pytest
 import torch
 
 from gpuprof_widgets.analyses.lines import lines
+from gpuprof_widgets.analyses.modules import modules
 from gpuprof_widgets.capture.lines import regions as lines_regions
 from gpuprof_widgets.capture.lines import rewrite as lines_rewrite
 from gpuprof_widgets.capture.lines.recording import LinesRewrite
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.trace.links import nearest_ancestor
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.owners import is_engine
 from tests.cells import compiled, line_calls, line_rows, marked, plain, recorded, run, value
 
 TEXT = (Path(__file__).parent / "data" / "tricky_cells.txt").read_text()
@@ -381,3 +384,51 @@ def test_a_generator_left_suspended_marks_nothing_afterwards() -> None:
     found = {event.name for event in own.events()}
     assert "aten::ones" in found
     assert not {name for name in found if name.startswith("gpuprof:")}
+
+
+HOOKED = """
+import time, torch
+class Slow(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+    @staticmethod
+    def backward(ctx, grad):
+        time.sleep(0.004)
+        return grad * 2
+def slow(*_):
+    time.sleep(0.003)
+layer = torch.nn.Linear(4, 4)
+layer.weight.register_hook(outside)
+layer.weight.register_post_accumulate_grad_hook(slow)
+x = torch.rand(3, 4)
+y = layer(x)
+y.register_hook(slow)
+z = Slow.apply(y)
+z.grad_fn.register_prehook(outside)
+w = z.exp()
+w.grad_fn.register_hook(slow)
+w.sum().backward()
+"""
+
+
+def test_hooks_and_backwards_in_python_are_part_of_the_backward_pass() -> None:
+    """Sleeps cannot be shorter than they are; that they count once is told by the sum."""
+    outside = compile("import time\ndef outside(*_): time.sleep(0.005)", "elsewhere", "exec")
+    names: dict[str, Any] = {}
+    exec(outside, names)
+    _, record = recorded(HOOKED, {"outside": names["outside"]})
+    table = lines(record).set_index("code")["backward_cpu_ns"] / 1e6
+    assert table["y = layer(x)"] >= 5 + 3 + 3
+    assert table["z = Slow.apply(y)"] >= 4 + 5
+    assert table["w = z.exp()"] >= 3
+    slices = record.trace.slices
+    engine = is_engine(slices["name"])
+    outermost = engine & (nearest_ancestor(slices["parent"].to_numpy(), engine) < 0)
+    assert lines(record)["backward_cpu_ns"].sum() == slices["dur"][outermost].sum()
+
+
+def test_modules_backward_has_the_hooks_around_its_ops() -> None:
+    _, record = recorded(HOOKED, {"outside": lambda *_: None})
+    table = modules(record).set_index("name")
+    assert table.loc["layer", "backward_cpu_total_ns"] / 1e6 >= 3 + 3

@@ -307,6 +307,23 @@ def forward_of(record: Record, name: str) -> str:
     return str([*table["name"], ""][row["forward"]])
 
 
+def engines_forward(name: str) -> int:
+    """Row of the forward op of the engine's slice of that name around ``AddmmBackward0``."""
+    record = trace_of(
+        op("aten::addmm", ts=8, dur=5, sequence=4, forward_thread=0),
+        op(f"autograd::engine::evaluate_function: {name}", ts=40, dur=30),
+        op("aten::mul", ts=41, dur=5),  # of a hook before it
+        op("AddmmBackward0", ts=50, dur=5, sequence=4, forward_thread=1),
+    )
+    return int(record.trace.slices["forward"].iloc[1])
+
+
+def test_the_engines_slice_has_the_forward_op_of_its_backward_op() -> None:
+    """Torch writes no sequence number there where a hook has run an op before."""
+    assert engines_forward("AddmmBackward0") == 0
+    assert engines_forward("MulBackward0") == -1
+
+
 def test_a_backward_op_finds_the_last_forward_op_with_its_number() -> None:
     record = trace_of(
         op("aten::linear", ts=0, dur=20, sequence=3, forward_thread=0),

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -17,7 +18,7 @@ from torch.nn.modules import module as torch_modules
 from torch.utils.checkpoint import checkpoint
 
 from gpuprof_widgets.analyses.attribution import attribution
-from gpuprof_widgets.analyses.region_owners import region_behind
+from gpuprof_widgets.analyses.region_owners import region_around, region_behind
 from gpuprof_widgets.capture.modules.names import families, family
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
@@ -383,6 +384,143 @@ class TestUnchanged:
         finally:
             handle.remove()
         assert order == ["before", "everywhere", "after"]
+
+
+def computing(op: str) -> Callable[..., None]:
+    """A hook that runs an op by which it is known."""
+
+    def hook(*_: Any) -> None:
+        getattr(torch.ones(1), op)(0)
+
+    return hook
+
+
+def modules_of(made: Record, op: str) -> list[str]:
+    """The innermost module around each call of an op, in order; "" for none."""
+    slices = made.trace.slices
+    around = region_around(made.trace, "module")[(slices["name"] == f"aten::{op}").to_numpy()]
+    return [slices["name"].iloc[row] if row >= 0 else "" for row in around]
+
+
+class TestUsersHooks:
+    """What they do belongs to the module on which they hang."""
+
+    @pytest.mark.parametrize("with_kwargs", [False, True])
+    @pytest.mark.parametrize("always_call", [False, True])
+    def test_a_modules_own_hooks_are_part_of_it(self, with_kwargs: bool, always_call: bool) -> None:
+        model = Net()
+        head = model.head
+        head.register_forward_pre_hook(computing("cumsum"), with_kwargs=with_kwargs)
+        head.register_forward_hook(
+            computing("cumprod"), with_kwargs=with_kwargs, always_call=always_call
+        )
+        model.register_forward_hook(computing("cummax"), with_kwargs=with_kwargs)
+        before = [dict(one._forward_hooks) for one in model.modules()]
+        made = record(lambda: train(model), {"model": model})
+        assert modules_of(made, "cumsum") == modules_of(made, "cumprod") == ["head"]
+        assert set(modules_of(made, "cummax")) == {"model"}
+        assert names(made) == FORWARD
+        assert [dict(one._forward_hooks) for one in model.modules()] == before
+        assert len(head._forward_hooks_always_called) == always_call
+
+    @pytest.mark.parametrize("registered", ["before", "meanwhile"])
+    def test_global_hooks_are_part_of_every_module(self, registered: str) -> None:
+        model, handles = Net(), []
+
+        def register() -> None:
+            handles.append(torch_modules.register_module_forward_pre_hook(computing("cumsum")))
+            handles.append(torch_modules.register_module_forward_hook(computing("cumprod")))
+
+        def run() -> None:
+            if registered == "meanwhile":
+                register()
+            train(model)
+            while handles:
+                handles.pop().remove()
+
+        if registered == "before":
+            register()
+        made = record(run, {"model": model})
+        assert modules_of(made, "cumsum") == FORWARD
+        assert sorted(modules_of(made, "cumprod")) == sorted(FORWARD)
+
+    def test_a_module_in_itself_has_the_hooks_of_each_call(self) -> None:
+        class Recursive(nn.Module):
+            def forward(self, x: torch.Tensor, depth: int) -> torch.Tensor:
+                return self(x + 1, depth - 1) if depth else x
+
+        model = Recursive()
+        model.register_forward_hook(computing("cumsum"))
+        made = record(lambda: model(torch.zeros(1), 2), {"model": model})
+        slices = made.trace.slices
+        around = region_around(made.trace, "module")[(slices["name"] == "aten::cumsum").to_numpy()]
+        depth = slices["depth"].to_numpy()[around]
+        assert np.diff(depth).tolist() == [-1, -1]
+        assert depth[-1] == spans(made)["depth"].min()
+        assert not model._forward_hooks_always_called
+
+    def test_a_hook_that_raises_ends_its_module(self) -> None:
+        def refuse(*_: Any) -> None:
+            raise ValueError("no")
+
+        inner = nn.ReLU()
+        inner.register_forward_hook(refuse)
+
+        class Catching(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.inner = inner
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                with pytest.raises(ValueError, match="no") as raised:
+                    self.inner(x)
+                assert raised.traceback[-1].name == "refuse"
+                return x.cumsum(0)
+
+        model = Catching()
+        made = record(lambda: model(torch.zeros(1)), {"model": model})
+        assert modules_of(made, "cumsum") == ["model"]
+        assert len(inner._forward_hooks) == 1
+
+    def test_an_interrupt_leaves_no_hook(self) -> None:
+        def interrupt(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        model = nn.ReLU()
+        model.register_forward_hook(interrupt)
+
+        def run() -> None:
+            with pytest.raises(KeyboardInterrupt):
+                model(torch.zeros(1))
+
+        assert names(record(run, {"model": model})) == ["model"]
+        assert len(model._forward_hooks) == 1
+        assert not model._forward_hooks_always_called
+
+    def test_what_a_hook_returns_is_the_result(self) -> None:
+        model = nn.ReLU()
+        model.register_forward_hook(lambda module, args, result: result + 1)
+        results: list[torch.Tensor] = []
+        record(lambda: results.append(model(torch.zeros(1))), {"model": model})
+        assert results[0].tolist() == [1.0]
+
+    def test_a_copy_made_by_a_hook_works_without_us(self) -> None:
+        model, kept = nn.ReLU(), []
+
+        def keep(module: nn.Module, *_: Any) -> None:
+            kept.extend([copy.deepcopy(module), pickle.loads(pickle.dumps(module))])
+
+        handle = torch_modules.register_module_forward_pre_hook(keep)
+        model.register_forward_hook(nothing)
+        record(lambda: model(torch.zeros(1)), {"model": model})
+        handle.remove()
+        for copied in kept:
+            assert copied(torch.ones(1)).tolist() == [1.0]
+            assert b"gpuprof_widgets" not in pickle.dumps(copied)
+
+
+def nothing(*_: Any) -> None:
+    """A hook that can be pickled."""
 
 
 def engine(made: Record) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gpuprof_widgets.analyses.op_bytes import bytes_of
 from gpuprof_widgets.analyses.op_calls import Call
-from gpuprof_widgets.analyses.op_work import ARITHMETIC, slice_work_flops, worker_of
+from gpuprof_widgets.analyses.op_work import ARITHMETIC, slice_work_flops, work_of, worker_of
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from tests.traces import kernel, op, runtime, trace_of
@@ -182,6 +182,78 @@ BYTES = {
     "compared": (call("gt", (FLOAT, [10]), (PLAIN, [])), 40 + 10),
     "expanded": (call("mul", (FLOAT, [4, 5]), (FLOAT, [4, 5]), strides=[[5, 1], [0, 1]]), 180),
     "looked up": (call("embedding", (FLOAT, [1000, 8]), (LONG, [3])), 3 * 8 * 4 * 2 + 24),
+    "looked up often": (call("embedding", (FLOAT, [2, 8]), (LONG, [30])), 64 + 30 * 32 + 240),
+    "bags of rows": (
+        call(
+            "_embedding_bag",
+            *((FLOAT, [1000, 8]), (LONG, [5]), (LONG, [2])),
+            concrete=["", "", "", "False", "0", "False", "", "False", "-1"],
+        ),
+        5 * 32 + 40 + 16 + 2 * 32,
+    ),
+    "rows selected": (
+        call("index_select", (FLOAT, [1000, 8]), (PLAIN, []), (LONG, [3]), concrete=["", "0", ""]),
+        3 * 32 * 2 + 24,
+    ),
+    "columns selected": (
+        call("index_select", (FLOAT, [1000, 8]), (PLAIN, []), (LONG, [3]), concrete=["", "-1", ""]),
+        3 * 4000 * 2 + 24,
+    ),
+    "gathered": (call("gather", (FLOAT, [1000, 8]), (PLAIN, []), (LONG, [4, 2])), 8 * 4 * 2 + 64),
+    "gathered by an expanded index": (
+        call(
+            "gather",
+            *((FLOAT, [1000, 8]), (PLAIN, []), (LONG, [4, 8])),
+            strides=[[8, 1], [], [1, 0]],
+        ),
+        32 * 4 * 2 + 32,
+    ),
+    "taken": (call("take", (FLOAT, [1000, 8]), (LONG, [5])), 5 * 4 * 2 + 40),
+    "put": (call("put_", (FLOAT, [1000, 8]), (LONG, [5]), (FLOAT, [5])), 5 * 4 * 2 + 40),
+    "a cache written": (
+        call(
+            "index_copy_",
+            *((HALF, [2, 4096, 64]), (PLAIN, []), (LONG, [1]), (HALF, [2, 1, 64])),
+            concrete=["", "1", "", ""],
+        ),
+        128 * 2 * 2 + 8,
+    ),
+    "rows filled": (
+        call(
+            "index_fill_",
+            *((FLOAT, [1000, 8]), (PLAIN, []), (LONG, [3]), (PLAIN, [])),
+            concrete=["", "0", "", "0."],
+        ),
+        3 * 32 + 24,
+    ),
+    "rows added to": (
+        call(
+            "index_add_",
+            *((FLOAT, [1000, 8]), (PLAIN, []), (LONG, [3]), (FLOAT, [3, 8]), (PLAIN, [])),
+            concrete=["", "0", "", "", "1"],
+        ),
+        3 * 32 * 3 + 24,
+    ),
+    "scattered": (
+        call("scatter_", (FLOAT, [1000, 8]), (PLAIN, []), (LONG, [4, 1]), (PLAIN, [])),
+        4 * 4 + 32,
+    ),
+    "scattered from a larger one": (
+        call("scatter_", (FLOAT, [1000, 8]), (PLAIN, []), (LONG, [4, 1]), (FLOAT, [9, 9])),
+        4 * 4 * 2 + 32,
+    ),
+    "scattered and added": (
+        call("scatter_add_", (FLOAT, [1000, 8]), (PLAIN, []), (LONG, [4, 1]), (FLOAT, [4, 1])),
+        4 * 4 * 3 + 32,
+    ),
+    "the scores of targets": (
+        call("nll_loss_forward", (FLOAT, [64, 50_000]), (LONG, [64])),
+        64 * 4 + 64 * 8 + 4,
+    ),
+    "the gradients of targets": (
+        call("nll_loss_backward", (FLOAT, []), (FLOAT, [64, 50_000]), (LONG, [64])),
+        4 + 64 * 8 + 64 * 4,
+    ),
     "a convolution": (
         call(
             "convolution",
@@ -197,6 +269,45 @@ BYTES = {
 def test_bytes_read_and_written(name: str) -> None:
     made, expected = BYTES[name]
     assert (bytes_of(made).bytes, bytes_of(made).of) == (expected, "inputs and outputs")
+
+
+UNTOLD = {
+    "indices in a list": call("index", (FLOAT, [1000, 8]), ("", [])),
+    "a mask in a list": call("index_put_", (FLOAT, [1000, 8]), ("", []), (FLOAT, [])),
+    "what indices in a list choose": call("_index_put_impl_", (FLOAT, [1000, 8]), ("", [])),
+    "what a mask chooses": call("masked_select", (FLOAT, [1000]), ("bool", [1000])),
+    "a sparse gradient's rows": call("_embedding_bag_sparse_backward", (FLOAT, [4, 8])),
+    "a sparse gradient": call("add_", (FLOAT, [1000, 8]), (FLOAT, [1000, 8]), strides=[[8, 1], []]),
+    "rows along an axis that was not recorded": call(
+        "index_select", (FLOAT, [1000, 8]), (PLAIN, []), (LONG, [3])
+    ),
+    "another library's op": Call(
+        "vllm::reshape_and_cache", [[4, 8], [9999, 8]], [FLOAT, FLOAT], [], []
+    ),
+    "a table in what torch.compile fused": Call(
+        "triton_poi_fused_add_embedding_0", [[3], [1000, 8], [3, 8]], [LONG, FLOAT, FLOAT], [], []
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNTOLD)
+def test_of_what_shapes_do_not_tell_nothing_is_counted(name: str) -> None:
+    moved = bytes_of(UNTOLD[name])
+    assert (moved.bytes, moved.of) == (0, "")
+
+
+def test_what_torch_records_of_a_sparse_gradient_is_not_counted(tmp_path: Path) -> None:
+    table = torch.nn.Embedding(1000, 8, sparse=True)
+    optimizer = torch.optim.SGD(table.parameters())
+
+    def step() -> None:
+        table(torch.tensor([1, 2])).sum().backward()
+        optimizer.step()
+
+    trace = recorded(step, tmp_path).trace
+    added = np.flatnonzero((trace.slices["name"] == "aten::add_").to_numpy())
+    assert len(added)
+    assert (work_of(trace, added).counted == "").all()
 
 
 def test_an_op_whose_output_is_not_known_counts_its_inputs() -> None:

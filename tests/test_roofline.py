@@ -10,10 +10,11 @@ import torch
 
 from gpuprof_widgets import measured_peaks
 from gpuprof_widgets.analyses.gpu_kinds import COMPUTE, gpu_kinds
-from gpuprof_widgets.analyses.gpu_peaks import KNOWN_GPUS, known_peaks
+from gpuprof_widgets.analyses.gpu_peaks import KNOWN_GPUS, busiest_device, known_peaks, peaks_of
 from gpuprof_widgets.analyses.lacking import what_is_lacking
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.roofline import GROUPINGS, roofline
+from gpuprof_widgets.analyses.work_pieces import work_pieces
 from gpuprof_widgets.capture import peaks as measuring
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
@@ -71,7 +72,8 @@ def test_an_op_that_only_moves_data_is_bound_by_memory() -> None:
 
 def test_of_an_op_without_formula_nothing_is_claimed() -> None:
     row = only(trace_of(*launched("my::op", ts=0, dur=1000, shapes=[[10]])))
-    assert (row["flops"], row["bytes"], row["bytes_counted"], row["bound"]) == (0, 40, "inputs", "")
+    assert (row["flops"], row["bytes"], row["bytes_counted"], row["bound"]) == (0, -1, "", "")
+    assert np.isnan(row["bytes_per_s"])
     assert np.isnan(row["intensity"])
 
 
@@ -256,7 +258,9 @@ def test_all_groupings_add_up_on_real_traces(shared_record: Record) -> None:
     if what_is_lacking(tables[0]):
         return
     assert tables[0]["flops"].sum() == pytest.approx(tables[1]["flops"].sum(), abs=len(tables[1]))
-    assert (tables[0]["bytes"] >= 0).all()
+    unknown = tables[0]["bytes"] == -1
+    assert (tables[0]["bytes"][~unknown] >= 0).all()
+    assert tables[0]["bytes_per_s"][unknown].isna().all()
     if not len(gpu_rows(trace)):
         return
     rows, kind = gpu_kinds(trace)
@@ -266,6 +270,50 @@ def test_all_groupings_add_up_on_real_traces(shared_record: Record) -> None:
     counted = tables[2][tables[2]["flops"] > 1e9]
     # No kernel is faster than the device, but for what a cache saves and what is not dense.
     assert (counted["flops_per_s"] <= 1.05 * counted["peak_flops_per_s"].fillna(np.inf)).all()
+
+
+CACHES = {"V100": 6e6, "A100": 40e6, "H100": 50e6, "MI300X": 256e6}
+"""Bytes of the last cache before memory, by data sheet: what may be there when an op begins, and
+as much may be there when it ends."""
+TICK = 1000
+"""Older traces tell whole microseconds."""
+
+
+def test_no_op_moves_or_computes_more_than_its_device_can(shared_record: Record) -> None:
+    roof = peaks_of(shared_record, busiest_device(shared_record))
+    cache = next((size for gpu, size in CACHES.items() if roof and gpu in roof.device), None)
+    if roof is None or cache is None:
+        pytest.skip("the data sheet of its device is not known")
+    pieces = work_pieces(shared_record)
+    pieces["peak"] = pieces["dtype"].map(roof.flops_per_s).fillna(np.inf)
+    calls = pieces[pieces["op_row"] >= 0].groupby("op_row")
+    work = calls[["flops", "bytes", "time_ns"]].sum()
+    seconds = (work["time_ns"] + TICK) / 1e9
+    assert not (work["bytes"] > 1.05 * (roof.bytes_per_s * seconds + 2 * cache)).any()
+    # A product in TF32 adds its parts up by a kernel in fp32, which has a share of the FLOPs.
+    assert not (work["flops"] > 1.05 * calls["peak"].max() * seconds).any()
+
+
+def test_the_note_says_what_is_above_the_roof_and_what_is_unknown() -> None:
+    rows = launched("aten::relu", ts=0, dur=100, shapes=[[100]])
+    unknown = launched("my::op", ts=1000, dur=300, shapes=[[10]])
+    note = roofline(trace_of(*rows, *unknown), peaks=PEAKS).attrs["note"]
+    assert "1 row is above the roof" in note
+    assert "of 75% of the time it is not known how many bytes were moved" in note
+    slow = launched("aten::relu", ts=0, dur=100_000, shapes=[[100]])
+    assert ";" not in roofline(trace_of(*slow), peaks=PEAKS).attrs["note"]
+
+
+def test_the_panel_shows_unknown_bytes_as_unknown() -> None:
+    of_sparse: dict[str, Any] = {"Input type": ["float"] * 2, "Input Strides": [[], [3, 1]]}
+    record = trace_of(
+        *product(2, ts=0, dur=10),
+        op("aten::mm", ts=100, dur=10, shapes=[[3, 3]] * 2, **of_sparse, **{"External id": 7}),
+        kernel("gemm", ts=120, dur=5, **{"External id": 7}),
+    )
+    panel = roofline_panel(record)
+    assert panel is not None
+    assert np.isnan(panel.rows["bytes"]).tolist() == [False, True]
 
 
 def test_the_panel_has_its_points_and_the_roofs_that_they_need() -> None:

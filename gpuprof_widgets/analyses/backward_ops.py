@@ -13,14 +13,13 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.owners import ENGINE, is_engine
+from gpuprof_widgets.trace.owners import EVALUATE, is_engine
 from gpuprof_widgets.trace.schema import NONE
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 
-EVALUATE = f"{ENGINE}evaluate_function: "
 KEYS = ["name", "forward", "module", "line", "cell"]
 NUMBERS = ["calls", "cpu_ns", "forward_cpu_ns", "device_ns", "wait_ns"]
 
@@ -32,7 +31,7 @@ def backward_ops(record: Record) -> pd.DataFrame:
 
     Columns (times in ns): ``name`` (`GatherBackward0`), ``forward`` (`aten::gather`), ``module``
     and ``line`` in which the forward op ran ("" and -1 where that is not known), ``cell`` of the
-    line; ``calls``; ``cpu_ns``: time on the thread of the backward pass, waits included;
+    line; ``calls``; ``cpu_ns``: time on the thread of the backward pass, waits and hooks included;
     ``forward_cpu_ns`` of the forward ops; ``device_ns``: GPU time launched; ``wait_ns``: waited
     for the GPU; ``row``: the longest call. What the engine does itself (`AccumulateGrad`) is in no
     row.

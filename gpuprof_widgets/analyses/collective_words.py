@@ -15,9 +15,11 @@ SYNCHRONISING = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, B
 
 _OPERATIONS = (
     (re.compile(r"reduce_?scatter"), REDUCE_SCATTER),
-    (re.compile(r"all_?reduce|cross_device_reduce|multimem_all_reduce"), ALL_REDUCE),
+    (re.compile(r"all_?reduce|cross_device_reduce"), ALL_REDUCE),
     (re.compile(r"all_?gather"), ALL_GATHER),
     (re.compile(r"all_?to_?all|all2all"), ALL_TO_ALL),
+    (re.compile(r"(::(notify_)?|a2a_?|\bep)dispatch"), "dispatch"),
+    (re.compile(r"(::|a2a_?|\bep)combine"), "combine"),
     (re.compile(r"broadcast"), "broadcast"),
     (re.compile(r"barrier"), BARRIER),
     (re.compile(r"gather"), "gather"),
@@ -27,7 +29,10 @@ _OPERATIONS = (
     (re.compile(r"\brecv"), "recv"),
     (re.compile(r"reduce"), "reduce"),
 )
-"""Of several that match the first: all_gather is no gather."""
+"""Of several that match the first: all_gather is no gather. What experts exchange is not called an
+all_to_all: where its receiving half is a call of its own, a rank sends and goes on."""
+
+_PARAMETERS = re.compile(r"[<(]")
 
 _ANNOTATION = re.compile(r"(?P<backend>nccl|rccl|gloo|mpi|ucc|xccl|hccl):(?P<operation>.+)")
 
@@ -62,11 +67,16 @@ def operation_of(*texts: str) -> str:
     "" where none of them tells.
     """
     for text in texts:
-        lower = text.lower()
+        lower = without_parameters(text).lower()
         for pattern, operation in _OPERATIONS:
             if pattern.search(lower):
                 return operation
     return ""
+
+
+def without_parameters(name: str) -> str:
+    """A function's name with its namespaces, without the types that it is made for and takes."""
+    return _PARAMETERS.split(name.replace("(anonymous namespace)::", ""), maxsplit=1)[0]
 
 
 def annotation(name: str) -> tuple[str, str]:

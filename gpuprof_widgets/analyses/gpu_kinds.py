@@ -8,25 +8,47 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from gpuprof_widgets.analyses.collective_words import without_parameters
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.trace.model import Trace
 
 COMPUTE, COMMUNICATION, COPY, MEMSET = "compute", "communication", "copy", "memset"
 KINDS = (COMPUTE, COMMUNICATION, COPY, MEMSET)
 
-COMMUNICATING = re.compile(
-    r"\b(nccl|rccl|msccl)|deep_?ep|nvshmem|rocshmem|symm_mem|cross_device_reduce"
-    r"|(one|two)_?shot_all_?reduce|multimem_(all|reduce)",
+LIBRARIES = re.compile(
+    r"\b(nccl|rccl|msccl|mccl|hccl|oneccl|uccl)|nvshmem|rocshmem|symm_mem|symmetric_memory"
+    r"|intra_node_comm|quickreduce|userbuffers|deep_?ep|(hybrid|nixl)_ep|\bdpsk::ep::|\bmori::",
     re.IGNORECASE,
 )
-"""Names of kernels that move data between ranks: NCCL and RCCL, and those that are neither."""
+"""Where kernels come from that move data between ranks: NCCL and its kin, the memory that ranks
+share (NVSHMEM, rocSHMEM, torch's symmetric memory, Transformer Engine's userbuffers), and the
+exchanges among experts (DeepEP, in DeepSeek's own traces ``dpsk::ep``, UCCL, NIXL, MORI)."""
+
+COLLECTIVES = re.compile(
+    r"all_?(reduce|gather)|reduce_?scatter|all_?(to|2)_?all|cross_device_reduce|multimem|lamport"
+    r"|a2a_?(dispatch|combine)|\bEp(Dispatch|Combine)",
+    re.IGNORECASE,
+)
+"""The same, by names of functions: vLLM, SGLang, AITER, FlashInfer, TensorRT-LLM, pplx, FBGEMM."""
+
+LOCAL = re.compile(
+    r"\btriton_[a-z]+_fused_|gemm|matmul|layout|epilogue|prologue|permute|scan", re.IGNORECASE
+)
+"""Functions that work on one rank for all that: what torch.compile fuses is named after the ops it
+feeds, and the libraries above count, sort and add up what arrived by kernels of their own. What
+multiplies matrices meanwhile computes."""
+
+SORTING = re.compile(r"\b(cub|thrust)(::|_)", re.IGNORECASE)
+"""CUB within a library's own namespace (``dpsk::ep::CUB_200::…``)."""
+
+_NCCL = re.compile(r"\bnccl")
 
 
 def gpu_kinds(trace: Trace) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object_]]:
     """The rows of all GPU slices, and for each one of `KINDS`.
 
-    A kernel communicates when its name says so (`COMMUNICATING`) or when it carries the name of a
-    collective. Names that merely start with ``hip`` do not: those are AMD's compute kernels.
+    A kernel communicates when its name says so (`is_communicating`) or when it carries the name of
+    a collective. Names that merely start with ``hip`` do not: those are AMD's compute kernels.
     """
     rows = gpu_rows(trace)
     slices = trace.slices
@@ -42,5 +64,13 @@ def gpu_kinds(trace: Trace) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object
 
 @lru_cache(maxsize=10_000)
 def is_communicating(name: str) -> bool:
-    """Whether a kernel of that name moves data between ranks."""
-    return bool(COMMUNICATING.search(name))
+    """Whether a kernel of that name moves data between ranks.
+
+    Its function counts, not the types that it is made for (``reduce_kernel<…>``), except for NCCL's
+    own, without which no kernel can call it.
+    """
+    path = without_parameters(name)
+    function = path.rpartition("::")[2]
+    if LOCAL.search(function) or SORTING.search(path):
+        return False
+    return bool(LIBRARIES.search(path) or COLLECTIVES.search(function) or _NCCL.search(name))

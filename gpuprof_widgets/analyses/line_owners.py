@@ -8,8 +8,10 @@ import numpy.typing as npt
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.region_owners import forward_of, region_around
 from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.callers import calling_lines
 from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.owners import is_engine
 from gpuprof_widgets.trace.schema import NONE
 from gpuprof_widgets.trace.window import uncut_times
 
@@ -32,5 +34,29 @@ def line_of(trace: Trace) -> Rows:
 
 
 def line_behind(trace: Trace) -> Rows:
-    """Per slice of the backward pass the row of the cell line of its forward op; else -1."""
-    return np.asarray(np.append(line_of(trace), NONE)[forward_of(trace)], np.int32)
+    """Per slice of the backward pass the row of the cell line of its forward op; else -1.
+
+    What the engine does itself (`AccumulateGrad`, and hooks of parameters) has no forward op. It is
+    part of the backward op before it, whose gradient it takes: the engine puts it before all else.
+    """
+    forward = np.append(forward_of(trace), NONE)
+    source = np.where(forward[:-1] >= 0, forward[:-1], forward[_op_before(trace)])
+    return np.asarray(np.append(line_of(trace), NONE)[source], np.int32)
+
+
+def _op_before(trace: Trace) -> Rows:
+    """Per slice that the engine runs for no backward op the one before, in the same call; or -1."""
+    slices = trace.slices
+    parent, linked = slices["parent"].to_numpy(), slices["forward"].to_numpy() >= 0
+    nodes = linked | is_engine(slices["name"])
+    rows = np.flatnonzero(nodes & (links.nearest_ancestor(parent, nodes) < 0))
+    latest = np.maximum.accumulate(np.where(linked[rows], np.arange(len(rows)), NONE))
+    caller, track = line_of(trace)[rows], slices["track"].to_numpy()[rows]
+    same = (latest >= 0) & (caller[latest] == caller) & (track[latest] == track) & ~linked[rows]
+    before = np.full(len(trace) + 1, NONE, np.int32)
+    before[rows[same]] = rows[latest[same]]
+    around = np.append(links.itself_or_ancestor(parent, before[:-1] >= 0), NONE)
+    gpu = gpu_rows(trace)
+    launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"])
+    around[gpu] = around[launcher[gpu]]
+    return np.asarray(before[around[:-1]], np.int32)

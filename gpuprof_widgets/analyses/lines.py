@@ -54,7 +54,8 @@ def lines(record: Record) -> pd.DataFrame:
       launched itself; ``wait_ns``: waited for the GPU; ``allocated_bytes`` (releases not
       subtracted; recorded with memory);
     - ``backward_cpu_ns``, ``backward_device_ns``: time of the backward ops whose forward op ran in
-      it, and of what they launched: once more the time of the line that called ``backward()``;
+      it, and of what they launched: once more the time of the line that called ``backward()``, and
+      of lines that ran within them, of hooks and of functions that have a backward of their own;
     - ``complete``: False for a line that ran more often than is recorded, and for the line around
       it, for which what runs beyond the limit counts.
 
@@ -185,7 +186,7 @@ def _counted(trace: Trace, known: CellLines) -> dict[str, Ints]:
         np.add.at(sums, at, values)
         return sums[:-1]
 
-    cpu, own = _self_times(trace, known)
+    cpu, own, alone = _self_times(trace, known)
     gpu, gpu_time = rows.gpu_rows(trace), dur[rows.gpu_rows(trace)]
     waits = np.flatnonzero(is_synchronising(trace) & (where >= 0))
     memory = rows.allocations(trace)
@@ -196,7 +197,7 @@ def _counted(trace: Trace, known: CellLines) -> dict[str, Ints]:
         "self_ns": summed(line, line_self_times(trace, known.row)),
         "cpu_self_ns": summed(where[cpu], own),
         "device_ns": summed(where[gpu], gpu_time),
-        "backward_cpu_ns": summed(behind[cpu], own),
+        "backward_cpu_ns": summed(behind[cpu], alone),
         "backward_device_ns": summed(behind[gpu], gpu_time),
         "wait_ns": intervals.length_by(where[waits], ts[waits], (ts + dur)[waits], size),
         "allocated_bytes": summed(where[memory.row], np.maximum(memory.size, 0)),
@@ -205,23 +206,26 @@ def _counted(trace: Trace, known: CellLines) -> dict[str, Ints]:
 
 def line_self_times(trace: Trace, row: npt.NDArray[np.intp]) -> Ints:
     """Time (ns) of each cell line without the lines that ran within it."""
+    return _own(trace, row)
+
+
+def _self_times(trace: Trace, known: CellLines) -> tuple[npt.NDArray[np.intp], Ints, Ints]:
+    """Ops and runtime calls, and the time of each in which it was the innermost of them.
+
+    A line that runs within an op (a decorated hook, say) is not the op's time in the first of the
+    two; in the second there are no lines.
+    """
+    ops = rows.op_rows(trace).row
+    ops = np.sort(ops[~rows.in_category(trace, "user_annotation")[ops]])
+    both = np.sort(np.concatenate([known.row, ops]))
+    return ops, _own(trace, both)[known.of_slice[both] < 0], _own(trace, ops)
+
+
+def _own(trace: Trace, row: npt.NDArray[np.intp]) -> Ints:
+    """Time of each slice without those of them that ran within it."""
     ts, end, track = _times(trace, row)
     parent, _ = links.nest(ts, end, track)
     return links.self_times(ts, end, parent)
-
-
-def _self_times(trace: Trace, known: CellLines) -> tuple[npt.NDArray[np.intp], Ints]:
-    """Ops and runtime calls, and the time of each in which it was the innermost of them.
-
-    A line that runs within an op (a decorated hook, say) is not the op's time.
-    """
-    ops = rows.op_rows(trace).row
-    ops = ops[~rows.in_category(trace, "user_annotation")[ops]]
-    both = np.sort(np.concatenate([known.row, ops]))
-    ts, end, track = _times(trace, both)
-    parent, _ = links.nest(ts, end, track)
-    is_op = known.of_slice[both] < 0
-    return both[is_op], links.self_times(ts, end, parent)[is_op]
 
 
 def _times(trace: Trace, row: npt.NDArray[np.intp]) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:

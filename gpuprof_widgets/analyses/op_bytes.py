@@ -2,13 +2,20 @@
 
 Every input is read once and every output written once. An expanded axis (stride 0) holds one value
 however long it is; an op in place writes its first input; one that fills or copies does not read
-what it overwrites; of an embedding table the rows looked up are read, not the table. A tensor in a
-list has no recorded format and counts nothing, nor do workspaces and what a cache saves. Outputs
-are counted where the op's rule is known (`OUTPUTS`).
+what it overwrites. A tensor in a list has no recorded format and counts nothing, nor do workspaces
+and what a cache saves. Outputs are counted where the op's rule is known (`OUTPUTS`).
+
+Of a tensor in which indices choose, what they can choose is counted (`CHOOSING`): as many elements
+as they are, but no more than it has. It is less where they name an element twice. Which ops touch
+how much is in torch's reference of each (``torch.gather``, ``Tensor.index_add_``, ...) and, for
+``nll_loss``, in aten/src/ATen/native/cuda/Loss.cu. Nothing is said where shapes do not tell: of
+indices in a list, of masks that choose, of sparse tensors (`UNKNOWN`), and of what is none of
+torch's own ops, which may read a page of the cache it is given.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
@@ -18,7 +25,10 @@ from gpuprof_widgets.analyses.op_calls import Call, Shape
 
 BOTH, INPUTS, NOTHING = "inputs and outputs", "inputs", ""
 
-Output = Callable[[Call], int]
+Rule = Callable[[Call], int]
+
+NOT_RECORDED = (IndexError, TypeError, ValueError, SyntaxError, ZeroDivisionError)
+"""What a rule raises where a shape or number that it needs is missing."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +46,10 @@ class Moved:
 def bytes_of(call: Call) -> Moved:
     """What one call moves."""
     simple = call.name in SIMPLE or call.name.startswith(FUSED) or _is_in_place(call)
-    if not call.tensors() or not call.types[0]:  # the first input is a tensor without a shape
+    if _is_unknown(call):
         return Moved(0, NOTHING, simple)
+    if call.name in CHOOSING:
+        return _chosen(call)
     if call.name.startswith(TRITON):
         return Moved(_read(call), BOTH, simple)
     rule = OUTPUTS.get(call.name) or (_first if _is_in_place(call) else None)
@@ -45,14 +57,34 @@ def bytes_of(call: Call) -> Moved:
         return Moved(_read(call), INPUTS, simple)
     try:
         return Moved(_read(call) + rule(call), BOTH, simple)
-    except (IndexError, TypeError, ValueError, SyntaxError, ZeroDivisionError):
+    except NOT_RECORDED:
         return Moved(_read(call), INPUTS, simple)  # the output cannot be told
 
 
+def _is_unknown(call: Call) -> bool:
+    if not call.tensors() or not call.types[0]:  # the first input is a tensor without a shape
+        return True
+    if call.name.startswith(TRITON):
+        return bool(FUSED_CHOICE.search(call.name))
+    if not call.name.startswith("aten::") or UNKNOWN.fullmatch(call.name.removeprefix("aten::")):
+        return True
+    return any(_is_sparse(call, position) for position in call.tensors())
+
+
+def _is_sparse(call: Call, position: int) -> bool:
+    """Whether it has no strides although they were recorded: its shape is not what it holds."""
+    shape = call.dims[position]
+    return bool(shape) and position < len(call.strides) and not call.strides[position]
+
+
+def _chosen(call: Call) -> Moved:
+    try:
+        return Moved(CHOOSING[call.name](call), BOTH, moves_only=True)
+    except NOT_RECORDED:
+        return Moved(0, NOTHING, moves_only=True)
+
+
 def _read(call: Call) -> int:
-    if call.name in LOOKUPS:
-        table, rows = LOOKUPS[call.name]
-        return _rows_looked_up(call, table, rows) + _tensor(call, rows)
     operands = call.tensors()[: OPERANDS.get(call.name)]  # what follows is where to write (out=)
     if call.name in OVERWRITING or _adds_nothing(call):
         operands = operands[1:]
@@ -65,7 +97,7 @@ def _adds_nothing(call: Call) -> bool:
         return False
     try:
         return float(call.value(3)) == 0
-    except (IndexError, TypeError, ValueError, SyntaxError):
+    except NOT_RECORDED:
         return False  # beta was not recorded: one unless given
 
 
@@ -80,8 +112,74 @@ def _tensor(call: Call, position: int) -> int:
     return prod(shape) * call.size(position)
 
 
-def _rows_looked_up(call: Call, table: int, rows: int) -> int:
-    return prod(call.shape(rows)) * prod(call.shape(table)[1:]) * call.size(table)
+def _elements(call: Call, position: int) -> int:
+    return prod(call.shape(position))
+
+
+def _slices(call: Call, chosen: int) -> int:
+    """Elements of so many slices of the first tensor along the axis that the second input names."""
+    length: int = call.shape(0)[call.value(1)]
+    return chosen * _elements(call, 0) // length
+
+
+def _part(call: Call, position: int, elements: int) -> int:
+    """Bytes of so many elements of a tensor, which has no more than it has."""
+    return min(elements, _elements(call, position)) * call.size(position)
+
+
+def _looked_up(call: Call, index: int, elements: int) -> int:
+    """The index, so many elements of the first tensor, and as many written elsewhere."""
+    return _tensor(call, index) + _part(call, 0, elements) + elements * call.size(0)
+
+
+def _embedding(call: Call) -> int:
+    return _looked_up(call, 1, _elements(call, 1) * prod(call.shape(0)[1:]))
+
+
+def _embedding_bag(call: Call) -> int:
+    """A row per bag is written; of offsets that include the last there is one more."""
+    width = prod(call.shape(0)[1:])
+    bags = _elements(call, 2) - bool(call.value(7))
+    given = sum(_tensor(call, position) for position in (1, 2, 6))
+    return given + _part(call, 0, _elements(call, 1) * width) + bags * width * call.size(0)
+
+
+def _index_select(call: Call) -> int:
+    return _looked_up(call, 2, _slices(call, _elements(call, 2)))
+
+
+def _gather(call: Call) -> int:
+    return _looked_up(call, 2, _elements(call, 2))
+
+
+def _take(call: Call) -> int:
+    return _looked_up(call, 1, _elements(call, 1))
+
+
+def _put(index: int, source: int, *, slices: bool = False, adds: bool = False) -> Rule:
+    """Index and source are read as far as they go together, the first tensor is written there.
+
+    ``slices``: the index chooses these, not elements; ``adds``: what was there is read before.
+    """
+
+    def moved(call: Call) -> int:
+        chosen = _elements(call, index)
+        if slices:
+            chosen = _slices(call, chosen)
+        read = _part(call, source, chosen) if call.is_tensor(source) else 0
+        return _tensor(call, index) + read + _part(call, 0, chosen) * (1 + adds)
+
+    return moved
+
+
+def _nll_loss(call: Call) -> int:
+    """One score per target is read; that each has a loss of its own is not counted."""
+    return _tensor(call, 1) + _part(call, 0, _elements(call, 1)) + call.size(0)
+
+
+def _nll_loss_backward(call: Call) -> int:
+    """One gradient per target is written; the zeros of all others are an op of their own."""
+    return _tensor(call, 0) + _tensor(call, 2) + _part(call, 1, _elements(call, 2))
 
 
 def _is_in_place(call: Call) -> bool:
@@ -93,7 +191,7 @@ def _first(call: Call) -> int:
     return prod(call.shape(0)) * call.size(0)
 
 
-def _like(position: int) -> Output:
+def _like(position: int) -> Rule:
     return lambda call: prod(call.shape(position)) * call.size(position)
 
 
@@ -127,7 +225,7 @@ def _compared(call: Call) -> int:
     return _broadcast_elements(call)[0]
 
 
-def _product(first: int) -> Output:
+def _product(first: int) -> Rule:
     def output(call: Call) -> int:
         left, right = call.shape(first), call.shape(first + 1)
         return prod([*left[:-1], right[-1]]) * call.size(first)
@@ -163,21 +261,51 @@ def _attention_backward(call: Call) -> int:
     return sum(prod(call.shape(position)) * call.size(position) for position in (1, 2, 3))
 
 
-def _looked_up(table: int, rows: int) -> Output:
-    return lambda call: _rows_looked_up(call, table, rows)
-
-
 def _aten(*names: str) -> tuple[str, ...]:
     return tuple(f"aten::{name}" for name in names)
 
 
 ADDING = ("aten::addmm", "aten::baddbmm")
-LOOKUPS = {"aten::embedding": (0, 1), "aten::index_select": (0, 2)}
-"""Position of the table and of the rows looked up in it."""
+CHOOSING: dict[str, Rule] = {
+    "aten::embedding": _embedding,
+    **dict.fromkeys(
+        _aten("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"), _embedding_bag
+    ),
+    "aten::index_select": _index_select,
+    "aten::gather": _gather,
+    "aten::take": _take,
+    "aten::put_": _put(1, 2),
+    **dict.fromkeys(
+        _aten("index_copy", "index_copy_", "index_fill", "index_fill_"), _put(2, 3, slices=True)
+    ),
+    **dict.fromkeys(
+        _aten("index_add", "index_add_", "index_reduce", "index_reduce_"),
+        _put(2, 3, slices=True, adds=True),
+    ),
+    **dict.fromkeys(_aten("scatter", "scatter_"), _put(2, 3)),
+    **dict.fromkeys(
+        _aten("scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_"),
+        _put(2, 3, adds=True),
+    ),
+    **dict.fromkeys(_aten("nll_loss", "nll_loss_forward", "nll_loss2d_forward"), _nll_loss),
+    **dict.fromkeys(_aten("nll_loss_backward", "nll_loss2d_backward"), _nll_loss_backward),
+}
+"""All that is moved by ops whose indices choose in a tensor."""
+
+UNKNOWN = re.compile(
+    r"_?(unsafe_)?(masked_)?index(_put(_impl)?)?(_accumulate)?_?|masked_(select|scatter)\w*"
+    r"|\w*sparse\w*|\w*coalesce\w*|embedding_renorm_|_?upsample_\w+|grid_sampler\w*"
+    r"|searchsorted|bucketize"
+)
+"""Ops that read or write a part of what they are given, and no shape tells which."""
 
 TRITON = "triton_"
 FUSED = ("triton_poi_", "triton_red_", "triton_per_")
 """Names that torch.compile gives to fused pointwise ops and reductions."""
+FUSED_CHOICE = re.compile(
+    r"embedding|index|gather|scatter|slice|select|split|narrow|unfold|take|nll_loss|upsample"
+)
+"""What is fused in one where a kernel has all of a tensor and may want a part."""
 
 OVERWRITING = frozenset(
     _aten("copy_", "fill_", "zero_", "uniform_", "normal_", "random_", "bernoulli_", "exponential_")
@@ -212,18 +340,16 @@ _NORM_BACKWARD = {
 """Ops whose result is like the input at that position, but for a few numbers per channel."""
 
 _REDUCING = _aten("sum", "mean", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all")
-_REDUCING += _aten("prod", "norm", "linalg_vector_norm", "var", "std", "var_mean", "nll_loss")
-_REDUCING += _aten(
-    "nll_loss_forward", "mse_loss", "max_pool2d_with_indices", "_adaptive_avg_pool2d"
-)
-_REDUCING += _aten("avg_pool2d", "count_nonzero", "nonzero", "isin", "index", "gather", "cat")
+_REDUCING += _aten("prod", "norm", "linalg_vector_norm", "var", "std", "var_mean")
+_REDUCING += _aten("mse_loss", "max_pool2d_with_indices", "_adaptive_avg_pool2d")
+_REDUCING += _aten("avg_pool2d", "count_nonzero", "nonzero", "isin", "index", "cat")
 
 _CONVOLUTIONS = _aten("convolution", "_convolution", "convolution_overrideable")
 _ATTENTIONS = (
     *("efficient_attention", "flash_attention", "cudnn_attention", "flash_attention_for_cpu"),
 )
 
-OUTPUTS: dict[str, Output] = {
+OUTPUTS: dict[str, Rule] = {
     "aten::mm": _product(0),
     "aten::addmm": _product(1),
     "aten::bmm": _product(0),
@@ -238,7 +364,6 @@ OUTPUTS: dict[str, Output] = {
     **dict.fromkeys((*_BINARY, *_TERNARY), _broadcast),
     **dict.fromkeys(_COMPARING, _compared),
     **{name: _like(position) for name, position in _NORM_BACKWARD.items()},
-    **{name: _looked_up(*positions) for name, positions in LOOKUPS.items()},
 }
 """Bytes written, by op; what is not here and not in place counts its inputs alone."""
 
@@ -249,5 +374,5 @@ OPERANDS = {
 }
 """How many tensors an op reads; one more is where ``out=`` has it write."""
 
-SIMPLE = frozenset({*OPERANDS, *_NORMALISING, *_NORM_BACKWARD, *_REDUCING, *LOOKUPS, *OVERWRITING})
+SIMPLE = frozenset({*OPERANDS, *_NORMALISING, *_NORM_BACKWARD, *_REDUCING, *CHOOSING, *OVERWRITING})
 """Ops that do a few steps per number at most: memory bounds them, whatever they count."""

@@ -14,6 +14,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_peaks import busiest_device, device_name, peaks_of
 from gpuprof_widgets.analyses.lacking import SHAPES, lacking, not_recorded
+from gpuprof_widgets.analyses.op_bytes import NOTHING
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.op_work import least_counted
 from gpuprof_widgets.analyses.shapes import SHAPE_KEYS
@@ -21,6 +22,7 @@ from gpuprof_widgets.analyses.work_pieces import work_pieces
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.peaks import Peaks
+from gpuprof_widgets.trace.schema import NONE
 
 Ints = npt.NDArray[np.int64]
 
@@ -47,22 +49,23 @@ def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> p
 
     ``by``: "op", "shape" (op and input shapes) or "kernel". ``peaks``: of the device; without,
     those measured in the run, else the data sheet's of its GPU. Of an unknown device speed and
-    intensity are given all the same, and ``attrs["note"]`` says so; ``attrs["peaks"]`` has what was
-    compared with. Columns:
+    intensity are given all the same, and ``attrs["note"]`` says so, how many rows are above the
+    roof, and of how much of the time no bytes are known; ``attrs["peaks"]`` has what was compared
+    with. Columns:
 
     - ``name``; with "shape" ``input_shapes``; with "kernel" ``op`` (the one that took most of it);
       ``dtype`` ("fp16", ...; "tf32" where a kernel's name says so; "" for none of them);
     - ``calls`` of the op, or of the kernel; ``time_ns``: of its compute kernels (several streams
       add up), on a record without any GPU work CPU time of the op and what it calls;
     - ``flops`` (`flop_formulas`; of sums, differences, products and quotients one per element of
-      the result), ``bytes`` that have to be moved at least (`op_bytes`) and ``bytes_counted``:
-      "inputs and outputs", "inputs" or "";
+      the result), ``bytes`` that have to be moved at least (`op_bytes`; -1 where that is unknown)
+      and ``bytes_counted``: "inputs and outputs", "inputs" or "" (some calls are unknown);
     - ``flops_per_s``, ``bytes_per_s``: of that time; ``intensity``: FLOPs per byte (NaN: unknown);
     - ``peak_flops_per_s`` of the format and ``peak_bytes_per_s`` of the device (NaN: unknown);
     - ``bound``: "compute" or "memory", by the roof above the intensity; "memory" for ops that only
       move data or do a few steps per number; "" where it cannot be told;
     - ``roof_share``: of the time how much the roof would take for this work; over one where a cache
-      saves memory the trip.
+      saves memory the trip, or where indices name the same rows again and again.
 
     Work belongs to the outermost op with a formula, else to the innermost op; among several kernels
     of one call it is divided by their time. On a GPU all compute kernels are in one row; those of
@@ -81,7 +84,9 @@ def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> p
     device = busiest_device(record) if on_gpu else None
     roof = peaks or peaks_of(record, device)
     table = _table(record, by, roof)
-    table.attrs["note"] = _note(device_name(record, device), roof, on_gpu)
+    table.attrs["note"] = "; ".join(
+        [_note(device_name(record, device), roof, on_gpu), *_doubts(table)]
+    )
     table.attrs["peaks"] = roof.as_dict() if roof else None
     return table
 
@@ -129,7 +134,10 @@ def _sums(pieces: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     )
     table["moves_only"] = grouped["moves_only"].all()
     whole = {column: table[column].round().astype(np.int64) for column in ("flops", "bytes")}
-    return table.assign(**whole).reset_index()
+    unknown = (table["bytes_counted"] == NOTHING) & (whole["bytes"] == 0)
+    return table.assign(
+        flops=whole["flops"], bytes=whole["bytes"].mask(unknown, NONE)
+    ).reset_index()
 
 
 def _mostly(pieces: pd.DataFrame, keys: list[str]) -> npt.NDArray[np.object_]:
@@ -187,3 +195,16 @@ def _note(device: str, roof: Peaks | None, on_gpu: bool) -> str:
         return "no peaks of this CPU: measured_peaks() measures them; pass the result as peaks="
     unknown = f"the data sheet of {device!r} is not in the table" if device else "no device's name"
     return f"{unknown}: measured_peaks() measures its peaks; pass the result as peaks="
+
+
+def _doubts(table: pd.DataFrame) -> list[str]:
+    """What a reader has to know before trusting single rows."""
+    above, unknown = int((table["roof_share"] > 1).sum()), table["bytes"] < 0
+    doubts = []
+    if above:
+        rows = "1 row is" if above == 1 else f"{above} rows are"
+        doubts.append(f"{rows} above the roof: data was in a cache, or more is counted than moved")
+    if unknown.any():
+        share = table["time_ns"][unknown].sum() / max(table["time_ns"].sum(), 1)
+        doubts.append(f"of {share:.0%} of the time it is not known how many bytes were moved")
+    return doubts

@@ -16,6 +16,8 @@ from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE, OP_CATEGORIES, RUNTIME_ENDINGS
 
 ENGINE = "autograd::engine::"
+EVALUATE = f"{ENGINE}evaluate_function: "
+"""How the engine's slice around a backward op is named, before the op's own name."""
 
 Rows = NDArray[np.int32]
 FlowRows = tuple[Rows, Rows]
@@ -94,7 +96,23 @@ def link_forward(slices: pd.DataFrame, flow_rows: FlowRows) -> Rows:
         rows, ops = backwards[hit >= 0], there[hit[hit >= 0]]
         before = ts[ops] <= ts[rows]
         found[rows[before]] = ops[before]
+    _link_engine(slices, found)
     return found
+
+
+def _link_engine(slices: pd.DataFrame, found: Rows) -> None:
+    """The engine's slice around a backward op belongs to the same forward op.
+
+    torch writes the sequence number there too, but not where a hook runs an op before it.
+    """
+    rows = np.flatnonzero(found >= 0)
+    around = slices["parent"].to_numpy()[rows]
+    unlinked = (around >= 0) & is_engine(slices["name"])[around] & (found[around] < 0)
+    rows, around = rows[unlinked], around[unlinked]
+    names, ts = slices["name"].to_numpy(object), slices["ts"].to_numpy()
+    evaluated = names[around] == EVALUATE + names[rows]
+    theirs = evaluated & (ts[found[rows]] <= ts[around])
+    found[around[theirs]] = found[rows[theirs]]
 
 
 def _forward_track(

@@ -1,7 +1,9 @@
 """Hooks around the forward of every nn.Module, and nothing of them left in any module.
 
 They are torch's global hooks: no instance is touched, so what the user copies, saves or pickles
-meanwhile has nothing of ours, and modules made meanwhile are covered.
+meanwhile has nothing of ours, and modules made meanwhile are covered. torch runs them before the
+module's own. So where there are own ones to be counted in, a hook of ours is among them, the last,
+for as long as the module runs; copies made by then have one that does nothing in its place.
 """
 
 from __future__ import annotations
@@ -9,15 +11,24 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+from torch import jit, nn
 from torch.nn.modules import module as torch_modules
+from torch.utils.hooks import RemovableHandle
 
 Before = Callable[[torch.nn.Module, Any], None]
 After = Callable[[torch.nn.Module, Any, Any], None]
 Around = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class _Last(functools.partial[None]):
+    """A module's own hook for one call. Not a function, which torch.compile would look into."""
+
+    def __reduce__(self) -> Any:
+        return getattr, (nullcontext(), "__exit__")  # takes three arguments and returns None
 
 
 class ModuleHooks:
@@ -28,9 +39,10 @@ class ModuleHooks:
     ``compiled`` says whether a graph was made or ran: what is inside one calls no hooks.
     """
 
-    def __init__(self, before: Before, after: After) -> None:
+    def __init__(self, before: Before, after: After, last: Callable[..., None]) -> None:
         self.compiled = False
         self._before, self._after = before, after
+        self._last = self._unseen_last = last
         self._there = False
         self._absences = 0
         self._handles: list[Any] = []
@@ -64,13 +76,25 @@ class ModuleHooks:
             if end in handler.end_callbacks:
                 handler.remove_end_callback(end)
 
+    def last_of(self, module: nn.Module, mark: object) -> RemovableHandle | None:
+        """A handle of ``last(mark, ...)``, to run after all hooks; None where ``after`` does."""
+        latest = next(reversed(torch_modules._global_forward_hooks), None)
+        after_all = not self._handles or latest == self._handles[-1].id
+        if (after_all and not module._forward_hooks) or isinstance(module, jit.ScriptModule):
+            return None
+        last: Any = _Last(self._unseen_last, mark)
+        return nn.Module.register_forward_hook(module, last, always_call=True)
+
     def _register(self) -> None:
         # Beside a graph these run under dynamo, which would compile them as well.
         unseen = getattr(_loaded("torch._dynamo"), "disable", lambda function: function)
+        self._unseen_last = unseen(self._last)
         self._handles = [
             torch_modules.register_module_forward_pre_hook(unseen(self._before)),
             torch_modules.register_module_forward_hook(unseen(self._after), always_call=True),
         ]
+        others: Any = torch_modules._global_forward_pre_hooks
+        others.move_to_end(self._handles[0].id, last=False)
         self._asked = getattr(torch_modules, "_has_any_global_hook", None)  # torch 2.6 has no such
         if self._asked is not None:
             torch_modules._has_any_global_hook = unseen(self._not_counting(self._asked))

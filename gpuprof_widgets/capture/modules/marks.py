@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules import module as torch_modules
+from torch.utils.hooks import RemovableHandle
 
 from gpuprof_widgets.capture.modules.hooks import ModuleHooks
 from gpuprof_widgets.capture.modules.names import Family, ModuleName, family, is_compiled
@@ -16,6 +18,7 @@ from gpuprof_widgets.capture.modules.names import Family, ModuleName, family, is
 MARKER = "gpuprof:module:"
 
 _Mark = torch._C._profiler._RecordFunctionFast
+_GLOBAL = torch_modules._global_forward_hooks
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,15 @@ class Instance:
     called_as: ModuleName
 
 
+_Running = tuple[int, Any, RemovableHandle | None]
+"""A module that runs: its id, its open mark, and the hook that ends it if not the usual one."""
+
+
 class _Thread(threading.local):
-    """The modules that run on this thread by their ids, the innermost last, with open marks."""
+    """The modules that run on this thread, the innermost last."""
 
     def __init__(self) -> None:
-        self.running: list[tuple[int, Any]] = []
+        self.running: list[_Running] = []
 
 
 class ModuleMarks:
@@ -46,7 +53,7 @@ class ModuleMarks:
         self.instances: list[Instance] = []
         self.replicas = False
         self.failure = ""
-        self._hooks = ModuleHooks(self._before, self._after)
+        self._hooks = ModuleHooks(self._before, self._after, self._last)
         self._thread = _Thread()
         self._seen: dict[int, Instance] = {}
         self._outermost: dict[int, tuple[str, Family]] = {}
@@ -63,9 +70,7 @@ class ModuleMarks:
     def stop(self) -> None:
         """Mark no longer; may be called twice."""
         self._hooks.remove()
-        running = self._thread.running
-        while running:  # left by a KeyboardInterrupt, after which torch calls no hooks
-            running.pop()[1].__exit__(None, None, None)
+        self._end(None)  # what a KeyboardInterrupt has left, after which torch calls no hooks
 
     def _before(self, module: nn.Module, args: Any) -> None:
         try:
@@ -77,19 +82,43 @@ class ModuleMarks:
                     return
                 instance = self._met(module)
             mark = _Mark(instance.marker)
+            last = None
+            if module._forward_hooks or len(_GLOBAL) > 1:
+                last = self._hooks.last_of(module, mark)
             mark.__enter__()
-            self._thread.running.append((id(module), mark))
+            self._thread.running.append((id(module), mark, last))
         except Exception as error:  # of a hook it would reach the user
             self.failure = f"{type(error).__name__}: {error}"
 
     def _after(self, module: nn.Module, args: Any, result: Any) -> None:
-        running, number = self._thread.running, id(module)
-        if all(one != number for one, _ in reversed(running)):
-            return  # it began while there were no hooks
+        here = self._latest(module)
+        if here is not None and here[2] is None:
+            self._end(here)
+
+    def _last(self, mark: Any, module: nn.Module, args: Any, result: Any) -> None:
+        """The same after the user's hooks: of a module that is in itself each call has its own."""
+        here = self._latest(module)
+        if here is not None and here[1] is mark:
+            self._end(here)
+
+    def _latest(self, module: nn.Module) -> _Running | None:
+        """Its innermost call; None where that began while there were no hooks."""
+        number = id(module)
+        for running in reversed(self._thread.running):
+            if running[0] == number:
+                return running
+        return None
+
+    def _end(self, here: _Running | None) -> None:
+        """End that call, and what an interrupt has left in it; without one all calls."""
+        running = self._thread.running
         while running:
-            ended, mark = running.pop()
+            ended = running.pop()
+            _, mark, last = ended
             mark.__exit__(None, None, None)
-            if ended == number:
+            if last is not None:
+                last.remove()
+            if ended is here:
                 return
 
     def _is_left_out(self, module: nn.Module) -> bool:

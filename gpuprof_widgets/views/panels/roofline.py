@@ -40,6 +40,7 @@ def roofline_panel(record: Record) -> Panel | None:
     note, peaks = table.attrs["note"], table.attrs["peaks"]
     worked = table[(table["flops"] > 0) | (table["bytes"] > 0)]
     rows = worked.head(MOST_ROWS).reset_index(drop=True)
+    rows["bytes"] = rows["bytes"].where(rows["bytes"] >= 0, np.nan)
     if len(worked) > len(rows):
         note += f". The {MOST_ROWS} longest of {len(worked):,} rows."
     return Panel(
