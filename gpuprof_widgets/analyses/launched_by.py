@@ -11,6 +11,7 @@ from gpuprof_widgets.analyses.module_frames import MODULE_FRAME, module_frame_ar
 from gpuprof_widgets.analyses.op_rows import are_ops, in_category
 from gpuprof_widgets.analyses.region_owners import region_behind
 from gpuprof_widgets.analyses.stacks import frame_of
+from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -46,12 +47,8 @@ def _has(trace: Trace, category: str) -> bool:
 
 
 def _outermost_op(trace: Trace, rows: Rows) -> Rows:
-    is_op, parent = are_ops(trace), trace.slices["parent"].to_numpy()
-    above = trace.slices["op"].to_numpy()[rows]
-    found = np.full(len(rows), NONE, np.intp)
-    while (above >= 0).any():
-        found = np.where((above >= 0) & is_op[above], above, found)
-        above = np.where(above >= 0, parent[above], NONE)
+    around = links.outermost(trace.slices["parent"].to_numpy(), are_ops(trace))
+    found: Rows = np.append(around, NONE)[trace.slices["op"].to_numpy()[rows]].astype(np.intp)
     return found
 
 

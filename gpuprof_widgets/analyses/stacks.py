@@ -103,4 +103,5 @@ def _hidden(names: list[str]) -> npt.NDArray[np.bool_]:
 
 def _not_hidden(frame: Rows, hidden: npt.NDArray[np.bool_], parent: Rows) -> Rows:
     """Each frame, or the first of its ancestors that is not hidden."""
-    return links.climbed(frame, parent, lambda _, row: hidden[row])
+    shown = links.itself_or_ancestor(parent, ~hidden)
+    return np.append(shown, np.int32(NONE))[frame]

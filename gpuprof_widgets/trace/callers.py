@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuprof_widgets.trace.links import Ints, Mask, nearest_ancestor, nest
+from gpuprof_widgets.trace.links import Ints, Mask, last_above, nearest_ancestor
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -71,11 +71,7 @@ def open_beside(trace: Trace, began: Ints, ended: Ints) -> Rows:
 
 def innermost_open(ts: Ints, end: Ints, moments: Ints) -> Ints:
     """Per moment which of the slices of one track is open and began last; -1 for none."""
-    parent, _ = nest(ts, end, np.zeros(len(ts), np.int32))
-    at = np.searchsorted(ts, moments, side="right") - 1
-    while (over := (at >= 0) & (end[at] <= moments)).any():
-        at = np.where(over, parent[at], at)
-    return at
+    return last_above(end, np.searchsorted(ts, moments, side="right"), moments)
 
 
 def _in_backward(trace: Trace) -> Mask:
