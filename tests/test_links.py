@@ -16,12 +16,12 @@ from gpuprof_widgets.trace.links import (
     itself_or_ancestor,
     last_above,
     latest_before,
-    levels,
     nearest_ancestor,
     nest,
     outermost,
     path_sum,
     preorder,
+    rows_by,
     self_times,
     subtree_end,
     subtree_sum,
@@ -191,10 +191,9 @@ def test_sums_and_places_of_a_forest_are_those_of_walking_it(
         ([above for above in (row, *path) if wanted[above]] or [-1])[-1]
         for row, path in enumerate(paths)
     ]
-    depth = np.array(list(map(len, paths)), np.int64)
-    assert [rows.tolist() for rows in levels(depth)] == [
-        np.flatnonzero(depth == level).tolist() for level in range(depth.max(initial=-1) + 1)
-    ]
+    assert {one: rows.tolist() for one, rows in rows_by(key).items()} == {
+        one: np.flatnonzero(key == one).tolist() for one in np.unique(key).tolist()
+    }
 
 
 def ancestors(parent: np.ndarray, row: int) -> list[int]:

@@ -154,7 +154,7 @@ def _merged_paths(
     threads, thread = np.unique(group, return_inverse=True)
     tree = _Tree(trace, threads, group, track, names)
     node = tree.top(thread.reshape(-1))
-    for at in links.levels(links.depths(parent)):
+    for at in links.rows_by(links.depths(parent)).values():
         above = np.where(parent[at] >= 0, node[parent[at]], node[at])
         node[at] = tree.grow(above, label[at])
     count = slices["count"].to_numpy()[rows]

@@ -12,7 +12,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.gaps import gaps_between
-from gpuprof_widgets.analyses.innermost import segments
+from gpuprof_widgets.analyses.innermost import rows_of_track, segments
 from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import lacking, says_if_empty
 from gpuprof_widgets.analyses.line_owners import line_of
@@ -193,14 +193,17 @@ def _cpu_meanwhile(
     row = np.full(len(start), NONE, np.int32)
     share = np.zeros(len(start))
     loading, synchronised = np.zeros(len(start), bool), np.zeros(len(start), bool)
-    for number in np.unique(track[track >= 0]):
-        gaps = np.flatnonzero(track == number)
-        row[gaps], share[gaps] = _longest(trace, int(number), start[gaps], end[gaps])
-        here = trace.slices["track"].to_numpy() == number
-        in_loader = open_times(trace, (here & is_dataloader(trace)) | is_taking(trace))
+    loads, waits, taking = is_dataloader(trace), is_synchronising(trace), is_taking(trace)
+    taken = np.flatnonzero(taking)
+    for number, gaps in links.rows_by(track).items():
+        if number < 0:
+            continue
+        row[gaps], share[gaps] = _longest(trace, number, start[gaps], end[gaps])
+        here = rows_of_track(trace, number)
+        in_loader = open_times(trace, np.concatenate([here[loads[here]], taken]))
         covered = intervals.overlap((start[gaps], end[gaps]), in_loader)
         loading[gaps] = 2 * covered > end[gaps] - start[gaps]
-        waiting = open_times(trace, here & is_synchronising(trace))
+        waiting = open_times(trace, here[waits[here]])
         synchronised[gaps] = intervals.overlap((start[gaps], start[gaps] + 1), waiting) > 0
     line, module = _place(trace, start, end, track, row)
     return _Meanwhile(row, line, module, share, loading, synchronised)
@@ -214,9 +217,9 @@ def _place(
         line_of(trace), region_behind(trace, "module")))  # fmt: skip
     lane, kind = trace.tracks["lane"].to_numpy(), trace.tracks["kind"].to_numpy()
     frame = np.full(len(start), NONE, np.int32)
-    for number in np.unique(track[track >= 0]):
-        gaps = np.flatnonzero(track == number)
-        for python in np.flatnonzero((kind == "python") & (lane == lane[number])):
+    python_of = links.rows_by(np.where(kind == "python", lane, NONE))
+    for number, gaps in links.rows_by(track).items():
+        for python in python_of.get(int(lane[number]), []) if number >= 0 else ():
             frame[gaps], _ = _longest(trace, int(python), start[gaps], end[gaps])
     if (frame >= 0).any():
         frames = in_category(trace, "python_function")

@@ -26,6 +26,11 @@ def open_at(trace: Trace, rows: npt.NDArray[np.intp], times: Times) -> Rows:
     return np.append(rows, NONE)[found].astype(np.int32)
 
 
+def rows_of_track(trace: Trace, track: int) -> npt.NDArray[np.intp]:
+    """The slices of a track: they are sorted by it."""
+    return np.arange(*np.searchsorted(trace.slices["track"].to_numpy(), [track, track + 1]))
+
+
 @dataclass(frozen=True)
 class Segments:
     """Disjoint, sorted stretches of time of one track and the slice that was innermost in each."""
@@ -37,7 +42,7 @@ class Segments:
 
 def segments(trace: Trace, track: int) -> Segments:
     """The time of a track cut where its innermost slice changes; row -1 where none was open."""
-    rows = np.flatnonzero(trace.slices["track"].to_numpy() == track)
+    rows = rows_of_track(trace, track)
     ts = trace.slices["ts"].to_numpy()[rows]
     end = ts + trace.slices["dur"].to_numpy()[rows]
     bounds = [trace.start_ns, trace.end_ns]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.innermost import open_at
+from gpuprof_widgets.analyses.innermost import open_at, rows_of_track
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -34,10 +34,10 @@ def frame_of(trace: Trace) -> Rows:
     ts, track = slices["ts"].to_numpy(), slices["track"].to_numpy()
     frame = np.full(len(slices), NONE, np.int32)
     kind, lane = tracks["kind"].to_numpy(), tracks["lane"].to_numpy()
+    ops_of_lane = links.rows_by(np.where(kind == "cpu", lane, NONE)[track])
     for python in np.flatnonzero(kind == "python"):
-        same_thread = np.flatnonzero((kind == "cpu") & (lane == lane[python]))
-        frames, ops = np.flatnonzero(track == python), np.flatnonzero(np.isin(track, same_thread))
-        frame[ops] = open_at(trace, frames, ts[ops])
+        ops = ops_of_lane.get(int(lane[python]), np.empty(0, np.intp))
+        frame[ops] = open_at(trace, rows_of_track(trace, python), ts[ops])
     return frame
 
 

@@ -64,10 +64,11 @@ def depths(parent: NDArray[np.int32]) -> NDArray[np.int32]:
     return path_sum((parent >= 0).astype(np.int32), parent)
 
 
-def levels(depth: Ints) -> list[NDArray[np.intp]]:
-    """The rows of each depth, the outermost first."""
-    order = np.argsort(depth, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []
+def rows_by(key: Ints) -> dict[int, NDArray[np.intp]]:
+    """The rows of each value, by value and in their order: in one pass, however many values."""
+    order = np.argsort(key, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(key[order])) + 1)
+    return {int(key[rows[0]]): rows for rows in groups if len(rows)}
 
 
 def path_sum(values: NDArray[Number], parent: Ints) -> NDArray[Number]:
