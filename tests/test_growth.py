@@ -43,11 +43,11 @@ from tests.traces import (
 
 PACKAGE = str(Path(gpuprof_widgets.__file__).parent)
 
-SIZE, TIMES = 60, 4
+SIZE, TIMES = 50, 4
 MOST = 6.5
 """How many times as much a line may do; sorting adds to the four, a square makes it sixteen."""
 
-CONSIDERED_BYTES = 150_000
+CONSIDERED_BYTES = 100_000
 """Lines that do less than this on the larger trace are left out: chance makes them differ."""
 
 Line = tuple[str, int]
@@ -99,7 +99,6 @@ def all_analyses(profile: Profile) -> None:
         profile.call_tree(source=source)
     for level in ("line", "module", "op", "python"):
         profile.attribution(level)
-    profile.idle(by="stream")
     profile.owners(len(profile.trace) - 1)
     profile.what_if(str(profile.trace.slices["name"].iloc[0]))
     findings(profile)
@@ -110,9 +109,8 @@ def all_analyses(profile: Profile) -> None:
 
 def launched(number: int, ts: int, dur: int, name: str = "gemm", **given: Any) -> list[Row]:
     """A launch and its kernel."""
-    thread = given.pop("thread", "100")
     return [
-        runtime("cudaLaunchKernel", ts=ts, dur=1, correlation=number, thread=thread),
+        runtime("cudaLaunchKernel", ts=ts, dur=1, correlation=number),
         kernel(name, ts=ts + 3, dur=dur, correlation=number, **given),
     ]
 
@@ -130,10 +128,11 @@ def equal_times(n: int) -> list[Row]:
 def one_stack(n: int) -> list[Row]:
     """A deep stack of every kind of region, and all that happens at its bottom."""
     made: list[Row] = []
-    regions: tuple[Callable[..., Row], ...] = (op, annotation, module, python)
+    regions: tuple[Callable[..., Row], ...] = (op, module, python)
     for depth in range(n):
         ts, dur = 10 * depth, 40 * n - 20 * depth
         made += [make(f"n{depth}", ts=ts + at, dur=dur - 2 * at) for at, make in enumerate(regions)]
+        made += [annotation("again", ts=ts + 4, dur=dur - 8)]
         made += [cell_line(depth, "f()", ts=ts + 5, dur=dur - 10)]
         made += [op("aten::item", ts=ts + 6, dur=dur - 12)]
         at = 10 * n + 8 * depth
@@ -156,7 +155,7 @@ def leaves_after_a_stack(n: int) -> list[Row]:
 
 
 def threads_and_streams(n: int) -> list[Row]:
-    """As many threads, streams, names and devices' blocks as there are events."""
+    """As many threads, streams and names as there are events; one thread launches."""
     made: list[Row] = []
     for number in range(n):
         ts, thread = 20 * number, 1000 + number
@@ -164,9 +163,7 @@ def threads_and_streams(n: int) -> list[Row]:
         made += [python(f"f.py({number}): f", ts=ts, dur=19, thread=thread)]
         made += [annotation(f"a{number}", ts=ts + 1, dur=16, thread=thread)]
         made += [cell_line(number, "f()", ts=ts + 2, dur=14, thread=thread)]
-        made += launched(
-            number + 1, ts + 3, 6, f"k{number}", stream=number, thread=str(thread)
-        )
+        made += launched(number + 1, ts + 3, 6, f"k{number}", stream=number)
     return made
 
 

@@ -204,14 +204,14 @@ def _pairs(
     owner: Rows, above: Rows, code: npt.NDArray[np.intp]
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Every GPU slice with the name of every annotation around it, each name once."""
-    at, slices, names = owner, [np.arange(len(owner))], [code[owner]]
-    while (up := above[at] >= 0).any():
-        kept = slices[-1][up]
-        at = above[at[up]]
-        slices.append(kept)
+    outermost = ~links.below_its_like(above, code)
+    at, inside = links.itself_or_ancestor(above, outermost)[owner], np.arange(len(owner))
+    around, slices, names = links.nearest_ancestor(above, outermost), [inside], [code[at]]
+    while (up := around[at] >= 0).any():
+        at, inside = around[at[up]], inside[up]
+        slices.append(inside)
         names.append(code[at])
-    pairs = np.unique(np.stack([np.concatenate(slices), np.concatenate(names)]), axis=1)
-    return pairs[0], pairs[1]
+    return np.concatenate(slices), np.concatenate(names)
 
 
 class _Work:

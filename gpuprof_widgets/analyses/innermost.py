@@ -28,7 +28,8 @@ def open_at(trace: Trace, rows: npt.NDArray[np.intp], times: Times) -> Rows:
 
 def rows_of_track(trace: Trace, track: int) -> npt.NDArray[np.intp]:
     """The slices of a track: they are sorted by it."""
-    return np.arange(*np.searchsorted(trace.slices["track"].to_numpy(), [track, track + 1]))
+    tracks = trace.slices["track"].to_numpy()  # of one type with what is sought: else it is copied
+    return np.arange(*np.searchsorted(tracks, np.array([track, track + 1], tracks.dtype)))
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ def owning_ops(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
         np.append(links.outermost(parent, wanted), np.int32(NONE))[around]
         for wanted in (is_op, is_node)
     )
-    return np.where(op >= 0, op, node).astype(np.int32)
+    found: Rows = np.where(op >= 0, op, node)
+    return found
 
 
 def owning_modules(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:

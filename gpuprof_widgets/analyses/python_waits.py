@@ -54,12 +54,14 @@ def _frames_waiting(trace: Trace, waited: ThreadWaits, lanes: Ints) -> pd.DataFr
     parts = []
     name, lane = trace.slices["name"].cat, tracks["lane"].to_numpy()
     runs = np.array([RUNS_BACKWARD in str(one) for one in name.categories] + [False], bool)
+    code = np.append(name.codes.to_numpy(), NONE)
     backward = table["backward"].to_numpy(bool)
+    late = np.flatnonzero(backward)
     of_lane = links.rows_by(np.where(backward, NONE, table["lane"].to_numpy()))
     for track in np.flatnonzero((tracks["kind"] == "python") & np.isin(lane, lanes)):
         pieces = segments(trace, int(track))
-        calling = np.append(runs[name.codes.to_numpy()], False)[pieces.row]
-        here, late = of_lane.get(int(lane[track]), []), np.flatnonzero(backward)
+        calling = runs[code[pieces.row]]
+        here = of_lane.get(int(lane[track]), np.empty(0, np.intp))
         for rows, usable in ((here, pieces.row >= 0), (late, calling)):
             if len(rows) and usable.any():
                 met = _overlaps(table.iloc[rows], pieces.start[usable], pieces.end[usable])

@@ -35,7 +35,7 @@ def frame_of(trace: Trace) -> Rows:
     frame = np.full(len(slices), NONE, np.int32)
     kind, lane = tracks["kind"].to_numpy(), tracks["lane"].to_numpy()
     ops_of_lane = links.rows_by(np.where(kind == "cpu", lane, NONE)[track])
-    for python in np.flatnonzero(kind == "python"):
+    for python in np.flatnonzero(kind == "python").tolist():
         ops = ops_of_lane.get(int(lane[python]), np.empty(0, np.intp))
         frame[ops] = open_at(trace, rows_of_track(trace, python), ts[ops])
     return frame

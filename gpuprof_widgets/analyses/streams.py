@@ -95,10 +95,14 @@ def _streams(trace: Trace, device: int) -> pd.DataFrame:
     moves = could_overlap(trace, rows, kind)
     of_stream = rows_by(stream)
     alone = _alone([_within(trace, rows[mine]) for mine in of_stream.values()])
+    moving = [_within(trace, rows[mine[moves[mine]]]) for mine in of_stream.values()]
+    exposed = _exposed(moving, computing)
     table = pd.DataFrame(
         [
-            _row(trace, one, rows[mine], kind[mine], moves[mine], computing, at)
-            for (one, mine), at in zip(of_stream.items(), alone.tolist(), strict=True)
+            _row(trace, one, rows[mine], kind[mine], at, shown)
+            for (one, mine), at, shown in zip(
+                of_stream.items(), alone.tolist(), exposed.tolist(), strict=True
+            )
         ]
     )
     return table.sort_values("busy_ns", ascending=False, kind="stable", ignore_index=True)
@@ -118,18 +122,24 @@ def _alone(unions: list[Intervals]) -> npt.NDArray[np.int64]:
     return time
 
 
+def _exposed(unions: list[Intervals], computing: Intervals) -> npt.NDArray[np.int64]:
+    """Per stream the time (ns) of its intervals in which nothing computed on the device."""
+    start, end = (np.concatenate([union[side] for union in unions]) for side in (0, 1))
+    stream = np.repeat(np.arange(len(unions)), [len(union[0]) for union in unions])
+    time = np.zeros(len(unions), np.int64)
+    np.add.at(time, stream, end - start - intervals.overlap((start, end), computing))
+    return time
+
+
 def _row(
     trace: Trace,
     stream: int,
     rows: npt.NDArray[np.intp],
     kind: npt.NDArray[np.object_],
-    moves: npt.NDArray[np.bool_],
-    computing: Intervals,
     alone: int,
+    exposed: int,
 ) -> dict[str, object]:
-    busy, moving = _within(trace, rows), _within(trace, rows[moves])
-    computes = bool((kind == COMPUTE).any())
-    exposed = intervals.length(moving) - int(intervals.overlap(moving, computing).sum())
+    busy, computes = _within(trace, rows), bool((kind == COMPUTE).any())
     total = intervals.length(busy)
     return {
         "stream": stream,
