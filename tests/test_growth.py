@@ -22,8 +22,12 @@ import pytest
 import gpuprof_widgets
 from gpuprof_widgets.analyses.catalogue import ANALYSES
 from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.commands.tree import DEEPEST, INDENT, with_paths
 from gpuprof_widgets.profiles import Profile
+from gpuprof_widgets.trace.writers.collapsed import collapsed_stacks
 from gpuprof_widgets.views.encoding import encode
+from gpuprof_widgets.views.panels import modules as modules_shown
+from gpuprof_widgets.views.panels.modules import modules_panel
 from tests.traces import (
     Row,
     annotation,
@@ -43,7 +47,7 @@ from tests.traces import (
 
 PACKAGE = str(Path(gpuprof_widgets.__file__).parent)
 
-SIZE, TIMES = 50, 4
+SIZE, TIMES = 40, 4
 MOST = 6.5
 """How many times as much a line may do; sorting adds to the four, a square makes it sixteen."""
 
@@ -208,6 +212,7 @@ SHAPES = (
 def test_four_times_the_trace_is_not_sixteen_times_the_work(
     shape: Callable[[int], list[Row]],
 ) -> None:
+    all_analyses(Profile(trace_of(*shape(SIZE * TIMES)).trace, None, {}))  # what is cached by name
     small, large = (read_and_analysed(shape(size)) for size in (SIZE, SIZE * TIMES))
     grown = {
         f"{Path(file).relative_to(PACKAGE)}:{line}": round(amount / small[file, line], 1)
@@ -224,3 +229,42 @@ def read_and_analysed(rows: list[Row]) -> Counter[Line]:
         all_analyses(Profile(trace_of(*rows).trace, None, {}))
 
     return work_of(job)
+
+
+def nested(n: int, make: Callable[..., Row]) -> list[Row]:
+    """Regions of one kind in one another."""
+    return [make(f"m{depth}", ts=depth, dur=2 * (n - depth)) for depth in range(n)]
+
+
+def test_a_printed_tree_is_indented_so_far_and_then_says_how_deep_it_is() -> None:
+    table = trace_of(*nested(DEEPEST + 9, op)).trace
+    table = Profile(table, None, {}).call_tree(source="ops")
+    names = with_paths(table, table, is_sorted=False)["name"].tolist()
+    assert names[DEEPEST] == INDENT * DEEPEST + f"m{DEEPEST - 1}"
+    assert names[-1] == f"{INDENT * DEEPEST}(+9) m{DEEPEST + 8}"
+    assert sum(map(len, names)) < len(names) * (2 * DEEPEST + 20)
+
+
+def test_modules_are_indented_so_far_and_the_note_says_so() -> None:
+    deep = modules_panel(trace_of(*nested(modules_shown.DEEPEST + 5, module)))
+    flat = modules_panel(trace_of(*nested(modules_shown.DEEPEST, module)))
+    assert deep is not None
+    assert flat is not None
+    indents = [label.count(modules_shown.INDENT) for label in deep.rows["label"]]
+    assert max(indents) == modules_shown.DEEPEST
+    assert f"more than {modules_shown.DEEPEST} deep" in deep.note
+    assert "deep" not in flat.note
+
+
+def test_collapsed_stacks_hold_one_path_at_a_time() -> None:
+    """All paths of a tree together are as long as the square of its depth."""
+    depth = 3000
+    tree = Profile(trace_of(*nested(depth, op)).trace, None, {}).call_tree(source="ops")
+    tracemalloc.start()
+    try:
+        length = sum(map(len, collapsed_stacks(tree)))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert length > depth**2
+    assert peak < 1000 * depth
