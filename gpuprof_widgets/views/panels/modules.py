@@ -12,7 +12,7 @@ from gpuprof_widgets.views.panels.panel import Column, Panel
 
 MOST_ROWS = 500
 MOST_EVENTS = 10_000
-DEEPEST = 40
+DEEPEST = 30
 INDENT = "\u2003"  # an em space: several of them stay several in HTML
 COLUMNS = (
     Column("label", "Module", "text"),
