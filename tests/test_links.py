@@ -5,19 +5,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.trace.links import (
-    climbed,
+    below_its_like,
     itself_or_ancestor,
+    last_above,
     latest_before,
     nearest_ancestor,
     nest,
+    outermost,
+    path_sum,
+    preorder,
+    rows_by,
     self_times,
     subtree_end,
+    subtree_sum,
 )
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.owners import unlinked_gpu
@@ -122,15 +129,90 @@ def test_nearest_ancestor_skips_the_unwanted(given: Slices, random: object) -> N
         assert itself[row] == (row if wanted[row] else above)
 
 
+@given(
+    st.lists(st.integers(0, 9), max_size=40),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(-1, 9)), max_size=9),
+)
+def test_the_last_above_a_bound_is_found(values: list[int], asked: list[tuple[int, int]]) -> None:
+    queries = [(min(before, len(values)), bound) for before, bound in asked]
+    before, bound = np.array(queries, np.int64).reshape(-1, 2).T
+    expected = [
+        max((at for at in range(end) if values[at] > least), default=-1) for end, least in queries
+    ]
+    assert last_above(np.array(values, np.int64), before, bound).tolist() == expected
+
+
 @given(slices(), st.integers(0, LONGEST))
-def test_climbing_stops_at_the_first_that_is_not_past(given: Slices, moment: int) -> None:
-    parent, _ = nest(given.ts, given.end, given.group)
-    started = np.arange(-1, len(given))
-    found = climbed(started, parent, lambda place, row: given.end[row] <= moment + place)
-    for place, row in enumerate(started):
-        while row >= 0 and given.end[row] <= moment + place:
-            row = parent[row]
-        assert found[place] == row
+def test_the_last_end_above_a_moment_is_the_innermost_open_on_the_way_up(
+    given: Slices, moment: int
+) -> None:
+    """Ancestors are looked at one by one in the reference, and siblings never."""
+    alone = np.zeros(len(given), np.int64)
+    order = np.lexsort((-given.end, given.ts))
+    ts, end = given.ts[order], given.end[order]
+    parent, _ = nest(ts, end, alone)
+    started = np.searchsorted(ts, moment, side="right")
+    above = int(started) - 1
+    while above >= 0 and end[above] <= moment:
+        above = int(parent[above])
+    assert last_above(end, np.array([started]), np.array([moment])).tolist() == [above]
+
+
+FORESTS = st.lists(st.integers(-1, 40), max_size=30).map(
+    lambda drawn: np.array([min(above, row - 1) for row, above in enumerate(drawn)], np.int32)
+)
+
+
+@given(FORESTS, st.randoms(use_true_random=False))
+def test_sums_and_places_of_a_forest_are_those_of_walking_it(
+    forest: np.ndarray, random: Random
+) -> None:
+    """Rows in any order: a parent need not stand before its children."""
+    size = len(forest)
+    moved = np.array(random.sample(range(size), size), np.int64)
+    parent = np.full(size, -1, np.int32)
+    parent[moved] = np.where(forest >= 0, moved[forest], -1)
+    values = np.array([random.randrange(-5, 9) for _ in range(size)], np.int64)
+    key = np.array([random.randrange(3) for _ in range(size)], np.int64)
+    wanted = np.array([random.random() < 0.4 for _ in range(size)], bool)
+    paths = [ancestors(parent, row) for row in range(size)]
+    below = [[at for at in range(size) if at == row or row in paths[at]] for row in range(size)]
+    assert path_sum(values, parent).tolist() == [
+        values[[row, *path]].sum() for row, path in enumerate(paths)
+    ]
+    assert subtree_sum(values, parent).tolist() == [values[rows].sum() for rows in below]
+    place, sizes = preorder(parent, values)
+    assert place.tolist() == walked(parent, values)
+    assert sizes.tolist() == list(map(len, below))
+    assert below_its_like(parent, key).tolist() == [
+        any(key[above] == key[row] for above in path) for row, path in enumerate(paths)
+    ]
+    assert outermost(parent, wanted).tolist() == [
+        ([above for above in (row, *path) if wanted[above]] or [-1])[-1]
+        for row, path in enumerate(paths)
+    ]
+    assert {one: rows.tolist() for one, rows in rows_by(key).items()} == {
+        one: np.flatnonzero(key == one).tolist() for one in np.unique(key).tolist()
+    }
+
+
+def ancestors(parent: np.ndarray, row: int) -> list[int]:
+    """From the parent up."""
+    path: list[int] = []
+    while (row := int(parent[row])) >= 0:
+        path.append(row)
+    return path
+
+
+def walked(parent: np.ndarray, rank: np.ndarray) -> list[int]:
+    """Places of a walk from every root down, siblings by their rank."""
+    seen: list[int] = []
+    left = [-1]
+    while left:
+        row = left.pop()
+        seen.append(row)
+        left += sorted(np.flatnonzero(parent == row).tolist(), key=rank.__getitem__)[::-1]
+    return [seen.index(row) - 1 for row in range(len(parent))]
 
 
 PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=8)

@@ -122,9 +122,9 @@ def _around_on_gpu(trace: Trace, annotated: npt.NDArray[np.bool_]) -> Rows:
     began, ended = uncut_times(trace)
     lane = tracks["lane"].to_numpy()[slices["track"].to_numpy()]
     found = np.full(len(trace), NONE, np.int32)
-    for stream in np.unique(lane[annotated]):
-        spans = np.flatnonzero(annotated & (lane == stream))
-        inside = rows[lane[rows] == stream]
+    work, annotations = links.rows_by(lane[rows]), np.flatnonzero(annotated)
+    for stream, these in links.rows_by(lane[annotations]).items():
+        spans, inside = annotations[these], rows[work.get(stream, [])]
         at = innermost_open(began[spans], ended[spans], began[inside])
         found[inside] = np.where(at >= 0, spans[at], NONE)
     return found[rows]
@@ -171,13 +171,15 @@ def _calls(
     count = trace.slices["count"].to_numpy()[rows]
     on_gpu = in_category(trace, ON_GPU)[rows]
     lane = np.where(on_gpu, trace.slices["track"].to_numpy()[rows], 0)
-    lanes, at = np.unique(lane, return_inverse=True)
-    calls = np.zeros((names, len(lanes)), np.int64)
-    np.add.at(calls, (code[rows], at.reshape(-1)), count)
+    pairs, at = np.unique(np.stack([code[rows], lane]), axis=1, return_inverse=True)
+    on_lane = np.zeros(pairs.shape[1], np.int64)
+    np.add.at(on_lane, at.reshape(-1), count)
+    calls = np.zeros(names, np.int64)
+    np.maximum.at(calls, pairs[0], on_lane)
     longest = np.full(names, NONE, np.int32)
     order = rows[np.argsort(trace.slices["dur"].to_numpy()[rows], kind="stable")]
     longest[code[order]] = order
-    return calls.max(axis=1, initial=0), longest
+    return calls, longest
 
 
 def _cpu(
@@ -193,9 +195,8 @@ def _cpu(
     own, total = np.zeros(names, np.int64), np.zeros(names, np.int64)
     parent, _ = links.nest(ts, end, track)
     np.add.at(own, code[rows], links.self_times(ts, end, parent))
-    tracks = int(track.max(initial=0)) + 1
-    open_on = intervals.length_by(code[rows] * tracks + track, ts, end, names * tracks)
-    total += open_on.reshape(names, tracks).sum(axis=1)
+    pairs, at = np.unique(np.stack([code[rows], track]), axis=1, return_inverse=True)
+    np.add.at(total, pairs[0], intervals.length_by(at.reshape(-1), ts, end, pairs.shape[1]))
     return total, own
 
 
@@ -203,14 +204,14 @@ def _pairs(
     owner: Rows, above: Rows, code: npt.NDArray[np.intp]
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Every GPU slice with the name of every annotation around it, each name once."""
-    at, slices, names = owner, [np.arange(len(owner))], [code[owner]]
-    while (up := above[at] >= 0).any():
-        kept = slices[-1][up]
-        at = above[at[up]]
-        slices.append(kept)
+    outermost = ~links.below_its_like(above, code)
+    at, inside = links.itself_or_ancestor(above, outermost)[owner], np.arange(len(owner))
+    around, slices, names = links.nearest_ancestor(above, outermost), [inside], [code[at]]
+    while (up := around[at] >= 0).any():
+        at, inside = around[at[up]], inside[up]
+        slices.append(inside)
         names.append(code[at])
-    pairs = np.unique(np.stack([np.concatenate(slices), np.concatenate(names)]), axis=1)
-    return pairs[0], pairs[1]
+    return np.concatenate(slices), np.concatenate(names)
 
 
 class _Work:

@@ -24,7 +24,6 @@ from gpuprof_widgets.analyses.op_rows import (
     gpu_rows,
     in_category,
     on_tracks,
-    subtree_sum,
 )
 from gpuprof_widgets.analyses.owner_levels import LEVELS, Owning
 from gpuprof_widgets.analyses.waits import is_synchronising
@@ -135,8 +134,8 @@ class Owned:
     def total(self, *shares: Ints) -> Ints:
         """Per name the sum over its owners and all within them, an owner in its own kind once."""
         whole = np.sum(shares, axis=0)
-        below = subtree_sum(whole[self.row], self.parent, links.depths(self.parent))
-        outermost = _outermost(self.parent, self.key)
+        below = links.subtree_sum(whole[self.row], self.parent)
+        outermost = ~links.below_its_like(self.parent, self.key)
         return self._named(np.where(outermost, below, 0), int(whole[-1]))
 
     def _named(self, values: Ints, of_nobody: int) -> Ints:
@@ -241,12 +240,3 @@ def _names(trace: Trace, row: npt.NDArray[np.intp], detail: str) -> tuple[Ints, 
     key = pairs.groupby(["name", "detail"], sort=False).ngroup().to_numpy().astype(np.int64)
     nobody = pd.DataFrame({"name": [""], "detail": [""]}, dtype=object)
     return key, pd.concat([pairs.drop_duplicates(), nobody], ignore_index=True)
-
-
-def _outermost(parent: Rows, key: Ints) -> Mask:
-    """Which owners lie in no other of their name."""
-    inside, above = np.zeros(len(parent), bool), parent
-    while (above >= 0).any():
-        inside |= (above >= 0) & (key[above] == key)
-        above = np.where(above >= 0, parent[above], NONE)
-    return ~inside

@@ -31,6 +31,7 @@ from gpuprof_widgets.analyses.lacking import lacking, which_other_kind
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_synchronising
+from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 from gpuprof_widgets.trace.window import uncut_times
@@ -146,9 +147,11 @@ def _synchronised_until(trace: Trace, gaps: Gaps) -> Ints:
     until = gaps.start.copy()
     began, ended = uncut_times(trace)
     waiting, track = is_synchronising(trace), trace.slices["track"].to_numpy()
-    for thread in np.unique(gaps.thread[gaps.thread >= 0]):
-        rows = np.flatnonzero(waiting & (track == thread))
-        mine = np.flatnonzero(gaps.thread == thread)
+    calls = rows_by(np.where(waiting, track, NONE))
+    for thread, mine in rows_by(gaps.thread).items():
+        if thread < 0:
+            continue
+        rows = calls.get(thread, np.empty(0, np.intp))
         call = open_at_moments(trace, rows, gaps.start[mine])
         until[mine] += np.append(ended - began, 0)[call]
     return until

@@ -15,7 +15,6 @@ from gpuprof_widgets.analyses.op_rows import (
     gpu_rows,
     in_category,
     on_tracks,
-    subtree_sum,
 )
 from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.analyses.steps import names_with_steps_merged
@@ -74,17 +73,8 @@ def call_tree(record: Record, *, source: str | None = None) -> pd.DataFrame:
 
 def _longest_first(tree: pd.DataFrame) -> pd.DataFrame:
     """The same with every node followed by all below it, of several children the longest first."""
-    parent, depth = tree["parent"].to_numpy(), tree["depth"].to_numpy()
-    size = subtree_sum(np.ones(len(tree), np.int64), parent, depth)
-    siblings = np.lexsort((-tree["total_ns"].to_numpy(), parent))
-    before = np.cumsum(size[siblings]) - size[siblings]
-    is_first = np.diff(parent[siblings], prepend=NONE - 1) != 0
-    offset = np.empty(len(tree), np.int64)
-    offset[siblings] = before - np.maximum.accumulate(np.where(is_first, before, 0))
-    place = np.zeros(len(tree), np.int64)
-    for level in range(1, int(depth.max()) + 1):
-        at = np.flatnonzero(depth == level)
-        place[at] = place[parent[at]] + 1 + offset[at]
+    parent = tree["parent"].to_numpy()
+    place, _ = links.preorder(parent, -tree["total_ns"].to_numpy())
     moved = np.where(parent >= 0, place[parent], NONE).astype(np.int32)
     placed = tree.assign(parent=moved).iloc[np.argsort(place)]
     return placed.assign(node=tree["node"].to_numpy()).reset_index(drop=True)
@@ -144,12 +134,9 @@ def merged_parents(trace: Trace) -> tuple[Rows, Rows, Rows]:
     order = np.lexsort((is_op, -end, ts, lane))
     rows, lane, ts, end = rows[order], lane[order], ts[order], end[order]
     parent, _ = links.nest(ts, end, lane)
-    return rows.astype(np.int32), _outlasting(parent, end), lane
-
-
-def _outlasting(parent: Rows, end: Ints) -> Rows:
-    """Per slice the first of its ancestors that does not end before it."""
-    return links.climbed(parent, parent, lambda place, row: end[row] < end[place])
+    # The first ancestor that does not end before it: whatever else lies between had ended.
+    around = links.last_above(end, parent + 1, np.maximum(end - 1, ts))
+    return rows.astype(np.int32), np.where(lane[around] == lane, around, np.int32(NONE)), lane
 
 
 def _merged_paths(
@@ -167,9 +154,7 @@ def _merged_paths(
     threads, thread = np.unique(group, return_inverse=True)
     tree = _Tree(trace, threads, group, track, names)
     node = tree.top(thread.reshape(-1))
-    depth = links.depths(parent)
-    for level in range(int(depth.max(initial=-1)) + 1):
-        at = np.flatnonzero(depth == level)
+    for at in links.rows_by(links.depths(parent)).values():
         above = np.where(parent[at] >= 0, node[parent[at]], node[at])
         node[at] = tree.grow(above, label[at])
     count = slices["count"].to_numpy()[rows]

@@ -42,23 +42,29 @@ class Gaps:
 
 def gaps_between(trace: Trace, rows: npt.NDArray[np.intp]) -> Gaps:
     """The time of the trace that these GPU slices leave free."""
+    return gaps_of_each(trace, [rows])[0]
+
+
+def gaps_of_each(trace: Trace, groups: list[npt.NDArray[np.intp]]) -> tuple[Gaps, Ints]:
+    """The same of several groups of GPU slices, one after another, and the place of the group."""
+    found = [_between(trace, rows) for rows in groups]
+    start, end, before, after = (np.concatenate(column) for column in zip(*found, strict=True))
+    group = np.repeat(np.arange(len(groups)), [len(starts) for starts, *_ in found])
+    launch = _or_none(trace.slices["launch"].to_numpy(), after).astype(np.int32)
+    began, ended = uncut_times(trace)
+    usual = np.array([_usual_track(trace, rows) for rows in groups], np.int32)[group]
+    thread = np.where(launch >= 0, trace.slices["track"].to_numpy()[launch], usual)
+    times = (_or_none(began, launch), _or_none(ended, launch))
+    return Gaps(start, end, before, after, launch, *times, thread), group
+
+
+def _between(trace: Trace, rows: npt.NDArray[np.intp]) -> tuple[Ints, Ints, Rows, Rows]:
+    """Start and end of the gaps, and the slices before and after them."""
     ts, dur = trace.slices["ts"].to_numpy()[rows], trace.slices["dur"].to_numpy()[rows]
     start, end = intervals.gaps(open_within(trace, rows), trace.start_ns, trace.end_ns)
     timed = dur > 0
     before = _ending(rows[timed], (ts + dur)[timed], start)
-    after = _ending(rows[timed], ts[timed], end)
-    launch = _or_none(trace.slices["launch"].to_numpy(), after).astype(np.int32)
-    began, ended = uncut_times(trace)
-    return Gaps(
-        start,
-        end,
-        before,
-        after,
-        launch,
-        _or_none(began, launch),
-        _or_none(ended, launch),
-        _launching_track(trace, rows, launch),
-    )
+    return start, end, before, _ending(rows[timed], ts[timed], end)
 
 
 def _or_none(values: Rows | Ints, rows: Rows) -> Ints:
@@ -73,10 +79,13 @@ def _ending(rows: npt.NDArray[np.intp], moment: Ints, wanted: Ints) -> Rows:
     return np.where(hit, rows[order[at]] if len(rows) else NONE, NONE).astype(np.int32)
 
 
-def _launching_track(trace: Trace, rows: npt.NDArray[np.intp], launch: Rows) -> Rows:
+def _usual_track(trace: Trace, rows: npt.NDArray[np.intp]) -> int:
+    """The CPU track that launches most of these slices, else the first one."""
     track = trace.slices["track"].to_numpy()
     all_launches = trace.slices["launch"].to_numpy()[rows]
     used = track[all_launches[all_launches >= 0]]
+    if len(used):
+        tracks, count = np.unique(used, return_counts=True)
+        return int(tracks[count.argmax()])
     cpu_tracks = np.flatnonzero((trace.tracks["kind"] == "cpu").to_numpy())
-    usual = np.bincount(used).argmax() if len(used) else cpu_tracks[0] if len(cpu_tracks) else NONE
-    return np.where(launch >= 0, track[launch], usual).astype(np.int32)
+    return int(cpu_tracks[0]) if len(cpu_tracks) else NONE

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
-from gpuprof_widgets.analyses.gaps import gaps_between
-from gpuprof_widgets.analyses.innermost import segments
+from gpuprof_widgets.analyses.gaps import Gaps, gaps_between, gaps_of_each
+from gpuprof_widgets.analyses.innermost import rows_of_track, segments
 from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import lacking, says_if_empty
 from gpuprof_widgets.analyses.line_owners import line_of
@@ -107,24 +107,36 @@ def idle(
 def _of_devices(record: Record) -> pd.DataFrame:
     trace = record.trace
     rows = gpu_rows(trace)
-    device = device_of(trace, rows)
+    of_device = links.rows_by(device_of(trace, rows))
     return _longest_first(
-        _described(trace, rows[device == one]).assign(device=one, stream=NONE)
-        for one in np.unique(device).tolist()
+        _described(trace, gaps_between(trace, rows[these])).assign(device=one, stream=NONE)
+        for one, these in of_device.items()
     )
 
 
 def _of_streams(trace: Trace, back_to_back_ns: int) -> pd.DataFrame:
     rows = gpu_rows(trace)
-    device, stream = device_of(trace, rows), stream_of(trace, rows)
-    ended = uncut_times(trace)[1][rows]
-    tables = []
-    for one, its in sorted(set(zip(device.tolist(), stream.tolist(), strict=True))):
-        here, mine = device == one, stream == its
-        table = _described(trace, rows[here & mine]).assign(device=one, stream=its)
-        cause = _on_stream(table, np.sort(ended[here & ~mine]), back_to_back_ns)
-        tables.append(table.assign(cause=cause))
+    ended, tables = uncut_times(trace)[1], []
+    for one, these in links.rows_by(device_of(trace, rows)).items():
+        stream = stream_of(trace, rows[these])
+        of_stream = {its: rows[these[at]] for its, at in links.rows_by(stream).items()}
+        gaps, group = gaps_of_each(trace, list(of_stream.values()))
+        table = _described(trace, gaps).assign(device=one, stream=np.array([*of_stream])[group])
+        last = _last_elsewhere(table, ended[rows[these]], stream)
+        tables.append(table.assign(cause=_on_stream(table, last, back_to_back_ns)))
     return _longest_first(tables)
+
+
+def _last_elsewhere(table: pd.DataFrame, ended: Ints, stream: Ints) -> Ints:
+    """Per gap the last of these ends until its own that is not of its stream; the least if none."""
+    order = np.argsort(ended, kind="stable")
+    ends, stream = ended[order], stream[order]
+    differs = np.append(True, stream[1:] != stream[:-1])[: len(stream)]
+    other = np.maximum.accumulate(np.where(differs, np.arange(len(stream)), 0)) - 1
+    last = np.searchsorted(ends, table["end_ns"].to_numpy(), side="right") - 1
+    mine = (last >= 0) & (stream[last] == table["stream"].to_numpy())
+    last = np.where(mine, other[last], last)
+    return np.where(last >= 0, ends[last], np.iinfo(np.int64).min)
 
 
 def _longest_first(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
@@ -140,20 +152,19 @@ def stream_of(trace: Trace, rows: npt.NDArray[np.intp]) -> Ints:
     return np.asarray(stream[trace.slices["track"].to_numpy()[rows]], np.int64)
 
 
-def _on_stream(table: pd.DataFrame, ends: Ints, back_to_back_ns: int) -> pd.Series:
-    """The causes, with "device" told apart by what the other streams did until the gap's end."""
-    end = table["end_ns"].to_numpy()
-    last = np.searchsorted(ends, end, side="right") - 1
-    since = end - np.append(ends, 0)[last]
-    waited = (last >= 0) & (since < back_to_back_ns) & (end - since > table["start_ns"])
+def _on_stream(table: pd.DataFrame, last: Ints, back_to_back_ns: int) -> pd.Series:
+    """The causes, with "device" told apart by what the other streams did until the gap's end.
+
+    ``last``: when another stream's work ended last until then.
+    """
+    waited = (last > table["end_ns"] - back_to_back_ns) & (last > table["start_ns"])
     refined = np.where(table["dur_ns"] < back_to_back_ns, "back to back",
                        np.where(waited, "stream", "device"))  # fmt: skip
     return table["cause"].where(table["cause"] != "device", pd.Series(refined, table.index))
 
 
-def _described(trace: Trace, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
-    """The gaps between these GPU slices with all columns, but for device and stream."""
-    gaps = gaps_between(trace, rows)
+def _described(trace: Trace, gaps: Gaps) -> pd.DataFrame:
+    """The gaps with all columns, but for device and stream."""
     cpu = _cpu_meanwhile(trace, gaps.start, gaps.end, gaps.thread)
     names = np.append(trace.slices["name"].cat.categories.to_numpy(object), "")
     code = np.append(trace.slices["name"].cat.codes.to_numpy(), NONE)
@@ -193,14 +204,17 @@ def _cpu_meanwhile(
     row = np.full(len(start), NONE, np.int32)
     share = np.zeros(len(start))
     loading, synchronised = np.zeros(len(start), bool), np.zeros(len(start), bool)
-    for number in np.unique(track[track >= 0]):
-        gaps = np.flatnonzero(track == number)
-        row[gaps], share[gaps] = _longest(trace, int(number), start[gaps], end[gaps])
-        here = trace.slices["track"].to_numpy() == number
-        in_loader = open_times(trace, (here & is_dataloader(trace)) | is_taking(trace))
+    loads, waits, taking = is_dataloader(trace), is_synchronising(trace), is_taking(trace)
+    taken = np.flatnonzero(taking)
+    for number, gaps in links.rows_by(track).items():
+        if number < 0:
+            continue
+        row[gaps], share[gaps] = _longest(trace, number, start[gaps], end[gaps])
+        here = rows_of_track(trace, number)
+        in_loader = open_times(trace, np.concatenate([here[loads[here]], taken]))
         covered = intervals.overlap((start[gaps], end[gaps]), in_loader)
         loading[gaps] = 2 * covered > end[gaps] - start[gaps]
-        waiting = open_times(trace, here & is_synchronising(trace))
+        waiting = open_times(trace, here[waits[here]])
         synchronised[gaps] = intervals.overlap((start[gaps], start[gaps] + 1), waiting) > 0
     line, module = _place(trace, start, end, track, row)
     return _Meanwhile(row, line, module, share, loading, synchronised)
@@ -214,9 +228,9 @@ def _place(
         line_of(trace), region_behind(trace, "module")))  # fmt: skip
     lane, kind = trace.tracks["lane"].to_numpy(), trace.tracks["kind"].to_numpy()
     frame = np.full(len(start), NONE, np.int32)
-    for number in np.unique(track[track >= 0]):
-        gaps = np.flatnonzero(track == number)
-        for python in np.flatnonzero((kind == "python") & (lane == lane[number])):
+    python_of = links.rows_by(np.where(kind == "python", lane, NONE))
+    for number, gaps in links.rows_by(track).items():
+        for python in python_of.get(int(lane[number]), ()) if number >= 0 else ():
             frame[gaps], _ = _longest(trace, int(python), start[gaps], end[gaps])
     if (frame >= 0).any():
         frames = in_category(trace, "python_function")

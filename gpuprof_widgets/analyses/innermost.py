@@ -18,14 +18,18 @@ Rows = npt.NDArray[np.int32]
 def open_at(trace: Trace, rows: npt.NDArray[np.intp], times: Times) -> Rows:
     """Per time: the innermost of these rows (of one track, in their order) that is open, or -1.
 
-    It is the last one to have started, else the first of its ancestors that had not ended.
+    It is the last one to have started that had not ended.
     """
-    ts, parent = trace.slices["ts"].to_numpy(), trace.slices["parent"].to_numpy()
-    end = ts + trace.slices["dur"].to_numpy()
-    last = np.searchsorted(ts[rows], times, side="right") - 1
-    found = np.full(len(times), NONE, np.int32)
-    found[last >= 0] = rows[last[last >= 0]]
-    return links.climbed(found, parent, lambda place, row: end[row] <= times[place])
+    ts = trace.slices["ts"].to_numpy()[rows]
+    end = ts + trace.slices["dur"].to_numpy()[rows]
+    found = links.last_above(end, np.searchsorted(ts, times, side="right"), times)
+    return np.append(rows, NONE)[found].astype(np.int32)
+
+
+def rows_of_track(trace: Trace, track: int) -> npt.NDArray[np.intp]:
+    """The slices of a track: they are sorted by it."""
+    tracks = trace.slices["track"].to_numpy()  # of one type with what is sought: else it is copied
+    return np.arange(*np.searchsorted(tracks, np.array([track, track + 1], tracks.dtype)))
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Segments:
 
 def segments(trace: Trace, track: int) -> Segments:
     """The time of a track cut where its innermost slice changes; row -1 where none was open."""
-    rows = np.flatnonzero(trace.slices["track"].to_numpy() == track)
+    rows = rows_of_track(trace, track)
     ts = trace.slices["ts"].to_numpy()[rows]
     end = ts + trace.slices["dur"].to_numpy()[rows]
     bounds = [trace.start_ns, trace.end_ns]

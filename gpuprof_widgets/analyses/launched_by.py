@@ -12,6 +12,7 @@ from gpuprof_widgets.analyses.module_frames import MODULE_FRAME, module_frame_ar
 from gpuprof_widgets.analyses.op_rows import are_ops, in_category
 from gpuprof_widgets.analyses.region_owners import region_behind
 from gpuprof_widgets.analyses.stacks import frame_of
+from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -48,12 +49,10 @@ def _has(trace: Trace, category: str) -> bool:
 
 
 def _outermost_op(trace: Trace, rows: Rows) -> Rows:
-    is_op, parent = are_ops(trace), trace.slices["parent"].to_numpy()
-    above = launching_op(trace)[rows]
-    found = np.where(above >= 0, above, NONE).astype(np.intp)
-    while (above >= 0).any():
-        found = np.where((above >= 0) & is_op[above], above, found)
-        above = np.where(above >= 0, parent[above], NONE)
+    op = launching_op(trace)[rows]
+    around = links.outermost(trace.slices["parent"].to_numpy(), are_ops(trace))
+    outermost = np.append(around, NONE)[op]
+    found: Rows = np.where(outermost >= 0, outermost, op).astype(np.intp)
     return found
 
 

@@ -132,9 +132,7 @@ def lines_beyond_limit(known: CellLines, record: Record) -> dict[Line, set[Line]
     is_beyond = np.array([*(key in beyond for key in keys), False])[line]
     parent, _ = links.nest(*_times(record.trace, known.row))
     inner = np.flatnonzero(is_beyond)
-    around = parent[inner]
-    while (still := (around >= 0) & is_beyond[around]).any():
-        around = np.where(still, parent[around], around)
+    around = links.nearest_ancestor(parent, ~is_beyond)[inner]
     inner, around = inner[around >= 0], around[around >= 0]
     for one, other in set(zip(line[inner].tolist(), line[around].tolist(), strict=True)):
         beyond[keys[one]].add(keys[other])

@@ -10,8 +10,9 @@ from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.memory_blocks import MemoryEvents, memory_events
 from gpuprof_widgets.analyses.memory_stacks import places_of_slices
 from gpuprof_widgets.analyses.memory_totals import no_memory_events
-from gpuprof_widgets.analyses.op_rows import OpRows, op_rows, subtree_sum
+from gpuprof_widgets.analyses.op_rows import OpRows, op_rows
 from gpuprof_widgets.analyses.steps import names_with_steps_merged
+from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import MEMORY_EVENT, NONE
 
@@ -71,7 +72,7 @@ def _of(
     table = pd.DataFrame({"name": code[ops.row]})
     table["calls"] = trace.slices["count"].to_numpy()[ops.row].astype(np.int64) * single
     for column, own in selfs.items():
-        table[column] = subtree_sum(own[:-1], ops.parent, ops.depth) * single
+        table[column] = links.subtree_sum(own[:-1], ops.parent) * single
         table[f"self_{column}"] = own[:-1]
     table = table.groupby("name", as_index=False).sum()
     table["name"] = np.array(names, object)[table["name"]]

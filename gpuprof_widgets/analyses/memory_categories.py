@@ -144,7 +144,7 @@ class Where:
         end = slices["ts"].to_numpy() + slices["dur"].to_numpy()
         self.loaded = _is_inside(parent, loading)[row]
         self.copied = _is_inside(parent, matching(trace, COPIES))[row]
-        scope = _outermost(parent, are_ops(trace) | backward | step | loading)
+        scope = links.outermost(parent, are_ops(trace) | backward | step | loading)
         self.scope_end = np.append(end, NONE)[np.append(scope, NONE)[row]]
         self.next_pass, self.pass_end = _passes(trace, backward, began)
 
@@ -156,18 +156,6 @@ def _none() -> Ints:
 def _is_inside(parent: npt.NDArray[np.int32], wanted: Mask) -> Mask:
     """Per slice whether it or an ancestor is one of these; False at the end, for row -1."""
     return np.append(wanted | (links.nearest_ancestor(parent, wanted) >= 0), False)
-
-
-def _outermost(parent: npt.NDArray[np.int32], wanted: Mask) -> npt.NDArray[np.int32]:
-    """Per slice the outermost of these around it, itself included; -1 for none."""
-    own = np.arange(len(parent), dtype=np.int32)
-    nearest = links.nearest_ancestor(parent, wanted)
-    above = np.where(wanted, own, nearest).astype(np.int32)
-    while True:
-        higher = np.where(above >= 0, nearest[above], NONE)
-        if not (higher >= 0).any():
-            return above
-        above = np.where(higher >= 0, higher, above).astype(np.int32)
 
 
 def _backward(trace: Trace) -> Mask:

@@ -11,6 +11,7 @@ from gpuprof_widgets.analyses.module_frames import module_frame_around
 from gpuprof_widgets.analyses.op_rows import are_ops, matching
 from gpuprof_widgets.analyses.region_owners import forward_of, region_behind
 from gpuprof_widgets.analyses.stacks import BACKWARD_PREFIX, frame_of
+from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -27,13 +28,13 @@ def owning_ops(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
     parent = trace.slices["parent"].to_numpy()
     is_node = matching(trace, BACKWARD_NODE)
     is_op = are_ops(trace) & ~is_node
-    found, above = np.full(len(rows), NONE, np.int32), parent[rows]
-    node = found.copy()
-    while (above >= 0).any():
-        found = np.where((above >= 0) & is_op[above], above, found).astype(np.int32)
-        node = np.where((above >= 0) & is_node[above], above, node).astype(np.int32)
-        above = np.where(above >= 0, parent[above], NONE)
-    return np.where(found >= 0, found, node).astype(np.int32)
+    around = parent[rows]
+    op, node = (
+        np.append(links.outermost(parent, wanted), np.int32(NONE))[around]
+        for wanted in (is_op, is_node)
+    )
+    found: Rows = np.where(op >= 0, op, node)
+    return found
 
 
 def owning_modules(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:

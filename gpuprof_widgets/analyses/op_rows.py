@@ -55,7 +55,6 @@ class OpRows:
 
     row: npt.NDArray[np.intp]
     parent: Rows
-    depth: Rows
     host: Rows
     repeat: Mask
     index: Rows
@@ -78,8 +77,7 @@ def op_rows(trace: Trace) -> OpRows:
     repeat = _repeats(slices["name"].cat.codes.to_numpy()[row], parent)
     own = np.arange(len(row), dtype=np.int32)
     host = np.where(repeat, links.nearest_ancestor(parent, ~repeat), own).astype(np.int32)
-    depth = slices["depth"].to_numpy()[row]
-    return OpRows(row, parent, depth, host, repeat, index)
+    return OpRows(row, parent, host, repeat, index)
 
 
 def has_ops(trace: Trace) -> bool:
@@ -167,18 +165,6 @@ def device_self(trace: Trace, ops: OpRows) -> Ints:
     caused = np.zeros(len(ops) + 1, np.int64)  # the last one takes what no op owns
     np.add.at(caused, owner, trace.slices["dur"].to_numpy()[gpu])
     return caused[:-1]
-
-
-def subtree_sum(values: Ints, parent: Rows, depth: Rows) -> Ints:
-    """Per row the sum over itself and all below it; children are deeper than their parent."""
-    total = values.copy()
-    order = np.argsort(-depth, kind="stable")
-    levels = np.searchsorted(-depth[order], -np.arange(depth.max(initial=0), -1, -1), "right")
-    for low, high in zip([0, *levels[:-1]], levels, strict=True):
-        rows = order[low:high]
-        rows = rows[parent[rows] >= 0]
-        np.add.at(total, parent[rows], total[rows])
-    return total
 
 
 @dataclass(frozen=True)

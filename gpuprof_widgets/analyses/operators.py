@@ -16,6 +16,7 @@ from gpuprof_widgets.analyses.shapes import shape_codes
 from gpuprof_widgets.analyses.sort_keys import sort_column
 from gpuprof_widgets.analyses.stacks import stack_codes
 from gpuprof_widgets.analyses.steps import names_with_steps_merged
+from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 
 Ints = npt.NDArray[np.int64]
@@ -100,11 +101,11 @@ def _op_values(trace: Trace, ops: OpRows, memory: Allocations) -> Columns:
         "calls": slices["count"].to_numpy()[ops.row] * single,
         "cpu_total_ns": slices["dur"].to_numpy()[ops.row] * single,
         "cpu_self_ns": rows.cpu_self(trace, ops),
-        "device_total_ns": rows.subtree_sum(launched, ops.parent, ops.depth) * single,
+        "device_total_ns": links.subtree_sum(launched, ops.parent) * single,
         "device_self_ns": launched,
-        "cpu_memory_bytes": rows.subtree_sum(cpu, ops.parent, ops.depth) * single,
+        "cpu_memory_bytes": links.subtree_sum(cpu, ops.parent) * single,
         "cpu_self_memory_bytes": cpu,
-        "device_memory_bytes": rows.subtree_sum(device, ops.parent, ops.depth) * single,
+        "device_memory_bytes": links.subtree_sum(device, ops.parent) * single,
         "device_self_memory_bytes": device,
         "flops": slice_flops(trace)[ops.row] * single * (slices["count"].to_numpy()[ops.row] > 0),
     }

@@ -119,9 +119,7 @@ def _threads(
 
 def _innermost(ts: Ints, end: Ints, thread: Ints, times: Ints) -> npt.NDArray[np.int32]:
     """Per time which of the slices is open and began last, by position; -1 for none."""
-    parent, _ = links.nest(ts, end, thread)
-    last = np.searchsorted(ts, times, side="right") - 1
-    return links.climbed(last, parent, lambda place, row: end[row] <= times[place])
+    return links.last_above(end, np.searchsorted(ts, times, side="right"), times)
 
 
 def _main_lane(trace: Trace, label: object, cpu: Mask, lane_of: Ints) -> int:

@@ -16,7 +16,7 @@ from gpuprof_widgets.analyses.path_streams import (
 )
 from gpuprof_widgets.analyses.path_threads import Threads
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising
-from gpuprof_widgets.trace.links import nearest_ancestor
+from gpuprof_widgets.trace.links import nearest_ancestor, rows_by
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import LAUNCH_CATEGORIES, NONE, REGION_CATEGORIES
 from gpuprof_widgets.trace.window import uncut_times
@@ -62,9 +62,9 @@ def _synchronised(trace: Trace, threads: Threads, work: GpuWork) -> pd.DataFrame
     rows = rows[(ended[rows] > threads.t0) & (began[rows] < threads.t1)]
     stream, exact = _awaited_streams(trace, work, rows)
     gpu = np.full(len(rows), NONE, np.int64)
-    for one in np.unique(stream):
-        chosen = np.flatnonzero(stream == one)
-        among = np.flatnonzero((work.stream == one) | (one < 0))
+    on_stream, every = rows_by(work.stream), np.arange(len(work))
+    for one, chosen in rows_by(stream).items():
+        among = on_stream.get(one, every[:0]) if one >= 0 else every
         among = among[np.argsort(work.ended[among], kind="stable")]
         at = np.searchsorted(work.ended[among], ended[rows[chosen]], side="right") - 1
         gpu[chosen] = np.where(at >= 0, np.append(among, NONE)[np.maximum(at, 0)], NONE)
@@ -170,8 +170,8 @@ def _callers(trace: Trace, threads: Threads) -> tuple[Ints, npt.NDArray[np.bool_
     home = np.searchsorted(threads.lane, lanes[forward[backward]])
     caller = np.full(len(threads.lane), threads.main, np.int64)
     is_backward = np.zeros(len(threads.lane), bool)
-    for one in np.unique(at):
-        caller[one] = np.bincount(home[at == one]).argmax()
+    for one, rows in rows_by(at).items():
+        caller[one] = np.bincount(home[rows]).argmax()
         is_backward[one] = caller[one] != one and one != threads.main
     caller[is_backward & np.append(is_backward, False)[caller]] = threads.main
     caller[caller == np.arange(len(caller))] = NONE

@@ -10,6 +10,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.innermost import segments
 from gpuprof_widgets.analyses.thread_waits import ThreadWaits, python_lanes
+from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.python_frames import place
 from gpuprof_widgets.trace.schema import NONE
@@ -37,9 +38,7 @@ def recorded_waits(functions: pd.DataFrame, waited: ThreadWaits, record: Record)
     parts = parts[function[parts["frame"]] >= 0]
     own = np.zeros(len(functions), np.int64)
     np.add.at(own, function[parts["frame"]], parts["ns"])
-    above = _with_callers(trace, parts["frame"].to_numpy(), function)
-    ns, reason = parts["ns"].to_numpy()[above["part"]], parts["reason"].to_numpy()[above["part"]]
-    by = pd.DataFrame({"function": above["function"], "reason": reason, "ns": ns})
+    by = _with_callers(trace, parts, function)
     by = by.groupby(["function", "reason"])["ns"].sum().reset_index()
     total = np.zeros(len(functions), np.int64)
     np.add.at(total, by["function"], by["ns"])
@@ -53,14 +52,20 @@ def _frames_waiting(trace: Trace, waited: ThreadWaits, lanes: Ints) -> pd.DataFr
     """``frame`` (row), ``reason`` and ``ns`` of every piece of a wait inside one frame."""
     tracks, table = trace.tracks, waited.table
     parts = []
-    names = trace.slices["name"].to_numpy(object)
-    for track in np.flatnonzero((tracks["kind"] == "python") & tracks["lane"].isin(lanes)):
+    name, lane = trace.slices["name"].cat, tracks["lane"].to_numpy()
+    runs = np.array([RUNS_BACKWARD in str(one) for one in name.categories] + [False], bool)
+    code = np.append(name.codes.to_numpy(), NONE)
+    backward = table["backward"].to_numpy(bool)
+    late = np.flatnonzero(backward)
+    of_lane = links.rows_by(np.where(backward, NONE, table["lane"].to_numpy()))
+    for track in np.flatnonzero((tracks["kind"] == "python") & np.isin(lane, lanes)):
         pieces = segments(trace, int(track))
-        here = table[(table["lane"] == tracks["lane"].iloc[track]) & ~table["backward"]]
-        calling = np.array([r >= 0 and RUNS_BACKWARD in names[r] for r in pieces.row], bool)
-        for rows, usable in ((here, pieces.row >= 0), (table[table["backward"]], calling)):
-            met = _overlaps(rows, pieces.start[usable], pieces.end[usable])
-            parts.append(met.assign(frame=pieces.row[usable][met["at"]]))
+        calling = runs[code[pieces.row]]
+        here = of_lane.get(int(lane[track]), np.empty(0, np.intp))
+        for rows, usable in ((here, pieces.row >= 0), (late, calling)):
+            if len(rows) and usable.any():
+                met = _overlaps(table.iloc[rows], pieces.start[usable], pieces.end[usable])
+                parts.append(met.assign(frame=pieces.row[usable][met["at"]]))
     found = pd.concat(parts) if parts else pd.DataFrame({"frame": [], "reason": [], "ns": []})
     return found[["frame", "reason", "ns"]].astype(np.int64).reset_index(drop=True)
 
@@ -87,13 +92,26 @@ def function_of(trace: Trace, functions: pd.DataFrame) -> Ints:
     return np.append(np.where(frames, found, NONE), NONE)  # the last one answers for parent -1
 
 
-def _with_callers(trace: Trace, frame: Ints, function: Ints) -> pd.DataFrame:
-    """``part`` and ``function`` of every frame and all above it, each function once."""
-    parent = np.append(trace.slices["parent"].to_numpy(), NONE)
-    part, found = np.arange(len(frame)), []
-    while len(frame):
-        found.append(pd.DataFrame({"part": part, "function": function[frame]}))
-        frame = parent[frame]
-        part, frame = part[frame >= 0], frame[frame >= 0]
-    pairs = pd.concat(found) if found else pd.DataFrame({"part": [], "function": []}, dtype=int)
-    return pairs[pairs["function"] >= 0].drop_duplicates().astype(np.int64)
+def _with_callers(trace: Trace, parts: pd.DataFrame, function: Ints) -> pd.DataFrame:
+    """``function``, ``reason`` and ``ns`` of every frame and all above it, each function once.
+
+    From the deepest frames up: what waits for one reason goes on as one, however much it was.
+    """
+    parent, (part, why) = trace.slices["parent"].to_numpy(), parts[["frame", "reason"]].to_numpy().T
+    kind = np.where(function < 0, function.max(initial=0) + 1, function)[:-1]
+    counted = (function[:-1] >= 0) & ~links.below_its_like(parent, kind)
+    depth = links.depths(parent)[part]
+    reasons, of_depth = int(why.max(initial=0)) + 1, links.rows_by(depth)
+    keys, length = part * reasons + why, parts["ns"].to_numpy()
+    key, ns, found = keys[:0], length[:0], []
+    for level in range(int(depth.max(initial=-1)), -1, -1):
+        here = of_depth.get(level, np.empty(0, np.intp))
+        key, at = np.unique(np.append(key, keys[here]), return_inverse=True)
+        sums = np.zeros(len(key), np.int64)
+        np.add.at(sums, at.reshape(-1), np.append(ns, length[here]))
+        frame, reason = np.divmod(key, reasons)
+        found.append(np.stack([function[frame], reason, sums])[:, counted[frame]])
+        above = parent[frame].astype(np.int64)
+        key, ns = (above * reasons + reason)[above >= 0], sums[above >= 0]
+    table = np.concatenate(found, axis=1) if found else np.empty((3, 0), np.int64)
+    return pd.DataFrame(dict(zip(("function", "reason", "ns"), table, strict=True)))

@@ -13,6 +13,7 @@ from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.analyses.op_rows import are_ops, named
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 from gpuprof_widgets.trace.window import uncut_times
@@ -101,12 +102,8 @@ def _wanted(trace: Trace, op: str | None) -> npt.NDArray[np.bool_]:
 
 def _outermost(trace: Trace, wanted: npt.NDArray[np.bool_], inner: npt.NDArray[np.int32]) -> Rows:
     """The last wanted slice on the way up from each of these; -1 without."""
-    parent = trace.slices["parent"].to_numpy()
-    found, above = np.full(len(inner), NONE, np.intp), inner
-    while (above >= 0).any():
-        found = np.where((above >= 0) & wanted[above], above, found)
-        above = np.where(above >= 0, parent[above], NONE)
-    return found
+    around = links.outermost(trace.slices["parent"].to_numpy(), wanted)
+    return np.append(around, NONE)[inner].astype(np.intp)
 
 
 def _alike(trace: Trace, ops: Rows, rows: Rows, call: Rows) -> Rows:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.innermost import open_at
+from gpuprof_widgets.analyses.innermost import open_at, rows_of_track
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -34,10 +34,10 @@ def frame_of(trace: Trace) -> Rows:
     ts, track = slices["ts"].to_numpy(), slices["track"].to_numpy()
     frame = np.full(len(slices), NONE, np.int32)
     kind, lane = tracks["kind"].to_numpy(), tracks["lane"].to_numpy()
-    for python in np.flatnonzero(kind == "python"):
-        same_thread = np.flatnonzero((kind == "cpu") & (lane == lane[python]))
-        frames, ops = np.flatnonzero(track == python), np.flatnonzero(np.isin(track, same_thread))
-        frame[ops] = open_at(trace, frames, ts[ops])
+    ops_of_lane = links.rows_by(np.where(kind == "cpu", lane, NONE)[track])
+    for python in np.flatnonzero(kind == "python").tolist():
+        ops = ops_of_lane.get(int(lane[python]), np.empty(0, np.intp))
+        frame[ops] = open_at(trace, rows_of_track(trace, python), ts[ops])
     return frame
 
 
@@ -103,4 +103,5 @@ def _hidden(names: list[str]) -> npt.NDArray[np.bool_]:
 
 def _not_hidden(frame: Rows, hidden: npt.NDArray[np.bool_], parent: Rows) -> Rows:
     """Each frame, or the first of its ancestors that is not hidden."""
-    return links.climbed(frame, parent, lambda _, row: hidden[row])
+    shown = links.itself_or_ancestor(parent, ~hidden)
+    return np.append(shown, np.int32(NONE))[frame]

@@ -18,6 +18,7 @@ from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.op_rows import matching
 from gpuprof_widgets.analyses.open_times import open_within
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 
 Ints = npt.NDArray[np.int64]
@@ -91,13 +92,43 @@ def _within(trace: Trace, rows: npt.NDArray[np.intp]) -> Intervals:
 def _streams(trace: Trace, device: int) -> pd.DataFrame:
     rows, kind, stream = _of_device(trace, device)
     computing = _within(trace, rows[kind == COMPUTE])
+    moves = could_overlap(trace, rows, kind)
+    of_stream = rows_by(stream)
+    alone = _alone([_within(trace, rows[mine]) for mine in of_stream.values()])
+    moving = [_within(trace, rows[mine[moves[mine]]]) for mine in of_stream.values()]
+    exposed = _exposed(moving, computing)
     table = pd.DataFrame(
         [
-            _row(trace, one, rows, kind, stream == one, computing)
-            for one in np.unique(stream).tolist()
+            _row(trace, one, rows[mine], kind[mine], at, shown)
+            for (one, mine), at, shown in zip(
+                of_stream.items(), alone.tolist(), exposed.tolist(), strict=True
+            )
         ]
     )
     return table.sort_values("busy_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def _alone(unions: list[Intervals]) -> npt.NDArray[np.int64]:
+    """Per stream the time (ns) in which it was busy and no other was."""
+    start, end = (np.concatenate([union[side] for union in unions]) for side in (0, 1))
+    stream = np.repeat(np.arange(len(unions)), [len(union[0]) for union in unions])
+    edge = np.concatenate([start, end])
+    order = np.argsort(edge, kind="stable")
+    change = np.repeat([1, -1], len(start))[order]
+    active = np.cumsum(change)[:-1]
+    number = np.cumsum(change * np.tile(stream, 2)[order])[:-1]  # of those that are busy, added up
+    time = np.zeros(len(unions), np.int64)
+    np.add.at(time, number[active == 1], np.diff(edge[order])[active == 1])
+    return time
+
+
+def _exposed(unions: list[Intervals], computing: Intervals) -> npt.NDArray[np.int64]:
+    """Per stream the time (ns) of its intervals in which nothing computed on the device."""
+    start, end = (np.concatenate([union[side] for union in unions]) for side in (0, 1))
+    stream = np.repeat(np.arange(len(unions)), [len(union[0]) for union in unions])
+    time = np.zeros(len(unions), np.int64)
+    np.add.at(time, stream, end - start - intervals.overlap((start, end), computing))
+    return time
 
 
 def _row(
@@ -105,23 +136,19 @@ def _row(
     stream: int,
     rows: npt.NDArray[np.intp],
     kind: npt.NDArray[np.object_],
-    mine: npt.NDArray[np.bool_],
-    computing: Intervals,
+    alone: int,
+    exposed: int,
 ) -> dict[str, object]:
-    busy, others = _within(trace, rows[mine]), _within(trace, rows[~mine])
-    shared = intervals.length(intervals.intersection(busy, others))
-    moving = _within(trace, rows[mine & could_overlap(trace, rows, kind)])
-    computes = bool((kind[mine] == COMPUTE).any())
-    exposed = intervals.length(moving) - intervals.length(intervals.intersection(moving, computing))
+    busy, computes = _within(trace, rows), bool((kind == COMPUTE).any())
     total = intervals.length(busy)
     return {
         "stream": stream,
-        "calls": int(trace.slices["count"].to_numpy()[rows[mine]].sum()),
+        "calls": int(trace.slices["count"].to_numpy()[rows].sum()),
         "busy_ns": total,
         "busy_share": total / max(trace.span_ns, 1),
-        **{f"{k}_ns": intervals.length(_within(trace, rows[mine & (kind == k)])) for k in KINDS},
-        "alone_ns": total - shared,
-        "shared_ns": shared,
+        **{f"{k}_ns": intervals.length(_within(trace, rows[kind == k])) for k in KINDS},
+        "alone_ns": alone,
+        "shared_ns": total - alone,
         "serialised_ns": exposed if computes else 0,
         "start_ns": int(busy[0][0]) if total else trace.start_ns,
         "end_ns": int(busy[1][-1]) if total else trace.start_ns,
@@ -141,7 +168,7 @@ def could_overlap(
 
 def _pairs(trace: Trace, device: int) -> pd.DataFrame:
     rows, _, stream = _of_device(trace, device)
-    busy = {one: _within(trace, rows[stream == one]) for one in np.unique(stream).tolist()}
+    busy = {one: _within(trace, rows[mine]) for one, mine in rows_by(stream).items()}
     found = []
     for one, other in combinations(busy, 2):
         overlap = intervals.length(intervals.intersection(busy[one], busy[other]))
@@ -154,7 +181,7 @@ def _pairs(trace: Trace, device: int) -> pd.DataFrame:
 
 def _concurrency(trace: Trace, device: int) -> pd.DataFrame:
     rows, _, stream = _of_device(trace, device)
-    unions = [_within(trace, rows[stream == one]) for one in np.unique(stream)]
+    unions = [_within(trace, rows[mine]) for mine in rows_by(stream).values()]
     starts, ends = (np.concatenate([union[side] for union in unions]) for side in (0, 1))
     bounds = np.array([trace.start_ns, trace.end_ns], np.int64)
     edges = np.unique(np.concatenate([bounds, starts, ends]))

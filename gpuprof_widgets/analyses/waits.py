@@ -154,13 +154,9 @@ def _launches(trace: Trace) -> npt.NDArray[np.bool_]:
 
 def _outermost(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
     """Those of the rows that lie in no other of them (a loader may wrap a loader)."""
-    inside = np.zeros(len(trace) + 1, bool)
-    inside[rows] = True
-    parent, within = trace.slices["parent"].to_numpy(), np.zeros(len(rows), bool)
-    above = parent[rows]
-    while (above >= 0).any():
-        within |= inside[above]
-        above = np.where(above >= 0, parent[above], NONE)
+    among = np.zeros(len(trace), bool)
+    among[rows] = True
+    within = links.nearest_ancestor(trace.slices["parent"].to_numpy(), among)[rows] >= 0
     return rows[~within & (trace.slices["count"].to_numpy()[rows] > 0)]
 
 
@@ -204,11 +200,9 @@ def _synchronising(trace: Trace, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
 
 def _outermost_op(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
     """The op that Python called: the last op on the way up."""
-    parent, is_op = trace.slices["parent"].to_numpy(), are_ops(trace)
-    found, above = np.full(len(rows), NONE, np.int32), parent[rows]
-    while (above >= 0).any():
-        found = np.where((above >= 0) & is_op[above], above, found).astype(np.int32)
-        above = np.where(above >= 0, parent[above], NONE)
+    parent = trace.slices["parent"].to_numpy()
+    around = np.append(links.outermost(parent, are_ops(trace)), np.int32(NONE))
+    found: Rows = around[parent[rows]]
     return found
 
 

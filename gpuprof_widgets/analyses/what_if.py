@@ -16,7 +16,7 @@ from gpuprof_widgets.analyses.path_range import Region, path_range
 from gpuprof_widgets.analyses.path_replay import replayed
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.trace.links import nearest_ancestor
+from gpuprof_widgets.trace.links import nearest_ancestor, outermost
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -123,12 +123,8 @@ def _candidates(trace: Trace, path: pd.DataFrame) -> list[str]:
 
 def _outermost_op(trace: Trace, rows: Ints) -> Ints:
     """The op around each of these that is in no other op."""
-    parent, is_op = trace.slices["parent"].to_numpy(), np.append(are_ops(trace), False)
-    above = np.append(nearest_ancestor(parent, is_op[:-1]), NONE)
-    rows = rows.astype(np.int64)
-    while (deeper := (rows >= 0) & (above[rows] >= 0)).any():
-        rows = np.where(deeper, above[rows], rows)
-    return rows
+    around = outermost(trace.slices["parent"].to_numpy(), are_ops(trace))
+    return np.append(around, NONE)[rows].astype(np.int64)
 
 
 def _changed(trace: Trace, name: str) -> tuple[str, Mask]:

@@ -10,6 +10,7 @@ TREE = frozenset({"node", "parent", "depth", "name"})
 """Columns of a table whose rows are the nodes of a tree."""
 
 INDENT = "  "
+DEEPEST = 200
 BETWEEN, LEFT_OUT = " > ", "…"
 
 LONGEST_PATH = 5
@@ -26,10 +27,16 @@ def with_paths(shown: pd.DataFrame, table: pd.DataFrame, *, is_sorted: bool) -> 
         return shown
     if not is_sorted:
         depths = zip(shown["depth"], shown["name"], strict=True)
-        return shown.assign(name=[INDENT * depth + str(name) for depth, name in depths])
+        return shown.assign(name=[_indented(depth, str(name)) for depth, name in depths])
     parent = dict(zip(table["node"], table["parent"], strict=True))
     name = dict(zip(table["node"], table["name"], strict=True))
     return shown.assign(name=[_path(node, parent, name) for node in shown["node"]])
+
+
+def _indented(depth: int, name: str) -> str:
+    """The name below its caller's; beyond the deepest indent it says how much deeper it is."""
+    deeper = f"(+{depth - DEEPEST}) " if depth > DEEPEST else ""
+    return INDENT * min(depth, DEEPEST) + deeper + name
 
 
 def _path(node: int, parent: Mapping[int, int], name: Mapping[int, str]) -> str:

@@ -78,7 +78,6 @@ class _OnThreads:
         self.rows = slices[order]
         self._lane, self._ts = lane[self.rows], events.ts[self.rows]
         self._end = self._ts + events.dur[self.rows]
-        self._parent, _ = links.nest(self._ts, self._end, self._lane)
 
     def lane(self, process: Sequence[str], thread: Sequence[str]) -> Ints:
         """The numbers of these threads; -1 where no slice is on them."""
@@ -90,28 +89,11 @@ class _OnThreads:
     def open_at(self, lane: Ints, ts: Ints) -> Ints:
         if not len(self.rows):
             return np.full(len(lane), NONE, dtype=np.int64)
-        place = links.latest_before(lane, ts, self._lane, self._ts)
-        place[(place >= 0) & (self._ts[place] > ts)] = NONE
-        for above in reversed(self._ancestors()):  # to the highest that is over as well
-            over = self._over(place, ts)
-            higher = above[place[over]]
-            ended = (higher >= 0) & (self._end[higher] < ts[over])
-            place[over[ended]] = higher[ended]
-        over = self._over(place, ts)
-        place[over] = self._parent[place[over]]
-        return np.where(place >= 0, self.rows[place], NONE)
-
-    def _over(self, place: Ints, ts: Ints) -> Ints:
-        """Which of these slices ended before their moment."""
-        return np.flatnonzero((place >= 0) & (self._end[place] < ts))
-
-    def _ancestors(self) -> list[NDArray[Any]]:
-        """Of every slice its ancestor 1, 2, 4, 8, ... levels up, as far as the deepest needs."""
-        found = [np.asarray(self._parent)]
-        while (found[-1] >= 0).any():
-            step = found[-1]
-            found.append(np.where(step >= 0, step[step], NONE))
-        return found[:-1]
+        last = links.latest_before(lane, ts, self._lane, self._ts)
+        last[(last >= 0) & (self._ts[last] > ts)] = NONE
+        place = links.last_above(self._end, last + 1, ts - 1)
+        same = (place >= 0) & (self._lane[place] == lane)
+        return np.where(same, self.rows[place], NONE)
 
     def next_from(self, lane: Ints, ts: Ints) -> Ints:
         """The first that starts then or later: the last not before, on the clock turned round."""

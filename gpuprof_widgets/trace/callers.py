@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuprof_widgets.trace.links import Ints, Mask, nearest_ancestor, nest
+from gpuprof_widgets.trace.links import Ints, Mask, last_above, nearest_ancestor, rows_by
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -40,13 +40,9 @@ def calling_regions(trace: Trace, regions: Mask, began: Ints, ended: Ints) -> Ro
     if not len(called):
         return found
     track = trace.slices["track"].to_numpy()[lines]
-    latest = np.full(len(called), np.iinfo(np.int64).min)
-    for rows in np.split(lines, np.flatnonzero(np.diff(track)) + 1):  # slices are sorted by track
-        at = innermost_open(began[rows], ended[rows], began[called])
-        start = began[rows[at]]
-        later = (at >= 0) & (start > latest)
-        found[called[later]] = rows[at[later]]
-        latest[later] = start[later]
+    lines = lines[np.lexsort((lines, -track, began[lines]))]  # of two threads the first one counts
+    at = innermost_open(began[lines], ended[lines], began[called])
+    found[called] = np.append(lines, NONE)[at]
     return found
 
 
@@ -59,23 +55,21 @@ def open_beside(trace: Trace, began: Ints, ended: Ints) -> Rows:
     track = trace.slices["track"].to_numpy()
     kind, lane = tracks["kind"].to_numpy(object), tracks["lane"].to_numpy()
     found = np.full(len(trace), NONE, np.int32)
-    for python in np.flatnonzero(kind == "python"):
-        for ops in np.flatnonzero((kind == "cpu") & (lane == lane[python])):
+    rows, nothing = rows_by(track), np.empty(0, np.intp)  # a window may have left none
+    threads = rows_by(np.where(kind == "cpu", lane, NONE))
+    for python in np.flatnonzero(kind == "python").tolist():
+        for ops in threads.get(int(lane[python]), nothing).tolist():
             for here, there in ((ops, python), (python, ops)):
-                called, callers = np.flatnonzero(track == here), np.flatnonzero(track == there)
-                if len(callers):  # a window may have left none
+                called, callers = rows.get(here, nothing), rows.get(there, nothing)
+                if len(callers):
                     at = innermost_open(began[callers], ended[callers], began[called])
                     found[called[at >= 0]] = callers[at[at >= 0]]
     return found
 
 
 def innermost_open(ts: Ints, end: Ints, moments: Ints) -> Ints:
-    """Per moment which of the slices of one track is open and began last; -1 for none."""
-    parent, _ = nest(ts, end, np.zeros(len(ts), np.int32))
-    at = np.searchsorted(ts, moments, side="right") - 1
-    while (over := (at >= 0) & (end[at] <= moments)).any():
-        at = np.where(over, parent[at], at)
-    return at
+    """Per moment which of the slices, sorted by their start, is open and the last; -1 for none."""
+    return last_above(end, np.searchsorted(ts, moments, side="right"), moments)
 
 
 def _in_backward(trace: Trace) -> Mask:

@@ -5,8 +5,7 @@ All functions take and return plain arrays over slice rows; -1 (`schema.NONE`) m
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from gpuprof_widgets.trace.schema import NONE
 
 Ints = NDArray[np.signedinteger[Any]]
 Mask = NDArray[np.bool_]
+Number = TypeVar("Number", np.int32, np.int64)
 
 
 def nest(ts: Ints, end: Ints, group: Ints) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -23,33 +23,102 @@ def nest(ts: Ints, end: Ints, group: Ints) -> tuple[NDArray[np.int32], NDArray[n
     The parent is the latest-started slice that is still open (``end > ts``) when this one starts;
     it need not outlast its child. The input is sorted by group, ts, longest first.
     """
-    rows = np.arange(len(ts), dtype=np.int32)
-    parent = rows - 1
+    rows = np.arange(len(ts))
     first = np.ones(len(ts), dtype=bool)
     first[1:] = group[1:] != group[:-1]
-    parent[first] = NONE
-    active = rows[~first]
-    # Pointer jumping: what lies between a slice and the row it points to had ended before that
-    # slice started, so it is also over for any later slice: following the pointer is safe.
-    while len(active):
-        candidate = parent[active]
-        active = active[end[candidate] <= ts[active]]
-        parent[active] = parent[parent[active]]
-        active = active[parent[active] >= 0]
+    parent = last_above(end, rows, ts)
+    parent[parent < np.maximum.accumulate(np.where(first, rows, 0))] = NONE
     return parent, depths(parent)
 
 
+def last_above(values: Ints, before: Ints, bound: Ints) -> NDArray[np.int32]:
+    """Per query the last place before ``before`` whose value is above ``bound``; -1 without one.
+
+    Of slices in the order of their starts and of their ends as values, it is the innermost one that
+    is still open. The search goes up and down a pyramid of maxima of 2, 4, 8, ... neighbours: as
+    many rounds as these have levels, however deep the slices nest.
+    """
+    pyramid = [values]
+    while len(pyramid[-1]) > 1:
+        pyramid.append(np.maximum.reduceat(pyramid[-1], np.arange(0, len(pyramid[-1]), 2)))
+    query, at = np.arange(len(before)), before
+    hits = []
+    for level in pyramid:  # ``at``: how many blocks of this level lie before, none of them seen yet
+        query, at = query[at > 0], at[at > 0]
+        hit = at % 2 == 1
+        hit[hit] = level[at[hit] - 1] > bound[query[hit]]
+        hits.append((query[hit], at[hit] - 1))
+        query, at = query[~hit], at[~hit] // 2
+    found = np.full(len(before), NONE, dtype=np.int32)
+    query, place = hits[-1]
+    for level, (more, where) in zip(pyramid[-2::-1], hits[-2::-1], strict=True):
+        right = np.minimum(2 * place + 1, len(level) - 1)
+        place = np.where(level[right] > bound[query], right, 2 * place)
+        query, place = np.append(query, more), np.append(place, where)
+    found[query] = place
+    return found
+
+
 def depths(parent: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Number of ancestors, by doubling the length of the known part of every path."""
-    depth = (parent >= 0).astype(np.int32)
-    ancestor = parent.copy()
+    """Number of ancestors."""
+    return path_sum((parent >= 0).astype(np.int32), parent)
+
+
+def rows_by(key: Ints) -> dict[int, NDArray[np.intp]]:
+    """The rows of each value, by value and in their order: in one pass, however many values."""
+    order = np.argsort(key, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(key[order])) + 1)
+    return {int(key[rows[0]]): rows for rows in groups if len(rows)}
+
+
+def path_sum(values: NDArray[Number], parent: Ints) -> NDArray[Number]:
+    """Per row the sum over itself and its ancestors, by doubling the known part of every path."""
+    total, ancestor = values.copy(), parent.copy()
     active = np.flatnonzero(ancestor >= 0)
     while len(active):
         above = ancestor[active]
-        depth[active] += depth[above]
+        total[active] += total[above]
         ancestor[active] = ancestor[above]
         active = active[ancestor[active] >= 0]
-    return depth
+    return total
+
+
+def subtree_sum(values: NDArray[Number], parent: Ints) -> NDArray[Number]:
+    """Per row the sum over itself and all below it, of twice as many generations each round."""
+    total, ancestor = values.copy(), parent.copy()
+    active = np.flatnonzero(ancestor >= 0)
+    while len(active):
+        above = ancestor[active]
+        np.add.at(total, above, total[active])
+        ancestor[active] = ancestor[above]
+        active = active[ancestor[active] >= 0]
+    return total
+
+
+def preorder(parent: Ints, rank: Ints) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Place and size of every row's subtree where each row is followed by all below it.
+
+    Children of one parent, and those of none, stand by ``rank``, then as they come.
+    """
+    size = subtree_sum(np.ones(len(parent), np.int64), parent)
+    siblings = np.lexsort((rank, parent))
+    before = np.cumsum(size[siblings]) - size[siblings]
+    is_first = np.diff(parent[siblings], prepend=NONE - 1) != 0
+    offset = np.empty(len(parent), np.int64)
+    offset[siblings] = before - np.maximum.accumulate(np.where(is_first, before, 0))
+    return path_sum(offset + (parent >= 0), parent), size
+
+
+def below_its_like(parent: Ints, key: Ints) -> Mask:
+    """Which rows have an ancestor with the same key."""
+    place, size = preorder(parent, np.zeros(len(parent), np.int64))
+    order = np.lexsort((place, key))
+    # Subtrees lie apart or in one another: a row is in one of those before it if any reaches it.
+    line = key[order].astype(np.int64) * (len(parent) + 1) + place[order]
+    reached = np.maximum.accumulate(line + size[order])
+    inside = np.zeros(len(parent), bool)
+    inside[order[1:]] = reached[:-1] > line[1:]
+    return inside
 
 
 def subtree_end(end: Ints, parent: Ints) -> NDArray[np.int64]:
@@ -99,18 +168,13 @@ def itself_or_ancestor(parent: Ints, wanted: Mask) -> NDArray[np.int32]:
     return np.where(wanted, own, nearest_ancestor(parent, wanted))
 
 
-def climbed(rows: Ints, parent: Ints, past: Callable[[Ints, Ints], Mask]) -> NDArray[np.int32]:
-    """Each of these rows, or the innermost of its ancestors that is not ``past``; -1 where all are.
-
-    ``past(place, row)`` says it of rows, each for the one that was given at that place.
-    """
-    found = rows.astype(np.int32)
-    active = np.flatnonzero(found >= 0)
-    while len(active):
-        active = active[past(active, found[active])]
-        found[active] = parent[found[active]]
-        active = active[found[active] >= 0]
-    return found
+def outermost(parent: Ints, wanted: Mask) -> NDArray[np.int32]:
+    """Row of the last ``wanted`` one on the way up from each slice, itself included; -1 if none."""
+    above = nearest_ancestor(parent, wanted)
+    top = np.where(above >= 0, above, np.arange(len(parent), dtype=np.int32))
+    while not np.array_equal(top, higher := top[top]):  # each step is twice as long as the last
+        top = higher
+    return np.where(wanted | (above >= 0), top, np.int32(NONE))
 
 
 def latest_before(key: Ints, ts: Ints, other_key: Ints, other_ts: Ints) -> NDArray[np.int64]:

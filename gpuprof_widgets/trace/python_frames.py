@@ -98,7 +98,7 @@ def _labelled(name: str, cell_labels: Mapping[str, str]) -> str:
 def _sums(code: Ints, rows: int, parent: Ints, own: Ints, dur: Ints) -> pd.DataFrame:
     """Calls and times of the frames of each code; -1 is left out."""
     counted = code >= 0
-    outermost = counted & ~_repeated(code, parent)
+    outermost = counted & ~links.below_its_like(parent, code + 1)
     total = np.zeros(rows, dtype=np.int64)
     np.add.at(total, code[outermost], dur[outermost])
     self_ns = np.zeros(rows, dtype=np.int64)
@@ -111,15 +111,3 @@ def _sums(code: Ints, rows: int, parent: Ints, own: Ints, dur: Ints) -> pd.DataF
             "total_ns": total,
         }
     )
-
-
-def _repeated(code: Ints, parent: Ints) -> NDArray[np.bool_]:
-    """Whether a frame further out has the same code."""
-    repeated = np.zeros(len(code), dtype=bool)
-    ancestor = parent.copy()
-    active = np.flatnonzero(ancestor >= 0)
-    while len(active):
-        repeated[active] |= code[ancestor[active]] == code[active]
-        ancestor[active] = parent[ancestor[active]]
-        active = active[(ancestor[active] >= 0) & ~repeated[active]]
-    return repeated

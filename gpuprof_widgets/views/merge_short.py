@@ -69,12 +69,8 @@ def _slot_ns(rows: PageRows, slots: int) -> int:
 
 def _callers_first(rows: PageRows, is_gpu: Mask) -> list[Ints]:
     """Rows level by level, GPU rows last: who calls or launches a row has its group before it."""
-    return [
-        level
-        for side in (~is_gpu, is_gpu)
-        for depth in range(int(rows.depth[side].max(initial=-1)) + 1)
-        if len(level := np.flatnonzero(side & (rows.depth == depth)))
-    ]
+    deepest = int(rows.depth.max(initial=0)) + 1
+    return list(links.rows_by(rows.depth + deepest * is_gpu).values())
 
 
 def _runs(rows: PageRows, short: Mask) -> Ints:

@@ -16,17 +16,16 @@ UNNAMED = "(no name)"
 
 
 def collapsed_stacks(tree: pd.DataFrame) -> Iterator[bytes]:
-    """The lines of a call tree (``parent``, ``name``, ``self_ns``; parents first, row 0 the root).
+    """The lines of a call tree (``depth``, ``name``, ``self_ns``; each node before all below it).
 
     The root itself is no frame; time that is its own stands under its name alone.
     """
-    paths: list[str] = []
-    columns = (tree["parent"].tolist(), tree["name"].tolist(), tree["self_ns"].tolist())
-    for parent, name, self_ns in zip(*columns, strict=True):
-        frame = frame_text(str(name))
-        paths.append(f"{paths[parent]};{frame}" if parent > 0 else "" if parent < 0 else frame)
+    path: list[str] = []  # one at a time: those of a deep tree together are as long as its square
+    columns = (tree["depth"].tolist(), tree["name"].tolist(), tree["self_ns"].tolist())
+    for depth, name, self_ns in zip(*columns, strict=True):
+        path[depth:] = [frame_text(str(name))]
         if self_ns > 0:
-            yield f"{paths[-1] or frame} {self_ns}\n".encode("utf-8", "backslashreplace")
+            yield f"{';'.join(path[1:] or path)} {self_ns}\n".encode("utf-8", "backslashreplace")
 
 
 def frame_text(name: str) -> str:

@@ -12,6 +12,7 @@ from gpuprof_widgets.views.panels.panel import Column, Panel
 
 MOST_ROWS = 500
 MOST_EVENTS = 10_000
+DEEPEST = 30
 INDENT = "\u2003"  # an em space: several of them stay several in HTML
 COLUMNS = (
     Column("label", "Module", "text"),
@@ -40,8 +41,11 @@ def modules_panel(record: Record) -> Panel | None:
     note = "With the modules within, but for self; the backward pass by its forward ops."
     if len(rows) < len(named):
         note += f" The costliest {len(rows)} of {len(named):,} modules."
+    if (rows["depth"] > DEEPEST).any():
+        note += f" Those more than {DEEPEST} deep are indented as if they were {DEEPEST} deep."
     indented = [
-        INDENT * depth + name for depth, name in zip(rows["depth"], rows["name"], strict=True)
+        INDENT * min(depth, DEEPEST) + name
+        for depth, name in zip(rows["depth"], rows["name"], strict=True)
     ]
     rows = rows.assign(label=pd.Series(indented, rows.index, dtype=object))
     shown = tuple(column for column in COLUMNS if column.unit == "text" or rows[column.key].any())
