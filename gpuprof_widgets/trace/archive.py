@@ -21,7 +21,7 @@ from gpuprof_widgets.trace.chrome_writer import COMPRESSION, chrome_trace, in_bl
 from gpuprof_widgets.trace.files import write_whole
 from gpuprof_widgets.trace.garbage import without_garbage_collection
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.packing import allowed_bytes, unpacked
+from gpuprof_widgets.trace.packing import Growth, unpacked
 from gpuprof_widgets.trace.pstats import dump_pstats, load_calls
 
 TRACE, CALLS, METADATA = "trace.json.gz", "cell.prof", "metadata.json"
@@ -75,9 +75,10 @@ def is_archive(data: bytes) -> bool:
 
 def parse_archive(data: bytes, path: Path) -> Record:
     """The record in a saved profile."""
-    members = _members(data, path)
+    growth = Growth(path, len(data))
+    members = _members(data, path, growth)
     metadata = _metadata(members[METADATA], path)
-    text = unpacked(members[TRACE], path, allowed_bytes(len(data)))
+    text = unpacked(members[TRACE], path, growth).data
     trace = parse_chrome_trace(text, path).trace
     calls = load_calls(members[CALLS], path) if CALLS in members else None
     workers = {
@@ -88,9 +89,8 @@ def parse_archive(data: bytes, path: Path) -> Record:
     return Record(trace, calls, metadata, workers)
 
 
-def _members(data: bytes, path: Path) -> dict[str, bytes]:
-    allowed = allowed_bytes(len(data))
-    members = {one.name: one.read(allowed) for one in containers.members(data, path)}
+def _members(data: bytes, path: Path, growth: Growth) -> dict[str, bytes]:
+    members = {one.name: one.read(one.size) for one in containers.members(data, path, growth)}
     missing = {TRACE, METADATA} - set(members)
     if missing:
         found = ", ".join(sorted(members)[:6]) or "nothing"
