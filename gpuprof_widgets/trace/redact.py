@@ -139,17 +139,23 @@ class _Names:
         return f"{self.file(file)}({line}): {self.text(function)}"
 
     def value(self, value: Any) -> Any:
-        """All texts in what JSON can hold."""
+        """All texts in what JSON can hold; of what is nested too deeply nothing is kept."""
+        try:
+            return self._value(value)
+        except RecursionError:
+            return HIDDEN
+
+    def _value(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
             return {
-                self.text(str(key)): self.value(given)
+                self.text(str(key)): self._value(given)
                 for key, given in value.items()
                 if not _is_telling(str(key), of_number=_is_number(given))
             }
         if isinstance(value, list | tuple):
-            return [self.value(one) for one in without_values_of_options(value)]
+            return [self._value(one) for one in without_values_of_options(value)]
         return value
 
     def _path(self, path: str) -> str:
