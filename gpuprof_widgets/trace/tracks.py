@@ -202,5 +202,5 @@ def with_types(columns: Mapping[str, Any] | pd.DataFrame) -> pd.DataFrame:
         if column == "category":
             typed[name] = pd.Categorical(values, categories=pd.Index(TRACK_KINDS, dtype=object))
         else:
-            typed[name] = pd.Series(values.astype(column), dtype=column, copy=False)
+            typed[name] = pd.Series(values.astype(column))
     return pd.DataFrame(typed, copy=False)
