@@ -78,7 +78,7 @@ class Profile(Analysed):
         return export(self.redacted() if redact else self, path, what=what, ranges=ranges)
 
     def redacted(self) -> Self:
-        """The profile without host name, user paths, environment and source code.
+        """The profile without host and user names, paths, environment, source code and secrets.
 
         Names of ops, functions, modules and annotations stay, and so do all times.
         """

@@ -101,6 +101,15 @@ NOT_JSON = {
     "nested beyond all depth": Bad(
         with_text('{"a":' * 9000 + "1" + "}" * 9000), ("a", "c"), (r"1 of 3 events .* left out",)
     ),
+    **{
+        f"{what} nested {depth:,} deep": Bad(
+            with_text(opens * depth + "1" + closes * depth),
+            ("a", "c"),
+            (r"1 of 3 events are not well-formed and were left out",),
+        )
+        for what, opens, closes in (("lists", "[", "]"), ("objects", '{"a":', "}"))
+        for depth in (2_000, 100_000, 170_000)
+    },
     "a header that is not JSON": Bad(
         WHOLE.replace(b'"schemaVersion": 1', b'"host": "a"b"'), THREE, ("beside the events",)
     ),
@@ -265,6 +274,22 @@ OTHERS = {
     "a notebook": Bad(b'{"cells": [], "nbformat": 4}', error=r"found: cells, nbformat"),
     "an object without keys": Bad(b"{}", error=r'no "traceEvents" key \(found: nothing\)'),
     "names alone": Bad(b'[{"ph": "M", "name": "x"}]', error=r"its events: 1 of kind 'M'"),
+    "samples alone": Bad(
+        trace(event(ph="P"), event(ph="P")),
+        error=r"2 samples of a sampling profiler, and no events with a duration .*speedscope",
+    ),
+    "samples beside stack frames": Bad(
+        trace(stackFrames={"1": {"name": "a"}}, samples=[{"tid": 1, "ts": 1, "sf": 1}]),
+        error=r"1 samples of a sampling profiler, and no events with a duration",
+    ),
+    "samples of V8 in chunks": Bad(
+        trace(event("Profile", ph="P"), event("ProfileChunk", ph="P", args={"data": {}})),
+        error=r"2 samples of a sampling profiler",
+    ),
+    "a CPU profile of V8": Bad(
+        b'{"nodes": [], "startTime": 1, "endTime": 9, "samples": [1], "timeDeltas": [1]}',
+        error=r"a CPU profile of V8 .*no events with a duration.*speedscope",
+    ),
     "nothing well-timed": Bad(trace(event(ts="x")), error=r"1 of 1 events have no valid ts or dur"),
     "a list of lists": Bad(b"[" * 50_000, error=r"nested deeper than any trace"),
     "a list of lists, closed": Bad(
@@ -272,7 +297,7 @@ OTHERS = {
     ),
     "our own trace, changed": Bad(
         trace(event("a"), gpuprof_widgets={"version": 1, "rows": 1, "columns": {}}),
-        error=r"not as it was written .*it was changed since",
+        error=r"not as it was written.*: it was changed since",
     ),
 }
 

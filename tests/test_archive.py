@@ -216,9 +216,41 @@ def test_a_zip_that_is_cut_off_is_named(tmp_path: Path) -> None:
         load(path)
 
 
-def test_metadata_that_is_not_json_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"metadata\.json in it cannot be read"):
-        load(spoiled(tmp_path, metadata=b"{"))
+WRONG_METADATA = {
+    b"{": "is not JSON at byte 1",
+    b"": "is not JSON at byte 0",
+    b"\xff\xfe\xff": "is not JSON",
+    b"[" * 100_000: "is not JSON",
+    b"[]": "holds a list, not an object",
+    b"null": "holds null, not an object",
+    b'"x"': "holds a text, not an object",
+    b"{}": 'is not as it was written: "format_version" is missing',
+    b'{"format_version": 1}': 'is not as it was written: "metadata" is missing',
+    b'{"format_version": "1", "metadata": {}}': '"format_version" is a text',
+    b'{"format_version": null, "metadata": {}}': '"format_version" is null',
+    b'{"format_version": true, "metadata": {}}': '"format_version" is true',
+    b'{"format_version": 1e999, "metadata": {}}': '"format_version" is Infinity',
+    b'{"format_version": 1, "metadata": [["a", 1]]}': '"metadata" is a list',
+    b'{"format_version": 1, "metadata": 5}': '"metadata" is a whole number',
+}
+
+
+@pytest.mark.parametrize("written", WRONG_METADATA, ids=lambda written: repr(written[:40]))
+def test_wrong_metadata_is_named_without_words_of_python(written: bytes, tmp_path: Path) -> None:
+    with pytest.raises(TraceError) as caught:
+        load(path := spoiled(tmp_path, metadata=written))
+    text = str(caught.value)
+    assert text.startswith(f"{path}: metadata.json in it ")
+    assert WRONG_METADATA[written] in text
+    assert "Copy or save it again" in text
+    words = ("Error", "object has no", "subscript", "indices", "argument", "literal", "iterable")
+    assert [word for word in words if word in text] == []
+
+
+def test_columns_that_are_missing_are_told_without_words_of_python(tmp_path: Path) -> None:
+    wrong = {"traceEvents": [], "gpuprof_widgets": {"version": 1, "rows": 0}}
+    with pytest.raises(TraceError, match=r'"gpuprof_widgets" is not as it was written: it was'):
+        load(spoiled(tmp_path, trace=gzip.compress(json.dumps(wrong).encode())))
 
 
 def test_a_newer_format_asks_for_an_upgrade(tmp_path: Path) -> None:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tracemalloc
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from gpuprof_widgets.trace.readers import parse
 
 SIZE = 5_000_000
 """Bytes of each file, good or bad."""
@@ -100,3 +103,55 @@ def test_a_hostile_file_takes_at_most_twice_the_memory_of_a_good_one(
 ) -> None:
     good = _peak_of_a_good_file(tmp_path_factory.getbasetemp())
     assert _peak(tmp_path / "bad", BAD[name]) <= 2 * good + ALLOWANCE
+
+
+EVENTS = 40_000
+"""In each of the files with many names, threads or processes."""
+
+
+def _events(**fields: str) -> bytes:
+    """A file of events whose fields are these, with their number in it."""
+    plain = {"cat": "cpu_op", "name": "op", "pid": "1", "tid": "1"}
+    event = ",".join(f'"{key}":"{value}"' for key, value in (plain | fields).items())
+    events = (f'{{"ph":"X",{event},"ts":{n},"dur":1,"args":{{"a":1}}}}' for n in range(EVENTS))
+    numbered = (text.replace("#", str(1_000_000 + n)) for n, text in enumerate(events))
+    return f'{{"traceEvents":[{",".join(numbered)}]}}'.encode()
+
+
+MANY = {
+    "threads": {"tid": "#"},
+    "processes": {"pid": "#"},
+    "rows of another program": {"tid": "#", "cat": "x"},
+    "names": {"name": "a name of its own #"},
+    "categories": {"cat": "a category of its own #"},
+}
+
+
+def _traced_peak(data: bytes) -> int:
+    """Bytes that Python and numpy have at once while they read this."""
+    tracemalloc.start()
+    try:
+        parse(data, Path("trace.json"))
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@cache
+def _traced_peak_of_a_plain_file() -> int:
+    _traced_peak(_events())  # loads what is loaded when it is first used
+    return _traced_peak(_events())
+
+
+@pytest.mark.parametrize("of_what", MANY)
+def test_many_of_a_kind_take_little_more_than_as_many_events(of_what: str) -> None:
+    assert _traced_peak(_events(**MANY[of_what])) <= 2 * _traced_peak_of_a_plain_file()
+
+
+@pytest.mark.parametrize("key", ["name", "cat", "tid", "args"])
+def test_one_long_text_takes_little_more_than_a_plain_file_of_its_length(key: str) -> None:
+    plain = _events()
+    value = '{"a":"%s"}' if key == "args" else '"%s"'
+    field = f'"{key}":{value % ("n" * len(plain))}'.encode()
+    long = b'{"traceEvents":[{"ph":"X","ts":1,"dur":1,%s}]}' % field
+    assert _traced_peak(long) <= 2 * _traced_peak_of_a_plain_file()

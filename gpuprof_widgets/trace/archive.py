@@ -21,7 +21,7 @@ from gpuprof_widgets.trace.chrome_writer import COMPRESSION, chrome_trace, in_bl
 from gpuprof_widgets.trace.files import write_whole
 from gpuprof_widgets.trace.garbage import without_garbage_collection
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.packing import allowed_bytes, unpacked
+from gpuprof_widgets.trace.packing import Growth, unpacked
 from gpuprof_widgets.trace.pstats import dump_pstats, load_calls
 
 TRACE, CALLS, METADATA = "trace.json.gz", "cell.prof", "metadata.json"
@@ -75,9 +75,10 @@ def is_archive(data: bytes) -> bool:
 
 def parse_archive(data: bytes, path: Path) -> Record:
     """The record in a saved profile."""
-    members = _members(data, path)
+    growth = Growth(path, len(data))
+    members = _members(data, path, growth)
     metadata = _metadata(members[METADATA], path)
-    text = unpacked(members[TRACE], path, allowed_bytes(len(data)))
+    text = unpacked(members[TRACE], path, growth).data
     trace = parse_chrome_trace(text, path).trace
     calls = load_calls(members[CALLS], path) if CALLS in members else None
     workers = {
@@ -88,9 +89,8 @@ def parse_archive(data: bytes, path: Path) -> Record:
     return Record(trace, calls, metadata, workers)
 
 
-def _members(data: bytes, path: Path) -> dict[str, bytes]:
-    allowed = allowed_bytes(len(data))
-    members = {one.name: one.read(allowed) for one in containers.members(data, path)}
+def _members(data: bytes, path: Path, growth: Growth) -> dict[str, bytes]:
+    members = {one.name: one.read(one.size) for one in containers.members(data, path, growth)}
     missing = {TRACE, METADATA} - set(members)
     if missing:
         found = ", ".join(sorted(members)[:6]) or "nothing"
@@ -104,14 +104,36 @@ def _members(data: bytes, path: Path) -> dict[str, bytes]:
 def _metadata(data: bytes, path: Path) -> dict[str, Any]:
     try:
         about = json.loads(data)
-        version, metadata = int(about["format_version"]), dict(about["metadata"])
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise TraceError(
-            f"{path}: {METADATA} in it cannot be read ({error!r}); copy the file again."
-        ) from error
+    except (ValueError, RecursionError) as error:
+        at = f" at byte {error.pos:,}" if isinstance(error, json.JSONDecodeError) else ""
+        raise TraceError(_changed(path, f"is not JSON{at}")) from error
+    kind = _kind(about)
+    if kind != "an object":
+        raise TraceError(_changed(path, f"holds {kind}, not an object"))
+    for key, expected in (("format_version", "a whole number"), ("metadata", "an object")):
+        kind = _kind(about[key]) if key in about else "missing"
+        if kind != expected:
+            raise TraceError(_changed(path, f'is not as it was written: "{key}" is {kind}'))
+    version, metadata = about["format_version"], about["metadata"]
     if version > FORMAT_VERSION:
         raise TraceError(
             f"{path}: saved in format {version}, this version reads up to {FORMAT_VERSION}: "
             "pip install --upgrade gpuprof-widgets"
         )
-    return metadata
+    found: dict[str, Any] = metadata
+    return found
+
+
+_KINDS = {dict: "an object", list: "a list", str: "a text", int: "a whole number"}
+
+
+def _kind(value: Any) -> str:
+    """What a value of JSON is called."""
+    return _KINDS.get(type(value), f"{json.dumps(value)}")
+
+
+def _changed(path: Path, what: str) -> str:
+    return (
+        f"{path}: {METADATA} in it {what}: the file was changed or damaged since it was saved. "
+        f"Copy or save it again; or unpack it and open {TRACE} alone, which holds the times."
+    )

@@ -172,6 +172,9 @@ def _flow_rows(
     start: int,
 ) -> FlowRows:
     """Slice rows at both ends of the file's fwdbwd arrows; arrows with a loose end are left out."""
+    if not any(flows):
+        nothing = np.empty(0, dtype=np.int32)
+        return nothing, nothing
     track_of = {
         (process, thread): number
         for number, (kind, process, thread) in enumerate(

@@ -26,7 +26,7 @@ from gpuprof_widgets.trace.chrome_slices import (
 from gpuprof_widgets.trace.counters import counter_table
 from gpuprof_widgets.trace.dialects import translated
 from gpuprof_widgets.trace.dialects.dialect import Parts
-from gpuprof_widgets.trace.event_json import read_events
+from gpuprof_widgets.trace.event_json import FROM_SPEEDSCOPE, read_events
 from gpuprof_widgets.trace.events import FlowEnd, Names
 from gpuprof_widgets.trace.files import read_bytes
 from gpuprof_widgets.trace.garbage import without_garbage_collection
@@ -118,8 +118,8 @@ def _restored(file: Gathered, beside: Mapping[str, Any], path: Path) -> Record:
         trace = restore(replace(events, args=args), counters, beside, _base(file.header))
     except (LookupError, ValueError, TypeError, AttributeError, OverflowError, zlib.error) as error:
         raise TraceError(
-            f'{path}: what stands under "{KEY}" is not as it was written ({error}): it was changed '
-            "since. Save it again, or remove that key to have it read as any other trace."
+            f'{path}: what stands under "{KEY}" is not as it was written{_ours(error)}: it was '
+            "changed since. Save it again, or remove that key to have it read as any other trace."
         ) from error
     told = beside.get(METADATA)
     metadata = told if isinstance(told, dict) else _metadata(file.header, path) | {"notes": []}
@@ -127,6 +127,11 @@ def _restored(file: Gathered, beside: Mapping[str, Any], path: Path) -> Record:
         before = metadata.get("notes")
         metadata = metadata | {"notes": [*(before if isinstance(before, list) else ()), *odd]}
     return Record(trace, None, metadata)
+
+
+def _ours(error: Exception) -> str:
+    """What is wrong, where we have said it ourselves, not Python."""
+    return f" ({error})" if str(error).startswith("its ") else ""
 
 
 def _notes(file: Gathered) -> list[str]:
@@ -158,10 +163,22 @@ def _nothing(file: Gathered, path: Path, notes: Sequence[str]) -> str:
     if file.spans:
         kinds.append(f"{len(file.spans)} of the profiler on itself")
     found = "; ".join([", ".join(kinds) or "none", *notes])
+    if samples := _samples(file):
+        return (
+            f"{path}: {samples} of a sampling profiler, and no events with a duration (its events: "
+            f"{found}). Samples are not read from this format: {FROM_SPEEDSCOPE}."
+        )
     return (
         f"{path}: a trace without a single slice (its events: {found}). "
         "Record again, with the work inside the profiled region."
     )
+
+
+def _samples(file: Gathered) -> str:
+    """The samples in a file, counted; nothing where it has none."""
+    listed = file.header.get("samples")
+    count = file.phases["P"] + (len(listed) if isinstance(listed, list) else 0)
+    return f"{count:,} samples" if count else ""
 
 
 def _names(events: Sequence[Event], lanes: Lanes) -> Names:

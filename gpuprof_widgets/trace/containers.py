@@ -3,7 +3,7 @@
 Those of an archive are read in memory, and never put on the disk.
 
 So it does not matter what path a file in them claims to have, or where a link points: links are no
-files. What all files together may unpack to is bounded as for any packed file.
+files. What all files together may unpack to is bounded as for any packed file (`Growth`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.files import beginning_of, cannot
-from gpuprof_widgets.trace.packing import allowed_bytes, too_large
+from gpuprof_widgets.trace.packing import Growth, TooLargeError
 
 MOST_FILES = 10_000
 """An archive or folder of more files is no place for a trace: each of them would be looked at."""
@@ -28,6 +29,11 @@ MOST_FILES = 10_000
 ZIP_MAGIC = b"PK\x03\x04"
 _EMPTY_ZIP = b"PK\x05\x06"
 _ZIP_ENTRY = b"PK\x01\x02"
+_ZIP_ENCRYPTED = 1
+_ZIP_NAME = re.compile(
+    rb"PK\x01\x02.{42}([ -~]{1,200}?(?:\.gpuprof|\.json(?:\.\w{2,3})?))", re.DOTALL
+)
+"""In the zip's list of its files, the name of one that may be a trace."""
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 _TAR_BLOCK = 512
 _HEADERS_PER_FILE = 3
@@ -37,11 +43,15 @@ _SPARSE_GOES_ON = (482, 504)
 
 _PAX_PATH = re.compile(rb"(?:^|\n)\d{1,5} path=([^\n]+)\n")
 
+_TRACE_NAME = re.compile(r"\.gpuprof$|\.json(?:\.\w{2,3})?$")
+_LISTED = 3
+_BLOCK_BYTES = 1 << 20
+
 _BROKEN = (
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError),
     *(RuntimeError, NotImplementedError, ValueError),
 )
-"""What zipfile and tarfile raise of broken files; RuntimeError where a member is encrypted."""
+"""What zipfile and tarfile raise of broken files."""
 
 
 @dataclass(frozen=True)
@@ -58,29 +68,55 @@ class Member:
 
 @dataclass(frozen=True)
 class Container:
-    """A kind of archive: what it is called, how it is recognised, and the files in it."""
+    """A kind of archive: its name, how it is recognised, what unpacks one file, the files in it."""
 
     name: str
     recognises: Callable[[bytes], bool]
-    members: Callable[[bytes], Sequence[Member]]
+    unpack_one: str
+    members: Callable[[bytes, Growth], Sequence[Member]]
 
 
-def _zip_members(data: bytes) -> list[Member]:
+class _TooManyError(Exception):
+    """There are more than `MOST_FILES`; ``likely`` are some whose names are those of traces."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.likely = [name for name in names if _TRACE_NAME.search(name)][:_LISTED]
+        super().__init__()
+
+
+class _EncryptedError(Exception):
+    """A file in a zip needs a password."""
+
+
+def _zip_members(data: bytes, growth: Growth) -> list[Member]:
     if data.count(_ZIP_ENTRY) > MOST_FILES:
-        raise ValueError(f"it has more than {MOST_FILES:,} files")
-    archive = zipfile.ZipFile(io.BytesIO(data))
+        raise _TooManyError(found[1].decode() for found in _ZIP_NAME.finditer(data))
+    source = io.BytesIO(data)
+    archive = zipfile.ZipFile(source)
 
     def member(info: zipfile.ZipInfo) -> Member:
         def read(size: int) -> bytes:
+            if info.flag_bits & _ZIP_ENCRYPTED:
+                raise _EncryptedError
             with archive.open(info) as file:
-                return file.read(size)
+                return _unpacked(file, source, size, growth)
 
         return Member(info.filename, info.file_size, read)
 
     return [member(info) for info in archive.infolist() if not info.is_dir()]
 
 
-def _tar_members(data: bytes) -> list[Member]:
+def _unpacked(file: IO[bytes], source: io.BytesIO, size: int, growth: Growth) -> bytes:
+    """As much of a file as is wanted; ``source`` is what it is unpacked from, block by block."""
+    content, used = io.BytesIO(), source.tell()
+    while block := file.read(min(_BLOCK_BYTES, max(size - content.tell(), 0))):
+        growth.count(max(source.tell() - used, 0), len(block))
+        content.write(block)
+        used = source.tell()
+    return content.getvalue()
+
+
+def _tar_members(data: bytes, _: Growth) -> list[Member]:
     """The regular files of a tar, as POSIX (ustar, pax) and GNU tar lay out their headers.
 
     `tarfile` would search what pax headers hold for sparse files, in quadratic time.
@@ -151,8 +187,8 @@ def _is_tar(data: bytes) -> bool:
 
 
 CONTAINERS = (
-    Container("zip", is_zip, _zip_members),
-    Container("tar", _is_tar, _tar_members),
+    Container("zip", is_zip, "unpack it alone (unzip FILE NAME)", _zip_members),
+    Container("tar", _is_tar, "unpack it alone (tar -xf FILE NAME)", _tar_members),
 )
 
 
@@ -161,55 +197,53 @@ def container(data: bytes) -> Container | None:
     return next((each for each in CONTAINERS if each.recognises(data)), None)
 
 
-def members(data: bytes, path: Path, allowed: int | None = None) -> list[Member]:
+def members(data: bytes, path: Path, growth: Growth | None = None) -> list[Member]:
     """The files in an archive, but no hidden ones; ``path`` is named in errors.
 
-    Reading one raises a `TraceError` where it is broken, or where all that was read of the archive
-    is more than ``allowed`` bytes (None: what its size allows).
+    Reading one raises a `TraceError` where it is broken or encrypted, or where it unpacks to more
+    than ``growth`` allows (None: what the archive's size does).
     """
     kind = container(data)
     if kind is None:
         return []
-    budget = _Budget(path, allowed_bytes(len(data)) if allowed is None else allowed)
     try:
-        found = kind.members(data)
+        found = kind.members(data, growth or Growth(path, len(data)))
+        seen = [_guarded(one, kind, path) for one in found if not _is_hidden(one.name)]
+        return _not_too_many(seen)
+    except _TooManyError as error:
+        raise TraceError(_too_many(path, kind, error)) from None
     except _BROKEN as error:
         raise TraceError(_does_not_unpack(path, kind.name, error)) from error
-    seen = [budget.guarded(one, kind.name) for one in found if not _is_hidden(one.name)]
-    return _not_too_many(seen, path)
 
 
 def member_names(data: bytes) -> list[str]:
     """The names of the files in an archive; none where it is broken, or no archive."""
     kind = container(data)
     try:
-        return [] if kind is None else [one.name for one in kind.members(data)]
-    except _BROKEN:
+        found = [] if kind is None else kind.members(data, Growth(Path(), len(data)))
+        return [one.name for one in found]
+    except (_TooManyError, *_BROKEN):
         return []
 
 
-class _Budget:
-    """What may still be read of an archive, whatever its files claim."""
+def _guarded(member: Member, kind: Container, path: Path) -> Member:
+    """The member, whose errors are ours."""
 
-    def __init__(self, path: Path, allowed: int) -> None:
-        self._path = path
-        self._allowed = allowed
-        self._left = allowed
+    def read(size: int) -> bytes:
+        try:
+            return member.read(size)
+        except TooLargeError:  # a ValueError as well
+            raise
+        except _EncryptedError:
+            raise TraceError(
+                f"{path}: {member.name!r} in this {kind.name} is encrypted, and passwords are not "
+                "asked for: unpack it with its password first (7z x FILE, or unzip FILE), and open "
+                "the trace that is then there."
+            ) from None
+        except _BROKEN as error:
+            raise TraceError(_does_not_unpack(path, kind.name, error, member.name)) from error
 
-    def guarded(self, member: Member, kind: str) -> Member:
-        """The member, whose bytes count, and whose errors are ours."""
-
-        def read(size: int) -> bytes:
-            try:
-                data = member.read(min(size, self._left + 1))
-            except _BROKEN as error:
-                raise TraceError(_does_not_unpack(self._path, kind, error, member.name)) from error
-            self._left -= len(data)
-            if self._left < 0:
-                raise too_large(self._path, self._allowed)
-            return data
-
-        return Member(member.name, member.size, read)
+    return Member(member.name, member.size, read)
 
 
 def folder_members(folder: Path) -> list[Member]:
@@ -224,16 +258,25 @@ def folder_members(folder: Path) -> list[Member]:
         for path in files
         if not _is_hidden(path.name)
     ]
-    return _not_too_many(found, folder)
+    try:
+        return _not_too_many(found)
+    except _TooManyError as error:
+        raise TraceError(_too_many(folder, None, error)) from None
 
 
-def _not_too_many(found: list[Member], where: Path) -> list[Member]:
+def _not_too_many(found: list[Member]) -> list[Member]:
     if len(found) > MOST_FILES:
-        raise TraceError(
-            f"{where}: holds more than {MOST_FILES:,} files, and a trace is looked for among so "
-            "many at most; name the file with the trace, or put it elsewhere."
-        )
+        raise _TooManyError(member.name for member in found)
     return found
+
+
+def _too_many(where: Path, kind: Container | None, error: _TooManyError) -> str:
+    likely = f" (perhaps {' or '.join(map(repr, error.likely))})" if error.likely else ""
+    open_it = f"{kind.unpack_one}, and open that" if kind else "name that"
+    return (
+        f"{where}: holds more than {MOST_FILES:,} files, and a trace is looked for among so many "
+        f"at most. Find the file with the trace{likely}: {open_it}."
+    )
 
 
 def _is_hidden(name: str) -> bool:

@@ -82,12 +82,24 @@ _GIVE = (
 )
 
 
+FROM_SPEEDSCOPE = (
+    "open the file in speedscope (https://www.speedscope.app), export it there, and open that"
+)
+_CPU_PROFILE = {"nodes", "samples", "startTime", "endTime"}
+"""Keys of what V8 (Chrome, Node) writes of its sampling profiler."""
+
+
 def _decoded(data: bytes, path: Path, notes: Sequence[str] = ()) -> TraceFile:
     if is_list(data):
         file = TraceFile({}, notes=[*notes])
         file.batches = _batches(memoryview(data.lstrip()), file)
         return file
     keys = KEYS.decode(data)
+    if keys.keys() >= _CPU_PROFILE:
+        raise TraceError(
+            f"{path}: a CPU profile of V8 (.cpuprofile): samples of a sampling profiler, and no "
+            f"events with a duration. It is not read: {FROM_SPEEDSCOPE}."
+        )
     if "traceEvents" not in keys:
         found = ", ".join(list(keys)[:8]) or "nothing"
         raise TraceError(

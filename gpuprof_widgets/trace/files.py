@@ -47,7 +47,7 @@ class Opened:
 
 def read_bytes(path: Path) -> bytes:
     """The content of the file, unpacked; a `TraceError` names the file and says what to do."""
-    return unpacked(opened(path).data, path)
+    return unpacked(opened(path).data, path).data
 
 
 def opened(path: Path) -> Opened:

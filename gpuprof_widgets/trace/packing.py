@@ -1,17 +1,17 @@
 """Packed data: gzip, bzip2, xz and zstandard, recognised by how they start, unpacked within bounds.
 
-How far data may grow is stated (`allowed_bytes`), so that a small file cannot fill the memory. Real
-traces pack 7 to 30 times, artificial ones (one event again and again) up to some hundred times.
+How far data may grow is stated (`Growth`), so that a small file can fill neither memory nor time.
+Real traces pack 7 to 30 times, artificial ones (one event again and again) some hundred times.
 """
 
 from __future__ import annotations
 
 import bz2
-import gzip
 import io
 import lzma
+import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,15 +24,20 @@ GROWTH = 200
 ALWAYS_BYTES = 64 << 20
 """... and to this size (bytes) in any case."""
 
+_STEP_BYTES = 1 << 10
+"""Of so many packed bytes zstandard makes 32 MB at most and gzip 1 MB; what bzip2 and xz make of
+them is taken in blocks."""
 _BLOCK_BYTES = 1 << 20
-_ZSTANDARD_STEP = 1 << 10
-"""Of so many packed bytes zstandard makes 32 MB at most, which it does not let one bound."""
 
 _SKIPPABLE = tuple(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60))
 """How a frame of zstandard begins that holds no data (RFC 8878, 3.1.2); pzstd begins with one."""
 
 _ZSTANDARD_WINDOW = 1 << 27
 """What the zstd program takes too without being asked."""
+
+_GZIP = 16 + zlib.MAX_WBITS
+_PADDING = re.compile(rb"\x00*+")
+_BROKEN = (OSError, ValueError, zlib.error, lzma.LZMAError)
 
 
 class TooLargeError(TraceError):
@@ -51,63 +56,116 @@ class CutOffError(TraceError):
         )
 
 
-class Unpacking(Protocol):
-    """A file that gives what another one holds packed."""
+class Growth:
+    """What may still be unpacked of a file of ``size`` bytes, all layers and members together.
 
-    def read1(self, size: int, /) -> bytes: ...
+    It is bounded twice: in all by the size of the file, and on the way by the packed bytes that
+    were used. So a bomb is refused after `ALWAYS_BYTES`, not after all that its size allows.
+    """
+
+    def __init__(self, path: Path, size: int) -> None:
+        self._path = path
+        self._limit = max(ALWAYS_BYTES, GROWTH * size)
+        self._left = self._limit
+        self._ahead = ALWAYS_BYTES
+
+    def count(self, packed: int, size: int) -> None:
+        """So many packed bytes have become ``size``; a `TooLargeError` where that is too much."""
+        self._left -= size - packed
+        self._ahead = min(self._ahead + GROWTH * packed, ALWAYS_BYTES) - size
+        if self._left < 0:
+            raise self._too_large(
+                f"its bytes unpack to more than {self._limit:,}, the most that is read from a "
+                f"packed file of its size ({GROWTH} times, at least {ALWAYS_BYTES >> 20} MB)"
+            )
+        if self._ahead < 0:
+            raise self._too_large(
+                f"a part of its bytes unpacks to more than {ALWAYS_BYTES:,}, which is more than "
+                f"{GROWTH} times its size"
+            )
+
+    def _too_large(self, what: str) -> TooLargeError:
+        return TooLargeError(
+            f"{self._path}: {what}. Traces do not pack so well: do not trust this file. If you do, "
+            "unpack it yourself and open that."
+        )
 
 
-class _Zstandard:
-    """Frames of zstandard one after another; its own reader takes a frame cut off for a whole."""
+class Part(Protocol):
+    """One of the parts of packed data (members of gzip, frames of zstandard, ...), as it is read.
 
-    def __init__(self, file: io.BytesIO) -> None:
+    ``unused_data``: what was given and stands behind its end.
+    """
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+class _ZstandardFrame:
+    """A frame of zstandard, whose error is no built-in one."""
+
+    def __init__(self) -> None:
         import zstandard
 
-        self._file = file
-        self._rest = b""
-        self._frame: Any = None
-        self._open = zstandard.ZstdDecompressor(max_window_size=_ZSTANDARD_WINDOW).decompressobj
         self._error = zstandard.ZstdError
+        reader = zstandard.ZstdDecompressor(max_window_size=_ZSTANDARD_WINDOW)
+        self._frame = reader.decompressobj()
 
-    def read1(self, size: int, /) -> bytes:
-        """Some more bytes, not exactly ``size``; none at the end."""
-        while data := self._rest or self._file.read(_ZSTANDARD_STEP):
-            if found := self._decompressed(data):
-                return found
-        if self._frame is None or not self._frame.eof:
-            raise EOFError
-        return b""
+    @property
+    def eof(self) -> bool:
+        return self._frame.eof
 
-    def _decompressed(self, data: bytes) -> bytes:
-        if self._frame is None or self._frame.eof:
-            self._frame = self._open()
+    @property
+    def unused_data(self) -> bytes:
+        return self._frame.unused_data
+
+    def decompress(self, data: bytes, /) -> bytes:
         try:
-            found: bytes = self._frame.decompress(data)
+            return self._frame.decompress(data)
         except self._error as error:
             raise OSError(str(error)) from error
-        self._rest = self._frame.unused_data if self._frame.eof else b""
-        return found
 
 
-def _gzip(file: io.BytesIO) -> Unpacking:
-    return gzip.GzipFile(fileobj=file)
+def _whole(part: Part, packed: bytes) -> Iterator[bytes]:
+    yield part.decompress(packed)
+
+
+def _in_blocks(part: bz2.BZ2Decompressor | lzma.LZMADecompressor, packed: bytes) -> Iterator[bytes]:
+    yield part.decompress(packed, _BLOCK_BYTES)
+    while not (part.eof or part.needs_input):
+        yield part.decompress(b"", _BLOCK_BYTES)
 
 
 @dataclass(frozen=True)
 class Packing:
-    """A way to pack data: its name, how packed data may start, and what unpacks it."""
+    """A way to pack data: its name, how each of its parts may start, and what unpacks one.
+
+    ``unpack`` gives what a part makes of some more packed bytes.
+    """
 
     name: str
     magics: tuple[bytes, ...]
-    unpack: Callable[[io.BytesIO], Unpacking]
+    part: Callable[[], Part]
+    unpack: Callable[[Any, bytes], Iterator[bytes]]
 
 
 PACKINGS = (
-    Packing("gzip", (b"\x1f\x8b",), _gzip),
-    Packing("zstandard", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE), _Zstandard),
-    Packing("bzip2", (b"BZh",), bz2.BZ2File),
-    Packing("xz", (b"\xfd7zXZ\x00",), lzma.LZMAFile),
+    Packing("gzip", (b"\x1f\x8b",), lambda: zlib.decompressobj(_GZIP), _whole),
+    Packing("zstandard", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE), _ZstandardFrame, _whole),
+    Packing("bzip2", (b"BZh",), bz2.BZ2Decompressor, _in_blocks),
+    Packing("xz", (b"\xfd7zXZ\x00",), lzma.LZMADecompressor, _in_blocks),
 )
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some more of what was packed: the bytes, and where the packed ones end that they were."""
+
+    data: bytes
+    end: int
 
 
 def packing(data: bytes) -> Packing | None:
@@ -115,58 +173,73 @@ def packing(data: bytes) -> Packing | None:
     return next((each for each in PACKINGS if data.startswith(each.magics)), None)
 
 
-def allowed_bytes(size: int) -> int:
-    """To how many bytes a file of this size may unpack, everything in it together."""
-    return max(ALWAYS_BYTES, GROWTH * size)
+def _pieces(data: bytes, how: Packing) -> Iterator[Piece]:
+    """The content, part after part, until what follows is none; EOFError where one has no end."""
+    at = 0
+    while data.startswith(how.magics, at):
+        part = how.part()
+        while not part.eof:
+            step = data[at : at + _STEP_BYTES]
+            if not step:
+                raise EOFError
+            for found in how.unpack(part, step):
+                yield Piece(found, at + len(step) - len(part.unused_data))
+            at += len(step) - len(part.unused_data)
+        if padding := _PADDING.match(data, at):  # gzip and xz allow zeros between and behind parts
+            at = padding.end()
+            yield Piece(b"", at)
 
 
-def unpacked(data: bytes, path: Path, allowed: int | None = None) -> bytes:
+@dataclass(frozen=True)
+class Unpacked:
+    """The content of packed data, and a note on what stands behind it ("" where nothing does)."""
+
+    data: bytes
+    note: str = ""
+
+
+def unpacked(data: bytes, path: Path, growth: Growth | None = None) -> Unpacked:
     """The content of packed data (one part or several); other data as it is.
 
-    Raises a `TraceError` that names ``path`` where the data is damaged or unpacks to more than
-    ``allowed`` bytes (None: what its size allows), a `CutOffError` where its end is missing.
+    Raises a `TraceError` that names ``path`` where the data is damaged or grows more than
+    ``growth`` allows (None: what its size does), a `CutOffError` where its end is missing.
     """
     how = packing(data)
     if how is None:
-        return data
-    limit = allowed_bytes(len(data)) if allowed is None else allowed
-    content = io.BytesIO()
+        return Unpacked(data)
+    growth = growth or Growth(path, len(data))
+    content, end = io.BytesIO(), 0
     try:
-        _copy(how.unpack(io.BytesIO(data)), content, limit)
+        for piece in _pieces(data, how):
+            growth.count(piece.end - end, len(piece.data))
+            content.write(piece.data)
+            end = piece.end
     except EOFError as error:
         raise CutOffError(path, how.name, len(data), content.getvalue()) from error
-    except (OSError, ValueError, zlib.error, lzma.LZMAError) as error:
-        if content.tell() and str(error).startswith("Not a gzipped file"):
-            return content.getvalue()  # as gunzip: what stands behind the last part is no data
+    except TooLargeError:  # a ValueError as well
+        raise
+    except _BROKEN as error:
         raise TraceError(
             f"{path}: starts as {how.name} but does not unpack ({error}), after {content.tell():,} "
             "unpacked bytes; copy the file again."
         ) from error
-    if content.tell() > limit:
-        raise too_large(path, limit)
-    return content.getvalue()
+    left = len(data) - end
+    behind = f"{left:,} bytes behind the {how.name} data, which ends at byte {end:,}, are not read"
+    return Unpacked(content.getvalue(), behind if left else "")
 
 
-def _copy(source: Unpacking, content: io.BytesIO, limit: int) -> None:
-    while content.tell() <= limit and (block := source.read1(_BLOCK_BYTES)):
-        content.write(block)
-
-
-def beginning(data: bytes, size: int) -> bytes:
+def beginning(data: bytes, size: int, growth: Growth) -> bytes:
     """The first bytes of what is packed, as far as they can be had."""
     how = packing(data)
-    if how is None:
-        return data[:size]
+    found, end = b"", 0
     try:
-        return how.unpack(io.BytesIO(data)).read1(size)[:size]
-    except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError):
-        return data[:size]
-
-
-def too_large(path: Path, limit: int) -> TooLargeError:
-    """The error where a file unpacks to more than is allowed, in however many layers."""
-    return TooLargeError(
-        f"{path}: its bytes unpack to more than {limit:,}, the most that is read from a packed "
-        f"file of its size ({GROWTH} times, at least {ALWAYS_BYTES >> 20} MB). Traces do not "
-        "pack so well: do not trust this file. If you do, unpack it yourself and open that."
-    )
+        for piece in _pieces(data, how) if how else ():
+            growth.count(piece.end - end, len(piece.data))
+            found, end = found + piece.data, piece.end
+            if len(found) >= size:
+                break
+    except TooLargeError:
+        raise
+    except (EOFError, *_BROKEN):
+        pass
+    return (found or data)[:size]

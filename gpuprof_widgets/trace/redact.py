@@ -1,16 +1,16 @@
 """A record without what tells of its author and their machine, for handing on.
 
 Gone: the host's name, paths (of a file its name stays, of one in an installed package its place in
-that), users' names where a path gives them away, the platform, the text of cells and lines, error
-messages, and whatever of the metadata is not in `KEPT`. Two files never get one name. What stays:
-all times and sizes, and the names of ops, kernels, functions, modules, variables, annotations and
-threads, apart from what of the above is in them.
+that), users' names (`Identities`), passwords and tokens (`credentials`), the platform, the text of
+cells and lines, error messages, and whatever of the metadata is not in `KEPT`. Two files never get
+one name. What stays: all times and sizes, and the names of ops, kernels, functions, modules,
+variables, annotations and threads, apart from what of the above is in them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
@@ -18,9 +18,17 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
+from gpuprof_widgets.trace.credentials import (
+    HIDDEN,
+    names_secret,
+    without_secrets,
+    without_values_of_options,
+)
 from gpuprof_widgets.trace.events import from_codes
+from gpuprof_widgets.trace.identities import Identities, is_home
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.python_frames import BUILT_IN, place
+from gpuprof_widgets.trace.tracks import kind_of
 
 KEPT = frozenset(
     (
@@ -38,27 +46,33 @@ KEPT = frozenset(
 """Metadata that analyses and views use, or that tells nothing of anybody."""
 
 HOST_KEYS = ("host", "hostname", "host_name")
-TELLING_KEYS = frozenset((*HOST_KEYS, "cell_source", "cmdline", "cwd", "env", "environ", "user"))
+USER_KEYS = ("user", "username", "user_name", "logname")
+TELLING_KEYS = frozenset(
+    (
+        *HOST_KEYS,
+        *USER_KEYS,
+        "cell_source",
+        "cmdline",
+        "cwd",
+        "env",
+        "environ",
+        "environment",
+        "home",
+    )
+)
 """Keys of args and, at any depth, of metadata that are left out with all that they hold."""
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
-ELLIPSIS = "…"
-
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/|.*/lib/python3[^/]*/", re.IGNORECASE)
-_HOME = re.compile(
-    r"(?<![\w/\\.])(?:[a-z]:)?[/\\](?:home|users)[/\\]([^/\\\s:;,'\"]+)", re.IGNORECASE
-)
 _END = r"[^\s/\\:;,'\"`<>|()\[\]{}*?]"
 _PATH = re.compile(
-    rf"(?:file://|(?<![\w/\\.~)-]))(?:~[\w.-]*|\.\.(?:/\.\.)*)?/(?:{_END}+/)+{_END}*"
+    rf"(?:file://|(?<![\w/\\.~)-])|(?<=(?<!\w)-[ILD]))(?:~[\w.-]*|\.\.(?:/\.\.)*)?/(?:{_END}+/)+{_END}*"
     rf"|(?<![\w/\\])~[\w.-]*/{_END}+"
     rf"|(?<!\w)[A-Za-z]:[\\/](?:{_END}+[\\/])*{_END}*"
     rf"|(?<![\w\\])\\\\{_END}+(?:\\{_END}+)+"
 )
 _QUOTED_CODE = re.compile(r"`[^`]*`")
-_SHORTEST_NAME = 3
-_NO_ONE = frozenset(("localhost", "root"))
 
 
 def redacted(record: AnyRecord) -> AnyRecord:
@@ -84,13 +98,14 @@ class _Names:
         self._taken: set[str] = set()
         self._texts: dict[str, str] = {}
         files = _files(record)
-        texts = [*files, *_all_texts(record.metadata)]
-        users = {found[1] for text in texts for found in _HOME.finditer(text)}
-        hosts = _hosts(record.metadata)
-        self._places = _places(files | set(filter(_is_path, _all_texts(record.metadata))), files)
-        told = {one for one in (*hosts, *users) if len(one) >= _SHORTEST_NAME}
-        self._identities = _words(told - _NO_ONE)
-        self._identity = {word.lower(): "host" for word in hosts}
+        metadata = [text for _, text in _texts(record.metadata)]
+        called = [*_texts(record.metadata), *_texts_of_trace(record.trace)]
+        self._places = _places(files | set(filter(_is_path, metadata)), files)
+        self._identities = Identities(
+            [*files, *dict.fromkeys(text for _, text in called)],
+            users=[text for key, text in called if key in USER_KEYS and _is_word(text)],
+            hosts=[text for key, text in called if key in HOST_KEYS and _is_word(text)],
+        )
 
     def file(self, path: str) -> str:
         """The name of a file, or its place in its package; another one than any other file's."""
@@ -100,20 +115,20 @@ class _Names:
         return self._short[path]
 
     def _free(self, name: str) -> str:
-        number, found = 1, self._without_identities(name)
+        number, found = 1, self._identities.without(name)
         while found in self._taken:
             number += 1
-            found = f"{name}~{number}"
+            found = f"{self._identities.without(name)}~{number}"
         return found
 
     def text(self, text: str) -> str:
         """A text in which paths may stand."""
         if text not in self._texts:
             plain = self._places.sub(
-                lambda found: self._path(found[0].removeprefix("file://")), text
+                lambda found: self._path(found[0].removeprefix("file://")), without_secrets(text)
             )
             plain = _PATH.sub(lambda found: self._path(found[0].removeprefix("file://")), plain)
-            self._texts[text] = self._without_identities(plain)
+            self._texts[text] = self._identities.without(plain)
         return self._texts[text]
 
     def frame(self, name: str) -> str:
@@ -124,28 +139,29 @@ class _Names:
         return f"{self.file(file)}({line}): {self.text(function)}"
 
     def value(self, value: Any) -> Any:
-        """All texts in what JSON can hold."""
+        """All texts in what JSON can hold; of what is nested too deeply nothing is kept."""
+        try:
+            return self._value(value)
+        except RecursionError:
+            return HIDDEN
+
+    def _value(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
             return {
-                self.text(str(key)): self.value(given)
+                self.text(str(key)): self._value(given)
                 for key, given in value.items()
-                if str(key).lower() not in TELLING_KEYS
+                if not _is_telling(str(key), of_number=_is_number(given))
             }
         if isinstance(value, list | tuple):
-            return [self.value(one) for one in value]
+            return [self._value(one) for one in without_values_of_options(value)]
         return value
 
     def _path(self, path: str) -> str:
         """Of a file its name stays; a folder may be named after anything."""
         is_file = path in self._short or "." in _last_part(path).strip(".")
-        return self.file(path) if is_file else ELLIPSIS
-
-    def _without_identities(self, text: str) -> str:
-        return self._identities.sub(
-            lambda found: self._identity.get(found[0].lower(), "user"), text
-        )
+        return self.file(path) if is_file else HIDDEN
 
 
 def _last_part(path: str) -> str:
@@ -155,7 +171,7 @@ def _last_part(path: str) -> str:
     if inside:
         return posix[inside.end() :]
     told = posix.rstrip("/").rpartition("/")[2]
-    return "~" if _HOME.fullmatch(posix.rstrip("/")) or not told else told
+    return "~" if is_home(posix.rstrip("/")) or not told else told
 
 
 def _is_path(text: str) -> bool:
@@ -171,18 +187,6 @@ def _places(paths: Iterable[str], files: Iterable[str]) -> re.Pattern[str]:
     return re.compile(f"(?:file://)?(?:{'|'.join([*known, *inside]) or '(?!)'})")
 
 
-def _words(known: Iterable[str]) -> re.Pattern[str]:
-    words = sorted(map(re.escape, known), key=len, reverse=True)
-    any_of = "|".join(words) or "(?!)"
-    return re.compile(rf"(?<![A-Za-z0-9:-])(?:{any_of})(?![A-Za-z0-9-])", re.IGNORECASE)
-
-
-def _hosts(metadata: Mapping[str, Any]) -> set[str]:
-    """The names of the host, whole and without its domain."""
-    given = {str(metadata[key]) for key in HOST_KEYS if metadata.get(key)}
-    return given | {name.partition(".")[0] for name in given}
-
-
 def _files(record: Record) -> set[str]:
     """Every file with its folder that Python functions and frames name."""
     calls = [record.calls, *record.calls_of_workers.values()]
@@ -193,13 +197,45 @@ def _files(record: Record) -> set[str]:
     return set(filter(_has_folder, files))
 
 
-def _all_texts(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    inner = value.values() if isinstance(value, Mapping) else value
-    if isinstance(value, Mapping | list | tuple):
-        return [text for one in inner for text in _all_texts(one)]
-    return []
+def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """All texts in what JSON can hold, and the keys (in lower case) under which they stand."""
+    values, key = [(key, value)], key.lower()
+    while values:
+        key, value = values.pop()
+        if isinstance(value, str):
+            yield key, value
+        elif isinstance(value, Mapping):
+            yield from (("", str(inner)) for inner in value)
+            values += [(str(inner).lower(), held) for inner, held in value.items()]
+        elif isinstance(value, list | tuple):
+            values += [(key, held) for held in value]
+
+
+def _texts_of_trace(trace: Trace) -> Iterator[tuple[str, str]]:
+    """The same of a trace: its names, and what its args hold."""
+    names = (trace.slices["name"], trace.slices["category"], trace.counters["name"])
+    for column in names:
+        yield from (("", str(text)) for text in column.cat.categories)
+    for key in ("label", "process", "thread"):
+        yield from (("", str(text)) for text in trace.tracks[key].unique())
+    for key, values in trace.args.items():
+        yield "", key
+        if values.dtype == object:  # equal lists are one object (see `Args`)
+            for value in {id(value): value for value in values.tolist()}.values():
+                yield from _texts(value, key)
+
+
+def _is_word(text: str) -> bool:
+    return re.fullmatch(r"\S+", text) is not None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def _is_telling(key: str, *, of_number: bool) -> bool:
+    """Whether a key of args or metadata is left out with all that it holds."""
+    return key.lower() in TELLING_KEYS or names_secret(key, of_number=of_number)
 
 
 def _metadata(metadata: Mapping[str, Any], names: _Names) -> dict[str, Any]:
@@ -213,7 +249,7 @@ def _metadata(metadata: Mapping[str, Any], names: _Names) -> dict[str, Any]:
         cells = [{**cell, "source": ""} for cell in found["lines"].get("cells", ())]
         found["lines"] = {**found["lines"], "cells": cells}
     if "notes" in found:
-        found["notes"] = [_QUOTED_CODE.sub(f"`{ELLIPSIS}`", str(one)) for one in found["notes"]]
+        found["notes"] = [_QUOTED_CODE.sub(f"`{HIDDEN}`", str(one)) for one in found["notes"]]
     return found
 
 
@@ -246,7 +282,9 @@ def _trace(trace: Trace, names: _Names) -> Trace:
     counted = trace.counters["name"].cat
     return replace(
         trace,
-        slices=trace.slices.assign(name=_slice_names(trace, names)),
+        slices=trace.slices.assign(
+            name=_slice_names(trace, names), category=_categories(trace, names)
+        ),
         tracks=tracks.assign(**texts),
         counters=trace.counters.assign(
             name=from_codes(
@@ -254,12 +292,32 @@ def _trace(trace: Trace, names: _Names) -> Trace:
                 [names.text(str(name)) for name in counted.categories],
             )
         ),
-        args={
-            key: _arg(values, names)
-            for key, values in trace.args.items()
-            if key.lower() not in TELLING_KEYS
-        },
+        args=_args(trace, names),
     )
+
+
+def _args(trace: Trace, names: _Names) -> dict[str, pd.Series]:
+    """The args; where two keys become one, the second gets a number."""
+    found: dict[str, pd.Series] = {}
+    for key, values in trace.args.items():
+        if _is_telling(key, of_number=values.dtype != object):
+            continue
+        plain, number = names.text(key), 1
+        while plain in found:
+            number += 1
+            plain = f"{names.text(key)}~{number}"
+        found[plain] = _arg(values, names)
+    return found
+
+
+def _categories(trace: Trace, names: _Names) -> pd.Categorical:
+    """Those that have a meaning stay; a program may write anything as others."""
+    given = trace.slices["category"].cat
+    texts = [
+        names.text(category) if kind_of(category) == "other" else category
+        for category in map(str, given.categories)
+    ]
+    return from_codes(given.codes.to_numpy().astype(np.int32), texts)
 
 
 def _slice_names(trace: Trace, names: _Names) -> pd.Categorical:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,14 +49,17 @@ def lay_out(events: Events, names: Names, rank: int) -> tuple[pd.DataFrame, NDAr
     _, first, track, rows = np.unique(
         key, return_index=True, return_inverse=True, return_counts=True
     )
+    track = track.astype(np.int32)
     table = _described(events, names, kind, first, rows, rank)
     table["lane"] = lane[first]
     order = _display_order(table)
     position = np.empty(len(order), dtype=np.int32)
     position[order] = np.arange(len(order))
-    table = table.iloc[order].reset_index(drop=True)
+    used = ["kind", "process", "thread", "rank", "device", "stream", "lane", "first"]
+    table = table[used].iloc[order].reset_index(drop=True)
     table["lane"] = pd.factorize(table["lane"])[0]
-    return with_types(table), position[track].astype(np.int32)
+    table["label"] = _labels(table, _texts(events.category, table.pop("first").to_numpy()), names)
+    return with_types(table), position[track]
 
 
 def _described(
@@ -70,27 +73,44 @@ def _described(
     """One row per track, unsorted: names, device and stream from its first event."""
     table = pd.DataFrame(
         {
-            "kind": pd.Series([TRACK_KINDS[k] for k in kind[first]], dtype=object),
-            "process": pd.Series(list(events.process.take(first)), dtype=object),
-            "thread": pd.Series(list(events.thread.take(first)), dtype=object),
-            "category": pd.Series(list(events.category.take(first)), dtype=object),
+            "kind": pd.Series(np.array(TRACK_KINDS, dtype=object)[kind[first]], dtype=object),
+            "process": _texts(events.process, first),
+            "thread": _texts(events.thread, first),
             "rank": rank,
             "events": rows,
             "first": first,
         }
     )
     on_device = table["kind"].isin(DEVICE_KINDS).to_numpy()
-    device = _arg(events, "device", first, table["process"], np.int32)
-    stream = _arg(events, "stream", first, table["thread"], np.int64)
-    table["device"] = np.where(on_device, device, NONE)
-    table["stream"] = np.where(on_device, stream, NONE)
-    lanes = zip(table["process"], table["thread"], strict=True)
-    table["process_order"] = [names.process_order.get(process, 0.0) for process in table["process"]]
-    table["thread_order"] = [names.thread_order.get(lane, 0.0) for lane in lanes]
-    table["label"] = pd.Series(
-        [_label(row, names) for row in table.to_dict("records")], dtype=object
+    table["device"] = _arg(events, "device", first, table["process"], on_device, np.int32)
+    table["stream"] = _arg(events, "stream", first, table["thread"], on_device, np.int64)
+    # No list or dict per track: a file may have millions of them, of one event each.
+    processes, threads = table["process"], table["thread"]
+    orders = names.process_order, names.thread_order
+    table["process_order"] = _numbers(orders[0].get(each, 0.0) for each in processes)
+    table["thread_order"] = _numbers(
+        orders[1].get(lane, 0.0) for lane in zip(processes, threads, strict=True)
     )
     return table
+
+
+def _labels(table: pd.DataFrame, category: pd.Series, names: Names) -> pd.Series:
+    columns = (table[name] for name in ("kind", "process", "thread", "device", "stream"))
+    labels = np.empty(len(table), dtype=object)
+    for row, of_track in enumerate(zip(*columns, category, strict=True)):
+        kind, process, thread, device, stream, first = of_track
+        labels[row] = _label(kind, first, process, thread, device, stream, names)
+    return pd.Series(labels, dtype=object)
+
+
+def _texts(values: pd.Categorical, rows: NDArray[np.intp]) -> pd.Series:
+    """These values as they are in the dictionary, not as a copy for each."""
+    texts: NDArray[np.object_] = values.categories.to_numpy(dtype=object)
+    return pd.Series(texts[values.codes[rows]], dtype=object)
+
+
+def _numbers(values: Iterable[float]) -> NDArray[np.float64]:
+    return np.fromiter(values, dtype=np.float64)
 
 
 def _arg(
@@ -98,14 +118,20 @@ def _arg(
     key: str,
     rows: NDArray[np.intp],
     written: pd.Series,
+    on_device: NDArray[np.bool_],
     kind: type[np.integer[Any]],
-) -> list[int]:
-    """The number under this key in the events' args, else in the id as it is written."""
+) -> NDArray[np.int64]:
+    """The number under this key in the events' args, else in the id as it is written.
+
+    `NONE` where the track is not of a device.
+    """
     known = events.args.get(key)
-    return [
-        _number(known.get(row, text) if known is not None else text, kind)
-        for row, text in zip(rows.tolist(), written, strict=True)
-    ]
+    found = np.full(len(rows), NONE, dtype=np.int64)
+    texts = written.to_numpy()
+    for place in np.flatnonzero(on_device).tolist():
+        value = texts[place] if known is None else known.get(rows[place], texts[place])
+        found[place] = _number(value, kind)
+    return found
 
 
 def _number(value: Any, kind: type[np.integer[Any]] = np.int64) -> int:
@@ -118,20 +144,21 @@ def _number(value: Any, kind: type[np.integer[Any]] = np.int64) -> int:
     return number if abs(number) <= np.iinfo(kind).max else NONE
 
 
-def _label(row: dict[Any, Any], names: Names) -> str:
-    lane = (row["process"], row["thread"])
-    if row["category"] == "cuda_sync":
-        stream = _number(row["thread"])  # -1: the host waits
-        of = "" if stream == NONE else f" · stream {stream}"
-        return f"GPU {row['process']}{of} · synchronisation"
-    if row["kind"] in DEVICE_KINDS:
-        text = f"GPU {row['device']} · stream {row['stream']}"
+def _label(
+    kind: str, category: str, process: str, thread: str, device: int, stream: int, names: Names
+) -> str:
+    if category == "cuda_sync":
+        waiting = _number(thread)  # -1: the host waits
+        of = "" if waiting == NONE else f" · stream {waiting}"
+        return f"GPU {process}{of} · synchronisation"
+    if kind in DEVICE_KINDS:
+        text = f"GPU {device} · stream {stream}"
     else:
-        text = names.threads.get(lane, "").strip() or f"thread {row['thread']}"
-        if row["kind"] == "other":
-            process = names.processes.get(row["process"], row["process"]).strip()
-            text = f"{process} · {text}" if process else text
-    return text + SUFFIX.get(row["kind"], "")
+        text = names.threads.get((process, thread), "").strip() or f"thread {thread}"
+        if kind == "other":
+            of = names.processes.get(process, process).strip()
+            text = f"{of} · {text}" if of else text
+    return text + SUFFIX.get(kind, "")
 
 
 def _display_order(table: pd.DataFrame) -> NDArray[np.intp]:
@@ -167,14 +194,13 @@ def _display_order(table: pd.DataFrame) -> NDArray[np.intp]:
 
 def with_types(columns: Mapping[str, Any] | pd.DataFrame) -> pd.DataFrame:
     """A tracks table of these columns, with the types of `TRACK_COLUMNS`."""
-    kinds = pd.Index(TRACK_KINDS, dtype=object)
-    table: dict[str, Any] = {
-        name: np.asarray(columns[name], dtype=object) for name in TRACK_COLUMNS
-    }
-    typed = {
-        name: pd.Categorical(values, categories=kinds)
-        if TRACK_COLUMNS[name] == "category"
-        else pd.Series(values.astype(TRACK_COLUMNS[name]))
-        for name, values in table.items()
-    }
-    return pd.DataFrame(typed)
+    typed: dict[str, Any] = {}
+    column: Any
+    for name, column in TRACK_COLUMNS.items():
+        given = columns[name]
+        values = given.to_numpy() if isinstance(given, pd.Series) else np.asarray(given, object)
+        if column == "category":
+            typed[name] = pd.Categorical(values, categories=pd.Index(TRACK_KINDS, dtype=object))
+        else:
+            typed[name] = pd.Series(values.astype(column))
+    return pd.DataFrame(typed, copy=False)

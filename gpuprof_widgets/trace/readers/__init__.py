@@ -17,7 +17,7 @@ from gpuprof_widgets.trace.documents import SecondDocumentError
 from gpuprof_widgets.trace.files import empty, opened, state_of
 from gpuprof_widgets.trace.known_metadata import with_usable_metadata
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.packing import CutOffError, allowed_bytes, beginning, packing, unpacked
+from gpuprof_widgets.trace.packing import CutOffError, Growth, beginning, packing, unpacked
 from gpuprof_widgets.trace.pstats import is_pstats, parse_pstats
 from gpuprof_widgets.trace.readers.databases import is_sqlite, parse_database
 from gpuprof_widgets.trace.readers.megengine_graph import (
@@ -90,7 +90,7 @@ def load(path: Paths) -> Record:
 def parse(data: bytes, file: Path) -> Record:
     """The record in the content of a file, which errors and metadata name."""
     try:
-        return _parsed(data, file, allowed_bytes(len(data)), LAYERS)
+        return _parsed(data, file, Growth(file, len(data)), LAYERS)
     except RecursionError as error:
         raise TraceError(
             f"{file}: something in it is nested deeper than any trace; record again."
@@ -122,7 +122,7 @@ def _of_several(files: Sequence[Path]) -> Record:
 def _of_folder(folder: Path) -> Record:
     """What is in the files of a folder, not in the folders below."""
     files = folder_members(folder)
-    found = _candidates(files)
+    found = _candidates(files, Growth(folder, sum(member.size for member in files)))
     if not found:
         raise TraceError(f"{folder}: this is a directory, and {_no_trace_among(files)}")
     return one_record(
@@ -134,21 +134,25 @@ def _of_folder(folder: Path) -> Record:
     )
 
 
-def _parsed(data: bytes, file: Path, allowed: int, layers: int) -> Record:
-    """The record in these bytes; all that they unpack to is at most ``allowed`` bytes."""
+def _parsed(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
+    """The record in these bytes, which unpack to no more than ``growth`` allows."""
     if not data:
         raise TraceError(empty(file))
+    behind: list[str] = []
     while packing(data):
         try:
-            data, layers = unpacked(data, file, allowed), layers - 1
+            content = unpacked(data, file, growth)
         except CutOffError as error:
             return _of_cut_off(error, file)
+        data, layers = content.data, layers - 1
+        behind += filter(None, [content.note])
         _check_layers(layers, file)
     if not data:
         raise TraceError(f"{file}: what is packed in it is empty (0 bytes); record again.")
     if container(data) and not is_archive(data):
-        return _of_archive(data, file, allowed, layers - 1)
-    text, notes = as_utf8(data)
+        return with_notes(_of_archive(data, file, growth, layers - 1), behind)
+    text, odd = as_utf8(data)
+    notes = [*behind, *odd]
     for reader in READERS:
         if reader.recognises(text):
             try:
@@ -170,16 +174,16 @@ def _of_cut_off(error: CutOffError, file: Path) -> Record:
     return with_notes(record, [*notes, f"{error.note}: what comes later is missing"])
 
 
-def _of_archive(data: bytes, file: Path, allowed: int, layers: int) -> Record:
+def _of_archive(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
     _check_layers(layers, file)
-    files = members(data, file, allowed)
-    found = _candidates(files)
+    files = members(data, file, growth)
+    found = _candidates(files, growth)
     if not found:
         raise TraceError(f"{file}: an archive, and {_no_trace_among(files)}")
     return one_record(
         found,
         file,
-        lambda member: _parsed(member.read(allowed), _inside(file, member), allowed, layers),
+        lambda member: _parsed(member.read(member.size), _inside(file, member), growth, layers),
         "Unpack it and open one of its files, or, for the ranks of one run, the folder by "
         "gpuprof_widgets.ranks(FOLDER)",
     )
@@ -213,14 +217,14 @@ def _check_layers(left: int, file: Path) -> None:
         )
 
 
-def _candidates(files: Sequence[Member]) -> list[Member]:
-    return [member for member in files if _could_be_trace(member.read(HEAD_BYTES))]
+def _candidates(files: Sequence[Member], growth: Growth) -> list[Member]:
+    return [member for member in files if _could_be_trace(member.read(HEAD_BYTES), growth)]
 
 
-def _could_be_trace(head: bytes) -> bool:
+def _could_be_trace(head: bytes, growth: Growth) -> bool:
     """Whether a file that begins so may hold a trace: it is packed, or a reader would try it."""
     for _ in range(LAYERS):
-        head = beginning(head, HEAD_BYTES)
+        head = beginning(head, HEAD_BYTES, growth)
     text, _ = as_utf8(head)
     packed = packing(head) or container(head)
     return packed is not None or any(reader.recognises(text) for reader in READERS)
