@@ -29,6 +29,7 @@ from gpuprof_widgets.views.encoding import encode
 from gpuprof_widgets.views.panels import modules as modules_shown
 from gpuprof_widgets.views.panels.modules import modules_panel
 from tests.traces import (
+    MAIN_THREAD,
     Row,
     annotation,
     backward_op,
@@ -111,10 +112,12 @@ def all_analyses(profile: Profile) -> None:
     profile.window(span // 4, span - span // 4)
 
 
-def launched(number: int, ts: int, dur: int, name: str = "gemm", **given: Any) -> list[Row]:
+def launched(
+    number: int, ts: int, dur: int, name: str = "gemm", thread: int = MAIN_THREAD, **given: Any
+) -> list[Row]:
     """A launch and its kernel."""
     return [
-        runtime("cudaLaunchKernel", ts=ts, dur=1, correlation=number),
+        runtime("cudaLaunchKernel", ts=ts, dur=1, correlation=number, thread=thread),
         kernel(name, ts=ts + 3, dur=dur, correlation=number, **given),
     ]
 
@@ -159,7 +162,7 @@ def leaves_after_a_stack(n: int) -> list[Row]:
 
 
 def threads_and_streams(n: int) -> list[Row]:
-    """As many threads, streams and names as there are events; one thread launches."""
+    """As many threads, streams and names as there are events; every thread launches."""
     made: list[Row] = []
     for number in range(n):
         ts, thread = 20 * number, 1000 + number
@@ -167,7 +170,7 @@ def threads_and_streams(n: int) -> list[Row]:
         made += [python(f"f.py({number}): f", ts=ts, dur=19, thread=thread)]
         made += [annotation(f"a{number}", ts=ts + 1, dur=16, thread=thread)]
         made += [cell_line(number, "f()", ts=ts + 2, dur=14, thread=thread)]
-        made += launched(number + 1, ts + 3, 6, f"k{number}", stream=number)
+        made += launched(number + 1, ts + 3, 6, f"k{number}", thread, stream=number)
     return made
 
 

@@ -21,8 +21,7 @@ from gpuprof_widgets.analyses.host_states import (
     STATES,
     SYNCHRONISING,
     HostStates,
-    backward_lanes,
-    host_states,
+    HostTimeline,
     main_lane,
 )
 from gpuprof_widgets.analyses.intervals import Intervals
@@ -90,7 +89,7 @@ def _device_segments(record: Record, device: int) -> pd.DataFrame:
 
 def _host_segments(record: Record) -> pd.DataFrame:
     trace, exposed = record.trace, exposed_on_cpu(record)
-    states = host_states(record, *backward_lanes(trace), main_lane(trace))
+    states = HostTimeline(record).states(main_lane(trace))
     cuts = np.unique(np.concatenate([states.start, states.end, *exposed]))
     start = cuts[:-1]
     found = CLASS_OF_STATE[states.at(start)]
@@ -120,22 +119,15 @@ def _idle(record: Record, gaps: Gaps) -> tuple[Ints, Codes]:
     lane = np.append(trace.tracks["lane"].to_numpy(), NONE)[gaps.thread]
     until = _synchronised_until(trace, gaps)
     starts, codes = [np.empty(0, np.int64)], [np.empty(0, np.int8)]
-    for one in np.unique(lane):
-        mine = np.flatnonzero(lane == one)
-        states = _states_of(record, int(one))
+    host = HostTimeline(record)
+    for one, mine in rows_by(lane).items():
+        states = host.states(one, (gaps.start[mine], gaps.end[mine]))
         time, gap = _cuts(gaps, mine, states, until)
         starts.append(time)
         codes.append(_causes(gaps, gap, time, states, until))
     start, code = np.concatenate(starts), np.concatenate(codes)
     order = np.argsort(start, kind="stable")
     return start[order], code[order]
-
-
-def _states_of(record: Record, lane: int) -> HostStates:
-    if lane < 0:
-        nothing = np.empty(0, np.int64)
-        return HostStates(nothing, nothing, np.empty(0, np.int8))
-    return host_states(record, *dict.fromkeys((lane, main_lane(record.trace))))
 
 
 def _synchronised_until(trace: Trace, gaps: Gaps) -> Ints:
@@ -147,13 +139,13 @@ def _synchronised_until(trace: Trace, gaps: Gaps) -> Ints:
     until = gaps.start.copy()
     began, ended = uncut_times(trace)
     waiting, track = is_synchronising(trace), trace.slices["track"].to_numpy()
-    calls = rows_by(np.where(waiting, track, NONE))
+    calls, took = rows_by(np.where(waiting, track, NONE)), np.append(ended - began, 0)
     for thread, mine in rows_by(gaps.thread).items():
         if thread < 0:
             continue
         rows = calls.get(thread, np.empty(0, np.intp))
         call = open_at_moments(trace, rows, gaps.start[mine])
-        until[mine] += np.append(ended - began, 0)[call]
+        until[mine] += took[call]
     return until
 
 

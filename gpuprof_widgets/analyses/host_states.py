@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.innermost import Segments, segments
+from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.op_rows import (
     are_named_regions,
     are_ops,
@@ -21,6 +22,7 @@ from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.analyses.python_in_ops import ENGINE_OWN, in_hooks, python_functions
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking
 from gpuprof_widgets.trace.callers import BACKWARD
+from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import (
     EXECUTOR_LANE,
@@ -58,11 +60,6 @@ class HostStates:
             return np.full(len(times), STATES.index(PYTHON), np.int8)
         return self.state[np.maximum(np.searchsorted(self.start, times, side="right") - 1, 0)]
 
-    def without_python(self) -> HostStates:
-        """The same, with "other" for what ran between ops."""
-        between = self.state == STATES.index(PYTHON)
-        return replace(self, state=np.where(between, STATES.index(OTHER), self.state))
-
 
 def ran_python(record: Record) -> bool:
     """Whether what ran between ops was Python: its frames, calls, lines or PyTorch's ops are there.
@@ -78,63 +75,122 @@ def ran_python(record: Record) -> bool:
     return any(name.startswith("aten::") for name in trace.slices["name"].cat.categories)
 
 
-def host_states(record: Record, *lanes: int) -> HostStates:
-    """What the first of these threads that had anything open was doing.
+class HostTimeline:
+    """What the threads of a record were doing; what all of them share is looked up once."""
 
-    A thread's innermost slice counts, of its ops and Python frames the one that began last; an
-    op's own time is Python's where that is known to have run in it (see `python_in_ops`). After
-    them come all lanes of TensorFlow's executor, whose threads the trace does not tell: it waits
-    for its input where one of them does and no other op runs.
+    def __init__(self, record: Record) -> None:
+        trace = record.trace
+        self._record = record
+        self._ran_python = ran_python(record)
+        self._state = _state_of_slices(trace)
+        self._taking = np.append(is_taking(trace), False)
+        self._taken = open_times(trace, is_taking(trace))
+        self._engine_own = np.append(matching(trace, ENGINE_OWN), False)
+        self._main, self._executors = main_lane(trace), executor_lanes(trace)
+        self._backward = backward_lanes(trace)
+        lane = trace.tracks["lane"].to_numpy()
+        of_host = trace.tracks["kind"].isin(["cpu", "python"]).to_numpy()
+        self._tracks = rows_by(np.where(of_host, lane, NONE))
+        loading = is_dataloader(trace) & ~is_taking(trace)
+        of_slice = lane[trace.slices["track"].to_numpy()]
+        self._loading = rows_by(np.where(loading, of_slice, NONE))
+        self._known: dict[int, _Lane] = {}  # the threads that are asked for again and again
+        self._main_began = np.sort(trace.slices["ts"].to_numpy()[of_slice == self._main])
+
+    def states(self, lane: int, within: Intervals | None = None) -> HostStates:
+        """What this thread was doing, within these stretches of time; where in nothing, the others.
+
+        The first that had anything open counts: this thread, those of the backward pass if it is
+        the main thread of a record without a GPU (``within`` is None), the main thread. A thread's
+        innermost slice counts, of its ops and Python frames the one that began last; an op's own
+        time is Python's where that is known to have run in it (see `python_in_ops`). After them
+        come all lanes of TensorFlow's executor, whose threads the trace does not tell: it waits for
+        its input where one of them does and no other op runs.
+        """
+        first = (lane,) if within is not None else tuple(self._backward)
+        lanes = dict.fromkeys((*first, self._main, *self._executors))
+        known = [self._lane(one) for one in lanes]
+        start, end = self._pieces(known, within)
+        row = np.full(len(start), NONE, np.int32)
+        loading, engine, hooks = (np.zeros(len(start), bool) for _ in range(3))
+        for one in known:
+            free = np.flatnonzero(row < 0)
+            part = _parts_at(one.parts, start[free])
+            found = np.append(one.parts.row, NONE)[part]
+            row[free] = np.where(self._taking[found], NONE, found)
+            loading[free] |= _inside(start[free], one.loading)
+            engine[free] |= np.append(one.between_nodes, False)[part]
+            hooks[free] |= np.append(one.in_hooks, False)[part]
+        state = self._state[row]
+        state[hooks] = STATES.index(PYTHON)
+        state[engine] = STATES.index(CPU_OPS)
+        state[loading] = STATES.index(INPUT)
+        state[(row < 0) & _inside(start, self._taken)] = STATES.index(INPUT)
+        if not self._ran_python:
+            state[state == STATES.index(PYTHON)] = STATES.index(OTHER)
+        return HostStates(start, end, state)
+
+    def _lane(self, lane: int) -> _Lane:
+        if lane in self._known:
+            return self._known[lane]
+        trace, nothing = self._record.trace, np.empty(0, np.intp)
+        parts = _innermost(trace, self._tracks.get(lane, nothing) if lane >= 0 else nothing)
+        own = self._engine_own[parts.row]
+        found = _Lane(
+            parts,
+            open_times(trace, self._loading.get(lane, nothing) if lane >= 0 else nothing),
+            _between_nodes(parts, self._main_began) & (lane in self._backward),
+            in_hooks(self._record, parts.start, parts.end, own),
+        )
+        if lane == self._main or lane in self._executors:
+            self._known[lane] = found
+        return found
+
+    def _pieces(self, known: list[_Lane], within: Intervals | None) -> tuple[Ints, Ints]:
+        cuts = [one.parts.start for one in known]
+        trace = self._record.trace
+        if within is None:
+            return _between(np.array([trace.start_ns, trace.end_ns]), *cuts)
+        return _between(np.concatenate(within), *(_those_inside(cut, within) for cut in cuts))
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """A thread: its innermost slices, when it waited for a DataLoader, and which of the stretches
+    are autograd's engine between two nodes, or hooks that it ran.
     """
-    trace = record.trace
-    lanes = tuple(dict.fromkeys((*lanes, *executor_lanes(trace))))
-    taking = is_taking(trace)
-    innermost = [_innermost(trace, lane) for lane in lanes]
-    start, end = _pieces(trace, *(parts.start for parts in innermost))
-    row = np.full(len(start), NONE, np.int32)
-    loading, engine = np.zeros(len(start), bool), np.zeros(len(start), bool)
-    lane_of = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
-    loaders, main = is_dataloader(trace) & ~taking, _began(trace, main_lane(trace))
-    backward = backward_lanes(trace)
-    for lane, parts in zip(lanes, innermost, strict=True):
-        free = row < 0
-        found = _rows_at(parts, start[free])
-        row[free] = np.where(np.append(taking, False)[found], NONE, found)
-        loading |= free & _covered(trace, loaders & (lane_of == lane), start)
-        if lane in backward:
-            engine |= free & _between_nodes(parts, main, start)
-    state = _state_of_slices(trace)[row]
-    own = np.append(matching(trace, ENGINE_OWN), False)[row]
-    state[in_hooks(record, start, end, own)] = STATES.index(PYTHON)
-    state[engine] = STATES.index(CPU_OPS)
-    state[loading] = STATES.index(INPUT)
-    if taking.any():
-        state[(row < 0) & _covered(trace, taking, start)] = STATES.index(INPUT)
-    states = HostStates(start, end, state)
-    return states if ran_python(record) else states.without_python()
+
+    parts: Segments
+    loading: Intervals
+    between_nodes: npt.NDArray[np.bool_]
+    in_hooks: npt.NDArray[np.bool_]
 
 
-def _pieces(trace: Trace, *cuts: Ints) -> tuple[Ints, Ints]:
-    """Starts and ends of the pieces into which these moments cut the trace."""
-    edges = np.unique(np.concatenate([[trace.start_ns, trace.end_ns], *cuts])).astype(np.int64)
-    return edges[:-1], edges[1:]
+def _those_inside(times: Ints, within: Intervals) -> Ints:
+    """Those of the sorted times that lie in one of these disjoint stretches."""
+    first, last = (np.searchsorted(times, edge) for edge in within)
+    count = last - first
+    each = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    found: Ints = times[each + np.repeat(first, count)]
+    return found
 
 
-def _began(trace: Trace, lane: int) -> Ints:
-    """When the slices of a thread began, in order."""
-    tracks = np.flatnonzero((trace.tracks["lane"] == lane).to_numpy())
-    ts = trace.slices["ts"].to_numpy()
-    return np.sort(ts[np.isin(trace.slices["track"].to_numpy(), tracks)])
+def _inside(times: Ints, union: Intervals) -> npt.NDArray[np.bool_]:
+    return np.asarray(intervals.overlap((times, times + 1), union) > 0)
 
 
-def _between_nodes(parts: Segments, main: Ints, times: Ints) -> npt.NDArray[np.bool_]:
-    """Whether autograd's thread was between two of its ops, and the main thread began nothing."""
+def _between(*edges: Ints) -> tuple[Ints, Ints]:
+    """Starts and ends of the pieces between any two of these moments that follow each other."""
+    every = np.unique(np.concatenate(edges)).astype(np.int64)
+    return every[:-1], every[1:]
+
+
+def _between_nodes(parts: Segments, main: Ints) -> npt.NDArray[np.bool_]:
+    """In which stretches autograd's thread had no op open, and the main thread began nothing."""
     began = np.searchsorted(main, parts.end) - np.searchsorted(main, parts.start)
     inner = np.ones(len(began), bool)
     inner[:1] = inner[-1:] = False
-    between = (parts.row < 0) & inner & (began == 0)
-    at = np.maximum(np.searchsorted(parts.start, times, side="right") - 1, 0)
-    return between[at] if len(between) else np.zeros(len(times), bool)
+    return np.asarray((parts.row < 0) & inner & (began == 0))
 
 
 def executor_lanes(trace: Trace) -> list[int]:
@@ -162,31 +218,28 @@ def backward_lanes(trace: Trace) -> list[int]:
     return [int(lane) for lane in lanes if lane != main_lane(trace)]
 
 
-def _innermost(trace: Trace, lane: int) -> Segments:
-    """Ops and Python frames of a thread taken together."""
-    tracks = trace.tracks
-    mine = (tracks["lane"] == lane) & tracks["kind"].isin(["cpu", "python"])
-    parts = [segments(trace, int(track)) for track in np.flatnonzero(mine.to_numpy())]
+def _innermost(trace: Trace, tracks: npt.NDArray[np.intp]) -> Segments:
+    """Ops and Python frames of a thread taken together: of those open the one that began last."""
+    parts = [segments(trace, int(track)) for track in tracks]
     if len(parts) == 1:
         return parts[0]
-    start, end = _pieces(trace, *(part.start for part in parts))
-    ts = np.append(trace.slices["ts"].to_numpy(), np.iinfo(np.int64).min)
+    start, end = _between(
+        np.empty(0, np.int64), *(edge for p in parts for edge in (p.start, p.end))
+    )
+    ts = trace.slices["ts"].to_numpy()  # not copied: there may be a thread per slice
     row = np.full(len(start), NONE, np.int32)
     for part in parts:
-        other = _rows_at(part, start)
-        row = np.where(ts[other] > ts[row], other, row)
+        other = np.append(part.row, NONE)[_parts_at(part, start)]
+        later = (other >= 0) & ((row < 0) | (ts[other] > ts[row]))
+        row = np.where(later, other, row).astype(np.int32)
     return Segments(start, end, row)
 
 
-def _rows_at(parts: Segments, times: Ints) -> npt.NDArray[np.int32]:
+def _parts_at(parts: Segments, times: Ints) -> npt.NDArray[np.intp]:
+    """Per time the position of the stretch in which it lies, -1 where there are none at all."""
     if not len(parts.start):
-        return np.full(len(times), NONE, np.int32)
-    return parts.row[np.maximum(np.searchsorted(parts.start, times, side="right") - 1, 0)]
-
-
-def _covered(trace: Trace, chosen: npt.NDArray[np.bool_], times: Ints) -> npt.NDArray[np.bool_]:
-    """Whether any of the chosen slices was open at these moments."""
-    return intervals.overlap((times, times + 1), open_times(trace, chosen)) > 0
+        return np.full(len(times), NONE, np.intp)
+    return np.maximum(np.searchsorted(parts.start, times, side="right") - 1, 0)
 
 
 def _state_of_slices(trace: Trace) -> States:
