@@ -518,6 +518,61 @@ class TestUsersHooks:
             assert copied(torch.ones(1)).tolist() == [1.0]
             assert b"gpuprof_widgets" not in pickle.dumps(copied)
 
+    def test_a_copy_made_by_a_forward_hook_has_nothing_of_ours(self) -> None:
+        model, kept = nn.ReLU(), []
+        model.register_forward_hook(lambda module, *_: kept.append(copy.deepcopy(module)))
+        made = record(lambda: model(torch.zeros(1)), {"model": model})
+        (copied,) = kept
+        assert len(copied._forward_hooks) == 1
+        assert not copied._forward_hooks_always_called
+        assert names(made) == ["model"]
+
+    @pytest.mark.parametrize("where", ["forward", "hook of a child"])
+    def test_hooks_that_are_cleared_meanwhile_leave_no_module_open(self, where: str) -> None:
+        class Clearing(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.inner = nn.ReLU()
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                if where == "forward":
+                    self._forward_hooks.clear()
+                return self.inner(x)
+
+        def clear(*_: Any) -> None:
+            for one in model.modules():
+                one._forward_hooks.clear()
+
+        model, later = Clearing(), nn.Tanh()
+        model.register_forward_hook(computing("cumprod"))
+        if where != "forward":
+            model.inner.register_forward_hook(clear)
+        made = record(lambda: later(model(torch.zeros(1)).cumsum(0)), {"m": model, "later": later})
+        assert modules_of(made, "cumsum") == [""]
+        assert spans(made).set_index("name")["depth"]["later"] == spans(made)["depth"].min()
+
+    def test_a_module_that_another_thread_left_open_keeps_no_hook(self) -> None:
+        class Leaving(nn.Module):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                raise SystemExit
+
+        model = Leaving()
+        model.register_forward_hook(nothing)
+
+        def leave() -> None:
+            with pytest.raises(SystemExit):
+                model(torch.zeros(1))
+
+        def run() -> None:
+            thread = threading.Thread(target=leave)
+            thread.start()
+            thread.join()
+
+        record(run, {"model": model})
+        assert list(model._forward_hooks.values()) == [nothing]
+        assert not model._forward_hooks_always_called
+        assert not torch_modules._global_forward_hooks
+
 
 def nothing(*_: Any) -> None:
     """A hook that can be pickled."""

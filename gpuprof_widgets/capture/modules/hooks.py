@@ -3,7 +3,7 @@
 They are torch's global hooks: no instance is touched, so what the user copies, saves or pickles
 meanwhile has nothing of ours, and modules made meanwhile are covered. torch runs them before the
 module's own. So where there are own ones to be counted in, a hook of ours is among them, the last,
-for as long as the module runs; copies made by then have one that does nothing in its place.
+while the module's forward runs; a copy made by then has one that does nothing in its place.
 """
 
 from __future__ import annotations
@@ -84,6 +84,11 @@ class ModuleHooks:
             return None
         last: Any = _Last(self._unseen_last, mark)
         return nn.Module.register_forward_hook(module, last, always_call=True)
+
+    def if_one_raises(self, mark: object) -> RemovableHandle:
+        """A handle of ``last(mark, ...)`` that torch also calls where a hook has raised."""
+        last: Any = _Last(self._unseen_last, mark)
+        return torch_modules.register_module_forward_hook(last, always_call=True)
 
     def _register(self) -> None:
         # Beside a graph these run under dynamo, which would compile them as well.

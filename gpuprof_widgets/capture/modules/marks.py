@@ -55,6 +55,7 @@ class ModuleMarks:
         self.failure = ""
         self._hooks = ModuleHooks(self._before, self._after, self._last)
         self._thread = _Thread()
+        self._handles: set[RemovableHandle] = set()  # of all threads, to be taken out at the end
         self._seen: dict[int, Instance] = {}
         self._outermost: dict[int, tuple[str, Family]] = {}
 
@@ -71,6 +72,8 @@ class ModuleMarks:
         """Mark no longer; may be called twice."""
         self._hooks.remove()
         self._end(None)  # what a KeyboardInterrupt has left, after which torch calls no hooks
+        while self._handles:
+            self._handles.pop().remove()  # and what another thread has
 
     def _before(self, module: nn.Module, args: Any) -> None:
         try:
@@ -85,6 +88,8 @@ class ModuleMarks:
             last = None
             if module._forward_hooks or len(_GLOBAL) > 1:
                 last = self._hooks.last_of(module, mark)
+            if last is not None:
+                self._handles.add(last)
             mark.__enter__()
             self._thread.running.append((id(module), mark, last))
         except Exception as error:  # of a hook it would reach the user
@@ -92,8 +97,18 @@ class ModuleMarks:
 
     def _after(self, module: nn.Module, args: Any, result: Any) -> None:
         here = self._latest(module)
-        if here is not None and here[2] is None:
+        if here is None:
+            return
+        number, mark, last = here
+        if last is None or last.id not in module._forward_hooks:  # the user may take all hooks out
             self._end(here)
+            return
+        # torch has its list of hooks by now, so ours goes: a copy that one of them makes has none.
+        self._drop(last)
+        in_case = self._hooks.if_one_raises(mark)
+        self._handles.add(in_case)
+        running = self._thread.running
+        running[running.index(here)] = number, mark, in_case
 
     def _last(self, mark: Any, module: nn.Module, args: Any, result: Any) -> None:
         """The same after the user's hooks: of a module that is in itself each call has its own."""
@@ -117,9 +132,13 @@ class ModuleMarks:
             _, mark, last = ended
             mark.__exit__(None, None, None)
             if last is not None:
-                last.remove()
+                self._drop(last)
             if ended is here:
                 return
+
+    def _drop(self, handle: RemovableHandle) -> None:
+        handle.remove()
+        self._handles.discard(handle)
 
     def _is_left_out(self, module: nn.Module) -> bool:
         """What DataParallel makes for one call, and what torch.compile puts around a module."""
