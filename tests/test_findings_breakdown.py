@@ -233,7 +233,7 @@ def test_an_idle_gpu_is_told_of_the_wait_that_emptied_its_queue_and_of_what_came
         ),
         (
             [runtime("cudaLaunchKernel", ts=ts, dur=340) for ts in (100, 460)],
-            "mostly in the launches themselves: make",
+            "mostly in the launches themselves and their way to the GPU: make",
         ),
         ([runtime("cudaLaunchKernel", ts=100, dur=700)], "mostly in one launch, of 700 ns: other"),
         ([annotation(LOADING, ts=100, dur=700)], "it waited for the DataLoader"),
@@ -246,6 +246,18 @@ def test_an_idle_gpu_is_told_what_kept_the_cpu(cpu: list[Row], words: str) -> No
 
 def test_what_was_queued_waited_for_the_gpu_itself() -> None:
     assert "from one kernel to the next" in idle_gpu(launch=10)
+
+
+def test_the_way_to_an_idle_gpu_is_part_of_launching() -> None:
+    """The CPU launches every 10, so late that the GPU waits for each: no matter of its own pace."""
+    rows: list[Row] = [op("train", ts=0, dur=5_000)]
+    for number in range(500):
+        rows.append(op("aten::add", ts=10 * number, dur=9))
+        rows.append(runtime("cudaLaunchKernel", ts=10 * number + 2, dur=2))
+        rows.append(kernel("add", ts=10 * number + 9, dur=1, launched_by=len(rows) - 1))
+    (said,) = device_idle(trace_of(*rows), Limits())
+    assert "it waited for the CPU to launch work, mostly in the launches themselves" in said.remedy
+    assert "from one kernel to the next" not in said.remedy
 
 
 def test_work_that_begins_long_after_its_launch_is_put_down_to_no_launch() -> None:

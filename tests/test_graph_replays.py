@@ -103,8 +103,18 @@ def test_stamps_of_a_row_of_kernels_overlap_a_little() -> None:
         captured(*replayed()[:1]),
         captured(*replayed(), kernel("more", ts=1300, dur=5, launched_by=0)),
         captured(*replayed(), captures=0),
+        captured(
+            *replayed(),
+            runtime("cudaGraphLaunch", ts=2000, dur=20, correlation=7),
+            kernel("other", ts=2030, dur=100, correlation=7),
+            kernel("other_bwd", ts=2130, dur=100, correlation=7),
+        ),
+        captured(*replayed(), runtime("cudaStreamEndCapture", ts=-100, dur=1), captures=2),
     ],
-    ids=["two captures alike", "fewer kernels", "more kernels", "no capture"],
+    ids=[
+        *("two captures alike", "fewer kernels", "more kernels", "no capture"),
+        *("another graph that looks alike", "two captures after the end of an earlier one"),
+    ],
 )
 def test_what_is_of_no_known_capture_belongs_to_the_launch(record: Record) -> None:
     assert (captured_calls(record.trace) == -1).all()
@@ -113,6 +123,18 @@ def test_what_is_of_no_known_capture_belongs_to_the_launch(record: Record) -> No
     on_gpu = int(record.trace.slices["dur"].to_numpy()[gpu_rows(record.trace)].sum())
     assert table.loc["cudaGraphLaunch", "device_ns"] == on_gpu
     assert table["device_ns"].sum() == on_gpu
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        runtime("cudaStreamEndCapture", ts=-100, dur=1),
+        runtime("cudaStreamBeginCapture", ts=-100, dur=1),
+    ],
+    ids=["began before the trace", "failed and never ended"],
+)
+def test_a_capture_without_its_other_end_hides_no_other(odd: Row) -> None:
+    assert ops_of(captured(*replayed(), odd))["gemm"] == "aten::mm"
 
 
 def test_a_replay_within_an_op_is_the_ops_own() -> None:
@@ -154,6 +176,25 @@ def test_graphs_are_no_advice_where_graphs_are_replayed() -> None:
         assert "make launches fewer" not in finding.remedy
     plain = findings(replaying(kernels_each=1, took=500, call="cudaLaunchKernel"))
     assert any("reduce-overhead" in finding.remedy for finding in plain)
+
+
+def test_what_runs_beside_graphs_is_not_told_to_use_graphs() -> None:
+    rows: list[Row] = [op("train", ts=0, dur=9000)]
+    for number in range(2):
+        rows.append(runtime("cudaGraphLaunch", ts=4000 * number, dur=40))
+        graph = len(rows) - 1
+        at = 4000 * number + 50
+        rows += [kernel("node", ts=at + 2 * n, dur=2, launched_by=graph) for n in range(300)]
+        for one in range(20):
+            rows.append(op("aten::add_", ts=at + 700 + 100 * one, dur=95))
+            rows.append(runtime("cudaLaunchKernel", ts=at + 705 + 100 * one, dur=40))
+            rows.append(kernel("add", ts=at + 750 + 100 * one, dur=5, launched_by=len(rows) - 1))
+    said = findings(trace_of(*rows))
+    (short,) = (finding for finding in said if finding.rule == "short_kernels")
+    assert "beside the graphs" in short.remedy
+    for finding in said:
+        assert "reduce-overhead" not in finding.remedy
+        assert "(torch.compile, CUDA graphs" not in finding.remedy
 
 
 def test_launches_are_counted_and_not_what_they_launched() -> None:

@@ -177,10 +177,17 @@ def threads_and_streams(n: int) -> list[Row]:
 def backward_pass(n: int) -> list[Row]:
     """A forward and a backward op of each number, all of one name, and one launch of everything."""
     made = [cell_line(1, "f()", ts=0, dur=100 * n), *launched(1, 1, 5)]
+    made += [
+        runtime("cudaStreamBeginCapture", ts=2, dur=1),
+        runtime("cudaLaunchKernel", ts=4, dur=1),
+    ]
+    made += [runtime("cudaStreamEndCapture", ts=6, dur=1)]
     for number in range(n):
         made += [op("aten::add", ts=10 + 8 * number, dur=6, sequence=number)]
         made += backward_op("AddBackward0", ts=10 * n + 8 * number, dur=6, sequence=number)
         made += [kernel("graph", ts=10 + 5 * number, dur=9, correlation=1, stream=8)]
+        made += [runtime("cudaGraphLaunch", ts=20 * n + number, dur=1, correlation=number + 9)]
+        made += [kernel("node", ts=20 * n + 5 * number, dur=5, correlation=number + 9)]
         made += [memory(64 - 128 * (number % 2), ts=10 + number, allocated=64, device=0)]
     return made
 

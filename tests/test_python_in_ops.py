@@ -72,6 +72,10 @@ def test_a_long_engine_without_hooks_stays_the_engines() -> None:
     assert times(hooked(30 * US, 80 * US)) == {"CPU ops": 91 * US}
 
 
+def test_a_forward_that_runs_anew_in_a_hook_does_not_make_the_engine_python() -> None:
+    assert times(hooked(400 * US, 80 * US)) == {"CPU ops": 91 * US}
+
+
 def test_short_times_between_nodes_are_the_engines() -> None:
     assert times(hooked(49 * US, 49 * US)) == {"CPU ops": 60 * US}
 

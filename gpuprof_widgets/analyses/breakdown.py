@@ -58,9 +58,9 @@ def breakdown(record: Record, *, by: str = "device") -> pd.DataFrame:
       engine between two of them, or in a region of a program that we know nothing else of;
       "Python": in none of these, also suspended in ``await``, if PyTorch's ops or Python's frames,
       lines or calls are in the record (otherwise nobody knows what ran, and that is "other" too);
-      and Python that an op ran: frames and lines in it, what an ``autograd.Function`` in Python
-      takes itself, and stretches of 50 us and more of the engine's own time, where cProfile saw
-      that hooks took most of them.
+      and Python that an op ran, as far as that is known: frames and lines in it, what an
+      ``autograd.Function`` in Python takes itself whose backward ran too, and stretches of 50 us
+      and more of the engine's own time, where cProfile saw that hooks took about as long.
 
     So a class is what the CPU did at each moment. How a gap came about as a whole is `idle`'s
     cause: one that began in a short synchronisation is "synchronise" there from end to end, and

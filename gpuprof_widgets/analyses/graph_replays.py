@@ -50,17 +50,24 @@ def captured_calls(trace: Trace) -> Rows:
     """Per GPU slice of a replay: the call that put it into the graph, -1 where that is not known.
 
     It is known where the trace holds one capture, before the replay, of the same sequence of
-    kernels, copies and memsets. Slices of a replay are in the order of their nodes' numbers, else
-    of time; where they overlap without numbers, the order is not known either.
+    kernels, copies and memsets, and all replays of that sequence are of kernels of the same names:
+    graphs of one model for several batch sizes look alike. Slices of a replay are in the order of
+    their nodes' numbers, else of time; where they overlap without numbers, it is not known either.
     """
     found = np.full(len(trace), NONE, np.int32)
-    captures = _captures(trace)
+    kinds, names = _kinds(trace), trace.slices["name"].cat.codes.to_numpy()
+    captures, ts = _captures(trace, kinds), trace.slices["ts"].to_numpy()
+    alike: dict[bytes, dict[bytes, list[tuple[int, npt.NDArray[np.intp]]]]] = {}
     for call, rows in _replays(trace).items() if captures else ():
-        kinds = _kinds(trace)[rows].tobytes()
-        ended = trace.slices["ts"].to_numpy()[call]
-        same = [calls for end, calls in captures.get(kinds, []) if end <= ended]
-        if len(same) == 1:
-            found[rows] = same[0]
+        by_names = alike.setdefault(kinds[rows].tobytes(), {})
+        by_names.setdefault(names[rows].tobytes(), []).append((call, rows))
+    for sequence, by_names in alike.items():
+        made = captures.get(sequence, [])
+        if len(made) == 1 and len(by_names) == 1:
+            ((end, calls),), (replays,) = made, by_names.values()
+            for call, rows in replays:
+                if end <= ts[call]:
+                    found[rows] = calls
     return found
 
 
@@ -78,7 +85,7 @@ def _kinds(trace: Trace) -> npt.NDArray[np.int8]:
     return kinds
 
 
-def _captures(trace: Trace) -> dict[bytes, list[tuple[int, Rows]]]:
+def _captures(trace: Trace, kinds: npt.NDArray[np.int8]) -> dict[bytes, list[tuple[int, Rows]]]:
     """By the sequence of their kinds: when each capture ended, and its calls in order of time.
 
     Any thread's calls count, as autograd's make the backward pass's, but none that did GPU work at
@@ -87,13 +94,16 @@ def _captures(trace: Trace) -> dict[bytes, list[tuple[int, Rows]]]:
     calls, ts = _calls(trace), trace.slices["ts"].to_numpy()
     begun = np.sort(ts[calls & matching(trace, BEGIN)])
     ended = np.sort(ts[calls & matching(trace, END)])
-    kinds, launch = _kinds(trace), trace.slices["launch"].to_numpy()
+    launch = trace.slices["launch"].to_numpy()
     did_work = np.isin(np.arange(len(trace)), launch)
     nodes = np.flatnonzero(calls & (kinds > 0) & ~did_work)
     nodes = nodes[np.argsort(ts[nodes], kind="stable")]
     found: dict[bytes, list[tuple[int, Rows]]] = {}
-    for start, end in zip(begun, ended, strict=False):
-        first, last = np.searchsorted(ts[nodes], (start, end))
+    for end, before in zip(ended.tolist(), np.append(np.int64(-1), ended).tolist(), strict=False):
+        at = int(np.searchsorted(begun, end)) - 1
+        if at < 0 or begun[at] <= before:
+            continue  # it began before the trace did
+        first, last = np.searchsorted(ts[nodes], (begun[at], end))
         mine = nodes[first:last].astype(np.int32)
         found.setdefault(kinds[mine].tobytes(), []).append((int(end), mine))
     return found

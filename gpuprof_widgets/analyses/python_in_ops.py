@@ -43,14 +43,16 @@ def python_functions(trace: Trace) -> Mask:
 def in_hooks(record: Record, start: Ints, end: Ints, own: Mask) -> Mask:
     """Which of these stretches of time, ``own`` the engine's innermost ones, ran Python hooks.
 
-    Those that are long, if cProfile saw that functions which the engine called took most of them.
-    Where Python frames were recorded these tell by themselves.
+    Those that are long, if functions that the engine called took about as long, as cProfile saw it.
+    Took they far more, then ops ran in them, as where checkpointing runs a forward anew: then it is
+    not known. Where Python frames were recorded these tell by themselves.
     """
     long = own & (end - start >= HOOK_NS)
     if record.calls is None or (record.trace.tracks["kind"] == "python").any():
         return np.zeros(len(start), bool)
     took = _called_by_the_engine(record.calls)
-    return long & (2 * took > int((end - start)[long].sum()))
+    all_long = int((end - start)[long].sum())
+    return long & (all_long / 2 < took < 2 * all_long)
 
 
 def _called_by_the_engine(calls: Calls) -> int:

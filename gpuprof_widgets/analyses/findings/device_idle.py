@@ -31,7 +31,7 @@ from gpuprof_widgets.analyses.op_rows import are_ops, in_category, on_tracks
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.analyses.waits import DATALOADER
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import RUNTIME_ENDINGS
+from gpuprof_widgets.trace.schema import NONE, RUNTIME_ENDINGS
 
 Ints = npt.NDArray[np.int64]
 
@@ -45,8 +45,12 @@ HOST_REMEDIES = {
     "batches larger",
 }
 """What to do about a CPU that launches too late, by what kept it."""
-REPLAYING = "capture more in one graph, or make batches larger"
-"""The same about launches, where graphs are replayed already."""
+REPLAYING = {
+    CPU_OPS: "make batches larger, or ops fewer (torch.compile, more of the step in one graph, "
+    "fused or foreach optimizers)",
+    LAUNCHING: "capture more in one graph, or make batches larger",
+}
+"""The same where graphs are replayed already."""
 
 KEEP_FED = "fewer .item(), .cpu(), prints of tensors and other synchronising calls keep it fed"
 
@@ -142,39 +146,64 @@ def _cpu(record: Record, gap: Any) -> str:
 def _remedy(record: Record, gaps: pd.DataFrame) -> str:
     """What to do about the cause of most of the idle time; all that keeps the CPU is one cause."""
     device = int(gaps["device"].iloc[0])
-    cause, kept, share = _cause(record, device)
-    if cause == HOST:
+    cause = _cause(record, device)
+    if cause.name == HOST:
         why = "it waited for the CPU to launch work, mostly in "
-        why += _in_what_kept_it(record, device, kept, gaps)
-    elif cause == OTHER:
+        why += _in_what_kept_it(record, device, cause, gaps)
+    elif cause.name == OTHER:
         why = REMEDIES[_of_the_trace(record, device, gaps)]
     else:
-        why = REMEDIES[LATE if cause == QUEUED and _is_late(record, device) else cause]
-    return f"In {format_share(share)} of the GPU's idle time {why}"
+        late = cause.name == QUEUED and _is_late(record, device)
+        why = REMEDIES[LATE if late else cause.name]
+    return f"In {format_share(cause.share)} of the GPU's idle time {why}"
 
 
-def _cause(record: Record, device: int) -> tuple[str, str, float]:
-    """The cause of most of the idle time, what kept the CPU most, and that cause's share."""
+@dataclass(frozen=True)
+class _Cause:
+    """What most of a GPU's idle time is due to, its share; what kept the CPU most, how long."""
+
+    name: str
+    share: float
+    kept: str
+    kept_ns: int
+
+
+def _cause(record: Record, device: int) -> _Cause:
+    """Where a launch found nothing to do on the GPU, its way there is part of launching it."""
     table = breakdown(record)
     idle = table[(table["device"] == device) & (table["state"] == IDLE)]
     times = {
         str(name): int(time) for name, time in zip(idle["class"], idle["time_ns"], strict=True)
     }
+    on_the_way = _on_the_way_ns(record, device)
+    times[QUEUED] -= on_the_way
+    times[LAUNCHING] += on_the_way
     late = {name: times.pop(name) for name in HOST_REMEDIES}
     causes = {HOST: sum(late.values()), **times}
     cause = max(causes, key=lambda name: causes[name])
     kept = max(late, key=lambda name: late[name])
-    return cause, kept, causes[cause] / max(sum(causes.values()), 1)
+    return _Cause(cause, causes[cause] / max(sum(causes.values()), 1), kept, late[kept])
 
 
-def _in_what_kept_it(record: Record, device: int, kept: str, gaps: pd.DataFrame) -> str:
-    if kept in ONE and (one := longest_call(record, device, kept)).is_most:
+def _on_the_way_ns(record: Record, device: int) -> int:
+    """How long launches that were made in a gap took to reach the GPU, as far as that is usual."""
+    gaps = idle(record)
+    gaps = gaps[gaps["device"] == device].sort_values("start_ns")
+    start, end = _segments(record, device, QUEUED)
+    at = np.searchsorted(gaps["start_ns"].to_numpy(), start, side="right") - 1
+    in_gap = (gaps["launch_ns"] >= gaps["start_ns"]).to_numpy(bool)[at]
+    return int((end - start)[in_gap & (end - start < LATENCY_NS)].sum())
+
+
+def _in_what_kept_it(record: Record, device: int, cause: _Cause, gaps: pd.DataFrame) -> str:
+    kept = cause.kept
+    one = longest_call(record, device, kept) if kept in ONE else None
+    if one is not None and one.is_most and 2 * (one.end_ns - one.start_ns) > cause.kept_ns:
         name = code(str(record.trace.slices["name"].iloc[one.row]))
         which, time = ONE[kept].format(name=name), format_ns(one.end_ns - one.start_ns)
         return f"{which}, of {time}: {about_one_call(record.trace, one.row)}"
-    replayed = kept == LAUNCHING and is_mostly_replayed(record.trace)
-    remedy = REPLAYING if replayed else HOST_REMEDIES[kept]
-    return IN[kept] + (_how_it_began(gaps, remedy) or f": {remedy}.")
+    remedies = HOST_REMEDIES | (REPLAYING if is_mostly_replayed(record.trace) else {})
+    return IN[kept] + (_how_it_began(gaps, remedies[kept]) or f": {remedies[kept]}.")
 
 
 @dataclass(frozen=True)
@@ -194,6 +223,8 @@ class LongestCall:
 def longest_call(record: Record, device: int, kind: str) -> LongestCall:
     """Of a GPU that waited for calls of the kind: its launches, or others of the runtime."""
     start, end = _segments(record, device, kind)
+    if not len(start):
+        return LongestCall(0, 0, NONE, False)
     longest = int((end - start).argmax())
     t0, t1 = int(start[longest]), int(end[longest])
     row = _call_during(record.trace, t0, t1)
@@ -220,9 +251,11 @@ def tells_of_one_launch(record: Record, device: int, limits: Limits) -> bool:
     """Whether the finding on this GPU's idle time puts it down to a single launch."""
     table = device_busy(record)
     idle_share = 1 - float(table["busy_share"][table["device"] == device].max())
-    cause, kept, _ = _cause(record, device)
-    told = cause == HOST and kept == LAUNCHING and idle_share >= limits.device_idle_share
-    return told and longest_call(record, device, LAUNCHING).is_most
+    cause = _cause(record, device)
+    told = cause.name == HOST and cause.kept == LAUNCHING
+    one = longest_call(record, device, LAUNCHING)
+    is_most = one.is_most and 2 * (one.end_ns - one.start_ns) > cause.kept_ns
+    return told and is_most and idle_share >= limits.device_idle_share
 
 
 def _how_it_began(gaps: pd.DataFrame, remedy: str) -> str:
@@ -266,7 +299,7 @@ IN = {
     PYTHON: "Python",
     CPU_OPS: "PyTorch's ops",
     RUNTIME: "calls of the runtime",
-    LAUNCHING: "the launches themselves",
+    LAUNCHING: "the launches themselves and their way to the GPU",
 }
 ONE = {RUNTIME: "one call of the runtime, {name}", LAUNCHING: "one launch"}
 """How the only one that matters is named, of what can be one call."""

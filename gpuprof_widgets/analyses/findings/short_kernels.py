@@ -12,7 +12,7 @@ from gpuprof_widgets.analyses.device_busy import busy_intervals
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
-from gpuprof_widgets.analyses.graph_replays import graph_launches
+from gpuprof_widgets.analyses.graph_replays import graph_launches, is_mostly_replayed
 from gpuprof_widgets.analyses.intervals import gaps, overlap, union
 from gpuprof_widgets.analyses.launched_by import launched_by
 from gpuprof_widgets.analyses.launches import launches
@@ -30,6 +30,9 @@ FUSE = "torch.compile fuses chains of small ops into one kernel; "
 GRAPH = (
     'mode="reduce-overhead" of torch.compile, or torch.cuda.make_graphed_callables, launches a '
     "whole stretch as one CUDA graph; larger batches make the kernels longer."
+)
+BESIDE_GRAPHS = (
+    "these ran beside the graphs that are replayed: capture them as well, or do them less often."
 )
 COMPILED = re.compile(r"CompiledFunction|Torch-Compiled Region.*|## Call CompiledFxGraph.*")
 """Ops of torch.compile: what it could fuse, it has."""
@@ -71,7 +74,8 @@ def short_kernels(record: Record, limits: Limits) -> list[Finding]:
     stretch = _longest_stretch(table)
     rows = (short if len(short) <= EVIDENCE else stretch)["row"].to_numpy()[:EVIDENCE]
     start, end = int(stretch["call_start_ns"].min()), int(_ends(stretch).max())
-    remedy = GRAPH if matching(record.trace, COMPILED).any() else FUSE + GRAPH
+    graph = BESIDE_GRAPHS if is_mostly_replayed(record.trace) else GRAPH
+    remedy = graph if matching(record.trace, COMPILED).any() else FUSE + graph
     return [Finding("short_kernels", text, cost, share, start, end, tuple(rows), remedy)]
 
 
