@@ -17,6 +17,7 @@ from gpuprof_widgets.analyses.lacking import SHAPES, lacking, not_recorded
 from gpuprof_widgets.analyses.op_bytes import NOTHING
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.op_work import least_counted
+from gpuprof_widgets.analyses.quantity import format_share
 from gpuprof_widgets.analyses.shapes import SHAPE_KEYS
 from gpuprof_widgets.analyses.work_pieces import work_pieces
 from gpuprof_widgets.exceptions import OptionError
@@ -206,5 +207,6 @@ def _doubts(table: pd.DataFrame) -> list[str]:
         doubts.append(f"{rows} above the roof: data was in a cache, or more is counted than moved")
     if unknown.any():
         share = table["time_ns"][unknown].sum() / max(table["time_ns"].sum(), 1)
-        doubts.append(f"of {share:.0%} of the time it is not known how many bytes were moved")
+        time = format_share(share)
+        doubts.append(f"how many bytes were moved is not known for {time} of the time")
     return doubts
