@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
@@ -19,7 +20,7 @@ from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.peaks import Peaks
 from gpuprof_widgets.trace.window import window
 from tests import copy_cases
@@ -880,6 +881,48 @@ def test_a_function_that_is_called_often_is_to_be_called_less(calls: int, remedy
 def test_no_loop_is_looked_for_in_what_is_built_in(name: str, remedy: str) -> None:
     record = trace_of(calls=calls_of((None, name, 1, 9_000_000)))
     assert only(RULES["python_time"], record).remedy.startswith(remedy)
+
+
+def starting_workers(*also: tuple[str | None, str, int, int]) -> Calls:
+    """Calls of a run that starts workers by forking, 9 ms, and these."""
+    calls = calls_of(
+        (None, "train", 1, 5 * MS),
+        ("train", "__init__", 1, MS),
+        ("__init__", "start", 2, MS),
+        ("start", "_launch", 2, MS),
+        ("_launch", FORK, 2, 9 * MS),
+        *also,
+    )
+    files = {
+        "__init__": "/x/torch/utils/data/dataloader.py",
+        "start": "/x/multiprocessing/process.py",
+        "_launch": "/x/multiprocessing/popen_fork.py",
+    }
+    functions = calls.functions
+    named = [files.get(*one) for one in zip(functions["name"], functions["file"], strict=True)]
+    return Calls(functions.assign(file=pd.Series(named, dtype=object)), calls.edges)
+
+
+FORK = "<built-in method posix.fork>"
+STARTS_WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__init__"
+
+
+@pytest.mark.parametrize(
+    ("region", "also", "named"),
+    [
+        (STARTS_WORKERS, [], "`cell.py:1(train)`"),
+        (STARTS_WORKERS, [("train", FORK, 1, MS)], "`posix.fork`"),  # their own process
+        (STARTS_WORKERS, [("train", "_launch", 1, MS)], "`posix.fork`"),
+        (STARTS_WORKERS, [(None, FORK, 1, MS)], "`posix.fork`"),
+        ("their own region", [], "`posix.fork`"),
+    ],
+    ids=["workers alone", "forks too", "launches too", "by nobody seen", "no region"],
+)
+def test_what_starts_workers_is_input_and_no_python(
+    region: str, also: list[tuple[str | None, str, int, int]], named: str
+) -> None:
+    record = trace_of(annotation(region, ts=0, dur=12 * MS), calls=starting_workers(*also))
+    assert f"The Python function {named} itself" in only(RULES["python_time"], record).text
 
 
 def test_of_a_range_nothing_is_said_of_functions_that_cprofile_counted() -> None:

@@ -58,6 +58,9 @@ OTHERS = (
     "void aiter::reduce_scatter_cross_device_store<__hip_bfloat16, 8>(aiter::RankData*)",
     "aiter::allgather_lastdim(int)",
     "my_exchange(ncclDevComm, ncclWindow_t)",
+    "void fastAllGather<float>(float*)",
+    "MYAllGatherKernel",
+    "MY_ALLGATHER_KERNEL",
 )
 LOCAL = (
     "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, MaxOps<float>>>",
@@ -75,6 +78,10 @@ LOCAL = (
     "_permute_dispatch_kernel",
     "void moe_dispatch_kernel<float>(float*)",
     "void flashinfer::trtllm_alltoall::moeLocalGatherDevice<4>(int*)",
+    "void smallGatherKernel<float>(float*)",
+    "wallreduce(float*)",
+    "SMALLGATHER_KERNEL",
+    "overallreduced_loss_kernel(float*, int)",
     "triton_poi_fused_all_reduce_lift_fresh_0",
     "triton_red_fused__to_copy_all_gather_into_tensor_wait_tensor_3",
     "void gemm_all_reduce_kernel<128>(float*)",

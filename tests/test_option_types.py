@@ -97,6 +97,11 @@ def test_any_value_is_taken_or_refused_in_words(name: str, option: str, profile:
         ("sequences", {"top": np.int64(-3)}, "top is at least 1, not -3"),
         ("operators", {"stack_depth": -1}, "stack_depth is at least 0, not -1"),
         ("idle", {"back_to_back_ns": -1}, "back_to_back_ns is at least 0, not -1"),
+        ("idle", {"back_to_back_ns": -1e3}, "back_to_back_ns is at least 0, not -1000"),
+        ("idle", {"back_to_back_ns": 0.5}, "back_to_back_ns takes a whole number, not 0.5"),
+        ("idle", {"back_to_back_ns": float("nan")}, "takes a whole number, not nan"),
+        ("findings", {"dataloader_share": float("nan")}, "share takes a finite number, not nan"),
+        ("findings", {"dataloader_share": float("-inf")}, "share takes a finite number, not -inf"),
         ("analyze", {"types": "aten::mm"}, "types takes a list of texts, not 'aten::mm'"),
         ("roofline", {"peaks": 5}, "peaks takes a Peaks or None, not 5"),
         ("findings", {"critical_path_share": "x"}, "critical_path_share takes a number, not 'x'"),
@@ -126,6 +131,24 @@ def test_numbers_of_numpy_and_lists_for_pairs_are_taken(
     name: str, given: dict[str, Any], profile: Profile
 ) -> None:
     assert len(called(profile, name, **given))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("operators", "top", 1e0),
+        ("operators", "stack_depth", np.float32(2)),
+        ("critical_path", "step", 1.0),
+        ("idle", "back_to_back_ns", 1e3),
+    ],
+)
+def test_a_whole_float_is_a_whole_number(
+    name: str, option: str, value: float, profile: Profile
+) -> None:
+    given, meant = (called(profile, name, **{option: one}) for one in (value, int(value)))
+    assert isinstance(given, pd.DataFrame)
+    assert isinstance(meant, pd.DataFrame)
+    pd.testing.assert_frame_equal(given, meant)
 
 
 def test_every_type_of_an_option_has_a_name(profile: Profile) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -39,6 +40,30 @@ def test_slices_are_cut_at_both_edges() -> None:
     assert rows_of(cut) == [("outer", 20, 45, 1), ("inner", 20, 10, 1), ("b", 60, 5, 1)]
     assert cut.slices["parent"].tolist() == [-1, 0, 0]
     assert (cut.start_ns, cut.end_ns, cut.span_ns) == (20, 65, 45)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        (("a", "b"), "two numbers of ns, not 'a' and 'b'"),
+        (("b", "a"), "to start before it ends"),
+        (("5", 9), "two numbers of ns, not '5' and 9"),
+        ((None, 1), "two numbers of ns, not None and 1"),
+        ((0, float("nan")), "to start before it ends"),
+        (([], [1]), "two numbers of ns"),
+    ],
+)
+def test_bounds_that_are_no_range_are_told(bounds: tuple[Any, Any], words: str) -> None:
+    record = trace_of(op("a", ts=0, dur=10))
+    for subject in (record, record.trace):
+        with pytest.raises(OptionError, match=words):
+            window(subject, *bounds)
+
+
+def test_endless_bounds_are_those_of_the_trace() -> None:
+    trace = trace_of(op("a", ts=0, dur=10)).trace
+    endless: Any = (float("-inf"), float("inf"))
+    assert rows_of(window(trace, *endless)) == rows_of(window(trace, 0, 10))
 
 
 def test_what_only_touches_the_range_is_outside() -> None:

@@ -234,7 +234,59 @@ def test_workers_that_take_long_to_start_are_told_without_being_recorded(
     (found,) = RULES["dataloader"](trace_of(op("end", ts=990, dur=10), *rows), Limits())
     assert "mostly for its workers to start" in found.text
     assert found.remedy.startswith(remedy)
-    (kept_up,) = RULES["dataloader"](
-        trace_of(rows[0], annotation(LOADING, ts=300, dur=250), op("end", ts=990, dur=10)), Limits()
-    )
-    assert "to start" not in kept_up.text
+
+
+IN_PROCESS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+@pytest.mark.parametrize(
+    ("waits", "said", "remedy"),
+    [
+        # A worker that is spawned imports during the first wait.
+        (
+            [(STARTS_WORKERS, 20), (LOADING, 300), (LOADING, 20), (LOADING, 30)],
+            "3 times for a batch and 1 time for its workers to start, the longest 300 ns, "
+            "mostly for its workers to start and send their first batch",
+            "They started once",
+        ),
+        (
+            [(STARTS_WORKERS, 300), (LOADING, 20), (LOADING, 20)],
+            "2 times for a batch and 1 time for its workers to start, the longest 300 ns "
+            "(a start), mostly for its workers to start",
+            "They started once",
+        ),
+        (
+            [(STARTS_WORKERS, 20), (LOADING, 80), (LOADING, 90), (LOADING, 90)],
+            "3 times for a batch and 1 time for its workers to start, the longest 90 ns",
+            "Its workers do not keep up",
+        ),
+        # Two loaders at once: each has its own first batch.
+        (
+            [(STARTS_WORKERS, 9), (STARTS_WORKERS, 9), *[(LOADING, ns) for ns in (90, 90, 80, 80)]],
+            "4 times for a batch and 2 times for its workers to start, the longest 90 ns, "
+            "mostly for its workers to start and send their first batch",
+            "Its workers start anew",
+        ),
+        # What the main process loads meanwhile is no worker's first batch.
+        (
+            [(STARTS_WORKERS, 20), (IN_PROCESS, 90), (LOADING, 90), (LOADING, 95)],
+            "3 times for a batch and 1 time for its workers to start, the longest 95 ns",
+            "Its workers do not keep up",
+        ),
+        # Workers that go on from an earlier pass start nothing.
+        ([(LOADING, 300), (LOADING, 20)], "2 times, the longest 300 ns", "Its workers do not"),
+    ],
+    ids=["spawned", "started", "slow", "two loaders", "in process", "persistent"],
+)
+def test_the_first_batch_of_workers_is_part_of_their_start(
+    waits: list[tuple[str, int]], said: str, remedy: str
+) -> None:
+    ends = np.cumsum([dur for _, dur in waits])
+    rows = [
+        annotation(name, ts=int(end) - dur, dur=dur)
+        for (name, dur), end in zip(waits, ends, strict=True)
+    ]
+    (found,) = RULES["dataloader"](trace_of(op("end", ts=990, dur=10), *rows), Limits())
+    assert found.text.endswith(f"waiting for the DataLoader, {said}.")
+    assert found.remedy.startswith(remedy)
+    assert ("--workers." in found.remedy) == said.endswith("first batch")

@@ -8,6 +8,8 @@ import multiprocessing
 import multiprocessing.util
 import re
 import tempfile
+import threading
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -59,7 +61,8 @@ MS = 1_000_000
 
 _UNSENDABLE = (AttributeError, PicklingError)  # by version of Python
 ORIGINAL_LOOP = torch_worker._worker_loop
-PLAIN_START = dataloader._MultiProcessingDataLoaderIter.__init__
+ITERATOR = dataloader._MultiProcessingDataLoaderIter
+PLAIN_START = vars(ITERATOR)["__init__"]
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +71,7 @@ def nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     yield
     assert torch_worker._worker_loop is ORIGINAL_LOOP
-    assert dataloader._MultiProcessingDataLoaderIter.__init__ is PLAIN_START
+    assert vars(ITERATOR)["__init__"] is PLAIN_START
     assert list(tmp_path.glob("gpuprof-*")) == []
     gc.collect()  # a loader's iterator ends its workers
     for child in multiprocessing.active_children():
@@ -394,6 +397,108 @@ def test_starting_workers_is_the_input_pipeline_and_no_python(workers: bool) -> 
     by_class = profile.breakdown().set_index("class")["time_ns"]
     waited = waits.loc[waits["kind"] == "dataloader", "dur_ns"].sum()
     assert by_class["input pipeline"] == waited
+
+
+def starts_of(profile: Profile) -> pd.DataFrame:
+    slices = profile.trace.slices
+    return slices[slices["name"] == STARTS_WORKERS].reset_index(drop=True)
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_what_the_user_does_to_the_start_of_workers_stays(restored: bool) -> None:
+    seen: list[str] = []
+
+    def mine(begin: Callable[..., None]) -> Callable[..., None]:
+        def begun(iterator: Any, loader: Any) -> None:
+            seen.append("mine")
+            begin(iterator, loader)
+
+        return begun
+
+    loader = DataLoader(Decoded(4), batch_size=2, num_workers=1)
+    with gpuprof_widgets.profile(quiet=True):
+        before = vars(ITERATOR)["__init__"]
+        theirs = mine(ITERATOR.__init__)
+        ITERATOR.__init__ = theirs  # type: ignore[method-assign]
+        batches(loader)
+        if restored:
+            ITERATOR.__init__ = before  # type: ignore[method-assign]
+    left = vars(ITERATOR)["__init__"]
+    ITERATOR.__init__ = before  # type: ignore[method-assign]  # as who ends a patch only now
+    with torch.profiler.profile() as alone:
+        batches(loader)
+    ITERATOR.__init__ = PLAIN_START  # type: ignore[method-assign]
+    assert left is (PLAIN_START if restored else theirs)
+    assert seen == ["mine"]
+    assert STARTS_WORKERS not in {event.name for event in alone.events()}
+
+
+def test_the_start_of_workers_warns_and_fails_where_torch_does() -> None:
+    def failure() -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+        unsendable = Decoded()
+        unsendable.lock = threading.Lock()  # type: ignore[attr-defined]
+        loader = DataLoader(unsendable, num_workers=1, multiprocessing_context="spawn")
+        seen = warnings.catch_warnings(record=True, action="always")
+        with seen as warned, pytest.raises(TypeError, match="lock") as caught:
+            iter(loader)
+        frames = traceback.extract_tb(caught.tb)[1:]
+        return (
+            [(one.filename, one.lineno) for one in warned],
+            [(frame.filename, frame.lineno or 0) for frame in frames],
+        )
+
+    with gpuprof_widgets.profile(quiet=True) as run:
+        during = failure()
+        torch.ones(2)
+    assert during == failure()
+    assert during[0][0][0] == dataloader.__file__
+    assert run.profile is not None
+    (start,) = starts_of(run.profile).itertuples()
+    slices = run.profile.trace.slices
+    after = slices.loc[slices["name"] == "aten::ones", "ts"].iloc[0]
+    assert start.ts + start.dur <= after
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_a_start_that_is_interrupted_leaves_no_region_open(error: type[BaseException]) -> None:
+    class Interrupted(Decoded):
+        def __getstate__(self) -> object:  # as it is sent to the worker
+            raise error
+
+    broken = DataLoader(Interrupted(), num_workers=1, multiprocessing_context="spawn")
+    with gpuprof_widgets.profile(quiet=True, cprofile=False) as run:
+        with pytest.raises(error) as caught:
+            iter(broken)
+        torch.ones(2)
+    assert caught.tb is not None  # whoever keeps the traceback keeps no region
+    assert run.profile is not None
+    (start,) = starts_of(run.profile).itertuples()
+    slices = run.profile.trace.slices
+    (ones,) = slices[slices["name"] == "aten::ones"].itertuples()
+    assert start.ts + start.dur <= ones.ts
+
+
+class OwnIterator(ITERATOR):  # type: ignore[misc]
+    """As of a library with an iterator of its own, which uses another loader as it begins."""
+
+    def __init__(self, loader: Any) -> None:
+        self.inner = batches(DataLoader(Decoded(2), num_workers=1))
+        super().__init__(loader)
+
+
+class OwnLoader(DataLoader[Any]):
+    def _get_iterator(self) -> Any:
+        return OwnIterator(self)
+
+
+def test_iterators_of_the_users_own_are_marked_once_each() -> None:
+    profile, came = recorded(
+        OwnLoader(Decoded(4), batch_size=2, num_workers=1), workers=False, cprofile=False
+    )
+    assert len(came) == 2
+    starts = starts_of(profile)
+    assert len(starts) == 2
+    assert starts["ts"][0] + starts["dur"][0] <= starts["ts"][1]
 
 
 def test_a_record_with_workers_loads_back_equal(tmp_path: Path) -> None:

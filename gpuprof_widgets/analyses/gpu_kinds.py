@@ -24,9 +24,12 @@ LIBRARIES = re.compile(
 share (NVSHMEM, rocSHMEM, torch's symmetric memory, Transformer Engine's userbuffers), and the
 exchanges among experts (DeepEP, in DeepSeek's own traces ``dpsk::ep``, UCCL, NIXL, MORI)."""
 
+_BEGINS = r"(?-i:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z])|(?=[A-Z][a-z]))"
+"""Where a word begins: ``ncclAllGather`` has three, ``smallGather`` two."""
+
 COLLECTIVES = re.compile(
-    r"all_?(reduce|gather)|reduce_?scatter|all_?(to|2)_?all|cross_device_reduce|multimem|lamport"
-    r"|a2a_?(dispatch|combine)|\bEp(Dispatch|Combine)",
+    rf"{_BEGINS}(all_?(reduce|gather)|reduce_?scatter|all_?(to|2)_?all|cross_device_reduce"
+    r"|multimem|lamport|a2a_?(dispatch|combine))|\bEp(Dispatch|Combine)",
     re.IGNORECASE,
 )
 """The same, by names of functions: vLLM, SGLang, AITER, FlashInfer, TensorRT-LLM, pplx, FBGEMM."""

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import pandas as pd
 
-from gpuprof_widgets.analyses.option_types import check_options
+from gpuprof_widgets.analyses.option_types import checked_options
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.memory_snapshot import SNAPSHOT_PROCESS
 from gpuprof_widgets.trace.model import Record, Trace
@@ -147,8 +147,8 @@ def explained(analysis: Callable[Arguments, Result]) -> Callable[Arguments, Resu
     @functools.wraps(analysis)
     def explaining(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         try:
-            check_options(analysis, args, kwargs)
-            table = analysis(*args, **kwargs)
+            taken, options = checked_options(analysis, args, kwargs)
+            table = analysis(*taken, **options)
         except OptionError as error:
             raise error.with_traceback(None)  # noqa: B904  # the same error, not one about it
         if isinstance(table, pd.DataFrame) and not len(table):

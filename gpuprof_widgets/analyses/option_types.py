@@ -32,29 +32,37 @@ LEAST = {"top": 1, "stack_depth": 0, "back_to_back_ns": 0}
 """The smallest value of the options of these names, in every analysis that has them."""
 
 
-def check_options(
+def checked_options(
     analysis: Callable[..., Any], args: Sequence[Any], keywords: dict[str, Any]
-) -> None:
-    """Raise an `OptionError` where an option (all but the record, which is first) has a wrong type.
+) -> tuple[Sequence[Any], dict[str, Any]]:
+    """The arguments as the analysis takes them: floats that are whole, as ``1e3``, as integers.
 
+    Raises an `OptionError` where an option (all but the record, which is first) has a wrong type.
     A name that is no option's is left to the call itself, which says so as any function does.
     """
     signature, kinds = _declared(analysis)
     try:
-        given = signature.bind(*args, **keywords).arguments
+        bound = signature.bind(*args, **keywords)
     except TypeError:
-        return
-    for name, value in list(given.items())[1:]:
+        return args, keywords
+    for name, value in list(bound.arguments.items())[1:]:
         if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
             for each, limit in value.items():
                 _check(each, limit, kinds[name])
         else:
-            _check(name, value, kinds[name])
+            bound.arguments[name] = _whole(value, kinds[name])
+            _check(name, bound.arguments[name], kinds[name])
+    return bound.args, bound.kwargs
 
 
 @cache
 def _declared(analysis: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
     return inspect.signature(analysis), get_type_hints(analysis)
+
+
+def _whole(value: Any, kind: Any) -> Any:
+    asked = int in (kind, *get_args(kind)) and isinstance(value, float | np.floating)
+    return int(value) if asked and value.is_integer() else value
 
 
 def _check(name: str, value: object, kind: Any) -> None:

@@ -33,7 +33,8 @@ def window(subject: Trace | AnyRecord, t0: int, t1: int) -> Trace | AnyRecord:
     backward ops, the cell line and the annotation that called the backward pass, their Python
     frames, and whatever is around those.
     Windows that tile the trace add up to it; the last one includes the moment of its end. The
-    metadata of a record's window that is not the whole say which it is.
+    metadata of a record's window that is not the whole say which it is. Bounds that are no range
+    are an `OptionError`.
     """
     if isinstance(subject, Trace):
         return _window(subject, t0, t1)
@@ -45,9 +46,7 @@ def window(subject: Trace | AnyRecord, t0: int, t1: int) -> Trace | AnyRecord:
 
 
 def _window(trace: Trace, t0: int, t1: int) -> Trace:
-    if t0 > t1:
-        raise OptionError(f"a time range has to start before it ends, not [{t0}, {t1}) ns")
-    t0, t1 = (min(max(int(t), trace.start_ns), trace.end_ns) for t in (t0, t1))
+    t0, t1 = _clipped(trace, t0, t1)
     inside = _inside(trace, t0, t1)
     kept = inside | _owners(trace, inside)
     slices = _cut(trace.slices, kept, inside, t0, t1)
@@ -61,6 +60,16 @@ def _window(trace: Trace, t0: int, t1: int) -> Trace:
         start_ns=t0,
         end_ns=t1,
     )
+
+
+def _clipped(trace: Trace, t0: int, t1: int) -> tuple[int, int]:
+    try:
+        if t0 <= t1:
+            first, last = (int(min(max(t, trace.start_ns), trace.end_ns)) for t in (t0, t1))
+            return first, last
+    except (TypeError, ValueError):
+        raise OptionError(f"a time range is two numbers of ns, not {t0!r} and {t1!r}") from None
+    raise OptionError(f"a time range has to start before it ends, not [{t0}, {t1}) ns")
 
 
 def uncut_times(trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

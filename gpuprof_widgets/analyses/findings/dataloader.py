@@ -43,6 +43,7 @@ STARTED_ONCE = (
     "They started once: in a longer run that weighs less, and persistent_workers=True keeps them "
     "for the next pass over the data. A process starts the faster the less it imports and gets."
 )
+UNTIL_THEN = "Whether they import or load until then is known if they are recorded: --workers."
 REMEDIES = {
     "items": (
         "Its workers do not keep up: give it more of them (num_workers), or make an item cheaper: "
@@ -79,8 +80,8 @@ def dataloader(record: Record, limits: Limits) -> list[Finding]:
     because, remedy = _cause(record, table)
     text = (
         f"{format_share(share)} of the time ({format_ns(waited)} of {format_ns(run)}) went into "
-        f"waiting for {_loader(longest['name'])}, {format_count(len(table), 'time')}, "
-        f"the longest {format_ns(longest['dur_ns'])}{because}{_gpu_idle(record, table)}."
+        f"waiting for {_loader(longest['name'])}, {_counted(table)}{because}"
+        f"{_gpu_idle(record, table)}."
     )
     if "SingleProcess" in longest["name"]:
         remedy = IN_PROCESS
@@ -106,6 +107,43 @@ def _loader(name: str) -> str:
     return "the DataLoader" if DATALOADER.fullmatch(name) else f"its input ({code(name)})"
 
 
+def _counted(waited: pd.DataFrame) -> str:
+    """How often and how long at most: apart from the times that it asked for a batch, the starts.
+
+    It asks once more than there are batches, to learn that there is no more.
+    """
+    starts, longest = _are_starts(waited), waited.iloc[0]
+    times = format_count(len(waited) - int(starts.sum()), "time")
+    if not starts.any():
+        return f"{times}, the longest {format_ns(longest['dur_ns'])}"
+    one = " (a start)" if starts.iloc[0] and len(waited) > 1 else ""
+    return (
+        f"{times} for a batch and {format_count(int(starts.sum()), 'time')} for its workers to "
+        f"start, the longest {format_ns(longest['dur_ns'])}{one}"
+    )
+
+
+def _are_starts(waited: pd.DataFrame) -> pd.Series:
+    """Which of the waits are starts of workers."""
+    return waited["name"].str.endswith(".__init__")
+
+
+def _first_batches_ns(waited: pd.DataFrame) -> int:
+    """The waits for the first batch of each start of workers, in the order of the starts.
+
+    A process that is spawned imports and gets its dataset there: ``start()`` does not wait for it.
+    """
+    of_workers = waited[~waited["name"].str.contains("SingleProcess")].sort_values("start_ns")
+    starting = spent = 0
+    for starts, dur in zip(_are_starts(of_workers), of_workers["dur_ns"], strict=True):
+        if starts:
+            starting += 1
+        elif starting:
+            starting -= 1
+            spent += int(dur)
+    return spent
+
+
 def _gpu_idle(record: Record, loading: pd.DataFrame) -> str:
     """For how much of these waits the GPUs had nothing to do; "" without any."""
     idle = breakdown_segments(record)
@@ -122,10 +160,14 @@ def _gpu_idle(record: Record, loading: pd.DataFrame) -> str:
 def _cause(record: Record, waited: pd.DataFrame) -> tuple[str, str]:
     """What the workers did meanwhile, as the end of the sentence, and what to do about that."""
     spent = while_waiting(record)
-    starts = waited["name"].str.endswith(".__init__")
-    if not spent and 2 * waited.loc[starts, "dur_ns"].sum() > waited["dur_ns"].sum():
-        return ", mostly for its workers to start", _about_starts(int(starts.sum()))
+    starts = _are_starts(waited)
     if not spent:
+        starting, whole = int(waited.loc[starts, "dur_ns"].sum()), int(waited["dur_ns"].sum())
+        if 2 * starting > whole:
+            return ", mostly for its workers to start", _about_starts(int(starts.sum()))
+        if 2 * (starting + _first_batches_ns(waited)) > whole:
+            because = ", mostly for its workers to start and send their first batch"
+            return because, f"{_about_starts(int(starts.sum()))} {UNTIL_THEN}"
         return "", WITH_WORKERS
     cause = max(spent, key=lambda name: spent[name])
     remedy = _about_starts(int(starts.sum())) if cause == "starting" else REMEDIES[cause]

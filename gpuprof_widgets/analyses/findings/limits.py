@@ -8,6 +8,7 @@ _pattern_matcher, nsys is `nsys analyze`, XProf is TensorFlow's profiler.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any
@@ -114,11 +115,16 @@ class Limits:
 
 
 def limits_of(overrides: dict[str, Any]) -> Limits:
-    """The customary limits with these in their place; an unknown name is an `OptionError`."""
+    """The customary limits with these in their place.
+
+    Raises an `OptionError` for an unknown name, and for what is no finite number.
+    """
     known = [field.name for field in fields(Limits)]
-    for name in overrides:
+    for name, limit in overrides.items():
         if name not in known:
             near = get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]}?" if near else f": there are {', '.join(known)}"
             raise OptionError(f"no finding has the limit {name!r}{hint}")
+        if not -math.inf < limit < math.inf:
+            raise OptionError(f"{name} takes a finite number, not {limit}")
     return replace(Limits(), **overrides)

@@ -18,7 +18,7 @@ from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, function_name, share_of
 from gpuprof_widgets.analyses.innermost import open_at
 from gpuprof_widgets.analyses.iterations import calls_per_traced_step
-from gpuprof_widgets.analyses.op_rows import are_ops, on_tracks
+from gpuprof_widgets.analyses.op_rows import are_ops, matching, on_tracks
 from gpuprof_widgets.analyses.open_times import open_ns
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.python_time import python_time as python_time_table
@@ -81,6 +81,13 @@ IN_C = (
     "result is the same every time."
 )
 
+FUNCTION = ["file", "line", "name"]
+
+STARTING = re.compile(r"enumerate\(DataLoader\)#\w+\.__init__")
+"""The region of starting workers, input pipeline in the breakdown."""
+LOADER_START = re.compile(r"torch[/\\]utils[/\\]data[/\\]dataloader\.py __init__$")
+PROCESS_START = re.compile(r"multiprocessing[/\\]process\.py start$")
+
 FRAME = re.compile(r"^(?:.*[/\\])?(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$", re.DOTALL)
 """A Python frame as torch writes it: ``train.py(12): step``."""
 
@@ -88,9 +95,9 @@ FRAME = re.compile(r"^(?:.*[/\\])?(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$",
 def python_time(record: Record, limits: Limits) -> list[Finding]:
     """Fires for the function outside of PyTorch with most self time, from 10 % and 1 ms on.
 
-    PyTorch's ops and waits for the GPU do not count. Which function they lie in is known from
-    recorded frames; without these the function gets at most the Python time outside of all ops,
-    and of a range of time nothing is said.
+    PyTorch's ops, waits for the GPU and what starts DataLoader workers do not count. Which function
+    the ops lie in is known from recorded frames; without these the function gets at most the Python
+    time outside of all ops, and of a range of time nothing is said.
     """
     table = python_time_table(record)
     if not len(table) or is_beyond_the_range(record, table):
@@ -105,6 +112,7 @@ def python_time(record: Record, limits: Limits) -> list[Finding]:
     own = own.clip(0, max(total - in_ops, 0))
     table = table.assign(self_ns=own.astype(np.int64), exact=exact)
     table = table[~(_is_pytorch(record, table) | _place(table).str.contains(WAITING))]
+    table = table[~pd.MultiIndex.from_frame(table[FUNCTION]).isin(_starting_workers(record))]
     if not len(table):
         return []
     top = table.sort_values("self_ns", ascending=False, kind="stable").head(1)
@@ -151,6 +159,27 @@ def _called_by(record: Record, top: pd.Series) -> str:
         return ""
     caller = calls.groupby("caller")["self_ns"].sum().idxmax()
     return f", mostly from {code(function_labels(functions.loc[[caller]])[0])}"
+
+
+def _starting_workers(record: Record) -> pd.MultiIndex:
+    """The functions that ran only in regions of starting workers: `dataloader` tells of these.
+
+    All their calls came, as cProfile counted them, from the iterator that starts processes.
+    """
+    calls = record.calls
+    if calls is None or not matching(record.trace, STARTING).any():
+        return pd.MultiIndex.from_frame(pd.DataFrame(columns=FUNCTION))
+    functions, place = calls.functions, _place(calls.functions)
+    caller, callee = (calls.edges[end].to_numpy() for end in ("caller", "callee"))
+    starting = np.zeros(len(functions), bool)
+    starting[caller[place.str.contains(PROCESS_START).to_numpy(bool)[callee]]] = True
+    starting &= place.str.contains(LOADER_START).to_numpy(bool)
+    counted = np.zeros(len(functions), np.int64)
+    np.add.at(counted, callee, calls.edges["calls"].to_numpy())
+    elsewhere = ~starting & (functions["calls"].to_numpy() > counted)
+    while (more := callee[elsewhere[caller] & ~elsewhere[callee] & ~starting[callee]]).size:
+        elsewhere[more] = True
+    return pd.MultiIndex.from_frame(functions.loc[~elsewhere, FUNCTION])
 
 
 def _ops_of_thread(record: Record) -> npt.NDArray[np.intp]:

@@ -13,8 +13,6 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
-import torch
-
 from gpuprof_widgets.capture.active import Active
 from gpuprof_widgets.capture.loop.iterations import StepLoop
 from gpuprof_widgets.capture.loop.schedule import Schedule
@@ -162,22 +160,6 @@ def fetched(
             raise
 
     return fetched_next
-
-
-def in_region(begin: Callable[..., None], name: str) -> Callable[..., None]:
-    """The ``__init__`` of an iterator's class, in a region of that name on the trace."""
-
-    @functools.wraps(begin)
-    def begun(iterator: Any, *args: Any, **kwargs: Any) -> None:
-        __tracebackhide__ = True
-        # record_function's own __enter__ is Python, which a cProfile at work would count.
-        region = torch._C._autograd._record_function_with_args_enter(name)
-        try:
-            begin(iterator, *args, **kwargs)
-        finally:
-            torch._C._autograd._record_function_with_args_exit(region)
-
-    return begun
 
 
 def inside_bar(bar: Any, items: Iterable[Item], most: int | None = None) -> Iterator[Item]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import FunctionType
 from typing import Any
 
-from gpuprof_widgets.capture.loop.steps import in_region
 from gpuprof_widgets.capture.part import Context
 from gpuprof_widgets.trace.model import Trace
 
@@ -18,24 +19,28 @@ class WorkerStarts:
     loses = "no word on how long DataLoader workers took to start"
 
     def __init__(self, context: Context) -> None:
-        self._plain: Any = None
+        self._begin: _InRegion | None = None
 
     def start(self) -> None:
         """Open the region around every start of workers from now on."""
         from torch.utils.data import dataloader
 
         kind: Any = dataloader._MultiProcessingDataLoaderIter
-        if self._plain is None:
-            self._plain = kind.__init__
-            kind.__init__ = in_region(kind.__init__, STARTS_WORKERS)
+        plain = kind.__dict__.get("__init__")
+        if self._begin is None and isinstance(plain, FunctionType):
+            self._begin = kind.__init__ = _InRegion(plain)
 
     def stop(self) -> None:
-        """The class as torch has it."""
+        """The class as torch has it, or as the user has made it meanwhile."""
         from torch.utils.data import dataloader
 
         kind: Any = dataloader._MultiProcessingDataLoaderIter
-        if self._plain is not None:
-            kind.__init__, self._plain = self._plain, None
+        begin, self._begin = self._begin, None
+        if begin is None:
+            return
+        begin.ended = True
+        if kind.__dict__.get("__init__") is begin:
+            kind.__init__ = begin.plain
 
     def refine(self, trace: Trace) -> Trace:
         return trace
@@ -45,3 +50,26 @@ class WorkerStarts:
 
     def metadata(self) -> dict[str, Any]:
         return {}
+
+
+class _InRegion:
+    """An ``__init__`` whose every call is a region on the trace, with no frame of ours around it.
+
+    A frame would be where the warnings of torch's own ``__init__`` point to (they name its caller),
+    and would stand in the traceback of its errors. Instead the bound method holds the region. It is
+    freed, and torch ends the region, as soon as the call is over, however that ended.
+    """
+
+    def __init__(self, plain: FunctionType) -> None:
+        self.plain = plain
+        self.ended = False
+
+    def __get__(self, iterator: Any, kind: type | None = None) -> Any:
+        if iterator is None or self.ended:
+            return self.plain.__get__(iterator, kind)
+        from torch._C._autograd import _record_function_with_args_enter
+
+        begin: Any = partial(self.plain, iterator)
+        # No local name holds the region: an interrupt's traceback would keep it open.
+        begin.region = _record_function_with_args_enter(STARTS_WORKERS)
+        return begin
