@@ -134,6 +134,25 @@ def test_frames_without_data_are_skipped(first: int) -> None:
         assert names(whole) == ["aten::mm", "aten::add"]
 
 
+def test_frames_without_data_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    monkeypatch.setattr(packing._ZstandardFrame, "__init__", lambda frame: made.append(frame))
+    empty = b"\x50\x2a\x4d\x18" + bytes(4)
+    with pytest.raises(TraceError, match=r"more than 100,000 parts.*do not trust this file"):
+        names(empty * 100_001)
+    assert made == []
+    with pytest.raises(TraceError, match="cut off"):
+        names(empty[:4] + b"\xff" * 4)
+
+
+@pytest.mark.parametrize("how", PACK)
+def test_very_many_parts_are_refused(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "MOST_PARTS", 9)
+    with pytest.raises(TraceError, match="packed in more than 9 parts"):
+        names(PACK[how](b" ") * 10)
+    assert names(PACK[how](PLAIN) + PACK[how](b" ") * 8) == ["aten::mm", "aten::add"]
+
+
 @pytest.mark.parametrize("how", PACK)
 def test_nothing_that_was_packed_is_called_empty(how: str) -> None:
     with pytest.raises(TraceError, match=r"what is packed in it is empty \(0 bytes\)"):
