@@ -23,6 +23,9 @@ from gpuprof_widgets.exceptions import TraceError
 GROWTH = 200
 """A file may unpack to this many times its size ..."""
 
+GROWTH_OF_XZ = 1000
+"""(of what is packed as xz, which finds repetitions best, to this many times)"""
+
 ALWAYS_BYTES = 64 << 20
 """... and to this size (bytes) in any case."""
 
@@ -72,6 +75,7 @@ class Growth:
         self._path = path
         self._limit = max(ALWAYS_BYTES, GROWTH * size)
         self._left = self._limit
+        self._may_be_xz = size
         self._ahead = ALWAYS_BYTES
         self._parts = 0
 
@@ -83,19 +87,26 @@ class Growth:
                 f"it is packed in more than {MOST_PARTS:,} parts", "are not cut up so"
             )
 
-    def count(self, packed: int, size: int) -> None:
-        """So many packed bytes have become ``size``; a `TooLargeError` where that is too much."""
-        self._left -= size - packed
-        self._ahead = min(self._ahead + GROWTH * packed, ALWAYS_BYTES) - size
+    def count(self, packed: int, size: int, times: int = GROWTH) -> None:
+        """So many packed bytes have become ``size``; a `TooLargeError` where that is too much.
+
+        ``times``: how far these may grow.
+        """
+        # As often as the file has bytes: else xz in xz would grow by the square.
+        of_xz = min(packed, self._may_be_xz) if times > GROWTH else 0
+        self._may_be_xz -= of_xz
+        self._limit += of_xz * (times - GROWTH)
+        self._left += of_xz * (times - GROWTH) + packed - size
+        self._ahead = min(self._ahead + times * packed, ALWAYS_BYTES) - size
         if self._left < 0:
             raise self._too_large(
                 f"its bytes unpack to more than {self._limit:,}, the most that is read from a "
-                f"packed file of its size ({GROWTH} times, at least {ALWAYS_BYTES >> 20} MB)"
+                f"packed file of its size ({times} times, at least {ALWAYS_BYTES >> 20} MB)"
             )
         if self._ahead < 0:
             raise self._too_large(
                 f"a part of its bytes unpacks to more than {ALWAYS_BYTES:,}, which is more than "
-                f"{GROWTH} times its size"
+                f"{times} times its size"
             )
 
     def _too_large(self, what: str, not_so: str = "do not pack so well") -> TooLargeError:
@@ -163,20 +174,21 @@ def _in_blocks(part: bz2.BZ2Decompressor | lzma.LZMADecompressor, packed: bytes)
 class Packing:
     """A way to pack data: its name, how each of its parts may start, and what unpacks one.
 
-    ``unpack`` gives what a part makes of some more packed bytes.
+    ``unpack`` gives what a part makes of some more packed bytes, ``growth`` how many times as many.
     """
 
     name: str
     magics: tuple[bytes, ...]
     part: Callable[[], Part]
     unpack: Callable[[Any, bytes], Iterator[bytes]]
+    growth: int = GROWTH
 
 
 PACKINGS = (
     Packing("gzip", (b"\x1f\x8b",), lambda: zlib.decompressobj(_GZIP), _whole),
     Packing("zstandard", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE), _ZstandardFrame, _whole),
     Packing("bzip2", (b"BZh",), bz2.BZ2Decompressor, _in_blocks),
-    Packing("xz", (b"\xfd7zXZ\x00",), lzma.LZMADecompressor, _in_blocks),
+    Packing("xz", (b"\xfd7zXZ\x00",), lzma.LZMADecompressor, _in_blocks, GROWTH_OF_XZ),
 )
 
 
@@ -244,7 +256,7 @@ def unpacked(data: bytes, path: Path, growth: Growth | None = None) -> Unpacked:
     content, end = io.BytesIO(), 0
     try:
         for piece in _pieces(data, how, growth):
-            growth.count(piece.end - end, len(piece.data))
+            growth.count(piece.end - end, len(piece.data), how.growth)
             content.write(piece.data)
             end = piece.end
     except EOFError as error:
@@ -267,7 +279,7 @@ def beginning(data: bytes, size: int, growth: Growth) -> bytes:
     found, end = b"", 0
     try:
         for piece in _pieces(data, how, growth) if how else ():
-            growth.count(piece.end - end, len(piece.data))
+            growth.count(piece.end - end, len(piece.data), how.growth if how else GROWTH)
             found, end = found + piece.data, piece.end
             if len(found) >= size:
                 break
