@@ -16,9 +16,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gpuprof_widgets.exceptions import TraceError
+
+if TYPE_CHECKING:
+    import zstandard
 
 GROWTH = 200
 """A file may unpack to this many times its size ..."""
@@ -130,7 +133,7 @@ class Part(Protocol):
 
 
 @cache
-def _zstandard_reader() -> Any:
+def _zstandard_reader() -> zstandard.ZstdDecompressor:
     import zstandard
 
     return zstandard.ZstdDecompressor(max_window_size=_ZSTANDARD_WINDOW)
