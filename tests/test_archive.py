@@ -227,6 +227,8 @@ WRONG_METADATA = {
     b"{}": 'is not as it was written: "format_version" is missing',
     b'{"format_version": 1}': 'is not as it was written: "metadata" is missing',
     b'{"format_version": "1", "metadata": {}}': '"format_version" is a text',
+    b'{"format_version": -5, "metadata": {}}': '"format_version" is -5',
+    b'{"format_version": 0, "metadata": {}}': '"format_version" is 0',
     b'{"format_version": null, "metadata": {}}': '"format_version" is null',
     b'{"format_version": true, "metadata": {}}': '"format_version" is true',
     b'{"format_version": 1e999, "metadata": {}}': '"format_version" is Infinity',
@@ -245,6 +247,14 @@ def test_wrong_metadata_is_named_without_words_of_python(written: bytes, tmp_pat
     assert "Copy or save it again" in text
     words = ("Error", "object has no", "subscript", "indices", "argument", "literal", "iterable")
     assert [word for word in words if word in text] == []
+
+
+def test_what_stands_behind_the_trace_is_told(tmp_path: Path) -> None:
+    with zipfile.ZipFile(save(a_record(), tmp_path / "run.zip")) as saved:
+        packed = saved.read("trace.json.gz")
+    notes = load(spoiled(tmp_path, trace=packed + b"some words")).metadata["notes"]
+    behind = f"10 bytes behind the gzip data, which ends at byte {len(packed):,}, are not read"
+    assert notes == ["one", "two", f"trace.json.gz: {behind}"]
 
 
 def test_columns_that_are_missing_are_told_without_words_of_python(tmp_path: Path) -> None:

@@ -134,6 +134,25 @@ def test_frames_without_data_are_skipped(first: int) -> None:
         assert names(whole) == ["aten::mm", "aten::add"]
 
 
+def test_frames_without_data_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    monkeypatch.setattr(packing._ZstandardFrame, "__init__", lambda frame: made.append(frame))
+    empty = b"\x50\x2a\x4d\x18" + bytes(4)
+    with pytest.raises(TraceError, match=r"more than 100,000 parts.*do not trust this file"):
+        names(empty * 100_001)
+    assert made == []
+    with pytest.raises(TraceError, match="cut off"):
+        names(empty[:4] + b"\xff" * 4)
+
+
+@pytest.mark.parametrize("how", PACK)
+def test_very_many_parts_are_refused(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "MOST_PARTS", 9)
+    with pytest.raises(TraceError, match="packed in more than 9 parts"):
+        names(PACK[how](b" ") * 10)
+    assert names(PACK[how](PLAIN) + PACK[how](b" ") * 8) == ["aten::mm", "aten::add"]
+
+
 @pytest.mark.parametrize("how", PACK)
 def test_nothing_that_was_packed_is_called_empty(how: str) -> None:
     with pytest.raises(TraceError, match=r"what is packed in it is empty \(0 bytes\)"):
@@ -180,9 +199,9 @@ def unpacked_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     steps: list[int] = []
     count = packing.Growth.count
 
-    def counted(growth: packing.Growth, packed: int, size: int) -> None:
+    def counted(growth: packing.Growth, packed: int, size: int, *times: int) -> None:
         steps.append(size)
-        count(growth, packed, size)
+        count(growth, packed, size, *times)
 
     monkeypatch.setattr(packing.Growth, "count", counted)
     return steps
@@ -235,6 +254,26 @@ def test_a_bomb_behind_noise_is_refused_as_soon(how: str, unpacked_bytes: list[i
             names(packed)
         allowed = len(NOISE) + packing.ALWAYS_BYTES + OF_ONE_STEP
         assert sum(unpacked_bytes) <= allowed < BOMB
+
+
+def test_equal_events_pack_well_as_xz(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some 500 times: no more than equal kernels of a real loop do."""
+    monkeypatch.setattr(packing, "ALWAYS_BYTES", 4 << 20)
+    event = '{"ph": "X", "cat": "kernel", "name": "NAME", "pid": 0, "tid": 7, "ts": %d, "dur": 5}'
+    data = f"[{', '.join(event % (at * 10) for at in range(40_000))}]".encode().replace(
+        b"NAME", b"gemm" * 99
+    )
+    packed = lzma.compress(data)
+    assert packing.GROWTH < len(data) / len(packed) < packing.GROWTH_OF_XZ
+    assert len(names(packed)) == 40_000
+
+
+def test_xz_in_xz_may_not_grow_by_the_square() -> None:
+    growth = packing.Growth(Path("a trace"), size := 1 << 20)
+    for _ in range(packing.GROWTH_OF_XZ - 2):
+        growth.count(size, 2 * size, packing.GROWTH_OF_XZ)
+    with pytest.raises(TraceError, match="unpack to more than"):
+        growth.count(size, 5 * size, packing.GROWTH_OF_XZ)
 
 
 @pytest.mark.usefixtures("small_limits")

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import getpass
 import gzip
+import itertools
 import json
 import platform
+import re
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from typing import Any
 import pytest
 
 from gpuprof_widgets.profiles import Profile, load
+from gpuprof_widgets.trace.identities import Identities
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.redact import redacted
 from tests.traces import annotation, kernel, op, runtime, trace_of
@@ -79,7 +83,7 @@ def test_a_name_that_args_alone_give_away_is_gone(how: str, tmp_path: Path) -> N
             annotation("zelda's step, zelda_run, run-zelda, (Zelda)", ts=60, dur=9),
             op("zeldas::mm", ts=80, dur=5, zelda=1, who={"zelda": "by zelda.", "n": ["zelda"]}),
             runtime("cudaLaunchKernel", ts=90, dur=2),
-            kernel("zelda_gemm<float>", ts=95, dur=10, launched_by=3),
+            kernel("gemm<float>", ts=95, dur=10, launched_by=3),
             notes=["saved by zelda", "zelda:zelda"],
             label="zelda.py",
         ),
@@ -105,6 +109,81 @@ def test_names_beyond_ascii_are_gone(name: str, tmp_path: Path) -> None:
         op("a", ts=0, dur=9, file=f"/home/{name}/x.py"), annotation(f"{name} ran", ts=10, dur=1)
     )
     assert not stands_in(name, saved(record, tmp_path / "clean.gpuprof"))
+
+
+CASES: list[Callable[[str], str]] = [str, str.lower, str.upper, str.casefold]
+
+
+def test_letters_of_which_lower_case_tells_less_than_a_pattern() -> None:
+    """``re.IGNORECASE`` takes i, ı and İ, and s and ſ, for one; no function of str does."""
+    for letters in itertools.product("iıİIsſS", repeat=3):
+        name = "".join(letters)
+        texts = [f"{case(name)} ran" for case in CASES]
+        names = Identities(texts, users=[name], hosts=[])
+        assert [names.without(text) for text in texts] == ["user ran"] * len(texts), name
+        for other in itertools.product("iıİIsſS", repeat=3):
+            names.without("".join(other))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ALİ", "ali, ALİ and Ali"),
+        ("İnci", "İnci run"),
+        ("straße", "STRASSE 7"),
+        ("josé", "JOSE\u0301"),
+    ],
+)
+def test_a_name_is_gone_in_every_case(name: str, text: str) -> None:
+    record = trace_of(op(text, ts=0, dur=9, at=f"/home/{name}/x.py", by=f"/home/{name.lower()}/x"))
+    (clean,) = redacted(record).trace.slices["name"]
+    assert set(re.findall(r"[^\W\d_]+", clean)) <= {"user", "user2", "and", "run"}
+
+
+OF_THIS_RECORD = [
+    *("record", "fwd", "volta", "sgemm", "fused", "ring", "attn", "proj", "layers", "encoder"),
+    *("param", "comms", "quux"),
+]
+
+
+@pytest.mark.parametrize("name", OF_THIS_RECORD)
+def test_words_of_kernels_and_ops_stay_whoever_is_called_so(name: str) -> None:
+    names = [
+        *("record_param_comms", "encoder.layers.0.attn.proj", "triton_poi_fused_quux_0"),
+        *("flash_fwd", "quux of a step"),
+    ]
+    ops = [op(text, ts=10 * at, dur=9) for at, text in enumerate(names)]
+    record = trace_of(
+        *ops,
+        op("at", ts=90, dur=1, at=f"/home/{name}/x/y.py", mail=f"{name}@example.com"),
+        runtime("cudaLaunchKernel", ts=91, dur=2),
+        kernel("volta_sgemm_fused_ring, flash_fwd_kernel, quux_0", ts=95, dur=1, launched_by=5),
+        notes=[f"USER={name}"],
+    )
+    clean = redacted(record)
+    assert clean.trace.slices["name"].tolist() == record.trace.slices["name"].tolist()
+    assert clean.trace.args["at"].tolist() == ["y.py"]
+    assert clean.trace.args["mail"].tolist() == ["user@host"]
+    assert clean.metadata["notes"] == ["USER=user"]
+
+
+def test_who_is_called_in_code_is_nobody() -> None:
+    record = trace_of(op("f(user=item)", ts=0, dur=9), op("item of login=item", ts=10, dur=9))
+    clean = redacted(record)
+    assert clean.trace.slices["name"].tolist() == ["f(user=item)", "item of login=item"]
+
+
+def test_a_kernel_keeps_all_but_paths() -> None:
+    record = trace_of(
+        op("zelda", ts=0, dur=9, at="/home/zelda/x.py"),
+        runtime("cudaLaunchKernel", ts=1, dur=2),
+        kernel("f<key=a, token=b>(/home/zelda/my.cu:3)", ts=10, dur=1, launched_by=1),
+    )
+    assert redacted(record).trace.slices["name"].tolist() == [
+        "user",
+        "cudaLaunchKernel",
+        "f<key=a, token=b>(my.cu:3)",
+    ]
 
 
 def test_a_name_of_two_words_is_gone(tmp_path: Path) -> None:
@@ -179,6 +258,39 @@ TEXTS = [
     f"export AWS_SECRET_ACCESS_KEY='{SECRET}'",
     f"OPENAI_KEY={SECRET}",
     f"train.py --password {SECRET} --epochs 3",
+    f"INFO: token={SECRET}",
+    f"https://h/?access_token={SECRET}&api_key={SECRET}",
+    f"run: HF_TOKEN={SECRET}",
+    f"cmd=HF_TOKEN={SECRET}",
+    f"--env=HF_TOKEN={SECRET}",
+    f"--build-arg=PASSWORD={SECRET}",
+    f"env: password={SECRET}",
+    f"url=https://h/?token={SECRET}",
+    f'x="password={SECRET}"',
+    f"cmd='HF_TOKEN={SECRET} python x.py'",
+    f"HF_TOKEN: {SECRET}",
+    f"API_TOKEN:{SECRET}",
+    f"OPENAI_KEY: {SECRET}",
+    f"Authorization: token {SECRET}",
+    f"Cookie: a=b; sid={SECRET}",
+    f'os.environ["HF_TOKEN"] = "{SECRET}"',
+    f"password = b'{SECRET}', token=Rb'{SECRET}', token=f\"{SECRET}\"",
+    f"password=[{SECRET}]",
+    f"{{'token': ['a', ('b', '{SECRET}')]}}",
+    f"password=p@ss,{SECRET}",
+    f'password="a\\"{SECRET}"',
+    f'password="""a"{SECRET}"""',
+    f"password='an unclosed quote\nand {SECRET}",
+    f"password := {SECRET}",
+    f"password=>{SECRET}",
+    f"https://h/?a%3D3%26token%3D{SECRET}",
+    *(f"{name}={SECRET}" for name in ("PGPASSWORD", "MYPASSWORD", "DBPASSWORD", "API_TOKENS")),
+    *(f"{name}={SECRET}" for name in ("OPENAI_API_KEYS", "TOKEN_PROD", "TOKEN_VALUE", "DB_PASS")),
+    *(f"{name}={SECRET}" for name in ("SECRETKEY", "ACCESSKEY", "wandb_key", "cookies", "pwd")),
+    f"MYSQL_PWD={SECRET}",
+    f"npm_{SECRET}{SECRET}{SECRET}",
+    f"authorization bearer {SECRET}",
+    f"https://{SECRET}@github.com/me/x.git",
     f"train.py --api-key={SECRET}",
     f'train.py --hf-token "{SECRET}"',
     f'{{"password": "{SECRET}"}}',
@@ -256,6 +368,14 @@ ORDINARY: dict[str, Any] = {
     "kernel": "void cub::DeviceRadixSortKernel<Key, int>(key: float)",
     "flags": "--tokenizer gpt2 --key-dim 64 key=3 KEYS=4",
     "url": "https://pytorch.org/docs",
+    "eos_token": "</s>",
+    "token_embedding": "Embedding",
+    "key_proj": "Linear",
+    "passes": "forward_pass=a backward_pass: b, PASS: 3 tests",
+    "layers": "key_proj: Linear, token_embedding=Embedding num_tokens=[3, 4] tokens: ['a', 'b']",
+    "TOKEN": 50256,
+    "sizes": "TOKEN: 5, EOS_TOKEN=</s> PAD_TOKEN: <pad> token=[1, 2e3] MAX_TOKENS: many",
+    "words": "the bearer of tokens",
     "basic": "Basic BlockForward, sk-learn, hf_model_forward, sketch",
 }
 

@@ -78,14 +78,18 @@ def parse_archive(data: bytes, path: Path) -> Record:
     growth = Growth(path, len(data))
     members = _members(data, path, growth)
     metadata = _metadata(members[METADATA], path)
-    text = unpacked(members[TRACE], path, growth).data
-    trace = parse_chrome_trace(text, path).trace
+    text = unpacked(members[TRACE], path, growth)
+    trace = parse_chrome_trace(text.data, path).trace
     calls = load_calls(members[CALLS], path) if CALLS in members else None
     workers = {
         name.removesuffix(_PSTATS): load_calls(data, path)
         for name, data in members.items()
         if name.endswith(_PSTATS) and name != CALLS
     }
+    if text.note:
+        before = metadata.get("notes")
+        told = before if isinstance(before, list) else []
+        metadata = {**metadata, "notes": [*told, f"{TRACE}: {text.note}"]}
     return Record(trace, calls, metadata, workers)
 
 
@@ -115,6 +119,8 @@ def _metadata(data: bytes, path: Path) -> dict[str, Any]:
         if kind != expected:
             raise TraceError(_changed(path, f'is not as it was written: "{key}" is {kind}'))
     version, metadata = about["format_version"], about["metadata"]
+    if version < 1:
+        raise TraceError(_changed(path, f'is not as it was written: "format_version" is {version}'))
     if version > FORMAT_VERSION:
         raise TraceError(
             f"{path}: saved in format {version}, this version reads up to {FORMAT_VERSION}: "

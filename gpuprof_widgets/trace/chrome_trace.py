@@ -154,8 +154,13 @@ def _notes(file: Gathered) -> list[str]:
     return [
         *file.notes,
         *[f"{count:,} {text}" for count, text in counted if count],
-        *[f"{file.phases[phase]:,} events of kind {phase!r} are not read" for phase in unread],
+        *[_unread(file.phases[phase], phase) for phase in unread],
     ]
+
+
+def _unread(count: int, phase: str) -> str:
+    events = "event of kind {!r} is" if count == 1 else "events of kind {!r} are"
+    return f"{count:,} {events.format(phase)} not read"
 
 
 def _nothing(file: Gathered, path: Path, notes: Sequence[str]) -> str:
@@ -178,7 +183,7 @@ def _samples(file: Gathered) -> str:
     """The samples in a file, counted; nothing where it has none."""
     listed = file.header.get("samples")
     count = file.phases["P"] + (len(listed) if isinstance(listed, list) else 0)
-    return f"{count:,} samples" if count else ""
+    return f"{count:,} {'sample' if count == 1 else 'samples'}" if count else ""
 
 
 def _names(events: Sequence[Event], lanes: Lanes) -> Names:

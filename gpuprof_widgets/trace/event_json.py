@@ -109,13 +109,16 @@ def _decoded(data: bytes, path: Path, notes: Sequence[str] = ()) -> TraceFile:
     events = memoryview(keys.pop("traceEvents"))
     if bytes(events[:1]) != b"[":
         raise TraceError(
-            f'{path}: JSON, but not a trace: "traceEvents" is {bytes(events[:20])!r}, not a list. '
-            f"{_GIVE}"
+            f'{path}: JSON, but not a trace: "traceEvents" is {_shown(events)}, not a list. {_GIVE}'
         )
     file = TraceFile({}, notes=[*notes])
     file.header = _header(keys, len(data), file)
     file.batches = _batches(events, file)
     return file
+
+
+def _shown(value: memoryview) -> str:
+    return bytes(value[:20]).decode("utf-8", "replace")
 
 
 def _batches(text: memoryview, file: TraceFile) -> Iterator[list[Event]]:

@@ -10,7 +10,7 @@ import getpass
 import platform
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 _SHORTEST = 3
@@ -45,7 +45,9 @@ OF_THE_FIELD = frozenset(
         "profiler python query queue rand range rank ray read relu repeat run scale select set "
         "sgd sin size slice softmax sort split sqrt stack start state step stop str stream sub "
         "sum sync tanh task tensor thread time to torch trace train triton type value view wait "
-        "where window write zero zip annotations synchronisation",
+        "where window write zero zip annotations synchronisation record param params comm comms "
+        "volta sgemm fused ring attn proj layers encoder decoder fwd bwd block blocks weight "
+        "weights token tokens embedding",
     )
 )
 """Words of ops, functions and of our own labels: taken away, they would change what is counted."""
@@ -65,9 +67,9 @@ _HOME = re.compile(
 """A home folder, also as Windows has it, where names may have spaces."""
 
 _CALLED = re.compile(
-    r"(?<![^\W_])(?P<key>(?:user(?:_?name)?|logname|login)\\*[\"']?=\\*[\"']?)(?P<name>[\w.@-]+)",
-    re.IGNORECASE,
+    r"(?<![^\W_])(?P<key>(?:USER(?:_?NAME)?|LOGNAME|LOGIN)\\*[\"']?=\\*[\"']?)(?P<name>[\w.@-]+)"
 )
+"""Of an environment; ``f(user=item)`` is code, and ``item`` nobody."""
 _ADDRESS = re.compile(
     r"(?<![\w.+-])(?P<name>[\w.+-]+)@(?:[\w-]+\.)+(?!(?:so|dll|dylib|py)\b)[A-Za-z]{2,}(?!\.?\w)"
 )
@@ -76,16 +78,27 @@ _ADDRESS = re.compile(
 class Identities:
     """Names of users and hosts, and texts in which ``user`` and ``host`` stand for them."""
 
-    def __init__(self, texts: Iterable[str], users: Iterable[str], hosts: Iterable[str]) -> None:
-        """``users`` and ``hosts``: those that the record calls so; ``texts``: all others in it."""
+    def __init__(
+        self,
+        texts: Iterable[str],
+        users: Iterable[str],
+        hosts: Iterable[str],
+        of_field: Iterable[str] = (),
+    ) -> None:
+        """``users`` and ``hosts``: those that the record calls so; ``texts``: all others in it.
+
+        ``of_field``: names of kernels and the like, without paths. Whoever is called as a word in
+        these is not found by that word: taken away, it would change what is counted.
+        """
         in_record = {_one_form(name) for name in (*users, *_users_in(texts))}
         machines = {_one_form(name) for name in (*hosts, platform.node())}
         machines |= {name.partition(".")[0] for name in machines}
         told = [*sorted(in_record), *sorted(_users_of_process() - in_record)]
         people = [name for name in dict.fromkeys(told) if _tells(name)]
-        self._called = {name: f"user{n}" if n > 1 else "user" for n, name in enumerate(people, 1)}
-        self._called |= {name: "host" for name in machines if _tells(name)}
-        self._pattern = _words(self._called)
+        called = {name: f"user{n}" if n > 1 else "user" for n, name in enumerate(people, 1)}
+        called |= {name: "host" for name in machines if _tells(name)}
+        used = _Words({name: name for name in called}).found_in(of_field)
+        self._words = _Words({name: put for name, put in called.items() if name not in used})
 
     def without(self, text: str) -> str:
         """The text without them, and without any e-mail address."""
@@ -93,7 +106,7 @@ class Identities:
             text = _ADDRESS.sub("user@host", text)
         if "=" in text:
             text = _CALLED.sub(_unnamed, text)
-        return self._pattern.sub(lambda found: self._called[_one_form(found[0])], text)
+        return self._words.replaced(text)
 
 
 def is_home(path: str) -> bool:
@@ -137,10 +150,37 @@ def _users_of_process() -> set[str]:
     return found
 
 
-def _words(names: Iterable[str]) -> re.Pattern[str]:
-    forms = {form for name in names for form in (name, unicodedata.normalize("NFD", name))}
-    any_of = "|".join(sorted(map(re.escape, forms), key=len, reverse=True)) or "(?!)"
-    return re.compile(
-        rf"(?:(?<![^\W_])(?<!::)|(?<=%2F)|(?<=%5C)|(?<=\\[nrt]))(?:{any_of})(?![^\W_])",
-        re.IGNORECASE,
-    )
+class _Words:
+    """Names in every case and form of Unicode, and what stands for each."""
+
+    def __init__(self, instead: Mapping[str, str]) -> None:
+        """``instead``: by name, in lower case."""
+        by_form = {form: put for name, put in instead.items() for form in _forms(name)}
+        forms = sorted(by_form, key=len, reverse=True)
+        self._instead = [by_form[form] for form in forms]
+        any_of = "|".join(f"({re.escape(form)})" for form in forms) or "(?!)"
+        self._pattern = re.compile(
+            rf"(?:(?<![^\W_])(?<!::)|(?<=%2F)|(?<=%5C)|(?<=\\[nrt]))(?:{any_of})(?![^\W_])",
+            re.IGNORECASE,
+        )
+
+    def replaced(self, text: str) -> str:
+        """The text with other words in their places."""
+        return self._pattern.sub(self._put, text)
+
+    def found_in(self, texts: Iterable[str]) -> set[str]:
+        """What stands for those that are in these texts."""
+        return {self._put(found) for text in texts for found in self._pattern.finditer(text)}
+
+    def _put(self, found: re.Match[str]) -> str:
+        # By its number, as no function of str folds all that re.IGNORECASE does (i, ı and İ).
+        return self._instead[(found.lastindex or 0) - 1]
+
+
+def _forms(name: str) -> set[str]:
+    """What may be written of a name so that ``re.IGNORECASE`` finds it: ``STRASSE`` of straße."""
+    return {
+        unicodedata.normalize(form, case(name))
+        for case in (str.lower, str.upper, str.casefold)
+        for form in ("NFC", "NFD")
+    }

@@ -196,8 +196,8 @@ def _wrong(metadata: Mapping[str, Any]) -> dict[str, str]:
             continue
         try:
             msgspec.convert(metadata[key], expected)
-        except msgspec.ValidationError as error:
-            wrong[key] = str(error)
+        except msgspec.ValidationError:
+            wrong[key] = "another type, or a key is missing"
         except UnicodeEncodeError:
             wrong[key] = "halves of characters"
         except RecursionError:

@@ -1,7 +1,8 @@
 """Packed data: gzip, bzip2, xz and zstandard, recognised by how they start, unpacked within bounds.
 
 How far data may grow is stated (`Growth`), so that a small file can fill neither memory nor time.
-Real traces pack 7 to 30 times, artificial ones (one event again and again) some hundred times.
+Real traces pack 7 to 30 times; of equal kernels at regular times gzip makes a 40th, bzip2 a 100th,
+zstandard a 130th and xz a 500th.
 """
 
 from __future__ import annotations
@@ -13,13 +14,20 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gpuprof_widgets.exceptions import TraceError
 
+if TYPE_CHECKING:
+    import zstandard
+
 GROWTH = 200
 """A file may unpack to this many times its size ..."""
+
+GROWTH_OF_XZ = 1000
+"""(of what is packed as xz, which finds repetitions best, to this many times)"""
 
 ALWAYS_BYTES = 64 << 20
 """... and to this size (bytes) in any case."""
@@ -31,6 +39,9 @@ _BLOCK_BYTES = 1 << 20
 
 _SKIPPABLE = tuple(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60))
 """How a frame of zstandard begins that holds no data (RFC 8878, 3.1.2); pzstd begins with one."""
+
+MOST_PARTS = 100_000
+"""Parts of a packed file, all layers and members together: pigz and pzstd write one per 128 kB."""
 
 _ZSTANDARD_WINDOW = 1 << 27
 """What the zstd program takes too without being asked."""
@@ -67,26 +78,43 @@ class Growth:
         self._path = path
         self._limit = max(ALWAYS_BYTES, GROWTH * size)
         self._left = self._limit
+        self._may_be_xz = size
         self._ahead = ALWAYS_BYTES
+        self._parts = 0
 
-    def count(self, packed: int, size: int) -> None:
-        """So many packed bytes have become ``size``; a `TooLargeError` where that is too much."""
-        self._left -= size - packed
-        self._ahead = min(self._ahead + GROWTH * packed, ALWAYS_BYTES) - size
+    def count_part(self) -> None:
+        """Another part begins; a `TooLargeError` where there are too many."""
+        self._parts += 1
+        if self._parts > MOST_PARTS:
+            raise self._too_large(
+                f"it is packed in more than {MOST_PARTS:,} parts", "are not cut up so"
+            )
+
+    def count(self, packed: int, size: int, times: int = GROWTH) -> None:
+        """So many packed bytes have become ``size``; a `TooLargeError` where that is too much.
+
+        ``times``: how far these may grow.
+        """
+        # As often as the file has bytes: else xz in xz would grow by the square.
+        of_xz = min(packed, self._may_be_xz) if times > GROWTH else 0
+        self._may_be_xz -= of_xz
+        self._limit += of_xz * (times - GROWTH)
+        self._left += of_xz * (times - GROWTH) + packed - size
+        self._ahead = min(self._ahead + times * packed, ALWAYS_BYTES) - size
         if self._left < 0:
             raise self._too_large(
                 f"its bytes unpack to more than {self._limit:,}, the most that is read from a "
-                f"packed file of its size ({GROWTH} times, at least {ALWAYS_BYTES >> 20} MB)"
+                f"packed file of its size ({times} times, at least {ALWAYS_BYTES >> 20} MB)"
             )
         if self._ahead < 0:
             raise self._too_large(
                 f"a part of its bytes unpacks to more than {ALWAYS_BYTES:,}, which is more than "
-                f"{GROWTH} times its size"
+                f"{times} times its size"
             )
 
-    def _too_large(self, what: str) -> TooLargeError:
+    def _too_large(self, what: str, not_so: str = "do not pack so well") -> TooLargeError:
         return TooLargeError(
-            f"{self._path}: {what}. Traces do not pack so well: do not trust this file. If you do, "
+            f"{self._path}: {what}. Traces {not_so}: do not trust this file. If you do, "
             "unpack it yourself and open that."
         )
 
@@ -104,6 +132,13 @@ class Part(Protocol):
     def decompress(self, data: bytes, /) -> bytes: ...
 
 
+@cache
+def _zstandard_reader() -> zstandard.ZstdDecompressor:
+    import zstandard
+
+    return zstandard.ZstdDecompressor(max_window_size=_ZSTANDARD_WINDOW)
+
+
 class _ZstandardFrame:
     """A frame of zstandard, whose error is no built-in one."""
 
@@ -111,8 +146,7 @@ class _ZstandardFrame:
         import zstandard
 
         self._error = zstandard.ZstdError
-        reader = zstandard.ZstdDecompressor(max_window_size=_ZSTANDARD_WINDOW)
-        self._frame = reader.decompressobj()
+        self._frame = _zstandard_reader().decompressobj()
 
     @property
     def eof(self) -> bool:
@@ -143,20 +177,21 @@ def _in_blocks(part: bz2.BZ2Decompressor | lzma.LZMADecompressor, packed: bytes)
 class Packing:
     """A way to pack data: its name, how each of its parts may start, and what unpacks one.
 
-    ``unpack`` gives what a part makes of some more packed bytes.
+    ``unpack`` gives what a part makes of some more packed bytes, ``growth`` how many times as many.
     """
 
     name: str
     magics: tuple[bytes, ...]
     part: Callable[[], Part]
     unpack: Callable[[Any, bytes], Iterator[bytes]]
+    growth: int = GROWTH
 
 
 PACKINGS = (
     Packing("gzip", (b"\x1f\x8b",), lambda: zlib.decompressobj(_GZIP), _whole),
     Packing("zstandard", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE), _ZstandardFrame, _whole),
     Packing("bzip2", (b"BZh",), bz2.BZ2Decompressor, _in_blocks),
-    Packing("xz", (b"\xfd7zXZ\x00",), lzma.LZMADecompressor, _in_blocks),
+    Packing("xz", (b"\xfd7zXZ\x00",), lzma.LZMADecompressor, _in_blocks, GROWTH_OF_XZ),
 )
 
 
@@ -173,10 +208,15 @@ def packing(data: bytes) -> Packing | None:
     return next((each for each in PACKINGS if data.startswith(each.magics)), None)
 
 
-def _pieces(data: bytes, how: Packing) -> Iterator[Piece]:
+def _pieces(data: bytes, how: Packing, growth: Growth) -> Iterator[Piece]:
     """The content, part after part, until what follows is none; EOFError where one has no end."""
     at = 0
     while data.startswith(how.magics, at):
+        growth.count_part()
+        if data.startswith(_SKIPPABLE, at):
+            at = _behind_skippable(data, at)
+            yield Piece(b"", at)
+            continue
         part = how.part()
         while not part.eof:
             step = data[at : at + _STEP_BYTES]
@@ -188,6 +228,14 @@ def _pieces(data: bytes, how: Packing) -> Iterator[Piece]:
         if padding := _PADDING.match(data, at):  # gzip and xz allow zeros between and behind parts
             at = padding.end()
             yield Piece(b"", at)
+
+
+def _behind_skippable(data: bytes, at: int) -> int:
+    """The end of a frame without data: a magic number, its size in 4 bytes, and so many bytes."""
+    end = at + 8 + int.from_bytes(data[at + 4 : at + 8], "little")
+    if len(data) < max(end, at + 8):
+        raise EOFError
+    return end
 
 
 @dataclass(frozen=True)
@@ -210,8 +258,8 @@ def unpacked(data: bytes, path: Path, growth: Growth | None = None) -> Unpacked:
     growth = growth or Growth(path, len(data))
     content, end = io.BytesIO(), 0
     try:
-        for piece in _pieces(data, how):
-            growth.count(piece.end - end, len(piece.data))
+        for piece in _pieces(data, how, growth):
+            growth.count(piece.end - end, len(piece.data), how.growth)
             content.write(piece.data)
             end = piece.end
     except EOFError as error:
@@ -233,8 +281,8 @@ def beginning(data: bytes, size: int, growth: Growth) -> bytes:
     how = packing(data)
     found, end = b"", 0
     try:
-        for piece in _pieces(data, how) if how else ():
-            growth.count(piece.end - end, len(piece.data))
+        for piece in _pieces(data, how, growth) if how else ():
+            growth.count(piece.end - end, len(piece.data), how.growth if how else GROWTH)
             found, end = found + piece.data, piece.end
             if len(found) >= size:
                 break

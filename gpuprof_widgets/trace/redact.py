@@ -28,6 +28,7 @@ from gpuprof_widgets.trace.events import from_codes
 from gpuprof_widgets.trace.identities import Identities, is_home
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.python_frames import BUILT_IN, place
+from gpuprof_widgets.trace.schema import RUNTIME_ENDINGS
 from gpuprof_widgets.trace.tracks import kind_of
 
 KEPT = frozenset(
@@ -72,6 +73,7 @@ _PATH = re.compile(
     rf"|(?<!\w)[A-Za-z]:[\\/](?:{_END}+[\\/])*{_END}*"
     rf"|(?<![\w\\])\\\\{_END}+(?:\\{_END}+)+"
 )
+_OF_LIBRARIES = ("aten::", "cuda", "nccl")
 _QUOTED_CODE = re.compile(r"`[^`]*`")
 
 
@@ -105,6 +107,7 @@ class _Names:
             [*files, *dict.fromkeys(text for _, text in called)],
             users=[text for key, text in called if key in USER_KEYS and _is_word(text)],
             hosts=[text for key, text in called if key in HOST_KEYS and _is_word(text)],
+            of_field=[_PATH.sub("", self._places.sub("", name)) for name in _fixed(record.trace)],
         )
 
     def file(self, path: str) -> str:
@@ -124,12 +127,14 @@ class _Names:
     def text(self, text: str) -> str:
         """A text in which paths may stand."""
         if text not in self._texts:
-            plain = self._places.sub(
-                lambda found: self._path(found[0].removeprefix("file://")), without_secrets(text)
-            )
-            plain = _PATH.sub(lambda found: self._path(found[0].removeprefix("file://")), plain)
-            self._texts[text] = self._identities.without(plain)
+            self._texts[text] = self._identities.without(self.fixed(without_secrets(text)))
         return self._texts[text]
+
+    def fixed(self, name: str) -> str:
+        """A name that no user gave, without paths alone."""
+        for paths in (self._places, _PATH):
+            name = paths.sub(lambda found: self._path(found[0].removeprefix("file://")), name)
+        return name
 
     def frame(self, name: str) -> str:
         """A Python frame as torch writes it: ``/home/me/train.py(12): step``."""
@@ -223,6 +228,21 @@ def _texts_of_trace(trace: Trace) -> Iterator[tuple[str, str]]:
         if values.dtype == object:  # equal lists are one object (see `Args`)
             for value in {id(value): value for value in values.tolist()}.values():
                 yield from _texts(value, key)
+
+
+def _is_fixed(category: str) -> bool:
+    """Whether libraries name what is of this category: kernels, copies, calls of the runtime."""
+    return category in ("kernel", "gpu_memcpy", "gpu_memset") or category.endswith(RUNTIME_ENDINGS)
+
+
+def _fixed(trace: Trace) -> set[str]:
+    """The names of these, and of ops of libraries."""
+    pairs = trace.slices[["name", "category"]].drop_duplicates()
+    return {
+        str(name)
+        for name, category in zip(pairs["name"], pairs["category"], strict=True)
+        if _is_fixed(category) or str(name).startswith(_OF_LIBRARIES)
+    }
 
 
 def _is_word(text: str) -> bool:
@@ -338,6 +358,8 @@ def _slice_names(trace: Trace, names: _Names) -> pd.Categorical:
 def _slice_name(name: str, category: str, names: _Names) -> str:
     if category == "cell_line":
         return name.partition(":")[0]
+    if _is_fixed(category):
+        return names.fixed(name)
     return names.frame(name) if category == "python_function" else names.text(name)
 
 
