@@ -173,16 +173,18 @@ def test_who_is_called_in_code_is_nobody() -> None:
     assert clean.trace.slices["name"].tolist() == ["f(user=item)", "item of login=item"]
 
 
-def test_a_kernel_keeps_all_but_paths() -> None:
+def test_a_librarys_kernel_keeps_all_but_paths_and_a_users_own_does_not() -> None:
     record = trace_of(
         op("zelda", ts=0, dur=9, at="/home/zelda/x.py"),
         runtime("cudaLaunchKernel", ts=1, dur=2),
-        kernel("f<key=a, token=b>(/home/zelda/my.cu:3)", ts=10, dur=1, launched_by=1),
+        kernel("void at::f<key=a, token=b>(/home/zelda/my.cu:3)", ts=10, dur=1, launched_by=1),
+        kernel("zelda_gemm", ts=12, dur=1, launched_by=1),
     )
     assert redacted(record).trace.slices["name"].tolist() == [
         "user",
         "cudaLaunchKernel",
-        "f<key=a, token=b>(my.cu:3)",
+        "void at::f<key=a, token=b>(my.cu:3)",
+        "user_gemm",
     ]
 
 

@@ -73,7 +73,12 @@ _PATH = re.compile(
     rf"|(?<!\w)[A-Za-z]:[\\/](?:{_END}+[\\/])*{_END}*"
     rf"|(?<![\w\\])\\\\{_END}+(?:\\{_END}+)+"
 )
-_OF_LIBRARIES = ("aten::", "cuda", "nccl")
+_OF_LIBRARIES = re.compile(
+    r"aten::|cuda|nccl|rccl|triton_(?:poi|red|per)_|(?:void )?(?:"
+    r"(?:at|c10d?|cub|thrust|cutlass|cute|cudnn|cublas\w*|ck|rocprim)::"
+    r"|(?:cudnn|cublas|cutlass|ampere|volta|turing|hopper|maxwell|sm\d+|Cijk)_)"
+)
+"""How names of ops and kernels begin that no user gave."""
 _QUOTED_CODE = re.compile(r"`[^`]*`")
 
 
@@ -230,9 +235,11 @@ def _texts_of_trace(trace: Trace) -> Iterator[tuple[str, str]]:
                 yield from _texts(value, key)
 
 
-def _is_fixed(category: str) -> bool:
-    """Whether libraries name what is of this category: kernels, copies, calls of the runtime."""
-    return category in ("kernel", "gpu_memcpy", "gpu_memset") or category.endswith(RUNTIME_ENDINGS)
+def _is_fixed(name: str, category: str) -> bool:
+    """Whether no user named this: copies, calls of the runtime, kernels of libraries."""
+    if category == "kernel":
+        return _OF_LIBRARIES.match(name) is not None
+    return category in ("gpu_memcpy", "gpu_memset") or category.endswith(RUNTIME_ENDINGS)
 
 
 def _fixed(trace: Trace) -> set[str]:
@@ -241,7 +248,7 @@ def _fixed(trace: Trace) -> set[str]:
     return {
         str(name)
         for name, category in zip(pairs["name"], pairs["category"], strict=True)
-        if _is_fixed(category) or str(name).startswith(_OF_LIBRARIES)
+        if _is_fixed(str(name), category) or _OF_LIBRARIES.match(str(name))
     }
 
 
@@ -358,7 +365,7 @@ def _slice_names(trace: Trace, names: _Names) -> pd.Categorical:
 def _slice_name(name: str, category: str, names: _Names) -> str:
     if category == "cell_line":
         return name.partition(":")[0]
-    if _is_fixed(category):
+    if _is_fixed(name, category):
         return names.fixed(name)
     return names.frame(name) if category == "python_function" else names.text(name)
 
