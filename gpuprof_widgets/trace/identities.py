@@ -87,8 +87,8 @@ class Identities:
     ) -> None:
         """``users`` and ``hosts``: those that the record calls so; ``texts``: all others in it.
 
-        ``of_field``: names of kernels and the like, without paths. Whoever is called as a word in
-        these is not found by that word: taken away, it would change what is counted.
+        ``of_field``: names that libraries gave, without paths. Whoever is called as a word in these
+        is not found by that word: taken away, it would change what is counted.
         """
         in_record = {_one_form(name) for name in (*users, *_users_in(texts))}
         machines = {_one_form(name) for name in (*hosts, platform.node())}
