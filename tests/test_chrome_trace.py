@@ -450,7 +450,7 @@ def test_kinds_of_events_that_are_not_read_are_counted(write: Any) -> None:
     record = load(write(event(), event(ph="P"), event(ph="v"), event(ph="P")))
     assert record.metadata["notes"] == [
         "2 events of kind 'P' are not read",
-        "1 events of kind 'v' are not read",
+        "1 event of kind 'v' is not read",
     ]
 
 
@@ -475,7 +475,7 @@ BROKEN = {
         ).encode(),
         r"its events: 2 of the profiler on itself",
     ),
-    "events that are no list": (b'{"traceEvents": 5}', r"\"traceEvents\" is b'5', not a list"),
+    "events that are no list": (b'{"traceEvents": 5}', r"\"traceEvents\" is 5, not a list"),
     "a list of numbers": (
         b"[1, 2, 3]",
         r"without a single slice .*3 of 3 events are not well-formed",

@@ -103,6 +103,8 @@ class Owners {
     this.in_backward = new Uint8Array(store.rows)
     const is_line = cell_lines(store)
     const marked = backward_ops(store)
+    const in_node = new Uint8Array(store.rows)
+    let latest = NONE // the last backward op with a forward op that lies in no other
     for (let row = 0; row < store.rows; row++) {
       const above = store.parent[row]
       const counts = kept[row] != OUTSIDE
@@ -110,6 +112,17 @@ class Owners {
       this.around[row] = counts && is_line[row] == 1 ? row : above < 0 ? NONE : this.around[above]
       this.op_before[row] = forward >= 0 ? forward : above < 0 ? NONE : this.op_before[above]
       this.in_backward[row] = counts && marked[row] == 1 ? 1 : above < 0 ? 0 : this.in_backward[above]
+      const is_node = forward >= 0 || counts && marked[row] == 1
+      const is_inside = above >= 0 && in_node[above] == 1
+      in_node[row] = is_node || is_inside ? 1 : 0
+      if (is_node && !is_inside) {
+        if (forward >= 0) {
+          latest = row
+        } else if (latest >= 0 && store.track[latest] == store.track[row] && this.line_row(latest) == this.line_row(row)) {
+          // what the engine does itself is part of the backward op before it, in the same call
+          this.op_before[row] = this.op_before[latest]
+        }
+      }
     }
   }
 
@@ -168,9 +181,10 @@ function covered_by(store: Store, rows: ArrayLike<number>): Intervals {
 function add_ops(store: Store, window: Window, owners: Owners, add: Add): void {
   const is_op = timed_ops(store)
   const self = self_times_among(store, window, "lines and ops", () => cell_lines(store).map((is_line, row) => is_line | is_op[row]))
-  self.forEach((time, row) => {
+  const alone = self_times_among(store, window, "ops alone", () => is_op)
+  alone.forEach((time, row) => {
     if (is_op[row] == 1 && time != 0) {
-      add(owners.line(row), "cpu_self", store.ns(time))
+      add(owners.line(row), "cpu_self", store.ns(self[row]))
       add(owners.forward_line(row), "backward_cpu", store.ns(time))
     }
   })
