@@ -24,7 +24,6 @@ from gpuprof_widgets.analyses.host_states import (
     HostTimeline,
     main_lane,
 )
-from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import lacking, which_other_kind
 from gpuprof_widgets.analyses.op_rows import gpu_rows
@@ -80,7 +79,7 @@ def _device_segments(record: Record, device: int) -> pd.DataFrame:
     start = cuts[:-1]
     found = np.full(len(start), NONE, np.int8)
     for code, union in reversed(list(enumerate(unions.values()))):
-        found[_inside(start, union)] = code
+        found[intervals.inside(start, union)] = code
     idle = found < 0
     at = np.searchsorted(idle_start, start[idle], side="right") - 1
     found[idle] = idle_class[at]
@@ -93,7 +92,7 @@ def _host_segments(record: Record) -> pd.DataFrame:
     cuts = np.unique(np.concatenate([states.start, states.end, *exposed]))
     start = cuts[:-1]
     found = CLASS_OF_STATE[states.at(start)]
-    found[_inside(start, exposed)] = CLASSES.index(EXPOSED)
+    found[intervals.inside(start, exposed)] = CLASSES.index(EXPOSED)
     return _merged(NONE, start, cuts[1:], found)
 
 
@@ -107,10 +106,6 @@ def _merged(device: int, start: Ints, end: Ints, code: Codes) -> pd.DataFrame:
     names = np.array(CLASSES, object)
     columns = (device, start[first], end[last], names[code[first]])
     return pd.DataFrame(dict(zip(SEGMENT_COLUMNS, columns, strict=True)))
-
-
-def _inside(times: Ints, union: Intervals) -> npt.NDArray[np.bool_]:
-    return np.asarray(intervals.overlap((times, times + 1), union) > 0)
 
 
 def _idle(record: Record, gaps: Gaps) -> tuple[Ints, Codes]:

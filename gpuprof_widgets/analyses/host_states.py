@@ -118,14 +118,14 @@ class HostTimeline:
             part = _parts_at(one.parts, start[free])
             found = np.append(one.parts.row, NONE)[part]
             row[free] = np.where(self._taking[found], NONE, found)
-            loading[free] |= _inside(start[free], one.loading)
+            loading[free] |= intervals.inside(start[free], one.loading)
             engine[free] |= np.append(one.between_nodes, False)[part]
             hooks[free] |= np.append(one.in_hooks, False)[part]
         state = self._state[row]
         state[hooks] = STATES.index(PYTHON)
         state[engine] = STATES.index(CPU_OPS)
         state[loading] = STATES.index(INPUT)
-        state[(row < 0) & _inside(start, self._taken)] = STATES.index(INPUT)
+        state[(row < 0) & intervals.inside(start, self._taken)] = STATES.index(INPUT)
         if not self._ran_python:
             state[state == STATES.index(PYTHON)] = STATES.index(OTHER)
         return HostStates(start, end, state)
@@ -173,10 +173,6 @@ def _those_inside(times: Ints, within: Intervals) -> Ints:
     each = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
     found: Ints = times[each + np.repeat(first, count)]
     return found
-
-
-def _inside(times: Ints, union: Intervals) -> npt.NDArray[np.bool_]:
-    return np.asarray(intervals.overlap((times, times + 1), union) > 0)
 
 
 def _between(*edges: Ints) -> tuple[Ints, Ints]:

@@ -52,6 +52,11 @@ def overlap(left: Intervals, right: Intervals) -> Int64:
     return covered_until(right, left[1]) - covered_until(right, left[0])
 
 
+def inside(times: Int64, intervals: Intervals) -> npt.NDArray[np.bool_]:
+    """Whether each of these moments lies in one of the intervals."""
+    return np.asarray(overlap((times, times + 1), intervals) > 0)
+
+
 def covered_until(intervals: Intervals, times: npt.ArrayLike) -> Int64:
     """Per time: how many ns disjoint intervals cover before it."""
     start, end = intervals
