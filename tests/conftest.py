@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from gpuprof_widgets.capture.cell import cell_numbers
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
+from tests import cells
 from tests.leftovers import AFTER_RECORDING, LEFTOVERS, freeze
 from tests.traces import Shared
 
@@ -95,6 +97,14 @@ def own_temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterato
     before, tempfile.tempdir = tempfile.tempdir, str(tmp_path_factory.mktemp("temporary"))
     yield
     tempfile.tempdir = before
+
+
+@pytest.fixture(autouse=True)
+def no_cells_of_other_tests() -> Iterator[None]:
+    """What one cell compiles keeps its code in all others of its notebook: a test is a notebook."""
+    yield
+    if cells.shell.cache_info().currsize:
+        cell_numbers(cells.shell()).clear()
 
 
 @pytest.fixture(autouse=True)
