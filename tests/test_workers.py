@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from pickle import PicklingError
-from time import perf_counter_ns
+from time import perf_counter_ns, sleep
 from typing import Any
 
 import pandas as pd
@@ -150,6 +150,26 @@ def test_the_table_of_workers_counts_and_adds_up() -> None:
     times = ["fetch_ns", "item_ns", "collate_ns", "put_ns", "idle_ns"]
     parts = pd.concat([half.workers()[times] for half in halves])
     assert parts.sum().tolist() == table[times].sum().tolist()
+
+
+def test_workers_stand_in_the_order_of_their_start_whichever_runs_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = worker_process.WorkerRecording.start
+
+    def first_worker_late(recording: worker_process.WorkerRecording) -> None:
+        if recording._arguments["worker_id"] == 0:
+            sleep(0.2)
+        start(recording)
+
+    monkeypatch.setattr(worker_process.WorkerRecording, "start", first_worker_late)
+    with gpuprof_widgets.profile(quiet=True, workers=True) as run:
+        loader = DataLoader(Decoded(), batch_size=4, num_workers=2)
+        assert len(batches(loader) + batches(loader)) == 6
+    assert run.profile is not None
+    table = run.profile.workers()
+    assert table["worker"].tolist() == [0, 1, 0, 1]
+    assert [about["pid"] for about in run.profile.metadata["workers"]] == table["pid"].tolist()
 
 
 def test_the_workers_lie_on_the_clock_of_the_trace() -> None:

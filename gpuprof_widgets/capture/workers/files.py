@@ -23,12 +23,16 @@ Span = tuple[str, int, int, int, int, int]
 
 @dataclass(frozen=True)
 class WorkerFile:
-    """One worker process: who it is, what it did, and how it ended."""
+    """One worker process: who it is, what it did, and how it ended.
+
+    ``child`` is the number that multiprocessing gave it: its parent started them one by one, while
+    which of them is the first to run depends on the machine.
+    """
 
     worker: int
     workers: int
     pid: int
-    start: int
+    child: tuple[int, ...]
     end: int | None
     items: int
     died: bool
@@ -66,7 +70,7 @@ class WorkerFile:
 def read_folder(folder: Path) -> list[WorkerFile]:
     """The workers that wrote into this folder, in the order of their start."""
     found = [one for path in folder.glob(f"*{SPANS}") if (one := _read(path)) is not None]
-    return sorted(found, key=lambda one: (one.start, one.worker))
+    return sorted(found, key=lambda one: one.child)
 
 
 def _read(path: Path) -> WorkerFile | None:

@@ -18,6 +18,7 @@ import cProfile
 import gc
 import inspect
 import marshal
+import multiprocessing
 import os
 import sys
 import threading
@@ -100,7 +101,7 @@ class WorkerRecording:
             "worker": self._arguments["worker_id"],
             "workers": self._arguments["num_workers"],
             "pid": os.getpid(),
-            "start": perf_counter_ns(),
+            "child": multiprocessing.current_process()._identity,
         }
         self._write(head)
         self._patches.apply(self._arguments["index_queue"], self._arguments["data_queue"])
