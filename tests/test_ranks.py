@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from torch.multiprocessing.spawn import spawn
 
 import gpuprof_widgets
 from gpuprof_widgets import Profile
+from gpuprof_widgets.capture import torch_profiler
 from gpuprof_widgets.capture.ranks.launchers import process_rank
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 from tests.loaders import mean_rank
@@ -124,6 +126,23 @@ def dying(rank: int) -> None:
 def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match=r"rank 1 \(pid \d+\) ended with exit code 7"):
         gpuprof_widgets.profile_ranks(dying, 2, save=tmp_path / "run")
+
+
+def test_a_rank_that_is_ended_while_it_writes_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(torch_profiler, "_check_written", lambda path: time.sleep(HANGING_S))
+
+    def main(rank: int) -> None:
+        while rank == 1 and not list(tmp_path.glob("gpuprof-*/trace.json")):
+            time.sleep(0.01)
+        if rank == 1:
+            os._exit(7)
+
+    with pytest.raises(RecordingError, match=r"rank 1 \(pid \d+\) ended with exit code 7"):
+        gpuprof_widgets.profile_ranks(main, 2, save=tmp_path / "run")
+    assert list(tmp_path.glob("gpuprof-*")) == []
 
 
 def test_an_interrupt_ends_all_ranks(tmp_path: Path) -> None:

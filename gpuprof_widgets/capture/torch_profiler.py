@@ -6,7 +6,6 @@ import errno
 import os
 import re
 import shutil
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter_ns
@@ -20,6 +19,7 @@ from gpuprof_widgets.capture.interrupts import Held
 from gpuprof_widgets.capture.memory.torch_categories import with_torch_categories
 from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.capture.temporary import temporary_folder
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.trace.assemble import empty_trace
 from gpuprof_widgets.trace.chrome_trace import parse_chrome_trace
@@ -172,7 +172,7 @@ def _read(recording: Any) -> Trace:
 def _exported(recording: Any) -> tuple[Path, bytes]:
     """What torch wrote, and where: a temporary file that is gone by now."""
     try:
-        path = Path(tempfile.mkdtemp(prefix="gpuprof-")) / "trace.json"
+        path = temporary_folder() / "trace.json"
     except OSError as error:
         raise RecordingError(
             f"there is no folder for torch's temporary file ({error.strerror}: {error.filename}); "

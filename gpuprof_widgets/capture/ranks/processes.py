@@ -19,6 +19,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from gpuprof_widgets.capture.own_tracebacks import below_ours
+from gpuprof_widgets.capture.temporary import remove_folders_of
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 
 _PATIENCE_S = 5.0  # for a process that was asked to end, before it is killed
@@ -173,6 +174,7 @@ def _end(ranks: list[_Rank]) -> None:
             rank.process.kill()
             rank.process.join()
         rank.answer.close()
+        remove_folders_of(rank.process.pid or 0)  # it may have been writing its trace
 
 
 def _rank(body: Body, rank: int, group: Group, answer: Connection, forked: bool) -> None:

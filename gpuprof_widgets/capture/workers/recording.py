@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ import pandas as pd
 
 from gpuprof_widgets.capture.own_frames import without_own_calls
 from gpuprof_widgets.capture.part import Context, Part
+from gpuprof_widgets.capture.temporary import temporary_folder
 from gpuprof_widgets.capture.workers.files import WorkerFile, read_folder, track_slices
 from gpuprof_widgets.capture.workers.process import RecordedLoop
 from gpuprof_widgets.trace.edit import with_slices
@@ -87,7 +87,7 @@ class Workers:
             return
         from torch.utils.data._utils import worker
 
-        self._folder = Path(tempfile.mkdtemp(prefix="gpuprof-workers-"))
+        self._folder = temporary_folder()
         self._process = os.getpid()
         self._began = _both_clocks()
         self._loop = worker._worker_loop
