@@ -110,6 +110,11 @@ NOT_JSON = {
         for what, opens, closes in (("lists", "[", "]"), ("objects", '{"a":', "}"))
         for depth in (2_000, 100_000, 170_000)
     },
+    "a last event of lists, without an end to their depth": Bad(
+        WHOLE[:-2] + b", " + b"[" * 100_000 + b"]" * 100_000 + b"]}",
+        THREE,
+        (r"1 of 4 events are not well-formed and were left out",),
+    ),
     "a header that is not JSON": Bad(
         WHOLE.replace(b'"schemaVersion": 1', b'"host": "a"b"'), THREE, ("beside the events",)
     ),

@@ -125,6 +125,14 @@ def test_damage_is_an_error_or_harmless(how: str) -> None:
     assert any("does not unpack" in error for error in damaged)
 
 
+def test_a_wide_window_of_zstandard_gets_the_command_that_unpacks_it() -> None:
+    wide = zstandard.ZstdCompressionParameters(window_log=28)
+    frame = zstandard.ZstdCompressor(compression_params=wide).compressobj()
+    packed = frame.compress(PLAIN) + frame.flush()
+    with pytest.raises(TraceError, match=r"window of more than 128 MiB.*zstd -d --long=31"):
+        names(packed)
+
+
 @pytest.mark.parametrize("first", [0x50, 0x5F])
 def test_frames_without_data_are_skipped(first: int) -> None:
     """As pzstd begins its files."""

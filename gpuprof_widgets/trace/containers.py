@@ -92,6 +92,8 @@ def _zip_members(data: bytes, growth: Growth) -> list[Member]:
     if data.count(_ZIP_ENTRY) > MOST_FILES:
         raise _TooManyError(found[1].decode() for found in _ZIP_NAME.finditer(data))
     source = io.BytesIO(data)
+    if not zipfile.is_zipfile(source):
+        raise zipfile.BadZipFile("its list of files, which is its end, is missing: it was cut off")
     archive = zipfile.ZipFile(source)
 
     def member(info: zipfile.ZipInfo) -> Member:

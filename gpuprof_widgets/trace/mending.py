@@ -27,7 +27,8 @@ _BRACE = ord("{")
 _NEXT = re.compile(
     rb'\}\s*(?:,\s*)?\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp|tts|cname)"\s*:'
 )
-_LAST = re.compile(rb'\}\s*(?:,\s*)?\](?=\s*(?:\Z|\}\s*\Z|,\s*"))')
+_END = re.compile(rb'\](?=\s*(?:\Z|\}\s*\Z|,\s*"))')
+_LAST = re.compile(rb"\}\s*(?:,\s*)?" + _END.pattern)
 
 _IS_JSON = msgspec.json.Decoder(msgspec.Raw).decode
 _scan = json.JSONDecoder(strict=False, parse_int=float).raw_decode
@@ -122,8 +123,9 @@ def _scanned(text: bytes, at: int) -> tuple[int | None, int]:
 def _resumed(text: bytes, at: int, following: int | None) -> int:
     """Where what is not JSON ends: before the next event, at the list's end, or at the file's."""
     if text[at : at + 1] != b"{":
-        event = _OBJECT.search(text, at)
-        return event.start() if event else len(text)
+        # The next event, and where none follows, the list's end.
+        found = _OBJECT.search(text, at) or _END.search(text, at)
+        return found.start() if found else len(text)
     last = None if following else _LAST.search(text, at)
     return following or (last.start() + 1 if last else len(text))
 

@@ -55,6 +55,10 @@ class TooLargeError(TraceError):
     """What a packed file holds is more than a file of its size may unpack to."""
 
 
+class _TooWideError(Exception):
+    """A frame of zstandard needs more memory than is given to one."""
+
+
 class CutOffError(TraceError):
     """Packed data without its end; ``data`` is what could be unpacked of it."""
 
@@ -146,6 +150,8 @@ class _ZstandardFrame:
         import zstandard
 
         self._error = zstandard.ZstdError
+        self._parameters = zstandard.get_frame_parameters
+        self._begun = False
         self._frame = _zstandard_reader().decompressobj()
 
     @property
@@ -158,6 +164,9 @@ class _ZstandardFrame:
 
     def decompress(self, data: bytes, /) -> bytes:
         try:
+            if not self._begun and self._parameters(data).window_size > _ZSTANDARD_WINDOW:
+                raise _TooWideError
+            self._begun = True
             return self._frame.decompress(data)
         except self._error as error:
             raise OSError(str(error)) from error
@@ -264,6 +273,12 @@ def unpacked(data: bytes, path: Path, growth: Growth | None = None) -> Unpacked:
             end = piece.end
     except EOFError as error:
         raise CutOffError(path, how.name, len(data), content.getvalue()) from error
+    except _TooWideError:
+        raise TraceError(
+            f"{path}: was packed with a zstandard window of more than {_ZSTANDARD_WINDOW >> 20} "
+            "MiB, so much memory that zstd itself asks before it unpacks it: unpack it first "
+            "(zstd -d --long=31 FILE)."
+        ) from None
     except TooLargeError:  # a ValueError as well
         raise
     except _BROKEN as error:
@@ -288,6 +303,6 @@ def beginning(data: bytes, size: int, growth: Growth) -> bytes:
                 break
     except TooLargeError:
         raise
-    except (EOFError, *_BROKEN):
+    except (EOFError, _TooWideError, *_BROKEN):
         pass
     return (found or data)[:size]
