@@ -176,7 +176,7 @@ NO_TRACE = {
     "no folder for temporary files": (
         "before, tempfile.tempdir = tempfile.tempdir, '/nowhere/at/all'",
         "tempfile.tempdir = before",
-        "there is no folder for torch's temporary file",
+        "there is no folder for temporary files",
     ),
     "a disk that is full": (
         "before = resource.getrlimit(resource.RLIMIT_FSIZE)\n"

@@ -171,13 +171,7 @@ def _read(recording: Any) -> Trace:
 
 def _exported(recording: Any) -> tuple[Path, bytes]:
     """What torch wrote, and where: a temporary file that is gone by now."""
-    try:
-        path = temporary_folder() / "trace.json"
-    except OSError as error:
-        raise RecordingError(
-            f"there is no folder for torch's temporary file ({error.strerror}: {error.filename}); "
-            "set TMPDIR to one that can be written and restart"
-        ) from error
+    path = temporary_folder() / "trace.json"
     try:
         recording.export_chrome_trace(str(path))
         _check_written(path)

@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import socket
 import sys
@@ -15,11 +16,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
 from gpuprof_widgets.capture.own_tracebacks import below_ours
-from gpuprof_widgets.capture.temporary import remove_folders_of
+from gpuprof_widgets.capture.temporary import keep_folders_within, temporary_folder
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 
 _PATIENCE_S = 5.0  # for a process that was asked to end, before it is killed
@@ -97,10 +99,11 @@ def run_ranks(body: Body, group: Group, method: str) -> list[int]:
     """
     context = multiprocessing.get_context(method)
     ranks: list[_Rank] = []
+    folder = temporary_folder()
     try:
         for number in range(group.size):
             receiving, sending = context.Pipe(duplex=False)
-            target = (body, number, group, sending, method == "fork")
+            target = (body, number, group, sending, folder, method == "fork")
             process = context.Process(target=_rank, args=target, name=f"rank {number}")  # type: ignore[attr-defined]
             process.start()
             sending.close()
@@ -110,6 +113,7 @@ def run_ranks(body: Body, group: Group, method: str) -> list[int]:
         return [rank.process.pid or 0 for rank in ranks]
     finally:
         _end(ranks)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _as_they_end(ranks: list[_Rank]) -> Iterator[tuple[_Rank, Answer]]:
@@ -174,11 +178,13 @@ def _end(ranks: list[_Rank]) -> None:
             rank.process.kill()
             rank.process.join()
         rank.answer.close()
-        remove_folders_of(rank.process.pid or 0)  # it may have been writing its trace
 
 
-def _rank(body: Body, rank: int, group: Group, answer: Connection, forked: bool) -> None:
+def _rank(
+    body: Body, rank: int, group: Group, answer: Connection, folder: Path, forked: bool
+) -> None:
     """A rank's process, from its first line to its last."""
+    keep_folders_within(folder)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a kernel's own handler came along
     _die_with_parent()
