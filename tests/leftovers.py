@@ -169,6 +169,8 @@ LEFTOVERS: dict[str, Callable[[], Any]] = {
     "temporary files": files,
     "the working directory": os.getcwd,
     "garbage collection": gc.isenabled,
+    "callbacks of garbage collection": lambda: [str(one) for one in gc.callbacks if _is_ours(one)],
+    "the hook of dropped errors": lambda: _is_ours(sys.unraisablehook),
     "environment": lambda: {name for name in os.environ if "GPUPROF" in name.upper()},
 }
 """What is looked at before and after every test; a new kind is one row."""

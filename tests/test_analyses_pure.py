@@ -23,6 +23,7 @@ from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
 from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.breakdown_segments import breakdown_segments
 from gpuprof_widgets.analyses.call_tree import call_tree, flame_source
+from gpuprof_widgets.analyses.cold_start import cold_start
 from gpuprof_widgets.analyses.collective_calls import (
     collective_calls,
     compute_intervals,
@@ -126,6 +127,7 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "gpu_summary": gpu_summary,
     "gpu_curves": gpu_curves,
     "launches": launches,
+    "cold_start": cold_start,
     "queue_length": queue_length,
     "queues": queues,
     "sequences": sequences,
@@ -309,12 +311,14 @@ PARTS = {
     *("categories", "path_graph", "not_recorded", "no_memory_events"),
     *(
         "ran_python",
+        "cold_spans",
         "host_states",
         "in_hooks",
         "recorder_of",
         "has_python_alone",
         "is_beyond_the_range",
     ),
+    *("blocked", "lines_at", "line_that_holds", "holder"),
 }
 """What analyses ask of each other; no table."""
 CALL_TREES = {"call_tree_ops", "call_tree_merged", "call_tree_cprofile"}

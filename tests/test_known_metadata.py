@@ -37,6 +37,8 @@ ODD: dict[str, Any] = {
     "options": [1],
     "steps": {"iterations": [{"step": 0}]},
     "guards": {"eval": 5},
+    "gc": {"collections": [1, 2, 3], "time_ns": "long"},
+    "compilations": [{"function": "step", "dur_ns": 5}],
     "lines": {"cells": [{"label": 1, "source": None}]},
     "workers": [{"worker": "0"}],
     "memory": {"before": {"a": 1}},
@@ -49,6 +51,9 @@ ODD: dict[str, Any] = {
     "recorder": 5,
     "sampled": "now and then",
     "window_ns": {"from": 0},
+    "cpus": "all",
+    "torch_threads": [2],
+    "cpu_use": {"wall_ns": 5},
 }
 
 

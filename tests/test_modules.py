@@ -31,10 +31,10 @@ HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward
 @pytest.fixture(autouse=True)
 def no_hook_stays() -> Any:
     before = [dict(getattr(torch_modules, name)) for name in HOOKS]
-    asked = getattr(torch_modules, "_has_any_global_hook", None)
+    called = nn.Module._call_impl, nn.Module._call_impl.__code__
     yield
     assert [dict(getattr(torch_modules, name)) for name in HOOKS] == before
-    assert getattr(torch_modules, "_has_any_global_hook", None) is asked
+    assert (nn.Module._call_impl, nn.Module._call_impl.__code__) == called
 
 
 class Block(nn.Module):
@@ -291,6 +291,47 @@ class TestNames:
     def test_a_part_of_another_variables_model_is_no_root(self) -> None:
         model = Net()
         assert set(families({"head": model.head, "model": model, "again": model})) == {"model"}
+
+    @pytest.mark.parametrize("aliases", ["before", "after"])
+    @pytest.mark.parametrize("wrap", [torch.compile, nn.DataParallel], ids=["compile", "parallel"])
+    def test_what_is_wrapped_around_a_model_leaves_it_its_name(
+        self, wrap: Callable[..., Any], aliases: str
+    ) -> None:
+        model = Net()
+        alias = wrap(model)
+        variables = {"model": model} if aliases == "after" else {"alias": alias, "model": model}
+        found = families({**variables, "alias": alias, "again": wrap(alias)})
+        assert found["model"].paths == family(model).paths
+        assert not {id(one) for one in model.modules()} & {
+            number for label, one in found.items() if label != "model" for number in one.paths
+        }
+        (only,) = families({"alias": alias}).values()
+        assert set(only.paths) >= set(family(model).paths)
+
+    def test_a_models_own_variable_comes_before_one_that_is_deeper(self) -> None:
+        inner = Net()
+        namespace = {"model": torch.compile(inner), "kept": [inner]}
+        assert families(namespace)["model"].paths[id(inner.head)] == "head"
+
+    def test_a_part_of_a_model_that_is_compiled_beside_it_keeps_its_path(self) -> None:
+        model = Net()
+        model.fast = torch.compile(model.head)
+        model.late = model.head
+        del model.head
+        model.head = model.late
+        del model.late
+        assert [*model._modules] == ["blocks", "fast", "head"]
+        assert family(model).paths[id(model.head)] == "head"
+
+    def test_copies_have_their_own_names(self) -> None:
+        model = Net()
+        variables = {"fast": torch.compile(model), "ema": copy.deepcopy(model), "model": model}
+        x = torch.rand(3, 4)
+        made = record(lambda: (variables["ema"](x), model(x)), variables)
+        assert names(made) == [
+            *("ema" if name == "model" else f"ema.{name}" for name in FORWARD),
+            *("model" if name == "model" else f"model.{name}" for name in FORWARD),
+        ]
 
     def test_modules_that_hold_each_other_are_found_once(self) -> None:
         one, other = nn.Module(), nn.Module()

@@ -30,8 +30,7 @@ def fresh_dynamo() -> Any:
 
 
 asks_for_hooks = pytest.mark.skipif(
-    not hasattr(nn.modules.module, "_has_any_global_hook"),
-    reason="torch 2.6 compiles again where there are global hooks, and warns of none",
+    not hasattr(nn.modules.module, "_has_any_global_hook"), reason="torch 2.6 warns of none"
 )
 
 
@@ -84,7 +83,21 @@ def compiled_with_a_graph_break(backend: Any) -> Callable[..., Any]:
     return torch.compile(Breaking(), backend=backend)
 
 
-COMPILED = [compiled_function, compiled_module, compiled_in_place, compiled_with_a_graph_break]
+def compiled_with_hooks(backend: Any) -> Callable[..., Any]:
+    """Of which dynamo guards that there are no other ones."""
+    model = Breaking()
+    model.a.register_forward_hook(lambda module, args, result: result + 1)
+    model.register_forward_pre_hook(lambda module, args: None)
+    return torch.compile(model, backend=backend)
+
+
+COMPILED = [
+    compiled_function,
+    compiled_module,
+    compiled_in_place,
+    compiled_with_a_graph_break,
+    compiled_with_hooks,
+]
 
 
 def history(
@@ -109,7 +122,6 @@ def history(
     return frames, {str(one.message) for one in warned}
 
 
-@asks_for_hooks
 @pytest.mark.parametrize("make", COMPILED)
 @pytest.mark.parametrize("before", [True, False], ids=["compiled before", "compiled in it"])
 def test_nothing_is_compiled_again_and_nothing_warned(
@@ -130,6 +142,22 @@ def test_the_users_own_global_hook_is_still_warned_of() -> None:
             recorded(lambda: compiled(X), "auto")
     finally:
         handle.remove()
+
+
+def test_a_model_compiled_in_the_run_has_nothing_of_ours_afterwards() -> None:
+    model = Net()
+    code = nn.Module._call_impl.__code__
+
+    def run() -> None:
+        model.compile(backend="eager")
+        model(X)
+
+    made = recorded(run, "auto")[1]
+    assert marked(made) == ["Net"]
+    assert nn.Module._call_impl.__code__ is code
+    assert model._compiled_call_impl is not None
+    inner = model._compiled_call_impl._torchdynamo_orig_callable
+    assert inner.__func__ is nn.Module._call_impl
 
 
 def test_a_note_says_that_a_graph_calls_no_modules() -> None:
@@ -213,6 +241,30 @@ def test_the_result_is_the_same_with_marked_modules(name: str) -> None:
     expected, _ = recorded(lambda: UNCHANGED[name](model), "none")
     found, _ = recorded(lambda: UNCHANGED[name](model), "auto")
     assert found == expected
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_compiled_model_has_its_variables_name(in_place: bool) -> None:
+    model: Any = Net()
+    if in_place:
+        model.compile(backend="eager")
+    else:
+        model = torch.compile(model, backend="eager")
+    options = Options(lines=False, cprofile=False)
+    with Recorder(options, label="the run", namespace={"model": model}) as recorder:
+        model(X)
+    made = recorder.record()
+    assert marked(made) == ["model"]
+    assert not [note for note in made.metadata["notes"] if "scripted" in note]
+
+
+def test_a_model_with_a_compiled_alias_keeps_its_own_name() -> None:
+    model = Net()
+    names = {"fast": torch.compile(model, backend="eager"), "model": model}
+    options = Options(lines=False, cprofile=False)
+    with Recorder(options, label="the run", namespace=names) as recorder:
+        model(X)
+    assert marked(recorder.record()) == ["model", "a", "b"]
 
 
 def test_what_a_scripted_module_holds_is_told_to_have_no_spans() -> None:

@@ -292,6 +292,47 @@ def test_a_script_needs_no_ipython_and_prints_plain_text(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+IN_ANOTHER_THREAD = """
+import threading, torch
+import gpuprof_widgets
+
+def alone(function):
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
+
+run = gpuprof_widgets.profile()
+run.__enter__()
+alone(lambda: run.__exit__(None, None, None))
+assert run.profile is None
+with gpuprof_widgets.profile(quiet=True) as run:
+    torch.ones(3).sum()
+assert "aten::sum" in set(run.profile.trace.slices["name"])
+assert (run.profile.calls is not None, run.profile.metadata["notes"]) == (True, [])
+print("alive")
+"""
+
+
+def test_a_profile_that_ends_in_another_thread_is_none_and_harms_nothing(tmp_path: Path) -> None:
+    """In a process of its own: torch crashed as it saved what it has in that thread.
+
+    Where the thread in which it began is gone by then torch itself may crash, whoever stops it.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", IN_ANOTHER_THREAD],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
+    told = [line for line in done.stderr.splitlines() if line.startswith("gpuprof: ")]
+    assert told == [
+        "gpuprof: no profile: recording could not stop: it began in another thread, and torch's "
+        "profiler ends only in the thread in which it began"
+    ]
+
+
 def module_spans(profile: gpuprof_widgets.Profile | None) -> list[str]:
     assert profile is not None
     slices = profile.trace.slices

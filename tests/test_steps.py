@@ -571,7 +571,11 @@ def test_compilation_after_the_warm_up_is_a_finding(compiler: None) -> None:
 
     for item in gpuprof_widgets.steps(range(100), warmup=2, active=2):
         compiled(torch.ones(3 if item < 3 else 4))
-    (finding,) = [one for one in last().findings() if "still compiled 1 graph" in one.text]
+    assert last().metadata["steps"]["one_off"]["after_warmup"]["graphs"] == 1
+    (finding,) = [one for one in last().findings() if one.rule == "compilation"]
+    assert not any("still compiled" in one.text for one in last().findings())
+    assert "`compiled`" in finding.text
+    assert "again, as the size of `x` in dimension 0 changed (3, 4)." in finding.text
     assert finding.cost_ns > 0
 
 

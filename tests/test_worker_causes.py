@@ -289,4 +289,4 @@ def test_the_first_batch_of_workers_is_part_of_their_start(
     (found,) = RULES["dataloader"](trace_of(op("end", ts=990, dur=10), *rows), Limits())
     assert found.text.endswith(f"waiting for the DataLoader, {said}.")
     assert found.remedy.startswith(remedy)
-    assert ("--workers." in found.remedy) == said.endswith("first batch")
+    assert ("import or load until then" in found.remedy) == said.endswith("first batch")

@@ -35,6 +35,7 @@ from torch.utils.data._utils import worker as torch_worker
 import gpuprof_widgets
 from gpuprof_widgets import Profile
 from gpuprof_widgets.analyses.worker_causes import slow_function
+from gpuprof_widgets.capture.clocks import both_clocks, time_of_day
 from gpuprof_widgets.capture.workers import process as worker_process
 from gpuprof_widgets.capture.workers import recording as workers
 from gpuprof_widgets.capture.workers.starts import STARTS_WORKERS
@@ -186,18 +187,17 @@ def test_the_workers_lie_on_the_clock_of_the_trace() -> None:
 
 
 def test_a_reading_of_the_clock_is_placed_where_torch_places_it() -> None:
-    began = workers._both_clocks()
+    began = both_clocks()
     with gpuprof_widgets.profile(quiet=True) as run:
         before = perf_counter_ns()
         with record_function("marked"):
             torch.ones(2)
         after = perf_counter_ns()
     assert run.profile is not None
-    trace, ended = run.profile.trace, workers._both_clocks()
+    trace, ended = run.profile.trace, both_clocks()
     marked = trace.slices[trace.slices["name"] == "marked"].iloc[0]
     first, last = (
-        workers._on_trace(moment, began=began, ended=ended, epoch_ns=trace.epoch_ns)
-        for moment in (before, after)
+        time_of_day(moment, began=began, ended=ended) - trace.epoch_ns for moment in (before, after)
     )
     assert first - MS <= marked["ts"] <= marked["ts"] + marked["dur"] <= last + MS
 

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.backward_work import own_ns
 from gpuprof_widgets.analyses.lacking import BACKWARD, says_if_empty, unless_recorded
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.region_owners import region_behind
@@ -21,7 +22,7 @@ Rows = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 
 KEYS = ["name", "forward", "module", "line", "cell"]
-NUMBERS = ["calls", "cpu_ns", "forward_cpu_ns", "device_ns", "wait_ns"]
+NUMBERS = ["calls", "cpu_ns", "own_ns", "forward_cpu_ns", "device_ns", "wait_ns"]
 
 
 @says_if_empty(unless_recorded(BACKWARD))
@@ -32,9 +33,10 @@ def backward_ops(record: Record) -> pd.DataFrame:
     Columns (times in ns): ``name`` (`GatherBackward0`), ``forward`` (`aten::gather`), ``module``
     and ``line`` in which the forward op ran ("" and -1 where that is not known), ``cell`` of the
     line; ``calls``; ``cpu_ns``: time on the thread of the backward pass, waits and hooks included;
-    ``forward_cpu_ns`` of the forward ops; ``device_ns``: GPU time launched; ``wait_ns``: waited
-    for the GPU; ``row``: the longest call. What the engine does itself (`AccumulateGrad`) is in no
-    row.
+    ``own_ns``: that without hooks, collectives, torch.compile's work and a forward computed anew
+    (checkpointing); ``forward_cpu_ns`` of the forward ops; ``device_ns``: GPU time launched;
+    ``wait_ns``: waited for the GPU; ``row``: the longest call. What the engine does itself
+    (`AccumulateGrad`) is in no row.
     """
     trace = record.trace
     calls = _calls(trace)
@@ -54,6 +56,7 @@ def backward_ops(record: Record) -> pd.DataFrame:
             **_owners(trace, rows, forward),
             "calls": trace.slices["count"].to_numpy()[rows].astype(np.int64),
             "cpu_ns": _without_inner(trace, calls)[rows],
+            "own_ns": own_ns(trace, calls)[rows],
             "forward_cpu_ns": np.where(_first(forward), dur[forward], 0),
             "device_ns": summed(gpu),
             "wait_ns": summed(waits),

@@ -1,4 +1,4 @@
-"""Loops that index a tensor row by row: the same ops after ``aten::select`` again and again."""
+"""Loops that index a tensor row by row: few ops after ``aten::select``, again and again."""
 
 from __future__ import annotations
 
@@ -13,17 +13,23 @@ from gpuprof_widgets.trace.model import Record, Trace
 Ints = npt.NDArray[np.int64]
 
 SELECT = "aten::select"
-COLUMNS = ("ops", "rounds", "start_ns", "dur_ns", "rows")
+FEW_OPS = 10
+"""Beside the select, in a round that need not be like the one before it."""
+COLUMNS = ("ops", "rounds", "alike", "start_ns", "dur_ns", "per_op_ns", "per_select", "rows")
 
 
 def indexing_loops(record: Record) -> pd.DataFrame:
     """One row per loop of two rounds or more, in order of time.
 
     A round is ``aten::select`` and the ops beside it (not within it) up to the next one, under the
-    same op or annotation; a loop is rounds of the same ops one after the other, the last one
-    perhaps with more after it. Columns (times in ns): ``ops`` (of a round, by comma), ``rounds``,
-    ``start_ns``, ``dur_ns``, ``rows`` (the selects' slices, a tuple). Definition: torch's
-    ForLoopIndexingPattern.
+    same op or annotation. A loop is rounds one after the other that have the same ops (torch's
+    ForLoopIndexingPattern), or ten others at most, whichever: an ``if`` decides what is done with
+    a row, or there are two of them. The last round perhaps has more after it.
+
+    Columns (times in ns): ``ops`` (of the first round, by comma), ``rounds``, ``alike`` (how many
+    of them, one after the other, have the same ops), ``start_ns``, ``dur_ns``, ``per_op_ns`` (what
+    an op of the loop takes, the mean), ``per_select`` (ops on average, the select among them),
+    ``rows`` (the selects' slices, a tuple).
     """
     trace = record.trace
     row, group = siblings(trace)
@@ -33,11 +39,15 @@ def indexing_loops(record: Record) -> pd.DataFrame:
     code = trace.slices["name"].cat.codes.to_numpy()[row].astype(np.int64)
     length = np.diff(selects)
     same = _same_rounds(code, group, selects, length)
-    goes_on = same & np.append(False, same[:-1] & (length[1:] == length[:-1]))
-    first = np.flatnonzero(same & ~goes_on)
-    last = np.flatnonzero(same & ~np.append(goes_on[1:], False)) + 1
-    loops = [selects[low : high + 1] for low, high in zip(first, last, strict=True)]
-    return pd.DataFrame([_loop(trace, row, loop) for loop in loops], columns=list(COLUMNS))
+    short = (length <= FEW_OPS + 1) & (group[selects[1:]] == group[selects[:-1]])
+    alike = _rounds_alike(same, length)
+    return pd.DataFrame(
+        [
+            _loop(trace, row, selects[low : high + 1], int(alike[low:high].max()))
+            for low, high in zip(*_stretches(same | short), strict=True)
+        ],
+        columns=list(COLUMNS),
+    )
 
 
 def siblings(trace: Trace) -> tuple[npt.NDArray[np.intp], Ints]:
@@ -68,19 +78,39 @@ def _same_rounds(
     return np.asarray(same, bool)
 
 
+def _rounds_alike(
+    same: npt.NDArray[np.bool_], length: npt.NDArray[np.intp]
+) -> npt.NDArray[np.intp]:
+    """Per round but the last: how many of the same ops there are in a row, it among them."""
+    goes_on = same & np.append(False, same[:-1] & (length[1:] == length[:-1]))
+    stretch = np.cumsum(~goes_on)
+    return np.asarray(np.where(same, np.bincount(stretch)[stretch] + 1, 1), np.intp)
+
+
+def _stretches(
+    linked: npt.NDArray[np.bool_],
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """The first and the last select of each stretch of selects linked to the next one."""
+    edges = np.diff(np.concatenate([[False], linked, [False]]).astype(np.int8))
+    return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+
+
 def _loop(
-    trace: Trace, row: npt.NDArray[np.intp], selects: npt.NDArray[np.intp]
+    trace: Trace, row: npt.NDArray[np.intp], selects: npt.NDArray[np.intp], alike: int
 ) -> dict[str, object]:
     slices = trace.slices
     length = int(selects[1] - selects[0])
-    inside = row[selects[0] : selects[-1] + length]
-    ts = slices["ts"].to_numpy()[inside]
-    end = int((ts + slices["dur"].to_numpy()[inside]).max())
+    # The last round ends as the one before it does: what follows may be no part of the loop.
+    inside = row[selects[0] : selects[-1] + (length if alike == len(selects) else 1)]
+    ts, dur = (slices[name].to_numpy()[inside] for name in ("ts", "dur"))
     names = slices["name"].to_numpy(object)[inside[:length]]
     return {
         "ops": ", ".join(str(name) for name in names),
         "rounds": len(selects),
+        "alike": alike,
         "start_ns": int(ts[0]),
-        "dur_ns": end - int(ts[0]),
+        "dur_ns": int((ts + dur).max() - ts[0]),
+        "per_op_ns": int(dur.mean()),
+        "per_select": len(inside) / len(selects),
         "rows": tuple(int(one) for one in row[selects]),
     }

@@ -10,6 +10,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses import op_rows as rows
+from gpuprof_widgets.analyses.innermost import open_at
 from gpuprof_widgets.analyses.lacking import LINES, says_if_empty
 from gpuprof_widgets.analyses.line_owners import line_behind, line_of
 from gpuprof_widgets.analyses.line_sources import line_sources
@@ -113,6 +114,37 @@ def cell_lines(trace: Trace) -> CellLines:
         }
     )
     return CellLines(row, of_slice, resumed[row], table)
+
+
+def lines_at(record: Record, lane: int, times: Ints) -> Ints:
+    """Per time (ns) the row of `lines` of the innermost line open on that thread; -1 for none."""
+    trace, known = record.trace, cell_lines(record.trace)
+    lanes = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
+    here = known.row[lanes[known.row] == lane]
+    if not len(here):
+        return np.full(len(times), NONE, np.int64)
+    found = np.append(known.of_slice, NONE)[open_at(trace, here, times)]
+    rows = _keys(lines(record)).get_indexer(_keys(known.lines))
+    return np.asarray(np.append(rows, NONE)[found], np.int64)
+
+
+def line_that_holds(record: Record, ns: int) -> int:
+    """The row of `lines` in which most of so much time without ops must be; -1 if none must.
+
+    cProfile has no times: but what the other lines took beside their ops is all that could be in
+    these, and the rest is in the one.
+    """
+    table = lines(record)
+    beside = (table["self_ns"] - table["cpu_self_ns"]).clip(lower=0).to_numpy(np.int64)
+    if not beside.any() or not ns:
+        return NONE
+    most = int(beside.argmax())
+    others = int(beside.sum() - beside[most])
+    return most if ns - others >= ns / 2 else NONE
+
+
+def _keys(table: pd.DataFrame) -> pd.MultiIndex:
+    return pd.MultiIndex.from_frame(table[["cell", "line"]])
 
 
 def lines_beyond_limit(known: CellLines, record: Record) -> dict[Line, set[Line]]:

@@ -38,7 +38,8 @@ def _there_and_back(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_
 
     What came to the GPU and leaves it again was of no use there if no kernel ran in between. What
     left it and comes back may have been changed by the CPU: the round trip is what is needless. A
-    copy after a new step or batch has begun brings something else, whatever its size.
+    copy after a new step or batch has begun brings something else, whatever its size, and so does
+    one on another stream that was sent before the first had arrived.
     """
     hit = np.zeros(len(table), bool)
     between_host = table["direction"].isin(["HtoD", "DtoH"]).to_numpy(bool)
@@ -55,6 +56,7 @@ def _there_and_back(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_
     start = table["start_ns"].to_numpy()
     same = columns["direction"][first] == "DtoH"
     same &= ~_began_anew(record, start[first], start[second])
+    same &= ~_sent_before(record.trace, table, first, second)
     needless = same | (
         (columns["direction"][first] == "HtoD") & ~_worked(record.trace, table, first, second)
     )
@@ -69,6 +71,17 @@ def _began_anew(
     loading = record.trace.slices["ts"].to_numpy()[is_dataloader(record.trace)]
     begun = np.sort(np.concatenate([steps(record)["start_ns"].to_numpy(np.int64), loading]))
     return np.searchsorted(begun, first, "right") < np.searchsorted(begun, second, "right")
+
+
+def _sent_before(
+    trace: Trace, table: pd.DataFrame, first: npt.NDArray[np.intp], second: npt.NDArray[np.intp]
+) -> npt.NDArray[np.bool_]:
+    """Per pair: whether the second was launched before the first ended, on another stream."""
+    called = np.append(trace.slices["ts"].to_numpy(np.int64), np.iinfo(np.int64).max)
+    arrived = (table["start_ns"] + table["dur_ns"]).to_numpy(np.int64)[first]
+    stream = table["stream"].to_numpy()
+    launched = called[table["launch"].to_numpy(np.intp)[second]]  # without a launch: late
+    return np.asarray((stream[first] != stream[second]) & (launched < arrived))
 
 
 def _worked(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_peaks import busiest_device, peaks_of
 from gpuprof_widgets.analyses.op_calls import Call, of_calls
+from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.tensor_cores import are_eligible, on_tensor_cores
 from gpuprof_widgets.analyses.work_pieces import work_pieces
@@ -21,6 +22,8 @@ from gpuprof_widgets.trace.peaks import Peaks
 NVIDIA = re.compile(r"NVIDIA|Tesla|Quadro|GeForce|TITAN", re.IGNORECASE)
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 HALVES = ("fp16", "bf16")
+PLAIN = re.compile(r"(^|simt_|_)sgemm_\d+x\d+")
+"""A product in fp32 on plain cores by its kernel's name, as cuBLAS and CUTLASS write it."""
 HALF_SAVED = 0.5
 """Of the time, where no data sheet tells: half the bytes take half as long at least."""
 MULTIPLE = 8
@@ -31,7 +34,9 @@ def products(record: Record) -> pd.DataFrame:
     """One row per compute kernel, with what tensor cores have to do with it.
 
     Columns: those of `work_pieces`; ``tensor_cores`` (used, by the kernel's name), ``eligible``
-    (its op is one that can, in a number format that has tensor cores or is not known);
+    (its op is one that can, in a number format that has tensor cores or is not known); ``plain``
+    (a matrix product in full fp32: by its op, and by the kernel's name where no op of PyTorch's
+    library launched it: in a compiled function, a replayed graph, or a trace without ops);
     ``in_tf32_ns``, ``in_half_ns``: how long it would take in TF32 or in 16 bits, as near to the
     roof as it is now.
     """
@@ -42,13 +47,20 @@ def products(record: Record) -> pd.DataFrame:
     return pieces.assign(
         tensor_cores=_each(on_tensor_cores, names) | (pieces["dtype"] == "tf32"),
         eligible=_each(are_eligible, pieces["op"].to_numpy(object)) & possible,
+        plain=(pieces["op"].isin(PRODUCTS) & (pieces["dtype"] == "fp32"))
+        | (~pieces["op"].str.startswith("aten::").astype(bool) & _each(_are_plain, names)),
         in_tf32_ns=_at_roof(pieces, roof, "tf32", 1.0),
         in_half_ns=_at_roof(pieces, roof, "fp16", 0.5),
     )
 
 
 def capability(record: Record) -> int | None:
-    """Major compute capability of the NVIDIA GPU that was busiest; None for any other device."""
+    """Major compute capability of the NVIDIA GPU that was busiest; None for any other device.
+
+    None as well where no GPU work is in the trace: what ran on the CPU has no tensor cores.
+    """
+    if not len(gpu_rows(record.trace)):
+        return None
     device = busiest_device(record)
     named: Mapping[str, Any] = _with(record.metadata.get("devices"), "index", device)
     if not NVIDIA.search(str(named.get("name", ""))):
@@ -106,6 +118,10 @@ def _at_roof(
     usable = np.isfinite(now) & np.isfinite(then) & (now > 0)
     ratio = np.divide(then, now, out=np.full(len(time), 1 - HALF_SAVED), where=usable)
     return np.asarray(time * np.minimum(ratio, 1), np.int64)
+
+
+def _are_plain(names: Sequence[str]) -> list[bool]:
+    return [PLAIN.search(name) is not None for name in names]
 
 
 def _each(rule: Any, names: npt.NDArray[np.object_]) -> npt.NDArray[np.bool_]:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pstats import add_func_stats  # type: ignore[attr-defined]
 from typing import Any
+from weakref import WeakSet
 
 from gpuprof_widgets.capture.one_thread import hear_this_thread_only
 from gpuprof_widgets.trace.model import Calls
@@ -14,6 +15,9 @@ from gpuprof_widgets.trace.pstats import calls_of_stats
 
 _MONITORS = sys.version_info >= (3, 12)
 """Whether cProfile is a tool of `sys.monitoring` (and refuses a second one) or the profile hook."""
+
+_ended: WeakSet[cProfile.Profile] = WeakSet()
+"""Ours that have ended while another had the hook, or in another thread: they may still have it."""
 
 
 class CallsRecording:
@@ -34,6 +38,9 @@ class CallsRecording:
 
         What is recorded after a stop and another start is added to what was before.
         """
+        hook: Any = sys.getprofile()
+        if hook in _ended:
+            sys.setprofile(None)
         if hook_is_taken():
             self.lost = (
                 "another Python profiler is already running and keeps the Python calls; "
@@ -55,6 +62,7 @@ class CallsRecording:
             hook: Any = sys.getprofile()
             profile.disable()
             if not _MONITORS and hook is not profile:
+                _ended.add(profile)
                 sys.setprofile(hook)
                 self.lost = (
                     "another Python profiler took over in this run; "

@@ -4,14 +4,21 @@ Above all Ctrl-C; and the end of a DataLoader's worker, at which torch's handler
 whatever runs then. A front end's own handler is put back at once, and does then what it does: raise
 KeyboardInterrupt in a plain cell, cancel the task of one that awaits. In a thread, or a
 subinterpreter, there is nothing to do: Python handles signals in the main thread alone.
+
+Nor does a callback of ours swallow one.
 """
 
 from __future__ import annotations
 
 # signal's own functions are Python, which a cProfile at work would count.
 import _signal  # type: ignore[import-not-found]
+import ctypes
+import sys
+from collections import defaultdict
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from functools import partial
+from threading import get_ident
+from types import CodeType, FrameType, TracebackType
 from typing import Any, Self
 
 Handler = Callable[[int, FrameType | None], Any]
@@ -120,3 +127,60 @@ class Held:
             self._child.pass_on()
         finally:
             self._interrupt.pass_on()
+
+
+class RaisedAfterwards:
+    """Raises what a signal raised in a callback in what runs after it: Python would drop it there.
+
+    Python handles a signal as the next function begins. After a long garbage collection that is
+    the collector's callback, which cannot catch what comes before its first line: Python tells it
+    to `sys.unraisablehook` and goes on. Not by the signal's handler: `asyncio.run`, for one, takes
+    another than Python's own for the user's. ``again`` takes the names of the callback's ``code``.
+    """
+
+    def __init__(self, code: CodeType, again: Callable[[dict[str, Any]], None]) -> None:
+        self._code = code
+        self._again = again
+        self._before = self._hook = sys.unraisablehook
+        self._passed: BaseException | None = None
+
+    def watch(self) -> None:
+        self._before, self._hook = sys.unraisablehook, self._dropped
+        sys.unraisablehook = self._hook
+
+    def unwatch(self) -> None:
+        if sys.unraisablehook is self._hook:
+            sys.unraisablehook = self._before
+        self._passed = None
+
+    def _dropped(self, dropped: Any) -> None:
+        error, traceback = dropped.exc_value, dropped.exc_traceback
+        if not self._is_signal(error, traceback):
+            self._before(dropped)
+            return
+        self._again(traceback.tb_frame.f_locals)
+        self._passed = error  # a collection's end may get what its beginning passed on
+        _raise_afterwards(error.with_traceback(None))
+
+    def _is_signal(self, error: BaseException | None, traceback: TracebackType | None) -> bool:
+        """Whether it is of the callback, but not an error that its own file made."""
+        if error is None or traceback is None or traceback.tb_frame.f_code is not self._code:
+            return False
+        if error is self._passed or not isinstance(error, Exception):
+            return True
+        while traceback.tb_next is not None:
+            traceback = traceback.tb_next
+        return traceback.tb_frame.f_code.co_filename != self._code.co_filename
+
+
+def _raise_afterwards(error: BaseException) -> None:
+    """Have this thread raise the error where Python next looks for signals: behind this function.
+
+    It looks after calls. A key that a dictionary lacks calls as well, and there it does not look.
+    """
+    # `PyThreadState_SetAsyncExc` takes a class to make the error of: of this one it makes ours.
+    errors = [error]  # popped, as a class lives until the collector comes
+    made = type("Made", (BaseException,), {"__new__": lambda _: errors.pop()})
+    set_error = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    thread = ctypes.c_ulong(get_ident())
+    defaultdict[str, int](partial(set_error, thread, ctypes.py_object(made)))["lacking"]

@@ -4,73 +4,177 @@ from __future__ import annotations
 
 import cProfile
 import functools
-from time import perf_counter_ns
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from time import thread_time_ns
 from typing import Any
 
 import torch
+from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from gpuprof_widgets.capture.cprofile import hook_is_taken
 from gpuprof_widgets.capture.giving_way import profiler_is_running
+from gpuprof_widgets.capture.lines.regions import LineMark
+from gpuprof_widgets.capture.modules.marks import ModuleMarks
 from gpuprof_widgets.capture.one_thread import hear_this_thread_only
+from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES, MEMORY_EVENT
 
 REPEATS = 200
+_TRIES = 5
+_MARKER = "gpuprof:calibration"
+_OF_TRACE = ("event", "line", "module", "allocation", "frame")
+KINDS = (*_OF_TRACE, "call")
+_NOT_RECORDED = (*GPU_CATEGORIES, "gpu_user_annotation", "module_backward")
+"""Neither on the CPU nor while the code ran."""
 
 
-def overhead(events: int, calls: int) -> dict[str, Any]:
-    """What recording added to the run (ns): torch's events and cProfile's calls at their cost."""
-    # Measuring means profiling, which would end a profiler that the user left running.
-    event_cost = event_cost_ns() if events and not profiler_is_running() else 0.0
-    call_cost = call_cost_ns() if calls and not hook_is_taken() else 0.0
+def overhead(counts: Mapping[str, int], options: Options) -> dict[str, Any]:
+    """What recording added to the run (ns): what was recorded of each kind, at its cost.
+
+    For each kind of `counted`, say ``event``: ``events`` and ``event_cost_ns``. Their products add
+    up to ``estimate_ns``. A cost is 0 where there is none of the kind, and where a profiler of the
+    user's runs, which measuring would end.
+    """
+    costs = dict.fromkeys(counts, 0.0)
+    stack_taken = options.stack and hook_is_taken()
+    if any(counts[kind] for kind in _OF_TRACE) and not profiler_is_running() and not stack_taken:
+        costs |= trace_costs(options.shapes or options.flops, options.memory, options.stack)
+    if counts["call"] and not hook_is_taken():
+        costs["call"] = call_cost_ns()
+    costs = {kind: round(cost, 1) if counts[kind] else 0.0 for kind, cost in costs.items()}
     return {
-        "events": events,
-        "event_cost_ns": round(event_cost, 1),
-        "calls": calls,
-        "call_cost_ns": round(call_cost, 1),
-        "estimate_ns": round(events * event_cost + calls * call_cost),
+        **{f"{kind}s": number for kind, number in counts.items()},
+        **{f"{kind}_cost_ns": cost for kind, cost in costs.items()},
+        "estimate_ns": round(sum(counts[kind] * cost for kind, cost in costs.items())),
     }
 
 
+def counted(trace: Trace, calls: int) -> dict[str, int]:
+    """How many of each kind were recorded; ``calls`` are those that cProfile saw.
+
+    A line and a module are regions, an allocation is any change of memory, a frame one of the
+    stack's, an event everything else.
+    """
+    category, name = trace.slices["category"], trace.slices["name"]
+    number = category.value_counts()
+    counts = {
+        "event": 0,
+        "line": int(number.get("cell_line", 0)),
+        "module": int(number.get("module", 0)),
+        "allocation": int((name == MEMORY_EVENT).sum()),
+        "frame": int(number.get("python_function", 0)),
+        "call": 0,
+    }
+    free = sum(int(number.get(one, 0)) for one in _NOT_RECORDED)
+    return counts | {"event": len(trace) - free - sum(counts.values()), "call": calls}
+
+
 @functools.cache
-def event_cost_ns() -> float:
-    """What one CPU op costs more under torch.profiler than without it."""
-    plain = _best_of(_ops)
-    with profile(activities=[ProfilerActivity.CPU]) as recording:
-        recorded = _best_of(_ops)
-    results: Any = recording.profiler
-    events = len(results.kineto_results.events()) / _TRIES
-    return max(0.0, (recorded - plain) / max(events, 1))
+def trace_costs(shapes: bool, memory: bool, stack: bool) -> dict[str, float]:
+    """What each kind costs under a torch.profiler with these options more than without it (ns)."""
+    tensor = torch.ones(1)
+    works: dict[str, Callable[[], None]] = {
+        "event": functools.partial(_ops, tensor),
+        "frame": _calls,
+        "allocation": _allocations,
+    }
+    plain = {kind: _time_of(work) for kind, work in works.items()}
+    with profile(
+        activities=[ProfilerActivity.CPU],
+        record_shapes=shapes,
+        profile_memory=memory,
+        with_stack=stack,
+    ):
+        each = {kind: max(0.0, _time_of(work) - plain[kind]) for kind, work in works.items()}
+        line, module = _line_cost(), _module_cost()
+    frame = each["frame"] if stack else 0.0
+    event = max(0.0, each["event"] - frame)  # its function is a frame as well
+    freed_too = 2
+    return {
+        "event": event,
+        "line": line,
+        "module": module,
+        "allocation": max(0.0, each["allocation"] - event - frame) / freed_too if memory else 0.0,
+        "frame": frame,
+    }
 
 
 @functools.cache
 def call_cost_ns() -> float:
     """What one Python call costs more under cProfile than without it."""
-    plain = _best_of(_calls)
+    plain = _time_of(_calls)
     profiler = cProfile.Profile()
     profiler.enable()
     try:
         hear_this_thread_only(profiler)
-        recorded = _best_of(_calls)
+        recorded = _time_of(_calls)
     finally:
         profiler.disable()
-    return max(0.0, (recorded - plain) / REPEATS)
+    return max(0.0, recorded - plain)
 
 
-_TRIES = 3
+def _line_cost() -> float:
+    marked = {_MARKER}
+    mark = LineMark(_MARKER, marked)
+    plain = _time_of(lambda: _regions(mark.next))
+    mark.switch_on()
+    recorded = _time_of(lambda: _regions(mark.next))
+    return max(0.0, recorded - plain)
 
 
-def _best_of(work: Any) -> int:
-    times = []
+def _module_cost() -> float:
+    modules: list[nn.Module] = [nn.Identity() for _ in range(REPEATS)]
+    plain = _time_of(lambda: _forwards(modules))
+    with _marked():
+        recorded = _time_of(lambda: _forwards(modules))
+    return max(0.0, recorded - plain)
+
+
+@contextmanager
+def _marked() -> Any:
+    marks = ModuleMarks()
+    marks.start()
+    try:
+        yield
+    finally:
+        marks.stop()
+
+
+def _time_of(work: Callable[[], None]) -> float:
+    """The time of one of the repetitions in the work (ns), on average once all is warm.
+
+    Not the best one, which needs no new memory for its events; and the thread's own time, as other
+    processes may want the CPU meanwhile.
+    """
+    work()
+    began = thread_time_ns()
     for _ in range(_TRIES):
-        began = perf_counter_ns()
         work()
-        times.append(perf_counter_ns() - began)
-    return min(times)
+    return (thread_time_ns() - began) / (_TRIES * REPEATS)
 
 
-def _ops() -> None:
+def _ops(tensor: torch.Tensor) -> None:
     for _ in range(REPEATS):
-        torch.empty(0)
+        tensor.mul_(tensor)
+
+
+def _allocations() -> None:
+    for _ in range(REPEATS):
+        torch.empty(1)
+
+
+def _regions(entrance: Callable[[], Any]) -> None:
+    for _ in range(REPEATS):
+        with entrance():
+            pass
+
+
+def _forwards(modules: list[nn.Module]) -> None:
+    for module in modules:
+        module(None)
 
 
 def _calls() -> None:

@@ -12,12 +12,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gpuprof_widgets.capture.modules.calls import FILE, LINE, NAME
 from gpuprof_widgets.trace.edit import kept_slices
 from gpuprof_widgets.trace.model import Calls, Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 
 Mask = NDArray[np.bool_]
 
+_COUNTED = ["calls", "primitive_calls", "self_ns", "total_ns"]
 _PACKAGE = str(Path(__file__).parent.parent)
 _BUILTIN = "~"
 _OF_DEVICES = (*GPU_CATEGORIES, "gpu_user_annotation")
@@ -26,10 +28,10 @@ _OF_DEVICES = (*GPU_CATEGORIES, "gpu_user_annotation")
 _AROUND = re.compile(
     r"gpuprof_widgets[/\\](capture[/\\](cell|loop[/\\]steps)|commands[/\\]run"
     r"|(magics|integrations)[/\\]\w+|profiling)\.py\("
+    rf"|nn[/\\]modules[/\\]module\.py\({LINE}\): {NAME}$"
 )
 _RECORDING = re.compile(
     r"gpuprof_widgets[/\\]capture[/\\](?!(cell|loop[/\\]steps)\.py)[\w/\\]+\.py\("
-    r"|torch[/\\](autograd|profiler)[/\\]profiler\.py\("
 )
 
 
@@ -37,6 +39,9 @@ _BETWEEN = str(Path(_PACKAGE, "capture", "loop", "steps.py"))
 """Its functions stand between a loop and its items: what they call, the loop has called."""
 _DRIVING = str(Path(_PACKAGE, "capture", "lines", "suspended.py"))
 """Runs what a marked line awaits, by built-ins such as `next`: what these call, the user awaits."""
+
+_BESIDE = re.compile(re.escape(_PACKAGE) + r"[/\\]capture[/\\](modules|memory)[/\\]")
+"""Calls nothing of the user's but to look at it: what it calls is ours, and what that calls."""
 
 _KERNEL = re.compile(
     r"[/\\](?:ipykernel|IPython|zmq|tornado|asyncio|jupyter_client|traitlets)[/\\]"
@@ -54,12 +59,16 @@ def without_own_calls(
     by the frames that were open then have no caller.
     """
     ours = calls.functions["file"].str.startswith(_PACKAGE).to_numpy(dtype=bool)
+    ours = ours | _are_marked_calls(calls.functions)
     between = (calls.functions["file"] == _BETWEEN).to_numpy(dtype=bool)
+    beside = calls.functions["file"].str.match(_BESIDE).to_numpy(dtype=bool)
     by_us = _called_by(calls, (calls.functions["file"] == _DRIVING).to_numpy(dtype=bool))
     driven = by_us & (calls.functions["file"] == _BUILTIN).to_numpy(dtype=bool)
     entered = _called_by(calls, between) | _called_by(calls, driven)
     calls = _called_past(calls, between)
-    functions = _less_called_by(calls, ours & ~between)
+    calls = _called_through(calls, ours)
+    calls = _less_called_by(calls, ours & ~between, beside)
+    functions = calls.functions
     keep = ~ours & (functions["calls"].to_numpy() > 0)
     if cell_labels:
         entries = _entries(functions, cell_labels) | entered
@@ -108,15 +117,58 @@ def _without_caller(calls: Calls) -> Mask:
     return np.asarray(unseen & ~of_kernel)
 
 
-def _less_called_by(calls: Calls, ours: Mask) -> pd.DataFrame:
-    """The functions, their built-ins' figures less what our own frames called."""
+def _are_marked_calls(functions: pd.DataFrame) -> Mask:
+    """Our code around the calls of modules, which says that it stands in torch's file."""
+    place = (functions["file"] == FILE) & (functions["line"] == LINE) & (functions["name"] == NAME)
+    return place.to_numpy(dtype=bool)
+
+
+def _called_through(calls: Calls, ours: Mask) -> Calls:
+    """The calls as if who called a module's marked call had called what that calls.
+
+    It makes one call for each call of it, so that callers share these by their own number.
+    """
+    functions, edges = calls.functions, calls.edges
+    through = _are_marked_calls(functions)
+    theirs = ~ours & (functions["file"] != _BUILTIN).to_numpy(dtype=bool)
+    callee = edges["callee"].to_numpy()
+    past = through[edges["caller"]] & theirs[callee]
+    if not past.any():
+        return calls
+    above = edges[through[edges["callee"]]]
+    merged = [edges[~past]]
+    for row in np.flatnonzero(past):
+        callers = above[above["callee"] == edges["caller"].iloc[row]]
+        reached = (callers["calls"] / callers["calls"].sum()).cumsum().to_numpy()
+        shared = {
+            column: np.diff(np.rint(reached * edges[column].iloc[row]), prepend=0).astype(np.int64)
+            for column in _COUNTED
+        }
+        merged.append(callers.assign(callee=int(callee[row]), **shared))
+    sums = pd.concat(merged).groupby(["caller", "callee"], as_index=False, sort=False).sum()
+    return Calls(functions, sums[list(edges.columns)].astype(dict(edges.dtypes)))
+
+
+def _less_called_by(calls: Calls, ours: Mask, beside: Mask) -> Calls:
+    """The calls, less the built-ins that our own frames called, and all that those beside did.
+
+    With what those beside alone have called goes what that called.
+    """
     functions, edges = calls.functions.copy(), calls.edges
+    caller, callee = edges["caller"].to_numpy(), edges["callee"].to_numpy()
     builtin = (functions["file"] == _BUILTIN).to_numpy()
-    called = edges[ours[edges["caller"]] & builtin[edges["callee"]]]
-    columns = ["calls", "primitive_calls", "self_ns", "total_ns"]
-    spent = called.groupby("callee")[columns].sum()
-    functions.loc[spent.index, columns] -= spent
-    return functions
+    number, count = functions["calls"].to_numpy(), edges["calls"].to_numpy()
+    alone = beside
+    while True:
+        by_us = np.bincount(callee[alone[caller]], count[alone[caller]], len(functions))
+        new = beside | (~ours & (by_us > 0) & (by_us >= number))
+        if np.array_equal(new, alone):
+            break
+        alone = new
+    gone = alone[caller] | (ours[caller] & builtin[callee])
+    lost = edges[gone].groupby("callee")[_COUNTED].sum()
+    functions.loc[lost.index, _COUNTED] -= lost
+    return Calls(functions, edges[~gone].reset_index(drop=True))
 
 
 def _entries(functions: pd.DataFrame, cell_files: Collection[str]) -> Mask:

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from types import TracebackType
 
+from gpuprof_widgets.capture.modules.calls import FILE, LINE, NAME
+
 _PACKAGE = str(Path(__file__).parent.parent) + os.sep
 
 
@@ -43,4 +45,7 @@ def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def _is_ours(entry: TracebackType) -> bool:
-    return entry.tb_frame.f_code.co_filename.startswith(_PACKAGE)
+    code = entry.tb_frame.f_code
+    if (code.co_filename, code.co_firstlineno, code.co_name) == (FILE, LINE, NAME):
+        return True
+    return code.co_filename.startswith(_PACKAGE)

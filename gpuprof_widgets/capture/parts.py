@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from gpuprof_widgets.capture.compilations import Compilations
+from gpuprof_widgets.capture.garbage_collections import GarbageCollections
 from gpuprof_widgets.capture.gpu_events import gpu_events
 from gpuprof_widgets.capture.lines.recording import lines_window, marked_code
 from gpuprof_widgets.capture.loop.expected import expected
@@ -15,6 +17,7 @@ from gpuprof_widgets.capture.memory.recording import memory_owners
 from gpuprof_widgets.capture.modules.recording import module_spans
 from gpuprof_widgets.capture.nvtx import nvtx_ranges
 from gpuprof_widgets.capture.part import Context, Part
+from gpuprof_widgets.capture.process_state import process_state
 from gpuprof_widgets.capture.ranks.gathered import ranks
 from gpuprof_widgets.capture.workers.recording import workers
 from gpuprof_widgets.capture.workers.starts import WorkerStarts
@@ -26,11 +29,14 @@ PARTS: tuple[Callable[[Context], Part | None], ...] = (
     module_spans,
     memory_owners,
     gpu_events,
+    Compilations,
+    GarbageCollections,
     WorkerStarts,
     workers,
     ranks,
     nvtx_ranges,
     expected,
+    process_state,
 )
 """The parts in the order in which they start; None where the options do not ask for one."""
 

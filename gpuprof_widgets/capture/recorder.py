@@ -25,7 +25,7 @@ from gpuprof_widgets.capture.interrupts import Held
 from gpuprof_widgets.capture.loop.bound import loop_bound_of
 from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.options import Options
-from gpuprof_widgets.capture.overhead import overhead
+from gpuprof_widgets.capture.overhead import counted, overhead
 from gpuprof_widgets.capture.own_frames import (
     without_own_calls,
     without_own_slices,
@@ -99,6 +99,7 @@ class Recorder:
         self._error: BaseException | None = None
         self._threads_before: set[int] = set()
         self._stop_ns = 0
+        self._seen_calls = 0
 
     def __enter__(self) -> Self:
         if Active.recorder is not None:
@@ -268,7 +269,7 @@ class Recorder:
             before.give_up()
         self._loop = loop
         try:
-            self._windows.discard()
+            self._discard()
         except BaseException as error:
             self._give_up("start", error)
         return True
@@ -282,7 +283,13 @@ class Recorder:
             self._notes.append(f"a recording of the loop could not be kept: {_one_line(error)}")
 
     def begin_cycle(self) -> None:
+        self._discard()
+
+    def _discard(self) -> None:
         self._windows.discard()
+        for part in self._all_parts:
+            if discard := getattr(part, "discard", None):
+                discard()
 
     @property
     def has_explicit_loop(self) -> bool:
@@ -301,7 +308,7 @@ class Recorder:
 
     def release(self) -> None:
         self._loop = None
-        self._windows.discard()
+        self._discard()
 
     def close_loop(self) -> None:
         """End the loop that was taken, if it has not ended itself."""
@@ -358,12 +365,10 @@ class Recorder:
         calls = self._windows.calls()
         if calls is None:
             return None
+        self._seen_calls = int(calls.functions["calls"].sum())  # ours cost cProfile as much
         return without_own_calls(calls, self._cell_labels, began_inside=self._loop is not None)
 
     def _metadata(self, trace: Trace, calls: Calls | None) -> dict[str, Any]:
-        frames = int((trace.slices["category"] == "python_function").sum())
-        # A recorded frame costs what a call under cProfile does: both are the interpreter's hook.
-        counted = frames or (int(calls.functions["calls"].sum()) if calls is not None else 0)
         return {
             "label": self._label,
             "cell_source": self._cell_source,
@@ -372,7 +377,7 @@ class Recorder:
             **environment(),
             "wall_ns": self._windows.wall_ns,
             "stop_ns": self._stop_ns,
-            "overhead": overhead(events=len(trace) - frames, calls=counted),
+            "overhead": overhead(counted(trace, self._seen_calls), self._options),
             "interrupted": isinstance(self._error, _INTERRUPTS),
             "error": self._error_text(),
             "notes": self._all_notes(calls),
@@ -417,4 +422,7 @@ def _one_line(error: BaseException) -> str:
         lines = str(error).strip().splitlines()
     except Exception:  # the code's own error may have no text that can be had
         lines = []
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    # Ours says all that there is to say.
+    return lines[0] if isinstance(error, RecordingError) else f"{type(error).__name__}: {lines[0]}"

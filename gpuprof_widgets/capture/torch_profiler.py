@@ -8,6 +8,7 @@ import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from threading import Event, get_ident, local
 from time import perf_counter_ns
 from typing import Any
 
@@ -43,12 +44,15 @@ class TorchRecording:
         self._region: Any = None
         self._profile: Any = None
         self._running = False
+        self._thread = 0
+        self._ended_elsewhere = Event()
         self._entrances = Entrances(self._give_way)
 
     def start(self) -> None:
         """Start recording, or set ``lost`` where another profiler has the ops."""
         if emits_nvtx(self._options):
             return  # its part says so
+        _end_what_ended_elsewhere()
         if profiler_is_running():
             self.lost = (
                 "your own torch.profiler is already running and keeps the ops; "
@@ -58,7 +62,8 @@ class TorchRecording:
         silence_kineto()
         self._profile = profile(**_arguments(self._options))
         self._profile.start()
-        self._running = True
+        self._running, self._thread = True, get_ident()
+        _of_thread.ended_elsewhere = self._ended_elsewhere
         self._entrances.watch()
 
     def enter_region(self) -> None:
@@ -74,7 +79,10 @@ class TorchRecording:
             self._region = None
 
     def stop(self) -> int:
-        """Wait for the device (how long: ns), stop and put everything back as it was."""
+        """Wait for the device (how long: ns), stop and put everything back as it was.
+
+        A `RecordingError` in another thread than the one that started: torch has nothing there.
+        """
         self._entrances.unwatch()
         if not self._running:
             return 0
@@ -94,6 +102,10 @@ class TorchRecording:
             waited = perf_counter_ns() - began
             self._profile.stop()
             self._running = False
+        if self._thread != get_ident():
+            self._ended_elsewhere.set()
+            self._profile = None  # saving what torch has not crashes the process
+            raise RecordingError(_OTHER_THREAD)
         return waited
 
     def _lose_device(self, error: RuntimeError) -> None:
@@ -128,11 +140,35 @@ class TorchRecording:
         self._profile = None
 
     def _give_way(self) -> None:
-        self.stop()
         self.lost = (
             "your own torch.profiler started in this run and has the ops from then on; "
             "this profile has those before"
         )
+        try:
+            self.stop()
+        except RecordingError:
+            self.lost = (
+                "your own torch.profiler started in another thread in this run and has the ops "
+                "from then on; this profile has none of them"
+            )
+
+
+_OTHER_THREAD = (
+    "it began in another thread, and torch's profiler ends only in the thread in which it began"
+)
+
+
+_of_thread = local()
+"""``ended_elsewhere``: whether another thread has ended the recording that this one began last."""
+
+
+def _end_what_ended_elsewhere() -> None:
+    """End torch's profiler in this thread, where it goes on as another thread has ended ours."""
+    ended: Event | None = getattr(_of_thread, "ended_elsewhere", None)
+    if ended is not None and ended.is_set():
+        ended.clear()
+        if torch._C._autograd._profiler_enabled():
+            torch._C._autograd._disable_profiler()
 
 
 def silence_kineto() -> None:

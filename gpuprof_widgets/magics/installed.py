@@ -99,7 +99,7 @@ def _warm_up() -> None:
 
     torch_profiler.require_torch_profiler()
     record = torch_profiler.warm_up()
-    overhead.overhead(events=1, calls=1)
+    overhead.overhead(dict.fromkeys(overhead.KINDS, 1), Options())
     try:
         outputs(record, sort=Options().sort, top=Options().top, embed_runtime=True)
     except Exception:

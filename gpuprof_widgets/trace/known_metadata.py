@@ -98,6 +98,12 @@ class _Worker(TypedDict):
 
 class _Overhead(TypedDict, total=False):
     estimate_ns: Number | None
+    events: Number | None
+    calls: Number | None
+    frames: Number | None
+    modules: Number | None
+    lines: Number | None
+    allocations: Number | None
 
 
 class _Held(TypedDict):
@@ -133,8 +139,50 @@ class _Segment(TypedDict):
     blocks: _Blocks
 
 
+class _Collections(TypedDict):
+    collections: list[Int]
+    time_ns: list[Int]
+
+
+class _LongCollection(TypedDict):
+    start_ns: Int
+    dur_ns: Int
+
+
+class _CollectionPlace(TypedDict):
+    file: str
+    function_line: Int
+    function: str
+    line: Int
+    during: str
+    time_ns: Int
+
+
+class _GarbageCollections(_Collections):
+    once: _Collections
+    longest: list[_LongCollection]
+    places: list[_CollectionPlace]
+
+
+class _Compilation(TypedDict):
+    function: str
+    file: str
+    line: Int
+    start_ns: Int
+    dur_ns: Int
+    again: bool
+    reason: str
+    gave_up: bool
+
+
 class _Options(TypedDict, total=False):
     expect: str | None
+
+
+class _CpuUse(TypedDict):
+    wall_ns: Int
+    cpu_ns: Int
+    preemptions: Int
 
 
 class _Peaks(TypedDict):
@@ -159,6 +207,8 @@ TYPES: dict[str, Any] = {
     "options": _Options | None,
     "steps": _Steps | None,
     "guards": dict[str, _Guard] | None,
+    "gc": _GarbageCollections | None,
+    "compilations": list[_Compilation] | None,
     "lines": _Lines | None,
     "workers": list[_Worker],
     "memory": _Memory,
@@ -170,6 +220,9 @@ TYPES: dict[str, Any] = {
     "rank": Int | None,
     "world_size": Int | None,
     "window_ns": list[Int],
+    "cpus": Int | None,
+    "torch_threads": Int | None,
+    "cpu_use": _CpuUse | None,
 }
 """By key; what is written there by torch, and by this package."""
 

@@ -66,6 +66,18 @@ def _functions(names: pd.Series) -> tuple[Ints, pd.DataFrame]:
     return function_of_name[frame_name].astype(np.int64), table.astype({"line": np.int64})
 
 
+def functions_of_frames(trace: Trace) -> tuple[pd.DataFrame, Ints]:
+    """``file``, ``line`` and ``name`` of all frames' functions, and per slice the row of its own.
+
+    -1 is what is no frame.
+    """
+    frames = np.flatnonzero((trace.slices["category"] == "python_function").to_numpy())
+    of_frame, table = _functions(trace.slices["name"].iloc[frames])
+    function = np.full(len(trace), -1, np.int64)
+    function[frames] = of_frame
+    return table, function
+
+
 def place(name: str) -> tuple[str, int, str]:
     """File, line and name of a frame as torch writes it: ``train.py(12): step``.
 

@@ -40,8 +40,10 @@ KEPT = frozenset(
         *("baseTimeNanoseconds", "cuda_driver_version", "cuda_runtime_version", "cupti_version"),
         *("deviceProperties", "displayTimeUnit", "distributedInfo", "profile_memory"),
         *("profiler_spans", "record_shapes", "schema_version", "with_flops", "with_modules"),
+        *("compilations", "gc"),
         *("duration_s", "export", "memory_segments", "recorded_by", "recorder", "with_stack"),
         *("sampled", "window_ns"),
+        *("anomaly_mode", "cpu_bf16", "cpu_use", "cpus", "torch_threads"),
     )
 )
 """Metadata that analyses and views use, or that tells nothing of anybody."""
@@ -79,6 +81,7 @@ _OF_LIBRARIES = re.compile(
     r"|(?:cudnn|cublas|cutlass|ampere|volta|turing|hopper|maxwell|sm\d+|Cijk)_)"
 )
 """How names of ops and kernels begin that no user gave."""
+_QUOTED_VALUE = re.compile(r"((?:==|!=|\bin|\bis(?: not)?) *)['\"].*")
 _QUOTED_CODE = re.compile(r"`[^`]*`")
 
 
@@ -275,9 +278,18 @@ def _metadata(metadata: Mapping[str, Any], names: _Names) -> dict[str, Any]:
     if isinstance(found.get("lines"), dict):
         cells = [{**cell, "source": ""} for cell in found["lines"].get("cells", ())]
         found["lines"] = {**found["lines"], "cells": cells}
+    if isinstance(found.get("compilations"), list):
+        found["compilations"] = [_compilation(one) for one in found["compilations"]]
     if "notes" in found:
         found["notes"] = [_QUOTED_CODE.sub(f"`{HIDDEN}`", str(one)) for one in found["notes"]]
     return found
+
+
+def _compilation(one: Any) -> Any:
+    """Without the texts that a guard compares with: they are values of the program."""
+    if not isinstance(one, dict):
+        return one
+    return {**one, "reason": _QUOTED_VALUE.sub(rf"\1'{HIDDEN}'", str(one.get("reason", "")))}
 
 
 def _calls(calls: Calls, names: _Names) -> Calls:

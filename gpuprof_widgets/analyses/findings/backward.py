@@ -9,6 +9,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
+from gpuprof_widgets.analyses.backward_work import recomputed
+from gpuprof_widgets.analyses.findings.cpu_threads import (
+    PRODUCTS,
+    multiplies_bf16,
+)
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.one_call import uneven_calls
@@ -20,18 +25,49 @@ from gpuprof_widgets.trace.model import Record
 MOST = 3  # findings
 
 REMEDIES = {
-    "GatherBackward0": "Index instead, as in x[rows, indices]: it is cheaper in both passes."
+    "GatherBackward0": "Index instead, as in x[rows, indices]: it is cheaper in both passes.",
+    "EmbeddingBackward0": "It fills a gradient as large as the whole table: `nn.Embedding(..., "
+    "sparse=True)` with `torch.optim.SparseAdam` or SGD makes one of the rows that were used.",
 }
+MOSTLY = 0.9
+SHORT_NS = 20_000
+"""Of one call: below it, what any op costs is most of it, in both passes."""
+MANY = 10
+"""Calls: less of them are not to be made fewer."""
+SHORT = (
+    "One call takes {each}, much of which any op costs, forward or backward: make calls fewer, on "
+    "larger tensors."
+)
 WAITED = "The CPU launches nothing while it waits: look for an op whose backward does not."
 OTHERWISE = "Look for another op with the same result, whose backward is cheaper."
-OF_A_GRAPH = "With PYTORCH_JIT=0 it runs without TorchScript: then its ops are told apart."
-OF_A_PRODUCT = "It is two products of that kind: smaller sizes or bf16 make it shorter."
-IN_PROPORTION = "It is large as its forward is: less work there (smaller sizes, bf16) is less here."
-
-PRODUCTS = frozenset(
-    f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "linear", "convolution")
+OF_A_GRAPH = (
+    "Run it once with the environment variable PYTORCH_JIT=0: without TorchScript each op of the "
+    "graph is recorded by itself."
 )
-"""Forward ops whose backward is two of their kind: nothing does the same for less."""
+OF_A_FUNCTION = "It is the backward of a custom autograd function: see which ops in it take long."
+OF_A_PRODUCT = (
+    "The gradients of input and weight are a product or convolution each, about as large as the "
+    "forward's: smaller sizes{narrower} make all three shorter."
+)
+IN_BF16 = " or bfloat16 (in which this CPU multiplies)"
+IN_PROPORTION = (
+    "That is usual beside its forward op: what makes that cheaper, as smaller sizes do, makes this "
+    "cheaper too."
+)
+
+PICKS = frozenset({"aten::nll_loss_forward", "aten::nll_loss2d_forward"})
+"""Forward ops that read one value per row, and whose backward fills all of it: out of proportion in
+every training."""
+
+HOOKS = frozenset(
+    f"{name}Backward"
+    for name in (
+        "CompiledFunction",
+        *("CheckpointFunction", "RegisterPostBackwardFunction", "BackwardHookFunction", "_DDPSink"),
+    )
+)
+"""Backward ops of torch's own that only call others (torch.compile, torch/utils/checkpoint,
+distributed, hooks of modules): what these compute has ops of its own."""
 
 MANY_OPS = "DifferentiableGraphBackward"
 """Goes back through all ops of a graph of TorchScript, whose last op alone it is linked to."""
@@ -65,41 +101,50 @@ def backward(record: Record, limits: Limits) -> list[Finding]:
         return []
     whole, known = backward_ns(record), _is_foreseen(record, table)
     foreseen = [_foreseen(record, op, whole) for _, op in table[known].iterrows()]
-    worth_saying = _worth_saying(table, whole, limits) & ~known
+    worth_saying = _worth_saying(record, table, whole, limits) & ~known
     said = [_finding(record, op, whole, limits) for _, op in table[worth_saying].iterrows()]
     said = [finding for finding in said if finding.share >= limits.backward_share]
     return sorted(said, key=lambda finding: -finding.cost_ns)[:MOST] + foreseen
 
 
-def _worth_saying(table: pd.DataFrame, whole: int, limits: Limits) -> npt.NDArray[np.bool_]:
+def _worth_saying(
+    record: Record, table: pd.DataFrame, whole: int, limits: Limits
+) -> npt.NDArray[np.bool_]:
     """Ops that waited; without a wait, what took the CPU's time is a reason where no GPU worked."""
-    large = table["cpu_ns"] >= limits.backward_large_share * whole
-    out_of_proportion = table["cpu_ns"] >= limits.backward_ratio * table["forward_cpu_ns"]
-    out_of_proportion &= table["cpu_ns"] >= limits.backward_notable_share * whole
-    out_of_proportion &= _has_whole_forward(table)
-    on_cpu = not table["device_ns"].any()
+    own = table["own_ns"]
+    large = own >= limits.backward_large_share * whole
+    out_of_proportion = own >= limits.backward_ratio * table["forward_cpu_ns"]
+    out_of_proportion &= own >= limits.backward_notable_share * whole
+    out_of_proportion &= _has_whole_forward(record, table)
+    on_cpu = ~table["name"].isin(list(HOOKS)) & (not table["device_ns"].any())
     waited = table["wait_ns"] > 0
     return np.asarray(waited | (on_cpu & (large | out_of_proportion)), bool)
 
 
-def _has_whole_forward(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Where the forward op is all that the backward op goes back through, and did some work."""
+def _has_whole_forward(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Where the forward op is all that the backward op goes back through, and did some work.
+
+    Not where a backward op of that name also computed the forward anew (`recomputation`).
+    """
     many = table["name"].str.contains(MANY_OPS, regex=False).to_numpy(bool)
-    return np.asarray(~many & ~table["forward"].isin(list(LOOKS)).to_numpy(bool))
+    anew = record.trace.slices["name"].iloc[recomputed(record.trace).node].unique()
+    no_work = table["forward"].isin(list(LOOKS | PICKS)) | table["name"].isin(anew)
+    return np.asarray(~many & ~no_work.to_numpy(bool))
 
 
 def _finding(record: Record, op: pd.Series, whole: int, limits: Limits) -> Finding:
     if op["wait_ns"] > 0:
         return _waiting(record, op, whole)
-    cost, times = int(op["cpu_ns"]), op["cpu_ns"] / max(int(op["forward_cpu_ns"]), 1)
-    times = times if _has_whole_forward(op.to_frame().T)[0] else 0
+    cost, times = int(op["own_ns"]), op["own_ns"] / max(int(op["forward_cpu_ns"]), 1)
+    times = times if _has_whole_forward(record, op.to_frame().T)[0] else 0
     text = f"{_who(op)} took {format_ns(cost)}: "
     text += f"{format_share(share_of(cost, whole))} of the backward pass"
     text += f", {times:.0f} times its forward." if times >= limits.backward_ratio else "."
     remedy = (
         REMEDIES.get(op["name"])
         or _of_one_call(record, op)
-        or _remedy(op, odd=times >= limits.backward_ratio)
+        or _of_short_calls(op)
+        or _remedy(record, op, odd=times >= limits.backward_ratio)
     )
     return _at(record, op, Finding("backward", text, cost, remedy=remedy))
 
@@ -107,18 +152,29 @@ def _finding(record: Record, op: pd.Series, whole: int, limits: Limits) -> Findi
 def _of_one_call(record: Record, op: pd.Series) -> str:
     row, calls, whole = int(op["row"]), int(op["calls"]), int(op["cpu_ns"])
     longest = int(record.trace.slices["dur"].iloc[row])
+    if op["own_ns"] < MOSTLY * whole:  # the longest may be one with a long hook
+        return ""
     other = (whole - longest) / max(calls - 1, 1)
     return uneven_calls(record, row, longest_ns=longest, all_ns=whole, other_ns=other, calls=calls)
 
 
-def _remedy(op: pd.Series, *, odd: bool) -> str:
+def _of_short_calls(op: pd.Series) -> str:
+    each = int(op["own_ns"]) / max(int(op["calls"]), 1)
+    many = int(op["calls"]) >= MANY
+    return SHORT.format(each=format_ns(each)) if many and each < SHORT_NS else ""
+
+
+def _remedy(record: Record, op: pd.Series, *, odd: bool) -> str:
     """What to do about what it computes; "" where its forward op is but a part of that."""
     if MANY_OPS in op["name"]:
         return OF_A_GRAPH
+    if op["name"] == f"{op['forward']}Backward":
+        return OF_A_FUNCTION
     if op["forward"] in LOOKS:
         return ""
     if op["forward"] in PRODUCTS:
-        return OF_A_PRODUCT
+        narrower = IN_BF16 if multiplies_bf16(record, op["forward"]) else ""
+        return OF_A_PRODUCT.format(narrower=narrower)
     return OTHERWISE if odd else IN_PROPORTION
 
 

@@ -18,6 +18,9 @@ from gpuprof_widgets.trace.model import Record, Trace
 OF_AN_OP = ("cpu_ops", "critical_path", "gpu_ops")
 """Rules that speak of all calls of an op, and show the longest."""
 
+OF_BOTH_PASSES = ("python_autograd", "recomputation")
+"""Rules whose evidence lies in the backward pass too: the line to change is that of the forward."""
+
 Rows = npt.NDArray[np.intp]
 
 
@@ -50,6 +53,9 @@ def _line_of_most(trace: Trace, finding: Finding, known: CellLines) -> int:
         rows = rows[1:]
     elif finding.rule in OF_AN_OP:
         rows = _of_the_op(trace, finding)
+        behind = line_behind(trace)
+        executions = np.where(behind >= 0, behind, executions)
+    elif finding.rule in OF_BOTH_PASSES:
         behind = line_behind(trace)
         executions = np.where(behind >= 0, behind, executions)
     line = np.append(known.of_slice, -1)[executions[rows]]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.analyses.cold_start import cold_spans
 from gpuprof_widgets.analyses.critical_path import critical_path
+from gpuprof_widgets.analyses.findings.device_idle import WARM_UP, of_launches
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.instances import longest_call
 from gpuprof_widgets.analyses.findings.limits import Limits
@@ -54,6 +57,7 @@ PYTHON_BETWEEN = (
     "tensors), or batches larger."
 )
 ONE_CALL = "Most of that is one call, {name}, of {time}: {what}"
+FIRST_CALLS = "Most of that is first calls, which load libraries and kernels{launches}: {warm_up}."
 MOST = 0.5
 """Of the CPU's part of the path."""
 
@@ -79,7 +83,7 @@ def critical_path_bound(record: Record, limits: Limits) -> list[Finding]:
     where = longest_call(record, op["name"], "cpu_op")
     cost, saved = int(op["saved_ns"]), float(op["saved_share"])
     if bound == CPU:
-        remedy = f"{_of_what_the_cpu_did(record.trace, path)} {_of_kernels(table, limits)}"
+        remedy = f"{_of_what_the_cpu_did(record, path)} {_of_kernels(table, limits)}"
     else:
         what = _remedies(record.trace)[bound]
         said = (_of_kernels(table, limits), what, _of_the_cpu(path, limits))
@@ -87,8 +91,9 @@ def critical_path_bound(record: Record, limits: Limits) -> list[Finding]:
     return [Finding("critical_path", text, cost, saved, remedy=remedy, **where)]
 
 
-def _of_what_the_cpu_did(trace: Trace, path: pd.DataFrame) -> str:
-    """What to do about the CPU's part: about one long call, about Python, or about its ops."""
+def _of_what_the_cpu_did(record: Record, path: pd.DataFrame) -> str:
+    """What to do about the CPU's part: about one long or all first calls, Python, or its ops."""
+    trace = record.trace
     mine = path[path["kind"].isin(BOUNDS[CPU])]
     time = mine["dur_ns"]
     longest = mine.nlargest(1, "dur_ns").iloc[0]
@@ -96,6 +101,9 @@ def _of_what_the_cpu_did(trace: Trace, path: pd.DataFrame) -> str:
         name, length = code(str(longest["name"])), format_ns(longest["dur_ns"])
         what = about_one_call(trace, int(longest["row"]))
         return ONE_CALL.format(name=name, time=length, what=what)
+    segments = (mine["start_ns"].to_numpy(np.int64), mine["end_ns"].to_numpy(np.int64))
+    if intervals.overlap(segments, cold_spans(record)).sum() > MOST * time.sum():
+        return FIRST_CALLS.format(launches=of_launches(record), warm_up=WARM_UP)
     if time[mine["kind"] == "python"].sum() > MOST * time.sum():
         return PYTHON_BETWEEN
     return _remedies(trace)[CPU]

@@ -10,8 +10,10 @@ from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.breakdown_segments import breakdown_segments
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.loop_indexing import in_a_loader
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.host_states import INPUT
+from gpuprof_widgets.analyses.indexing_loops import indexing_loops
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.waits import DATALOADER, waits
 from gpuprof_widgets.analyses.worker_causes import (
@@ -28,14 +30,21 @@ IN_PROCESS = (
     "It loads in the main process: give it workers (num_workers=2 or more), or prepare the data "
     "beforehand."
 )
+ITEM_BY_ITEM = (
+    "It takes {items} items out of tensors one by one, {share} of that. Take whole batches at "
+    "once: `x[indices]`, with indices from `torch.randperm(len(x)).split(batch_size)`."
+)
 WITH_WORKERS = (
     "Its workers do not keep up: give it more of them, persistent_workers=True, a larger "
-    "prefetch_factor, or lighter transforms. They are not recorded: --workers does that."
+    "prefetch_factor, or lighter transforms. Record them too (--workers) to see what in them takes "
+    "long."
 )
 OF_TENSORFLOW = (
     "What fills the queue does not keep up: read and transform in parallel (num_parallel_calls, "
     "more queue runners), prefetch, or prepare the data beforehand."
 )
+INDEXING = 1 / 3
+"""Of the waiting, from which on taking items out of tensors is its cause."""
 STARTED_ANEW = (
     "Its workers start anew for every pass over the data: persistent_workers=True keeps them."
 )
@@ -43,7 +52,7 @@ STARTED_ONCE = (
     "They started once: in a longer run that weighs less, and persistent_workers=True keeps them "
     "for the next pass over the data. A process starts the faster the less it imports and gets."
 )
-UNTIL_THEN = "Whether they import or load until then is known if they are recorded: --workers."
+UNTIL_THEN = "Record them too (--workers) to see whether they import or load until then."
 REMEDIES = {
     "items": (
         "Its workers do not keep up: give it more of them (num_workers), or make an item cheaper: "
@@ -84,7 +93,7 @@ def dataloader(record: Record, limits: Limits) -> list[Finding]:
         f"{_gpu_idle(record, table)}."
     )
     if "SingleProcess" in longest["name"]:
-        remedy = IN_PROCESS
+        remedy = _item_by_item(record, waited) or IN_PROCESS
     if not DATALOADER.fullmatch(longest["name"]):
         remedy = OF_TENSORFLOW
     start = int(longest["start_ns"])
@@ -100,6 +109,17 @@ def dataloader(record: Record, limits: Limits) -> list[Finding]:
             remedy,
         )
     ]
+
+
+def _item_by_item(record: Record, waited_ns: int) -> str:
+    """What to do where a third of the waiting goes into indexing tensors (a `TensorDataset`)."""
+    loops = indexing_loops(record)
+    loops = loops[in_a_loader(record, loops)]
+    share = share_of(int(loops["dur_ns"].sum()), waited_ns)
+    if share < INDEXING:
+        return ""
+    items = f"{int(loops['rounds'].sum()):,}"
+    return ITEM_BY_ITEM.format(items=items, share=format_share(share))
 
 
 def _loader(name: str) -> str:

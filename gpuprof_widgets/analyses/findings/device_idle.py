@@ -9,13 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.breakdown import IDLE, breakdown
 from gpuprof_widgets.analyses.breakdown_segments import QUEUED, breakdown_segments
+from gpuprof_widgets.analyses.cold_start import LAUNCH, cold_spans, cold_start
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.one_call import about_one_call
-from gpuprof_widgets.analyses.findings.wording import code, function_name
+from gpuprof_widgets.analyses.findings.wording import code, function_name, kernel_code
 from gpuprof_widgets.analyses.graph_replays import is_mostly_replayed
 from gpuprof_widgets.analyses.host_states import (
     CPU_OPS,
@@ -51,6 +53,9 @@ REPLAYING = {
     LAUNCHING: "capture more in one graph, or make batches larger",
 }
 """The same where graphs are replayed already."""
+COLD = "first calls"
+"""What keeps the CPU that loads libraries and kernels, in ops, launches or other calls."""
+WARM_UP = "warm up before what is timed, as it is paid once per process"
 
 KEEP_FED = "fewer .item(), .cpu(), prints of tensors and other synchronising calls keep it fed"
 
@@ -116,11 +121,12 @@ def _finding(record: Record, busy: Any, gaps: pd.DataFrame, limits: Limits) -> F
 
 
 def _place(gap: Any) -> str:
+    before, after = (kernel_code(gap[f"{side}_name"]) for side in ("before", "after"))
     if gap["before"] < 0:
-        return f"before its first work, {code(gap['after_name'])}"
+        return f"before its first work, {after}"
     if gap["after"] < 0:
-        return f"after its last work, {code(gap['before_name'])}"
-    return f"between {code(gap['before_name'])} and {code(gap['after_name'])}"
+        return f"after its last work, {before}"
+    return f"between {before} and {after}"
 
 
 def _cpu(record: Record, gap: Any) -> str:
@@ -179,6 +185,8 @@ def _cause(record: Record, device: int) -> _Cause:
     times[QUEUED] -= on_the_way
     times[LAUNCHING] += on_the_way
     late = {name: times.pop(name) for name in HOST_REMEDIES}
+    cold = {name: cold_ns(record, device, name) for name in COLD_KINDS}
+    late = {name: late[name] - cold.get(name, 0) for name in late} | {COLD: sum(cold.values())}
     causes = {HOST: sum(late.values()), **times}
     cause = max(causes, key=lambda name: causes[name])
     kept = max(late, key=lambda name: late[name])
@@ -189,7 +197,7 @@ def _on_the_way_ns(record: Record, device: int) -> int:
     """How long launches that were made in a gap took to reach the GPU, as far as that is usual."""
     gaps = idle(record)
     gaps = gaps[gaps["device"] == device].sort_values("start_ns")
-    start, end = _segments(record, device, QUEUED)
+    start, end = segments_of(record, device, QUEUED)
     at = np.searchsorted(gaps["start_ns"].to_numpy(), start, side="right") - 1
     in_gap = (gaps["launch_ns"] >= gaps["start_ns"]).to_numpy(bool)[at]
     return int((end - start)[in_gap & (end - start < LATENCY_NS)].sum())
@@ -197,18 +205,41 @@ def _on_the_way_ns(record: Record, device: int) -> int:
 
 def _in_what_kept_it(record: Record, device: int, cause: _Cause, gaps: pd.DataFrame) -> str:
     kept = cause.kept
-    one = longest_call(record, device, kept) if kept in ONE else None
-    if one is not None and one.is_most and 2 * (one.end_ns - one.start_ns) > cause.kept_ns:
-        name = code(str(record.trace.slices["name"].iloc[one.row]))
-        which, time = ONE[kept].format(name=name), format_ns(one.end_ns - one.start_ns)
-        return f"{which}, of {time}: {about_one_call(record.trace, one.row)}"
+    for kind in ONE if kept == COLD else {kept} & ONE.keys():
+        one = longest_call(record, *segments_of(record, device, kind))
+        if one.is_most and 2 * (one.end_ns - one.start_ns) > cause.kept_ns:
+            name = code(str(record.trace.slices["name"].iloc[one.row]))
+            which, time = ONE[kind].format(name=name), format_ns(one.end_ns - one.start_ns)
+            return f"{which}, of {time}: {about_one_call(record.trace, one.row)}"
+    if kept == COLD:
+        return f"first calls, which load libraries and kernels{of_launches(record)}: {WARM_UP}."
     remedies = HOST_REMEDIES | (REPLAYING if is_mostly_replayed(record.trace) else {})
     return IN[kept] + (_how_it_began(gaps, remedies[kept]) or f": {remedies[kept]}.")
 
 
+def of_launches(record: Record) -> str:
+    """How many launches were first ones of their kernels, and what a later one takes."""
+    cold = cold_start(record)
+    cold = cold[cold["kind"] == LAUNCH]
+    if not len(cold):
+        return ""
+    usual = int(cold["later_ns"].iloc[0])
+    later = f", where a later one takes {format_ns(usual)}" if usual else ""
+    longest = format_ns(int(cold["dur_ns"].max()))
+    if len(cold) == 1:
+        return f" (one was the first launch of a kernel, of {longest}{later})"
+    return f" ({len(cold):,} were the first launch of a kernel, of up to {longest}{later})"
+
+
+def cold_ns(record: Record, device: int, kind: str) -> int:
+    """For how long a GPU waited for calls of this kind that were first calls (`cold_start`)."""
+    segments = segments_of(record, device, kind)
+    return int(intervals.overlap(segments, cold_spans(record)).sum())
+
+
 @dataclass(frozen=True)
 class LongestCall:
-    """The longest stretch in which a GPU waited for calls of one kind.
+    """The longest of the stretches in which a GPU waited for calls.
 
     ``row``: the call that took most of it, -1 if none did; ``is_most``: whether there is one, and
     the stretch is most of all of them.
@@ -220,9 +251,8 @@ class LongestCall:
     is_most: bool
 
 
-def longest_call(record: Record, device: int, kind: str) -> LongestCall:
-    """Of a GPU that waited for calls of the kind: its launches, or others of the runtime."""
-    start, end = _segments(record, device, kind)
+def longest_call(record: Record, start: Ints, end: Ints) -> LongestCall:
+    """Of a GPU that waited from each start to its end: for launches, or other calls."""
     if not len(start):
         return LongestCall(0, 0, NONE, False)
     longest = int((end - start).argmax())
@@ -247,13 +277,21 @@ def _call_during(trace: Trace, t0: int, t1: int) -> int:
     return int(rows[shared.argmax()]) if len(rows) and 2 * shared.max() > t1 - t0 else -1
 
 
+def tells_of_first_calls(record: Record, device: int, limits: Limits) -> bool:
+    """Whether the finding on this GPU's idle time puts it down to first calls."""
+    table = device_busy(record)
+    idle_share = 1 - float(table["busy_share"][table["device"] == device].max())
+    cause = _cause(record, device)
+    return cause.name == HOST and cause.kept == COLD and idle_share >= limits.device_idle_share
+
+
 def tells_of_one_launch(record: Record, device: int, limits: Limits) -> bool:
     """Whether the finding on this GPU's idle time puts it down to a single launch."""
     table = device_busy(record)
     idle_share = 1 - float(table["busy_share"][table["device"] == device].max())
     cause = _cause(record, device)
     told = cause.name == HOST and cause.kept == LAUNCHING
-    one = longest_call(record, device, LAUNCHING)
+    one = longest_call(record, *segments_of(record, device, LAUNCHING))
     is_most = one.is_most and 2 * (one.end_ns - one.start_ns) > cause.kept_ns
     return told and is_most and idle_share >= limits.device_idle_share
 
@@ -273,7 +311,7 @@ def _how_it_began(gaps: pd.DataFrame, remedy: str) -> str:
 def _of_the_trace(record: Record, device: int, gaps: pd.DataFrame) -> str:
     """Which of the causes of which the trace knows no more took most time."""
     gaps = gaps.sort_values("start_ns")
-    start, end = _segments(record, device, OTHER)
+    start, end = segments_of(record, device, OTHER)
     at = np.searchsorted(gaps["start_ns"].to_numpy(), start, side="right") - 1
     between = BETWEEN if are_ops(record.trace).any() else GPU_ALONE
     cause = gaps["cause"].where(gaps["cause"].isin(["unknown", "start", "end"]), between)
@@ -282,12 +320,12 @@ def _of_the_trace(record: Record, device: int, gaps: pd.DataFrame) -> str:
 
 def _is_late(record: Record, device: int) -> bool:
     """Whether most of the time in which launched work did not begin is longer than latency."""
-    start, end = _segments(record, device, QUEUED)
+    start, end = segments_of(record, device, QUEUED)
     late = end - start >= LATENCY_NS
     return 2 * int((end - start)[late].sum()) > int((end - start).sum())
 
 
-def _segments(record: Record, device: int, kind: str) -> tuple[Ints, Ints]:
+def segments_of(record: Record, device: int, kind: str) -> tuple[Ints, Ints]:
     """When the stretches of a GPU's time that are of this class began and ended."""
     table = breakdown_segments(record)
     table = table[(table["device"] == device) & (table["class"] == kind)]
@@ -301,5 +339,7 @@ IN = {
     RUNTIME: "calls of the runtime",
     LAUNCHING: "the launches themselves and their way to the GPU",
 }
+COLD_KINDS = (CPU_OPS, RUNTIME, LAUNCHING)
+"""In which of these a CPU may be that makes first calls."""
 ONE = {RUNTIME: "one call of the runtime, {name}", LAUNCHING: "one launch"}
 """How the only one that matters is named, of what can be one call."""

@@ -11,7 +11,7 @@ from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
 from gpuprof_widgets.analyses.path_time import gpu_path_saving_ns
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
-from gpuprof_widgets.analyses.tensor_core_use import PRODUCTS, capability, products
+from gpuprof_widgets.analyses.tensor_core_use import capability, products
 from gpuprof_widgets.trace.model import Record
 
 AMPERE = 8
@@ -45,19 +45,22 @@ def fp32_matmul(record: Record, limits: Limits) -> list[Finding]:
         return []
     time, whole = int(found["time_ns"].sum()), int(table["time_ns"].sum())
     saved = gpu_path_saving_ns(record, found, found["in_tf32_ns"])
-    longest = str(found.groupby("op")["time_ns"].sum().idxmax())
+    share = share_of(saved, run_ns(record))
+    if share < limits.precision_saving_share:
+        return []
+    by = found["op"].where(found["op"] != "", record.trace.slices["name"].iloc[found["row"]].array)
+    longest = str(found["time_ns"].groupby(by).sum().idxmax())
     text = (
         f"Matrix products in full fp32 took {format_ns(time)} ({format_share(time / whole)} of the "
         f"GPU's time), mostly {code(longest)}; in TF32, which this GPU has, they would take about "
         f"{format_ns(int(found['in_tf32_ns'].sum()))}, and {shorter(saved, record)}."
     )
-    share = share_of(saved, run_ns(record))
     return [Finding("fp32_matmul", text, saved, share, **evidence(found), remedy=REMEDY)]
 
 
 def in_plain_fp32(table: pd.DataFrame, major: int | None, limits: Limits) -> pd.Series:
     """Which rows of `products` are in plain fp32 on a GPU with TF32; none where they are few."""
-    plain = table["op"].isin(PRODUCTS) & (table["dtype"] == "fp32") & ~table["tensor_cores"]
+    plain = table["plain"] & ~table["tensor_cores"]
     few = table["time_ns"][plain].sum() < limits.fp32_matmul_share * table["time_ns"].sum()
     return plain & (major is not None and major >= AMPERE and not few)
 

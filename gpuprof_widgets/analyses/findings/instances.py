@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.op_rows import REGION, cpu_self, op_rows
+from gpuprof_widgets.analyses.op_rows import REGION
 from gpuprof_widgets.trace.model import Record
 
 
@@ -24,19 +24,6 @@ def are_op_names(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Which rows of `operators()` are ops proper, regions left out."""
     region = np.array([bool(REGION.fullmatch(name)) for name in table["name"]], bool)
     return np.asarray((table["category"] == "cpu_op").to_numpy(bool) & ~region)
-
-
-def own_times(
-    record: Record, name: str, category: str
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
-    """The rows of an op's calls, and what each took on the CPU (ns) without the ops within it."""
-    ops, slices = op_rows(record.trace), record.trace.slices
-    own = np.zeros(len(ops), np.int64)
-    np.add.at(own, ops.host, cpu_self(record.trace, ops))
-    calls = slices.iloc[ops.row]
-    mine = (calls["name"] == name) & (calls["category"] == category) & (calls["count"] > 0)
-    mine &= ~ops.repeat
-    return ops.row[mine], own[mine]
 
 
 def longest_call(record: Record, name: str, category: str) -> Place:

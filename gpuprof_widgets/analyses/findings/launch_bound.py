@@ -6,16 +6,21 @@ from typing import Any
 
 import numpy as np
 
+from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.breakdown import breakdown
+from gpuprof_widgets.analyses.cold_start import cold_spans, cold_start
 from gpuprof_widgets.analyses.findings.device_idle import (
     LongestCall,
+    cold_ns,
     longest_call,
+    segments_of,
     tells_of_one_launch,
 )
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.one_call import about_one_call
 from gpuprof_widgets.analyses.findings.short_kernels import short_kernels
+from gpuprof_widgets.analyses.findings.wording import share_of
 from gpuprof_widgets.analyses.gaps import gaps_between
 from gpuprof_widgets.analyses.graph_replays import is_mostly_replayed
 from gpuprof_widgets.analyses.host_states import LAUNCHING
@@ -39,11 +44,13 @@ REMEDY = (
 def launch_bound(record: Record, limits: Limits) -> list[Finding]:
     """One finding per GPU that waits for its launches for 15 % of the run.
 
+    First launches of kernels, which load them, do not count: fewer launches would not spare them.
     Not where `short_kernels` says the same with the kernels that cause it, or `device_idle` of the
     only launch that matters.
     """
     table = breakdown(record)
     rows = table[(table["class"] == LAUNCHING) & (table["state"] == "idle")].to_dict("records")
+    rows = [_warm(record, row) for row in rows]
     rows = [row for row in rows if row["time_ns"] and row["share"] >= limits.launching_share]
     if not rows or short_kernels(record, limits):
         return []
@@ -54,13 +61,21 @@ def launch_bound(record: Record, limits: Limits) -> list[Finding]:
     ]
 
 
+def _warm(record: Record, row: dict[Any, Any]) -> dict[Any, Any]:
+    """The row of the breakdown without the time of first launches."""
+    time = int(row["time_ns"]) - cold_ns(record, int(row["device"]), LAUNCHING)
+    return row | {"time_ns": time, "share": share_of(time, row["span_ns"])}
+
+
 def _finding(record: Record, row: dict[Any, Any]) -> Finding:
     device, trace = int(row["device"]), record.trace
-    longest = longest_call(record, device, LAUNCHING)
+    waited = intervals.difference(segments_of(record, device, LAUNCHING), cold_spans(record))
+    longest = longest_call(record, *waited)
     most = longest.end_ns - longest.start_ns
     rows = gpu_rows(trace)
     gaps = gaps_between(trace, rows[device_of(trace, rows) == device])
     late = (gaps.launch >= 0) & (gaps.launched_ns > gaps.start) & (gaps.after >= 0)
+    late &= ~np.isin(gaps.launch, cold_start(record)["row"])
     order = np.argsort(-(gaps.end - gaps.start)[late], kind="stable")[:EVIDENCE]
     text = (
         f"{'The GPU' if device < 0 else f'GPU {device}'} waited {format_ns(int(row['time_ns']))} "

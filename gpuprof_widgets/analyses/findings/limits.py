@@ -34,6 +34,12 @@ class Limits:
     """Times its forward op's time; about two are usual."""
     backward_notable_share: float = 0.1
     """Of the backward pass: below it a disproportion is often but noise."""
+    recomputation_share: float = 0.05
+    """Computing the forward anew in the backward pass (activation checkpointing)."""
+    python_autograd_share: float = 0.05
+    """In the Python of a custom `torch.autograd.Function`, outside of the ops that it calls."""
+    without_no_grad_ops: int = 50
+    """Ops that autograd noted for a backward pass that never came."""
     line_share: float = 0.2
     """The costliest line's own time."""
     suspended_share: float = 0.1
@@ -42,10 +48,22 @@ class Limits:
     """Of all GPU time: an op that is named."""
     cpu_op_share: float = 0.05
     """Of the CPU op time: the second and third op that are named."""
+    cpu_ops_share: float = 0.02
+    """All ops on the CPU: below it none of them is named."""
+    cpu_threads_share: float = 0.05
+    """Ops that threads share, where these hold one another up."""
     python_share: float = 0.1
-    """Of the time of all Python functions: one that stands out."""
+    """A Python function; of Python's time without idle threads, where the run's is not known."""
     python_waiting_share: float = 0.5
     """Of a function's own time: from here on it mostly waits for the GPU."""
+    gc_share: float = 0.05
+    """In Python's garbage collector."""
+    compilation_share: float = 0.05
+    """Compiling (torch.compile)."""
+    blocking_share: float = 0.1
+    """In calls that wait for a timer, the network, another process or thread."""
+    file_io_share: float = 0.05
+    """Reading and writing files."""
     memory_peak_bytes: int = 2**20
     """Peak below which memory is nobody's trouble."""
     memory_block_share: float = 0.3
@@ -78,6 +96,8 @@ class Limits:
     """Doing nothing but communicate, on a GPU or a CPU (TB: over 10 % of the step)."""
     launching_share: float = 0.15
     """GPU idle from the launch call to the kernel (XProf: kernel launch 3 %, 15 % high)."""
+    cold_calls_share: float = 0.05
+    """GPU idle while first calls load libraries and kernels."""
     one_stream_share: float = 0.05
     """Copies and communication alone on the stream that computes as well."""
     tensor_cores_share: float = 0.1
@@ -86,6 +106,8 @@ class Limits:
     """Of GPU time, in matrix products in full fp32 where the GPU has TF32 (torch: any)."""
     matmul_sizes_share: float = 0.02
     """Of GPU time, in products in 16 bits with sizes that are no multiples of 8 (torch: any)."""
+    precision_saving_share: float = 0.005
+    """By which the run would be shorter with tensor cores, TF32 or other sizes; below: not said."""
     loop_indexing_rounds: int = 10
     """Rounds from which on a loop that indexes row by row counts (torch: 10)."""
     loop_indexing_share: float = 0.01
@@ -102,6 +124,10 @@ class Limits:
     """By which the run would be shorter if an op cost nothing; below it, few would look."""
     recording_share: float = 0.05
     """Of the cell's time, spent on recording it."""
+    recording_least_ns: int = 1_000_000
+    """Spent on recording: less is nobody's trouble, whatever its share."""
+    unlinked_share: float = 0.02
+    """Of GPU events or of their time, without a launch in the trace."""
     straggler_share: float = 0.05
     """Of the run, by which one rank holds up all others (`ranks`; HTA names the two latest)."""
     rank_waiting_share: float = 0.05

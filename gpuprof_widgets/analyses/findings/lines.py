@@ -8,9 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.blocking import blocked
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
-from gpuprof_widgets.analyses.findings.wording import LONGEST, run_ns, share_of
+from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, statement
+from gpuprof_widgets.analyses.line_holders import holder
 from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.lines import (
     Line,
@@ -32,28 +34,39 @@ OWN_WORK = 0.1  # of the line's time: GPU work below it says nothing of the line
 def costliest_line(record: Record, limits: Limits) -> list[Finding]:
     """Fires for the line with most time of its own, where that is a fifth of the run or more.
 
-    Not for the only line that ran, not for one that waits for the DataLoader, which has a finding
-    of its own, and not for a head whose time is in the lines within it. Of lines that ran more
-    often than is recorded it says what they took at least, or where the rest of it counts.
+    A line that only calls is named as the caller of what holds most of its time: the deepest
+    function of the user's, or module. Not for the only line that ran, not for one that waits for
+    the DataLoader, for files or anything but the GPU, which has a finding of its own, and not for a
+    head whose time is in the lines within it. Of lines that ran more often than is recorded it says
+    what they took at least, or where the rest of it counts.
     """
     table = lines(record)
     ran = table[table["wall_ns"] > 0]
     if len(ran) < 2:
         return []
-    top = ran.iloc[int(ran["self_ns"].argmax())].to_dict()
+    most = int(ran["self_ns"].argmax())
+    top = ran.iloc[most].to_dict()
     share = share_of(top["self_ns"], run_ns(record))
     if share < limits.line_share or top["self_ns"] < WORTH_NS or _loads(record, top):
         return []
+    if _stands_still(record, int(ran.index[most]), int(top["self_ns"])):
+        return []
     if not top["complete"]:
         return _beyond_limit(record, ran, top)
-    text = (
-        f"Line {top['line']}{_where(ran['cell'].nunique(), top)} {statement(top['code'])} took "
-        f"{format_share(share)} of the time ({format_ns(top['self_ns'])}{_runs(top)})"
-        f"{_device(top)}."
-    )
+    place = f"ine {top['line']}{_where(ran['cell'].nunique(), top)} {statement(top['code'])}"
+    cost = int(top["self_ns"])
+    deepest = holder(record, int(ran.index[most]))
+    if deepest is None or deepest.is_backward:
+        took = f"took {format_share(share)} of the time ({format_ns(cost)}{_runs(top)})"
+        mostly = f", mostly in the backward pass of {code(deepest.name)}" if deepest else ""
+        text = f"L{place} {took}{mostly or _in_one_run(record, top)}{_device(top)}."
+    else:
+        cost, share = deepest.ns, share_of(deepest.ns, run_ns(record))
+        what = f"{'Module ' if deepest.is_module else ''}{code(deepest.name)}"
+        took = f"took {format_share(share)} of the time ({format_ns(cost)})"
+        text = f"{what} {took}, called by l{place}{_runs(top)}{_device_of_line(top)}."
     remedy = WAITED_FOR if _mostly_waits(top) else ""
-    place = _place(record, top)
-    return [Finding("lines", text, int(top["self_ns"]), share, remedy=remedy, **place)]
+    return [Finding("lines", text, cost, share, remedy=remedy, **_place(record, top))]
 
 
 def _loads(record: Record, top: dict[Any, Any]) -> bool:
@@ -63,6 +76,12 @@ def _loads(record: Record, top: dict[Any, Any]) -> bool:
     around = line_of(record.trace)[table["row"]]
     loading = table["dur_ns"].to_numpy()[np.isin(around, _rows(record, top))]
     return bool(loading.sum() >= WAITING * top["self_ns"])
+
+
+def _stands_still(record: Record, line: int, own_ns: int) -> bool:
+    """Whether one wait of a function takes most of the line's time."""
+    table = blocked(record).table
+    return bool((table["ns"][table["line"] == line] >= WAITING * own_ns).any())
 
 
 def _beyond_limit(record: Record, ran: pd.DataFrame, top: dict[Any, Any]) -> list[Finding]:
@@ -77,11 +96,13 @@ def _beyond_limit(record: Record, ran: pd.DataFrame, top: dict[Any, Any]) -> lis
         return [_at_least(record, ran, top, beyond)]
     within = sorted(inner for inner, around in beyond.items() if line in around)
     own = int(top["self_ns"])
+    share = share_of(own, run_ns(record))
     text = (
-        f"{_named(within)}{_where(ran['cell'].nunique(), top)} ran more than "
-        f"{_limit(record):,} times: {_counts_for(record, top, len(within))}."
+        f"Line {top['line']}{_where(ran['cell'].nunique(), top)} {statement(top['code'])} took "
+        f"{format_share(share)} of the time ({format_ns(own)}), that of l{_named(within)[1:]} "
+        f"after {'their' if within[1:] else 'its'} first {_limit(record):,} runs included."
     )
-    return [Finding("lines", text, own, share_of(own, run_ns(record)), **_place(record, top))]
+    return [Finding("lines", text, own, share, **_place(record, top))]
 
 
 def _at_least(
@@ -129,12 +150,6 @@ def _limit(record: Record) -> int:
     return int(record.metadata["lines"]["limit"])
 
 
-def statement(source: str) -> str:
-    """The code in backticks: it holds none itself, and is short."""
-    words = source.replace("`", "'")
-    return f"`{words if len(words) <= LONGEST else words[: LONGEST - 1] + '…'}`"
-
-
 def _where(cells: int, top: dict[Any, Any]) -> str:
     return f" of {top['cell']}" if cells > 1 else ""
 
@@ -144,12 +159,33 @@ def _runs(top: dict[Any, Any]) -> str:
     return f" in {format_count(calls, 'run')}" if calls > 1 else ""
 
 
+def _in_one_run(record: Record, top: dict[Any, Any]) -> str:
+    """That half of the time or more is in one of three runs or more, and whether in the first."""
+    rows = _rows(record, top)
+    spent = record.trace.slices["dur"].to_numpy()[rows]
+    longest = int(spent.argmax())
+    if top["calls"] < 3 or 2 * spent[longest] < top["self_ns"] or spent[longest] > top["self_ns"]:
+        return ""
+    which = "the first" if longest == 0 else "one of them"
+    return f", {format_ns(int(spent[longest]))} of it in {which}"
+
+
 def _device(top: dict[Any, Any]) -> str:
     """What the GPU did for the line, and whether the line stood still meanwhile."""
     device, own = int(top["device_ns"]), int(top["self_ns"])
     if _mostly_waits(top):
         return f", {format_ns(int(top['wait_ns']))} of it waiting for the GPU"
     return f"; its GPU work took {format_ns(device)}" if device >= OWN_WORK * own else ""
+
+
+def _device_of_line(top: dict[Any, Any]) -> str:
+    """The same where the sentence is on something that the line called."""
+    device, own = int(top["device_ns"]), int(top["self_ns"])
+    if _mostly_waits(top):
+        return f"; the line waited {format_ns(int(top['wait_ns']))} for the GPU"
+    return (
+        f"; the GPU work of the line took {format_ns(device)}" if device >= OWN_WORK * own else ""
+    )
 
 
 def _mostly_waits(top: dict[Any, Any]) -> bool:

@@ -9,7 +9,7 @@ from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.line_owners import line_of
-from gpuprof_widgets.analyses.op_rows import named, on_tracks
+from gpuprof_widgets.analyses.op_rows import are_ops, named, on_tracks
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
@@ -52,9 +52,13 @@ def made_anew(record: Record, limits: Limits) -> list[Finding]:
 
 
 def _calls(trace: Trace) -> pd.DataFrame:
-    """The outermost factory calls in lines of a cell: slice, its cell and line, and its times."""
+    """The outermost factory calls in lines of a cell: slice, its cell and line, and its times.
+
+    Not those that another op makes for its own use, as ops of the backward pass do for gradients.
+    """
     makes = named(trace, ALWAYS_THE_SAME) & on_tracks(trace, "cpu")
-    inside = links.nearest_ancestor(trace.slices["parent"].to_numpy(), makes) >= 0
+    ops = are_ops(trace)
+    inside = links.nearest_ancestor(trace.slices["parent"].to_numpy(), ops) >= 0
     around = line_of(trace)
     rows = np.flatnonzero(makes & ~inside & (around >= 0))
     slices = trace.slices.iloc[rows]

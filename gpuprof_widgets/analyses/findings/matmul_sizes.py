@@ -6,6 +6,7 @@ from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.fp32_matmul import evidence
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
+from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.path_time import gpu_path_saving_ns
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.analyses.tensor_core_use import HALF_SAVED, products, unaligned
@@ -24,12 +25,17 @@ def matmul_sizes(record: Record, limits: Limits) -> list[Finding]:
     cost is half of their time on the critical path: a guess, as products of odd sizes reach about
     half the speed.
     """
+    if not len(gpu_rows(record.trace)):
+        return []
     table = products(record)
     found = table[unaligned(record, table)]
     time, whole = int(found["time_ns"].sum()), int(table["time_ns"].sum())
     if not time or time < limits.matmul_sizes_share * whole:
         return []
     cost = gpu_path_saving_ns(record, found, (found["time_ns"] * (1 - HALF_SAVED)).astype(int))
+    share = share_of(cost, run_ns(record))
+    if share < limits.precision_saving_share:
+        return []
     by_call = found.groupby(["op", "input_shapes"], as_index=False)["time_ns"].sum()
     longest = by_call.iloc[int(by_call["time_ns"].to_numpy().argmax())]
     text = (
@@ -37,5 +43,4 @@ def matmul_sizes(record: Record, limits: Limits) -> list[Finding]:
         f"({format_share(time / whole)} of the GPU's time), mostly {code(str(longest['op']))} of "
         f"`{longest['input_shapes']}`; at twice the speed {shorter(cost, record)}."
     )
-    share = share_of(cost, run_ns(record))
     return [Finding("matmul_sizes", text, cost, share, **evidence(found), remedy=REMEDY)]

@@ -14,6 +14,7 @@ from gpuprof_widgets.trace.model import Record, Trace
 
 SETTING_UP = "the first calls set the GPU up and load its kernels. Warm up before what is timed."
 LOADING = "the first launch of a kernel loads it. Warm up before what is timed."
+COPYING = re.compile(r"(cuda|hip|cu)Memcpy\w*")
 BY_NAME = {
     re.compile(r"cu(Module|Library)(Load|GetFunction|GetKernel)\w*"): "it loads kernels. Warm up "
     "before what is timed.",
@@ -24,7 +25,7 @@ BY_NAME = {
     "keep sizes alike from step to step.",
     FREEING: "memory is given back: keep it cached (no torch.cuda.empty_cache()), and use less of "
     "it where it runs short.",
-    re.compile(r"(cuda|hip|cu)Memcpy\w*"): "nothing is launched before it returns: copy from "
+    COPYING: "nothing is launched before it returns: copy from "
     "pinned memory with non_blocking=True, and less often.",
     re.compile(r"(cuda|hip|cu)\w*Launch\w*"): "other launches take microseconds: look on the "
     "timeline what else ran then, on this thread and on others.",
@@ -42,9 +43,9 @@ LONGER_THAN_OTHERS = (
 )
 MOSTLY_FEW = (
     "Most of that is few of the calls, of up to {longest}; the median one takes {other}: look "
-    "whether their tensors are larger, and on the timeline what else ran then. More threads than "
-    "free cores also wait for one another (torch.set_num_threads)."
+    "whether their tensors are larger, and on the timeline what else ran then."
 )
+THREADS_WAIT = " More threads than free cores also wait for one another (torch.set_num_threads)."
 MOST = 0.5
 """Of the time of all calls."""
 TIMES_OTHERS = 5
@@ -63,7 +64,9 @@ def uneven_calls(
     if longest_ns < MOST * all_ns:
         few = all_ns >= TIMES_OTHERS * other_ns * calls
         named = {"longest": format_ns(longest_ns), "other": format_ns(other_ns)}
-        return MOSTLY_FEW.format(**named) if few else ""
+        said = MOSTLY_FEW.format(**named)
+        said += "" if record.metadata.get("torch_threads") else THREADS_WAIT
+        return said if few else ""
     others = f"the others take {format_ns(other_ns)} each"
     if calls == 2:
         others = f"the other takes {format_ns(other_ns)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpuprof_widgets.analyses.findings.compilation import compilation
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import share_of
@@ -27,7 +28,7 @@ def one_off(record: Record, limits: Limits) -> list[Finding]:
         text = f"One-off costs in warm-up, which the record leaves out: {'; '.join(said)}."
         found.append(Finding("one_off", text))
     late = noted.get("after_warmup") or {}
-    if late.get("graphs"):
+    if late.get("graphs") and not compilation(record, limits):  # which knows what, and why
         cost = int(late["compile_ns"])
         text = (
             f"torch.compile still compiled {format_count(late['graphs'], 'graph')} after the "

@@ -29,34 +29,36 @@ REMEDIES = {
 def one_stream(record: Record, limits: Limits) -> list[Finding]:
     """One finding per stream on which copies and communication hold up compute for 5 % of the run.
 
-    The cost is what it could save at most: whether any compute was independent of them is not in
-    the trace.
+    The cost is what it could save at most, which is no more than the stream computes: whether any
+    compute was independent of them is not in the trace.
     """
     table = streams(record)
-    rows = table[table["serialised_ns"] > 0].to_dict("records")
-    span = max(record.trace.span_ns, 1)
-    rows = [row for row in rows if row["serialised_ns"] / span >= limits.one_stream_share]
-    return [_finding(record, row, row["serialised_ns"] / span) for row in rows]
+    cost = table[["serialised_ns", "compute_ns"]].min(axis=1)
+    share = cost / max(record.trace.span_ns, 1)
+    rows = table.assign(cost_ns=cost, share=share)[share >= limits.one_stream_share]
+    return [_finding(record, row) for row in rows[rows["cost_ns"] > 0].to_dict("records")]
 
 
-def _finding(record: Record, row: dict[Any, Any], share: float) -> Finding:
+def _finding(record: Record, row: dict[Any, Any]) -> Finding:
     slices = record.trace.slices
     rows, kinds = _moving(record, int(row["device"]), int(row["stream"]))
     dur = slices["dur"].to_numpy()[rows]
     longest = int(dur.argmax())
     start = int(slices["ts"].iloc[rows[longest]])
-    cost = int(row["serialised_ns"])
+    alone = int(row["serialised_ns"])
+    alone_share = alone / max(record.trace.span_ns, 1)
     device = "the GPU" if row["device"] < 0 else f"GPU {row['device']}"
     text = (
         f"Stream {row['stream']} of {device} computes and moves data by turns: "
-        f"for {format_ns(cost)} ({format_share(share)} of the time) nothing was computed while "
-        f"{_what(kinds)} ran on it, the longest is {code(str(slices['name'].iloc[rows[longest]]))}."
+        f"for {format_ns(alone)} ({format_share(alone_share)} of the time) nothing was computed "
+        f"while {_what(kinds)} ran on it, the longest is "
+        f"{code(str(slices['name'].iloc[rows[longest]]))}."
     )
     evidence = tuple(rows[np.argsort(-dur, kind="stable")][:EVIDENCE])
     times = [int(dur[kinds == kind].sum()) for kind in REMEDIES]
     remedy = list(REMEDIES.values())[int(np.argmax(times))]
     place = (start, start + int(dur[longest]))
-    return Finding("one_stream", text, cost, share, *place, evidence, remedy)
+    return Finding("one_stream", text, row["cost_ns"], row["share"], *place, evidence, remedy)
 
 
 def _what(kinds: npt.NDArray[np.object_]) -> str:

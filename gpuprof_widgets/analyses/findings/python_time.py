@@ -13,54 +13,45 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.analyses.blocking import blocked, is_blocking
+from gpuprof_widgets.analyses.blocking_names import whole_kinds
+from gpuprof_widgets.analyses.findings.dispatch import dispatch_remedy
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
-from gpuprof_widgets.analyses.findings.wording import code, function_name, share_of
+from gpuprof_widgets.analyses.findings.wording import (
+    OF_THE_CELL,
+    code,
+    function_name,
+    run_ns,
+    share_of,
+    statement,
+)
 from gpuprof_widgets.analyses.innermost import open_at
 from gpuprof_widgets.analyses.iterations import calls_per_traced_step
+from gpuprof_widgets.analyses.lines import line_that_holds, lines
 from gpuprof_widgets.analyses.op_rows import are_ops, matching, on_tracks
 from gpuprof_widgets.analyses.open_times import open_ns
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.python_time import python_time as python_time_table
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
-from gpuprof_widgets.analyses.thread_waits import run_lane
+from gpuprof_widgets.analyses.thread_waits import python_lanes, run_lane
+from gpuprof_widgets.analyses.user_code import is_cell, is_user_code
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.analyses.whole_run import is_beyond_the_range
-from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.python_frames import BUILT_IN
-from gpuprof_widgets.trace.schema import SAMPLED
+from gpuprof_widgets.trace.model import Calls, Record
+from gpuprof_widgets.trace.python_frames import BUILT_IN, calls_from_slices
+from gpuprof_widgets.trace.schema import NONE, SAMPLED
 
 WORTH_READING_NS = 1_000_000  # below it nobody waits, whatever the share
+
+NEARLY = 0.02  # longer than the run: the clocks of Python and of the trace differ a little
 
 PYTORCH = re.compile(
     r"(?:^|[/\\])torch[/\\]|torch\.|of 'torch|run_backward|TensorBase|_VariableFunctions"
 )
 """Functions whose time is that of the ops below them: the op table says it better."""
 
-WAITING = re.compile(
-    r"threading\.py (?:wait|join|acquire|_wait_for_tstate_lock)$"
-    r"|queue\.py get$|selectors\.py select$"
-    r"|'acquire' of '_thread\.|'(?:poll|control)' of 'select\.|built-in method select\.select>"
-)
-"""Functions that only wait for another thread or process: they take no time of Python's."""
-
 BUILTIN = re.compile(r"^<(?:built-in )?(?:method|function) '?(\w+)'?")
-
-ON_THE_NET = re.compile(r"'(?:recv|recv_into|recvfrom|accept|connect)' of '_socket\.")
-
-NETWORK = "That is waiting for the network: ask once for more, or earlier, from another thread."
-
-WAITS = re.compile(
-    r"^<(?:built-in )?(?:method|function) '?(?:\w+\.)*"
-    r"(?:(?:sleep|wait|wait3|wait4|waitid|waitpid|acquire|select|poll|control)['> ]"
-    r"|(?<=posix\.)read>|(?<=function )read>)"
-)
-"""Built-in functions that do nothing themselves, as cProfile and as torch write them."""
-
-IT_WAITS = (
-    "It only waits: for a timer, a thread, another process or a pipe. Shorten what it waits for, "
-    "or do other work meanwhile."
-)
 
 STARTS = re.compile(r"^<built-in (?:method|function) (?:\w+\.)*(?:fork|forkpty|fork_exec)>")
 
@@ -81,6 +72,11 @@ IN_C = (
     "result is the same every time."
 )
 
+IN_A_LIBRARY = (
+    "It is a library's: give it less to do, or call it less often; beforehand, where its result is "
+    "the same every time."
+)
+
 FUNCTION = ["file", "line", "name"]
 
 STARTING = re.compile(r"enumerate\(DataLoader\)#\w+\.__init__")
@@ -95,14 +91,15 @@ FRAME = re.compile(r"^(?:.*[/\\])?(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$",
 def python_time(record: Record, limits: Limits) -> list[Finding]:
     """Fires for the function outside of PyTorch with most self time, from 10 % and 1 ms on.
 
-    PyTorch's ops, waits for the GPU and what starts DataLoader workers do not count. Which function
-    the ops lie in is known from recorded frames; without these the function gets at most the Python
-    time outside of all ops, and of a range of time nothing is said.
+    PyTorch's ops, what only waits or accesses files and what starts DataLoader workers do not
+    count, nor do threads that only wait. Which function the ops lie in is known from recorded
+    frames; without these the function gets at most the Python time outside of all ops, and of a
+    range of time nothing is said.
     """
     table = python_time_table(record)
     if not len(table) or is_beyond_the_range(record, table):
         return []
-    total = int(table["self_ns"].sum())
+    total = python_ns(record)
     ops, framed = _ops_of_thread(record), _ops_by_function(record)
     in_ops = round(open_ns(record.trace, ops) * calls_per_traced_step(record))
     known = table[["file", "line", "name"]].assign(line=table["line"].clip(lower=1))
@@ -111,36 +108,57 @@ def python_time(record: Record, limits: Limits) -> list[Finding]:
     own = (table["self_ns"] - labels.map(framed)).where(exact, table["self_python_ns"])
     own = own.clip(0, max(total - in_ops, 0))
     table = table.assign(self_ns=own.astype(np.int64), exact=exact)
-    table = table[~(_is_pytorch(record, table) | _place(table).str.contains(WAITING))]
-    table = table[~pd.MultiIndex.from_frame(table[FUNCTION]).isin(_starting_workers(record))]
+    table = table[~(_is_pytorch(record, table) | is_blocking(table))]
+    place = pd.MultiIndex.from_frame(table[FUNCTION])
+    table = table[~(place.isin(_starting_workers(record)) | place.isin(_in_file_io(record)))]
     if not len(table):
         return []
-    top = table.sort_values("self_ns", ascending=False, kind="stable").head(1)
-    cost = int(top["self_ns"].iloc[0])
-    share = share_of(cost, total)
+    top = table.sort_values("self_ns", ascending=False, kind="stable").iloc[0]
+    cost = int(top["self_ns"])
+    share, words = share_in_words(record, cost)
     if share < limits.python_share or cost < WORTH_READING_NS:
         return []
-    most = "at most " if in_ops and not top["exact"].iloc[0] else ""
+    most = "at most " if in_ops and not top["exact"] else ""
     apart = ", PyTorch ops not counted" if in_ops else ""
     text = (
-        f"The Python function {code(function_name(function_labels(top)[0]))} itself took {most}"
-        f"{format_share(share)} of the Python time{apart} "
-        f"({format_ns(cost)}{_in_calls(record, int(top['calls'].iloc[0]))}"
-        f"{_called_by(record, top.iloc[0])})."
+        f"{_subject(top)} itself took {most}{words}{apart} "
+        f"({format_ns(cost)}{_in_calls(record, int(top['calls']))}{_called_by(record, top)})."
     )
-    return [Finding("python_time", text, cost, share, remedy=_remedy(record, top.iloc[0]))]
+    return [Finding("python_time", text, cost, share, remedy=_remedy(record, top))]
+
+
+def python_ns(record: Record) -> int:
+    """The time of all Python functions, without threads that only wait."""
+    whole = int(python_time_table(record)["self_ns"].sum())
+    return max(whole - blocked(record).idle_ns, 0)
+
+
+def share_in_words(record: Record, ns: int) -> tuple[float, str]:
+    """The share of the run, as all findings have it, and the same in words.
+
+    Of Python's time where that is longer than the run: it was counted on several threads, in steps
+    that were not traced, or without any trace.
+    """
+    run, python = run_ns(record), python_ns(record)
+    if python <= run * (1 + NEARLY):
+        share = min(share_of(ns, run), 1.0)
+        return share, f"{format_share(share)} of the time"
+    share = share_of(ns, python)
+    return share, f"{format_share(share)} of the Python time"
 
 
 def _remedy(record: Record, top: pd.Series) -> str:
     """By what the function does, and by how long a call is with all that it calls."""
-    told = {ON_THE_NET: NETWORK, WAITS: IT_WAITS, STARTS: KEEP}
-    for kind, remedy in told.items():
-        if kind.search(str(top["name"])):
-            return remedy
+    if STARTS.search(str(top["name"])):
+        return KEEP
+    if small := dispatch_remedy(record, top, int(top["self_ns"])):
+        return small
     each = int(top["total_ns"]) / max(int(top["calls"]), 1)
     if each < SHORT_NS and not record.metadata.get(SAMPLED):
         return SHORT_CALLS.format(each=format_ns(each))
-    return IN_C if top["file"] == BUILT_IN else OTHERWISE
+    if top["file"] == BUILT_IN:
+        return IN_C
+    return OTHERWISE if is_user_code(top.to_frame().T)[0] else IN_A_LIBRARY
 
 
 def _in_calls(record: Record, calls: int) -> str:
@@ -148,17 +166,46 @@ def _in_calls(record: Record, calls: int) -> str:
     return "" if record.metadata.get(SAMPLED) else f" in {format_count(calls, 'call')}"
 
 
+def _subject(top: pd.Series) -> str:
+    if _is_body(top):
+        return OF_THE_CELL
+    return f"The Python function {code(function_name(function_labels(top.to_frame().T)[0]))}"
+
+
+def _is_body(function: pd.Series) -> bool:
+    """Whether that is the cell itself, which cProfile has as the function of its first line."""
+    return is_cell(str(function["file"])) and function["name"] == "<module>"
+
+
 def _called_by(record: Record, top: pd.Series) -> str:
-    """Of a built-in function who called it for most of its time, as cProfile counted that."""
-    if record.calls is None or top["file"] != BUILT_IN:
+    """Of what is not the user's own the function of his that called it for most of its time."""
+    calls = record.calls
+    if _is_body(top):
+        return _on_line(record, int(top["self_ns"]))
+    if calls is None or is_user_code(top.to_frame().T)[0]:
         return ""
-    functions, edges = record.calls.functions, record.calls.edges
-    same = (functions["file"] == BUILT_IN) & (functions["name"] == top["name"])
-    calls = edges[edges["callee"].isin(functions.index[same])]
-    if not len(calls):
+    functions, edges = calls.functions, calls.edges
+    caller, callee = edges["caller"].to_numpy(), edges["callee"].to_numpy()
+    users = is_user_code(functions)
+    below = np.array((functions[FUNCTION] == top[FUNCTION]).all(axis=1), bool)
+    spent = np.where(below[callee], edges["self_ns"], edges["total_ns"])
+    while (calling := np.flatnonzero(below[callee] & ~below[caller])).size:
+        most = int(np.bincount(caller[calling], spent[calling]).argmax())
+        if users[most]:
+            if _is_body(functions.iloc[most]):
+                return _on_line(record, int(top["self_ns"]))
+            return f", mostly from {code(function_labels(functions.iloc[[most]])[0])}"
+        below[most] = True
+    return ""
+
+
+def _on_line(record: Record, ns: int) -> str:
+    """``, mostly from line 4 `data.sort()```, if that is known."""
+    line = line_that_holds(record, ns)
+    if line < 0:
         return ""
-    caller = calls.groupby("caller")["self_ns"].sum().idxmax()
-    return f", mostly from {code(function_labels(functions.loc[[caller]])[0])}"
+    at = lines(record).iloc[line]
+    return f", mostly from line {at['line']} {statement(str(at['code']))}"
 
 
 def _starting_workers(record: Record) -> pd.MultiIndex:
@@ -168,16 +215,35 @@ def _starting_workers(record: Record) -> pd.MultiIndex:
     """
     calls = record.calls
     if calls is None or not matching(record.trace, STARTING).any():
-        return pd.MultiIndex.from_frame(pd.DataFrame(columns=FUNCTION))
+        return _only_below(None, np.zeros(0, bool))
     functions, place = calls.functions, _place(calls.functions)
     caller, callee = (calls.edges[end].to_numpy() for end in ("caller", "callee"))
     starting = np.zeros(len(functions), bool)
     starting[caller[place.str.contains(PROCESS_START).to_numpy(bool)[callee]]] = True
     starting &= place.str.contains(LOADER_START).to_numpy(bool)
+    return _only_below(calls, starting)
+
+
+def _in_file_io(record: Record) -> pd.MultiIndex:
+    """The functions that ran only in ones which read or write files: `file_io` tells of these."""
+    calls = record.calls
+    if calls is None and len(python_lanes(record)):
+        calls = calls_from_slices(record.trace, str(record.metadata.get("label")))
+    if calls is None:
+        return _only_below(None, np.zeros(0, bool))
+    return _only_below(calls, whole_kinds(calls.functions) != NONE)
+
+
+def _only_below(calls: Calls | None, top: npt.NDArray[np.bool_]) -> pd.MultiIndex:
+    """These functions, and those all of whose calls came from them or from others of those."""
+    if calls is None or not top.any():
+        return pd.MultiIndex.from_frame(pd.DataFrame(columns=FUNCTION))
+    functions = calls.functions
+    caller, callee = (calls.edges[end].to_numpy() for end in ("caller", "callee"))
     counted = np.zeros(len(functions), np.int64)
     np.add.at(counted, callee, calls.edges["calls"].to_numpy())
-    elsewhere = ~starting & (functions["calls"].to_numpy() > counted)
-    while (more := callee[elsewhere[caller] & ~elsewhere[callee] & ~starting[callee]]).size:
+    elsewhere = ~top & (functions["calls"].to_numpy() > counted)
+    while (more := callee[elsewhere[caller] & ~elsewhere[callee] & ~top[callee]]).size:
         elsewhere[more] = True
     return pd.MultiIndex.from_frame(functions.loc[~elsewhere, FUNCTION])
 
@@ -226,5 +292,21 @@ def _is_pytorch(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
     ops = {str(name) for name in record.trace.slices["name"].cat.categories}
     builtin = table["name"].astype(str).str.extract(BUILTIN, expand=False).fillna("")
     is_op = np.array([f"aten::{name}" in ops for name in builtin], bool)
-    known: npt.NDArray[np.bool_] = place.str.contains(PYTORCH).to_numpy(bool) | is_op
+    own = place.str.contains(PYTORCH).to_numpy(bool) | is_op
+    by_pytorch = pd.MultiIndex.from_frame(table[FUNCTION]).isin(_called_by_pytorch(record))
+    known: npt.NDArray[np.bool_] = own | by_pytorch
     return known
+
+
+def _called_by_pytorch(record: Record) -> pd.MultiIndex:
+    """Built-in functions that took most of their time when PyTorch's own Python called them."""
+    calls = record.calls
+    if calls is None:
+        return _only_below(None, np.zeros(0, bool))
+    functions, edges = calls.functions, calls.edges
+    pytorch = _place(functions).str.contains(PYTORCH).to_numpy(bool)
+    callee, spent = edges["callee"].to_numpy(), edges["self_ns"].to_numpy()
+    by_pytorch = np.bincount(callee, spent * pytorch[edges["caller"]], len(functions))
+    mostly = 2 * by_pytorch > functions["self_ns"].to_numpy()
+    built_in = (functions["file"] == BUILT_IN).to_numpy(bool)
+    return pd.MultiIndex.from_frame(functions.loc[mostly & built_in, FUNCTION])

@@ -8,10 +8,11 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
-from gpuprof_widgets.analyses.findings.wording import code, function_name, run_ns, share_of
+from gpuprof_widgets.analyses.findings.python_time import python_ns, share_in_words
+from gpuprof_widgets.analyses.findings.wording import code, function_name
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.python_time import python_time
-from gpuprof_widgets.analyses.quantity import format_ns, format_share
+from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.analyses.whole_run import is_beyond_the_range
 from gpuprof_widgets.trace.model import Record
@@ -30,22 +31,22 @@ def python_waiting(record: Record, limits: Limits) -> list[Finding]:
     table = python_time(record)
     if not len(table) or is_beyond_the_range(record, table):
         return []
-    whole = int(table["self_ns"].sum())
+    whole = python_ns(record)
     high = table["self_ns"] >= max(limits.python_share * whole, WORTH_READING_NS)
     mostly = table["self_waiting_ns"] >= limits.python_waiting_share * table["self_ns"]
     found = table[high & mostly].sort_values("self_waiting_ns", ascending=False, kind="stable")
-    return [_finding(record, row, whole) for row in found.head(MOST).to_dict("records")]
+    return [_finding(record, row) for row in found.head(MOST).to_dict("records")]
 
 
-def _finding(record: Record, row: dict[Any, Any], whole: int) -> Finding:
+def _finding(record: Record, row: dict[Any, Any]) -> Finding:
     label = function_labels(pd.DataFrame([row]))[0]
     waited, own = int(row["self_waiting_ns"]), int(row["self_ns"])
-    share = share_of(waited, run_ns(record))
+    share, words = share_in_words(record, waited)
+    _, of_all = share_in_words(record, own)
     estimated = "" if row["exact"] else "an estimated "
     text = (
         f"{code(function_name(label))} took {format_ns(own)} "
-        f"({format_share(share_of(own, whole))} of Python's time): {estimated}{format_ns(waited)} "
-        f"of it ({format_share(share)} of the time) was waiting for the GPU"
+        f"({of_all}): {estimated}{format_ns(waited)} of it ({words}) was waiting for the GPU"
         f"{_mostly_for(record, row)}."
     )
     return Finding(

@@ -8,12 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.cold_start import cold_spans
 from gpuprof_widgets.analyses.device_busy import busy_intervals
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
 from gpuprof_widgets.analyses.graph_replays import graph_launches, is_mostly_replayed
-from gpuprof_widgets.analyses.intervals import gaps, overlap, union
+from gpuprof_widgets.analyses.intervals import difference, gaps, overlap, union
 from gpuprof_widgets.analyses.launched_by import launched_by
 from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.analyses.op_rows import matching
@@ -31,6 +32,7 @@ GRAPH = (
     'mode="reduce-overhead" of torch.compile, or torch.cuda.make_graphed_callables, launches a '
     "whole stretch as one CUDA graph; larger batches make the kernels longer."
 )
+BY_OPS = "ran the ops that launch them"
 BESIDE_GRAPHS = (
     "these ran beside the graphs that are replayed: capture them as well, or do them less often."
 )
@@ -57,7 +59,7 @@ def short_kernels(record: Record, limits: Limits) -> list[Finding]:
     enough = max(limits.short_kernels_share * calls, limits.short_kernels_least, 1)
     if len(short) < enough:
         return []
-    idle = _launching_while_idle(record.trace, short)
+    idle = _launching_while_idle(record, short)
     cost = min(idle, cpu_path_ns(record, _callers(short)))
     share = share_of(cost, run_ns(record))
     if share < limits.short_kernels_cost_share:
@@ -68,7 +70,7 @@ def short_kernels(record: Record, limits: Limits) -> list[Finding]:
         f"than the kernel or copy that they launched ({format_ns(call)} against {format_ns(gpu)} "
         f"at the median){_mostly(record.trace, short)}:"
         f" for {format_ns(idle)} ({format_share(share_of(idle, run_ns(record)))} of the time) the "
-        "GPU had nothing to do while the CPU ran the ops that launch them; launched at once, "
+        f"GPU had nothing to do while the CPU {BY_OPS}; launched at once, "
         f"{shorter(cost, record)}."
     )
     stretch = _longest_stretch(table)
@@ -79,8 +81,12 @@ def short_kernels(record: Record, limits: Limits) -> list[Finding]:
     return [Finding("short_kernels", text, cost, share, start, end, tuple(rows), remedy)]
 
 
-def _launching_while_idle(trace: Trace, short: pd.DataFrame) -> int:
-    """Time (ns) of the launching ops within the gaps of the device for which they launched."""
+def _launching_while_idle(record: Record, short: pd.DataFrame) -> int:
+    """Time (ns) of the launching ops within the gaps of the device for which they launched.
+
+    Without first calls, which load libraries and kernels: no graph spares these.
+    """
+    trace, cold = record.trace, cold_spans(record)
     ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
     waiting = np.flatnonzero(is_synchronising(trace))
     caller = _callers(short)
@@ -89,7 +95,7 @@ def _launching_while_idle(trace: Trace, short: pd.DataFrame) -> int:
         busy = busy_intervals(trace, int(device))
         if len(busy[0]):
             rows = caller[(short["device"] == device).to_numpy(bool)]
-            launching = union(ts[rows], ts[rows] + dur[rows])
+            launching = difference(union(ts[rows], ts[rows] + dur[rows]), cold)
             start = np.append(busy[0], ts[waiting])
             held = union(start, np.append(busy[1], (ts + dur)[waiting]))
             idle = gaps(held, int(busy[0][0]), int(busy[1][-1]))

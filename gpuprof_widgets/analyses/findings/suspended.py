@@ -11,8 +11,8 @@ from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses import op_rows as rows
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
-from gpuprof_widgets.analyses.findings.lines import WORTH_NS, statement
-from gpuprof_widgets.analyses.findings.wording import run_ns, share_of
+from gpuprof_widgets.analyses.findings.lines import WORTH_NS
+from gpuprof_widgets.analyses.findings.wording import run_ns, share_of, statement
 from gpuprof_widgets.analyses.line_sources import line_sources
 from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.quantity import format_ns, format_share

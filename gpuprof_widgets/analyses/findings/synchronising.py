@@ -42,6 +42,18 @@ FREEING_REMEDY = (
     "Memory ran short and the allocator gave cached blocks back first: use less of it, or set "
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
 )
+NOT_IN_THE_TRACE = (
+    "Meanwhile the GPU did nothing that the trace holds, so what the call waited for is not in it: "
+    "another process on this GPU, another GPU or rank, or work from before the recording."
+)
+AT_THE_END = (
+    "No GPU work came after this call, which waits for the results: only less work before it makes "
+    "that shorter."
+)
+HARDLY = 0.1
+"""Of the waiting, up to which the GPU was busy if it was for something else."""
+LATENCY_NS = 1_000_000
+"""No work that the GPU has queued begins so late, nor does a call return so late after it."""
 OTHERWISE = "The CPU launches nothing while it waits: move the call out of the loop if you can."
 ONCE = "The CPU launches nothing while it waits: leave the call out, or make it later, if you can."
 
@@ -93,7 +105,7 @@ def _finding(record: Record, group: pd.DataFrame) -> Finding:
         start,
         start + int(longest["dur_ns"]),
         tuple(group["row"].astype(int)),
-        _remedy(group),
+        _remedy(record.trace, group),
     )
 
 
@@ -109,10 +121,18 @@ def _lost(record: Record, group: pd.DataFrame) -> str:
     return said
 
 
-def _remedy(group: pd.DataFrame) -> str:
+def _remedy(trace: Trace, group: pd.DataFrame) -> str:
     """What to do about the op, else about the copies that took most of the waiting."""
+    waited = int(group["dur_ns"].sum())
+    if waited >= LATENCY_NS * len(group) and group["gpu_busy_ns"].sum() < HARDLY * waited:
+        return NOT_IN_THE_TRACE
     if FREEING.fullmatch(group["name"].iloc[0]):
         return FREEING_REMEDY
+    began = trace.slices["ts"].to_numpy()[gpu_rows(trace)].max(initial=0)
+    ends = int((group["start_ns"] + group["dur_ns"]).min())
+    in_no_op = bool((group["op"] < 0).all())  # an op's result is read in every step, the last too
+    if in_no_op and began < ends:
+        return AT_THE_END
     op = group["op_name"].iloc[0]
     if op in REMEDIES:
         return REMEDIES[op]

@@ -40,6 +40,8 @@ def tensor_cores_idle(record: Record, limits: Limits) -> list[Finding]:
     if not time or time < limits.tensor_cores_share * whole:
         return []
     saved = gpu_path_saving_ns(record, eligible, eligible["in_half_ns"])
+    if share_of(saved, run_ns(record)) < limits.precision_saving_share:
+        return []
     longest = str(eligible.groupby("op")["time_ns"].sum().idxmax())
     text = (
         f"No kernel used the tensor cores, although ops that can took {format_ns(time)} "

@@ -6,6 +6,7 @@ import numpy as np
 
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.wording import share_of
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.quantity import format_count, format_share
 from gpuprof_widgets.trace.model import Record
@@ -17,12 +18,14 @@ REMEDY = (
 
 
 def unlinked(record: Record, limits: Limits) -> list[Finding]:
-    """Fires where a GPU event's launch is missing; that is no cost, so it comes last."""
+    """Fires where 2 % of the GPU's events or of their time lack a launch; last, as no cost."""
     slices = record.trace.slices
     gpu = gpu_rows(record.trace)
     gpu = gpu[slices["count"].to_numpy()[gpu] > 0]
     loose = gpu[slices["launch"].to_numpy()[gpu] < 0]
-    if not len(loose):
+    dur = slices["dur"].to_numpy()
+    shares = (len(loose) / max(len(gpu), 1), share_of(dur[loose].sum(), dur[gpu].sum()))
+    if not len(loose) or max(shares) < limits.unlinked_share:
         return []
     without_op = int(np.count_nonzero(slices["op"].to_numpy()[loose] < 0))
     have = "has" if len(loose) == 1 else "have"
@@ -37,7 +40,7 @@ def unlinked(record: Record, limits: Limits) -> list[Finding]:
 def _owned(events: int, without_op: int) -> str:
     """What is lost with the launches: external ids may still tell the ops."""
     if not without_op:
-        return ", and their ops are known"
+        return ", and its op is known" if events == 1 else ", and their ops are known"
     if without_op == events:
         return ", but belongs to no op"
     return f", but no op is known for {without_op:,} of them"

@@ -8,8 +8,13 @@ from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.trace.model import Record
 
 LONGEST = 60
+OF_THE_CELL = "The Python of the cell"
+"""What cProfile has as the function `<module>` of the cell's first line."""
 
 _SIGNATURE = re.compile(r"^(?:void |static )?(?P<name>[\w:~]+)(?:<.*)?(?:\(.*)?$", re.DOTALL)
+
+_UNNAMED = re.compile(r"(\(anonymous namespace\)|<unnamed>)::")
+"""Namespaces without a name, as compilers and Nsight Systems write them."""
 
 _PARAMETERS = re.compile(r"(?<=\w)\([\w:*&, ]*\)$")
 
@@ -22,7 +27,7 @@ def code(name: str) -> str:
     """A name in backticks; a C++ kernel without namespace, template arguments and parameters."""
     short = name
     if "<" in name or name.startswith("void "):
-        readable = name.replace("(anonymous namespace)::", "")
+        readable = _UNNAMED.sub("", name)
         if match := _SIGNATURE.match(readable):
             short = match["name"].rsplit("::", 1)[-1]
     if len(short) > LONGEST:
@@ -41,6 +46,12 @@ def function_name(label: str) -> str:
         return _OWNERS.get(found["owner"].rsplit(".", 1)[-1], "") + found["name"]
     found = _BUILTIN.match(label)
     return found["name"] if found else label
+
+
+def statement(source: str) -> str:
+    """The code in backticks: it holds none itself, and is short."""
+    words = source.replace("`", "'")
+    return f"`{words if len(words) <= LONGEST else words[: LONGEST - 1] + '…'}`"
 
 
 def copies_counted(count: int) -> str:

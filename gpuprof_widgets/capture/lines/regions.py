@@ -45,7 +45,7 @@ class _Unrecorded:
     __exit__ = staticmethod(functools.partial("".format))
 
 
-_UNRECORDED = _Unrecorded()
+UNRECORDED = _Unrecorded()
 _methods = attrgetter("__enter__.__call__", "__exit__.__call__")
 
 
@@ -91,7 +91,7 @@ class LineMark:
 
 def _nothing() -> Iterator[Iterable[Any]]:
     """Unrecorded executions; one by one, so that a switch is seen at once, then in pieces."""
-    return chain(repeat((_UNRECORDED,), LIMIT), repeat((_UNRECORDED,) * _PIECE))
+    return chain(repeat((UNRECORDED,), LIMIT), repeat((UNRECORDED,) * _PIECE))
 
 
 class LineMarks:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from torch import jit, nn
 
+_OF_WRAPPERS = ("torch.nn.parallel.", "torch.distributed.")
 MOST_ITEMS = 1_000  # of a list or dict that are looked at
 
 
@@ -35,7 +36,12 @@ class Family:
     paths: dict[int, str]
     also: dict[int, str]
     opaque: dict[int, str]
-    """What compiled or scripted modules hold calls no hooks: their paths, and which they are."""
+    """Compiled or scripted modules, whose calls of others are not seen: which of both they are."""
+
+    def without(self, others: Collection[int]) -> Family:
+        """The family without some of its modules."""
+        parts = (self.paths, self.also, self.opaque)
+        return Family(*({n: text for n, text in part.items() if n not in others} for part in parts))
 
 
 def family(root: nn.Module) -> Family:
@@ -60,8 +66,10 @@ def family(root: nn.Module) -> Family:
         prefix = f"{path}." if path else ""
         inside = [(prefix + name, one) for name, one in module._modules.items() if one is not None]
         if is_compiled(module):
-            inside = [(path, one) for _, one in inside]
-        waiting += reversed(inside)
+            # Last of all: where it hangs elsewhere as well, that is its path.
+            waiting[:0] = [(path, one) for _, one in inside]
+        else:
+            waiting += reversed(inside)
     return found
 
 
@@ -70,21 +78,53 @@ def is_compiled(module: nn.Module) -> bool:
     return type(module).__name__ == "OptimizedModule" and "_orig_mod" in module._modules
 
 
+def _wrapped(module: nn.Module) -> nn.Module | None:
+    """What `torch.compile`, DataParallel or one of torch.distributed's has put a module around.
+
+    That one is the model still, and users go on to call it by its own name.
+    """
+    wraps = is_compiled(module) or type(module).__module__.startswith(_OF_WRAPPERS)
+    inside = [one for one in module._modules.values() if one is not None]
+    return inside[0] if wraps and len(inside) == 1 else None
+
+
+def _all_wrapped(module: nn.Module) -> Iterator[nn.Module]:
+    inner = _wrapped(module)
+    while inner is not None:
+        yield inner
+        inner = _wrapped(inner)
+
+
 def families(namespace: Mapping[str, Any]) -> dict[str, Family]:
     """The families of the modules among the user's variables that are in no other one's.
 
-    Keys are the variables: ``model``, ``models[0]``, ``nets['gen']``, ``trainer.model``.
+    Keys are the variables: ``model``, ``models[0]``, ``nets['gen']``, ``trainer.model``. What is
+    wrapped around a module that has a variable of its own leaves its modules to that.
     """
     found: dict[int, tuple[str, Family]] = {}
+    wrapped: dict[int, set[int]] = {}
     for label, module in _candidates(namespace):
         if id(module) not in found:
             found[id(module)] = (label, family(module))
-    held = {number for root, (_, one) in found.items() for number in one.paths if number != root}
+            wrapped[id(module)] = {id(one) for one in _all_wrapped(module)}
+    for root, (label, _) in found.items():
+        wrapped[root] = {inner for inner in wrapped[root] if _is_as_near(inner, label, found)}
+    left = {
+        root: one.without({number for inner in wrapped[root] for number in found[inner][1].paths})
+        for root, (_, one) in found.items()
+    }
+    held = {number for root, one in left.items() for number in one.paths if number != root}
     return {
-        label: one
-        for root, (label, one) in found.items()
+        label: left[root]
+        for root, (label, _) in found.items()
         if root not in held or _comes_first(root, found)
     }
+
+
+def _is_as_near(number: int, label: str, found: Mapping[int, tuple[str, Family]]) -> bool:
+    """Whether it has a variable and is that itself, or the other one is not its variable either."""
+    own = found[number][0] if number in found else ""
+    return bool(own) and (own == variable(own) or label != variable(label))
 
 
 def variables_with_modules(namespace: Mapping[str, Any]) -> list[str]:

@@ -114,7 +114,10 @@ class ModuleSpans:
         opaque = {kind for one in found.values() for kind in one.opaque.values()}
         if self._marks.compiled or "compiled" in opaque:
             self._notes.append(_COMPILED)
-        if any(number in ran for one in found.values() for number in one.opaque):
+        scripted = {
+            n for one in found.values() for n, kind in one.opaque.items() if kind == "scripted"
+        }
+        if scripted & ran:
             self._notes.append("modules inside a scripted module have no spans: they call no hooks")
         if self._marks.replicas:
             self._notes.append(_REPLICAS)

@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Mapping
-from functools import partial
 from pathlib import Path
-from time import perf_counter_ns, time_ns
 from typing import Any
 
 import pandas as pd
 
+from gpuprof_widgets.capture.clocks import both_clocks, time_of_day
 from gpuprof_widgets.capture.own_frames import without_own_calls
 from gpuprof_widgets.capture.part import Context, Part
 from gpuprof_widgets.capture.temporary import temporary_folder
@@ -89,7 +88,7 @@ class Workers:
 
         self._folder = temporary_folder()
         self._process = os.getpid()
-        self._began = _both_clocks()
+        self._began = both_clocks()
         self._loop = worker._worker_loop
         loop = RecordedLoop(self._loop, str(self._folder), cprofile=self._cprofile)
         worker._worker_loop = loop
@@ -104,7 +103,7 @@ class Workers:
         worker._worker_loop = self._loop
         if os.getpid() != self._process:
             return  # a fork: the folder is that of the process in which it was made
-        self._ended = _both_clocks()
+        self._ended = both_clocks()
         try:
             # Renamed at once: a worker that looks for the folder finds it gone, and stops.
             folder = folder.rename(f"{folder}-ended")
@@ -118,8 +117,11 @@ class Workers:
             return trace
         files, ended = self._files, self._ended
         if self._folder is not None:  # one window of several: the workers are still at it
-            files, ended = read_folder(self._folder), _both_clocks()
-        place = partial(_on_trace, began=self._began, ended=ended, epoch_ns=trace.epoch_ns)
+            files, ended = read_folder(self._folder), both_clocks()
+
+        def place(moment: int) -> int:
+            return time_of_day(moment, began=self._began, ended=ended) - trace.epoch_ns
+
         slices, tracks = track_slices(files, trace, place)
         return with_slices(trace, slices, tracks) if slices else trace
 
@@ -160,20 +162,3 @@ def calls_of_workers(parts: Iterable[Part]) -> Mapping[str, Calls]:
 def loads_with_workers(trace: Trace) -> bool:
     """Whether a DataLoader waited for worker processes in this trace."""
     return LOADS_WITH_WORKERS in set(trace.slices["name"].cat.categories)
-
-
-def _both_clocks() -> tuple[int, int]:
-    """The processes' common clock and the time of day, in ns: the tightest of a few readings."""
-    readings = []
-    for _ in range(5):
-        before, day, after = perf_counter_ns(), time_ns(), perf_counter_ns()
-        readings.append((after - before, (before + after) // 2, day))
-    _, clock, day = min(readings)
-    return clock, day
-
-
-def _on_trace(moment: int, *, began: tuple[int, int], ended: tuple[int, int], epoch_ns: int) -> int:
-    """A reading of the common clock as ns on the trace: the two clocks may drift meanwhile."""
-    drift = (ended[1] - began[1]) - (ended[0] - began[0])
-    share = (moment - began[0]) / max(ended[0] - began[0], 1)
-    return began[1] + (moment - began[0]) + round(drift * share) - epoch_ns

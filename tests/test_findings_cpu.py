@@ -1,0 +1,311 @@
+"""Ops on the CPU: threads and CPUs, and what is no op to make faster."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from gpuprof_widgets.analyses.compile_events import is_compiling
+from gpuprof_widgets.analyses.findings import RULES, Finding, Limits
+from gpuprof_widgets.analyses.plumbing import is_communication, is_dispatch
+from gpuprof_widgets.capture import environment
+from gpuprof_widgets.capture.environment import cpus
+from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.capture.part import Context
+from gpuprof_widgets.capture.process_state import process_state
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers import parse
+from tests import cells
+from tests.traces import Row, annotation, backward_op, kernel, op, trace_of
+
+TAKEN = {"wall_ns": 10**9, "cpu_ns": 10**9, "preemptions": 400}
+FREE = {**TAKEN, "preemptions": 49}
+
+
+def of_ops(record: Record) -> Finding:
+    (finding,) = RULES["cpu_ops"](record, Limits())
+    return finding
+
+
+def alike(name: str, **metadata: Any) -> Record:
+    """Three calls of an op, of 1 ms each."""
+    return trace_of(*(op(name, ts=n * 10**7, dur=10**6) for n in range(3)), **metadata)
+
+
+def uneven(**metadata: Any) -> Record:
+    """One op in six takes 50 times as long as the others."""
+    durations = [10_000] * 90 + [500_000] * 10
+    calls = [op("aten::mm", ts=at * 10**6, dur=dur) for at, dur in enumerate(durations)]
+    return trace_of(*calls, **metadata)
+
+
+@pytest.mark.parametrize(
+    ("name", "metadata", "says"),
+    [
+        ("aten::mm", {"cpus": 8, "torch_threads": 1}, "torch.set_num_threads(8) shares it out."),
+        ("aten::add_", {"cpus": 8, "torch_threads": 4}, "torch.set_num_threads(8) shares it out."),
+        ("aten::mm", {"cpus": 8, "torch_threads": 8, "cpu_use": FREE}, ""),
+        ("aten::mm", {}, ""),
+        ("aten::mm", {"cpus": 8}, ""),
+        ("aten::nonzero", {"cpus": 8, "torch_threads": 1}, ""),
+        ("mine::op", {"cpus": 8, "torch_threads": 1}, ""),
+        ("aten::mm", {"cpus": 8, "torch_threads": 1, "rank": 0, "world_size": 4}, ""),
+        ("aten::mm", {"cpus": 2, "torch_threads": 8}, ""),
+        ("aten::mm", {"cpus": 2, "torch_threads": 2, "cpu_use": TAKEN}, ""),
+        ("aten::mm", {"cpus": 2, "torch_threads": 1, "cpu_use": TAKEN}, ""),
+        ("aten::mm", {"cpus": 2, "torch_threads": 1, "cpu_use": FREE}, "may use 2 CPUs: torch."),
+    ],
+)  # fmt: skip
+def test_more_threads_are_asked_for_where_they_are_known_to_help(
+    name: str, metadata: dict[str, Any], says: str
+) -> None:
+    remedy = of_ops(alike(name, **metadata)).remedy
+    assert says in remedy
+    assert ("threads" in remedy) == bool(says)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8, 64])
+@pytest.mark.parametrize("use", [FREE, TAKEN, None])
+def test_more_threads_are_never_asked_for_where_there_are_as_many_as_cpus(
+    threads: int, use: dict[str, int] | None
+) -> None:
+    known = {"cpus": 2, "torch_threads": threads, "cpu_use": use}
+    for record in (alike("aten::mm", **known), uneven(**known)):
+        assert "shares it out" not in of_ops(record).remedy
+        assert "more threads" not in of_ops(record).remedy.lower()
+
+
+def test_calls_that_vary_wildly_may_be_due_to_threads_where_nothing_is_known_of_these() -> None:
+    assert "More threads than free cores also wait" in of_ops(uneven()).remedy
+    assert "threads" not in of_ops(uneven(cpus=8, torch_threads=8, cpu_use=FREE)).remedy
+
+
+def of_threads(record: Record) -> list[Finding]:
+    return RULES["cpu_threads"](record, Limits())
+
+
+@pytest.mark.parametrize(
+    ("metadata", "says", "remedy", "cost"),
+    [
+        ({"cpus": 2, "torch_threads": 8}, "on 8 threads, and this process may use 2 CPUs: threads "
+         "wait for one another, in ops that took 3.00 ms.", "Set torch.set_num_threads(2).", 3),
+        ({"cpus": 8, "torch_threads": 8, "world_size": 4}, "This is one of 4 ranks, and each runs "
+         "an op on 8 threads: where they share 8 CPUs", "torch.set_num_threads(2) in each", 3),
+        ({"cpus": 2, "torch_threads": 2, "cpu_use": TAKEN}, "the system took one from its threads "
+         "400 times in 1.00 s of CPU time", "try torch.set_num_threads(1).", 0),
+    ],
+)  # fmt: skip
+def test_threads_that_hold_one_another_up_are_told_once(
+    metadata: dict[str, Any], says: str, remedy: str, cost: int
+) -> None:
+    (finding,) = of_threads(alike("aten::mm", **metadata))
+    assert says in finding.text
+    assert remedy in finding.remedy
+    assert finding.cost_ns == cost * 10**6
+    assert finding.remedy not in of_ops(alike("aten::mm", **metadata)).remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "metadata"),
+    [
+        ("aten::mm", {}),
+        ("aten::mm", {"cpus": 8, "torch_threads": 8, "cpu_use": FREE}),
+        ("aten::mm", {"cpus": 2, "torch_threads": 1, "cpu_use": TAKEN}),
+        ("aten::mm", {"cpus": 8, "torch_threads": 2, "world_size": 4}),
+        ("aten::nonzero", {"cpus": 2, "torch_threads": 8}),
+    ],
+)
+def test_threads_are_not_spoken_of_otherwise(name: str, metadata: dict[str, Any]) -> None:
+    assert of_threads(alike(name, **metadata)) == []
+
+
+def shared_out(took: int, *beside: Row) -> Record:
+    """An op of so long in a run of 1000 ns, on more threads than there are CPUs."""
+    ops = [op("aten::mm", ts=0, dur=took), op("aten::nonzero", ts=100, dur=900)]
+    return trace_of(*ops, *beside, cpus=2, torch_threads=8)
+
+
+CASES = {"cpu_threads": (shared_out(50), shared_out(49))}
+
+
+def test_threads_are_no_matter_beside_a_gpu() -> None:
+    assert of_threads(shared_out(50, kernel("sgemm", ts=60, dur=30))) == []
+
+
+@pytest.mark.parametrize(("wall_ns", "named"), [(50_000, True), (50_001, False)])
+def test_ops_that_take_next_to_nothing_are_not_ranked(wall_ns: int, named: bool) -> None:
+    finding = of_ops(trace_of(op("aten::mm", ts=0, dur=1000), wall_ns=wall_ns))
+    assert ("aten::mm" in finding.text) == named
+    assert ("took 1.00 µs of this run's 50.0 µs" in finding.text) != named
+    assert bool(finding.remedy) == named
+
+
+@pytest.mark.parametrize("bf16", [True, False])
+def test_bfloat16_is_named_for_products_of_a_cpu_that_multiplies_in_it(bf16: bool) -> None:
+    assert ("bfloat16" in of_ops(alike("aten::mm", cpu_bf16=bf16)).remedy) == bf16
+    assert "bfloat16" not in of_ops(alike("aten::tanh", cpu_bf16=bf16)).remedy
+    record = trace_of(
+        op("aten::addmm", ts=0, dur=100, sequence=3),
+        *backward_op("AddmmBackward0", ts=500, dur=200, sequence=3),
+        cpu_bf16=bf16,
+    )
+    (finding,) = RULES["backward"](record, Limits())
+    assert ("bfloat16" in finding.remedy) == bf16
+
+
+PLUMBING = {
+    "c10d::allreduce_": "communication",
+    "_c10d_functional::wait_tensor": "communication",
+    "record_param_comms": "communication",
+    "fsdp::all_gather_copy_in": "communication",
+    "compile_file (dynamo_timed)": "torch.compile's own work",
+    "_compile.compile_inner (dynamo_timed)": "torch.compile's own work",
+    "entire_frame_compile": "torch.compile's own work",
+    "PythonDispatchMode": "hooks and Python that hands over",
+    "PythonSubclass": "hooks and Python that hands over",
+    "Torch-Compiled Region: 0/0": "hooks and Python that hands over",
+}
+
+
+@pytest.mark.parametrize("name", PLUMBING)
+def test_what_is_no_op_to_make_faster_does_not_lead(name: str) -> None:
+    ops = [op("aten::mm", ts=0, dur=30_000), op("aten::add", ts=40_000, dur=20_000)]
+    finding = of_ops(trace_of(*ops, op(name, ts=100_000, dur=900_000)))
+    assert finding.text == (
+        "No GPU activity was recorded. `aten::mm` took 60 % of CPU op time (30.0 µs in 1 call), "
+        f"then `aten::add` 40 %. Not counted, as no op computes there: {PLUMBING[name]} 900 µs "
+        f"(`{name}`)."
+    )
+    assert finding.cost_ns == 30_000
+    little = of_ops(trace_of(*ops, op(name, ts=100_000, dur=50_000)))
+    assert "Not counted" not in little.text
+    alone = of_ops(trace_of(op(name, ts=0, dur=900_000)))
+    assert (alone.cost_ns, alone.remedy) == (0, "")
+    assert "Not counted" in alone.text
+
+
+def test_what_torch_compile_runs_to_compile_is_its_own_and_what_it_compiled_is_not() -> None:
+    rows: list[Row] = [
+        op("_compile.compile_inner (dynamo_timed)", ts=0, dur=500),
+        op("aten::mul", ts=10, dur=100),
+        op("Torch-Compiled Region: 0/0", ts=600, dur=300),
+        op("aten::mul", ts=610, dur=200),
+    ]
+    trace = trace_of(*rows).trace
+    assert is_compiling(trace).tolist() == [True, True, False, False]
+    assert is_dispatch(trace).tolist() == [False, False, True, False]
+    finding = of_ops(trace_of(*rows))
+    assert "`aten::mul` took 100 % of CPU op time (200 ns in 1 call)" in finding.text
+    assert finding.start_ns == 610
+
+
+def test_what_a_backend_marks_is_communication_and_a_region_of_the_user_is_not() -> None:
+    rows = [annotation("gloo:all_reduce", ts=0, dur=9), annotation("all_reduce", ts=20, dur=9)]
+    assert is_communication(trace_of(*rows).trace).tolist() == [True, False]
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[None]:
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("kind", ["DDP", "FSDP"])
+def test_a_rank_is_not_told_to_make_collectives_and_hooks_faster(group: None, kind: str) -> None:
+    model = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(3)))
+    wrapped: Any = model
+    if kind == "DDP":
+        wrapped = torch.nn.parallel.DistributedDataParallel(model)
+    else:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh("cpu", (1,))
+        for layer in [*model, model]:
+            fully_shard(layer, mesh=mesh)
+    names = {"__name__": "__main__", "model": wrapped, "x": torch.ones(4, 8)}
+    outcome, record = cells.recorded("for _ in range(3): model(x).sum().backward()", names)
+    assert not outcome.error
+    assert is_communication(record.trace).any()
+    assert is_dispatch(record.trace).any()
+    led = of_ops(record).text.split("Not counted")[0]
+    assert not [word for word in ("c10d", "Python", "engine", "fsdp::", "Hook") if word in led]
+    told = RULES["backward"](record, Limits(backward_share=0, backward_large_share=0))
+    assert not [one.text for one in told if "RegisterPostBackward" in one.text]
+
+
+def test_what_compiling_takes_is_blamed_on_no_op() -> None:
+    body = (
+        "f = torch.compile(lambda x: x.sin() + 1, backend='aot_eager')\ny = f(x).sum().backward()"
+    )
+    names = {"__name__": "__main__", "torch": torch, "x": torch.ones(4, requires_grad=True)}
+    torch._dynamo.reset()
+    outcome, record = cells.recorded(body, names)
+    assert not outcome.error
+    finding = of_ops(record)
+    assert "torch.compile's own work" in finding.text
+    assert "dynamo" not in finding.text.split("Not counted")[0]
+    assert [
+        one.text for one in RULES["backward"](record, Limits()) if "times its" in one.text
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "50000 100000"}, 1),
+        ({"cpu.max": "max 100000"}, 64),
+        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 64),
+        ({}, 64),
+        ({"cpu.max": "nonsense"}, 64),
+    ],
+)
+def test_the_cpus_are_those_of_the_process_and_of_its_container(
+    files: dict[str, str], limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(environment, "CGROUPS", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    assert cpus() == limit
+
+
+def test_a_recording_knows_its_threads_its_cpus_and_what_it_used() -> None:
+    _, record = cells.recorded("x = [n * n for n in range(10_000)]")
+    told = record.metadata
+    assert told["torch_threads"] == torch.get_num_threads()
+    assert 1 <= told["cpus"] <= (os.cpu_count() or 1)
+    assert isinstance(told["cpu_bf16"], bool)
+    assert set(told["cpu_use"]) == {"wall_ns", "cpu_ns", "preemptions"}
+    assert told["cpu_use"]["wall_ns"] > 0
+    assert told["anomaly_mode"] is False
+
+
+def test_several_windows_add_up_and_a_second_stop_adds_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moments = iter([(0, 0, 5), (10, 7, 6), (100, 50, 9), (130, 60, 9), (999, 999, 999)])
+    monkeypatch.setattr("gpuprof_widgets.capture.process_state._usage", lambda: next(moments))
+    part = process_state(Context(Options(), "x", {}, {}))
+    assert "cpu_use" not in part.metadata()
+    for turn in (part.start, part.stop, part.start, part.stop, part.stop):
+        turn()
+    assert part.metadata()["cpu_use"] == {"wall_ns": 40, "cpu_ns": 17, "preemptions": 1}
+
+
+def test_regions_that_took_no_time_are_not_ranked() -> None:
+    rows = [{"ph": "X", "cat": "mine", "name": "a", "ts": 1, "dur": 0, "pid": 1, "tid": 1}]
+    record = parse(json.dumps({"traceEvents": rows}).encode(), Path("regions.json"))
+    assert RULES["cpu_ops"](record, Limits()) == []
