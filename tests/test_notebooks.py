@@ -51,12 +51,11 @@ def test_third_notebook_names_module_op_and_line_and_repairs_them() -> None:
     notebook = nbformat.read(ROOT / "notebooks" / "03_backward_bottleneck.ipynb", as_version=4)
     here = {"metadata": {"path": ROOT / "notebooks"}}
     NotebookClient(notebook, timeout=600, resources=here).execute()
-    pages = [output.data["text/html"] for output in outputs_of(notebook)
-             if "text/html" in output.get("data", {})]  # fmt: skip
-    text = re.sub(r"<[^>]+>", "", "".join(pages))
-    assert "GatherBackward0 of patch_drop (forward aten::gather, line 5)" in text
     printed = "".join(output.text for output in outputs_of(notebook) if "text" in output)
-    assert "with gather: [" in printed
+    found = re.search(r"with gather: (.*)", printed)
+    assert found
+    # Among all findings: on a busy machine the page may hold costlier ones in its place.
+    assert "`GatherBackward0` of `patch_drop` (forward `aten::gather`, line 5)" in found[1]
     assert "with indexing: nothing on a gather" in printed
 
 
