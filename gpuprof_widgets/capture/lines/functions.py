@@ -7,6 +7,7 @@ import sys
 from types import CodeType, FunctionType
 
 from gpuprof_widgets.capture.code_pairs import code_pairs
+from gpuprof_widgets.capture.lines.dynamo import read_any, read_plain
 from gpuprof_widgets.capture.lines.regions import LineMarks
 
 
@@ -18,6 +19,8 @@ class CodeSwap:
         self._plain: dict[int, tuple[CodeType, CodeType, LineMarks | None]] = {}
         self._files: set[str] = set()
         self._references: list[tuple[int, int]] = []
+        self.compiled: dict[str, None] = {}
+        """Names of the functions whose plain code torch.compile has read, in that order."""
 
     def add(self, marked: CodeType, plain: CodeType, marks: LineMarks | None = None) -> None:
         """Take note of a code and of those inside it; a `ValueError` where they do not match."""
@@ -26,6 +29,7 @@ class CodeSwap:
         )
         self._files.add(marked.co_filename)
         self._references = self._count_references()
+        read_plain(self._read)
 
     def put(self, function: FunctionType, marked: CodeType) -> None:
         """Give a function its changed code."""
@@ -39,6 +43,7 @@ class CodeSwap:
 
     def take(self) -> None:
         """Give every function alive its plain code, however it came by the other."""
+        read_any(self._read)
         if self._count_references() == self._references:
             return  # none was made, or none is left: looking for them takes tens of milliseconds
         for one in gc.get_objects():
@@ -54,6 +59,14 @@ class CodeSwap:
             for marked, _, _ in self._plain.values()
             if marked.co_name == "<lambda>" or not marked.co_name.startswith("<")
         ]
+
+    def _read(self, code: CodeType) -> CodeType:
+        """What torch.compile reads in place of this code."""
+        plain = self._plain_of(code)
+        if plain is None:
+            return code
+        self.compiled[plain.co_qualname] = None
+        return plain
 
     def _plain_of(self, code: CodeType) -> CodeType | None:
         known = self._plain.get(id(code))

@@ -31,6 +31,7 @@ from gpuprof_widgets.trace.edit import NewSlice, Region, with_regions, with_slic
 from gpuprof_widgets.trace.model import Trace
 
 _LONGEST = 80
+COMPILED = "torch.compile compiled that code without them"
 
 
 class LinesRewrite:
@@ -92,7 +93,9 @@ class MarkedCode:
         return with_regions(trace, dict(self._regions()))
 
     def notes(self) -> list[str]:
-        return [*self._notes, *map(_beyond, filter(LineMarks.lines_beyond, self.marks))]
+        compiled = ", ".join(self._swap.compiled)
+        unseen = [f"no lines inside of {compiled}: {COMPILED}"] if compiled else []
+        return [*self._notes, *unseen, *map(_beyond, filter(LineMarks.lines_beyond, self.marks))]
 
     def metadata(self) -> dict[str, Any]:
         cells = [

@@ -1,0 +1,193 @@
+"""A cell whose functions torch.compile reaches unseen runs, is compiled and ends as without us."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from tests.cells import FIRST_LINE, line_calls, plain, recorded
+
+BEFORE = """
+import torch
+from torch._dynamo.testing import CompileCounter
+counter = CompileCounter()
+def make_fast(function): return torch.compile(function, backend=counter)
+"""
+CELLS = {
+    "a helper compiles its argument": """
+def double(x):
+    y = x * 2
+    return y + 1
+fast = make_fast(double)
+shown = [fast(torch.ones(3)).tolist() for _ in range(3)]
+""",
+    "each of a list": """
+def double(x):
+    return x * 2
+def triple(x):
+    return x * 3
+shown = [make_fast(one)(torch.ones(3)).tolist() for one in [double, triple]]
+""",
+    "functions that it calls": """
+def inner(x):
+    y = x.sin()
+    return y + 1
+def outer(x):
+    for _ in range(2):
+        x = inner(x)
+    return x
+shown = make_fast(outer)(torch.ones(3)).tolist()
+""",
+    "a method": """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+    def forward(self, x):
+        y = self.linear(x)
+        return y.relu()
+torch.manual_seed(0)
+shown = make_fast(Model())(torch.ones(3)).tolist()
+""",
+    "a closure, and a function in it": """
+def outer(x, scale=3):
+    def inner(y):
+        z = y * scale
+        return z + x
+    return inner(x) + inner(x + 1)
+shown = make_fast(outer)(torch.ones(3)).tolist()
+def made(scale):
+    def of_it(x):
+        y = x * scale
+        return y
+    return of_it
+shown += make_fast(made(5))(torch.ones(3)).tolist()
+""",
+    "graph breaks": """
+def breaking(x):
+    y = x * 2
+    print("broken")
+    z = y.sum().item()
+    return y + z
+shown = make_fast(breaking)(torch.ones(3)).tolist()
+""",
+    "generators and comprehensions": """
+def pieces(x):
+    for number in range(3):
+        y = x * number
+        yield y
+def joined(x):
+    with torch.no_grad():
+        total = sum(pieces(x))
+    return total + [one * 2 for one in pieces(x)][-1]
+shown = make_fast(joined)(torch.ones(3)).tolist()
+""",
+    "an exception": """
+def failing(x):
+    y = x * 2
+    try:
+        raise ValueError("inside")
+    except ValueError as error:
+        y = y + 1
+    return y
+shown = make_fast(failing)(torch.ones(3)).tolist()
+""",
+    "torch.cond": """
+def many(x):
+    y = x.sin()
+    return y
+def few(x):
+    y = x.cos()
+    return y
+shown = torch.cond(torch.tensor(True), many, few, (torch.ones(3),)).tolist()
+""",
+    "flex_attention": """
+from torch.nn.attention.flex_attention import flex_attention
+def score(score, b, h, q, kv):
+    near = score + (q - kv)
+    return near
+query = torch.ones(1, 1, 8, 8)
+shown = flex_attention(query, query, query, score_mod=score).shape
+""",
+    "a graph that is exported": """
+class Model(torch.nn.Module):
+    def forward(self, x):
+        y = x.sin()
+        return y + 1
+def graph_of(model):
+    return getattr(torch, "export").export(model, (torch.ones(3),), strict=True)
+shown = graph_of(Model()).module()(torch.ones(3)).tolist()
+""",
+}
+GRAPHS = "\nshown, counter.frame_count, counter.op_count"
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_function_that_is_compiled_unseen_makes_the_same_graphs(name: str) -> None:
+    cell = BEFORE + CELLS[name] + GRAPHS
+    expected = plain(cell)
+    assert not expected.error
+    torch._dynamo.reset()
+    outcome, record = recorded(cell, cprofile=False)
+    assert (outcome.error, outcome.result) == ("", expected.result)
+    assert outcome.stdout == expected.stdout
+    assert any("torch.compile compiled that code" in note for note in record.metadata["notes"])
+
+
+def test_what_is_compiled_has_no_lines_and_all_else_has() -> None:
+    cell = BEFORE + CELLS["a helper compiles its argument"]
+    _, record = recorded(cell, cprofile=False)
+    calls = line_calls(record)
+    text = [FIRST_LINE, *cell.splitlines()]
+    double, loop = text.index("    y = x * 2") + 1, len(text)
+    assert double not in calls
+    assert calls[loop] == 1
+    (note,) = [note for note in record.metadata["notes"] if "no lines" in note]
+    assert note == "no lines inside of double: torch.compile compiled that code without them"
+
+
+def test_nothing_of_dynamo_stays_replaced() -> None:
+    from torch._dynamo import convert_frame
+    from torch._dynamo.variables.functions import UserFunctionVariable
+
+    before = convert_frame._compile, UserFunctionVariable.get_code, list(sys.meta_path)
+    recorded(BEFORE + CELLS["a method"], cprofile=False)
+    assert (convert_frame._compile, UserFunctionVariable.get_code, list(sys.meta_path)) == before
+
+
+FRESH = """
+import sys, types, torch
+from gpuprof_widgets.capture.lines.functions import CodeSwap
+
+def plain(x):
+    return x + 1
+
+finders = list(sys.meta_path)
+assert "torch._dynamo" not in sys.modules
+swap = CodeSwap()
+changed = plain.__code__.replace(co_consts=(None, object()))  # which nobody can trace
+swap.add(changed, plain.__code__)
+function = types.FunctionType(changed, globals())
+print(torch.compile(function, backend="eager")(torch.ones(2)).tolist(), list(swap.compiled))
+swap.take()
+assert sys.meta_path == finders
+from torch._dynamo import convert_frame
+assert convert_frame._compile.__module__ == convert_frame.__name__
+"""
+
+
+def test_torch_dynamo_may_be_imported_while_code_is_changed() -> None:
+    done = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True)
+    assert done.stdout == "[2.0, 2.0] ['plain']\n", done.stderr
+    assert done.returncode == 0, done.stderr
