@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.suspended import suspended
 from gpuprof_widgets.trace.model import Record
@@ -64,4 +66,34 @@ def test_a_cell_that_sleeps_says_so() -> None:
     _, record = recorded(body)
     (finding,) = suspended(record, Limits())
     assert "in line 4 `await asyncio.sleep(0.05)`" in finding.text
-    assert finding.cost_ns >= 50 * MS
+    assert finding.cost_ns >= 25 * MS  # a timer starts before its task is suspended
+
+
+def test_the_head_of_a_loop_that_goes_on_first_hides_nothing() -> None:
+    loop = cell_line(2, "for part in parts:", ts=500 * MS, dur=3 * MS, resumed=1)
+    late = cell_line(3, SLEEPS, ts=501 * MS, dur=MS, resumed=1)
+    (finding,) = suspended(awaiting(pieces(3, SLEEPS, until=0)[0], loop, late), Limits())
+    assert finding.cost_ns == 490 * MS
+    assert "in line 3 `await asyncio.sleep(`" in finding.text
+    ran = op("aten::mm", ts=500 * MS + 1000, dur=1000)
+    assert suspended(awaiting(pieces(3, SLEEPS, until=0)[0], loop, ran, late), Limits()) == []
+
+
+INSIDE = {
+    "a loop": "for _ in range(2):\n    await asyncio.sleep(0.05)",
+    "a block": "with torch.no_grad():\n    if True:\n        await asyncio.sleep(0.1)",
+    "a generator": "async def parts():\n    for part in range(2):\n"
+    "        await asyncio.sleep(0.05)\n        yield part\nasync for _ in parts():\n    pass",
+    "tasks": "async def work():\n    for _ in range(2):\n        await asyncio.sleep(0.05)\n"
+    "await asyncio.gather(work(), work())",
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_a_cell_that_sleeps_inside_of(name: str) -> None:
+    body = f"import asyncio, torch\n{INSIDE[name]}"
+    _, record = recorded(body)
+    (finding,) = suspended(record, Limits())
+    line = next(at for at, text in enumerate(body.splitlines(), 2) if "sleep" in text)
+    assert f"in line {line} `await asyncio.sleep(" in finding.text
+    assert finding.cost_ns >= 25 * MS  # a timer starts before its task is suspended

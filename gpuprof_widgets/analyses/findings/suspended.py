@@ -63,7 +63,7 @@ def suspended(record: Record, limits: Limits) -> list[Finding]:
 def _suspensions(record: Record) -> pd.DataFrame:
     """One row per stretch in which no line and no op was open until a line went on that awaits.
 
-    Columns: ``row`` (the slice with which it goes on), its ``cell``, ``line`` and ``code``,
+    Columns: ``row`` (the slice with which that line goes on), its ``cell``, ``line`` and ``code``,
     ``end_ns``, ``dur_ns``.
     """
     trace = record.trace
@@ -71,17 +71,22 @@ def _suspensions(record: Record) -> pd.DataFrame:
     awaiting = _awaiting(record)
     keys = zip(known.lines["cell"], known.lines["line"], strict=True)
     awaits = np.array([*(key in awaiting for key in keys), False])[known.of_slice[known.row]]
-    row = known.row[known.resumed & awaits]
+    row = np.sort(known.row[known.resumed & awaits])
     ops = rows.op_rows(trace).row
     ops = ops[~rows.in_category(trace, "user_annotation")[ops]]
     ran = np.concatenate([known.row, ops])
     ts = slices["ts"].to_numpy()
     open_ = intervals.union(ts[ran], ts[ran] + slices["dur"].to_numpy()[ran])
     start, end = intervals.gaps(open_, trace.start_ns, trace.end_ns)
-    _, gap, at = np.intersect1d(end, ts[row], return_indices=True)
-    table: pd.DataFrame = known.lines.iloc[known.of_slice[row[at]]].reset_index(drop=True)
-    times = {"end_ns": end[gap], "dur_ns": end[gap] - start[gap]}
-    return table.assign(row=row[at], **times)
+    # What goes on opens from the outside in: the heads of loops and blocks, then what awaits.
+    begun = np.sort(ts[np.concatenate([known.row[~known.resumed], ops])])
+    at = np.searchsorted(ts[row], end)
+    gap = np.flatnonzero(at < len(row))
+    at = at[gap]
+    goes_on = np.searchsorted(begun, end[gap]) == np.searchsorted(begun, ts[row[at]])
+    gap, row = gap[goes_on], row[at[goes_on]]
+    table: pd.DataFrame = known.lines.iloc[known.of_slice[row]].reset_index(drop=True)
+    return table.assign(row=row, end_ns=end[gap], dur_ns=end[gap] - start[gap])
 
 
 def _awaiting(record: Record) -> set[tuple[str, int]]:
