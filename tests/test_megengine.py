@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 
 import gpuprof_widgets
+from gpuprof_widgets.analyses.analyze import analyze
 from gpuprof_widgets.analyses.catalogue import analysis
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.comp_nodes import CompNode, comp_node
@@ -354,6 +355,31 @@ def test_a_real_graph_s_operators_take_what_megengine_says() -> None:
         "ConvolutionForward": 15_552, "MatrixMul": 5_760, "Elemwise": 308, "Concat": 2}  # fmt: skip
     moved = analysis("roofline").function(load(GRAPH)).set_index("name")["bytes"]
     assert moved[["ConvolutionForward", "Elemwise", "MatrixMul"]].tolist() == [3120, 2520, 6992]
+
+
+def test_a_real_graph_s_work_and_shapes_are_told_where_megengine_told_them() -> None:
+    content = json.loads(gzip.decompress(GRAPH.read_bytes()))
+    operators = content["graph_exec"]["operator"]
+    footprints = content["profiler"]["opr_footprint"]
+    record = load(GRAPH)
+    calls = analyze(record, side="host").set_index("row")
+    number = record.trace.args["id"]
+    assert len(calls) == len(content["profiler"]["host"])
+    for row, call in calls.iterrows():
+        told = footprints[str(number[row])]
+        assert operators[str(number[row])]["type"] == call["type"]
+        assert (None if pd.isna(call["computation_flops"]) else call["computation_flops"]) == told[
+            "computation"
+        ]
+        assert call["memory_bytes"] == told["memory"]
+        assert call["in_shapes"] == (str(told["in_shapes"]) if told["in_shapes"] else "")
+        assert call["out_shapes"] == str(told["out_shapes"])
+
+
+@pytest.mark.parametrize("dtype", ["Int32", "int32", "int"])
+def test_a_graph_s_inputs_are_filtered_by_any_name_of_their_format(dtype: str) -> None:
+    table = analyze(load(GRAPH), side="host", input_dtype=dtype)
+    assert table["type"].tolist() == ["Concat"]
 
 
 @pytest.fixture

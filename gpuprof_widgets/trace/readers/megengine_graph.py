@@ -15,6 +15,7 @@ import numpy as np
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.assemble import assemble
 from gpuprof_widgets.trace.comp_nodes import comp_node
+from gpuprof_widgets.trace.dialects.megengine_memory import TORCH_TYPES
 from gpuprof_widgets.trace.events import Events, Names, text_codes, typed
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers.megengine_graph_file import GraphProfile, graph_profile
@@ -126,6 +127,7 @@ def _args(profile: GraphProfile, operator: str) -> dict[str, Any]:
     """Name, shapes, formats and work, by torch's keys where it has the like."""
     told, footprint = profile.operators.get(operator, {}), profile.footprints.get(operator, {})
     formats = [_format(profile.variables.get(str(one), {})) for one in _list(told.get("input"))]
+    formats = [TORCH_TYPES.get(one, one) for one in formats]
     args = {
         "name": told.get("name"),
         "id": operator,
