@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import gpuprof_widgets
 from gpuprof_widgets import Profile
+from gpuprof_widgets.analyses.analyze import analyze
 from gpuprof_widgets.analyses.catalogue import analysis
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.trace.model import Record
@@ -84,7 +85,7 @@ def test_rows_are_told_apart_as_launching_and_running(step: Record) -> None:
 
 def test_what_stands_on_all_streams_counts_once(step: Record) -> None:
     assert analysis("kernels").function(step)["total_ns"].sum() == (30 + 2 + 2 + 5 + 1) * 1000
-    assert len(step.trace) == 3 + 3 + 2
+    assert len(step.trace) - len(of(step, "module")) == 3 + 3 + 2
 
 
 def test_equal_pieces_of_one_moment_are_as_many_as_their_stream_has() -> None:
@@ -428,3 +429,70 @@ def test_redacted_it_is_tensorflow_s_still() -> None:
     assert [one.remedy for one in profile.redacted().findings()] == [
         one.remedy for one in profile.findings()
     ]
+
+
+@pytest.mark.parametrize(
+    ("node_name", "layer", "category"),
+    [
+        ("fc/MatMul", "fc", "module"),
+        ("fc/MatMul/ReadVariableOp", "fc", "module"),
+        ("model/fc/MatMul/Cast/x", "model/fc/MatMul/Cast", "module"),
+        ("fc/MatMul/_5", "fc", "module"),
+        ("gradients/fc/MatMul_grad/tuple/MatMul_1", "fc", "module_backward"),
+        ("gradients_1/fc/AddN", "fc", "module_backward"),
+        ("gradient_tape/fc/MatMul/MatMul_1", "fc", "module_backward"),
+        ("x", "", ""),
+        ("_recv_x_0/_13", "", ""),
+        ("gradients/Mean_grad/Shape", "", ""),
+    ],
+)
+def test_the_layer_of_a_node_is_its_name_scope(node_name: str, layer: str, category: str) -> None:
+    found = timeline({
+        CPU: [node("MatMul", "fc/MatMul", ts=50, dur=1), node("Op", node_name, ts=0, dur=4)]
+    }).trace.slices  # fmt: skip
+    op = found[(found["category"] == "cpu_op") & (found["dur"] == 4_000)].iloc[0]
+    around = found.iloc[op["parent"]] if op["parent"] >= 0 else None
+    assert ("" if around is None else around["name"]) == layer
+    assert ("" if around is None else around["category"]) == category
+
+
+def test_by_type_matmuls_are_added_up_and_by_layer_and_node_they_are_apart(shared: Shared) -> None:
+    record = load(shared(GPU_STEP))
+    table = analysis("operators").function(record).set_index(["name", "category"])
+    assert table.loc[("MatMul", "cpu_op"), "calls"] == 9
+    by_node = analyze(record, by="name")
+    products = by_node[by_node["type"] == "MatMul"]
+    assert len(products) == 9
+    names = record.trace.args["name"][of(record, "cpu_op").index]
+    assert set(products["name"]) <= set(names)
+    assert products["device_self_ns"].sum() == table.loc[("MatMul", "cpu_op"), "device_total_ns"]
+    layers = analysis("attribution").function(record, "module").set_index("name")
+    assert {f"layer_{n}/fully_connected" for n in (1, 2, 3)} < set(layers.index)
+    forward, backward = Counter[str](), Counter[str]()
+    for row in of(record, "kernel").index:
+        name = record.trace.args["name"][row]
+        for n in (1, 2, 3):
+            if name.startswith(f"layer_{n}/"):
+                forward[n] += record.trace.slices["dur"][row]
+            if name.startswith(f"gradients/layer_{n}/"):
+                backward[n] += record.trace.slices["dur"][row]
+    for n in (2, 3):  # of the first, a copy as well
+        row = layers.loc[f"layer_{n}/fully_connected"]
+        assert row[["calls", "device_ns", "backward_device_ns"]].tolist() == [
+            1,
+            forward[n],
+            backward[n],
+        ]
+
+
+def test_a_layer_is_called_as_often_as_its_first_node_runs() -> None:
+    turns = [
+        one
+        for at in (0, 100, 200)
+        for one in (
+            node("MatMul", "cell/MatMul", ts=at, dur=9),
+            node("BiasAdd", "cell/BiasAdd", ts=at + 10, dur=5),
+        )
+    ]
+    table = analysis("modules").function(timeline({CPU: turns})).set_index("name")
+    assert table.loc["cell", ["calls", "cpu_total_ns"]].tolist() == [3, 3 * 14_000]

@@ -28,12 +28,12 @@ from gpuprof_widgets.analyses.op_rows import (
 from gpuprof_widgets.analyses.op_work import slice_work_flops, work_of, worker_of
 from gpuprof_widgets.analyses.output_shapes import output_shape
 from gpuprof_widgets.analyses.region_owners import region_behind
-from gpuprof_widgets.analyses.shapes import OUTPUT_SHAPES, shape_codes, shape_text
+from gpuprof_widgets.analyses.shapes import shape_codes, shape_text
 from gpuprof_widgets.analyses.steps import names_with_steps_merged
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import FLOPS
+from gpuprof_widgets.trace.schema import FLOPS, FRAMEWORK, GPU_CATEGORIES, NODE, OUTPUT_SHAPES
 
 Ints = npt.NDArray[np.int64]
 
@@ -86,7 +86,8 @@ def analyze(
     count. ``order_by``: a column, with or without its unit, or "time"; largest first, or
     with a ``+`` smallest first. Columns:
 
-    - ``name`` (``layer1.conv1/aten::convolution``), ``type``; of a single call its ``row``;
+    - ``name`` (``layer1.conv1/aten::convolution``; of TensorFlow and MegEngine the node of the
+      graph, where it is told), ``type``; of a single call its ``row``;
     - ``calls``; ``device_self_ns`` or ``host_self_ns``, ``share`` (of all such time of the trace);
     - ``cumulative_ns`` and ``cumulative_share``: of this row and those above it; with "sum" alone
       and nothing left out it ends at 1;
@@ -103,7 +104,7 @@ def analyze(
     """
     _check(side, by, aggregate)
     self_ns = f"{side}_self_ns"
-    calls = _calls(record.trace, side, self_ns)
+    calls = _calls(record, side, self_ns)
     whole = int(calls[self_ns].sum())
     if not whole:
         return lacking(_columns(self_ns, by), _nothing(record.trace, side))
@@ -166,8 +167,9 @@ def _columns(self_ns: str, by: str) -> tuple[str, ...]:
     return (*LABELS, *own, "calls", *times, *work, *TEXTS)
 
 
-def _calls(trace: Trace, side: str, self_ns: str) -> pd.DataFrame:
+def _calls(record: Record, side: str, self_ns: str) -> pd.DataFrame:
     """One row per call that has any time on that side."""
+    trace = record.trace
     if side == "device":
         row = gpu_rows(trace)
         time = trace.slices["dur"].to_numpy()[row]
@@ -179,10 +181,11 @@ def _calls(trace: Trace, side: str, self_ns: str) -> pd.DataFrame:
     total = np.zeros(len(units), np.int64)
     np.add.at(total, inverse.reshape(-1), time)
     busy = total > 0
-    return _described(trace, units[busy], total[busy], self_ns)
+    return _described(record, units[busy], total[busy], self_ns)
 
 
-def _described(trace: Trace, row: npt.NDArray[np.intp], time: Ints, self_ns: str) -> pd.DataFrame:
+def _described(record: Record, row: npt.NDArray[np.intp], time: Ints, self_ns: str) -> pd.DataFrame:
+    trace = record.trace
     codes, names = names_with_steps_merged(trace)
     kinds = np.array(names, object)[codes[row]]
     ops = np.flatnonzero(are_ops(trace)[row])
@@ -200,7 +203,7 @@ def _described(trace: Trace, row: npt.NDArray[np.intp], time: Ints, self_ns: str
     shape, texts = shape_codes(trace)
     return pd.DataFrame(
         {
-            "name": _places(trace, row, kinds),
+            "name": _places(record, row, kinds),
             "type": kinds,
             "row": row,
             "calls": trace.slices["count"].to_numpy(np.int64)[row],
@@ -219,8 +222,13 @@ def _known(values: Ints, is_known: npt.NDArray[np.bool_]) -> pd.Series:
     return pd.Series(pd.array(values, dtype="Int64")).where(is_known)
 
 
-def _places(trace: Trace, row: npt.NDArray[np.intp], kinds: npt.NDArray[np.object_]) -> list[str]:
-    """The op behind the module in which it, or its forward op, ran."""
+def _places(record: Record, row: npt.NDArray[np.intp], kinds: npt.NDArray[np.object_]) -> list[str]:
+    """The op behind the module in which it, or its forward op, ran; of a graph's its node."""
+    trace = record.trace
+    if FRAMEWORK in record.metadata and NODE in trace.args:
+        nodes = trace.args[NODE].reindex(row).fillna("").astype(str)
+        nodes = nodes.where(in_category(trace, "cpu_op", *GPU_CATEGORIES)[row], "")
+        return [node or str(kind) for node, kind in zip(nodes, kinds, strict=True)]
     module = region_behind(trace, "module")[row]
     names = trace.slices["name"].to_numpy(object)
     return [

@@ -12,9 +12,6 @@ from gpuprof_widgets.trace.model import Trace
 SHAPE_KEYS = ("Input Dims", "Input dims")
 """Arg that holds the shapes, in today's files and in those of torch 1.8."""
 
-OUTPUT_SHAPES = "Output Dims"
-"""Arg that holds the shapes of what an op returned, where the program wrote them (MegEngine)."""
-
 
 def shape_text(dims: Any) -> str:
     """``[[8, 3, 16, 16], [8, 3, 3, 3], []]``; a list of tensors is ``[]``, as torch writes it."""

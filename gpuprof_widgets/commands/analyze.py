@@ -52,7 +52,9 @@ class Seconds(Time):
     "--input-dtype", metavar="DTYPE", help="only ops with such an input, as fp16 or float"
 )
 @click.option(
-    "--aggregate-by", type=click.Choice(["type", "name"]), help="a row per op, or op in its module"
+    "--aggregate-by",
+    type=click.Choice(["type", "name"]),
+    help="a row per op, or op in its module (of a graph: its node)",
 )
 @click.option(
     "--aggregate", type=click.Choice(["sum", "mean", "max", "min"]), help="how (default: sum)"

@@ -30,12 +30,14 @@ from numpy.typing import NDArray
 from gpuprof_widgets.trace import schema
 from gpuprof_widgets.trace.counters import counter_table
 from gpuprof_widgets.trace.dialects.dialect import Dialect, Parts
+from gpuprof_widgets.trace.dialects.layers import in_layers
 from gpuprof_widgets.trace.dialects.rows import joined, kept_flows, marked, recoded, taken, texts_of
+from gpuprof_widgets.trace.dialects.tensorflow_layers import places
 from gpuprof_widgets.trace.dialects.tensorflow_memory import tensors
 from gpuprof_widgets.trace.dialects.tensors import allocations, on_rows
 from gpuprof_widgets.trace.events import Events, Names, text_codes
 from gpuprof_widgets.trace.gather import Gathered
-from gpuprof_widgets.trace.schema import EXECUTOR_LANE, FRAMEWORK, NONE
+from gpuprof_widgets.trace.schema import EXECUTOR_LANE, FRAMEWORK, NODE, NONE
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]
@@ -83,13 +85,16 @@ def translate(parts: Parts, file: Gathered) -> Parts:
     found, note = tensors(file, parts.names)
     end = int((events.ts + events.dur).max(initial=0))
     rows, names_of_rows = on_rows(found, end)
+    flows = kept_flows(parts.flows, kept, len(parts.events))
+    nodes = np.where(events.category == "cpu_op", texts_of(events.args.get(NODE), len(events)), "")
+    events, flows = in_layers(events, flows, nodes, places(set(nodes)))
     events = joined(joined(events, allocations(found)), rows)
     return replace(
         parts,
         events=events,
         names=_labelled(events, parts.names, told, names_of_rows),
         counters=_by_allocator(parts.counters),
-        flows=kept_flows(parts.flows, kept, len(parts.events)),
+        flows=flows,
         notes=[*parts.notes, *note],
         metadata={
             **parts.metadata,
