@@ -10,6 +10,7 @@ import gzip
 import json
 import re
 from collections import Counter
+from pathlib import Path
 from random import Random
 
 import pandas as pd
@@ -23,7 +24,7 @@ from gpuprof_widgets.analyses.analyze import analyze
 from gpuprof_widgets.analyses.catalogue import analysis
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.readers import load
+from gpuprof_widgets.trace.readers import load, parse
 from tests.test_every_trace import all_answers
 from tests.timelines import (
     CPU,
@@ -31,6 +32,7 @@ from tests.timelines import (
     GPU,
     GPU_COPIES,
     GPU_STREAM,
+    Event,
     arrow,
     node,
     tensor,
@@ -496,3 +498,48 @@ def test_a_layer_is_called_as_often_as_its_first_node_runs() -> None:
     ]
     table = analysis("modules").function(timeline({CPU: turns})).set_index("name")
     assert table.loc["cell", ["calls", "cpu_total_ns"]].tolist() == [3, 3 * 14_000]
+
+
+def test_how_full_a_queue_was_follows_from_both_of_its_sides() -> None:
+    """Two items lie there when the first is taken; the third take has to wait for its item."""
+
+    def put(at: int) -> Event:
+        return node("QueueEnqueueV2", f"put_{at}", ts=at, dur=1, lane=1, inputs=["queue", "x"])
+
+    def take(at: int, until: int) -> Event:
+        return node("QueueDequeueV2", "take", ts=at, dur=until - at, inputs=["queue:0"])
+
+    record = timeline({
+        CPU: [node("NoOp", "begin", ts=0, dur=1, lane=2), put(9), put(19),
+              take(39, 40), take(49, 50), take(60, 90), put(89),
+              node("NoOp", "end", ts=99, dur=1, lane=2)]
+    })  # fmt: skip
+    (queue,) = analysis("input_queues").function(record).to_dict("records")
+    assert (queue["name"], queue["source"], queue["taken"], queue["put"]) == ("queue", "ops", 3, 3)
+    assert (queue["empty_ns"], queue["empty_share"]) == (32_000, 0.32)
+    # 1 from 10 on, 2 from 20 on, 1 from 40 on, 0 from 50 on
+    assert (queue["least"], queue["average"], queue["most"]) == (0, 0.6, 2)
+    (finding,) = [one for one in findings(record) if one.rule == "dataloader"]
+    assert "`queue` held 0.6 items on average" in finding.text
+
+
+def test_of_a_queue_seen_from_one_side_only_it_is_known_when_it_was_empty() -> None:
+    table = analysis("input_queues").function(load(REAL)).set_index("name")
+    queue = table.loc["fifo_queue"]
+    assert (queue["taken"], queue["put"], queue["empty_ns"]) == (1, 0, 49_976_000)
+    assert queue[["least", "average", "most"]].isna().all()
+    assert "OneShotIterator" in table.index
+
+
+def test_a_counter_of_a_queue_says_how_full_it_was() -> None:
+    counted = [
+        {"ph": "C", "name": "prefetch queue size", "pid": 1, "tid": 0, "ts": at,
+         "args": {"items": value}}
+        for at, value in ((0, 4), (50, 0), (75, 2))
+    ]  # fmt: skip
+    events = [node("MatMul", "mm", ts=0, dur=100), *counted]
+    content = json.dumps({"traceEvents": [{**one, "pid": 1} for one in events]})
+    record = parse(content.encode(), Path("trace.json"))
+    (queue,) = analysis("input_queues").function(record).to_dict("records")
+    assert (queue["source"], queue["taken"], queue["empty_share"]) == ("counter", -1, 0.25)
+    assert (queue["least"], queue["average"], queue["most"]) == (0, 2.5, 4)
