@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -543,3 +544,26 @@ def test_a_counter_of_a_queue_says_how_full_it_was() -> None:
     (queue,) = analysis("input_queues").function(record).to_dict("records")
     assert (queue["source"], queue["taken"], queue["empty_share"]) == ("counter", -1, 0.25)
     assert (queue["least"], queue["average"], queue["most"]) == (0, 2.5, 4)
+
+
+@pytest.mark.parametrize(
+    ("told", "size"),
+    [
+        ({"kernel": "MemcpyH2D kind:pinned size:4096 dest:0 async:1"}, 4096),
+        ({"memcpy_details": "kind_src:pageable kind_dst:device size:8 dest:0 async:1"}, 8),
+        ({"num_bytes": 512}, 512),
+        ({"num_bytes": "512"}, 512),
+        ({"kernel": "MemcpyH2D"}, -1),
+        ({}, -1),
+    ],
+)
+@pytest.mark.parametrize("kind", ["MEMCPYHtoD", "MemcpyH2D"])
+def test_copies_have_the_bytes_that_their_args_tell(
+    told: dict[str, Any], size: int, kind: str
+) -> None:
+    copy = node(kind, "edge_1_x", ts=5, dur=2)
+    copy = {**copy, "args": {**copy["args"], **told}}
+    record = timeline({GPU_STREAM.format(7): [copy], GPU_COPIES: [copy]})
+    (found,) = analysis("copies").function(record).to_dict("records")
+    assert (found["direction"], found["bytes"]) == ("HtoD", size)
+    assert found["name"] == "Memcpy HtoD"

@@ -48,7 +48,11 @@ PROCESS = re.compile(
     r"(?:/(?P<row>stream:all|stream:(?P<stream>\d{1,9})|memcpy)\S*)? (?P<what>Compute|Tensors)",
     re.IGNORECASE,
 )
-COPY = re.compile(r"MEMCPY(?P<ends>[HDP]to[HDP])?", re.IGNORECASE)
+COPY = re.compile(r"MEMCPY((?P<source>[HDP])(?:to|2)(?P<target>[HDP]))?", re.IGNORECASE)
+SIZE_ARGS = ("memcpy_details", "kernel", "num_bytes")
+"""Args of copies that tell their size: in the words of XProf, which TensorFlow's builds for AMD's
+GPUs have under ``kernel`` (``MemcpyH2D kind:pinned size:4096 dest:0 async:1``), or as a number."""
+SIZE = re.compile(r"(?:.*\bsize:)?(\d{1,18})(?:\s.*)?", re.DOTALL)
 MEMSET = re.compile(r"MEMSET", re.IGNORECASE)
 UNKNOWN = "unknown"
 """What the writer calls an op whose label it does not understand."""
@@ -190,6 +194,9 @@ def _told(events: Events, processes: Sequence[Process], copied: Mask) -> Events:
         EXECUTOR_LANE: marked(~on_gpu, np.asarray(events.thread, dtype=object)),
     }
     category = _categories(events, on_gpu, copied)
+    size = _sizes(events, np.asarray(category == "gpu_memcpy"))
+    if (size >= 0).any():
+        args["bytes"] = marked(size >= 0, size)
     return replace(
         events,
         name=_names(events, category == "gpu_memcpy"),
@@ -213,11 +220,25 @@ def _names(events: Events, copies: Mask) -> pd.Categorical:
     """Copies by Kineto's names, as far as their direction is told; what has no type by its node."""
     texts = [str(name) for name in events.name.categories]
     ends = [COPY.match(text) for text in texts]
-    of_copies = [f"Memcpy {one['ends'] or ''}".strip() if one else "Memcpy" for one in ends]
+    of_copies = [
+        f"Memcpy {one['source']}to{one['target']}" if one and one["source"] else "Memcpy"
+        for one in ends
+    ]
     names = np.array(texts, dtype=object)[events.name.codes]
     names[copies] = np.array(of_copies, dtype=object)[events.name.codes[copies]]
     node = texts_of(events.args.get("name"), len(events))
     return text_codes(np.where((names == UNKNOWN) & (node != ""), node, names).tolist())
+
+
+def _sizes(events: Events, copies: Mask) -> NDArray[np.int64]:
+    """The bytes of each copy, -1 where none are told."""
+    size = np.full(len(events), NONE, dtype=np.int64)
+    for key in SIZE_ARGS:
+        told = texts_of(events.args.get(key), len(events))
+        for row in np.flatnonzero(copies & (told != "") & (size < 0)).tolist():
+            if found := SIZE.fullmatch(told[row]):
+                size[row] = int(found[1])
+    return size
 
 
 def _correlations(events: Events, launching: Mask, on_gpu: Mask) -> pd.Series:
