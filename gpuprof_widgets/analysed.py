@@ -22,6 +22,7 @@ from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.analyses.gpu_summary import gpu_summary
 from gpuprof_widgets.analyses.idle import idle
+from gpuprof_widgets.analyses.input_queues import input_queues
 from gpuprof_widgets.analyses.iterations import iterations
 from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.analyses.lacking import with_explained_methods
@@ -75,6 +76,7 @@ class Analysed(Record):
     launches = launches
     queue_length = queue_length
     queues = queues
+    input_queues = input_queues
     sequences = sequences
     copies = copies
     copy_bandwidth = copy_bandwidth

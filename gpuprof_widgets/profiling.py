@@ -7,6 +7,7 @@ import inspect
 import os
 import sys
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from itertools import chain, count
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -75,12 +76,12 @@ class ProfileRun:
 
         @functools.wraps(function)
         def recorded(*args: Any, **kwargs: Any) -> Any:
-            with ProfileRun(self._options, label, namespace):
+            with _Call(self._options, label, namespace):
                 return function(*args, **kwargs)
 
         @functools.wraps(function)
         async def recorded_awaiting(*args: Any, **kwargs: Any) -> Any:
-            with ProfileRun(self._options, label, namespace):
+            with _Call(self._options, label, namespace):
                 return await function(*args, **kwargs)
 
         chosen: Any = recorded_awaiting if inspect.iscoroutinefunction(function) else recorded
@@ -97,6 +98,30 @@ class ProfileRun:
             return
         for problem in problems:
             print(f"gpuprof: {problem}", file=sys.stderr)
+
+
+class _Call(ProfileRun):
+    """One call of a decorated function, which is saved to a file of its own."""
+
+    def __exit__(self, *raised: Any) -> None:
+        self._options = _of_call(self._options)
+        super().__exit__(*raised)
+        if self.profile is not None and self._options.save is not None:
+            _saved_calls.add(_target(self._options.save).absolute())
+
+
+_saved_calls: set[Path] = set()
+"""The files of this process's decorated calls: a later call does not write over them."""
+
+
+def _of_call(options: Options) -> Options:
+    """The options of a further call: ``save`` is ``step_2.gpuprof``, as the first file stays."""
+    if options.save is None:
+        return options
+    path = _target(options.save)
+    further = (path.with_name(f"{path.stem}_{number}{path.suffix}") for number in count(2))
+    free = (one for one in chain([path], further) if one.absolute() not in _saved_calls)
+    return options.changed(save=str(next(free)))
 
 
 @overload
@@ -147,8 +172,9 @@ def profile(
     """Record a block (as a context manager) or every call of a function (as a decorator).
 
     Shows the profile at the end unless ``quiet`` (the views in a notebook, a summary in print
-    elsewhere); the result is ``run.profile`` and
-    ``gpuprof_widgets.last``. An exception passes through unchanged, and what ran is still recorded.
+    elsewhere); the result is ``run.profile`` and ``gpuprof_widgets.last``. Each call of a function
+    is saved to a file of its own (``save="step.gpuprof"``: ``step.gpuprof``, ``step_2.gpuprof``).
+    An exception passes through unchanged, and what ran is still recorded.
     """
     options = Options(
         expect=expect,

@@ -41,6 +41,7 @@ from gpuprof_widgets.analyses.gpu_peaks import busiest_device, device_name, peak
 from gpuprof_widgets.analyses.gpu_summary import gpu_summary
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.analyses.indexing_loops import indexing_loops
+from gpuprof_widgets.analyses.input_queues import input_queues
 from gpuprof_widgets.analyses.iterations import (
     calls_per_traced_step,
     iterations,
@@ -130,6 +131,7 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "cold_start": cold_start,
     "queue_length": queue_length,
     "queues": queues,
+    "input_queues": input_queues,
     "sequences": sequences,
     "copies": copies,
     "copies_by_kind": lambda record: copies(record, by="kind"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +226,13 @@ def test_without_a_gpu_the_command_prints_the_host(tmp_path: Path, capsys: Capsy
         ),
         ("--type aten::mm --type aten::add -t 2", {"types": ["aten::mm", "aten::add"], "top": 2}),
         ("--input-dtype fp16", {"input_dtype": "fp16"}),
-        ("--min-time 1us --max-time 2000", {"min_ns": 1_000, "max_ns": 2_000}),
+        ("--min-time 1us --max-time 2us", {"min_ns": 1_000, "max_ns": 2_000}),
+        ("--min-time 1e-6 --max-time 0.000002", {"min_ns": 1_000, "max_ns": 2_000}),
+        ("--max-time 1", {"max_ns": 10**9}),
+        ("-t 0", {}),
+        ("--opr-name encoder.fc[12]/", {"op_name": "encoder.fc[12]/"}),
+        ("--copy-time --top-end-key end", {}),
+        ("--show-host", {"side": "host"}),
     ],
 )
 def test_the_commands_options_are_megengines(
@@ -236,3 +243,67 @@ def test_the_commands_options_are_megengines(
     called = gpuprof(capsys, "analyze", trace, *words.split(), "--json", "-")
     assert called.code == 0
     assert json.loads(called.out) == json.loads(json_bytes(analyze(work(), **keywords)))
+
+
+def test_unknown_work_is_no_work_of_zero() -> None:
+    table = by_name(analyze(work()))
+    assert pd.isna(table["lost"]["computation_flops"])
+    assert pd.isna(table["lost"]["memory_bytes"])
+    assert analyze(work(), side="host")["computation_flops"].isna().all()
+    host = analyze(trace_of(op("aten::relu", ts=0, dur=9)), side="host")
+    assert host[["computation_flops", "memory_bytes"]].isna().all(axis=None)
+    totals = by_name(op_totals(trace_of(op("aten::mm", ts=0, dur=9))), "what")
+    assert math.isnan(totals["copy time"]["average_ns"])
+
+
+@pytest.mark.parametrize("aggregate", ["sum", "mean", "max", "min"])
+def test_the_work_of_a_group_is_known_where_that_of_all_its_calls_is(aggregate: str) -> None:
+    record = trace_of(
+        op("aten::mm", ts=0, dur=9, shapes=[[2, 3], [3, 4]], **{"Input type": FP32}),
+        op("aten::mm", ts=10, dur=9),
+        op("aten::bmm", ts=20, dur=8, shapes=[[5, 2, 3], [5, 3, 4]], **{"Input type": FP32}),
+    )
+    table = by_name(analyze(record, side="host", by="type", aggregate=aggregate))
+    assert table["aten::bmm"]["computation_flops"] == 240
+    assert pd.isna(table["aten::mm"]["computation_flops"])
+    assert pd.isna(table["aten::mm"]["memory_bytes"])
+
+
+def test_names_are_filtered_as_megengine_does() -> None:
+    assert set(analyze(work(), op_name=r"encoder\.fc\d")["type"]) == {"aten::mm"}
+    assert not len(analyze(work(), op_name="fc1"))
+    with pytest.raises(OptionError, match="op_name is a regular expression"):
+        analyze(work(), op_name="(")
+
+
+def test_only_ops_are_dumped_to_be_compared(trace: Path, capsys: Capsys) -> None:
+    assert gpuprof(capsys, "analyze", trace, "--dump-only-opr", "-t", 2).out.splitlines() == [
+        "Memcpy HtoD (Pageable -> Device)",
+        "encoder.fc1/aten::mm aten::mm",
+    ]
+    grouped = gpuprof(capsys, "analyze", trace, "--dump-only-opr", "--aggregate-by", "type").out
+    assert "aten::mm 2" in grouped.splitlines()
+
+
+@pytest.mark.parametrize("flag", ["--confluence", "--wiki"])
+def test_tables_are_written_for_wikis(flag: str, trace: Path, capsys: Capsys) -> None:
+    lines = gpuprof(capsys, "analyze", trace, flag, "--print-only", "device").out.splitlines()
+    assert lines[0].startswith("| name | type | row | calls | device_self | share |")
+    assert set(lines[1]) == set("| -:")
+    assert lines[3].startswith("| encoder.fc1/aten::mm | aten::mm | 1 | 1 | 2.00 µs | 25 % |")
+    assert {line.count("|") for line in lines} == {15 + 1}
+
+
+def test_the_host_s_part_is_shown_as_well(trace: Path, capsys: Capsys) -> None:
+    printed = gpuprof(capsys, "analyze", trace, "--show-host").out.splitlines()
+    assert [line for line in printed if line in ("summary", "device", "host")] == [
+        "summary",
+        "device",
+        "host",
+    ]
+
+
+def test_what_another_command_answers_is_told(trace: Path, capsys: Capsys) -> None:
+    called = gpuprof(capsys, "analyze", trace, "--top-end-key", "kern")
+    assert called.code == 2
+    assert "gpuprof launches TRACE" in called.err

@@ -49,7 +49,8 @@ def answer(one: Analysis, record: Record) -> pd.DataFrame:
     for column in map(str, table.columns):
         assert _is_documented(column, words), f"{column!r} is not documented"
         if len(table) and column.endswith(("_ns", "_bytes")) and not QUOTIENTS.search(column):
-            assert table[column].dtype == np.int64, f"{column} is {table[column].dtype}"
+            whole = (np.dtype(np.int64), pd.Int64Dtype())  # the latter has <NA> where unknown
+            assert table[column].dtype in whole, f"{column} is {table[column].dtype}"
     if not len(table) and len(record.trace):
         assert what_is_lacking(table), "it is empty and does not say why"
     return table

@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 
 import gpuprof_widgets
+from gpuprof_widgets.analyses.analyze import analyze
 from gpuprof_widgets.analyses.catalogue import analysis
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.comp_nodes import CompNode, comp_node
@@ -135,6 +136,51 @@ def test_sizes_and_counters_are_in_bytes(step: Record) -> None:
 def test_waiting_for_a_value_is_a_synchronisation(step: Record) -> None:
     (wait,) = analysis("waits").function(step).itertuples()
     assert (wait.kind, wait.name, wait.dur_ns) == ("synchronise", "TensorWaitProp", 39_000)
+
+
+def test_an_op_has_the_name_scope_and_tensors_that_its_inputs_and_outputs_tell() -> None:
+    made = {**TENSOR, "id": 6, "name": "forward.fc[1].MatrixMul:0", "shape": "{16,4}"}
+    record = megengine_file(
+        [
+            *pair("MatrixMul", WORKER, 5, 15, **op(11)),
+            *pair("Input 5", WORKER, 6, 7, **TENSOR),
+            *pair("Input 8", WORKER, 7, 8, **{**TENSOR, "shape": "{16,4}", "dtype": "Int8"}),
+            *pair("Output 6", WORKER, 9, 10, **made),
+            *pair("Output 7", WORKER, 16, 17, **{**made, "name": "other.op:0"}),
+            *pair("MatrixMul", NODE, 10, 40, cat="Kernel", **op(11)),
+            *pair("Elemwise", WORKER, 20, 25, **op(12)),
+        ],
+        {**THREADS, NODE: 'CompNode("gpu0:1" from "xpux:1")'},
+    )
+    named, other = (analyze(record, side="host").set_index("type").loc[kind]
+                    for kind in ("MatrixMul", "Elemwise"))  # fmt: skip
+    assert named[["name", "in_shapes", "out_shapes", "in_dtypes"]].tolist() == [
+        "forward.fc[1].MatrixMul",
+        "[[16, 16], [16, 4]]",
+        "[[16, 4]]",
+        "float, signed char",
+    ]
+    assert other[["name", "in_shapes", "out_shapes"]].tolist() == ["Elemwise", "", ""]
+    on_gpu = analyze(record).iloc[0]
+    assert on_gpu[["name", "type"]].tolist() == ["forward.fc[1].MatrixMul", "MatrixMul"]
+    scopes = analysis("attribution").function(record, "module").set_index("name")
+    assert scopes.loc["forward.fc", ["calls", "device_ns"]].tolist() == [1, 30_000]
+
+
+def test_real_ops_are_called_by_their_names_and_scopes() -> None:
+    content = json.loads(gzip.decompress(TIMELINE.read_bytes()))["traceEvents"]
+    outputs = [one["args"]["name"] for one in content
+               if one["ph"] == "E" and one["name"].startswith("Output")]  # fmt: skip
+    calls = analyze(load(TIMELINE), side="host")
+    assert {one.removesuffix(":0") for one in outputs} <= set(calls["name"])
+    scopes = analysis("attribution").function(load(TIMELINE), "module")
+    assert {"forward.c", "forward.l", "step"} < set(scopes["name"])
+    graph = analyze(load(GRAPH), side="host").set_index("name")
+    assert graph.loc["c.Convolution", "type"] == "ConvolutionForward"
+    assert analyze(load(GRAPH), side="host", op_name="l\\.")["name"].tolist() == [
+        "l.MatrixMul",
+        "l.ADD",
+    ]
 
 
 def test_without_a_gpu_that_wait_is_none_for_it() -> None:
@@ -315,7 +361,8 @@ def test_every_slice_of_a_real_timeline_is_there_as_long_as_it_says() -> None:
     record = load(TIMELINE)
     assert record.trace.epoch_ns >= int(content["metadata"]["localTime"])
     pairs = Counter(event["ph"] for event in content["traceEvents"])
-    assert len(record.trace) == pairs["B"] + pairs["X"] == pairs["E"] + pairs["X"]
+    in_file = ~record.trace.slices["category"].isin(["module", "module_backward"])
+    assert in_file.sum() == pairs["B"] + pairs["X"] == pairs["E"] + pairs["X"]
     ops = [
         event["args"]["__id__"]
         for event in content["traceEvents"]
@@ -352,8 +399,38 @@ def test_a_real_graph_s_operators_take_what_megengine_says() -> None:
     }  # fmt: skip
     assert table["flops"][table["flops"] > 0].to_dict() == {
         "ConvolutionForward": 15_552, "MatrixMul": 5_760, "Elemwise": 308, "Concat": 2}  # fmt: skip
+    unknown = table["flops"].isna()
+    assert set(table.index[unknown]) == {
+        "InputCallback", "OutputCallback", "GetVarShape", "Subtensor", "ImmutableTensor",
+        "SoftmaxForward", "Reshape"}  # fmt: skip
+    assert table["cpu_memory_bytes"].isna().all()
     moved = analysis("roofline").function(load(GRAPH)).set_index("name")["bytes"]
     assert moved[["ConvolutionForward", "Elemwise", "MatrixMul"]].tolist() == [3120, 2520, 6992]
+
+
+def test_a_real_graph_s_work_and_shapes_are_told_where_megengine_told_them() -> None:
+    content = json.loads(gzip.decompress(GRAPH.read_bytes()))
+    operators = content["graph_exec"]["operator"]
+    footprints = content["profiler"]["opr_footprint"]
+    record = load(GRAPH)
+    calls = analyze(record, side="host").set_index("row")
+    number = record.trace.args["id"]
+    assert len(calls) == len(content["profiler"]["host"])
+    for row, call in calls.iterrows():
+        told = footprints[str(number[row])]
+        assert operators[str(number[row])]["type"] == call["type"]
+        assert (None if pd.isna(call["computation_flops"]) else call["computation_flops"]) == told[
+            "computation"
+        ]
+        assert call["memory_bytes"] == told["memory"]
+        assert call["in_shapes"] == (str(told["in_shapes"]) if told["in_shapes"] else "")
+        assert call["out_shapes"] == str(told["out_shapes"])
+
+
+@pytest.mark.parametrize("dtype", ["Int32", "int32", "int"])
+def test_a_graph_s_inputs_are_filtered_by_any_name_of_their_format(dtype: str) -> None:
+    table = analyze(load(GRAPH), side="host", input_dtype=dtype)
+    assert table["type"].tolist() == ["Concat"]
 
 
 @pytest.fixture

@@ -154,7 +154,9 @@ def torchs_rows(averages: EventList) -> list[dict[str, Any]]:
 
 
 def our_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    table = table.assign(annotation=table["category"] == "user_annotation")
+    """What is unknown as torch has it: 0."""
+    quantities = {name: table[name].fillna(0) for name in (*MEMORY, "flops")}
+    table = table.assign(**quantities, annotation=table["category"] == "user_annotation")
     for column, absent in (("input_shapes", ""), ("stack", ())):
         if column not in table:
             table[column] = pd.Series([absent] * len(table), dtype=object)
@@ -436,6 +438,15 @@ def test_an_op_inside_one_of_its_name_counts_twice_where_it_has_siblings() -> No
     assert row(operators(record), "aten::cat")[["calls", "cpu_total_ns"]].tolist() == [2, 25]
 
 
+def test_what_was_not_recorded_is_unknown_and_not_zero() -> None:
+    rows = [op("aten::mm", ts=0, dur=9, shapes=[[2, 3], [3, 4]]), op("aten::relu", ts=10, dur=5)]
+    table = operators(trace_of(*rows)).set_index("name")
+    assert table[list(MEMORY)].isna().all(axis=None)
+    assert table["flops"].to_dict() == {"aten::mm": 48, "aten::relu": None}
+    table = operators(trace_of(*rows, memory(64, ts=2))).set_index("name")
+    assert table["cpu_memory_bytes"].to_dict() == {"aten::mm": 64, "aten::relu": 0}
+
+
 def test_memory_goes_to_the_op_on_the_same_thread_only() -> None:
     """Torch also gives it to what other threads were running at that moment."""
     record = trace_of(
@@ -463,7 +474,7 @@ def test_every_key_sorts_its_column_downwards(key: str) -> None:
         op("aten::add", ts=20, dur=30),
         op("aten::add", ts=21, dur=2),
     )
-    values = operators(record, sort=key)[SORT_KEYS[key]].tolist()
+    values = operators(record, sort=key)[SORT_KEYS[key]].dropna().tolist()
     assert values == sorted(values, reverse=True)
     assert values[0] > 0
 

@@ -206,6 +206,14 @@ def topics_of(options: Options) -> dict[str, Any]:
             NOTHING_BUT_OPS | dict.fromkeys(("memory", "sync", "flops", "workers"), True),
         ),
         (",".join(TOPICS), dict.fromkeys(SWITCHES_THAT_ARE_OFF, True)),
+        ("ALL", dict.fromkeys(SWITCHES_THAT_ARE_OFF, True)),
+        ("COMMAND,OPERATOR", NOTHING_BUT_OPS),
+        ("SHAPE_INFER", NOTHING_BUT_OPS | {"shapes": True}),
+        (
+            "TENSOR_LIFETIME,TENSOR_PROP,SYNC",
+            NOTHING_BUT_OPS | dict.fromkeys(("memory", "shapes", "sync"), True),
+        ),
+        ("SCOPE", {"lines": False}),
     ],
 )
 def test_record_names_exactly_what_is_recorded(record: str, expected: dict[str, Any]) -> None:

@@ -79,6 +79,40 @@ def test_it_decorates_a_function(capsys: pytest.CaptureFixture[str]) -> None:
     assert "aten::sum" in capsys.readouterr().out
 
 
+def test_each_call_of_a_decorated_function_has_a_file_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "step.gpuprof").write_bytes(b"of an earlier run of the program")
+
+    @gpuprof_widgets.profile(save="step.gpuprof", quiet=True)
+    def step(n: int) -> None:
+        torch.ones(1)
+        if n:
+            step(n - 1)
+
+    @gpuprof_widgets.profile(save=tmp_path / "step.gpuprof", quiet=True)
+    async def other() -> None:
+        torch.zeros(1)
+
+    step(0)
+    first = (tmp_path / "step.gpuprof").read_bytes()
+    step(3)
+    asyncio.run(other())
+    step(0)
+    assert (tmp_path / "step.gpuprof").read_bytes() == first
+    ran = {
+        path.name: {"aten::ones", "aten::zeros"} & set(ops(gpuprof_widgets.load(path)))
+        for path in sorted(tmp_path.iterdir())
+    }
+    assert ran == {
+        "step.gpuprof": {"aten::ones"},
+        "step_2.gpuprof": {"aten::ones"},
+        "step_3.gpuprof": {"aten::zeros"},
+        "step_4.gpuprof": {"aten::ones"},
+    }
+
+
 def test_it_decorates_with_options_a_function_that_awaits() -> None:
     @gpuprof_widgets.profile(quiet=True, name="waiting", shapes=True)
     async def step(n: int) -> float:

@@ -10,7 +10,9 @@ import gzip
 import json
 import re
 from collections import Counter
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -19,10 +21,11 @@ from hypothesis import strategies as st
 
 import gpuprof_widgets
 from gpuprof_widgets import Profile
+from gpuprof_widgets.analyses.analyze import analyze
 from gpuprof_widgets.analyses.catalogue import analysis
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.readers import load
+from gpuprof_widgets.trace.readers import load, parse
 from tests.test_every_trace import all_answers
 from tests.timelines import (
     CPU,
@@ -30,6 +33,7 @@ from tests.timelines import (
     GPU,
     GPU_COPIES,
     GPU_STREAM,
+    Event,
     arrow,
     node,
     tensor,
@@ -84,7 +88,7 @@ def test_rows_are_told_apart_as_launching_and_running(step: Record) -> None:
 
 def test_what_stands_on_all_streams_counts_once(step: Record) -> None:
     assert analysis("kernels").function(step)["total_ns"].sum() == (30 + 2 + 2 + 5 + 1) * 1000
-    assert len(step.trace) == 3 + 3 + 2
+    assert len(step.trace) - len(of(step, "module")) == 3 + 3 + 2
 
 
 def test_equal_pieces_of_one_moment_are_as_many_as_their_stream_has() -> None:
@@ -428,3 +432,138 @@ def test_redacted_it_is_tensorflow_s_still() -> None:
     assert [one.remedy for one in profile.redacted().findings()] == [
         one.remedy for one in profile.findings()
     ]
+
+
+@pytest.mark.parametrize(
+    ("node_name", "layer", "category"),
+    [
+        ("fc/MatMul", "fc", "module"),
+        ("fc/MatMul/ReadVariableOp", "fc", "module"),
+        ("model/fc/MatMul/Cast/x", "model/fc/MatMul/Cast", "module"),
+        ("fc/MatMul/_5", "fc", "module"),
+        ("gradients/fc/MatMul_grad/tuple/MatMul_1", "fc", "module_backward"),
+        ("gradients_1/fc/AddN", "fc", "module_backward"),
+        ("gradient_tape/fc/MatMul/MatMul_1", "fc", "module_backward"),
+        ("x", "", ""),
+        ("_recv_x_0/_13", "", ""),
+        ("gradients/Mean_grad/Shape", "", ""),
+    ],
+)
+def test_the_layer_of_a_node_is_its_name_scope(node_name: str, layer: str, category: str) -> None:
+    found = timeline({
+        CPU: [node("MatMul", "fc/MatMul", ts=50, dur=1), node("Op", node_name, ts=0, dur=4)]
+    }).trace.slices  # fmt: skip
+    op = found[(found["category"] == "cpu_op") & (found["dur"] == 4_000)].iloc[0]
+    around = found.iloc[op["parent"]] if op["parent"] >= 0 else None
+    assert ("" if around is None else around["name"]) == layer
+    assert ("" if around is None else around["category"]) == category
+
+
+def test_by_type_matmuls_are_added_up_and_by_layer_and_node_they_are_apart(shared: Shared) -> None:
+    record = load(shared(GPU_STEP))
+    table = analysis("operators").function(record).set_index(["name", "category"])
+    assert table.loc[("MatMul", "cpu_op"), "calls"] == 9
+    by_node = analyze(record, by="name")
+    products = by_node[by_node["type"] == "MatMul"]
+    assert len(products) == 9
+    names = record.trace.args["name"][of(record, "cpu_op").index]
+    assert set(products["name"]) <= set(names)
+    assert products["device_self_ns"].sum() == table.loc[("MatMul", "cpu_op"), "device_total_ns"]
+    layers = analysis("attribution").function(record, "module").set_index("name")
+    assert {f"layer_{n}/fully_connected" for n in (1, 2, 3)} < set(layers.index)
+    forward, backward = Counter[str](), Counter[str]()
+    for row in of(record, "kernel").index:
+        name = record.trace.args["name"][row]
+        for n in (1, 2, 3):
+            if name.startswith(f"layer_{n}/"):
+                forward[n] += record.trace.slices["dur"][row]
+            if name.startswith(f"gradients/layer_{n}/"):
+                backward[n] += record.trace.slices["dur"][row]
+    for n in (2, 3):  # of the first, a copy as well
+        row = layers.loc[f"layer_{n}/fully_connected"]
+        assert row[["calls", "device_ns", "backward_device_ns"]].tolist() == [
+            1,
+            forward[n],
+            backward[n],
+        ]
+
+
+def test_a_layer_is_called_as_often_as_its_first_node_runs() -> None:
+    turns = [
+        one
+        for at in (0, 100, 200)
+        for one in (
+            node("MatMul", "cell/MatMul", ts=at, dur=9),
+            node("BiasAdd", "cell/BiasAdd", ts=at + 10, dur=5),
+        )
+    ]
+    table = analysis("modules").function(timeline({CPU: turns})).set_index("name")
+    assert table.loc["cell", ["calls", "cpu_total_ns"]].tolist() == [3, 3 * 14_000]
+
+
+def test_how_full_a_queue_was_follows_from_both_of_its_sides() -> None:
+    """Two items lie there when the first is taken; the third take has to wait for its item."""
+
+    def put(at: int) -> Event:
+        return node("QueueEnqueueV2", f"put_{at}", ts=at, dur=1, lane=1, inputs=["queue", "x"])
+
+    def take(at: int, until: int) -> Event:
+        return node("QueueDequeueV2", "take", ts=at, dur=until - at, inputs=["queue:0"])
+
+    record = timeline({
+        CPU: [node("NoOp", "begin", ts=0, dur=1, lane=2), put(9), put(19),
+              take(39, 40), take(49, 50), take(60, 90), put(89),
+              node("NoOp", "end", ts=99, dur=1, lane=2)]
+    })  # fmt: skip
+    (queue,) = analysis("input_queues").function(record).to_dict("records")
+    assert (queue["name"], queue["source"], queue["taken"], queue["put"]) == ("queue", "ops", 3, 3)
+    assert (queue["empty_ns"], queue["empty_share"]) == (32_000, 0.32)
+    # 1 from 10 on, 2 from 20 on, 1 from 40 on, 0 from 50 on
+    assert (queue["least"], queue["average"], queue["most"]) == (0, 0.6, 2)
+    (finding,) = [one for one in findings(record) if one.rule == "dataloader"]
+    assert "`queue` held 0.6 items on average" in finding.text
+
+
+def test_of_a_queue_seen_from_one_side_only_it_is_known_when_it_was_empty() -> None:
+    table = analysis("input_queues").function(load(REAL)).set_index("name")
+    queue = table.loc["fifo_queue"]
+    assert (queue["taken"], queue["put"], queue["empty_ns"]) == (1, 0, 49_976_000)
+    assert queue[["least", "average", "most"]].isna().all()
+    assert "OneShotIterator" in table.index
+
+
+def test_a_counter_of_a_queue_says_how_full_it_was() -> None:
+    counted = [
+        {"ph": "C", "name": "prefetch queue size", "pid": 1, "tid": 0, "ts": at,
+         "args": {"items": value}}
+        for at, value in ((0, 4), (50, 0), (75, 2))
+    ]  # fmt: skip
+    events = [node("MatMul", "mm", ts=0, dur=100), *counted]
+    content = json.dumps({"traceEvents": [{**one, "pid": 1} for one in events]})
+    record = parse(content.encode(), Path("trace.json"))
+    (queue,) = analysis("input_queues").function(record).to_dict("records")
+    assert (queue["source"], queue["taken"], queue["empty_share"]) == ("counter", -1, 0.25)
+    assert (queue["least"], queue["average"], queue["most"]) == (0, 2.5, 4)
+
+
+@pytest.mark.parametrize(
+    ("told", "size"),
+    [
+        ({"kernel": "MemcpyH2D kind:pinned size:4096 dest:0 async:1"}, 4096),
+        ({"memcpy_details": "kind_src:pageable kind_dst:device size:8 dest:0 async:1"}, 8),
+        ({"num_bytes": 512}, 512),
+        ({"num_bytes": "512"}, 512),
+        ({"kernel": "MemcpyH2D"}, -1),
+        ({}, -1),
+    ],
+)
+@pytest.mark.parametrize("kind", ["MEMCPYHtoD", "MemcpyH2D"])
+def test_copies_have_the_bytes_that_their_args_tell(
+    told: dict[str, Any], size: int, kind: str
+) -> None:
+    copy = node(kind, "edge_1_x", ts=5, dur=2)
+    copy = {**copy, "args": {**copy["args"], **told}}
+    record = timeline({GPU_STREAM.format(7): [copy], GPU_COPIES: [copy]})
+    (found,) = analysis("copies").function(record).to_dict("records")
+    assert (found["direction"], found["bytes"]) == ("HtoD", size)
+    assert found["name"] == "Memcpy HtoD"

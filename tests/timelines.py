@@ -143,7 +143,7 @@ def megengine_content(events: Sequence[Event], threads: Mapping[int, str]) -> Ev
     return {"traceEvents": [{**event, "pid": 7} for event in (*events, *named)]}
 
 
-def pair(name: str, tid: Any, begin: float, end: float, **more: Any) -> list[Event]:
+def pair(name: str, tid: Any, begin: float, end: float, /, **more: Any) -> list[Event]:
     """A slice as MegEngine writes it: its args stand at its end (us)."""
     cat = {"cat": more.pop("cat")} if "cat" in more else {}
     args = {"args": more} if more else {}

@@ -1,18 +1,22 @@
 """Single ops with their work and speed, filtered and added up: MegEngine's ``profile_analyze``.
 
 Different from it on purpose: times are exact integers, shares are of all time of that side (not
-only of what the filters leave), and a trace without shapes has unknown work, not none.
+only of what the filters leave), and of a group in which the work of one call is unknown it is not
+added up.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.flops import recorded_work
 from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.analyses.op_bytes import NOTHING
 from gpuprof_widgets.analyses.op_calls import FORMATS, Call, of_calls
 from gpuprof_widgets.analyses.op_rows import (
     are_ops,
@@ -24,11 +28,12 @@ from gpuprof_widgets.analyses.op_rows import (
 from gpuprof_widgets.analyses.op_work import slice_work_flops, work_of, worker_of
 from gpuprof_widgets.analyses.output_shapes import output_shape
 from gpuprof_widgets.analyses.region_owners import region_behind
-from gpuprof_widgets.analyses.shapes import shape_codes
+from gpuprof_widgets.analyses.shapes import shape_codes, shape_text
 from gpuprof_widgets.analyses.steps import names_with_steps_merged
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import FLOPS, FRAMEWORK, GPU_CATEGORIES, NODE, OUTPUT_SHAPES
 
 Ints = npt.NDArray[np.int64]
 
@@ -64,6 +69,7 @@ def analyze(
     by: str = "call",
     aggregate: str = "sum",
     types: Sequence[str] = (),
+    op_name: str | None = None,
     input_dtype: str | None = None,
     min_ns: int | None = None,
     max_ns: int | None = None,
@@ -74,21 +80,23 @@ def analyze(
 
     ``side``: whose time counts, "device" (the GPU work that the op launched) or "host". ``by``:
     "call", "name" (the op at its place in the model) or "type" (the op); ``aggregate``: "sum",
-    "mean", "max" or "min" of a group's times and work. Only calls of these ``types``, with an input
-    of that ``input_dtype`` ("float", "fp16", "float32", ...), that take from ``min_ns`` to
-    ``max_ns`` count. ``order_by``: a column, with or without its unit, or "time"; largest first, or
+    "mean", "max" or "min" of a group's times and work. Only calls of these ``types``, whose name
+    begins with what the regular expression ``op_name`` matches, with an input of that
+    ``input_dtype`` ("float", "fp16", "float32", ...), that take from ``min_ns`` to ``max_ns``
+    count. ``order_by``: a column, with or without its unit, or "time"; largest first, or
     with a ``+`` smallest first. Columns:
 
-    - ``name`` (``layer1.conv1/aten::convolution``), ``type``; of a single call its ``row``;
+    - ``name`` (``layer1.conv1/aten::convolution``; of TensorFlow and MegEngine the node of the
+      graph, where it is told), ``type``; of a single call its ``row``;
     - ``calls``; ``device_self_ns`` or ``host_self_ns``, ``share`` (of all such time of the trace);
     - ``cumulative_ns`` and ``cumulative_share``: of this row and those above it; with "sum" alone
       and nothing left out it ends at 1;
-    - ``computation_flops`` and ``memory_bytes`` (what has to be moved at least): 0 where unknown,
-      and for the host where a GPU did the work;
+    - ``computation_flops`` and ``memory_bytes`` (what has to be moved at least): <NA> where unknown
+      (of a group: where it is of any of its calls), and for the host where a GPU did the work;
       ``flops_per_s`` and ``bandwidth_bytes_per_s``: these by the time (NaN: unknown); with "max"
       and "min" of the calls' own;
-    - ``in_shapes``, ``out_shapes`` (from the rules of `output_shapes`), ``in_dtypes``: of the first
-      call; "" where unknown.
+    - ``in_shapes``, ``out_shapes`` (as recorded, else from the rules of `output_shapes`),
+      ``in_dtypes``: of the first call; "" where unknown.
 
     Time and work belong to the outermost op with a formula, else to the innermost op (see
     `roofline`), so that they are of the same call. GPU work that no op of the trace launched, and
@@ -96,13 +104,14 @@ def analyze(
     """
     _check(side, by, aggregate)
     self_ns = f"{side}_self_ns"
-    calls = _calls(record.trace, side, self_ns)
+    calls = _calls(record, side, self_ns)
     whole = int(calls[self_ns].sum())
     if not whole:
         return lacking(_columns(self_ns, by), _nothing(record.trace, side))
     if side == "host" and len(gpu_rows(record.trace)):
-        calls[list(WORK)] = 0  # the work was the GPU's: by host time it would have no meaning
-    kept = calls[_chosen(calls, self_ns, types, input_dtype, min_ns, max_ns)]
+        calls[list(WORK)] = pd.NA  # the work was the GPU's: by host time it would have no meaning
+        calls = calls.astype(dict.fromkeys(WORK, "Int64"))
+    kept = calls[_chosen(calls, self_ns, types, op_name, input_dtype, min_ns, max_ns)]
     table = _with_rates(kept, self_ns) if by == "call" else _grouped(kept, by, aggregate, self_ns)
     table["share"] = table[self_ns] / whole
     table = _ordered(table, order_by, self_ns, list(_columns(self_ns, by)))
@@ -117,7 +126,8 @@ def op_totals(record: Record) -> pd.DataFrame:
 
     ``what``: "total device time" (of all GPU work, streams added up), "total host time" (CPU self
     time of ops and calls), "copy time" (of the copies among the GPU work), "copy wait time" (the
-    CPU's in calls that wait for one). Columns: ``what``, ``calls``, ``total_ns``, ``average_ns``.
+    CPU's in calls that wait for one). Columns: ``what``, ``calls``, ``total_ns``, ``average_ns``
+    (NaN of none).
     """
     trace = record.trace
     dur = trace.slices["dur"].to_numpy()
@@ -131,7 +141,7 @@ def op_totals(record: Record) -> pd.DataFrame:
     }
     rows = [(what, len(each), int(each.sum())) for what, each in parts.items()]
     table = pd.DataFrame(rows, columns=["what", "calls", "total_ns"])
-    return table.assign(average_ns=table["total_ns"] / table["calls"].clip(lower=1))
+    return table.assign(average_ns=table["total_ns"] / table["calls"].where(table["calls"] > 0))
 
 
 def _check(side: str, by: str, aggregate: str) -> None:
@@ -157,8 +167,9 @@ def _columns(self_ns: str, by: str) -> tuple[str, ...]:
     return (*LABELS, *own, "calls", *times, *work, *TEXTS)
 
 
-def _calls(trace: Trace, side: str, self_ns: str) -> pd.DataFrame:
+def _calls(record: Record, side: str, self_ns: str) -> pd.DataFrame:
     """One row per call that has any time on that side."""
+    trace = record.trace
     if side == "device":
         row = gpu_rows(trace)
         time = trace.slices["dur"].to_numpy()[row]
@@ -170,29 +181,35 @@ def _calls(trace: Trace, side: str, self_ns: str) -> pd.DataFrame:
     total = np.zeros(len(units), np.int64)
     np.add.at(total, inverse.reshape(-1), time)
     busy = total > 0
-    return _described(trace, units[busy], total[busy], self_ns)
+    return _described(record, units[busy], total[busy], self_ns)
 
 
-def _described(trace: Trace, row: npt.NDArray[np.intp], time: Ints, self_ns: str) -> pd.DataFrame:
+def _described(record: Record, row: npt.NDArray[np.intp], time: Ints, self_ns: str) -> pd.DataFrame:
+    trace = record.trace
     codes, names = names_with_steps_merged(trace)
     kinds = np.array(names, object)[codes[row]]
     ops = np.flatnonzero(are_ops(trace)[row])
-    moved = np.zeros(len(row), np.int64)
-    moved[ops] = work_of(trace, row[ops]).bytes
+    work = work_of(trace, row[ops])
+    moved, is_known = np.zeros(len(row), np.int64), np.zeros(len(row), bool)
+    moved[ops], is_known[ops] = work.bytes, work.counted != NOTHING
+    flops, counted = slice_work_flops(trace)[row], recorded_work(trace, FLOPS)[row]
     outputs = np.full(len(row), "", object)
     outputs[ops] = of_calls(trace, row[ops], _output_text)
+    told = trace.args.get(OUTPUT_SHAPES, pd.Series(dtype=object)).reindex(row)
+    has_told = told.notna().to_numpy()
+    outputs[has_told] = [shape_text(dims) for dims in told[has_told]]
     dtypes = np.full(len(row), "", object)
     dtypes[ops] = of_calls(trace, row[ops], _dtypes_text)
     shape, texts = shape_codes(trace)
     return pd.DataFrame(
         {
-            "name": _places(trace, row, kinds),
+            "name": _places(record, row, kinds),
             "type": kinds,
             "row": row,
             "calls": trace.slices["count"].to_numpy(np.int64)[row],
             self_ns: time,
-            "computation_flops": slice_work_flops(trace)[row],
-            "memory_bytes": moved,
+            "computation_flops": _known(flops, (flops > 0) | (counted >= 0)),
+            "memory_bytes": _known(moved, is_known),
             "in_shapes": np.array([*texts, ""], object)[shape[row]],
             "out_shapes": outputs,
             "in_dtypes": dtypes,
@@ -200,8 +217,18 @@ def _described(trace: Trace, row: npt.NDArray[np.intp], time: Ints, self_ns: str
     )
 
 
-def _places(trace: Trace, row: npt.NDArray[np.intp], kinds: npt.NDArray[np.object_]) -> list[str]:
-    """The op behind the module in which it, or its forward op, ran."""
+def _known(values: Ints, is_known: npt.NDArray[np.bool_]) -> pd.Series:
+    """Whole numbers, <NA> where they are not known."""
+    return pd.Series(pd.array(values, dtype="Int64")).where(is_known)
+
+
+def _places(record: Record, row: npt.NDArray[np.intp], kinds: npt.NDArray[np.object_]) -> list[str]:
+    """The op behind the module in which it, or its forward op, ran; of a graph's its node."""
+    trace = record.trace
+    if FRAMEWORK in record.metadata and NODE in trace.args:
+        nodes = trace.args[NODE].reindex(row).fillna("").astype(str)
+        nodes = nodes.where(in_category(trace, "cpu_op", *GPU_CATEGORIES)[row], "")
+        return [node or str(kind) for node, kind in zip(nodes, kinds, strict=True)]
     module = region_behind(trace, "module")[row]
     names = trace.slices["name"].to_numpy(object)
     return [
@@ -224,6 +251,7 @@ def _chosen(
     calls: pd.DataFrame,
     self_ns: str,
     types: Sequence[str],
+    op_name: str | None,
     input_dtype: str | None,
     min_ns: int | None,
     max_ns: int | None,
@@ -233,6 +261,9 @@ def _chosen(
     kept = np.ones(len(calls), bool)
     if types:
         kept &= calls["type"].isin(list(types)).to_numpy()
+    if op_name is not None:
+        pattern = _pattern(op_name)
+        kept &= [pattern.match(name) is not None for name in calls["name"]]
     if input_dtype is not None:
         wanted = _written(input_dtype)
         texts = calls["in_dtypes"].unique()
@@ -245,19 +276,29 @@ def _chosen(
     return kept
 
 
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise OptionError(
+            f"op_name is a regular expression, which {text!r} is not: {error}"
+        ) from error
+
+
 def _written(dtype: str) -> set[str]:
-    """What traces write for a type: ``float``, ``float32`` and ``fp32`` are one."""
+    """What traces write for a type: ``float``, ``float32``, ``Float32`` and ``fp32`` are one."""
     name = dtype.removeprefix("torch.")
     same = {written for written, (short, _) in FORMATS.items() if short == name}
-    return same or {DTYPES.get(name, name)}
+    return same or {DTYPES.get(name.lower(), name)}
 
 
 def _with_rates(table: pd.DataFrame, self_ns: str) -> pd.DataFrame:
     """The speeds of work that is known, in work per second of that time."""
-    seconds = table[self_ns] / 1e9
+    seconds = (table[self_ns] / 1e9).to_numpy(float)
+    done = {rate: table[work].to_numpy(float, na_value=np.nan) for rate, work in RATES.items()}
     speeds = {
-        rate: (table[work] / seconds).where((table[work] > 0) & (seconds > 0))
-        for rate, work in RATES.items()
+        rate: np.where(each > 0, each, np.nan) / np.where(seconds > 0, seconds, np.nan)
+        for rate, each in done.items()
     }
     return table.assign(**speeds)
 
@@ -266,6 +307,8 @@ def _grouped(calls: pd.DataFrame, by: str, aggregate: str, self_ns: str) -> pd.D
     """One row per group; the first call says its shapes."""
     groups = _with_rates(calls, self_ns).groupby(by, sort=False)
     numbers = groups[[self_ns, *WORK]].agg(aggregate)
+    for work in WORK:
+        numbers[work] = numbers[work].where(groups[work].count() == groups.size())
     if aggregate in ("max", "min"):
         numbers = numbers.join(groups[list(RATES)].agg(aggregate))
     else:

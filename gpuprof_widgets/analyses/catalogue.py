@@ -27,6 +27,7 @@ from gpuprof_widgets.analyses.critical_path import critical_path
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.gpu_summary import gpu_summary
 from gpuprof_widgets.analyses.idle import idle
+from gpuprof_widgets.analyses.input_queues import input_queues
 from gpuprof_widgets.analyses.iterations import iterations
 from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.analyses.lacking import explained
@@ -152,6 +153,12 @@ ANALYSES = (
         "Where does the CPU wait for the GPU or for data?",
         "findings",
         "nsys analyze",
+    ),
+    Analysis(
+        input_queues,
+        "How full were the queues that the input came from?",
+        "findings",
+        "TensorFlow summaries",
     ),
     Analysis(
         critical_path,

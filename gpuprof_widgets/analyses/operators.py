@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses import op_rows as rows
-from gpuprof_widgets.analyses.flops import slice_flops
+from gpuprof_widgets.analyses.flops import recorded_work, slice_flops
 from gpuprof_widgets.analyses.lacking import says_if_empty, which_other_kind
 from gpuprof_widgets.analyses.op_rows import Allocations, OpRows
 from gpuprof_widgets.analyses.shapes import shape_codes
@@ -18,6 +18,7 @@ from gpuprof_widgets.analyses.stacks import stack_codes
 from gpuprof_widgets.analyses.steps import names_with_steps_merged
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import FLOPS
 
 Ints = npt.NDArray[np.int64]
 Columns = dict[str, Ints]
@@ -56,8 +57,9 @@ def operators(
     - ``device_total_ns``, ``device_self_ns``, ``device_average_ns``, ``device_self_share``: GPU
       time launched by the op (self) and all below it (total); of a kernel or copy its own;
     - ``cpu_memory_bytes``, ``cpu_self_memory_bytes``, ``device_memory_bytes``,
-      ``device_self_memory_bytes``: allocated less released; ``flops``: as torch estimates them,
-      from the recorded shapes.
+      ``device_self_memory_bytes``: allocated less released (<NA>: no memory was recorded);
+      ``flops``: as torch estimates them, from the recorded shapes, or as the program counted them
+      (<NA> where neither can be told; torch says 0).
 
     Equal to torch's table, ``ProfilerStep*`` and merged repeats (`OpRows`) included, except that
     Python functions and GPU-side annotations get no rows (the call tree has the former, the latter
@@ -79,9 +81,13 @@ def operators(
     )
     groups, labels = _groups(trace, counted, by_shape, stack_depth)
     table = pd.DataFrame({**labels, **_sums(groups, values, len(labels["name"]))})
+    told = np.zeros(len(table), bool)
+    told[groups[recorded_work(trace, FLOPS)[counted] >= 0]] = True
+    told |= table["flops"].to_numpy() > 0
     if which_other_kind(trace):  # what it allocated is no op's
         table = table[:0]
     table = table[table[list(SUMS)].any(axis=1)]  # a window keeps some ops for their links alone
+    table = _with_unknown(table, told[table.index], len(memory.row) > 0)
     kernel_ns = int(trace.slices["dur"].to_numpy()[gpu].sum())
     table = _with_averages_and_shares(table, kernel_ns)
     if column.startswith("device") and column.endswith("_ns") and not kernel_ns:
@@ -170,6 +176,16 @@ def _sums(groups: npt.NDArray[np.intp], values: Columns, length: int) -> Columns
     for name, total in sums.items():
         np.add.at(total, groups, values[name])
     return sums
+
+
+def _with_unknown(
+    table: pd.DataFrame, has_flops: npt.NDArray[np.bool_], has_memory: bool
+) -> pd.DataFrame:
+    """The table with <NA> where a trace does not tell of FLOPs and memory."""
+    known = {name: np.full(len(table), has_memory) for name in SUMS if name.endswith("_bytes")}
+    known["flops"] = has_flops
+    columns = {name: table[name].astype("Int64").where(rows) for name, rows in known.items()}
+    return table.assign(**columns)
 
 
 def _with_averages_and_shares(table: pd.DataFrame, kernel_ns: int) -> pd.DataFrame:

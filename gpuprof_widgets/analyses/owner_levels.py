@@ -15,7 +15,7 @@ from gpuprof_widgets.analyses.op_rows import INSTANTS, are_ops, in_category, on_
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import causes, is_engine
-from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.schema import NONE, RESUMED
 from gpuprof_widgets.trace.window import uncut_times
 
 Rows = npt.NDArray[np.int32]
@@ -39,10 +39,14 @@ class Owning:
 
 def _lines(trace: Trace) -> Owning:
     lines = in_category(trace, "cell_line")
+    return _regions(trace, lines, lines & ~_resumed(trace), "cell")
+
+
+def _resumed(trace: Trace) -> Mask:
     resumed = np.zeros(len(trace), bool)
-    if "resumed" in trace.args:
-        resumed[trace.args["resumed"].index.to_numpy()] = True
-    return _regions(trace, lines, lines & ~resumed, "cell")
+    if RESUMED in trace.args:
+        resumed[trace.args[RESUMED].index.to_numpy()] = True
+    return resumed
 
 
 def _modules(trace: Trace) -> Owning:
@@ -50,7 +54,8 @@ def _modules(trace: Trace) -> Owning:
     forward = in_category(trace, "module")
     if not forward.any() and (frames := module_frames(trace)).any():
         return replace(_functions(trace), owner=frames, calls=frames)
-    return _regions(trace, in_category(trace, "module", "module_backward"), forward, "class")
+    called = forward & ~_resumed(trace)
+    return _regions(trace, in_category(trace, "module", "module_backward"), called, "class")
 
 
 def _regions(trace: Trace, owner: Mask, calls: Mask, detail: str) -> Owning:

@@ -85,6 +85,8 @@ def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> p
     device = busiest_device(record) if on_gpu else None
     roof = peaks or peaks_of(record, device)
     table = _table(record, by, roof)
+    if not len(table):
+        return lacking(_columns(by), "the work of none of its ops is known")
     table.attrs["note"] = "; ".join(
         [_note(device_name(record, device), roof, on_gpu), *_doubts(table)]
     )

@@ -199,15 +199,28 @@ _SWITCHES = {
 TOPICS = ("ops", *_SWITCHES)
 """What ``record`` can name. Ops are always recorded: the others hang on them."""
 
+_WORDS: dict[str, tuple[str, ...]] = {
+    **{name: (name,) for name in TOPICS},
+    "ALL": TOPICS,
+    "COMMAND": ("ops",),
+    "OPERATOR": ("ops",),
+    "TENSOR_LIFETIME": ("memory",),
+    "TENSOR_PROP": ("shapes",),
+    "SHAPE_INFER": ("shapes",),  # PyTorch infers no shapes ahead of an op: it has those of its run
+    "SYNC": ("sync",),
+    "SCOPE": ("modules",),
+}
+"""What ``record`` takes: the topics, and MegEngine's words for them."""
+
 
 def topics_in(record: str) -> set[str]:
     """The topics that a text like ``"ops,shapes"`` names, with ``ops`` always among them."""
-    named = {name.strip() for name in record.split(",")}
-    for name in sorted(named.difference(TOPICS)):
+    words = {name.strip() for name in record.split(",")}
+    for name in sorted(words.difference(_WORDS)):
         close = difflib.get_close_matches(name, TOPICS, n=1)
         hint = f" Did you mean {close[0]}?" if close else ""
         raise OptionError(f"record knows no topic {name!r}.{hint} Topics are {', '.join(TOPICS)}")
-    return {"ops", *named}
+    return {"ops", *(topic for word in words for topic in _WORDS[word])}
 
 
 def _joined(topics: set[str]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,11 +18,22 @@ from gpuprof_widgets.commands.traces import (
     trace_argument,
     window_options,
 )
+from gpuprof_widgets.printable import printable
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from gpuprof_widgets.profiles import Profile
+
+
+class Seconds(Time):
+    """A time; without a unit it is seconds, as `profile_analyze` takes it (``1e-4``)."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return int(Decimal(str(value)) * 10**9)
+        except (InvalidOperation, OverflowError, ValueError):  # a unit, or no (finite) number
+            return super().convert(value, param, ctx)
 
 
 @click.command(
@@ -30,13 +43,18 @@ if TYPE_CHECKING:
     "  gpuprof analyze trace.json.gz --type aten::addmm --order-by -computation --min-time 10us",
 )
 @trace_argument()
-@click.option("-t", "--top", type=click.IntRange(min=1), metavar="N", help=f"rows (default {ROWS})")
+@click.option(
+    "-t", "--top", type=click.IntRange(min=0), metavar="N", help=f"rows (default {ROWS}); 0: all"
+)
 @click.option("--type", "types", multiple=True, metavar="OP", help="only this op; may be repeated")
+@click.option("--opr-name", "op_name", metavar="REGEX", help="only ops whose name begins so")
 @click.option(
     "--input-dtype", metavar="DTYPE", help="only ops with such an input, as fp16 or float"
 )
 @click.option(
-    "--aggregate-by", type=click.Choice(["type", "name"]), help="a row per op, or op in its module"
+    "--aggregate-by",
+    type=click.Choice(["type", "name"]),
+    help="a row per op, or op in its module (of a graph: its node)",
 )
 @click.option(
     "--aggregate", type=click.Choice(["sum", "mean", "max", "min"]), help="how (default: sum)"
@@ -47,13 +65,25 @@ if TYPE_CHECKING:
     metavar="[+-]COLUMN",
     help="largest first, or with + smallest first (default: time)",
 )
-@click.option("--min-time", "min_ns", type=Time(), help="only calls that take as long, as 10us")
-@click.option("--max-time", "max_ns", type=Time(), help="only calls that take no longer")
+@click.option(
+    "--min-time", "min_ns", type=Seconds(), help="only calls that take as long, as 10us or 1e-5 (s)"
+)
+@click.option("--max-time", "max_ns", type=Seconds(), help="only calls that take no longer")
 @click.option(
     "--print-only",
     type=click.Choice(["summary", "device", "host"]),
     help="one part (default: summary and device; without a GPU, host)",
 )
+@click.option("--show-host", is_flag=True, help="the host's part as well")
+@click.option("--copy-time", is_flag=True, help="nothing more: the summary always has it")
+@click.option(
+    "--top-end-key",
+    type=click.Choice(["end", "kern"]),
+    default="end",
+    help="end: the whole time of an op; kern is answered by `gpuprof launches`",
+)
+@click.option("--dump-only-opr", is_flag=True, help="only names and types, a line each, to diff")
+@click.option("--confluence", "--wiki", is_flag=True, help="tables as Confluence and Markdown")
 @window_options
 @export_options
 def analyze(**given: Any) -> None:
@@ -62,29 +92,49 @@ def analyze(**given: Any) -> None:
     Device self time is the GPU work that an op launched, host self time its CPU time; FLOPs and
     bytes come from recorded shapes (--shapes).
     """
+    from gpuprof_widgets.analyses.lacking import what_is_lacking
+
     targets = {name: given.pop(name) for name in FORMATS}
-    part, top = given.pop("print_only"), given.pop("top")
+    as_lines, as_wiki = given.pop("dump_only_opr"), given.pop("confluence")
+    part, top, has_host = given.pop("print_only"), given.pop("top"), given.pop("show_host")
     place = given.pop("trace"), given.pop("window"), given.pop("step")
+    del given["copy_time"]
     asked = _keywords(**given)
     profile = load(*place)
     with progress("computing the op analysis"):
-        tables = _tables(profile, part, **asked)
+        tables = _tables(profile, part, has_host, **asked)
+    if as_lines:
+        tables.pop("summary", None)
     shown = list(tables)
     if any(targets.values()):
         shown = shown[-1:]  # a file holds one table
+    top = sys.maxsize if top == 0 else top
+    as_text = None if any(targets.values()) else _lines if as_lines else _wiki if as_wiki else None
     for number, name in enumerate(shown):
-        if len(shown) > 1:
+        if len(shown) > 1 and not as_lines:
             click.echo("\n" * (number > 0) + name)
-        show_or_export(tables[name], top=top, targets=targets)
+        if as_text is not None and not what_is_lacking(tables[name]):
+            as_text(tables[name], top)
+        else:
+            show_or_export(tables[name], top=top, targets=targets)
 
 
-def _keywords(*, aggregate_by: str | None, aggregate: str | None, **rest: Any) -> dict[str, Any]:
+def _keywords(
+    *, aggregate_by: str | None, aggregate: str | None, top_end_key: str, **rest: Any
+) -> dict[str, Any]:
+    if top_end_key == "kern":
+        raise click.UsageError(
+            "how long each kernel waited after its launch is in `gpuprof launches TRACE` "
+            "(queue); the times here end with the kernel (--top-end-key end)"
+        )
     if aggregate is not None and aggregate_by is None:
         raise click.UsageError("--aggregate adds up what --aggregate-by type or name groups")
     return {**rest, "by": aggregate_by or "call", "aggregate": aggregate or "sum"}
 
 
-def _tables(profile: Profile, part: str | None, **given: Any) -> dict[str, pd.DataFrame]:
+def _tables(
+    profile: Profile, part: str | None, has_host: bool, **given: Any
+) -> dict[str, pd.DataFrame]:
     """The parts that are asked for, by their headings."""
     from gpuprof_widgets.analyses.analyze import analyze as analysis
     from gpuprof_widgets.analyses.analyze import op_totals
@@ -93,5 +143,19 @@ def _tables(profile: Profile, part: str | None, **given: Any) -> dict[str, pd.Da
     tables = {} if part in ("device", "host") else {"summary": op_totals(profile)}
     if part != "summary":
         side = part or ("device" if len(gpu_rows(profile.trace)) else "host")
-        tables[side] = analysis(profile, side=side, **given)
+        sides = [side, "host"] if has_host and part is None else [side]
+        tables |= {each: analysis(profile, side=each, **given) for each in sides}
     return tables
+
+
+def _lines(table: pd.DataFrame, top: int | None) -> None:
+    """The name and type of each op, or the type and calls of each group: no time that differs."""
+    told = ["name", "type"] if "row" in table else ["name", "calls"]
+    for pair in table[told].head(sys.maxsize if top is None else top).itertuples(index=False):
+        click.echo(printable(" ".join(dict.fromkeys(map(str, pair)))))
+
+
+def _wiki(table: pd.DataFrame, top: int | None) -> None:
+    from gpuprof_widgets.commands.tables import columns_of, print_wiki
+
+    print_wiki(columns_of(table.head(ROWS if top is None else top)))

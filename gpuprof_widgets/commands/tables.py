@@ -103,6 +103,14 @@ def print_table(
         _print_note(console, note)
 
 
+def print_wiki(columns: Sequence[Column], *, file: IO[str] | None = None) -> None:
+    """Print all columns as a table of Markdown, which wikis take as well."""
+    rows = [(one.heading, "--:" if one.right else "---", *one.cells) for one in columns]
+    for line in zip(*rows, strict=True):
+        cells = (cell.replace("|", "\\|") for cell in line)
+        _write(_console(file), f"| {' | '.join(cells)} |")
+
+
 def print_text(text: str, *, file: IO[str] | None = None) -> None:
     """Print lines that may hold names from a trace, none of them interpreted."""
     _write(_console(file), printable_lines(text))

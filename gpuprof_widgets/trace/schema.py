@@ -103,6 +103,15 @@ EXECUTOR_LANE = "Executor lane"
 """Arg of ops whose thread is none: of the threads of TensorFlow's executor the trace tells only how
 many ops ran at a time, and each is on the first lane that was free."""
 
+INPUT_SHAPES, INPUT_TYPES, OUTPUT_SHAPES = "Input Dims", "Input type", "Output Dims"
+"""Args of ops: torch's of what it was given, and of what it returned, which MegEngine tells."""
+
+RESUMED = "resumed"
+"""Arg of regions that go on with one that began before: no call of their own."""
+
+NODE = "name"
+"""Arg of ops of TensorFlow and MegEngine: their node of the graph; the slice's name is the type."""
+
 WRITTEN_CATEGORY = "Written category"
 """Arg of slices of programs that we know nothing of, read as named regions: their own category."""
 

@@ -33,9 +33,9 @@ def _short_share(share: float) -> str:
     return format_share(share).replace("less than", "<")
 
 
-def _counted_flops(flops: float) -> str:
-    """A number of FLOPs; of an op of which none were counted a dash, as on the page."""
-    return format_flops(flops) if flops else "–"
+def _known(written: Callable[[float], str]) -> Callable[[float], str]:
+    """The same where the value is known; else a dash, as on the page."""
+    return lambda value: "–" if pd.isna(value) else written(value)
 
 
 CALLS = Column("Calls", "calls", lambda value: f"{value:,.0f}")
@@ -59,13 +59,13 @@ AVERAGES = (
     Column("GPU average", "device_average_ns", format_ns),
 )
 MEMORY = (
-    Column("CPU memory", "cpu_memory_bytes", format_bytes),
-    Column("GPU memory", "device_memory_bytes", format_bytes),
+    Column("CPU memory", "cpu_memory_bytes", _known(format_bytes)),
+    Column("GPU memory", "device_memory_bytes", _known(format_bytes)),
 )
 WHERE_RECORDED = (
-    Column("CPU self mem", "cpu_self_memory_bytes", format_bytes),
-    Column("GPU self mem", "device_self_memory_bytes", format_bytes),
-    Column("FLOPs", "flops", _counted_flops),
+    Column("CPU self mem", "cpu_self_memory_bytes", _known(format_bytes)),
+    Column("GPU self mem", "device_self_memory_bytes", _known(format_bytes)),
+    Column("FLOPs", "flops", _known(format_flops)),
 )
 """Columns that are shown where any op has a value: --memory or --flops was on."""
 

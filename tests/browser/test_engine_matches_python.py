@@ -250,7 +250,8 @@ def operators_of(record: Record, *, by_shape: bool) -> Numbers:
     keys = ["name", "category", "input_shapes"][: 3 if by_shape else 2]
     values = ["calls", "cpu_total_ns", "cpu_self_ns", "device_total_ns", "device_self_ns"]
     values += ["cpu_self_memory_bytes", "device_self_memory_bytes", "flops"]
-    return keyed(table[keys].itertuples(index=False), table[values].itertuples(index=False))
+    told = table[values].fillna(0)  # the page has 0 and shows a dash
+    return keyed(table[keys].itertuples(index=False), told.itertuples(index=False))
 
 
 def operators_of_page(engine: Engine, bounds: Bounds, *, by_shape: bool) -> Numbers:

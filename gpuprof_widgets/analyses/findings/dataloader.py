@@ -14,6 +14,7 @@ from gpuprof_widgets.analyses.findings.loop_indexing import in_a_loader
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.host_states import INPUT
 from gpuprof_widgets.analyses.indexing_loops import indexing_loops
+from gpuprof_widgets.analyses.input_queues import input_queues
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.waits import DATALOADER, waits
 from gpuprof_widgets.analyses.worker_causes import (
@@ -90,7 +91,7 @@ def dataloader(record: Record, limits: Limits) -> list[Finding]:
     text = (
         f"{format_share(share)} of the time ({format_ns(waited)} of {format_ns(run)}) went into "
         f"waiting for {_loader(longest['name'])}, {_counted(table)}{because}"
-        f"{_gpu_idle(record, table)}."
+        f"{_held(record)}{_gpu_idle(record, table)}."
     )
     if "SingleProcess" in longest["name"]:
         remedy = _item_by_item(record, waited) or IN_PROCESS
@@ -162,6 +163,16 @@ def _first_batches_ns(waited: pd.DataFrame) -> int:
             starting -= 1
             spent += int(dur)
     return spent
+
+
+def _held(record: Record) -> str:
+    """How many items lay in the emptiest queue of the input; "" where that is unknown."""
+    queues = input_queues(record)
+    queues = queues[queues["average"].notna()]
+    if not len(queues):
+        return ""
+    first = queues.iloc[0]
+    return f"; {code(first['name'])} held {first['average']:.3g} items on average"
 
 
 def _gpu_idle(record: Record, loading: pd.DataFrame) -> str:

@@ -24,12 +24,21 @@ from gpuprof_widgets.trace import schema
 from gpuprof_widgets.trace.comp_nodes import CompNode, comp_node
 from gpuprof_widgets.trace.counters import counter_table
 from gpuprof_widgets.trace.dialects.dialect import Dialect, Parts
+from gpuprof_widgets.trace.dialects.layers import in_layers
 from gpuprof_widgets.trace.dialects.megengine_memory import ELEMENT_BYTES, tensors
+from gpuprof_widgets.trace.dialects.megengine_scopes import operands, places
 from gpuprof_widgets.trace.dialects.rows import joined, marked, texts_of
 from gpuprof_widgets.trace.dialects.tensors import allocations, on_rows
 from gpuprof_widgets.trace.events import EventFlows, Events, Names, text_codes
 from gpuprof_widgets.trace.gather import Gathered
-from gpuprof_widgets.trace.schema import CPU_KERNEL, FRAMEWORK, GPU_CATEGORIES, NONE, SCOPE_ECHO
+from gpuprof_widgets.trace.schema import (
+    CPU_KERNEL,
+    FRAMEWORK,
+    GPU_CATEGORIES,
+    NODE,
+    NONE,
+    SCOPE_ECHO,
+)
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -86,18 +95,21 @@ def translate(parts: Parts, file: Gathered) -> Parts:
         category=text_codes(category.tolist()),
         args=_args(rows, category),
     )
-    events = joined(joined(ours, allocations(found)), on_lanes)
-    zero = _zero_ns(parts, file)
     kinds = np.array([*parts.flows.kind], dtype=object)
     others = ~np.isin(kinds, LAUNCH_ARROWS)
     flows = parts.flows
+    flows = EventFlows(flows.source[others], flows.target[others], kinds[others].tolist())
+    nodes = np.where(category == "cpu_op", texts_of(ours.args.get(NODE), len(ours)), "")
+    ours, flows = in_layers(ours, flows, nodes, places(set(nodes)))
+    events = joined(joined(ours, allocations(found)), on_lanes)
+    zero = _zero_ns(parts, file)
     return replace(
         parts,
         events=replace(events, ts=events.ts + zero),
         names=Names(parts.names.processes, {**names.threads, **parts.names.threads}),
         notes=[*parts.notes, *note],
         counters=_renamed(parts.counters.assign(ts=parts.counters["ts"] + zero)),
-        flows=EventFlows(flows.source[others], flows.target[others], kinds[others].tolist()),
+        flows=flows,
         metadata={
             **parts.metadata,
             "recorded_by": "MegEngine profiler",
@@ -249,6 +261,10 @@ def _args(rows: _Rows, category: Texts) -> dict[str, pd.Series]:
         "correlation": _correlations(rows, category),
         "tensor": marked(rows.tensor >= 0, rows.tensor),
         "bytes": marked(on_gpu & (size >= 0), size),
+    }
+    made |= {
+        key: told if (others := written.get(key)) is None else told.combine_first(others)
+        for key, told in operands(rows.events, rows.name, category == "cpu_op").items()
     }
     return {**written, **{key: values for key, values in made.items() if len(values)}}
 

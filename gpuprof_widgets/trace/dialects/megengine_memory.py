@@ -26,6 +26,20 @@ ELEMENT_BYTES = {
 }
 """Bytes of an element, by what MegEngine calls its format."""
 
+TORCH_TYPES = {
+    "Float64": "double",
+    "Float32": "float",
+    "Float16": "c10::Half",
+    "BFloat16": "c10::BFloat16",
+    "Int64": "long int",
+    "Int32": "int",
+    "Int16": "short int",
+    "Int8": "signed char",
+    "Uint8": "unsigned char",
+    "Bool": "bool",
+}
+"""What torch calls these formats."""
+
 
 def tensors(file: Gathered) -> tuple[list[Tensor], list[str]]:
     """The tensors whose size is told, and what could not be told of others, as notes."""

@@ -30,12 +30,14 @@ from numpy.typing import NDArray
 from gpuprof_widgets.trace import schema
 from gpuprof_widgets.trace.counters import counter_table
 from gpuprof_widgets.trace.dialects.dialect import Dialect, Parts
+from gpuprof_widgets.trace.dialects.layers import in_layers
 from gpuprof_widgets.trace.dialects.rows import joined, kept_flows, marked, recoded, taken, texts_of
+from gpuprof_widgets.trace.dialects.tensorflow_layers import places
 from gpuprof_widgets.trace.dialects.tensorflow_memory import tensors
 from gpuprof_widgets.trace.dialects.tensors import allocations, on_rows
 from gpuprof_widgets.trace.events import Events, Names, text_codes
 from gpuprof_widgets.trace.gather import Gathered
-from gpuprof_widgets.trace.schema import EXECUTOR_LANE, FRAMEWORK, NONE
+from gpuprof_widgets.trace.schema import EXECUTOR_LANE, FRAMEWORK, NODE, NONE
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]
@@ -46,7 +48,11 @@ PROCESS = re.compile(
     r"(?:/(?P<row>stream:all|stream:(?P<stream>\d{1,9})|memcpy)\S*)? (?P<what>Compute|Tensors)",
     re.IGNORECASE,
 )
-COPY = re.compile(r"MEMCPY(?P<ends>[HDP]to[HDP])?", re.IGNORECASE)
+COPY = re.compile(r"MEMCPY((?P<source>[HDP])(?:to|2)(?P<target>[HDP]))?", re.IGNORECASE)
+SIZE_ARGS = ("memcpy_details", "kernel", "num_bytes")
+"""Args of copies that tell their size: in the words of XProf, which TensorFlow's builds for AMD's
+GPUs have under ``kernel`` (``MemcpyH2D kind:pinned size:4096 dest:0 async:1``), or as a number."""
+SIZE = re.compile(r"(?:.*\bsize:)?(\d{1,18})(?:\s.*)?", re.DOTALL)
 MEMSET = re.compile(r"MEMSET", re.IGNORECASE)
 UNKNOWN = "unknown"
 """What the writer calls an op whose label it does not understand."""
@@ -83,13 +89,16 @@ def translate(parts: Parts, file: Gathered) -> Parts:
     found, note = tensors(file, parts.names)
     end = int((events.ts + events.dur).max(initial=0))
     rows, names_of_rows = on_rows(found, end)
+    flows = kept_flows(parts.flows, kept, len(parts.events))
+    nodes = np.where(events.category == "cpu_op", texts_of(events.args.get(NODE), len(events)), "")
+    events, flows = in_layers(events, flows, nodes, places(set(nodes)))
     events = joined(joined(events, allocations(found)), rows)
     return replace(
         parts,
         events=events,
         names=_labelled(events, parts.names, told, names_of_rows),
         counters=_by_allocator(parts.counters),
-        flows=kept_flows(parts.flows, kept, len(parts.events)),
+        flows=flows,
         notes=[*parts.notes, *note],
         metadata={
             **parts.metadata,
@@ -185,6 +194,9 @@ def _told(events: Events, processes: Sequence[Process], copied: Mask) -> Events:
         EXECUTOR_LANE: marked(~on_gpu, np.asarray(events.thread, dtype=object)),
     }
     category = _categories(events, on_gpu, copied)
+    size = _sizes(events, np.asarray(category == "gpu_memcpy"))
+    if (size >= 0).any():
+        args["bytes"] = marked(size >= 0, size)
     return replace(
         events,
         name=_names(events, category == "gpu_memcpy"),
@@ -208,11 +220,25 @@ def _names(events: Events, copies: Mask) -> pd.Categorical:
     """Copies by Kineto's names, as far as their direction is told; what has no type by its node."""
     texts = [str(name) for name in events.name.categories]
     ends = [COPY.match(text) for text in texts]
-    of_copies = [f"Memcpy {one['ends'] or ''}".strip() if one else "Memcpy" for one in ends]
+    of_copies = [
+        f"Memcpy {one['source']}to{one['target']}" if one and one["source"] else "Memcpy"
+        for one in ends
+    ]
     names = np.array(texts, dtype=object)[events.name.codes]
     names[copies] = np.array(of_copies, dtype=object)[events.name.codes[copies]]
     node = texts_of(events.args.get("name"), len(events))
     return text_codes(np.where((names == UNKNOWN) & (node != ""), node, names).tolist())
+
+
+def _sizes(events: Events, copies: Mask) -> NDArray[np.int64]:
+    """The bytes of each copy, -1 where none are told."""
+    size = np.full(len(events), NONE, dtype=np.int64)
+    for key in SIZE_ARGS:
+        told = texts_of(events.args.get(key), len(events))
+        for row in np.flatnonzero(copies & (told != "") & (size < 0)).tolist():
+            if found := SIZE.fullmatch(told[row]):
+                size[row] = int(found[1])
+    return size
 
 
 def _correlations(events: Events, launching: Mask, on_gpu: Mask) -> pd.Series:

@@ -15,10 +15,24 @@ import numpy as np
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.assemble import assemble
 from gpuprof_widgets.trace.comp_nodes import comp_node
-from gpuprof_widgets.trace.events import Events, Names, text_codes, typed
+from gpuprof_widgets.trace.dialects.layers import in_layers
+from gpuprof_widgets.trace.dialects.megengine_memory import TORCH_TYPES
+from gpuprof_widgets.trace.dialects.megengine_scopes import places
+from gpuprof_widgets.trace.dialects.rows import texts_of
+from gpuprof_widgets.trace.events import EventFlows, Events, Names, text_codes, typed
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers.megengine_graph_file import GraphProfile, graph_profile
-from gpuprof_widgets.trace.schema import CPU_KERNEL, FLOPS, FRAMEWORK, MEGENGINE, MEMORY_TRAFFIC
+from gpuprof_widgets.trace.schema import (
+    CPU_KERNEL,
+    FLOPS,
+    FRAMEWORK,
+    INPUT_SHAPES,
+    INPUT_TYPES,
+    MEGENGINE,
+    MEMORY_TRAFFIC,
+    NODE,
+    OUTPUT_SHAPES,
+)
 
 PROCESS = "MegEngine"
 COPIES = ("Copy", "Host2DeviceCopy")
@@ -57,7 +71,10 @@ def parse_megengine_graph(data: bytes, path: Path) -> Record:
     shift = _device_shift_ns(profile)
     slices = [*_of_host(profile), *_of_devices(profile, shift)]
     threads = {(PROCESS, one.thread): one.thread for one in slices if one.process == PROCESS}
-    trace = assemble(_events(slices), names=Names({PROCESS: PROCESS}, threads))
+    events = _events(slices)
+    nodes = texts_of(events.args.get(NODE), len(events))
+    events, _ = in_layers(events, EventFlows(), nodes, places(set(nodes)))
+    trace = assemble(events, names=Names({PROCESS: PROCESS}, threads))
     metadata = {
         "source": str(path),
         "devices": [],
@@ -126,12 +143,13 @@ def _args(profile: GraphProfile, operator: str) -> dict[str, Any]:
     """Name, shapes, formats and work, by torch's keys where it has the like."""
     told, footprint = profile.operators.get(operator, {}), profile.footprints.get(operator, {})
     formats = [_format(profile.variables.get(str(one), {})) for one in _list(told.get("input"))]
+    formats = [TORCH_TYPES.get(one, one) for one in formats]
     args = {
-        "name": told.get("name"),
+        NODE: told.get("name"),
         "id": operator,
-        "Input Dims": _list(footprint.get("in_shapes")),
-        "Output Dims": _list(footprint.get("out_shapes")),
-        "Input type": formats if any(formats) else None,
+        INPUT_SHAPES: _list(footprint.get("in_shapes")),
+        OUTPUT_SHAPES: _list(footprint.get("out_shapes")),
+        INPUT_TYPES: formats if any(formats) else None,
         "param": footprint.get("param"),
         FLOPS: _whole(footprint.get("computation")),
         MEMORY_TRAFFIC: _whole(footprint.get("memory")),
