@@ -23,7 +23,7 @@ LAYERS = {
     "exceptions": {"printable"},
     "trace": {"exceptions"},
     "capture": {"exceptions", "trace"},
-    "analyses": {"exceptions", "trace"},
+    "analyses": {"exceptions", "printable", "trace"},
     "views": {"exceptions", "printable", "trace", "analyses"},
     "analysed": {"exceptions", "trace", "analyses"},
     "exports": {"exceptions", "trace", "analyses", "views"},
