@@ -11,15 +11,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpuprof_widgets import runtime_carrier
+from gpuprof_widgets.analyses.table_with_reason import with_reasons
 from gpuprof_widgets.trace.model import Record
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from gpuprof_widgets.analyses.compare.tables import Runs
-    from gpuprof_widgets.analyses.findings import Finding
+    from gpuprof_widgets.analyses.findings.finding import Findings
 
 
+@with_reasons
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """Run ``a`` (before) and run ``b`` (after); a difference is b less a.
@@ -122,11 +124,12 @@ class Comparison:
 
         return paired_tree(self._runs.a, self._runs.b, source=source)
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> Findings:
         """What differs, in sentences: the whole first, then what made the difference."""
         from gpuprof_widgets.analyses.compare.sentences import comparison_findings
+        from gpuprof_widgets.analyses.findings.finding import Findings
 
-        return comparison_findings(self._runs)
+        return Findings(comparison_findings(self._runs))
 
     def report(self) -> str:
         """Both timelines, differential flame graph and tables as one HTML page, for a mail."""

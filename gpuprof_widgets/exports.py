@@ -139,7 +139,7 @@ def _parquet(record: Record, name: str, file: IO[bytes]) -> str:
 
 def _if_empty(table: pd.DataFrame, name: str) -> str:
     """That a table has no rows, and why."""
-    from gpuprof_widgets.analyses.lacking import what_is_lacking
+    from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 
     why = what_is_lacking(table) or "the trace has nothing of that kind"
     return "" if len(table) else f"the table {name} has no rows: {why}"

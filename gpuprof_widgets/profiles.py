@@ -196,7 +196,7 @@ def _opened(run: Record | Paths) -> Record:
         return run
     if not isinstance(run, Iterable | os.PathLike):
         raise OptionError(
-            f"compare takes profiles and files, not a {type(run).__name__}: the profile of "
-            "`with profile() as run` is run.profile"
+            f"compare takes profiles and files, not a {type(run).__name__}: the profile of a "
+            "block is `run` of `with profile() as run`"
         )
     return load(run)

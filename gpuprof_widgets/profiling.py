@@ -10,7 +10,7 @@ from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from itertools import chain, count
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import gpuprof_widgets
 from gpuprof_widgets.capture.cell import cell_numbers
@@ -30,20 +30,21 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class ProfileRun:
     """What `profile()` returns: a context manager, and a decorator that records every call.
 
-    After the block ``profile`` holds the result; it is None where nothing could be recorded.
+    Each time it is entered it hands out a profile of its own, which is `Unrecorded` until the end.
     ``namespace``: the global variables of the code that is recorded, which name its modules.
     """
 
     def __init__(self, options: Options, label: str, namespace: Mapping[str, Any]) -> None:
-        self.profile: Profile | None = None
         self._options = options
         self._label = label
         self._namespace = namespace
-        self._recorders: list[Recorder] = []
+        self._entered: list[tuple[Recorder, Profile]] = []
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Profile:
         from gpuprof_widgets.capture.recorder import Recorder
+        from gpuprof_widgets.unrecorded import Unrecorded
 
+        result = Unrecorded()
         recorder = Recorder(
             self._options,
             label=self._label,
@@ -51,8 +52,8 @@ class ProfileRun:
             keep=keeper(self._options),
         )
         recorder.__enter__()
-        self._recorders.append(recorder)  # entered again inside itself, it has several
-        return self
+        self._entered.append((recorder, result))  # inside itself it is entered several times
+        return result
 
     def __exit__(
         self,
@@ -60,14 +61,14 @@ class ProfileRun:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        recorder = self._recorders.pop()
+        recorder, result = self._entered.pop()
         try:
             recorder.__exit__(kind, error, traceback)
         finally:  # a Ctrl-C meanwhile is raised behind the stop
             if not sys.is_finalizing():  # a loop over `steps` that was never ended: nobody sees it
-                self.profile, problems = finish(recorder, self._options)
+                problems = finish(recorder, self._options, result)
                 recorder.forget()
-                self._show(problems)
+                self._show(result, problems)
 
     def __call__(self, function: Function) -> Function:
         _check_function(function)
@@ -87,11 +88,11 @@ class ProfileRun:
         chosen: Any = recorded_awaiting if inspect.iscoroutinefunction(function) else recorded
         return chosen  # type: ignore[no-any-return]
 
-    def _show(self, problems: list[str]) -> None:
+    def _show(self, result: Profile, problems: list[str]) -> None:
         quiet = self._options.quiet
-        if self.profile is not None and not quiet:
+        if is_recorded(result) and not quiet:
             try:
-                self.profile.show(sort=self._options.sort, top=self._options.top)
+                result.show(sort=self._options.sort, top=self._options.top)
             except Exception as error:
                 problems = [*problems, f"the profile could not be shown: {error}"]
         if quiet and self._options.save is None:
@@ -104,9 +105,10 @@ class _Call(ProfileRun):
     """One call of a decorated function, which is saved to a file of its own."""
 
     def __exit__(self, *raised: Any) -> None:
+        _, result = self._entered[-1]
         self._options = _of_call(self._options)
         super().__exit__(*raised)
-        if self.profile is not None and self._options.save is not None:
+        if is_recorded(result) and self._options.save is not None:
             _saved_calls.add(_target(self._options.save).absolute())
 
 
@@ -172,9 +174,11 @@ def profile(
     """Record a block (as a context manager) or every call of a function (as a decorator).
 
     Shows the profile at the end unless ``quiet`` (the views in a notebook, a summary in print
-    elsewhere); the result is ``run.profile`` and ``gpuprof_widgets.last``. Each call of a function
-    is saved to a file of its own (``save="step.gpuprof"``: ``step.gpuprof``, ``step_2.gpuprof``).
-    An exception passes through unchanged, and what ran is still recorded.
+    elsewhere). ``with profile() as run`` leaves the `Profile` in ``run``, and as of a decorated
+    function in ``gpuprof_widgets.last``. Each call of a function is saved to a file of its own
+    (``save="step.gpuprof"``: ``step.gpuprof``, ``step_2.gpuprof``). An exception passes through
+    unchanged, and what ran is still recorded. Until the block has ended, and where nothing could be
+    recorded, using ``run`` is a `RecordingError` that says so.
     """
     options = Options(
         expect=expect,
@@ -292,21 +296,35 @@ def _check_writable(path: Path) -> None:
         raise OptionError(f"save cannot write {path}: permission denied")
 
 
-def finish(recorder: Recorder, options: Options) -> tuple[Profile | None, list[str]]:
-    """The profile, from now on `gpuprof_widgets.last`, and what went wrong, one line each."""
-    result, problems = read(recorder, options)
-    return result, problems + (keep(result, options) if result is not None else [])
+def finish(recorder: Recorder, options: Options, result: Profile) -> list[str]:
+    """Fill the profile, and save it where the options say; what went wrong, one line each."""
+    problems = read(recorder, options, result)
+    return problems + (keep(result, options) if is_recorded(result) else [])
 
 
-def read(recorder: Recorder, options: Options) -> tuple[Profile | None, list[str]]:
-    """The same, not yet saved."""
+def read(recorder: Recorder, options: Options, result: Profile) -> list[str]:
+    """Give an unrecorded profile its content: from then on it is `gpuprof_widgets.last`.
+
+    Or the reason why there is none, which is what went wrong unless it was said before.
+    """
+    from gpuprof_widgets.unrecorded import Unrecorded, become
+
+    become(result, Unrecorded("no profile: the recording was not read to its end"))
     try:
         record = recorder.record()
     except RecordingError as error:
-        return None, [text] if (text := str(error)) else []
-    result = _profile_of(record, options)
+        become(result, Unrecorded(str(error)))
+        return [] if recorder.is_silent else [str(error)]
+    become(result, _profile_of(record, options))
     gpuprof_widgets.last = result
-    return result, []
+    return []
+
+
+def is_recorded(profile: Profile) -> bool:
+    """Whether it has content."""
+    from gpuprof_widgets.unrecorded import Unrecorded
+
+    return not isinstance(profile, Unrecorded)
 
 
 def keeper(options: Options) -> Callable[[Record], None] | None:

@@ -41,9 +41,8 @@ def main() -> None:
     with gpuprof_widgets.profile(shapes=True, cprofile=False, name="two training steps") as run:
         step()
         step()
-    assert run.profile is not None
-    run.profile.save(SAMPLE)
-    print(f"{SAMPLE}: {SAMPLE.stat().st_size:,} bytes, {len(run.profile.trace):,} slices")
+    run.save(SAMPLE)
+    print(f"{SAMPLE}: {SAMPLE.stat().st_size:,} bytes, {len(run.trace):,} slices")
 
 
 if __name__ == "__main__":

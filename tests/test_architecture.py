@@ -23,7 +23,7 @@ LAYERS = {
     "exceptions": {"printable"},
     "trace": {"exceptions"},
     "capture": {"exceptions", "trace"},
-    "analyses": {"exceptions", "trace"},
+    "analyses": {"exceptions", "printable", "trace"},
     "views": {"exceptions", "printable", "trace", "analyses"},
     "analysed": {"exceptions", "trace", "analyses"},
     "exports": {"exceptions", "trace", "analyses", "views"},
@@ -34,13 +34,16 @@ LAYERS = {
     "comparisons": {"exceptions", "trace", "analyses", "views", "runtime_carrier"},
     "many_ranks": {"exceptions", "trace", "analyses", "views", "profiles", "runtime_carrier"},
     "snakeviz_server": {"exceptions", "trace"},
-    "profiling": {"exceptions", "trace", "capture", "analyses", "views", "profiles"},
+    "unrecorded": {"exceptions", "profiles"},
+    "profiling": {
+        *("exceptions", "trace", "capture", "analyses", "views", "profiles", "unrecorded"),
+    },
     "profiling_ranks": {"exceptions", "capture", "profiles", "profiling"},
     "runtime_carrier": set(),
     "defaults": {"exceptions", "capture", "profiling"},
     "commands": {
         *("exceptions", "trace", "capture", "analyses", "views", "profiles", "profiling"),
-        *("comparisons", "many_ranks", "defaults", "exports", "printable"),
+        *("comparisons", "many_ranks", "defaults", "exports", "printable", "unrecorded"),
     },
 }
 """What each layer may import of ours, besides itself."""

@@ -22,9 +22,9 @@ from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.gpu_kinds import gpu_kinds
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.analyses.kernels import device_of
-from gpuprof_widgets.analyses.lacking import what_is_lacking
 from gpuprof_widgets.analyses.overlaps import overlaps
 from gpuprof_widgets.analyses.steps import steps
+from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 
 from gpuprof_widgets.analyses.call_tree import call_tree
-from gpuprof_widgets.analyses.lacking import what_is_lacking
 from gpuprof_widgets.analyses.owners import owners
+from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Calls, Record
 from tests.records import records

@@ -20,7 +20,7 @@ from gpuprof_widgets.analyses.collective_words import (
     ranks_text,
 )
 from gpuprof_widgets.analyses.collectives import COLUMNS, collectives
-from gpuprof_widgets.analyses.lacking import what_is_lacking
+from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.panels.collectives import collectives_panel

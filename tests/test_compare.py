@@ -374,7 +374,7 @@ def test_what_cannot_be_compared_is_said() -> None:
     plain = trace_of(op("aten::mm", ts=0, dur=9))
     with pytest.raises(OptionError, match="no steps in a and b"):
         Comparison(plain, plain, per="step").ops()
-    with pytest.raises(OptionError, match=r"not a NoneType: .* is run\.profile"):
+    with pytest.raises(OptionError, match=r"not a NoneType: .* `with profile\(\) as run`"):
         gpuprof_widgets.compare(plain, None)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="not per 'epoch'"):
         Comparison(plain, plain, per="epoch").ops()

@@ -39,5 +39,4 @@ def test_the_workers_of_a_pinning_loader_are_recorded() -> None:
     with gpuprof_widgets.profile(quiet=True, workers=True) as run:
         came = [batch.to("cuda", non_blocking=True).tolist() for batch in loader]
     assert [row for batch in came for row in batch] == [[i, i] for i in range(8)]
-    assert run.profile is not None
-    assert run.profile.workers()["items"].tolist() == [4, 4]
+    assert run.workers()["items"].tolist() == [4, 4]

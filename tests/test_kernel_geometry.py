@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpuprof_widgets.analyses.gpu_curves import gpu_curves
 from gpuprof_widgets.analyses.gpu_summary import gpu_summary
 from gpuprof_widgets.analyses.kernels import kernels
-from gpuprof_widgets.analyses.lacking import what_is_lacking
+from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.analyses.tensor_cores import are_eligible, on_tensor_cores
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
@@ -231,7 +231,7 @@ def test_sm_efficiency_over_time_is_what_runs_and_at_most_one() -> None:
 
 def test_a_summary_says_what_a_trace_lacks() -> None:
     cpu = gpu_summary(trace_of(op("aten::mm", ts=0, dur=9)))
-    assert what_is_lacking(cpu) == "the trace has no kernels: no GPU took part."
+    assert what_is_lacking(cpu) == "the trace has no kernels: there is no use of a GPU to sum up"
     (row,) = gpu_summary(trace_of(kernel("k", ts=0, dur=5))).to_dict("records")
     assert (row["device_name"], row["memory_bytes"], row["compute_capability"]) == ("", -1, "")
     assert np.isnan(row["sm_efficiency"])

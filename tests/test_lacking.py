@@ -11,7 +11,8 @@ import pytest
 
 from gpuprof_widgets.analyses.attribution import attribution
 from gpuprof_widgets.analyses.catalogue import ANALYSES, analysis
-from gpuprof_widgets.analyses.lacking import HOW_TO_RECORD, SNAPSHOT, what_is_lacking
+from gpuprof_widgets.analyses.lacking import HOW_TO_RECORD, SNAPSHOT
+from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record

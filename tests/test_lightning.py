@@ -148,7 +148,7 @@ def test_a_training_that_keeps_going_runs_to_its_own_end(case: ModuleType, tmp_p
 def test_a_recording_around_it_has_the_steps(case: ModuleType) -> None:
     with gpuprof_widgets.profile(quiet=True, name="outer", stack=True) as run:
         case.trainer(callback()).fit(case.Net(), case.batches(100), case.batches(3))
-    assert run.profile is last()
+    assert run is last()
     assert last().metadata["label"] == "outer"
     assert recorded_steps() == [2, 3, 4]
     slices = last().trace.slices

@@ -73,8 +73,7 @@ def module(tmp_path: Path) -> Iterator[ModuleType]:
 def record_of(function: Any, *arguments: Any, **options: Any) -> Record:
     with gpuprof_widgets.profile(quiet=True, **options) as run:
         function(*arguments)
-    assert run.profile is not None
-    return Record(run.profile.trace, run.profile.calls, run.profile.metadata)
+    return Record(run.trace, run.calls, run.metadata)
 
 
 def test_a_marked_function_shows_its_lines_in_a_script(module: ModuleType) -> None:

@@ -260,14 +260,16 @@ def test_a_file_that_cannot_be_written_is_a_usage_error_before_the_cell_runs(
 
 
 @pytest.mark.parametrize("quiet", ["", "-q"])
-def test_a_nested_profile_leaves_none_in_its_variable_and_says_so(
-    kernel: Kernel, quiet: str
-) -> None:
+def test_a_nested_profile_has_no_content_and_says_so(kernel: Kernel, quiet: str) -> None:
     outcome = kernel.run(f"%%gpuprofile -q\n%gpuprofile {quiet} -o inner 1 + 1")
-    assert (outcome.status, kernel.value("inner")) == ("ok", None)
+    assert outcome.status == "ok"
+    assert "outer gpuprof profile" in kernel.value("repr(inner)")
     (line,) = outcome.stderr.splitlines()
     assert "outer gpuprof profile" in line
-    assert "inner is None" in line
+    assert line.endswith("; inner has no content")
+    used = kernel.run("inner.operators()")
+    assert [error["ename"] for error in used.errors] == ["RecordingError"]
+    assert kernel.run("inner").result == kernel.value("repr(inner)")
 
 
 @pytest.mark.parametrize(

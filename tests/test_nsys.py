@@ -11,7 +11,7 @@ import pytest
 
 from gpuprof_widgets.analyses.catalogue import analysis
 from gpuprof_widgets.analyses.findings import RULES, Limits
-from gpuprof_widgets.analyses.lacking import what_is_lacking
+from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.views.page_memory import page_memory

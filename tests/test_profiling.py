@@ -31,36 +31,32 @@ def ops(profile: gpuprof_widgets.Profile | None) -> set[str]:
 def test_a_block_gives_a_profile_and_prints_its_summary(capsys: pytest.CaptureFixture[str]) -> None:
     with gpuprof_widgets.profile(name="the block") as run:
         torch.ones(3).sum()
-    assert ops(run.profile) >= {"aten::ones", "aten::sum"}
-    assert gpuprof_widgets.last is run.profile
+    assert ops(run) >= {"aten::ones", "aten::sum"}
+    assert gpuprof_widgets.last is run
     out, err = capsys.readouterr()
     assert "aten::sum" in out
     assert err == ""
 
 
 def test_quiet_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    with gpuprof_widgets.profile(quiet=True) as run:
+    with gpuprof_widgets.profile(quiet=True):
         torch.ones(3)
-    assert run.profile is not None
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_block_without_name_is_called_after_its_place() -> None:
     with gpuprof_widgets.profile(quiet=True) as run:
         pass
-    assert run.profile is not None
-    file, line = run.profile.metadata["label"].split(":")
+    file, line = run.metadata["label"].split(":")
     assert file == Path(__file__).name
     assert "gpuprof_widgets.profile" in Path(__file__).read_text().splitlines()[int(line) - 1]
 
 
 def test_an_exception_passes_through_and_the_profile_is_kept() -> None:
-    run = gpuprof_widgets.profile(quiet=True)
-    with pytest.raises(ZeroDivisionError), run:
+    with pytest.raises(ZeroDivisionError), gpuprof_widgets.profile(quiet=True) as run:
         torch.ones(3 // len(torch.ones(0)))
-    assert run.profile is not None
-    assert "aten::ones" in ops(run.profile)
-    assert run.profile.metadata["error"].startswith("ZeroDivisionError")
+    assert "aten::ones" in ops(run)
+    assert run.metadata["error"].startswith("ZeroDivisionError")
 
 
 def test_it_decorates_a_function(capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,18 +165,23 @@ def test_a_callable_without_a_name_is_decorated() -> None:
 def test_a_run_entered_inside_itself_is_recorded_once_and_leaves_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    run = gpuprof_widgets.profile(quiet=True)
+    profile = gpuprof_widgets.profile(quiet=True)
     before = (sys.getprofile(), "enable" in vars(cProfile.Profile))
+    runs = []
     for op in (torch.ones, torch.zeros):  # once more after its end
-        with run:
-            with run:
+        with profile as run:
+            with profile as inner:
                 op(3)
             assert profiler_is_running()
             op(3).sum()
         assert not profiler_is_running()
         assert (sys.getprofile(), "enable" in vars(cProfile.Profile)) == before
-        assert ops(run.profile) >= {f"aten::{op.__name__}", "aten::sum"}
-    assert "aten::ones" not in ops(run.profile)
+        assert ops(run) >= {f"aten::{op.__name__}", "aten::sum"}
+        with pytest.raises(RecordingError, match="already being profiled by an outer"):
+            ops(inner)
+        runs.append(run)
+    assert "aten::ones" not in ops(runs[1])
+    assert "aten::zeros" not in ops(runs[0])
     assert capsys.readouterr() == ("", "")
 
 
@@ -189,9 +190,8 @@ def test_it_saves_where_asked(tmp_path: Path) -> None:
     with gpuprof_widgets.profile(quiet=True, save=path) as run:
         torch.ones(3)
     loaded = gpuprof_widgets.load(path)
-    assert run.profile is not None
-    assert ops(loaded) == ops(run.profile)
-    assert loaded.metadata["label"] == run.profile.metadata["label"]
+    assert ops(loaded) == ops(run)
+    assert loaded.metadata["label"] == run.metadata["label"]
 
 
 def test_a_path_that_cannot_be_written_is_an_error_before_anything_runs(tmp_path: Path) -> None:
@@ -215,8 +215,9 @@ def test_a_file_that_cannot_be_saved_after_all_costs_only_the_file(
     folder = tmp_path / "there"
     folder.mkdir()
     with gpuprof_widgets.profile(save=folder / "run.zip") as run:
+        torch.ones(3)
         folder.rmdir()
-    assert run.profile is not None
+    assert "aten::ones" in ops(run)
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
@@ -230,7 +231,8 @@ def test_a_failed_recording_is_one_line_and_no_error(
     with gpuprof_widgets.profile() as run:
         result = torch.ones(3).sum()
     assert result.item() == 3
-    assert run.profile is None
+    with pytest.raises(RecordingError, match="no profile: it broke"):
+        run.operators()
     assert capsys.readouterr() == ("", "gpuprof: no profile: it broke\n")
 
 
@@ -268,7 +270,7 @@ class Forked:
 def records_by_itself() -> bool:
     with gpuprof_widgets.profile(quiet=True) as run:
         torch.eye(3)
-    return "aten::eye" in ops(run.profile) and run.profile.calls is not None
+    return "aten::eye" in ops(run) and run.calls is not None
 
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
@@ -279,17 +281,19 @@ def test_a_forked_child_that_leaves_the_block_leaves_the_profile_to_its_parent(
     tmp_path: Path,
 ) -> None:
     path, forked = tmp_path / "run.zip", Forked()
-    run = gpuprof_widgets.profile(quiet=True, save=path, workers=True)
     try:
-        with suppress(SystemExit), run:
+        with (
+            suppress(SystemExit),
+            gpuprof_widgets.profile(quiet=True, save=path, workers=True) as run,
+        ):
             torch.zeros(3)
             forked.leave()
             torch.ones(3)
     finally:
-        forked.end(lambda: run.profile is None and not path.exists() and records_by_itself())
+        forked.end(lambda: "forked" in repr(run) and not path.exists() and records_by_itself())
     assert forked.status == 0
-    assert {"aten::zeros", "aten::ones"} <= ops(run.profile)
-    assert ops(gpuprof_widgets.load(path)) == ops(run.profile)
+    assert {"aten::zeros", "aten::ones"} <= ops(run)
+    assert ops(gpuprof_widgets.load(path)) == ops(run)
 
 
 @forks
@@ -335,19 +339,21 @@ def alone(function):
     thread.start()
     thread.join()
 
-run = gpuprof_widgets.profile()
-run.__enter__()
-alone(lambda: run.__exit__(None, None, None))
-assert run.profile is None
+profile = gpuprof_widgets.profile()
+run = profile.__enter__()
+alone(lambda: profile.__exit__(None, None, None))
+assert "it began in another thread" in repr(run)
 with gpuprof_widgets.profile(quiet=True) as run:
     torch.ones(3).sum()
-assert "aten::sum" in set(run.profile.trace.slices["name"])
-assert (run.profile.calls is not None, run.profile.metadata["notes"]) == (True, [])
+assert "aten::sum" in set(run.trace.slices["name"])
+assert (run.calls is not None, run.metadata["notes"]) == (True, [])
 print("alive")
 """
 
 
-def test_a_profile_that_ends_in_another_thread_is_none_and_harms_nothing(tmp_path: Path) -> None:
+def test_a_profile_that_ends_in_another_thread_has_no_content_and_harms_nothing(
+    tmp_path: Path,
+) -> None:
     """In a process of its own: torch crashed as it saved what it has in that thread.
 
     Where the thread in which it began is gone by then torch itself may crash, whoever stops it.
@@ -383,7 +389,7 @@ x = torch.ones(2)
 def block():
     with gpuprof_widgets.profile(quiet=True, modules="model") as run:
         other(model(x))
-    return run.profile
+    return run
 
 @gpuprof_widgets.profile(quiet=True)
 def function():

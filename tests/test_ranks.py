@@ -204,8 +204,7 @@ def test_a_program_that_runs_alone_has_no_rank(tmp_path: Path) -> None:
     assert process_rank() is None
     with gpuprof_widgets.profile(quiet=True, save=tmp_path / "alone.gpuprof") as run:
         torch.ones(2)
-    assert run.profile is not None
-    assert "rank" not in run.profile.metadata
+    assert "rank" not in run.metadata
     assert [path.name for path in tmp_path.iterdir()] == ["alone.gpuprof"]
 
 
@@ -215,8 +214,7 @@ def test_the_rank_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch)
     assert process_rank() == (3, 8)
     with gpuprof_widgets.profile(quiet=True) as run:
         torch.ones(2)
-    assert run.profile is not None
-    assert (run.profile.metadata["rank"], run.profile.metadata["world_size"]) == (3, 8)
+    assert (run.metadata["rank"], run.metadata["world_size"]) == (3, 8)
 
 
 SCRIPT = """
@@ -227,10 +225,10 @@ from tests.loaders import mean_rank
 distributed.init_process_group("gloo")
 with gpuprof_widgets.profile(quiet=True, save="step.gpuprof") as run:
     mean_rank(distributed.get_rank(), 1.0)
-files = run.profile.metadata["rank_files"]
+files = run.metadata["rank_files"]
 distributed.barrier()
 distributed.destroy_process_group()
-if run.profile.metadata["rank"] == 0:
+if run.metadata["rank"] == 0:
     print([gpuprof_widgets.load(file).metadata["rank"] for file in files])
 """
 

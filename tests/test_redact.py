@@ -247,8 +247,7 @@ def test_a_recording_of_this_machine_tells_nothing_of_it(tmp_path: Path) -> None
 
     with gpuprof_widgets.profile(quiet=True, stack=True) as run:
         sorted([3, 1, 2], key=lambda value: -value)
-    assert run.profile is not None
-    path = run.profile.save(tmp_path / "run.gpuprof", redact=True)
+    path = run.save(tmp_path / "run.gpuprof", redact=True)
     text = all_text(path)
     home = str(Path(__file__).parents[1])
     assert [word for word in (socket.gethostname(), home, str(tmp_path)) if word in text] == []

@@ -11,9 +11,9 @@ import torch
 from gpuprof_widgets import measured_peaks
 from gpuprof_widgets.analyses.gpu_kinds import COMPUTE, gpu_kinds
 from gpuprof_widgets.analyses.gpu_peaks import KNOWN_GPUS, busiest_device, known_peaks, peaks_of
-from gpuprof_widgets.analyses.lacking import what_is_lacking
 from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.roofline import GROUPINGS, roofline
+from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.analyses.work_pieces import work_pieces
 from gpuprof_widgets.capture import peaks as measuring
 from gpuprof_widgets.exceptions import OptionError

@@ -27,7 +27,7 @@ import gpuprof_widgets
 from gpuprof_widgets.capture.active import Active
 from gpuprof_widgets.capture.loop.schedule import Schedule
 from gpuprof_widgets.capture.torch_profiler import TorchRecording, profiler_is_running
-from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.exceptions import OptionError, RecordingError
 from tests.test_recorder import state
 
 
@@ -246,9 +246,8 @@ def test_the_loop_is_the_caller_of_what_its_items_come_from() -> None:
 
     with gpuprof_widgets.profile(quiet=True) as outer:
         run()
-    assert outer.profile is not None
-    assert outer.profile.calls is not None
-    functions, edges = outer.profile.calls.functions, outer.profile.calls.edges
+    assert outer.calls is not None
+    functions, edges = outer.calls.functions, outer.calls.edges
     names = functions["name"].to_numpy()
     pairs = set(zip(names[edges["caller"]], names[edges["callee"]], strict=True))
     assert ("source", "fetch") in pairs
@@ -393,7 +392,7 @@ def test_an_outer_recording_has_the_loop_and_not_what_ran_before_and_after_it() 
         for item in gpuprof_widgets.steps(range(100), warmup=2, active=3):
             torch.full((1,), item)
         torch.zeros(1)
-    assert run.profile is last()
+    assert run is last()
     assert last().metadata["label"] == "outer"
     names = last().trace.slices["name"].tolist()
     assert names.count("aten::full") == 3
@@ -405,12 +404,11 @@ def test_an_outer_recording_keeps_its_options() -> None:
     with gpuprof_widgets.profile(quiet=True, stack=True) as run:
         for _ in gpuprof_widgets.steps(range(100), warmup=1, active=2, cprofile=50):
             step_work()
-    assert run.profile is not None
-    slices = run.profile.trace.slices
+    slices = run.trace.slices
     frames = slices.loc[slices["category"] == "python_function", "name"].tolist()
     assert sum("step_work" in name for name in frames) == 2
     assert not any("gpuprof_widgets/capture" in name for name in frames)
-    assert len(run.profile.iterations()) == 3  # cProfile does not run beside stacks
+    assert len(run.iterations()) == 3  # cProfile does not run beside stacks
 
 
 def test_an_error_in_the_loop_is_that_of_the_outer_recording() -> None:
@@ -452,7 +450,8 @@ def test_a_profile_inside_the_loop_records_nothing_of_its_own(
     for _ in gpuprof_widgets.steps(range(100), warmup=1, active=2):
         with gpuprof_widgets.profile() as inner:
             torch.ones(1)
-        assert inner.profile is None
+        with pytest.raises(RecordingError, match="already being profiled"):
+            inner.findings()
     assert capsys.readouterr().err.count("already being profiled") == 1
     assert recorded_steps() == [1, 2]
 

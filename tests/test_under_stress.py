@@ -80,7 +80,7 @@ def record():
     import gpuprof_widgets
     with gpuprof_widgets.profile(quiet=True, name="in the child") as run:
         torch.arange(5).sum()
-    return "aten::arange" in set(run.profile.trace.slices["name"])
+    return "aten::arange" in set(run.trace.slices["name"])
 """
 
 

@@ -89,8 +89,7 @@ def recorded(loader: Any, **options: Any) -> tuple[Profile, list[list[Any]]]:
     options = {"workers": True, **options}
     with gpuprof_widgets.profile(quiet=True, lines=False, modules="none", **options) as run:
         came = batches(loader)
-    assert run.profile is not None
-    return run.profile, came
+    return run, came
 
 
 def spans(profile: Profile, name: str) -> pd.DataFrame:
@@ -167,10 +166,9 @@ def test_workers_stand_in_the_order_of_their_start_whichever_runs_first(
     with gpuprof_widgets.profile(quiet=True, workers=True) as run:
         loader = DataLoader(Decoded(), batch_size=4, num_workers=2)
         assert len(batches(loader) + batches(loader)) == 6
-    assert run.profile is not None
-    table = run.profile.workers()
+    table = run.workers()
     assert table["worker"].tolist() == [0, 1, 0, 1]
-    assert [about["pid"] for about in run.profile.metadata["workers"]] == table["pid"].tolist()
+    assert [about["pid"] for about in run.metadata["workers"]] == table["pid"].tolist()
 
 
 def test_the_workers_lie_on_the_clock_of_the_trace() -> None:
@@ -193,8 +191,7 @@ def test_a_reading_of_the_clock_is_placed_where_torch_places_it() -> None:
         with record_function("marked"):
             torch.ones(2)
         after = perf_counter_ns()
-    assert run.profile is not None
-    trace, ended = run.profile.trace, both_clocks()
+    trace, ended = run.trace, both_clocks()
     marked = trace.slices[trace.slices["name"] == "marked"].iloc[0]
     first, last = (
         time_of_day(moment, began=began, ended=ended) - trace.epoch_ns for moment in (before, after)
@@ -224,12 +221,11 @@ def test_the_passes_of_a_loader_are_added_up() -> None:
     loader = DataLoader(Decoded(4), batch_size=2, num_workers=1)
     with gpuprof_widgets.profile(quiet=True, workers=True) as run:
         came = batches(loader) + batches(loader)
-    assert run.profile is not None
     assert len(came) == 4
-    table = run.profile.workers()
+    table = run.workers()
     assert table["worker"].tolist() == [0, 0]
     assert table["pid"].nunique() == 2
-    assert calls_in_loaders(run.profile, 0)["decode"] == 8
+    assert calls_in_loaders(run, 0)["decode"] == 8
 
 
 LOADERS: dict[str, tuple[Callable[[], DataLoader[Any]], str, int]] = {
@@ -323,8 +319,7 @@ def test_an_exception_of_a_worker_is_raised_as_without_us() -> None:
         text = failure(loader)
     assert text == failure(loader)
     assert "Original Traceback" in text
-    assert run.profile is not None
-    assert sorted(spans(run.profile, "Failing.__getitem__")["index"])[:6] == [0, 1, 2, 3, 4, 5]
+    assert sorted(spans(run, "Failing.__getitem__")["index"])[:6] == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["exits", "is killed"])
@@ -335,12 +330,11 @@ def test_a_worker_that_dies_is_named_and_keeps_what_it_did(killed: bool) -> None
         pytest.raises((RuntimeError, OSError, EOFError)),
     ):
         batches(DataLoader(Dying(killed=killed), batch_size=2, num_workers=1))
-    assert run.profile is not None
-    done = spans(run.profile, "Dying.__getitem__")
+    done = spans(run, "Dying.__getitem__")
     assert sorted(done["index"]) == [0, 1, 2, 3]
-    (about,) = run.profile.metadata["workers"]
+    (about,) = run.metadata["workers"]
     assert about["died"]
-    assert run.profile.metadata["notes"] == [
+    assert run.metadata["notes"] == [
         f"DataLoader worker 0 (pid {about['pid']}) died in batch 2: what it did until then is "
         "recorded"
     ]
@@ -363,8 +357,7 @@ def test_a_loop_that_is_left_early_leaves_nothing() -> None:
     with gpuprof_widgets.profile(quiet=True, workers=True) as run:
         for _ in DataLoader(Decoded(), batch_size=2, num_workers=2):
             break
-    assert run.profile is not None
-    assert run.profile.workers()["batches"].sum() >= 1
+    assert run.workers()["batches"].sum() >= 1
 
 
 def test_a_dataset_that_cannot_be_sent_fails_as_without_us() -> None:
@@ -472,9 +465,8 @@ def test_the_start_of_workers_warns_and_fails_where_torch_does() -> None:
         torch.ones(2)
     assert during == failure()
     assert during[0][0][0] == dataloader.__file__
-    assert run.profile is not None
-    (start,) = starts_of(run.profile).itertuples()
-    slices = run.profile.trace.slices
+    (start,) = starts_of(run).itertuples()
+    slices = run.trace.slices
     after = slices.loc[slices["name"] == "aten::ones", "ts"].iloc[0]
     assert start.ts + start.dur <= after
 
@@ -491,9 +483,8 @@ def test_a_start_that_is_interrupted_leaves_no_region_open(error: type[BaseExcep
             iter(broken)
         torch.ones(2)
     assert caught.tb is not None  # whoever keeps the traceback keeps no region
-    assert run.profile is not None
-    (start,) = starts_of(run.profile).itertuples()
-    slices = run.profile.trace.slices
+    (start,) = starts_of(run).itertuples()
+    slices = run.trace.slices
     (ones,) = slices[slices["name"] == "aten::ones"].itertuples()
     assert start.ts + start.dur <= ones.ts
 
@@ -610,16 +601,15 @@ def test_the_workers_of_a_loop_are_recorded_in_its_windows(repeat: int) -> None:
     with gpuprof_widgets.profile(quiet=True, workers=True) as run:
         for _ in gpuprof_widgets.steps(loader, warmup=2, active=3, repeat=repeat):
             pass
-    assert run.profile is not None
-    windows = run.profile.metadata["steps"]["windows"]
+    windows = run.metadata["steps"]["windows"]
     assert len(windows) == repeat
     for window in windows:
         start = window["start_ns"]
-        part = run.profile.window(start, start + window["dur_ns"])
+        part = run.window(start, start + window["dur_ns"])
         assert part.workers()["worker"].tolist() == [0, 1]
         assert part.workers()["batches"].sum() >= 1
-    assert sum(about["items_in_calls"] for about in run.profile.metadata["workers"]) >= 10 * repeat
-    slow = slow_function(run.profile)
+    assert sum(about["items_in_calls"] for about in run.metadata["workers"]) >= 10 * repeat
+    slow = slow_function(run)
     assert slow is not None
     assert slow.name == "decode"
     assert slow.per_item_ns >= ITEM_S * NS * 0.99

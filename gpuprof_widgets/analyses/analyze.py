@@ -114,6 +114,8 @@ def analyze(
     kept = calls[_chosen(calls, self_ns, types, op_name, input_dtype, min_ns, max_ns)]
     table = _with_rates(kept, self_ns) if by == "call" else _grouped(kept, by, aggregate, self_ns)
     table["share"] = table[self_ns] / whole
+    if not len(table):
+        return lacking(_columns(self_ns, by), f"none of the {len(calls):,} calls is of that kind")
     table = _ordered(table, order_by, self_ns, list(_columns(self_ns, by)))
     table = table if top is None else table.head(top)
     cumulative = table[self_ns].cumsum()
@@ -156,7 +158,7 @@ def _check(side: str, by: str, aggregate: str) -> None:
 
 def _nothing(trace: Trace, side: str) -> str:
     if side == "device":
-        return "the trace has no GPU work: it was recorded without a GPU, or without its activity"
+        return "the trace has no GPU work: device times are those of kernels and copies"
     return "the trace has no ops: host times are those of CPU ops and calls"
 
 

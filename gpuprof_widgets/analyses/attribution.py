@@ -13,7 +13,6 @@ from gpuprof_widgets.analyses.graph_replays import captured_calls
 from gpuprof_widgets.analyses.lacking import (
     FRAMES,
     IN_NO_MODULE,
-    LACKS,
     LINES,
     MODULES,
     NOBODY,
@@ -26,6 +25,7 @@ from gpuprof_widgets.analyses.op_rows import (
     on_tracks,
 )
 from gpuprof_widgets.analyses.owner_levels import LEVELS, Owning
+from gpuprof_widgets.analyses.table_with_reason import LACKS
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
@@ -95,8 +95,9 @@ def attribution(record: Record, level: str) -> pd.DataFrame:
 
 
 def _without_owners(record: Record, level: str) -> str:
-    said = {"line": LINES, "module": not_recorded(record, MODULES), "python": FRAMES}
-    return said.get(level, "the trace has no ops")
+    if level in (said := {"line": LINES, "module": MODULES}):
+        return not_recorded(record, said[level])
+    return FRAMES if level == "python" else "the trace has no ops"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.call_estimate import estimated_tree
-from gpuprof_widgets.analyses.lacking import LACKS
 from gpuprof_widgets.analyses.op_rows import (
     INSTANTS,
     gpu_rows,
@@ -18,6 +17,7 @@ from gpuprof_widgets.analyses.op_rows import (
 )
 from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.analyses.steps import names_with_steps_merged
+from gpuprof_widgets.analyses.table_with_reason import LACKS
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace

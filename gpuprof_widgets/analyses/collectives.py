@@ -9,7 +9,8 @@ from gpuprof_widgets.analyses.collective_calls import COLUMNS as CALL_COLUMNS
 from gpuprof_widgets.analyses.collective_calls import collective_calls
 from gpuprof_widgets.analyses.collective_words import bus_share
 from gpuprof_widgets.analyses.grouped import Groups, durations_by_group, group_rows
-from gpuprof_widgets.analyses.lacking import lacking, what_is_lacking
+from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE
 

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.copies import copies
-from gpuprof_widgets.analyses.lacking import lacking, what_is_lacking
+from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record
 
 COLUMNS = ("device", "direction", "ts_ns", "bytes_per_s", "copies")

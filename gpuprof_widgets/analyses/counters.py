@@ -56,7 +56,8 @@ def counters(record: Record, *, derived: bool = True) -> pd.DataFrame:
         tables += [_queues(record), _bandwidth(record), _busy(record)]
     tables = [table for table in tables if len(table)]
     if not tables:
-        return lacking(COLUMNS, "the trace has no counters, and no GPU work to count.")
+        derivable = ", and no kernels, launches or copies of known size to count"
+        return lacking(COLUMNS, f"the trace has no counters{derivable if derived else ''}")
     return pd.concat(tables, ignore_index=True)[list(COLUMNS)]
 
 

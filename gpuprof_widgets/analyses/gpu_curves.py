@@ -35,7 +35,7 @@ def gpu_curves(record: Record) -> pd.DataFrame:
     rows = counted_gpu_rows(trace)
     rows = rows[in_category(trace, "kernel")[rows]]
     if not len(rows):
-        return lacking(COLUMNS, "the trace has no kernels: no GPU took part.")
+        return lacking(COLUMNS, "the trace has no kernels: there is no use of a GPU to draw")
     device = device_of(trace, rows)
     tables = []
     for number in np.unique(device).tolist():

@@ -43,7 +43,7 @@ def gpu_summary(record: Record) -> pd.DataFrame:
     rows = counted_gpu_rows(trace)
     rows = rows[in_category(trace, "kernel")[rows]]
     if not len(rows):
-        return lacking(COLUMNS, "the trace has no kernels: no GPU took part.")
+        return lacking(COLUMNS, "the trace has no kernels: there is no use of a GPU to sum up")
     marked = steps(record)
     t0 = int(marked["start_ns"].min()) if len(marked) else trace.start_ns
     t1 = int(marked["end_ns"].max()) if len(marked) else trace.end_ns

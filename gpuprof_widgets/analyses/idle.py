@@ -59,7 +59,7 @@ COLUMNS = (
 )
 
 
-@says_if_empty("the trace has no GPU work, or no gap in it")
+@says_if_empty("no GPU was idle: there is no gap in its work")
 def idle(
     record: Record, *, by: str = "device", back_to_back_ns: int = BACK_TO_BACK_NS
 ) -> pd.DataFrame:

@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 import pandas as pd
 
 from gpuprof_widgets.analyses.option_types import checked_options
+from gpuprof_widgets.analyses.table_with_reason import LACKS, with_reason
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.memory_snapshot import SNAPSHOT_PROCESS
 from gpuprof_widgets.trace.model import Record, Trace
@@ -29,12 +30,13 @@ SNAPSHOT = (
 )
 
 PYTORCH, NSYS, NVPROF = "PyTorch", "Nsight Systems", "nvprof"
+GPUPROF, ANYONE = "gpuprof", ""
 
 MEMORY = "the trace has no memory events"
 ANNOTATIONS = "the trace has no annotations"
 SHAPES = "the trace has no input shapes, without which no work can be counted"
 MODULES = "the trace has no modules"
-LINES = "the trace has no cell lines: only recordings of gpuprof have them"
+LINES = "the trace has no cell lines"
 FRAMES = "the trace has no Python frames"
 CALLS = "the record has no Python calls: neither cProfile's nor frames"
 BACKWARD = "the trace has no backward op that is linked to its forward op"
@@ -46,14 +48,28 @@ EMIT_NVTX = " (torch.autograd.profiler.emit_nvtx(record_shapes=True) marks them)
 
 HOW_TO_RECORD: Mapping[str, Mapping[str, str]] = {
     MEMORY: {
+        GPUPROF: ": record them (--memory, memory=True)",
         PYTORCH: ": record them (profile_memory)",
         TENSORFLOW: ": write the Timeline with show_memory=True",
         NSYS: ": record them (nsys profile --cuda-memory-usage=true)",
     },
     ANNOTATIONS: {PYTORCH: " (record_function)", NSYS: " (NVTX)", NVPROF: " (NVTX)"},
-    SHAPES: {PYTORCH: " (record_shapes)", NSYS: EMIT_NVTX, NVPROF: EMIT_NVTX},
-    MODULES: {PYTORCH: ": record with modules, or with stacks (with_stack=True)"},
-    CALLS: {PYTORCH: " (with_stack)"},
+    SHAPES: {
+        GPUPROF: " (--shapes, shapes=True)",
+        PYTORCH: " (record_shapes)",
+        NSYS: EMIT_NVTX,
+        NVPROF: EMIT_NVTX,
+    },
+    MODULES: {
+        GPUPROF: ": none was called, or it was recorded without (--modules none)",
+        PYTORCH: ": record with modules, or with stacks (with_stack=True)",
+    },
+    LINES: {
+        GPUPROF: ": recorded are those of cells, unless --no-lines is given, and of functions "
+        "decorated with gpuprof_widgets.lines",
+        ANYONE: ": only recordings of gpuprof have them",
+    },
+    CALLS: {GPUPROF: " (--no-cprofile, cprofile=False)", PYTORCH: " (with_stack)"},
     BACKWARD: {PYTORCH: ": record the backward pass too"},
     LOOP: {PYTORCH: " (--steps, or gpuprof_widgets.steps around what it goes through)"},
     WORKERS: {PYTORCH: " (--workers records those of a DataLoader)"},
@@ -62,10 +78,10 @@ HOW_TO_RECORD: Mapping[str, Mapping[str, str]] = {
         TENSORFLOW: " and no op that waits for a queue or an iterator",
     },
 }
-"""How each sentence ends, by the program that recorded; of others nothing can be advised."""
+"""How each sentence ends, by the program that recorded; of others nothing can be advised.
 
-LACKS = "lacks"
-"""Key in a table's ``attrs``: one sentence on what the trace does not hold."""
+Of our own recordings, which are made with torch, torch's where there is none of ours.
+"""
 
 NOBODY = "nobody"
 """Key in a table's ``attrs``: how the row without a name is called where it is printed."""
@@ -118,17 +134,15 @@ def recorder_of(record: Record) -> str:
 
 def not_recorded(record: Record, what: str) -> str:
     """The sentence ``what``, a key of `HOW_TO_RECORD`, in the words of what recorded."""
-    return what + HOW_TO_RECORD[what].get(recorder_of(record), "")
+    ends, recorder = HOW_TO_RECORD[what], recorder_of(record)
+    if recorder == PYTORCH and isinstance(record.metadata.get("options"), Mapping):
+        recorder = GPUPROF if GPUPROF in ends else PYTORCH
+    return what + ends.get(recorder, ends.get(ANYONE, ""))
 
 
 def unless_recorded(what: str) -> Callable[..., str]:
     """The same for `says_if_empty`, of an analysis whose first argument is the record."""
     return lambda record, *_, **__: not_recorded(record, what)
-
-
-def what_is_lacking(table: pd.DataFrame) -> str:
-    """Why a table is empty; "" where nothing is said of it."""
-    return str(table.attrs.get(LACKS, ""))
 
 
 def which_other_kind(trace: Trace) -> str:
@@ -155,7 +169,7 @@ def explained(analysis: Callable[Arguments, Result]) -> Callable[Arguments, Resu
             record: Any = args[0]
             if kind := which_other_kind(record.trace):
                 table.attrs[LACKS] = kind
-        return table
+        return with_reason(table)
 
     return explaining
 

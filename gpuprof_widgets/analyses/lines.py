@@ -11,7 +11,7 @@ import pandas as pd
 from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses import op_rows as rows
 from gpuprof_widgets.analyses.innermost import open_at
-from gpuprof_widgets.analyses.lacking import LINES, says_if_empty
+from gpuprof_widgets.analyses.lacking import LINES, says_if_empty, unless_recorded
 from gpuprof_widgets.analyses.line_owners import line_behind, line_of
 from gpuprof_widgets.analyses.line_sources import line_sources
 from gpuprof_widgets.analyses.remembered import remembered
@@ -38,7 +38,7 @@ COLUMNS = ("cell", "line", "code", *NUMBERS, "complete")
 
 
 @remembered
-@says_if_empty(LINES)
+@says_if_empty(unless_recorded(LINES))
 def lines(record: Record) -> pd.DataFrame:
     """One row per line of the recorded cells in which a statement begins, in their order.
 

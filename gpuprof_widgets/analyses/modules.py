@@ -7,13 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.attribution import Owned, in_backward, owned
-from gpuprof_widgets.analyses.lacking import (
-    IN_NO_MODULE,
-    MODULES,
-    NOBODY,
-    lacking,
-    not_recorded,
-)
+from gpuprof_widgets.analyses.lacking import IN_NO_MODULE, MODULES, NOBODY, lacking, not_recorded
 from gpuprof_widgets.analyses.module_frames import MODULE_FRAME
 from gpuprof_widgets.analyses.op_work import slice_work_flops
 from gpuprof_widgets.analyses.remembered import remembered

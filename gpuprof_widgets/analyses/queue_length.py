@@ -9,9 +9,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.grouped import PERCENTILES, durations_by_group
-from gpuprof_widgets.analyses.lacking import LACKS, lacking, what_is_lacking
+from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.launches import UNLINKED, by_call, launches
 from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.analyses.table_with_reason import LACKS, what_is_lacking
 from gpuprof_widgets.trace.model import Record
 
 Ints = npt.NDArray[np.int64]

@@ -15,7 +15,7 @@ import pandas as pd
 from gpuprof_widgets.analyses.gpu_peaks import busiest_device, device_name, peaks_of
 from gpuprof_widgets.analyses.lacking import SHAPES, lacking, not_recorded
 from gpuprof_widgets.analyses.op_bytes import NOTHING
-from gpuprof_widgets.analyses.op_rows import gpu_rows
+from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows
 from gpuprof_widgets.analyses.op_work import least_counted
 from gpuprof_widgets.analyses.quantity import format_share
 from gpuprof_widgets.analyses.shapes import SHAPE_KEYS
@@ -42,6 +42,9 @@ NUMBERS = (
     "bound",
     "roof_share",
 )
+NO_KERNELS = "the trace has no kernels: its GPU work is copies and memsets alone"
+NO_WORK = "of no op with input shapes it is known how many FLOPs and bytes it takes"
+NO_OPS = "the trace has no ops, whose input shapes tell how much work there was"
 COMPUTE_BOUND, MEMORY_BOUND = "compute", "memory"
 
 
@@ -76,17 +79,18 @@ def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> p
         raise OptionError(f"a roofline is by one of {', '.join(GROUPINGS)}, not {by!r}.")
     trace = record.trace
     if not len(trace):
-        return lacking(_columns(by), "the trace is empty")
+        return lacking(_columns(by), "the trace has neither ops nor kernels")
     on_gpu = bool(len(gpu_rows(trace)))
     if by == "kernel" and not on_gpu:
         return lacking(_columns(by), "the trace has no GPU work: there are no kernels")
     if not any(key in trace.args for key in SHAPE_KEYS):
-        return lacking(_columns(by), not_recorded(record, SHAPES))
+        why = not_recorded(record, SHAPES) if are_ops(trace).any() else NO_OPS
+        return lacking(_columns(by), why)
     device = busiest_device(record) if on_gpu else None
     roof = peaks or peaks_of(record, device)
     table = _table(record, by, roof)
     if not len(table):
-        return lacking(_columns(by), "the work of none of its ops is known")
+        return lacking(_columns(by), NO_KERNELS if on_gpu else NO_WORK)
     table.attrs["note"] = "; ".join(
         [_note(device_name(record, device), roof, on_gpu), *_doubts(table)]
     )

@@ -40,6 +40,7 @@ PAIR_COLUMNS = ("device", "stream", "other", "overlap_ns", "share")
 CONCURRENCY_COLUMNS = ("device", "active", "time_ns", "share")
 BY = ("stream", "pair", "concurrency")
 NO_GPU = "the trace has no GPU work: there are no streams"
+ONE_STREAM = "no GPU worked on more than one stream: there are no pairs"
 
 
 def streams(record: Record, *, by: str = "stream") -> pd.DataFrame:
@@ -70,7 +71,8 @@ def streams(record: Record, *, by: str = "stream") -> pd.DataFrame:
     tables = [of_device(trace, device).assign(device=device) for device in devices(trace)]
     if not tables:
         return lacking(columns, NO_GPU)
-    return pd.concat(tables, ignore_index=True)[list(columns)]
+    table = pd.concat(tables, ignore_index=True)[list(columns)]
+    return table if len(table) else lacking(columns, ONE_STREAM)
 
 
 def _of_device(

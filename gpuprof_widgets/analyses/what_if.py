@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.critical_path import DELAYS, NO_WORK, critical_path, graph_of
+from gpuprof_widgets.analyses.critical_path import DELAYS, critical_path, graph_of
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows, named, on_tracks
 from gpuprof_widgets.analyses.path_range import Region, path_range
 from gpuprof_widgets.analyses.path_replay import replayed
 from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.links import nearest_ancestor, outermost
 from gpuprof_widgets.trace.model import Record, Trace
@@ -92,7 +93,7 @@ def _of_the_run(record: Record) -> pd.DataFrame:
 def _what_ifs(record: Record, t0: int, t1: int) -> pd.DataFrame:
     path = critical_path(record, region=(t0, t1))
     if not len(path):
-        return lacking(COLUMNS, NO_WORK)
+        return lacking(COLUMNS, what_is_lacking(path))
     names = _candidates(record.trace, path)
     if not names:
         return lacking(COLUMNS, "no op and no kernel is on the critical path")
@@ -148,7 +149,8 @@ def _changed(trace: Trace, name: str) -> tuple[str, Mask]:
         near = get_close_matches(name, known, 1) or [one for one in known if name and name in one]
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise OptionError(
-            f"no op, kernel or Python function of this trace is called {name!r}{hint}"
+            f"no op, kernel or Python function of this trace is called {name!r}{hint}; "
+            "what_ifs() names those that would save most"
         )
     inside = chosen | (nearest_ancestor(trace.slices["parent"].to_numpy(), chosen) >= 0)
     launch = trace.slices["launch"].to_numpy()[gpu]

@@ -89,6 +89,7 @@ class Recorder:
         self._execution_count = execution_count
         self._cell_labels = cell_labels or {}
         self._failure: str | None = None
+        self.is_silent = False
         self._notes: list[str] = []
         self._windows = WindowSeries(options, label, self._refined)
         self._loop: Loop | None = None
@@ -103,8 +104,8 @@ class Recorder:
 
     def __enter__(self) -> Self:
         if Active.recorder is not None:
-            self._failure = "" if Active.told else _FORKED if _is_fork() else _NESTED
-            Active.told = True
+            self._failure = _FORKED if _is_fork() else _NESTED
+            self.is_silent, Active.told = Active.told, True
             return self
         held = Held()
         try:
@@ -157,7 +158,7 @@ class Recorder:
         finally:
             self._leave()
             if _is_fork():
-                self._failure = ""
+                self._failure, self.is_silent = _FORKED, True
 
     def _leave(self) -> None:
         Active.recorder = None
@@ -175,7 +176,7 @@ class Recorder:
     def record(self) -> Record:
         """What was recorded; a `RecordingError` of one line where nothing could be.
 
-        The line is empty for the second and later recorders inside the same outer one.
+        ``is_silent``: that needs no saying, as for the second and later recorders inside one.
         """
         if self._failure is not None:
             raise RecordingError(self._failure)

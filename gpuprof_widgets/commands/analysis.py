@@ -76,7 +76,7 @@ def table_command(
     **given: Any,
 ) -> None:
     """Load, analyse, sort, cut, and write or print."""
-    from gpuprof_widgets.analyses.lacking import LACKS
+    from gpuprof_widgets.analyses.table_with_reason import LACKS
     from gpuprof_widgets.analyses.whole_run import what_follows_no_range
 
     targets = {name: given.pop(name) for name in FORMATS}
@@ -123,7 +123,8 @@ def show_or_export(
 
     ``notes`` stand below what is printed, and on stderr where it is written.
     """
-    from gpuprof_widgets.analyses.lacking import LACKS, NOBODY, what_is_lacking
+    from gpuprof_widgets.analyses.lacking import NOBODY
+    from gpuprof_widgets.analyses.table_with_reason import LACKS, what_is_lacking
     from gpuprof_widgets.commands.cells import heading
     from gpuprof_widgets.commands.sorting import sort_column
     from gpuprof_widgets.commands.tables import columns_of, print_table

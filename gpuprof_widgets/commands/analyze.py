@@ -92,7 +92,7 @@ def analyze(**given: Any) -> None:
     Device self time is the GPU work that an op launched, host self time its CPU time; FLOPs and
     bytes come from recorded shapes (--shapes).
     """
-    from gpuprof_widgets.analyses.lacking import what_is_lacking
+    from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 
     targets = {name: given.pop(name) for name in FORMATS}
     as_lines, as_wiki = given.pop("dump_only_opr"), given.pop("confluence")

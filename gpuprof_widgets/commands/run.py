@@ -225,10 +225,12 @@ def _end_child(error: BaseException | None) -> NoReturn:
 def _report(recorder: Recorder, options: Options, files: _Files, stderr: IO[str]) -> None:
     """Save, and print findings and ops; what fails here is a line, the script has ended."""
     from gpuprof_widgets.capture.ranks.gathered import rank_in
-    from gpuprof_widgets.profiling import finish, of_cycle
+    from gpuprof_widgets.profiling import finish, is_recorded, of_cycle
+    from gpuprof_widgets.unrecorded import Unrecorded
 
-    profile, problems = finish(recorder, files.placed(options))
-    if profile is not None:
+    profile = Unrecorded()
+    problems = finish(recorder, files.placed(options), profile)
+    if is_recorded(profile):
         try:
             files = replace(files, save=of_cycle(options, profile.metadata).save)
             kept = _kept(profile, options, files.of_rank(rank_in(profile.metadata)))

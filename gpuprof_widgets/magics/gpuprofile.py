@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -22,7 +22,10 @@ from gpuprof_widgets.capture.interrupts import Raised
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.defaults import defaults_of
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.profiling import check, keep, keeper, read
+from gpuprof_widgets.profiling import check, is_recorded, keep, keeper, read
+
+if TYPE_CHECKING:
+    from gpuprof_widgets.profiles import Profile
 
 NAME = "gpuprofile"
 
@@ -141,12 +144,14 @@ class GpuprofMagics(Magics):
 
     def report(self, recorder: Any, options: Options) -> None:
         """Keep and show the profile; what fails here is one line, the cell's result stands."""
-        profile: Any = None
+        from gpuprof_widgets.unrecorded import Unrecorded
+
+        profile = Unrecorded()
         problems: list[str] = []
         stage = "read"
         try:
-            profile, problems = read(recorder, options)
-            if profile is not None:
+            problems = read(recorder, options, profile)
+            if is_recorded(profile):
                 stage = "saved"
                 problems += keep(profile, options)
                 stage = "shown"
@@ -159,13 +164,13 @@ class GpuprofMagics(Magics):
             problems.append(f"interrupted before the profile was {stage}; the cell had ended")
         self._tell(profile, problems, options)
 
-    def _tell(self, profile: Any, problems: list[str], options: Options) -> None:
+    def _tell(self, profile: Profile, problems: list[str], options: Options) -> None:
         """Give the profile its name, and say what went wrong."""
         if options.output is not None:
             self._shell.user_ns[options.output] = profile
-            if profile is None and problems:
-                problems[0] += f"; {options.output} is None"
-        if options.quiet and (profile is not None or options.output is None):
+            if not is_recorded(profile) and problems:
+                problems[0] += f"; {options.output} has no content"
+        if options.quiet and (is_recorded(profile) or options.output is None):
             problems = problems if options.save is not None else []  # a file was asked for
         for problem in problems:
             print(f"gpuprofile: {problem}", file=sys.stderr)

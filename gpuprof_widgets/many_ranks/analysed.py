@@ -7,9 +7,8 @@ from functools import cached_property
 
 import pandas as pd
 
-from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.finding import Findings
 from gpuprof_widgets.analyses.findings.limits import limits_of
-from gpuprof_widgets.analyses.lacking import LACKS
 from gpuprof_widgets.analyses.quantity import format_count, format_ns
 from gpuprof_widgets.analyses.ranks import findings as rules
 from gpuprof_widgets.analyses.ranks.alignment import alignment, clocks_differ, one_host
@@ -18,13 +17,16 @@ from gpuprof_widgets.analyses.ranks.matching import matched
 from gpuprof_widgets.analyses.ranks.steps import steps_of
 from gpuprof_widgets.analyses.ranks.stragglers import stragglers
 from gpuprof_widgets.analyses.ranks.waiting import collectives_of, waiting, who_waits_for_whom
+from gpuprof_widgets.analyses.table_with_reason import LACKS, with_reasons
 from gpuprof_widgets.many_ranks.files import Job
 
+NOTHING = "no rank has GPU work or CPU ops: there is nothing to break down"
 CALLS_ALONE = (
     "these files hold Python calls alone, which say how long and not when: see the table functions"
 )
 
 
+@with_reasons
 @dataclass(frozen=True, eq=False, repr=False)
 class AnalysedRanks:
     """What is asked of the ranks of one run: each answer is a table, times in ns."""
@@ -48,7 +50,7 @@ class AnalysedRanks:
         """
         tables = [rank.breakdown for rank in self.job.ranks if len(rank.breakdown)]
         if not tables:
-            return self._with_reason(self.job.ranks[0].breakdown.copy())
+            return self._with_reason(self.job.ranks[0].breakdown.copy(), NOTHING)
         return pd.concat(tables, ignore_index=True)
 
     def steps(self) -> pd.DataFrame:
@@ -82,14 +84,16 @@ class AnalysedRanks:
         ``bus_bytes_per_s`` (of the transfer). ``per_rank``: one row per collective and rank
         instead, whose ``dur_ns`` is ``wait_ns`` + ``transfer_ns`` exactly.
         """
-        return self._with_reason(self._waiting.copy() if per_rank else self._collectives.copy())
+        table = self._waiting if per_rank else self._collectives
+        return self._with_reason(table.copy(), self._why_no_collectives)
 
     def waits(self) -> pd.DataFrame:
         """Who waits for whom: one row per pair, the longest first.
 
         Columns: ``rank``, ``waits_for``, ``collectives``, ``wait_ns``, ``share`` (of all waiting).
         """
-        return self._with_reason(who_waits_for_whom(self._waiting))
+        why = "no rank waited for another" if len(self._waiting) else self._why_no_collectives
+        return self._with_reason(who_waits_for_whom(self._waiting), why)
 
     def alignment(self) -> pd.DataFrame:
         """One row per rank: how far its clock is from the first one's, told by common ends.
@@ -108,13 +112,13 @@ class AnalysedRanks:
         """
         return self._functions.copy()
 
-    def findings(self, **limits: float) -> list[Finding]:
+    def findings(self, **limits: float) -> Findings:
         """Who is waited for, in sentences with numbers, the costliest first.
 
         Their ranges are on the common clock. ``limits``: ``straggler_share``,
         ``rank_waiting_share``, ``rank_function_share``; see `Limits`.
         """
-        return [one.finding for one in self._rank_findings(**limits)]
+        return Findings(one.finding for one in self._rank_findings(**limits))
 
     @property
     def span_ns(self) -> int:
@@ -163,10 +167,16 @@ class AnalysedRanks:
         )
         return rules.findings(compared, limits_of(limits))
 
-    def _with_reason(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Say why a table of times has no rows, where no rank has a timeline."""
-        if not self.job.timed:
-            table.attrs[LACKS] = CALLS_ALONE
+    @property
+    def _why_no_collectives(self) -> str:
+        """As no two ranks have one in common; what one rank's trace says of that."""
+        said = next((f" ({rank.lacks})" for rank in self.job.timed if rank.lacks), "")
+        return f"no collective of two ranks was found{said}"
+
+    def _with_reason(self, table: pd.DataFrame, why: str = "") -> pd.DataFrame:
+        """Say why a table of times has no rows: no rank may have a timeline at all."""
+        if not len(table):
+            table.attrs[LACKS] = why if self.job.timed else CALLS_ALONE
         return table
 
     def _clock_notes(self) -> list[str]:

@@ -33,9 +33,9 @@ from gpuprof_widgets.analyses.compare.matching import (
 )
 from gpuprof_widgets.analyses.compare.measured import measure_of
 from gpuprof_widgets.analyses.compare.same_cells import with_same_cells
-from gpuprof_widgets.analyses.lacking import LACKS, what_is_lacking
 from gpuprof_widgets.analyses.line_sources import line_sources
 from gpuprof_widgets.analyses.steps import steps as steps_of
+from gpuprof_widgets.analyses.table_with_reason import LACKS, what_is_lacking
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE, SAMPLED
@@ -110,7 +110,8 @@ def ops(runs: Runs, measure: str | None) -> pd.DataFrame:
 
 def _ops(runs: Runs, chosen: str) -> pd.DataFrame:
     a, b = measured.ops(runs.a, chosen), measured.ops(runs.b, chosen)
-    return _with(deltas(a, b, by_name, runs.steps), chosen)
+    table = _with(deltas(a, b, by_name, runs.steps), chosen)
+    return _or_lacking(table, "neither run has ops, runtime calls or annotations to compare")
 
 
 def kernels(runs: Runs) -> pd.DataFrame:

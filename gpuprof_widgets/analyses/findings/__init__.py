@@ -20,7 +20,7 @@ from gpuprof_widgets.analyses.findings.ending import ending
 from gpuprof_widgets.analyses.findings.expected import expected
 from gpuprof_widgets.analyses.findings.exposed_communication import exposed_communication
 from gpuprof_widgets.analyses.findings.file_io import file_io
-from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.finding import Finding, Findings
 from gpuprof_widgets.analyses.findings.fp32_matmul import fp32_matmul
 from gpuprof_widgets.analyses.findings.fragmentation import fragmentation
 from gpuprof_widgets.analyses.findings.garbage_collection import (
@@ -114,15 +114,19 @@ RULES: dict[str, Rule] = {
 }
 
 
-def findings(record: Record, **limits: float) -> list[Finding]:
+def findings(record: Record, **limits: float) -> Findings:
     """Why it is slow, in sentences with numbers, the costliest first.
 
     What all rules say about the run; ties in the order of `RULES`. Before all others stands what of
     ``expect`` did not run, as the user asked for that, and that the GPU's side was not recorded.
 
-    ``limits``: other thresholds than the customary ones, by their names in `Limits`.
+    The list prints as these sentences. ``limits``: other thresholds than the customary ones, by
+    their names in `Limits`.
     """
-    return _said(record, limits_of(limits)) if limits else _customary(record)
+    said = _said(record, limits_of(limits)) if limits else _customary(record)
+    if not len(record.trace) and record.calls is None:
+        return Findings(said, "the record has neither slices nor Python calls")
+    return Findings(said)
 
 
 @remembered

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from gpuprof_widgets.printable import printable
 
 
 @dataclass(frozen=True)
@@ -35,3 +38,22 @@ class Finding:
         }
         for name, value in plain.items():
             object.__setattr__(self, name, value)
+
+
+class Findings(list[Finding]):
+    """A list of findings that prints as sentences, each with its remedy below it.
+
+    ``lacks``: why there are none.
+    """
+
+    def __init__(self, found: Iterable[Finding] = (), lacks: str = "nothing stands out") -> None:
+        super().__init__(found)
+        self.lacks = lacks
+
+    def __repr__(self) -> str:
+        lines = []
+        for number, finding in enumerate(self, 1):
+            lines.append(f"{number}. {printable(finding.text)}")
+            if finding.remedy:
+                lines.append(f"   {printable(finding.remedy)}")
+        return "\n".join(lines) or f"No findings: {self.lacks}."

@@ -10,10 +10,11 @@ from gpuprof_widgets.analyses.findings.instances import are_op_names, longest_ca
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, kernel_code, run_ns, share_of
 from gpuprof_widgets.analyses.gpu_kinds import COPY, MEMSET, gpu_kinds
-from gpuprof_widgets.analyses.lacking import SHAPES, not_recorded, what_is_lacking
+from gpuprof_widgets.analyses.lacking import SHAPES, not_recorded
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.roofline import MEMORY_BOUND, roofline
+from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record, Trace
 
 NO_SHAPES = (

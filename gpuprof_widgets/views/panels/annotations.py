@@ -7,7 +7,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.annotations import annotation_slices
 from gpuprof_widgets.analyses.annotations import annotations as by_annotation
-from gpuprof_widgets.analyses.lacking import what_is_lacking
+from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.panels.panel import Column, Panel
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses.lacking import what_is_lacking
 from gpuprof_widgets.analyses.modules import module_slices, modules
+from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.panels.panel import Column, Panel
 

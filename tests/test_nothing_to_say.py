@@ -1,0 +1,318 @@
+"""An analysis that has nothing to say says why, in its `attrs` and wherever its table is shown."""
+
+from __future__ import annotations
+
+import copy
+import html
+import inspect
+import io
+import pickle
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from gpuprof_widgets.analysed import Analysed
+from gpuprof_widgets.analyses.lacking import SNAPSHOT, lacking
+from gpuprof_widgets.analyses.table_with_reason import TableWithReason, what_is_lacking, with_reason
+from gpuprof_widgets.comparisons import Comparison
+from gpuprof_widgets.exceptions import OptionError, RecordingError
+from gpuprof_widgets.many_ranks.analysed import AnalysedRanks
+from gpuprof_widgets.profiles import Profile
+from gpuprof_widgets.trace.memory_snapshot import SNAPSHOT_PROCESS
+from gpuprof_widgets.trace.model import Record
+from tests.job import collective, computing, rank_record, run_of
+from tests.records_that_lack import RECORDS
+from tests.traces import op, trace_of
+
+Keywords = dict[str, Any]
+
+
+def ways(**options: tuple[Any, ...]) -> tuple[Keywords, ...]:
+    """The defaults, and each value of each option."""
+    return ({}, *({name: value} for name, values in options.items() for value in values))
+
+
+OPTIONS: dict[str, tuple[Keywords, ...]] = {
+    "operators": ways(by_shape=(True,), stack_depth=(3,)),
+    "analyze": (
+        *ways(side=("device", "host"), by=("call", "name", "type")),
+        *({"side": "host", **more} for more in ways(by=("name", "type"), min_ns=(10**15,))),
+        {"side": "host", "types": ["none such"]},
+        {"side": "host", "input_dtype": "int64"},
+    ),
+    "roofline": ways(by=("op", "shape", "kernel")),
+    "call_tree": ways(source=("ops", "merged", "cprofile")),
+    "attribution": tuple({"level": level} for level in ("line", "module", "op", "python")),
+    "kernels": ways(by=("name", "geometry", "kind")),
+    "sequences": ways(op=("conv",), length=(1, 100)),
+    "copies": ways(by=("copy", "kind", "op")),
+    "collectives": ways(instances=(True,)),
+    "counters": ways(derived=(False,)),
+    "breakdown": ways(by=("device", "step")),
+    "overlaps": ways(by=("device", "step")),
+    "idle": ways(by=("device", "stream")),
+    "streams": ways(by=("stream", "pair", "concurrency")),
+    "critical_path": ways(
+        by=("kind", "op", "name", "module", "line"), step=(0,), region=("forward", (0, 0), (0, 3))
+    ),
+    "what_if": tuple({"name": name} for name in ("aten::mm", "gemm", "none such")),
+    "what_ifs": ways(step=(0,), region=((0, 0),)),
+    "owners": ({"row": 0}, {"row": 10**9}),
+    "worker_calls": ({"worker": 0},),
+}
+"""Of each analysis that takes any: every grouping, and options that leave nothing over."""
+
+COMPARED: dict[str, tuple[Keywords, ...]] = {
+    **dict.fromkeys(("ops", "modules", "lines"), ways(measure=("cpu_self", "device_self"))),
+    "call_tree": ways(source=("ops", "merged", "cprofile")),
+}
+OF_RANKS = {"collectives": ways(per_rank=(True,))}
+
+
+def tables_of(
+    subject: object, kind: type, options: dict[str, tuple[Keywords, ...]]
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """What each public method returns that returns tables, in every way it can be asked."""
+    for name, method in vars(kind).items():
+        annotated = inspect.get_annotations(method) if inspect.isfunction(method) else {}
+        if name.startswith("_") or "DataFrame" not in str(annotated.get("return")):
+            continue
+        for keywords in options.get(name, ({},)):
+            with suppress(OptionError, RecordingError):  # these say what is wrong
+                yield f"{name}({keywords})", getattr(subject, name)(**keywords)
+
+
+def is_told_and_shown(table: pd.DataFrame) -> bool:
+    why = what_is_lacking(table)
+    shown = why.removesuffix(".")
+    return bool(why) and shown in repr(table) and html.escape(shown) in str(table._repr_html_())  # type: ignore[operator]
+
+
+@pytest.fixture(params=RECORDS)
+def record(request: pytest.FixtureRequest, tmp_path: Path) -> Profile:
+    made = RECORDS[request.param](tmp_path)
+    return Profile(made.trace, made.calls, made.metadata, made.calls_of_workers)
+
+
+def test_every_empty_table_of_a_profile_says_and_shows_why(record: Profile) -> None:
+    silent = [
+        way
+        for way, table in tables_of(record, Analysed, OPTIONS)
+        if not len(table) and not is_told_and_shown(table)
+    ]
+    assert silent == []
+
+
+def test_every_empty_table_of_a_comparison_says_and_shows_why(record: Profile) -> None:
+    silent = [
+        way
+        for way, table in tables_of(Comparison(record, record), Comparison, COMPARED)
+        if not len(table) and not is_told_and_shown(table)
+    ]
+    assert silent == []
+
+
+def test_every_empty_table_of_ranks_says_and_shows_why(record: Profile) -> None:
+    for ranks in (run_of(record), run_of(record, record)):
+        silent = [
+            way
+            for way, table in tables_of(ranks, AnalysedRanks, OF_RANKS)
+            if not len(table) and not is_told_and_shown(table)
+        ]
+        assert silent == []
+
+
+def has(*categories: str) -> Callable[[Record], bool]:
+    return lambda record: bool(record.trace.slices["category"].isin(categories).any())
+
+
+def has_named(*words: str) -> Callable[[Record], bool]:
+    return lambda record: any(
+        word in name.lower() for name in record.trace.slices["name"] for word in words
+    )
+
+
+WORK = has("kernel", "gpu_memcpy", "gpu_memset")
+OPS = has("cpu_op")
+
+UNTRUE_IF: dict[str, Callable[[Record], bool]] = {
+    "memory snapshot:": lambda record: set(record.trace.tracks["process"]) != {SNAPSHOT_PROCESS},
+    r"no GPU work\b": WORK,
+    "no kernels": has("kernel"),
+    "no ops|neither ops nor kernels|nor CPU ops": OPS,
+    "neither GPU work": WORK,
+    "no input shapes": lambda record: not OPS(record) or "Input Dims" in record.trace.args,
+    "no modules": has("module"),
+    "no cell lines": has("cell_line"),
+    "no annotations": has("user_annotation"),
+    "no memory events": has_named("[memory]"),
+    "no copies to": has("gpu_memcpy"),
+    "no collectives": has_named("nccl"),
+    "no steps": has_named("profilerstep"),
+    "no counters": lambda record: len(record.trace.counters) > 0,
+    "no Python calls": lambda record: record.calls is not None or has("python_function")(record),
+    "no Python frames": has("python_function"),
+    "launches of its": lambda record: bool((record.trace.slices["launch"] >= 0).any()),
+    "nothing in the trace took": lambda record: record.trace.span_ns > 0,
+    "neither CPU threads nor GPU streams": lambda record: bool(
+        record.trace.tracks["kind"].isin(["cpu", "gpu"]).any()
+    ),
+    "only a CUDA memory snapshot": lambda record: (
+        set(record.trace.tracks["process"]) == {SNAPSHOT_PROCESS}
+    ),
+    "cProfile did not run": lambda record: record.calls is not None,
+}
+"""Sentences of a profile's tables, and what makes each of them false, by the raw events alone."""
+
+
+def test_the_reason_is_true_of_the_trace(record: Profile) -> None:
+    untrue = [
+        f"{way}: {why}"
+        for way, table in tables_of(record, Analysed, OPTIONS)
+        if not len(table) and (why := what_is_lacking(table))
+        for sentence, is_untrue in UNTRUE_IF.items()
+        if re.search(sentence, why) and is_untrue(record)
+    ]
+    assert untrue == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "way", "words"),
+    [
+        ("our own recording", lambda run: run.lines(), "gpuprof_widgets.lines"),
+        ("our own recording", lambda run: run.memory(), "(--memory, memory=True)"),
+        ("our own recording", lambda run: run.modules(), "none was called"),
+        ("our own recording", lambda run: run.roofline(by="kernel"), "no GPU work"),
+        ("our own without cProfile", lambda run: run.roofline(), "(--shapes, shapes=True)"),
+        ("our own without cProfile", lambda run: run.python_calls(), "(--no-cprofile"),
+        ("CPU ops", lambda run: run.lines(), "only recordings of gpuprof have them"),
+        ("CPU ops", lambda run: run.analyze(side="host", types=["conv"]), "none of the 1 calls"),
+        ("CPU ops", lambda run: run.critical_path(region=(0, 0)), "no time in that range"),
+        ("CPU ops", lambda run: run.what_ifs(region=(0, 0)), "no time in that range"),
+        ("Python frames", lambda run: run.roofline(), "the trace has no ops"),
+        ("a GPU alone", lambda run: run.roofline(), "the trace has no ops"),
+        ("a GPU alone", lambda run: run.streams(by="pair"), "more than one stream"),
+        ("a GPU alone", lambda run: run.counters(derived=False), "no counters"),
+        ("a copy", lambda run: run.gpu_summary(), "no kernels"),
+        ("a file of cProfile", lambda run: run.roofline(), "neither ops nor kernels"),
+        ("a memory snapshot", lambda run: run.what_ifs(), SNAPSHOT),
+    ],
+)
+def test_the_reason_is_the_one_that_helps(
+    kind: str, way: Callable[[Profile], pd.DataFrame], words: str, tmp_path: Path
+) -> None:
+    made = RECORDS[kind](tmp_path)
+    table = way(Profile(made.trace, made.calls, made.metadata))
+    assert len(table) == 0
+    assert words.replace("no time in that range", "nothing took any time in that range") in (
+        what_is_lacking(table)
+    )
+    assert is_told_and_shown(table)
+
+
+def test_ranks_say_what_they_do_not_have_in_common() -> None:
+    without = run_of(rank_record(0, computing(0, 5)), rank_record(1, computing(0, 5)))
+    why = "no collective of two ranks was found (the trace has no collectives: "
+    assert what_is_lacking(without.collectives()).startswith(why)
+    assert what_is_lacking(without.waits()).startswith(why)
+    alone = run_of(rank_record(0, collective(0, 5)))
+    assert what_is_lacking(alone.waits()) == "no collective of two ranks was found"
+    together = run_of(rank_record(0, collective(0, 5)), rank_record(1, collective(0, 5)))
+    assert what_is_lacking(together.waits()) == "no rank waited for another"
+
+
+def test_an_op_that_did_not_run_is_an_error_that_says_where_to_look() -> None:
+    made = trace_of(op("aten::mm", ts=0, dur=9))
+    with pytest.raises(OptionError, match=r"called 'aten::gather'.*; what_ifs\(\) names those"):
+        Profile(made.trace).what_if("aten::gather")
+
+
+def test_findings_print_as_sentences_and_say_why_there_are_none() -> None:
+    made = trace_of(op("aten::mm", ts=0, dur=9))
+    found = Profile(made.trace).findings()
+    assert isinstance(found, list)
+    assert repr(found).splitlines()[0] == f"1. {found[0].text}"
+    assert repr(found).splitlines()[1] == f"   {found[0].remedy}"
+    nothing = Profile(trace_of().trace).findings()
+    assert nothing == []
+    assert repr(nothing) == "No findings: the record has neither slices nor Python calls."
+    assert repr(run_of(made, made).findings()) == "No findings: nothing stands out."
+
+
+class TestTheTable:
+    """It is a DataFrame in every way but how it is shown."""
+
+    empty = with_reason(lacking(["name", "time_ns"], "the trace has <no> ops."))
+    plain = pd.DataFrame(columns=["name", "time_ns"])
+
+    def test_print_and_notebook_have_the_sentence_and_the_columns(self) -> None:
+        said = "Empty: the trace has <no> ops.\nColumns: name, time_ns"
+        assert repr(self.empty) == str(self.empty) == said
+        page = str(self.empty._repr_html_())  # type: ignore[operator]
+        assert page.startswith("<p>Empty: the trace has &lt;no&gt; ops.</p>\n<div>")
+        assert "<th>time_ns</th>" in page
+
+    def test_of_a_table_with_rows_it_is_a_note(self) -> None:
+        table = Profile(trace_of(op("aten::mm", ts=0, dur=9)).trace).attribution("line")
+        assert len(table) == 1
+        assert repr(table).endswith("Note: " + what_is_lacking(table) + ".")
+
+    def test_what_a_file_wrote_does_not_reach_the_terminal(self) -> None:
+        assert "\x1b" not in repr(with_reason(lacking(["a"], "no op called \x1b[31m")))
+
+    def test_it_compares_equal_to_any_other_in_either_order(self) -> None:
+        pd.testing.assert_frame_equal(self.empty, self.plain)
+        pd.testing.assert_frame_equal(self.plain, self.empty)
+        with pytest.raises(AssertionError):
+            pd.testing.assert_frame_equal(self.empty, pd.DataFrame(columns=["other"]))
+
+    def test_copies_of_it_and_parts_say_it_as_well(self) -> None:
+        for table in (
+            pickle.loads(pickle.dumps(self.empty)),
+            copy.copy(self.empty),
+            copy.deepcopy(self.empty),
+            self.empty.copy(),
+            self.empty.head(3),
+            self.empty[["name"]],
+            self.empty.sort_values("time_ns"),
+            self.empty.query("time_ns > 5"),
+        ):
+            assert repr(table).startswith("Empty: the trace has <no> ops.")
+
+    def test_what_is_made_of_it_and_has_rows_is_a_plain_table(self) -> None:
+        row = pd.DataFrame({"name": ["x"], "time_ns": [1]})
+        for table in (
+            pd.concat([self.empty, row]),
+            pd.concat([row, self.empty]),
+            row.merge(self.empty, how="left", on="name"),
+            self.empty.merge(row, how="right", on="name"),
+        ):
+            assert type(table) is pd.DataFrame
+            assert len(table) == 1
+
+    def test_it_is_written_grouped_and_joined_as_any_other(self) -> None:
+        for written in ("to_csv", "to_json", "to_html", "to_dict", "to_numpy"):
+            assert str(getattr(self.empty, written)()) == str(getattr(self.plain, written)())
+        assert len(self.empty.groupby("name")["time_ns"].sum()) == 0
+        assert len(self.empty.groupby("name").agg({"time_ns": "sum"})) == 0
+        assert self.empty.T.index.tolist() == ["name", "time_ns"]
+        assert self.empty.set_index("name").join(self.plain.set_index("name"), rsuffix="_b").empty
+        parquet = io.BytesIO()
+        with suppress(ImportError):
+            self.empty.to_parquet(parquet)
+
+    def test_a_table_with_rows_that_lacks_nothing_stays_what_it_is(self) -> None:
+        table = pd.DataFrame({"a": [1]})
+        assert with_reason(table) is table
+        assert with_reason("text") == "text"
+
+    def test_rows_added_to_it_are_shown_as_rows(self) -> None:
+        table = self.empty.copy()
+        table.loc[0] = ["x", 1]
+        assert "x" in repr(table)
+        assert isinstance(table, TableWithReason)
