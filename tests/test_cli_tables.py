@@ -173,6 +173,13 @@ def test_the_column_that_sorts_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert printed(table_of("aten::addmm_x", "b"), keep="calls")[0].split() == ["name", "calls"]
 
 
+def test_the_time_of_a_gpu_goes_early_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = table_of("aten::mm", "aten::add").assign(device_total_ns=0)
+    monkeypatch.setenv("COLUMNS", "41")
+    assert printed(table)[0].split() == ["name", "calls", "total", "share"]
+    assert "device_total" in printed(table.assign(device_total_ns=[0, 5]))[0]
+
+
 def test_units_stay_where_two_headings_were_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     table = table_of("aten::mm", "b").assign(total_bytes=[1, 2])
     assert printed(table)[0].split()[2:] == ["calls", "total_ns", "share", "total_bytes"]

@@ -124,6 +124,7 @@ def show_or_export(
     ``notes`` stand below what is printed, and on stderr where it is written.
     """
     from gpuprof_widgets.analyses.lacking import LACKS, NOBODY, what_is_lacking
+    from gpuprof_widgets.analyses.operators import self_time_lines
     from gpuprof_widgets.commands.cells import heading
     from gpuprof_widgets.commands.sorting import sort_column
     from gpuprof_widgets.commands.tables import columns_of, print_table
@@ -139,12 +140,15 @@ def show_or_export(
         return
     # Where the trace lacks what is asked for, a row of all that belongs to nobody says nothing.
     shown = table.head(0 if lacks else ROWS if top is None else top)
-    said = [str(table.attrs[key]) for key in (LACKS, "note") if key in table.attrs]
+    said = self_time_lines(table)
+    said += [str(table.attrs[key]) for key in (LACKS, "note") if key in table.attrs]
     if not len(table) and not lacks:
         said.append("no rows: the trace has nothing of that kind")
     if len(shown) < len(table) and top is None and not lacks:
         said.append(f"{len(shown):,} of {len(table):,} rows; --top N prints more")
     column = sort_column(table, sort) if sort else None
+    if column is not None and table[column].nunique() < 2:
+        column = None  # it sorts nothing, as the GPU's time where there is no GPU
     if SAMPLED in table.attrs:
         shown = shown.drop(columns=[name for name in COUNTS if name in shown])
     shown = with_paths(shown, table, is_sorted=sort is not None)

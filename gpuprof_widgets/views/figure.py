@@ -18,7 +18,7 @@ from gpuprof_widgets.analyses.op_rows import named
 from gpuprof_widgets.analyses.python_time import has_python_alone
 from gpuprof_widgets.analyses.sort_keys import SORT_KEYS, sort_column
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.schema import MEMORY_EVENT
+from gpuprof_widgets.trace.schema import GPU_TRACKS, MEMORY_EVENT
 from gpuprof_widgets.views.analyses import plot_analyses
 from gpuprof_widgets.views.encoding import encode
 from gpuprof_widgets.views.flame_graph import plot_flame_graph
@@ -38,8 +38,6 @@ VIEWS: dict[str, Callable[[TraceStore], list[LayoutDOM]]] = {
     "analyses": plot_analyses,
 }
 """The views in the order in which they stand under the cell."""
-
-GPU_TRACKS = ("gpu", "copy")
 
 SHOWN_ROWS = 1_000
 """The most events of one finding that the page gets: more would fill the view, and the page."""

@@ -40,7 +40,7 @@ FINDINGS_SHOWN = 5
 ALL_IN = "profile.findings()"
 """What has those that are not shown."""
 
-EXPENDABLE = (CPU[1], DEVICE[1], CPU[2], DEVICE[2], CPU[0])
+EXPENDABLE = (CPU[1], CPU[3], CPU[2], DEVICE[1], DEVICE[2], CPU[0])
 """Columns that the text gives up, in this order, where names have less than NAME_WIDTH."""
 
 
@@ -96,8 +96,9 @@ def _html_words(words: str) -> str:
 
 
 def html_table(table: OpTable) -> str:
-    """The caption and the table."""
-    return f"<div><strong>{escaped(table.caption)}</strong></div>{_html_rows(table)}"
+    """The caption, the table and what stands below it."""
+    below = "".join(f"<div>{escaped(line)}</div>" for line in table.below)
+    return f"<div><strong>{escaped(table.caption)}</strong></div>{_html_rows(table)}{below}"
 
 
 def _html_rows(table: OpTable) -> str:
@@ -150,7 +151,7 @@ def _text_notes(record: Record) -> list[str]:
 
 
 def text_table(table: OpTable) -> list[str]:
-    """The caption and the table, one line per row."""
+    """The caption, the table, one line per row, and what stands below it."""
     rows = table.rows.to_dict("records")
     cells = {
         column: [column.heading, *(column.format(row[column.key]) for row in rows)]
@@ -161,7 +162,7 @@ def text_table(table: OpTable) -> list[str]:
     names = [table.noun.lower(), *(shortened(printable(str(row["name"])), room) for row in rows)]
     padded = [_right_aligned(words) for words in cells.values()]
     lines = ["  ".join(line) for line in zip((n.ljust(room) for n in names), *padded, strict=True)]
-    return [printable(table.caption), *lines]
+    return [printable(table.caption), *lines, *table.below]
 
 
 def _fitting(cells: dict[Column, list[str]], sorted_by: str) -> dict[Column, list[str]]:

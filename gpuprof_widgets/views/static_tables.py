@@ -9,7 +9,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.findings.wording import function_name, run_ns, share_of
 from gpuprof_widgets.analyses.lines import lines
-from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.operators import operators, self_time_lines
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.python_time import has_python_alone, python_time
 from gpuprof_widgets.analyses.quantity import format_bytes, format_flops, format_ns, format_share
@@ -46,12 +46,13 @@ FUNCTION = (
 )
 CPU = (
     Column("CPU self", "cpu_self_ns", format_ns),
-    Column("share", "cpu_self_share", _short_share, share=True),
+    Column("self %", "cpu_self_share", _short_share, share=True),
     Column("CPU total", "cpu_total_ns", format_ns),
+    Column("total %", "cpu_total_share", _short_share, share=True),
 )
 DEVICE = (
     Column("GPU self", "device_self_ns", format_ns),
-    Column("share", "device_self_share", _short_share, share=True),
+    Column("self %", "device_self_share", _short_share, share=True),
     Column("GPU total", "device_total_ns", format_ns),
 )
 AVERAGES = (
@@ -97,6 +98,11 @@ class OpTable:
     @property
     def caption(self) -> str:
         return f"{self.noun}s by {self.sorted_by}: {len(self.rows):,} of {self.total:,}"
+
+    @property
+    def below(self) -> list[str]:
+        """The lines that stand under it."""
+        return self_time_lines(self.rows)
 
 
 def table_rows(record: Record, *, sort: str, top: int) -> OpTable:
@@ -157,7 +163,7 @@ def op_rows(record: Record, *, sort: str, top: int) -> OpTable:
     table = operators(record, sort=sort)
     table = table[~table["category"].isin(GPU_CATEGORIES)]
     has_device = bool(table["device_total_ns"].any())
-    columns: tuple[Column, ...] = (CALLS, *DEVICE, CPU[0]) if has_device else (CALLS, *CPU)
+    columns: tuple[Column, ...] = (CALLS, *DEVICE, *CPU) if has_device else (CALLS, *CPU)
     columns += tuple(column for column in WHERE_RECORDED if table[column.key].any())
     by = _sorted_by(sort, has_device)
     if by not in columns:
