@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 
 from gpuprof_widgets.commands.cells import cell_texts, heading
-from gpuprof_widgets.commands.sorting import sort_column, sorted_by
+from gpuprof_widgets.commands.sorting import sort_columns, sorted_by
 from gpuprof_widgets.commands.tables import columns_of, print_table, print_text
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.printable import printable
@@ -192,7 +192,7 @@ def test_a_key_that_could_be_two_columns_is_asked_about() -> None:
     with pytest.raises(OptionError, match=r"'total' could be total_ns or total_bytes"):
         sorted_by(table, "-total")
     assert sorted_by(table, "total_bytes")["total_bytes"].tolist() == [2, 1]
-    assert sort_column(table.assign(total=0), "total") == "total"
+    assert sort_columns(table.assign(total=0), "total") == ["total"]
 
 
 def test_of_a_table_without_rows_no_column_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,6 +223,31 @@ def test_a_file_of_cprofile_shows_its_python_functions() -> None:
     assert [row[0] for row in by_total] == ["Python function", "cell.py:1(main)"]
 
 
+@pytest.mark.parametrize(
+    ("key", "by", "first"),
+    [
+        ("tottime", "self time", "cell.py:2(step)"),
+        ("cumulative", "total time", "cell.py:1(main)"),
+        ("ncalls", "calls", "cell.py:2(step)"),
+        ("pcalls", "primitive calls", "cell.py:2(step)"),
+        ("name", "name", "cell.py:1(main)"),
+        ("nfl", "name", "cell.py:1(main)"),
+    ],
+)
+def test_a_key_of_pstats_asks_for_the_python_functions_as_prun_does(
+    key: str, by: str, first: str
+) -> None:
+    calls = calls_of((None, "main", 1, 100), ("main", "step", 3, 300))
+    ops = (op("aten::mm", ts=0, dur=9), op("aten::add", ts=20, dur=50))
+    functions, *others = re.split(r"\n\n", static_text(trace_of(*ops, calls=calls), sort=key))[1:]
+    caption, _, row, *_ = functions.splitlines()
+    assert caption == f"Python functions by {by}: 2 of 2"
+    assert row.startswith(first)
+    assert others[0].startswith("Ops by CPU self: 2 of 2")
+    alone = Cells(static_html(trace_of(calls=calls), sort=key)).rows
+    assert [each[0] for each in alone[:2]] == ["Python function", first]
+
+
 def test_a_record_with_ops_and_calls_shows_its_ops() -> None:
     record = trace_of(op("aten::mm", ts=0, dur=9), calls=calls_of((None, "main", 1, 10)))
     assert [row[0] for row in Cells(static_html(record)).rows] == ["Op", "aten::mm"]

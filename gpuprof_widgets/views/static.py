@@ -11,7 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from gpuprof_widgets.analyses.findings import Finding, findings
+from gpuprof_widgets.analyses.python_time import has_python_alone
 from gpuprof_widgets.analyses.quantity import format_count
+from gpuprof_widgets.analyses.sort_keys import report_keys
 from gpuprof_widgets.printable import printable
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.picture import picture_png
@@ -22,6 +24,7 @@ from gpuprof_widgets.views.static_tables import (
     DEVICE,
     Column,
     OpTable,
+    function_rows,
     hottest_lines,
     op_rows,
     table_rows,
@@ -53,9 +56,15 @@ def static_html(record: Record, *, sort: str = "device_self", top: int = 15) -> 
 
 
 def _tables(record: Record, *, sort: str, top: int) -> list[OpTable]:
-    """Lines, Python functions where they waited, memory at its peak, and ops."""
-    tables = (hottest_lines(record), waiting_functions(record), peak_memory(record))
-    return [*(t for t in tables if t is not None), table_rows(record, sort=sort, top=top)]
+    """Lines, Python functions where they waited or were asked for, memory at its peak, and ops."""
+    ops, functions = report_keys(sort)
+    if has_python_alone(record):
+        ops, functions = functions or ops, ""
+    of_python = (
+        function_rows(record, sort=functions, top=top) if functions else waiting_functions(record)
+    )
+    tables = (hottest_lines(record), of_python, peak_memory(record))
+    return [*(t for t in tables if t is not None), table_rows(record, sort=ops, top=top)]
 
 
 def html_findings(found: list[Finding], *, all_in: str = ALL_IN) -> str:
