@@ -268,9 +268,9 @@ def _check_function(function: Any) -> None:
 
 def check(options: Options) -> None:
     """An `OptionError` before anything runs: for a wrong sort key, or a file no one can write."""
-    from gpuprof_widgets.analyses.sort_keys import sort_column
+    from gpuprof_widgets.analyses.sort_keys import report_keys
 
-    sort_column(options.sort)
+    report_keys(options.sort)
     if options.save is not None:
         from gpuprof_widgets.capture.ranks.file_names import rank_file
         from gpuprof_widgets.capture.ranks.launchers import process_rank

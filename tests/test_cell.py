@@ -157,6 +157,7 @@ def test_point_07_a_syntax_error_is_one_error_without_profile(kernel: Kernel, bo
         ("--top many", "invalid int value"),
         ("--top 0", "at least 1"),
         ("--sort cpu_slef", "Did you mean 'cpu_self'?"),
+        ("--sort totime", "of Python functions pstats': tottime, cumtime"),
         ("-o 2x", "cannot be"),
         ("--save", "needs a value"),
         ("work()", "takes only options"),

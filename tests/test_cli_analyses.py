@@ -14,11 +14,13 @@ import pandas as pd
 import pytest
 
 from gpuprof_widgets.analyses.catalogue import ANALYSES, ASKED, Analysis
+from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.commands import signature
 from gpuprof_widgets.commands.analysis import ROWS
 from gpuprof_widgets.commands.signature import option_of, options_of
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.archive import save
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 from gpuprof_widgets.trace.writers.tables import csv_bytes, json_bytes, parquet_bytes
 from tests.command_lines import gpuprof, small_trace
 from tests.traces import Shared, op, python, trace_of
@@ -152,6 +154,35 @@ def test_rows_are_sorted_by_any_column(
 def test_torchs_own_sort_keys_are_taken(trace: Path, profile: Profile, capsys: Capsys) -> None:
     called = gpuprof(capsys, "ops", trace, "--sort", "self_cpu_time_total", "--json", "-")
     assert rows_of(called.out) == as_json(profile.operators(sort="cpu_self"))
+
+
+@pytest.mark.parametrize("words", [(), ("--top", 1), ("--sort", "name", "--top", 1)])
+def test_the_self_times_of_all_ops_stand_below_the_table(
+    words: tuple[Any, ...], trace: Path, profile: Profile, capsys: Capsys
+) -> None:
+    table = profile.operators()
+    own = table["category"].isin(GPU_CATEGORIES)
+    cpu, gpu = int(table["cpu_self_ns"].sum()), int(table.loc[own, "device_self_ns"].sum())
+    assert gpu > 0
+    below = [f"Self CPU time total: {format_ns(cpu)}", f"Self GPU time total: {format_ns(gpu)}"]
+    lines = gpuprof(capsys, "ops", trace, *words).out.splitlines()
+    at = lines.index(below[0])
+    assert lines[at : at + 2] == below
+    assert at == 1 + (words[-1] if words else len(table))
+    assert "time total" not in gpuprof(capsys, "kernels", trace).out
+    assert "time total" not in gpuprof(capsys, "ops", trace, *words, "--csv", "-").out
+
+
+def test_without_a_gpu_the_shares_of_the_cpu_have_its_room(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ops = (op("aten::linear", ts=0, dur=8_000), op("aten::addmm", ts=10, dur=3_000))
+    save(trace_of(*ops), tmp_path / "cpu.gpuprof")
+    monkeypatch.setenv("COLUMNS", "100")
+    heading, *rows = gpuprof(capsys, "ops", tmp_path / "cpu.gpuprof").out.splitlines()
+    assert {"cpu_self_share", "cpu_total_share"} <= set(heading.split())
+    assert "device" not in heading
+    assert rows[0].split("  ")[-1].strip() == "100 %"
 
 
 def test_an_unknown_sort_key_is_told_the_right_one(trace: Path, capsys: Capsys) -> None:

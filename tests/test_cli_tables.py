@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 
 from gpuprof_widgets.commands.cells import cell_texts, heading
-from gpuprof_widgets.commands.sorting import sort_column, sorted_by
+from gpuprof_widgets.commands.sorting import sort_columns, sorted_by
 from gpuprof_widgets.commands.tables import columns_of, print_table, print_text
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.printable import printable
@@ -173,6 +173,13 @@ def test_the_column_that_sorts_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert printed(table_of("aten::addmm_x", "b"), keep="calls")[0].split() == ["name", "calls"]
 
 
+def test_the_time_of_a_gpu_goes_early_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = table_of("aten::mm", "aten::add").assign(device_total_ns=0)
+    monkeypatch.setenv("COLUMNS", "41")
+    assert printed(table)[0].split() == ["name", "calls", "total", "share"]
+    assert "device_total" in printed(table.assign(device_total_ns=[0, 5]))[0]
+
+
 def test_units_stay_where_two_headings_were_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     table = table_of("aten::mm", "b").assign(total_bytes=[1, 2])
     assert printed(table)[0].split()[2:] == ["calls", "total_ns", "share", "total_bytes"]
@@ -185,7 +192,7 @@ def test_a_key_that_could_be_two_columns_is_asked_about() -> None:
     with pytest.raises(OptionError, match=r"'total' could be total_ns or total_bytes"):
         sorted_by(table, "-total")
     assert sorted_by(table, "total_bytes")["total_bytes"].tolist() == [2, 1]
-    assert sort_column(table.assign(total=0), "total") == "total"
+    assert sort_columns(table.assign(total=0), "total") == ["total"]
 
 
 def test_of_a_table_without_rows_no_column_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

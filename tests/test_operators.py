@@ -19,11 +19,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.autograd import DeviceType
 from torch.autograd.profiler_util import EventList, FunctionEvent, MemRecordsAcc
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 from torch.utils.data import DataLoader, TensorDataset
 
-from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.operators import SELF_TIMES, operators, self_time_lines
 from gpuprof_widgets.analyses.sort_keys import SORT_KEYS, TORCH_KEYS, sort_column
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.chrome_trace import read_chrome_trace
@@ -216,6 +217,38 @@ def test_table_by_shape_equals_key_averages_by_shape(run: Run) -> None:
     assert_same_rows(operators(run.record, by_shape=True), expected)
 
 
+PRINTED = r"^Self (\w+) time total: ([\d.]+)(s|ms|us)$"
+UNITS_NS = {"s": 10**9, "ms": 10**6, "us": 10**3}
+
+
+def printed_totals(averages: EventList) -> dict[str, Any]:
+    """Ns of each "Self ... time total" below torch's own table, as exact as it is printed."""
+    lines = re.findall(PRINTED, averages.table(row_limit=-1), re.MULTILINE)
+    return {
+        side: pytest.approx(float(number) * UNITS_NS[unit], abs=0.0006 * UNITS_NS[unit])
+        for side, number, unit in lines
+    }
+
+
+def test_totals_and_cpu_total_percent_are_those_of_torchs_table(run: Run) -> None:
+    table = operators(run.record)
+    averages = run.events.key_averages()
+    assert table.attrs[SELF_TIMES] == printed_totals(averages)
+    wanted = {
+        (row.key, bool(row.is_user_annotation)): float(str(row.total_cpu_percent).rstrip("%"))
+        for row in averages
+    }
+    for row in our_rows(table):
+        percent = wanted[row["name"], row["annotation"]]
+        assert 100 * row["cpu_total_share"] == pytest.approx(percent, abs=0.0051)
+
+
+def test_totals_stay_those_of_all_rows_where_the_first_are_asked_for(run: Run) -> None:
+    whole = operators(run.record)
+    assert operators(run.record, top=1).attrs == whole.attrs
+    assert whole.attrs[SELF_TIMES] == {"CPU": whole["cpu_self_ns"].sum()}
+
+
 @needs_all_threads
 def test_table_of_several_threads_equals_key_averages(tmp_path: Path) -> None:
     def multiply() -> None:
@@ -249,6 +282,7 @@ def test_gpu_times_equal_those_of_key_averages(tmp_path: Path) -> None:
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))
     table = operators(read_chrome_trace(tmp_path / "trace.json"))
     columns = ["calls", "cpu_total_ns", "device_total_ns", "device_self_ns"]
+    assert table.attrs[SELF_TIMES]["GPU"] == printed_totals(profiler.key_averages())["CUDA"]
     ours = table[table["category"].isin(["cpu_op", "kernel", "gpu_memcpy", "gpu_memset"])]
     wanted = {row["name"]: row for row in torchs_rows(profiler.key_averages())}
     assert (ours["device_self_ns"] > 0).any()
@@ -327,6 +361,16 @@ def test_with_stacks_the_ops_are_the_same_without_rows_for_python_functions(stac
 
 
 @needs_frames
+def test_with_stacks_the_total_is_that_of_the_ops_where_torch_adds_python_functions(
+    stacked: Run,
+) -> None:
+    """A share is of the rows that are there: what Python functions took has a table of its own."""
+    totals = operators(stacked.record).attrs[SELF_TIMES]
+    assert totals == printed_totals(without_python_rows(stacked.events).key_averages())
+    assert totals != printed_totals(stacked.events.key_averages())
+
+
+@needs_frames
 def test_with_stacks_totals_and_counts_equal_those_of_key_averages_as_it_is(stacked: Run) -> None:
     ops = {event.name for event in stacked.events if not event.is_python_function} - {LOOSE}
     rows = [row for row in stacked.events.key_averages() if row.key in ops]
@@ -401,7 +445,61 @@ def test_gpu_time_belongs_to_the_op_that_launched_it_and_to_all_around_it() -> N
     assert device.loc["cudaLaunchKernel"].tolist() == [0, 0]
     assert row(table, "gemm")["device_self_share"] == 15 / 21
     assert row(table, "cudaLaunchKernel")["calls"] == 2
+    assert row(table, "step")["cpu_total_share"] == 1
+    assert row(table, "aten::linear")["cpu_total_share"] == 20 / 50
     assert row(table, "aten::mm")["cpu_self_ns"] == 6
+
+
+def gpu_event(name: str, start: int, end: int, **more: Any) -> FunctionEvent:
+    """An event of a GPU as torch has it; times in ns."""
+    device = {"device_type": DeviceType.CUDA, "use_device": "cuda"}
+    return FunctionEvent(0, name, 7, start / 1000, end / 1000, stack=[], **device, **more)
+
+
+def test_totals_of_a_gpu_are_those_of_torchs_table() -> None:
+    """Kernels side by side both count, annotations on the GPU do not; nor do ops once more."""
+    record = trace_of(
+        annotation("step", ts=0, dur=50_000),
+        op("aten::mm", ts=1_000, dur=9_000),
+        runtime("cudaLaunchKernel", ts=4_000, dur=3_000),
+        kernel("gemm", ts=30_000, dur=15_000, launched_by=2),
+        kernel("bias", ts=40_000, dur=2_500, stream=20),
+        copy(ts=60_000, dur=4_001, bytes=8),
+        gpu_annotation("step", ts=30_000, dur=20_000),
+    )
+    on_cpu: dict[str, Any] = {"use_device": "cuda", "stack": []}
+    mm = FunctionEvent(1, "aten::mm", 1, 1, 10, **on_cpu)
+    mm.append_kernel("gemm", 0, 15)
+    events = [
+        FunctionEvent(2, "step", 1, 0, 50, **on_cpu, is_user_annotation=True),
+        mm,
+        FunctionEvent(3, "cudaLaunchKernel", 1, 4, 7, **on_cpu),
+        gpu_event("gemm", 30_000, 45_000),
+        gpu_event("bias", 40_000, 42_500),
+        gpu_event("Memcpy HtoD", 60_000, 64_001),
+        gpu_event("step", 30_000, 50_000, is_user_annotation=True),
+    ]
+    torchs = EventList(events, use_device="cuda")
+    torchs._build_tree()
+    wanted = printed_totals(torchs.key_averages())
+    totals = operators(record).attrs[SELF_TIMES]
+    assert totals == {"CPU": 50_000, "GPU": 21_501} == {"CPU": wanted["CPU"], "GPU": wanted["CUDA"]}
+    assert self_time_lines(operators(record)) == [
+        "Self CPU time total: 50.0 µs",
+        "Self GPU time total: 21.5 µs",
+    ]
+
+
+def test_a_range_without_gpu_work_has_a_total_of_none_and_a_run_without_a_gpu_has_no_total() -> (
+    None
+):
+    record = trace_of(
+        op("aten::add", ts=0, dur=10), kernel("gemm", ts=50, dur=5), op("aten::mm", ts=90, dur=5)
+    )
+    assert operators(window(record, 0, 20)).attrs[SELF_TIMES] == {"CPU": 10, "GPU": 0}
+    only_gpu = trace_of(kernel("gemm", ts=50, dur=5))
+    assert operators(only_gpu).attrs[SELF_TIMES] == {"GPU": 5}
+    assert self_time_lines(operators(trace_of())) == []
 
 
 def test_gpu_annotations_get_no_row_for_they_would_count_kernels_twice() -> None:
@@ -636,3 +734,6 @@ def test_windows_that_tile_a_run_add_up_to_it(ops: list[Slow], cuts: list[int]) 
     whole = operators(record).set_index("name")[["cpu_self_ns", "device_self_ns"]]
     whole, sums = whole.sort_index(), sums.reindex(sorted(whole.index), fill_value=0)
     assert sums.to_dict() == whole.to_dict()
+    totals = [part.attrs.get(SELF_TIMES, {}) for part in parts]
+    for side, ns in operators(record).attrs.get(SELF_TIMES, {}).items():
+        assert sum(total.get(side, 0) for total in totals) == ns

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import pytest
 
 import gpuprof_widgets
-from gpuprof_widgets.analyses.sort_keys import SORT_KEYS, sort_column
+from gpuprof_widgets.analyses.sort_keys import PSTATS_KEYS, SORT_KEYS, sort_column
 from gpuprof_widgets.capture.arguments import arguments
 from gpuprof_widgets.capture.command_line import complete, help_text, parse
 from gpuprof_widgets.capture.options import TOPICS, Options
@@ -170,13 +170,14 @@ def test_the_default_sort_key_is_one() -> None:
         ("%%gpuprofile -o run ", {"--quiet"}, {"-o", "--output"}),
         ("%%gpuprofile --sort ", {"cpu_self"}, {"--top"}),
         ("%%gpuprofile --sort cpu", {"cpu_self"}, {"--top"}),
+        ("%%gpuprofile --sort to", {"tottime"}, {"--top"}),
         ("%%gpuprofile --top ", set(), {"--sort"}),
     ],
 )
 def test_completion_offers_what_may_come_next(
     typed: str, expected: set[str], missing: set[str]
 ) -> None:
-    offered = set(complete(typed, {"sort": tuple(SORT_KEYS)}))
+    offered = set(complete(typed, {"sort": tuple(SORT_KEYS | PSTATS_KEYS)}))
     assert expected <= offered
     assert not missing & offered
 

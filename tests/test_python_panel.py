@@ -49,6 +49,16 @@ def test_self_times_of_any_range_follow_from_the_pieces(start: int, end: int) ->
     }
 
 
+def test_the_rows_that_a_page_gets_have_the_longest_by_either_time() -> None:
+    called = [("main", f"f{i}", 1, 1_000 + i) for i in range(page_panels.MOST_ROWS)]
+    panel = python_time_panel(trace_of(calls=calls_of((None, "main", 1, 1), *called)))
+    assert panel is not None
+    kept = panel.rows.head(page_panels.MOST_ROWS)
+    assert len(kept) < len(panel.rows)
+    assert "main" in kept["name"].tolist()
+    assert kept["self_ns"].max() == 1_000 + page_panels.MOST_ROWS - 1
+
+
 def test_cprofiles_functions_have_no_events() -> None:
     calls = calls_of((None, "main", 1, 10), ("main", "load", 4, 300))
     panel = python_time_panel(trace_of(calls=calls))

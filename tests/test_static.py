@@ -79,6 +79,7 @@ class Cells(HTMLParser):
         super().__init__()
         self.rows: list[list[str]] = []
         self.tags: set[str] = set()
+        self.in_cell = False
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -86,26 +87,60 @@ class Cells(HTMLParser):
         if tag == "tr":
             self.rows.append([])
         elif tag == "td":
+            self.in_cell = True
             self.rows[-1].append("")
 
+    def handle_endtag(self, tag: str) -> None:
+        self.in_cell = self.in_cell and tag != "td"
+
     def handle_data(self, data: str) -> None:
-        if self.rows and self.rows[-1]:
+        if self.in_cell:
             self.rows[-1][-1] += data
 
 
 def test_op_table_ranks_by_cpu_time_where_there_is_no_gpu(cpu_record: Record) -> None:
     assert Cells(static_html(cpu_record)).rows == [
-        ["Op", "Calls", "CPU self", "share", "CPU total"],
-        ["aten::conv2d", "3", "30.0 ms", "75 %", "30.0 ms"],
-        ["aten::relu", "1", "10.0 ms", "25 %", "10.0 ms"],
+        ["Op", "Calls", "CPU self", "self %", "CPU total", "total %"],
+        ["aten::conv2d", "3", "30.0 ms", "75 %", "30.0 ms", "75 %"],
+        ["aten::relu", "1", "10.0 ms", "25 %", "10.0 ms", "25 %"],
     ]
 
 
 def test_op_table_shows_gpu_time_on_the_op_that_caused_it(gpu_record: Record) -> None:
     rows = Cells(static_html(gpu_record)).rows
-    assert rows[0] == ["Op", "Calls", "GPU self", "share", "GPU total", "CPU self"]
-    assert rows[1] == ["aten::mm", "1", "500 ns", "100 %", "500 ns", "950 ns"]
+    cpu, gpu = ["CPU self", "self %", "CPU total", "total %"], ["GPU self", "self %", "GPU total"]
+    assert rows[:2] == [
+        ["Op", "Calls", *gpu, *cpu],
+        ["aten::mm", "1", "500 ns", "100 %", "500 ns", "950 ns", "95 %", "1.00 µs", "100 %"],
+    ]
     assert "gemm" not in [row[0] for row in rows]
+
+
+def heading_of(text: str) -> list[str]:
+    return re.split("  +", next(line for line in text.splitlines() if line.startswith("op ")))
+
+
+def test_the_text_has_room_for_both_shares_and_gives_up_those_of_the_cpu_for_a_gpu(
+    cpu_record: Record, gpu_record: Record
+) -> None:
+    cpu = ["CPU self", "self %", "CPU total", "total %"]
+    assert heading_of(static_text(cpu_record)) == ["op", "Calls", *cpu]
+    counted = trace_of(op("aten::mm", ts=0, dur=1000, shapes=[[200, 300], [300, 400]]))
+    assert heading_of(static_text(counted)) == ["op", "Calls", *cpu, "FLOPs"]
+    gpu = ["GPU self", "self %", "GPU total", "CPU self", "CPU total"]
+    assert heading_of(static_text(gpu_record)) == ["op", "Calls", *gpu]
+
+
+def test_the_self_times_of_all_ops_stand_below_the_table(
+    cpu_record: Record, gpu_record: Record
+) -> None:
+    assert static_text(cpu_record, top=1).endswith("\nSelf CPU time total: 40.0 ms")
+    html = static_html(cpu_record, top=1)
+    assert "</table><div>Self CPU time total: 40.0 ms</div>" in html
+    assert "Self GPU" not in html
+    both = ["Self CPU time total: 1.00 µs", "Self GPU time total: 500 ns"]
+    assert static_text(gpu_record).splitlines()[-2:] == both
+    assert "".join(f"<div>{line}</div>" for line in both) in static_html(gpu_record)
 
 
 def test_op_table_shows_the_column_that_it_is_sorted_by(cpu_record: Record) -> None:
@@ -165,7 +200,8 @@ def test_memory_and_flops_have_columns_where_they_were_recorded(memory_record: R
 
 @pytest.mark.parametrize("sort", ["device_self", "cpu_self", "device_total", "cpu_memory"])
 def test_the_text_gives_up_other_columns_for_memory(memory_record: Record, sort: str) -> None:
-    caption, heading, *rows = static_text(memory_record, sort=sort).split("\n\n")[1].splitlines()
+    lines = static_text(memory_record, sort=sort).split("\n\n")[1].splitlines()
+    caption, heading, *rows = [line for line in lines if not line.startswith("Self ")]
     assert {"CPU self mem", "GPU self mem", "FLOPs"} <= set(re.split("  +", heading))
     assert caption.split(" by ")[1].split(":")[0] in re.split("  +", heading)
     assert rows[0].startswith("aten::mm ")
@@ -187,6 +223,31 @@ def test_a_file_of_cprofile_shows_its_python_functions() -> None:
     assert [row[0] for row in by_total] == ["Python function", "cell.py:1(main)"]
 
 
+@pytest.mark.parametrize(
+    ("key", "by", "first"),
+    [
+        ("tottime", "self time", "cell.py:2(step)"),
+        ("cumulative", "total time", "cell.py:1(main)"),
+        ("ncalls", "calls", "cell.py:2(step)"),
+        ("pcalls", "primitive calls", "cell.py:2(step)"),
+        ("name", "name", "cell.py:1(main)"),
+        ("nfl", "name", "cell.py:1(main)"),
+    ],
+)
+def test_a_key_of_pstats_asks_for_the_python_functions_as_prun_does(
+    key: str, by: str, first: str
+) -> None:
+    calls = calls_of((None, "main", 1, 100), ("main", "step", 3, 300))
+    ops = (op("aten::mm", ts=0, dur=9), op("aten::add", ts=20, dur=50))
+    functions, *others = re.split(r"\n\n", static_text(trace_of(*ops, calls=calls), sort=key))[1:]
+    caption, _, row, *_ = functions.splitlines()
+    assert caption == f"Python functions by {by}: 2 of 2"
+    assert row.startswith(first)
+    assert others[0].startswith("Ops by CPU self: 2 of 2")
+    alone = Cells(static_html(trace_of(calls=calls), sort=key)).rows
+    assert [each[0] for each in alone[:2]] == ["Python function", first]
+
+
 def test_a_record_with_ops_and_calls_shows_its_ops() -> None:
     record = trace_of(op("aten::mm", ts=0, dur=9), calls=calls_of((None, "main", 1, 10)))
     assert [row[0] for row in Cells(static_html(record)).rows] == ["Op", "aten::mm"]
@@ -205,7 +266,7 @@ def test_real_files_of_cprofile_are_readable(name: str, shared: Shared) -> None:
 
 def test_bars_are_as_long_as_the_shares(cpu_record: Record) -> None:
     edges = re.findall(r"linear-gradient\([^%]*? ([\d.]+)%", static_html(cpu_record))
-    assert edges == ["75.0", "25.0"]
+    assert edges == ["75.0", "75.0", "25.0", "25.0"]
 
 
 def test_findings_come_first_with_names_as_code(gpu_record: Record) -> None:

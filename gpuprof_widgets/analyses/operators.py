@@ -12,16 +12,20 @@ from gpuprof_widgets.analyses import op_rows as rows
 from gpuprof_widgets.analyses.flops import recorded_work, slice_flops
 from gpuprof_widgets.analyses.lacking import says_if_empty, which_other_kind
 from gpuprof_widgets.analyses.op_rows import Allocations, OpRows
+from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.analyses.shapes import shape_codes
 from gpuprof_widgets.analyses.sort_keys import sort_column
 from gpuprof_widgets.analyses.stacks import stack_codes
 from gpuprof_widgets.analyses.steps import names_with_steps_merged
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import FLOPS
+from gpuprof_widgets.trace.schema import FLOPS, GPU_TRACKS
 
 Ints = npt.NDArray[np.int64]
 Columns = dict[str, Ints]
+
+SELF_TIMES = "self_times"
+"""Attribute of an op table: ns of self time of all its rows, by "CPU" and "GPU"."""
 
 SUMS = (
     "calls",
@@ -53,7 +57,8 @@ def operators(
     sorts by ``cpu_self``. Columns (times in ns, sizes in bytes, shares of one):
 
     - ``name``, ``category``, with ``by_shape`` ``input_shapes``, with ``stack_depth`` ``stack``;
-    - ``calls``; ``cpu_total_ns``, ``cpu_self_ns``, ``cpu_average_ns``, ``cpu_self_share``;
+    - ``calls``; ``cpu_total_ns``, ``cpu_self_ns``, ``cpu_average_ns``, ``cpu_self_share``,
+      ``cpu_total_share`` (torch's "CPU total %"): both of the self times of all rows together;
     - ``device_total_ns``, ``device_self_ns``, ``device_average_ns``, ``device_self_share``: GPU
       time launched by the op (self) and all below it (total); of a kernel or copy its own;
     - ``cpu_memory_bytes``, ``cpu_self_memory_bytes``, ``device_memory_bytes``,
@@ -61,10 +66,15 @@ def operators(
       ``flops``: as torch estimates them, from the recorded shapes, or as the program counted them
       (<NA> where neither can be told; torch says 0).
 
+    ``attrs["self_times"]``: the self time of all rows (ns), by "CPU" and, where the trace has GPU
+    tracks, "GPU": torch's "Self CPU time total" and "Self CUDA time total". The GPU's is that of
+    kernels, copies and memsets: their ops have the same time once more.
+
     Equal to torch's table, ``ProfilerStep*`` and merged repeats (`OpRows`) included, except that
-    Python functions and GPU-side annotations get no rows (the call tree has the former, the latter
-    would count GPU time twice), and that memory is counted on the op's own thread only. A backward
-    op has the stack of the last forward op with its sequence number, where torch takes the first.
+    Python functions and GPU-side annotations get no rows (the call tree has the former, whose time
+    torch counts in its total and shares; the latter would count GPU time twice), and that memory is
+    counted on the op's own thread only. A backward op has the stack of the last forward op with its
+    sequence number, where torch takes the first.
     """
     column = sort_column(sort)
     trace = record.trace
@@ -93,7 +103,23 @@ def operators(
     if column.startswith("device") and column.endswith("_ns") and not kernel_ns:
         column = column.replace("device", "cpu")
     table = table.sort_values(column, ascending=False, kind="stable", ignore_index=True)
+    if len(table):
+        table.attrs[SELF_TIMES] = _self_times(trace, table, kernel_ns)
     return table if top is None else table.head(top)
+
+
+def _self_times(trace: Trace, table: pd.DataFrame, kernel_ns: int) -> dict[str, int]:
+    """Of the sides that were recorded: of a range without GPU work 0 ns, without a GPU nothing."""
+    found = {"CPU": int(table["cpu_self_ns"].sum()), "GPU": kernel_ns}
+    tracks = {"CPU": ("cpu",), "GPU": GPU_TRACKS}
+    kinds = trace.tracks["kind"]
+    return {side: ns for side, ns in found.items() if kinds.isin(tracks[side]).any()}
+
+
+def self_time_lines(table: pd.DataFrame) -> list[str]:
+    """``Self CPU time total: 12.3 ms``, and of the GPU: what torch prints below its table."""
+    times = table.attrs.get(SELF_TIMES, {})
+    return [f"Self {side} time total: {format_ns(ns)}" for side, ns in times.items()]
 
 
 def _op_values(trace: Trace, ops: OpRows, memory: Allocations) -> Columns:
@@ -195,9 +221,10 @@ def _with_averages_and_shares(table: pd.DataFrame, kernel_ns: int) -> pd.DataFra
         "cpu_average_ns": table["cpu_total_ns"] / calls,
         "device_average_ns": table["device_total_ns"] / calls,
         "cpu_self_share": table["cpu_self_ns"] / cpu_ns,
+        "cpu_total_share": table["cpu_total_ns"] / cpu_ns,
         "device_self_share": table["device_self_ns"] / max(kernel_ns, 1),
     }
     labels = [name for name in table.columns if name not in SUMS]
     order = [*labels, *SUMS[:3], "cpu_average_ns", *SUMS[3:5], "device_average_ns"]
-    order += ["cpu_self_share", "device_self_share", *SUMS[5:]]
+    order += ["cpu_self_share", "cpu_total_share", "device_self_share", *SUMS[5:]]
     return table.assign(**columns)[order]

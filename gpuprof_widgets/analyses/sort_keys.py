@@ -1,4 +1,4 @@
-"""The keys that sort an op table: ours, and every one that torch's own table takes."""
+"""The keys that sort an op table (ours and torch's) and a table of Python functions (pstats')."""
 
 from __future__ import annotations
 
@@ -39,6 +39,38 @@ TORCH_KEYS = {
 """torch's name of each key and ours; torch also says cuda, xpu or privateuse1 for device."""
 
 
+PSTATS_KEYS = {
+    "tottime": ("self_ns",),
+    "cumtime": ("total_ns",),
+    "cumulative": ("total_ns",),
+    "time": ("self_ns",),
+    "ncalls": ("calls",),
+    "calls": ("calls",),
+    "pcalls": ("primitive_calls",),
+    "name": ("name",),
+    "filename": ("file",),
+    "module": ("file",),
+    "line": ("line",),
+    "nfl": ("name", "file", "line"),
+    "stdname": ("file", "line", "name"),
+}
+"""What ``%prun -s`` and pstats take, and the columns that it sorts a table of functions by."""
+
+PLACES = ("file", "line", "name")
+"""Columns of a table of functions that rise where pstats sorts by them; its numbers fall."""
+
+
+def report_keys(key: str) -> tuple[str, str]:
+    """What sorts the op table of a report, and its Python functions: "" where nobody asked.
+
+    A key that only pstats has asks for the Python functions, and leaves the ops in their order.
+    """
+    if key in PSTATS_KEYS and key not in SORT_KEYS:
+        return "device_self", key
+    sort_column(key)
+    return key, ""
+
+
 def sort_column(key: str) -> str:
     """The column that a key sorts by; an `OptionError` that names the nearest key if unknown."""
     device_key = re.sub("cuda|xpu|privateuse1", "device", key)
@@ -51,9 +83,10 @@ def sort_column(key: str) -> str:
 
 
 def _unknown(key: str) -> str:
-    close = difflib.get_close_matches(key, [*SORT_KEYS, *TORCH_KEYS], n=1)
+    close = difflib.get_close_matches(key, [*SORT_KEYS, *TORCH_KEYS, *PSTATS_KEYS], n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return (
         f"unknown sort key {key!r}.{hint} Keys are {', '.join(SORT_KEYS)}, "
-        f"and torch's: {', '.join(TORCH_KEYS)} (also with cuda or xpu for device)."
+        f"and torch's: {', '.join(TORCH_KEYS)} (also with cuda or xpu for device); of Python "
+        f"functions pstats': {', '.join(PSTATS_KEYS)}."
     )

@@ -94,7 +94,11 @@ class Options:
         "--no-cprofile)",
         metavar="TOPICS",
     )
-    sort: str = _output("device_self", "column that sorts the op table", metavar="KEY")
+    sort: str = _output(
+        "device_self",
+        "column that sorts the op table, or pstats' key for Python functions",
+        metavar="KEY",
+    )
     top: int = _output(15, "rows of the op table in the static output", metavar="N")
     name: str | None = _output(None, "label of this profile", metavar="LABEL")
     output: str | None = _output(

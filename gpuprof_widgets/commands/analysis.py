@@ -104,9 +104,9 @@ def _sorted(
     found: Analysis, profile: Profile, table: pd.DataFrame, key: str, given: dict[str, Any]
 ) -> pd.DataFrame:
     """By a column, or by a key that only the analysis knows, such as torch's names."""
-    from gpuprof_widgets.commands.sorting import sort_column, sorted_by
+    from gpuprof_widgets.commands.sorting import sort_columns, sorted_by
 
-    if sort_column(table, key) is None and "sort" in keywords_of(found.function):
+    if not sort_columns(table, key) and "sort" in keywords_of(found.function):
         return found.function(profile, **given, sort=key)
     return sorted_by(table, key)
 
@@ -124,9 +124,10 @@ def show_or_export(
     ``notes`` stand below what is printed, and on stderr where it is written.
     """
     from gpuprof_widgets.analyses.lacking import NOBODY
+    from gpuprof_widgets.analyses.operators import self_time_lines
     from gpuprof_widgets.analyses.table_with_reason import LACKS, what_is_lacking
     from gpuprof_widgets.commands.cells import heading
-    from gpuprof_widgets.commands.sorting import sort_column
+    from gpuprof_widgets.commands.sorting import sort_columns
     from gpuprof_widgets.commands.tables import columns_of, print_table
     from gpuprof_widgets.commands.tree import with_paths
     from gpuprof_widgets.printable import printable
@@ -140,18 +141,21 @@ def show_or_export(
         return
     # Where the trace lacks what is asked for, a row of all that belongs to nobody says nothing.
     shown = table.head(0 if lacks else ROWS if top is None else top)
-    said = [str(table.attrs[key]) for key in (LACKS, "note") if key in table.attrs]
+    said = self_time_lines(table)
+    said += [str(table.attrs[key]) for key in (LACKS, "note") if key in table.attrs]
     if not len(table) and not lacks:
         said.append("no rows: the trace has nothing of that kind")
     if len(shown) < len(table) and top is None and not lacks:
         said.append(f"{len(shown):,} of {len(table):,} rows; --top N prints more")
-    column = sort_column(table, sort) if sort else None
+    by = sort_columns(table, sort) if sort else []
+    # A column of one value sorts nothing, as the GPU's time where there is no GPU.
+    kept = heading(by[0]) if by and table[by[0]].nunique() > 1 else ""
     if SAMPLED in table.attrs:
         shown = shown.drop(columns=[name for name in COUNTS if name in shown])
     shown = with_paths(shown, table, is_sorted=sort is not None)
     if nobody := table.attrs.get(NOBODY):
         shown = shown.assign(name=shown["name"].replace("", nobody))
-    print_table(columns_of(shown), notes=[*said, *notes], keep=heading(column or ""))
+    print_table(columns_of(shown), notes=[*said, *notes], keep=kept)
 
 
 def _help(found: Analysis) -> str:

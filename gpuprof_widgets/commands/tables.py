@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.commands.cells import NONE, cell_texts, heading, is_link, is_number
 from gpuprof_widgets.printable import printable, printable_lines
 from gpuprof_widgets.views.text import shortened
@@ -23,6 +24,9 @@ from gpuprof_widgets.views.text import shortened
 GAP = "  "
 ESSENTIAL = ("name", "calls", "total", "cpu_total", "device_total")
 """Headings of columns that are left out when nothing else can be: how often, and how long."""
+
+NO_TIME = format_ns(0)
+"""What stands in all cells of the GPU's time where there is no GPU."""
 
 NARROWEST = 12
 """Characters below which no column of names is cut: others are left out before."""
@@ -50,9 +54,9 @@ class Column:
     @property
     def expendable(self) -> int:
         """How little is lost without it: nothing where all is empty, then rows of the trace, then
-        one value; what every table is read for goes last.
+        one value; what every table is read for goes last, if it took any time.
         """
-        if heading(self.heading) in ESSENTIAL:
+        if heading(self.heading) in ESSENTIAL and set(self.cells) != {NO_TIME}:
             return -1
         if all(cell == NONE for cell in self.cells):
             return 3

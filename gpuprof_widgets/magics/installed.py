@@ -10,7 +10,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from gpuprof_widgets import runtime_carrier
-from gpuprof_widgets.analyses.sort_keys import SORT_KEYS
+from gpuprof_widgets.analyses.sort_keys import PSTATS_KEYS, SORT_KEYS
 from gpuprof_widgets.capture import command_line
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.exceptions import OptionError
@@ -107,4 +107,4 @@ def _warm_up() -> None:
 
 
 def _completions(shell: InteractiveShell, event: Any) -> list[str]:
-    return command_line.complete(event.text_until_cursor, {"sort": tuple(SORT_KEYS)})
+    return command_line.complete(event.text_until_cursor, {"sort": tuple(SORT_KEYS | PSTATS_KEYS)})

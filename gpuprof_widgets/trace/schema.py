@@ -59,6 +59,7 @@ TRACK_KINDS = ("cpu", "python", "worker", "annotation", "gpu", "copy", "other")
 frames of that thread; ``worker`` what a DataLoader's worker process did; ``annotation`` a stream's
 gpu_user_annotation rows; ``gpu`` a stream's kernels; ``copy`` its copies and memsets.
 """
+GPU_TRACKS = ("gpu", "copy")
 
 OP_CATEGORIES = ("cpu_op", "user_annotation")
 REGION_CATEGORIES = ("cell_line", "module", "module_backward")

@@ -9,10 +9,14 @@ from gpuprof_widgets.views.models import AnalysisTable, AnalysisTabs, CurvePlot,
 from gpuprof_widgets.views.plots import empty_plot
 from gpuprof_widgets.views.timeline import SCROLL_BAR, TRACK_NAMES, time_axis
 
+PYTHON_PANEL = "python_time"
+"""The tab that is open at first where its order was asked for."""
+
 
 def plot_analyses(store: TraceStore) -> list[LayoutDOM]:
     """Tabs, the figure of the curves (its time axis is the timeline's), other plots and table."""
-    tabs = AnalysisTabs(store=store, sizing_mode="stretch_width")
+    active = PYTHON_PANEL if store.functions_sort else ""
+    tabs = AnalysisTabs(store=store, active=active, sizing_mode="stretch_width")
     plot = empty_plot(
         store.visible,
         Range1d(start=0, end=1),

@@ -16,10 +16,16 @@ from gpuprof_widgets.analyses.lacking import which_other_kind
 from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.op_rows import named
 from gpuprof_widgets.analyses.python_time import has_python_alone
-from gpuprof_widgets.analyses.sort_keys import SORT_KEYS, sort_column
+from gpuprof_widgets.analyses.sort_keys import (
+    PLACES,
+    PSTATS_KEYS,
+    SORT_KEYS,
+    report_keys,
+    sort_column,
+)
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.schema import MEMORY_EVENT
-from gpuprof_widgets.views.analyses import plot_analyses
+from gpuprof_widgets.trace.schema import GPU_TRACKS, MEMORY_EVENT
+from gpuprof_widgets.views.analyses import PYTHON_PANEL, plot_analyses
 from gpuprof_widgets.views.encoding import encode
 from gpuprof_widgets.views.flame_graph import plot_flame_graph
 from gpuprof_widgets.views.lines import plot_lines
@@ -38,8 +44,6 @@ VIEWS: dict[str, Callable[[TraceStore], list[LayoutDOM]]] = {
     "analyses": plot_analyses,
 }
 """The views in the order in which they stand under the cell."""
-
-GPU_TRACKS = ("gpu", "copy")
 
 SHOWN_ROWS = 1_000
 """The most events of one finding that the page gets: more would fill the view, and the page."""
@@ -79,13 +83,15 @@ def trace_store(record: Record, *, sort: str) -> TraceStore:
     """The record as the page gets it."""
     trace = record.trace
     payload = encode(record)
+    ops, functions = report_keys(sort)
     return TraceStore(
         uid=new_uid(),
         payload=payload.text,
         label=_label(record),
         findings=finding_lines(findings(record), SHOWN_ROWS if payload.rows_kept else 0),
         notes=[str(note) for note in record.metadata.get("notes", ())],
-        sort=_sort_key(sort),
+        sort=_sort_key(ops),
+        functions_sort=_functions_column(functions) if PYTHON_PANEL in panels(record) else "",
         on_gpu=has_gpu(record),
         visible=Range1d(start=trace.start_ns, end=max(trace.end_ns, trace.start_ns + 1)),
     )
@@ -105,6 +111,14 @@ def _sort_key(sort: str) -> str:
     """Our name of a sort key; the page knows its columns by no other."""
     column = sort_column(sort)
     return next(key for key, name in SORT_KEYS.items() if name == column)
+
+
+def _functions_column(key: str) -> str:
+    """The column of the page's Python functions that a key of pstats means, "" for none."""
+    if not key:
+        return ""
+    column = PSTATS_KEYS[key][0]
+    return {"primitive_calls": "calls"}.get(column, "label" if column in PLACES else column)
 
 
 def _label(record: Record) -> str:

@@ -11,7 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from gpuprof_widgets.analyses.findings import Finding, findings
+from gpuprof_widgets.analyses.python_time import has_python_alone
 from gpuprof_widgets.analyses.quantity import format_count
+from gpuprof_widgets.analyses.sort_keys import report_keys
 from gpuprof_widgets.printable import printable
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.picture import picture_png
@@ -22,6 +24,7 @@ from gpuprof_widgets.views.static_tables import (
     DEVICE,
     Column,
     OpTable,
+    function_rows,
     hottest_lines,
     op_rows,
     table_rows,
@@ -40,7 +43,7 @@ FINDINGS_SHOWN = 5
 ALL_IN = "profile.findings()"
 """What has those that are not shown."""
 
-EXPENDABLE = (CPU[1], DEVICE[1], CPU[2], DEVICE[2], CPU[0])
+EXPENDABLE = (CPU[1], CPU[3], CPU[2], DEVICE[1], DEVICE[2], CPU[0])
 """Columns that the text gives up, in this order, where names have less than NAME_WIDTH."""
 
 
@@ -53,9 +56,15 @@ def static_html(record: Record, *, sort: str = "device_self", top: int = 15) -> 
 
 
 def _tables(record: Record, *, sort: str, top: int) -> list[OpTable]:
-    """Lines, Python functions where they waited, memory at its peak, and ops."""
-    tables = (hottest_lines(record), waiting_functions(record), peak_memory(record))
-    return [*(t for t in tables if t is not None), table_rows(record, sort=sort, top=top)]
+    """Lines, Python functions where they waited or were asked for, memory at its peak, and ops."""
+    ops, functions = report_keys(sort)
+    if has_python_alone(record):
+        ops, functions = functions or ops, ""
+    of_python = (
+        function_rows(record, sort=functions, top=top) if functions else waiting_functions(record)
+    )
+    tables = (hottest_lines(record), of_python, peak_memory(record))
+    return [*(t for t in tables if t is not None), table_rows(record, sort=ops, top=top)]
 
 
 def html_findings(found: list[Finding], *, all_in: str = ALL_IN) -> str:
@@ -96,8 +105,9 @@ def _html_words(words: str) -> str:
 
 
 def html_table(table: OpTable) -> str:
-    """The caption and the table."""
-    return f"<div><strong>{escaped(table.caption)}</strong></div>{_html_rows(table)}"
+    """The caption, the table and what stands below it."""
+    below = "".join(f"<div>{escaped(line)}</div>" for line in table.below)
+    return f"<div><strong>{escaped(table.caption)}</strong></div>{_html_rows(table)}{below}"
 
 
 def _html_rows(table: OpTable) -> str:
@@ -150,7 +160,7 @@ def _text_notes(record: Record) -> list[str]:
 
 
 def text_table(table: OpTable) -> list[str]:
-    """The caption and the table, one line per row."""
+    """The caption, the table, one line per row, and what stands below it."""
     rows = table.rows.to_dict("records")
     cells = {
         column: [column.heading, *(column.format(row[column.key]) for row in rows)]
@@ -161,7 +171,7 @@ def text_table(table: OpTable) -> list[str]:
     names = [table.noun.lower(), *(shortened(printable(str(row["name"])), room) for row in rows)]
     padded = [_right_aligned(words) for words in cells.values()]
     lines = ["  ".join(line) for line in zip((n.ljust(room) for n in names), *padded, strict=True)]
-    return [printable(table.caption), *lines]
+    return [printable(table.caption), *lines, *table.below]
 
 
 def _fitting(cells: dict[Column, list[str]], sorted_by: str) -> dict[Column, list[str]]:

@@ -9,11 +9,11 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.findings.wording import function_name, run_ns, share_of
 from gpuprof_widgets.analyses.lines import lines
-from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.operators import operators, self_time_lines
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.python_time import has_python_alone, python_time
 from gpuprof_widgets.analyses.quantity import format_bytes, format_flops, format_ns, format_share
-from gpuprof_widgets.analyses.sort_keys import sort_column
+from gpuprof_widgets.analyses.sort_keys import PLACES, PSTATS_KEYS, sort_column
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 
@@ -39,6 +39,7 @@ def _known(written: Callable[[float], str]) -> Callable[[float], str]:
 
 
 CALLS = Column("Calls", "calls", lambda value: f"{value:,.0f}")
+PRIMITIVE_CALLS = Column("Primitive calls", "primitive_calls", CALLS.format)
 FUNCTION = (
     Column("Self time", "self_ns", format_ns),
     Column("share", "self_share", _short_share, share=True),
@@ -46,12 +47,13 @@ FUNCTION = (
 )
 CPU = (
     Column("CPU self", "cpu_self_ns", format_ns),
-    Column("share", "cpu_self_share", _short_share, share=True),
+    Column("self %", "cpu_self_share", _short_share, share=True),
     Column("CPU total", "cpu_total_ns", format_ns),
+    Column("total %", "cpu_total_share", _short_share, share=True),
 )
 DEVICE = (
     Column("GPU self", "device_self_ns", format_ns),
-    Column("share", "device_self_share", _short_share, share=True),
+    Column("self %", "device_self_share", _short_share, share=True),
     Column("GPU total", "device_total_ns", format_ns),
 )
 AVERAGES = (
@@ -98,6 +100,11 @@ class OpTable:
     def caption(self) -> str:
         return f"{self.noun}s by {self.sorted_by}: {len(self.rows):,} of {self.total:,}"
 
+    @property
+    def below(self) -> list[str]:
+        """The lines that stand under it."""
+        return self_time_lines(self.rows)
+
 
 def table_rows(record: Record, *, sort: str, top: int) -> OpTable:
     """The ops; where Python alone ran, its functions."""
@@ -106,15 +113,25 @@ def table_rows(record: Record, *, sort: str, top: int) -> OpTable:
 
 
 def function_rows(record: Record, *, sort: str, top: int) -> OpTable:
-    """The ``top`` Python functions by self time, or by calls or total time if ``sort`` says so."""
+    """The ``top`` Python functions by a key of pstats, or by what is nearest to one of ops."""
     table = python_time(record)
     own = table["self_ns"].astype(float)
+    keys = list(PSTATS_KEYS.get(sort) or [_function_key(sort)])
+    rising = [key in PLACES for key in keys]
+    table = table.sort_values(keys, ascending=rising, kind="stable")
     table = table.assign(name=function_labels(table), self_share=own / max(own.sum(), 1.0))
+    columns: tuple[Column, ...] = (CALLS, *FUNCTION)
+    if keys[0] == PRIMITIVE_CALLS.key:
+        columns = (PRIMITIVE_CALLS, *columns)
+    headings = {column.key: column.heading.lower() for column in columns}
+    by = headings.get(keys[0], keys[0])
+    return OpTable(columns, table.head(top), len(table), by, "Python function")
+
+
+def _function_key(sort: str) -> str:
+    """Self time, or calls or total time where a key of ops says so."""
     wanted = sort_column(sort).removesuffix("_ns").rsplit("_", 1)[-1]
-    by = {"calls": CALLS, "total": FUNCTION[2]}.get(wanted, FUNCTION[0])
-    table = table.sort_values(by.key, ascending=False, kind="stable")
-    columns = (CALLS, *FUNCTION)
-    return OpTable(columns, table.head(top), len(table), by.heading.lower(), "Python function")
+    return {"calls": "calls", "total": "total_ns"}.get(wanted, "self_ns")
 
 
 def hottest_lines(record: Record) -> OpTable | None:
@@ -157,7 +174,7 @@ def op_rows(record: Record, *, sort: str, top: int) -> OpTable:
     table = operators(record, sort=sort)
     table = table[~table["category"].isin(GPU_CATEGORIES)]
     has_device = bool(table["device_total_ns"].any())
-    columns: tuple[Column, ...] = (CALLS, *DEVICE, CPU[0]) if has_device else (CALLS, *CPU)
+    columns: tuple[Column, ...] = (CALLS, *DEVICE, *CPU) if has_device else (CALLS, *CPU)
     columns += tuple(column for column in WHERE_RECORDED if table[column.key].any())
     by = _sorted_by(sort, has_device)
     if by not in columns:

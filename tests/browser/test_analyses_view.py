@@ -21,7 +21,7 @@ from gpuprof_widgets.views.panels.panel import Column, Panel, Points
 from tests.browser.engine import start_engine
 from tests.browser.report_page import Open, Report
 from tests.panel_examples import EXAMPLES, column_values
-from tests.traces import Shared, kernel, op, runtime, trace_of
+from tests.traces import Shared, calls_of, kernel, op, runtime, trace_of
 
 MS = 1_000_000
 CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text(encoding="utf-8")
@@ -384,3 +384,17 @@ def test_nothing_moves_as_something_is_selected(open_report: Open) -> None:
     rows(report, "Kernels").filter(has_text="gemm").click()
     expect(report.selection_text).to_contain_text("2 events highlighted")
     assert report.selection_text.evaluate(heights) == before
+
+
+def test_a_key_of_pstats_opens_the_python_functions_in_that_order(
+    open_report: Open, real_panels: None
+) -> None:
+    calls = calls_of((None, "main", 1, MS), ("main", "step", 3, 3 * MS))
+    record = trace_of(op("aten::mm", ts=0, dur=MS), op("aten::add", ts=2 * MS, dur=MS), calls=calls)
+    for key, first in ("cumtime", "main"), ("ncalls", "step"), ("name", "main"):
+        report = open_report(record, sort=key)
+        expect(tab(report, "Python functions")).to_have_attribute("aria-selected", "true")
+        expect(rows(report, "Python functions").first).to_contain_text(f"({first})")
+        expect(report.table.locator("th[aria-sort=descending]")).to_contain_text("CPU self")
+    report = open_report(record)
+    expect(rows(report, "Python functions").first).not_to_be_visible()

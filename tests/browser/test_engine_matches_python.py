@@ -15,7 +15,7 @@ from gpuprof_widgets.analyses import quantity
 from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.lines import lines
-from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.operators import SELF_TIMES, operators
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.printable import printable_values
@@ -233,6 +233,7 @@ def assert_same_tables(engine: Engine, record: Record, ends: Bounds) -> None:
     for by_shape in False, True:
         expected = operators_of(part, by_shape=by_shape)
         assert operators_of_page(engine, bounds, by_shape=by_shape) == expected
+    assert_same_totals(engine, part)
     assert lines_of_page(engine, bounds) == lines_of(part, among=record)
     for source in "ops", "merged":
         page, expected = tree_of_page(engine, bounds, source), tree_of(part, source)
@@ -265,6 +266,17 @@ def operators_of_page(engine: Engine, bounds: Bounds, *, by_shape: bool) -> Numb
     )
     assert len({tuple(key) for key, _ in rows}) == len(rows)
     return keyed((key for key, _ in rows), (values for _, values in rows))
+
+
+def assert_same_totals(engine: Engine, part: Record) -> None:
+    """What stands below the op table, of which its shares are."""
+    page = engine.run(
+        """([start, end]) => engine.self_times(store,
+            engine.op_table(store, {start, end}, "name"))""",
+        [part.trace.start_ns, part.trace.end_ns],
+    )
+    expected = operators(part).attrs.get(SELF_TIMES, {})
+    assert (page["cpu"], page["gpu"]) == (expected.get("CPU"), expected.get("GPU"))
 
 
 LINE_VALUES = {

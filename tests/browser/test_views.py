@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -233,6 +234,55 @@ def test_flame_graph_is_as_tall_as_the_tree_of_the_range(open_report: Open) -> N
     for change, levels in (("brush([6e6, 7e6])", 4), ("reset()", 5)):
         state(report, f"store.{change}")
         report.page.wait_for_function(has_levels, arg=[graph, levels])
+
+
+def cells_of(report: Report, name: str) -> dict[str, str]:
+    """The texts of one row of the op table by the key of their column."""
+    line = report.table.locator("tbody tr").filter(
+        has=report.page.locator("td:first-child", has_text=re.compile(f"^{re.escape(name)}$"))
+    )
+    cells = line.locator("[data-column]")
+    return dict(
+        zip(
+            cells.evaluate_all("cells => cells.map(cell => cell.dataset.column)"),
+            cells.all_inner_texts(),
+            strict=True,
+        )
+    )
+
+
+def test_shares_and_totals_are_those_of_torchs_table_and_of_the_range(open_report: Open) -> None:
+    report = open_report(small())
+    below = report.page.locator(".below")
+    expect(below).to_have_text("Self CPU time total: 10.0 ms · Self GPU time total: 3.00 ms")
+    assert cells_of(report, "aten::linear")["cpu_total"] == "4.00 ms 40 %"
+    assert cells_of(report, "aten::linear")["cpu_self"] == "2.00 ms 20 %"
+    assert cells_of(report, "ProfilerStep*")["cpu_total"] == "10.0 ms 100 %"
+    report.page.get_by_label("Filter names").fill("linear")
+    assert cells_of(report, "aten::linear")["cpu_total"] == "4.00 ms 40 %"
+    state(report, f"store.brush([{4 * MS}, {6 * MS}])")
+    expect(below).to_have_text("Self CPU time total: 2.00 ms · Self GPU time total: 1.00 ms")
+    assert cells_of(report, "aten::linear")["cpu_total"] == "1.00 ms 50 %"
+    report.page.get_by_label("Group by").select_option("category")
+    expect(below).to_have_text("Self CPU time total: 2.00 ms · Self GPU time total: 1.00 ms")
+
+
+def test_without_a_gpu_there_is_no_total_of_one(open_report: Open) -> None:
+    report = open_report(trace_of(op("aten::mm", ts=0, dur=2 * MS)))
+    expect(report.page.locator(".below")).to_have_text("Self CPU time total: 2.00 ms")
+
+
+@pytest.mark.parametrize("width", [1280, 1000, 900])
+def test_a_table_of_all_columns_leaves_room_for_the_names(open_report: Open, width: int) -> None:
+    rows = [op("aten::mm", ts=0, dur=MS, shapes=[[512, 64], [64, 100]]), memory(512, ts=MS // 2)]
+    more = [memory(4096, ts=MS // 2, device=0), kernel("sgemm", ts=MS, dur=MS, launched_by=0)]
+    report = open_report(trace_of(*rows, *more))
+    report.page.set_viewport_size({"width": width, "height": 900})
+    assert len(report.table.locator("thead th").all()) == 10
+    box = report.table.locator("tbody td:first-child").first.bounding_box()
+    assert box is not None
+    assert box["width"] >= 150
+    assert report.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_table_sorts_filters_and_groups(open_report: Open) -> None:

@@ -15,6 +15,7 @@ import {stacked_bars} from "./stacked_bars"
 import {Tooltip} from "./tooltip"
 import type {Fact} from "./tooltip"
 
+const PYTHON_PANEL = "python_time"
 const FIRST_ROWS = 10
 const DOUBLE_CLICK_MS = 400
 /** Pixels of a letter, of a cell's padding, and of columns. */
@@ -115,7 +116,7 @@ export class AnalysisTableView extends PanelView {
       return
     }
     this.data = shown
-    this.order = first_order(shown)
+    this.order = first_order(shown, this.store.functions_sort)
     this.show_all = false
     this.filter = ""
     this.filter_input.value = ""
@@ -387,9 +388,10 @@ export class AnalysisTableView extends PanelView {
 }
 
 /** The order in which a table opens; null: as its rows stand. */
-function first_order(data: PanelData): Order | null {
-  const at = data.at(data.sort)
-  return at < 0 ? null : {key: data.sort, descending: data.columns[at].unit != "text"}
+function first_order(data: PanelData, of_functions: string): Order | null {
+  const key = data.name == PYTHON_PANEL && data.at(of_functions) >= 0 ? of_functions : data.sort
+  const at = data.at(key)
+  return at < 0 ? null : {key, descending: data.columns[at].unit != "text"}
 }
 
 /** Rows by their values, those without one last; equal ones as they stand. */

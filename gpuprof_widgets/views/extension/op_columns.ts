@@ -1,5 +1,5 @@
 import {format_bytes, format_flops, format_ns} from "./engine"
-import type {OpRow, Recorded} from "./engine"
+import type {OpRow, Recorded, SelfTimes} from "./engine"
 
 /** A column of the op table. `key` is the sort key of the Python side, with `unit` its column. */
 export type Column = {
@@ -12,8 +12,8 @@ export type Column = {
   format(row: OpRow): string
   /** What has to be known about the number in a row, if anything has. */
   note?(row: OpRow): string | null
-  /** The column's sum over all rows, where a share of it makes sense. */
-  shared: boolean
+  /** The self times of which its values are shares, if they are shown as such: as in torch's table. */
+  share_of: keyof SelfTimes | null
   on_gpu: boolean
   /** Left out where the page is narrow. */
   extra: boolean
@@ -21,15 +21,16 @@ export type Column = {
 
 type Value = (row: OpRow) => number
 
-function time(key: string, text: string, title: string, value: Value, {shared = false, on_gpu = false, extra = false}): Column {
+function time(key: string, text: string, title: string, value: Value, options: Partial<Pick<Column, "share_of" | "on_gpu" | "extra">>): Column {
   const format = (row: OpRow): string => value(row) == 0 ? "–" : format_ns(value(row))
-  return {key, unit: "_ns", text, title, width: shared ? "116px" : "88px", value, format, shared, on_gpu, extra}
+  const width = options.share_of == null ? "88px" : "116px"
+  return {key, unit: "_ns", text, title, width, value, format, share_of: null, on_gpu: false, extra: false, ...options}
 }
 
 function quantity(key: keyof Recorded, unit: Column["unit"], text: string, title: string, write: (value: number) => string): Column {
   const value = (row: OpRow): number => row[key]
   const format = (row: OpRow): string => value(row) == 0 ? "–" : write(value(row))
-  return {key, unit, text, title, width: "96px", value, format, shared: false, on_gpu: false, extra: false}
+  return {key, unit, text, title, width: "96px", value, format, share_of: null, on_gpu: false, extra: false}
 }
 
 function average(total: number, calls: number): number {
@@ -45,12 +46,12 @@ const TIMES: Column[] = [
   {
     key: "calls", unit: "", text: "Calls", title: "How often it began or went on within the range", width: "72px",
     value: (row) => row.calls, format: (row) => row.calls.toLocaleString("en") + (began_before(row) ? " ·" : ""),
-    note: (row) => began_before(row) ? "launched before the range; its GPU work runs in it" : null, shared: false, on_gpu: false, extra: false,
+    note: (row) => began_before(row) ? "launched before the range; its GPU work runs in it" : null, share_of: null, on_gpu: false, extra: false,
   },
-  time("device_self", "GPU self", "GPU time of the kernels that it launched itself", (row) => row.device_self, {shared: true, on_gpu: true}),
+  time("device_self", "GPU self", "GPU time of the kernels that it launched itself, and its share of that of all kernels", (row) => row.device_self, {share_of: "gpu", on_gpu: true}),
   time("device_total", "GPU total", "GPU time of everything launched within it", (row) => row.device_total, {on_gpu: true, extra: true}),
-  time("cpu_self", "CPU self", "CPU time without what it called", (row) => row.cpu_self, {shared: true}),
-  time("cpu_total", "CPU total", "CPU time with what it called", (row) => row.cpu_total, {}),
+  time("cpu_self", "CPU self", "CPU time without what it called, and its share of that of all ops", (row) => row.cpu_self, {share_of: "cpu"}),
+  time("cpu_total", "CPU total", "CPU time with what it called, as a share of the CPU self time of all ops", (row) => row.cpu_total, {share_of: "cpu"}),
   time("cpu_average", "CPU avg", "CPU total per call", (row) => average(row.cpu_total, row.calls), {extra: true}),
 ]
 

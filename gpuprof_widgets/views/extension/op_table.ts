@@ -2,8 +2,8 @@ import {kind_of} from "./categories"
 import {css} from "./colour"
 import {copy_text} from "./clipboard"
 import {button, choice, element} from "./element"
-import {format_count, format_ns, format_share, op_row_instances, op_row_key, op_table, recorded, to_csv} from "./engine"
-import type {Grouping, OpRow} from "./engine"
+import {format_count, format_ns, format_share, op_row_instances, op_row_key, op_table, recorded, self_times, to_csv} from "./engine"
+import type {Grouping, OpRow, SelfTimes} from "./engine"
 import {matcher} from "./matcher"
 import {columns_for, first_order, sorted} from "./op_columns"
 import type {Column, Order} from "./op_columns"
@@ -27,6 +27,8 @@ export class OpTableView extends PanelView {
   grouping: Grouping = "name"
   /** All rows of the range, sorted, before the filter. */
   rows: OpRow[] = []
+  /** What shares are of. */
+  private totals: SelfTimes
   private columns: Column[]
   private order: Order
   private show_all = false
@@ -36,6 +38,7 @@ export class OpTableView extends PanelView {
   private cursor_key: string | null = null
   private table: HTMLTableElement
   private more: HTMLButtonElement
+  private below: HTMLElement
   private status: HTMLElement
   private filter_input: HTMLInputElement
 
@@ -50,14 +53,16 @@ export class OpTableView extends PanelView {
   protected build_content(): Node[] {
     this.columns = columns_for(this.store.on_gpu, recorded(this.store.data))
     this.order = first_order(this.store.sort, this.columns)
-    this.table = element("table", {"aria-label": "Operators"})
+    const has_quantities = this.columns.some(({unit, key}) => unit == "_bytes" || key == "flops")
+    this.table = element("table", {"aria-label": "Operators", class: has_quantities ? "many" : ""})
     this.table.addEventListener("keydown", (event) => this.key(event))
     this.status = element("span", {class: "muted", role: "status"})
     this.more = button("", {class: "more"}, () => {
       this.show_all = !this.show_all
       this.fill()
     })
-    const view = [this.tools(), element("div", {class: "frame"}, this.table), this.more]
+    this.below = element("p", {class: "number below"})
+    const view = [this.tools(), element("div", {class: "frame"}, this.table), this.below, this.more]
     this.recompute()
     return view
   }
@@ -96,6 +101,8 @@ export class OpTableView extends PanelView {
 
   private recompute(): void {
     this.rows = op_table(this.store.data, this.store.range, this.grouping)
+    this.totals = self_times(this.store.data, this.rows)
+    this.below.textContent = this.totals_text()
     this.fill()
   }
 
@@ -145,6 +152,13 @@ export class OpTableView extends PanelView {
     return `${format_count(rows.length, "row")} · ${where}`
   }
 
+  /** As torch writes them below its table. */
+  private totals_text(): string {
+    const {cpu, gpu} = this.totals
+    const sides: [string, number | null][] = [["CPU", cpu], ["GPU", gpu]]
+    return sides.flatMap(([side, ns]) => ns == null ? [] : [`Self ${side} time total: ${format_ns(ns)}`]).join(" · ")
+  }
+
   private widths(): HTMLElement {
     const shape = this.grouping == "name_shape" ? [element("col", {style: "width:24%"})] : []
     return element("colgroup", {}, element("col"), ...shape,
@@ -171,13 +185,12 @@ export class OpTableView extends PanelView {
   }
 
   private body(rows: OpRow[], chosen: string | null): HTMLElement {
-    const sums = new Map(this.columns.filter(({shared}) => shared).map((column) => [column.key, this.sum(column)]))
     if (rows.length == 0) {
       const none = element("td", {colspan: this.columns.length + 2, class: "muted"}, this.is_without_ops()
         ? "No ops in this trace." : "No operators here: widen the range or the filter.")
       return element("tbody", {}, element("tr", {}, none))
     }
-    return element("tbody", {}, ...rows.map((row) => this.line(row, sums, row.key == chosen)))
+    return element("tbody", {}, ...rows.map((row) => this.line(row, row.key == chosen)))
   }
 
   /** Whether no range and no filter is to blame for an empty table. */
@@ -185,18 +198,13 @@ export class OpTableView extends PanelView {
     return this.store.window == null && this.filter == "" && this.rows.every(({category}) => GPU_WORK.has(category))
   }
 
-  /** What shares are of: the CPU's and the GPU's own time, each counted once. */
-  private sum(column: Column): number {
-    return this.rows.reduce((sum, row) => !column.on_gpu || GPU_WORK.has(row.category) ? sum + column.value(row) : sum, 0)
-  }
-
-  private line(row: OpRow, sums: Map<string, number>, selected: boolean): HTMLTableRowElement {
+  private line(row: OpRow, selected: boolean): HTMLTableRowElement {
     const colour = css(kind_of(row.category).colour)
     const name = element("td", {title: `${row.name} (${row.category})`},
       element("span", {class: "swatch", style: `background:${colour}`, title: row.category}), row.name)
     const shape = this.grouping == "name_shape" ? [this.shape_cell(row)] : []
     const line = element("tr", {tabindex: row.key == this.cursor_key ? 0 : -1, "aria-selected": String(selected), "data-key": row.key},
-      name, ...shape, ...this.columns.map((column) => this.cell(column, row, sums.get(column.key) ?? 0, colour)))
+      name, ...shape, ...this.columns.map((column) => this.cell(column, row, colour)))
     line.addEventListener("click", () => {
       this.cursor_key = row.key
       this.toggle(row)
@@ -209,10 +217,11 @@ export class OpTableView extends PanelView {
     return element("td", {class: "shape", title: text}, text)
   }
 
-  private cell(column: Column, row: OpRow, sum: number, colour: string): HTMLElement {
+  private cell(column: Column, row: OpRow, colour: string): HTMLElement {
     const text = column.format(row)
     const value = column.value(row)
-    if (!column.shared || value == 0 || sum == 0) {
+    const sum = (column.share_of == null ? null : this.totals[column.share_of]) ?? 0
+    if (value == 0 || sum == 0) {
       const css_class = column.extra ? "number extra" : "number"
       return element("td", {class: css_class, "data-column": column.key, "data-value": value, title: column.note?.(row) ?? null}, text)
     }

@@ -97,6 +97,7 @@ export const TABLE_CSS = `
 :host { padding: 8px 0; border-top: 1px solid var(--line); }
 .frame { overflow-x: auto; margin-top: 6px; container-type: inline-size; }
 @container (max-width: 880px) { .extra { display: none; } }
+@container (max-width: 1060px) { .many .extra { display: none; } }
 table { border-collapse: collapse; width: 100%; table-layout: fixed; }
 th, td { padding: 2px 8px; text-align: right; border-bottom: 1px solid var(--line); height: 24px; }
 th:first-child, td:first-child { text-align: left; width: auto; }
@@ -109,6 +110,7 @@ tbody tr[aria-selected=true] { background: var(--band); box-shadow: inset 3px 0 
 tbody tr:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
 td { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 td.share { position: relative; }
+.below { margin-top: 6px; }
 .fill { position: absolute; left: 8px; bottom: 2px; height: 3px; border-radius: 1px; background: var(--bar, var(--accent)); }
 .more { margin-top: 6px; }
 `

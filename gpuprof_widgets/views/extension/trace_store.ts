@@ -55,6 +55,7 @@ export class TraceStore extends Model {
       findings: [List(Unknown), []],
       notes: [List(Str), []],
       sort: [Str, "device_self"],
+      functions_sort: [Str, ""],
       on_gpu: [Bool, false],
       extent: [Nullable(Tuple(Float, Float)), null],
       window: [Nullable(Tuple(Float, Float)), null],
@@ -153,6 +154,7 @@ export namespace TraceStore {
     findings: p.Property<unknown[]>
     notes: p.Property<string[]>
     sort: p.Property<string>
+    functions_sort: p.Property<string>
     on_gpu: p.Property<boolean>
     extent: p.Property<[number, number] | null>
     window: p.Property<[number, number] | null>

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
-import {op_row_instances, op_row_key, op_table} from "./op_table"
+import {op_row_instances, op_row_key, op_table, self_times as totals} from "./op_table"
 import type {Grouping, OpRow} from "./op_table"
 import type {Store, Window} from "./store"
 import {rows_of_track, self_times} from "./testing/oracles"
@@ -104,6 +104,16 @@ test("rows are grouped by shape, or by category", () => {
   const categories = table_by_name(CALLS, CALLS.whole, "category")
   assert.deepEqual([...categories.keys()].sort(), ["cpu_op", "kernel", "user_annotation"])
   assert.equal(categories.get("cpu_op")!.cpu_self, 50)
+})
+
+test("self times of a range count kernels and not their ops; a side that was not recorded is unknown", () => {
+  for (const grouping of ["name", "name_shape", "category"] as const) {
+    assert.deepEqual(totals(CALLS, op_table(CALLS, CALLS.whole, grouping)), {cpu: 61, gpu: 7})
+    assert.deepEqual(totals(CALLS, op_table(CALLS, {start: 0, end: 10}, grouping)), {cpu: 10, gpu: 0})
+  }
+  assert.deepEqual(totals(CALLS, []), {cpu: null, gpu: null})
+  const without = store_of([{name: "add", ts: 0, dur: 5}], {kinds: ["cpu"]})
+  assert.deepEqual(totals(without, op_table(without, without.whole, "name")), {cpu: 5, gpu: null})
 })
 
 test("a line and its slices find each other", () => {

@@ -5,7 +5,7 @@ import {INSIDE, kept_rows} from "./kept"
 import {op_rows, op_self_times} from "./op_rows"
 import {merged_name} from "./merged_steps"
 import type {Store, Window} from "./store"
-import {NONE} from "./store"
+import {GPU_CATEGORIES, NONE} from "./store"
 
 export type Grouping = "name" | "name_shape" | "category"
 
@@ -37,7 +37,11 @@ export type Recorded = {cpu_self_memory: boolean, device_self_memory: boolean, f
 type Group = Pick<OpRow, "key" | "label" | "shape" | "name" | "category">
 type Groups = {groups: Group[], group_of: Int32Array}
 
+/** Ns of self time of all rows; null where nothing of that side was recorded. */
+export type SelfTimes = {cpu: number | null, gpu: number | null}
+
 const MEMORY_EVENT = "[memory]"
+const GPU_TRACKS = ["gpu", "copy"]
 
 /** Rows of the op table, in no order; those without calls and time are left out. */
 export function op_table(store: Store, window: Window, grouping: Grouping): OpRow[] {
@@ -47,6 +51,17 @@ export function op_table(store: Store, window: Window, grouping: Grouping): OpRo
   add_ops(store, window, kept, group_of, sums)
   add_gpu_rows(store, window, kept, group_of, sums)
   return groups.flatMap((group, i) => sums.is_empty(i) ? [] : sums.row(store, group, i))
+}
+
+/** What torch writes below its table. The GPU's is that of its own work: the ops have that time once more. */
+export function self_times(store: Store, rows: OpRow[]): SelfTimes {
+  const sum = (some: OpRow[], time: (row: OpRow) => number): number => some.reduce((all, row) => all + time(row), 0)
+  const has = (...kinds: string[]): boolean => rows.length > 0 && store.header.tracks.some(({kind}) => kinds.includes(kind))
+  const work = rows.filter(({category}) => GPU_CATEGORIES.includes(category))
+  return {
+    cpu: has("cpu") ? sum(rows, (row) => row.cpu_self) : null,
+    gpu: has(...GPU_TRACKS) ? sum(work, (row) => row.device_self) : null,
+  }
 }
 
 /** The numbers of each group; times in ticks. */
