@@ -87,7 +87,7 @@ def test_any_value_is_taken_or_refused_in_words(name: str, option: str, profile:
         ("critical_path", {"by": 5}, "by takes text or None, not 5"),
         ("what_ifs", {"region": 2.5}, "region takes text or a pair"),
         ("what_if", {"name": 5}, "name takes text, not 5"),
-        ("what_if", {"name": ""}, "Python function of this trace is called ''$"),
+        ("what_if", {"name": ""}, "Python function of this trace is called ''; what_ifs"),
         ("what_if", {"scale": "half"}, "scale takes a number, not 'half'"),
         ("what_if", {"scale": -1}, r"a scale is 0 \(no time at all\) to 1,000, not -1"),
         ("what_if", {"scale": 1e18}, "to 1,000, not 1e"),
