@@ -64,7 +64,7 @@ export class DetailsView extends PanelView {
     const found = [...rows.length == 0 ? [] : [format_count(rows.length, "event")], ...ranges.length == 0 ? [] : [format_count(ranges.length, "time range")]]
     const words = found.length == 0 ? "has no events on the timeline" : `${found.join(" and ")} highlighted on the timeline`
     const first = rows.length == 0 ? [] : [button("Go to the first", {}, () => select_event(this.store, rows[0]))]
-    return [element("span", {class: "name"}, text), element("span", {class: "muted"}, words), ...first, fact_list(facts?.() ?? [])]
+    return [element("span", {class: "name"}, text), element("span", {class: "muted"}, words), ...first, ...facts == null ? [] : [fact_list(facts())]]
   }
 
   private event_lines(row: number): Node[] {
