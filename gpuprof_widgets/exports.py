@@ -83,17 +83,21 @@ def _what_to_write(record: Record) -> str:
     return f"Write {', '.join([*times, *calls, ARCHIVE.endings[0]])} or .html instead."
 
 
-def _speedscope(record: Record, _: str, file: IO[bytes]) -> str:
+def _speedscope(record: Record, part: str, file: IO[bytes]) -> str:
     from gpuprof_widgets.analyses.call_estimate import estimated_tree
     from gpuprof_widgets.trace.writers.speedscope import speedscope
 
+    label = str(record.metadata.get("label") or "gpuprof")
+    sampled = bool(record.metadata.get(SAMPLED))
+    if part == DEVICE:
+        stacks = {"GPU time by call path, summed over streams": _by_gpu_time(record)}
+        file.writelines(speedscope(None, stacks, name=label, sampled=sampled))
+        return ""
     counted = {"cProfile (an estimate: it has no times)": record.calls} if record.calls else {}
     workers = {f"cProfile, {name}": calls for name, calls in record.calls_of_workers.items()}
     trees = {name: estimated_tree(calls) for name, calls in (counted | workers).items()}
     if not trees and not (record.trace.slices["dur"] > 0).any():
         raise RecordingError("this profile has neither slices that last nor Python calls")
-    label = str(record.metadata.get("label") or "gpuprof")
-    sampled = bool(record.metadata.get(SAMPLED))
     file.writelines(speedscope(record.trace, trees, name=label, sampled=sampled))
     return ""
 
@@ -102,6 +106,9 @@ def _collapsed(record: Record, source: str, file: IO[bytes]) -> str:
     from gpuprof_widgets.analyses.call_tree import call_tree, flame_source
     from gpuprof_widgets.trace.writers.collapsed import collapsed_stacks
 
+    if source == DEVICE:
+        file.writelines(collapsed_stacks(_by_gpu_time(record)))
+        return ""
     chosen = flame_source(record) if source == AS_SHOWN else source
     tree = call_tree(record, source=chosen)
     if not (tree["self_ns"] > 0).any():
@@ -111,6 +118,17 @@ def _collapsed(record: Record, source: str, file: IO[bytes]) -> str:
         )
     file.writelines(collapsed_stacks(tree))
     return ""
+
+
+def _by_gpu_time(record: Record) -> pd.DataFrame:
+    """The call tree whose self times are the GPU's."""
+    from gpuprof_widgets.analyses.call_tree import call_tree
+    from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+
+    tree = call_tree(record, time="device")
+    if why := what_is_lacking(tree):
+        raise RecordingError(f"this profile has no stacks by GPU time: {why}.")
+    return tree.assign(self_ns=tree["device_self_ns"])
 
 
 def _pstats(record: Record, _: str, file: IO[bytes]) -> str:
@@ -175,6 +193,8 @@ def _svg(record: Record, view: str, file: IO[bytes]) -> str:
 AS_SHOWN = "flame_graph"
 """Stacks as the flame graph of the page has them: of Python frames and ops, ops, or cProfile."""
 
+DEVICE = "device"
+"""Stacks as the flame graph of the page has them by GPU time."""
 
 STACKS = {
     "ops": "ops, annotations and calls of the runtime",
@@ -187,7 +207,11 @@ STACKS = {
 def _sources() -> Sequence[str]:
     from gpuprof_widgets.analyses.call_tree import SOURCES
 
-    return (AS_SHOWN, *SOURCES)
+    return (AS_SHOWN, *SOURCES, DEVICE)
+
+
+def _lanes_or_stacks() -> Sequence[str]:
+    return ("all", DEVICE)
 
 
 def _tables() -> Sequence[str]:
@@ -207,7 +231,12 @@ CHROME_TRACE = Writer("a Chrome trace, for Perfetto", (".json",), _chrome_trace)
 
 WRITERS = (
     ARCHIVE,
-    Writer("threads, streams and Python calls, for speedscope", (".speedscope.json",), _speedscope),
+    Writer(
+        "threads, streams and Python calls, for speedscope",
+        (".speedscope.json",),
+        _speedscope,
+        _lanes_or_stacks,
+    ),
     CHROME_TRACE,
     Writer("the same, packed", (".json.gz",), _packed_chrome_trace),
     Writer("stacks, for flamegraph.pl", (".collapsed", ".folded"), _collapsed, _sources),

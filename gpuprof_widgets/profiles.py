@@ -67,8 +67,10 @@ class Profile(Analysed):
         ``.gpuprof`` (all, as `save`), ``.json``, ``.json.gz`` (for Perfetto), ``.speedscope.json``,
         ``.collapsed`` (for flamegraph.pl), ``.prof``, ``.csv``, ``.parquet``, ``.html``, ``.png``,
         ``.svg``. ``what``: of a table the analysis ("kernels"; default "operators"), of a picture
-        the view ("timeline", "flame_graph", "ops"; default all), of stacks the source. ``ranges``:
-        names and times (ns) of ranges that get a track of their own. ``redact``: see `redacted`.
+        the view ("timeline", "flame_graph", "ops"; default all), of stacks the source ("ops",
+        "merged", "cprofile"; default the flame graph's), or "device": stacks by the GPU time (ns)
+        that they caused, also of a ``.speedscope.json``. ``ranges``: names and times (ns) of ranges
+        that get a track of their own. ``redact``: see `redacted`.
 
         Raises a `RecordingError` where the profile has nothing that the format holds; warns of a
         table without rows, with the reason.

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+from collections import Counter
+
 import pandas as pd
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
+from torch.autograd.profiler_util import EventList, FunctionEvent
 
-from gpuprof_widgets.analyses.call_tree import call_tree
+from gpuprof_widgets.analyses.call_tree import UNLAUNCHED, call_tree
 from gpuprof_widgets.analyses.owners import owners
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.profiles import load
 from gpuprof_widgets.trace.model import Calls, Record
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES
+from gpuprof_widgets.trace.window import window
 from tests.records import records
-from tests.traces import annotation, kernel, memory, op, python, runtime, trace_of
+from tests.traces import Shared, annotation, copy, kernel, memory, op, python, runtime, trace_of
 
 
 def paths(tree: pd.DataFrame, *columns: str) -> dict[str, list[int]]:
@@ -328,15 +337,159 @@ def test_the_source_is_the_flame_graphs_unless_it_is_named() -> None:
     assert call_tree(counted)["name"].tolist() == ["all calls", "cell.py:1(main)"]
 
 
-def test_gpu_time_that_is_in_no_path_is_told() -> None:
-    launched = [
-        runtime("cudaLaunchKernel", ts=0, dur=5),
-        kernel("gemm", ts=10, dur=30, launched_by=0),
-    ]
-    assert "note" not in call_tree(trace_of(*launched)).attrs
-    alone = kernel("of_another_process", ts=50, dur=12)
-    note = call_tree(trace_of(*launched, alone)).attrs["note"]
-    assert note.startswith("12 ns of 42 ns of GPU time is in no path")
+TWO_STREAMS = trace_of(
+    annotation("train_step", ts=0, dur=100),
+    op("aten::linear", ts=5, dur=40),
+    op("aten::addmm", ts=6, dur=30),
+    runtime("cudaLaunchKernel", ts=8, dur=3),
+    kernel("gemm", ts=30, dur=50, launched_by=3),
+    kernel("bias", ts=40, dur=20, launched_by=3, stream=20),
+    copy(ts=60, dur=7, launched_by=1),
+    kernel("of_before", ts=10, dur=12),
+    op("autograd::engine::evaluate_function: AddmmBackward0", ts=60, dur=30, thread=7),
+    op("AddmmBackward0", ts=61, dur=20, thread=7, sequence=3, forward_thread=1),
+    kernel("gemm_backward", ts=90, dur=80, launched_by=9),
+    op("aten::empty", ts=50, dur=9),
+)
+"""Kernels of one op on two streams at once, one that nothing launched, and a backward op's."""
+
+LAUNCHED = "/thread 100/train_step/aten::linear"
+BACKWARD = "/thread 7/autograd::engine::evaluate_function: AddmmBackward0"
+
+
+def test_by_gpu_time_a_path_has_what_it_caused() -> None:
+    tree = call_tree(TWO_STREAMS, time="device")
+    assert paths(tree, "device_ns", "device_self_ns", "total_ns", "calls") == {
+        "/thread 7": [80, 0, 30, 0],
+        BACKWARD: [80, 0, 30, 1],
+        f"{BACKWARD}/AddmmBackward0": [80, 80, 20, 1],
+        "/thread 100": [77, 0, 100, 0],
+        "/thread 100/train_step": [77, 0, 100, 1],
+        LAUNCHED: [77, 7, 40, 1],
+        f"{LAUNCHED}/aten::addmm": [70, 0, 30, 1],
+        f"{LAUNCHED}/aten::addmm/cudaLaunchKernel": [70, 70, 3, 1],
+        f"/{UNLAUNCHED}": [12, 12, 0, 1],
+    }
+    assert tree.iloc[0][["device_ns", "device_self_ns", "total_ns"]].tolist() == [169, 0, 130]
+    assert tree["node"].tolist() == list(range(len(tree)))
+    assert tree["parent"].tolist() == [-1, 0, 1, 2, 0, 4, 5, 6, 7, 0]
+
+
+def test_the_tree_of_a_range_has_the_gpu_time_of_the_range() -> None:
+    """Of what was launched before it too."""
+    tree = call_tree(window(TWO_STREAMS, 50, 95), time="device")
+    found = paths(tree, "device_ns", "device_self_ns")
+    assert found[f"{LAUNCHED}/aten::addmm/cudaLaunchKernel"] == [40, 40]
+    assert found[LAUNCHED] == [47, 7]
+    assert found[f"{BACKWARD}/AddmmBackward0"] == [5, 5]
+    assert f"/{UNLAUNCHED}" not in found
+    assert tree["device_ns"].iloc[0] == 52
+
+
+def test_what_nothing_launched_is_no_cpu_time_and_stands_last() -> None:
+    tree = call_tree(TWO_STREAMS)
+    last = tree.iloc[-1]
+    assert (last["name"], last["category"], last["depth"]) == (UNLAUNCHED, "unlaunched", 1)
+    assert last[["calls", "total_ns", "device_ns"]].tolist() == [1, 0, 12]
+    assert paths(tree, "device_ns")["/thread 100/train_step/aten::empty"] == [0]
+    assert tree["device_ns"].iloc[0] == 169
+    launched = trace_of(op("aten::mm", ts=0, dur=5), kernel("gemm", ts=10, dur=30, launched_by=0))
+    assert UNLAUNCHED not in call_tree(launched)["name"].tolist()
+
+
+def test_gpu_work_alone_is_a_tree_by_gpu_time() -> None:
+    alone = trace_of(kernel("gemm", ts=0, dur=5), calls=made_of([("main", 1, 7, 7)], []))
+    assert paths(call_tree(alone, time="device"), "device_self_ns") == {f"/{UNLAUNCHED}": [5]}
+    assert call_tree(alone)["name"].tolist() == ["all calls", "cell.py:1(main)"]
+
+
+def assert_gpu_times_add_up(record: Record) -> None:
+    """Of every source: the self times to the GPU's slices, the totals to self times and below."""
+    slices = record.trace.slices
+    expected = int(slices["dur"][slices["category"].isin(GPU_CATEGORIES)].sum())
+    for source, time in itertools.product(("ops", "merged"), ("cpu", "device")):
+        tree = call_tree(record, source=source, time=time)
+        own, total = tree["device_self_ns"].to_numpy(), tree["device_ns"].to_numpy()
+        below = tree[1:].groupby("parent")["device_ns"].sum().reindex(tree["node"], fill_value=0)
+        assert (own >= 0).all()
+        assert (total == own + below.to_numpy()).all()
+        assert own.sum() == total[0] == expected
+        if time == "device":
+            assert (total[1:] > 0).all()
+            siblings = tree[1:].groupby("parent")["device_ns"]
+            assert all(one.is_monotonic_decreasing for _, one in siblings)
+
+
+@given(records(), st.lists(st.integers(-2, 60), min_size=2, max_size=2).map(sorted))
+def test_gpu_times_add_up_in_every_range(record: Record, ends: list[int]) -> None:
+    assert_gpu_times_add_up(record)
+    assert_gpu_times_add_up(window(record, *ends))
+
+
+def test_gpu_times_of_real_traces_add_up(shared_record: Record) -> None:
+    end = shared_record.trace.end_ns
+    for part in (shared_record, window(shared_record, end // 3, end // 2)):
+        assert_gpu_times_add_up(part)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sam/segment_anything_a100", "hta/nccl_a100_rank0_of_2", "tracelens/qwen_h100_stacks_memory"],
+)
+def test_gpu_times_by_name_are_torchs(name: str, shared: Shared) -> None:
+    """Every op's `device_time_total`, by torch's own nesting of the ops with their kernels."""
+    record = load(shared(f"{name}.json.gz"))
+    tree = call_tree(record, source="ops", time="device")
+    ops = tree[~tree["category"].isin(["thread", "unlaunched"])]
+    ours = ops.groupby("name")["device_ns"].sum()
+    assert ours.to_dict() == torchs_device_times(record)
+
+
+def torchs_device_times(record: Record) -> dict[str, int]:
+    """By name, of the ops that caused any, in ns (which torch takes for µs)."""
+    slices, tracks = record.trace.slices, record.trace.tracks
+    events = {}
+    for row in slices[tracks["kind"].to_numpy()[slices["track"]] == "cpu"].itertuples():
+        events[row.Index] = FunctionEvent(
+            id=row.Index,
+            name=re.sub(r"^ProfilerStep#.*", "ProfilerStep*", row.name),
+            thread=row.track,
+            start_us=row.ts,
+            end_us=row.ts + row.dur,
+            use_device="cuda",
+        )
+    for row in slices[slices["category"].isin(GPU_CATEGORIES)].itertuples():
+        owner = row.launch if row.launch >= 0 else row.op
+        if owner in events:
+            events[owner].append_kernel(row.name, 0, row.dur)
+    nested = EventList(list(events.values()), use_device="cuda")
+    nested._populate_cpu_children()
+    found: Counter[str] = Counter()  # as `key_averages` adds them up
+    for event in nested:
+        found[event.name] += int(event.device_time_total)
+    return dict(+found)
+
+
+def test_the_trees_of_both_times_are_one(shared_record: Record) -> None:
+    by_cpu = call_tree(shared_record, source="ops")
+    columns = ["calls", "total_ns", "self_ns", "device_ns", "device_self_ns"]
+    caused = by_cpu[(by_cpu["device_ns"] > 0) | (by_cpu["node"] == 0)]
+    by_gpu = call_tree(shared_record, source="ops", time="device")
+    assert sorted(map(tuple, caused[columns].to_numpy().tolist())) == sorted(
+        map(tuple, by_gpu[columns].to_numpy().tolist())
+    )
+
+
+def test_what_has_no_gpu_time_says_so() -> None:
+    ran = trace_of(op("aten::mm", ts=0, dur=5), calls=made_of([("main", 1, 7, 7)], []))
+    for record in (trace_of(), ran, trace_of(kernel("empty", ts=0, dur=0))):
+        tree = call_tree(record, time="device")
+        assert tree["device_ns"].tolist() == [0]
+        assert what_is_lacking(tree) == "the trace has no GPU work that took time"
+    with pytest.raises(OptionError, match=r"cProfile knows of no GPU time: .* ops or merged"):
+        call_tree(ran, source="cprofile", time="device")
+    with pytest.raises(OptionError, match=r"unknown time 'gpu' of a call tree: .* cpu, device"):
+        call_tree(ran, time="gpu")
 
 
 def test_a_tree_without_calls_says_so() -> None:

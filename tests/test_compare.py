@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import gpuprof_widgets
 from gpuprof_widgets.analyses.compare.deltas import are_noise, spread
 from gpuprof_widgets.analyses.compare.matching import without_numbers, without_types
+from gpuprof_widgets.analyses.compare.paired_tree import paired_tree
 from gpuprof_widgets.analyses.compare.sentences import RECORDED
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.capture.options import Options
@@ -463,3 +464,19 @@ def test_what_moved_is_named_and_what_is_noise_is_not() -> None:
     texts = [finding.text for finding in Comparison(a, b).findings()]
     assert "Ops: `aten::mm` −60 ns (CPU self time per step)." in texts
     assert not any("aten::cat" in text for text in texts)
+
+
+def test_gpu_work_without_a_launch_stands_beside_the_threads_of_either_run() -> None:
+    """Also where one of the runs has a single thread, and so no level of threads."""
+    rows = [op("aten::mm", ts=0, dur=9), kernel("gemm", ts=10, dur=5, launched_by=0)]
+    rows.append(kernel("of_before", ts=20, dur=3))
+    tree = paired_tree(trace_of(*rows), trace_of(*rows, op("x", ts=0, dur=2, thread=7)))
+    found = zip(tree["name"], tree["depth"], tree["device_a_ns"], tree["device_b_ns"], strict=True)
+    assert sorted(found) == [
+        ("GPU work without a launch in the trace", 1, 3, 3),
+        ("all threads", 0, 8, 8),
+        ("aten::mm", 2, 5, 5),
+        ("thread 100", 1, 5, 5),
+        ("thread 7", 1, 0, 0),
+        ("x", 2, 0, 0),
+    ]

@@ -174,6 +174,10 @@ def test_convert_takes_a_part_a_range_and_redacts(
     table = tmp_path / "kernels.csv"
     assert gpuprof(capsys, "convert", trace, table, "--what", "kernels").code == 0
     assert pd.read_csv(table)["name"].tolist() == ["gemm", "Memcpy HtoD (Pageable -> Device)"]
+    stacks = tmp_path / "gpu.collapsed"
+    assert gpuprof(capsys, "convert", trace, stacks, "--what", "device").code == 0
+    weights = [int(line.rpartition(" ")[2]) for line in stacks.read_text().splitlines()]
+    assert sum(weights) == load(trace).kernels()["total_ns"].sum()
     marked = tmp_path / "marked.json"
     gpuprof(capsys, "convert", trace, marked, "--range", "a=b=1us:3us", "--range", "all=0:20000")
     ranges = [e["name"] for e in events_of(marked) if e.get("cat") == "selected_range"]

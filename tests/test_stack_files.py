@@ -19,6 +19,7 @@ from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 from gpuprof_widgets.trace.writers.collapsed import collapsed_stacks, frame_text
 from gpuprof_widgets.trace.writers.speedscope import brackets, speedscope
 from tests.records import records
@@ -198,6 +199,61 @@ def test_calls_are_samples_with_their_own_time() -> None:
         (["cell.py:1(main)"], 100),
         (["cell.py:1(main)", "cell.py:2(step)"], 250),
     ]
+
+
+def written(record: Record, path: Path) -> Path:
+    """The stacks by GPU time, in the format of that name."""
+    return Profile(record.trace, record.calls, record.metadata).export(path, what="device")
+
+
+def test_stacks_by_gpu_time_have_what_they_caused(tmp_path: Path) -> None:
+    rows = (op("aten::empty", ts=62, dur=9), kernel("of_before", ts=0, dur=12))
+    record = trace_of(
+        python("/home/me/train.py(3): step", ts=0, dur=100),
+        op("aten::mm", ts=10, dur=50),
+        runtime("cudaLaunchKernel", ts=20, dur=10),
+        kernel("gemm", ts=70, dur=40, launched_by=2),
+        kernel("bias", ts=80, dur=20, launched_by=1, stream=20),
+        *rows,
+    )
+    path = written(record, tmp_path / "gpu.collapsed")
+    step = "/home/me/train.py(3): step"
+    expected = {
+        (step, "aten::mm"): 20,
+        (step, "aten::mm", "cudaLaunchKernel"): 40,
+        ("GPU work without a launch in the trace",): 12,
+    }
+    assert read_collapsed(path.read_bytes()) == expected
+    told = json.loads(written(record, tmp_path / "gpu.speedscope.json").read_text())
+    Draft7Validator(SCHEMA).validate(told)
+    (profile,) = told["profiles"]
+    names = [frame["name"] for frame in told["shared"]["frames"]]
+    stacks = [tuple(names[frame] for frame in sample) for sample in profile["samples"]]
+    assert dict(zip(stacks, profile["weights"], strict=True)) == expected
+    assert (profile["name"], profile["unit"], profile["endValue"]) == (
+        "GPU time by call path, summed over streams",
+        "nanoseconds",
+        72,
+    )
+
+
+@pytest.mark.parametrize("name", ["gpu.collapsed", "gpu.speedscope.json"])
+def test_without_gpu_time_there_are_no_stacks_by_it(name: str, tmp_path: Path) -> None:
+    calls = calls_of((None, "main", 1, 100))
+    for record in (trace_of(), trace_of(op("aten::mm", ts=0, dur=5)), trace_of(calls=calls)):
+        with pytest.raises(RecordingError, match="no stacks by GPU time: the trace has no GPU wor"):
+            written(record, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+@settings(max_examples=40)
+@given(records())
+def test_stacks_by_gpu_time_hold_all_of_it(record: Record) -> None:
+    slices = record.trace.slices
+    expected = int(slices["dur"][slices["category"].isin(GPU_CATEGORIES)].sum())
+    tree = call_tree(record, time="device")
+    stacks = collapsed_stacks(tree.assign(self_ns=tree["device_self_ns"]))
+    assert read_collapsed(b"".join(stacks)).total() == expected
 
 
 def test_a_profile_of_nothing_says_so(tmp_path: Path) -> None:

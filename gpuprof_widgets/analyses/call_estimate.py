@@ -74,6 +74,7 @@ class _Growth:
             "total_ns": total,
             "self_ns": rest,
             "device_ns": np.zeros(len(own), np.int64),
+            "device_self_ns": np.zeros(len(own), np.int64),
         }
         return of_the_whole_run(pd.DataFrame(columns), NO_TIMES)
 

@@ -1,4 +1,8 @@
-"""The merged call tree behind the flame graph: equal paths become one node."""
+"""The merged call tree behind the flame graph: equal paths become one node.
+
+A path has two times: the CPU's, in which it ran, and the GPU's, which it caused. GPU work that
+nothing in the tree launched has a node of its own, so that the GPU time adds up as well.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,6 @@ from gpuprof_widgets.analyses.op_rows import (
     in_category,
     on_tracks,
 )
-from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.analyses.steps import names_with_steps_merged
 from gpuprof_widgets.analyses.table_with_reason import LACKS
 from gpuprof_widgets.exceptions import OptionError
@@ -37,11 +40,21 @@ COLUMNS = (
     "total_ns",
     "self_ns",
     "device_ns",
+    "device_self_ns",
 )
 ROOT = "all threads"
 
+UNLAUNCHED = "GPU work without a launch in the trace"
+"""The node beside the threads that has what no path caused."""
+UNLAUNCHED_CATEGORY = "unlaunched"
 
-def call_tree(record: Record, *, source: str | None = None) -> pd.DataFrame:
+TIMES = {"cpu": "total_ns", "device": "device_ns"}
+"""What a path may be as wide as."""
+
+NO_GPU_TIME = "the trace has no GPU work that took time"
+
+
+def call_tree(record: Record, *, source: str | None = None, time: str = "cpu") -> pd.DataFrame:
     """One row per path of names, each followed by what is below it, the longest first.
 
     That is what the flame graph draws. The steps of a profiler are one ``ProfilerStep*``, as in the
@@ -49,58 +62,64 @@ def call_tree(record: Record, *, source: str | None = None) -> pd.DataFrame:
 
     ``source``: "ops" (ops, annotations and runtime calls by nesting), "merged" (Python frames and
     ops nested together), "cprofile" (an estimate: cProfile has no timestamps); None: the flame
-    graph's, which is "merged" with recorded frames, "cprofile" without any op. Columns: ``node``
-    (the row), ``parent`` (-1 for the root, row 0), ``depth``, ``name``, ``category`` ("thread" for
-    the level of threads, which is there only if several have any), ``calls``, ``total_ns``
-    (``self_ns`` and the totals of the children: they add up exactly, widths too), ``self_ns``,
-    ``device_ns`` (GPU time launched by the node and all below it; ``attrs["note"]`` says how much
-    of the GPU's time is in no path).
+    graph's, which is "merged" with recorded frames, "cprofile" without any op. ``time``: "cpu" or
+    "device", by which the longest is first; with "device" paths that caused no GPU time are left
+    out, and cProfile, which knows of none, is no source.
+
+    Columns: ``node`` (the row), ``parent`` (-1 for the root, row 0), ``depth``, ``name``,
+    ``category`` ("thread" for the level of threads, which is there only if several have any),
+    ``calls``, ``total_ns`` (``self_ns`` and the totals of the children: they add up exactly, widths
+    too), ``self_ns``, ``device_ns`` (GPU time launched by the node and all below it),
+    ``device_self_ns`` (by the node itself).
+
+    GPU time is that of kernels, copies and memsets, summed over streams and GPUs. What nothing in
+    the tree launched is a child of the root, ``category`` "unlaunched", whose ``calls`` are such
+    slices: the root has the GPU time of the whole trace, and the self times add up to it.
     """
-    source = flame_source(record) if source is None else source
+    source = flame_source(record, time=time) if source is None else source
     if source not in SOURCES:
         raise OptionError(
             f"unknown source {source!r} of a call tree: it is one of {', '.join(SOURCES)}."
         )
-    tree = _longest_first(SOURCES[source](record))
+    if time not in TIMES:
+        raise OptionError(f"unknown time {time!r} of a call tree: it is one of {', '.join(TIMES)}.")
+    if time == "device" and source == "cprofile":
+        raise OptionError("cProfile knows of no GPU time: the source of it is ops or merged.")
+    tree = _longest_first(SOURCES[source](record), by=TIMES[time])
+    if time == "device":
+        tree = _with_gpu_time(tree)
     if record.metadata.get(SAMPLED):
         tree.attrs[SAMPLED] = True
     if len(tree) == 1:
-        tree.attrs[LACKS] = f"the trace has no calls to make a tree of (source {source!r})"
-    elif note := _without_path(record, tree, source):
-        tree.attrs["note"] = note
+        no_calls = f"the trace has no calls to make a tree of (source {source!r})"
+        tree.attrs[LACKS] = NO_GPU_TIME if time == "device" else no_calls
     return tree
 
 
-def _longest_first(tree: pd.DataFrame) -> pd.DataFrame:
+def _longest_first(tree: pd.DataFrame, *, by: str) -> pd.DataFrame:
     """The same with every node followed by all below it, of several children the longest first."""
     parent = tree["parent"].to_numpy()
-    place, _ = links.preorder(parent, -tree["total_ns"].to_numpy())
+    place, _ = links.preorder(parent, -tree[by].to_numpy())
     moved = np.where(parent >= 0, place[parent], NONE).astype(np.int32)
     placed = tree.assign(parent=moved).iloc[np.argsort(place)]
     return placed.assign(node=tree["node"].to_numpy()).reset_index(drop=True)
 
 
-def _without_path(record: Record, tree: pd.DataFrame, source: str) -> str:
-    """How much GPU time no path has; "" where that is none, or not known to anybody."""
-    if source == "cprofile":
-        return ""
-    trace = record.trace
-    whole = int(trace.slices["dur"].to_numpy()[gpu_rows(trace)].sum())
-    missing = whole - int(tree["device_ns"].iloc[0])
-    if missing <= 0:
-        return ""
-    return (
-        f"{format_ns(missing)} of {format_ns(whole)} of GPU time is in no path: "
-        "what launched it was not recorded, or ran on no thread of the tree"
-    )
+def _with_gpu_time(tree: pd.DataFrame) -> pd.DataFrame:
+    """The root and the nodes that caused GPU time; whoever did is below others that did."""
+    kept = (tree["device_ns"] > 0).to_numpy() | (tree["parent"] < 0).to_numpy()
+    number = np.append(np.cumsum(kept) - 1, NONE).astype(np.int32)
+    left = tree[kept].reset_index(drop=True)
+    return left.assign(node=number[:-1][kept], parent=number[left["parent"].to_numpy()])
 
 
-def flame_source(record: Record) -> str:
+def flame_source(record: Record, *, time: str = "cpu") -> str:
     """Where the flame graph comes from: Python frames and ops, else ops, else cProfile."""
     kinds = set(record.trace.tracks["kind"])
     if "python" in kinds:
         return "merged"
-    return "cprofile" if "cpu" not in kinds and record.calls is not None else "ops"
+    only_calls = "cpu" not in kinds and record.calls is not None
+    return "cprofile" if only_calls and time == "cpu" else "ops"
 
 
 def _ops(record: Record) -> pd.DataFrame:
@@ -146,7 +165,8 @@ def _merged_paths(
     slices = trace.slices
     track = slices["track"].to_numpy()[rows]
     group = track if group is None else group
-    own, device = _self_times(trace, rows, group), _device_times(trace, rows)
+    own = _self_times(trace, rows, group)
+    device, unlaunched = _device_times(trace, rows)
     code, names = names_with_steps_merged(trace)
     category = slices["category"].cat
     label = code[rows].astype(np.int64) * len(category.categories)
@@ -157,8 +177,14 @@ def _merged_paths(
     for at in links.rows_by(links.depths(parent)).values():
         above = np.where(parent[at] >= 0, node[parent[at]], node[at])
         node[at] = tree.grow(above, label[at])
-    count = slices["count"].to_numpy()[rows]
-    return tree.table(node, {"calls": count, "self_ns": own, "device_ns": device})
+    count = slices["count"].to_numpy()
+    values = {"calls": count[rows], "self_ns": own, "device_self_ns": device}
+    if len(unlaunched):
+        node = np.append(node, np.full(len(unlaunched), tree.beside_threads(UNLAUNCHED)))
+        dur = slices["dur"].to_numpy()[unlaunched]
+        more = {"calls": count[unlaunched], "self_ns": np.zeros_like(dur), "device_self_ns": dur}
+        values = {key: np.append(values[key], more[key]) for key in values}
+    return tree.table(node, values)
 
 
 class _Tree:
@@ -188,6 +214,11 @@ class _Tree:
         """The node above a thread's outermost slices."""
         return thread.astype(np.int64) + 1 if self._level else np.zeros(len(thread), np.int64)
 
+    def beside_threads(self, name: str) -> int:
+        """A new node for what ran on none of them."""
+        self._add([0], [name], [UNLAUNCHED_CATEGORY])
+        return len(self._parent) - 1
+
     def grow(self, above: Ints, label: Ints) -> Ints:
         """One new node per distinct (parent node, label); the node of each row."""
         categories = len(self._label_categories)
@@ -209,7 +240,7 @@ class _Tree:
         self._categories += categories
 
     def table(self, node: Ints, values: dict[str, Ints]) -> pd.DataFrame:
-        """The tree as a table; what is below a node is added to its total and device time.
+        """The tree as a table; what is below a node is added to its total and its GPU time.
 
         Nodes that a window keeps for their links alone, without any call or time, are left out.
         """
@@ -219,11 +250,11 @@ class _Tree:
             np.add.at(total, node, values[key])
         used = np.logical_or.reduce([total > 0 for total in sums.values()])
         used[0] = True
-        total = sums["self_ns"].copy()
+        total, device = sums["self_ns"].copy(), sums["device_self_ns"].copy()
         for child in range(len(parent) - 1, 0, -1):
             used[parent[child]] |= used[child]
             total[parent[child]] += total[child]
-            sums["device_ns"][parent[child]] += sums["device_ns"][child]
+            device[parent[child]] += device[child]
         number = np.append(np.cumsum(used) - 1, NONE).astype(np.int32)
         columns = {
             "node": number[:-1],
@@ -232,6 +263,7 @@ class _Tree:
             "name": pd.Series(self._names, dtype=object),
             "category": pd.Series(self._categories, dtype=object),
             "total_ns": total,
+            "device_ns": device,
             **sums,
         }
         return pd.DataFrame(columns)[list(COLUMNS)][used].reset_index(drop=True)
@@ -244,8 +276,11 @@ def _self_times(trace: Trace, rows: Rows, group: npt.NDArray[np.int32]) -> Ints:
     return links.self_times(ts, end, parent)
 
 
-def _device_times(trace: Trace, rows: Rows) -> Ints:
-    """GPU time that each of the rows itself launched: by its launch, else by its op."""
+def _device_times(trace: Trace, rows: Rows) -> tuple[Ints, npt.NDArray[np.intp]]:
+    """GPU time that each of the rows itself launched: by its launch, else by its op.
+
+    And the GPU slices that none of them launched.
+    """
     slices = trace.slices
     gpu = gpu_rows(trace)
     launch, op = slices["launch"].to_numpy()[gpu], slices["op"].to_numpy()[gpu]
@@ -253,7 +288,9 @@ def _device_times(trace: Trace, rows: Rows) -> Ints:
     caused = np.zeros(len(trace) + 1, np.int64)  # the last one takes what nobody launched
     np.add.at(caused, owner, slices["dur"].to_numpy()[gpu])
     of_rows: Ints = caused[rows]
-    return of_rows
+    in_tree = np.zeros(len(trace) + 1, bool)
+    in_tree[rows] = True
+    return of_rows, gpu[~in_tree[owner]]
 
 
 SOURCES: dict[str, Callable[[Record], pd.DataFrame]] = {

@@ -233,7 +233,7 @@ ANALYSES = (
     ),
     Analysis(
         call_tree,
-        "Which call paths take the time?",
+        "Which call paths take the time, on the CPU and on the GPU?",
         "flame graph",
         "Perfetto, torch's export_stacks, snakeviz",
     ),

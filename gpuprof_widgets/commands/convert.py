@@ -64,6 +64,7 @@ def _say(note: str) -> None:
     help=_help(),
     epilog="\b\nExamples:\n  gpuprof convert run.gpuprof run.json.gz\n"
     "  gpuprof convert run.gpuprof timeline.svg --what timeline\n"
+    "  gpuprof convert run.gpuprof gpu.collapsed --what device\n"
     "  gpuprof convert run.gpuprof to_share.gpuprof --redact\n"
     "  gpuprof convert run.gpuprof - > run.json",
 )
@@ -73,7 +74,7 @@ def _say(note: str) -> None:
     "--what",
     metavar="NAME",
     help="of a table the analysis (default: operators), of a picture the view (timeline, "
-    "flame_graph, ops), of stacks the source",
+    "flame_graph, ops), of stacks the source (ops, merged, cprofile), or device: by GPU time",
 )
 @click.option(
     "--range", "ranges", type=NamedRange(), multiple=True, help="mark this range on a track"

@@ -94,6 +94,7 @@ class FlameGraph(Renderer):
 
     store = Instance(TraceStore)
     source = String("ops", help="ops, merged or cprofile")
+    time = String("cpu", help="what a bar is as wide as: cpu, or device for the GPU time it caused")
     search = String(help="names to highlight")
     search_as_regex = Bool(False)
 

@@ -239,6 +239,8 @@ def assert_same_tables(engine: Engine, record: Record, ends: Bounds) -> None:
         page, expected = tree_of_page(engine, bounds, source), tree_of(part, source)
         # The page keeps the level of threads that the whole trace has.
         assert page == expected or below_the_thread(page) == expected
+        wide, expected = widths_of_page(engine, bounds, source), widths_of(part, source)
+        assert wide == expected or below_the_thread(wide) == expected
     # The page keeps the GPUs that the whole trace has.
     unused = (0, part.trace.span_ns)
     devices = dict.fromkeys(devices_of_page(engine, bounds), unused) | devices_of(part)
@@ -322,14 +324,47 @@ def keyed(keys: Any, values: Any) -> Numbers:
 
 def tree_of(record: Record, source: str) -> dict[tuple[Any, ...], tuple[int, ...]]:
     """Numbers of the call tree by path."""
-    columns = ["parent", "name", "category", "calls", "total_ns", "self_ns", "device_ns"]
-    return by_path(call_tree(record, source=source)[columns].itertuples(index=False))
+    tree = call_tree(record, source=source)
+    return by_path(tree[[*PATH, *TREE_VALUES]].itertuples(index=False))
+
+
+PATH = ["parent", "name", "category"]
+TREE_VALUES = ["calls", "total_ns", "self_ns", "device_ns", "device_self_ns"]
+
+
+def widths_of(record: Record, source: str) -> dict[tuple[Any, ...], tuple[int, ...]]:
+    """Numbers of the paths that caused GPU time."""
+    tree = call_tree(record, source=source, time="device")
+    return by_path(tree[[*PATH, *TREE_VALUES]].itertuples(index=False))
+
+
+def widths_of_page(engine: Engine, bounds: Bounds, source: str) -> dict[tuple[Any, ...], Any]:
+    """The same of what has a width by GPU time, which is its share of the whole."""
+    nodes = engine.run(
+        """([start, end, source]) => {
+            const nodes = engine.laid_out(engine.flame(store, {start, end}, source), "device")
+            const whole = nodes[0].device || 1
+            const off = nodes.slice(1).filter(
+                ({x0, x1, device}) => Math.abs((x1 - x0)*whole - device) > 1e-6*whole)
+            if (off.length > 0) throw new Error(`${off[0].name} is not as wide as its GPU time`)
+            const number = new Map()
+            const shown = nodes.filter(({id, x0, x1}) => id == 0 || x1 > x0)
+            shown.forEach(({id}, i) => number.set(id, i))
+            return shown.map((node) => [
+                number.get(node.parent) ?? -1, node.name, node.category,
+                node.calls, node.total, node.self, node.device, node.device_self,
+            ])
+        }""",
+        [*bounds, source],
+    )
+    return by_path(nodes)
 
 
 def tree_of_page(engine: Engine, bounds: Bounds, source: str) -> dict[tuple[Any, ...], Any]:
     nodes = engine.run(
         """([start, end, source]) => engine.flame(store, {start, end}, source).map((node) => [
-            node.parent, node.name, node.category, node.calls, node.total, node.self, node.device,
+            node.parent, node.name, node.category,
+            node.calls, node.total, node.self, node.device, node.device_self,
         ])""",
         [*bounds, source],
     )
@@ -348,9 +383,12 @@ def by_path(nodes: Any) -> dict[tuple[Any, ...], tuple[int, ...]]:
 
 
 def below_the_thread(tree: dict[tuple[Any, ...], Any]) -> dict[tuple[Any, ...], Any]:
-    """A tree of one thread without the level of threads."""
-    assert sum(len(path) == 1 for path in tree) == 1
-    return {path[1:]: numbers for path, numbers in tree.items()}
+    """A tree of one thread without the level of threads; the root has all GPU time."""
+    beside = {path: tree[path] for path in tree if path and path[0][1] == "unlaunched"}
+    threads = [path for path in tree if len(path) == 1 and path not in beside]
+    assert len(threads) <= 1
+    below = {path[1:]: tree[path] for path in tree if path[:1] in threads}
+    return below | beside | {(): tree[()]}
 
 
 def devices_of(record: Record) -> dict[int, tuple[int, int]]:

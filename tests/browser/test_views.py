@@ -22,6 +22,7 @@ from tests.traces import (
     Shared,
     annotation,
     calls_of,
+    copy,
     kernel,
     memory,
     op,
@@ -283,6 +284,123 @@ def test_a_table_of_all_columns_leaves_room_for_the_names(open_report: Open, wid
     assert box is not None
     assert box["width"] >= 150
     assert report.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def by_gpu_time() -> Record:
+    """Most GPU time is of a copy that takes no CPU time; two streams overlap; one has no launch."""
+    return trace_of(
+        op("aten::linear", ts=1 * MS, dur=8 * MS),
+        op("aten::mm", ts=2 * MS, dur=6 * MS),
+        kernel("sgemm", ts=4 * MS, dur=2 * MS, launched_by=1),
+        op("aten::copy_", ts=9 * MS, dur=1 * MS),
+        copy(ts=5 * MS, dur=5 * MS, launched_by=3, stream=20),
+        kernel("of_before", ts=11 * MS, dur=1 * MS),
+        op("aten::empty", ts=11 * MS, dur=1 * MS),
+    )
+
+
+def widths(report: Report) -> dict[str, float]:
+    """Share of the whole of every bar that is drawn."""
+    drawn = """() => {
+        const store = Object.values(window.gpuprof.reports)[0]
+        const models = [...store.document.all_models]
+        const {tree} = models.find(model => model.type.endsWith(".FlameGraph"))
+        return tree.nodes.filter(({x0, x1}) => x1 > x0).map(({name, x0, x1}) => [name, x1 - x0])
+    }"""
+    return dict(report.page.evaluate(drawn))
+
+
+def test_flame_graph_is_as_wide_as_gpu_time(open_report: Open) -> None:
+    report = open_report(by_gpu_time())
+    by = report.page.get_by_role("group", name="Width").get_by_role("button")
+    assert by.all_inner_texts() == ["CPU time", "GPU time"]
+    expect(by.first).to_have_attribute("aria-pressed", "true")
+    assert widths(report)["aten::linear"] == pytest.approx(0.8)
+    height = report.flame_graph.bounding_box()
+    by.last.press("Enter")
+    expect(by.last).to_have_attribute("aria-pressed", "true")
+    expect(report.page.get_by_text("GPU time summed over streams that overlap")).to_be_visible()
+    assert widths(report) == pytest.approx(
+        {
+            "all threads": 1,
+            "aten::copy_": 5 / 8,
+            "aten::linear": 2 / 8,
+            "aten::mm": 2 / 8,
+            "GPU work without a launch in the trace": 1 / 8,
+        }
+    )
+    assert report.flame_graph.bounding_box() == height
+    report.page.get_by_label("Search the flame graph").fill("mm")
+    expect(report.page.get_by_text("1 match, 25 % of the GPU time")).to_be_visible()
+
+
+def test_a_bar_of_gpu_time_has_both_times_and_lights_up(open_report: Open) -> None:
+    report = open_report(by_gpu_time())
+    report.page.get_by_role("button", name="GPU time", exact=True).click()
+    flame = report.flame_graph
+    flame.focus()
+    flame.press("ArrowDown")  # the widest one is the copy
+    expect(report.selection_text).to_contain_text("aten::copy_")
+    expect(report.selection_text).to_contain_text("GPU total 5.00 ms (62 %)")
+    expect(report.selection_text).to_contain_text("CPU total 1.00 ms")
+    assert state(report, "[...store.selection.rows].map(row => store.data.name(row))") == [
+        "aten::copy_"
+    ]
+    flame.press("ArrowRight")
+    flame.press("ArrowRight")
+    expect(report.selection_text).to_contain_text("GPU work without a launch in the trace")
+    expect(report.selection_text).to_contain_text("GPU total 1.00 ms (12 %)GPU events 1")
+    assert state(report, "[...store.selection.rows].map(row => store.data.name(row))") == [
+        "of_before"
+    ]
+
+
+def test_gpu_time_is_that_of_the_brushed_range(open_report: Open) -> None:
+    report = open_report(by_gpu_time())
+    report.page.get_by_role("button", name="GPU time", exact=True).click()
+    report.flame_graph.press("ArrowDown")
+    state(report, "store.brush([6e6, 8e6])")
+    expect(report.page.get_by_text("GPU time, selected range of 2.00 ms")).to_be_visible()
+    assert widths(report) == {"all threads": 1, "aten::copy_": 1}
+    expect(report.selection_text).to_contain_text("GPU total 2.00 ms (100 %)")
+    state(report, "store.brush([4e6, 5e6])")
+    expect(report.page.get_by_text("streams that overlap, selected range of 1.00")).to_be_visible()
+    assert widths(report)["aten::linear"] == pytest.approx(0.5)
+
+
+def test_a_zoomed_bar_without_gpu_time_gives_way_to_what_is_around_it(open_report: Open) -> None:
+    report = open_report(by_gpu_time())
+    flame = report.flame_graph
+    flame.focus()
+    flame.press("ArrowDown")
+    flame.press("ArrowRight")
+    flame.press("ArrowRight")
+    flame.press("Enter")
+    shown = report.page.get_by_label("Zoomed path").get_by_role("button")
+    assert shown.all_inner_texts() == ["all threads", "aten::empty"]
+    report.page.get_by_role("button", name="GPU time", exact=True).click()
+    assert shown.all_inner_texts() == ["all threads"]
+    expect(report.selection_text).to_contain_text("GPU total 0 ns (0 %)")
+
+
+def test_without_gpu_work_there_is_no_choice_of_widths(open_report: Open) -> None:
+    report = open_report(trace_of(op("aten::mm", ts=0, dur=9)))
+    expect(report.flame_graph).to_have_count(1)
+    expect(report.page.get_by_role("group", name="Width")).to_have_count(0)
+
+
+def test_zooming_leaves_nothing_of_the_bars_before(open_report: Open) -> None:
+    deep = [op(f"level {n}", ts=0, dur=90) for n in range(4)]
+    report = open_report(trace_of(*deep, op("aten::add", ts=100, dur=5)))
+    report.flame_graph.focus()
+    for key in ("ArrowDown", "ArrowRight", "Enter"):
+        report.flame_graph.press(key)
+    expect(report.selection_text).to_contain_text("aten::add")
+    report.flame_graph.blur()  # the ring of the focus is drawn around it
+    report.page.wait_for_timeout(300)
+    picture = np.asarray(Image.open(BytesIO(report.flame_graph.screenshot())).convert("RGB"))
+    below = picture[picture.shape[0] // 2 : -5]
+    assert (below == below[0, 50]).all()
 
 
 def test_table_sorts_filters_and_groups(open_report: Open) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.call_tree import call_tree, flame_source
+from gpuprof_widgets.analyses.call_tree import UNLAUNCHED_CATEGORY, call_tree, flame_source
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE
 
@@ -79,12 +79,13 @@ def _has_threads(tree: pd.DataFrame) -> bool:
 
 def _with_thread(tree: pd.DataFrame) -> pd.DataFrame:
     """The tree of one thread, with that thread between the root and its slices."""
-    if len(tree) < 2:
+    root, below = tree.iloc[:1], tree.iloc[1:]
+    ran = (below["category"] != UNLAUNCHED_CATEGORY).to_numpy()
+    if not ran.any():
         return tree
-    root = tree.iloc[:1]
-    thread = root.assign(parent=0, depth=1, name="thread", category=THREAD)
-    below = tree.iloc[1:]
-    below = below.assign(parent=below["parent"] + 1, depth=below["depth"] + 1)
+    launched_ns = root["device_ns"] - below["device_ns"][~ran].sum()
+    thread = root.assign(parent=0, depth=1, name="thread", category=THREAD, device_ns=launched_ns)
+    below = below.assign(parent=below["parent"] + ran, depth=below["depth"] + ran)
     moved = pd.concat([root, thread, below], ignore_index=True)
     return moved.assign(node=np.arange(len(moved)))
 

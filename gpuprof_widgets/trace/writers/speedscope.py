@@ -60,15 +60,16 @@ class _Frames:
 
 
 def speedscope(
-    trace: Trace, trees: Mapping[str, pd.DataFrame], *, name: str, sampled: bool = False
+    trace: Trace | None, trees: Mapping[str, pd.DataFrame], *, name: str, sampled: bool = False
 ) -> Iterator[bytes]:
     """The file, piece by piece: the lanes of the trace, then these call trees as samples.
 
-    ``trees``: by their titles, with ``parent``, ``name`` and ``self_ns``, parents first;
-    ``sampled``: the slices are no calls, which the file then says.
+    ``trace``: None for the trees alone; ``trees``: by their titles, with ``parent``, ``name`` and
+    ``self_ns``, parents first; ``sampled``: the slices are no calls, which the file then says.
     """
     frames = _Frames()
-    profiles = [*_lanes(trace, frames), *(_samples(*one, frames) for one in trees.items())]
+    lanes = () if trace is None else _lanes(trace, frames)
+    profiles = [*lanes, *(_samples(*one, frames) for one in trees.items())]
     exporter = FROM_SAMPLES if sampled else EXPORTER
     head = {"$schema": SCHEMA, "name": name, "exporter": exporter, "activeProfileIndex": 0}
     yield _encode(head)[:-1] + b',"profiles":['

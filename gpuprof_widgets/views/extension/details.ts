@@ -5,6 +5,7 @@ import {Panel, PanelView} from "./panel"
 import {select_event} from "./select_event"
 import {DETAIL_CSS} from "./styles"
 import type {Selection} from "./selection"
+import type {Fact} from "./tooltip"
 
 /** Two lines under the timeline: the range in numbers, and what is selected with its owners. */
 export class DetailsView extends PanelView {
@@ -59,17 +60,15 @@ export class DetailsView extends PanelView {
     }
   }
 
-  private instances({text, rows, ranges = []}: Selection): Node[] {
+  private instances({text, rows, ranges = [], facts}: Selection): Node[] {
     const found = [...rows.length == 0 ? [] : [format_count(rows.length, "event")], ...ranges.length == 0 ? [] : [format_count(ranges.length, "time range")]]
     const words = found.length == 0 ? "has no events on the timeline" : `${found.join(" and ")} highlighted on the timeline`
     const first = rows.length == 0 ? [] : [button("Go to the first", {}, () => select_event(this.store, rows[0]))]
-    return [element("span", {class: "name"}, text), element("span", {class: "muted"}, words), ...first]
+    return [element("span", {class: "name"}, text), element("span", {class: "muted"}, words), ...first, ...facts == null ? [] : [fact_list(facts())]]
   }
 
   private event_lines(row: number): Node[] {
     const {data} = this.store
-    const facts = facts_of(data, row).map(([label, value]) =>
-      element("span", {}, element("span", {class: "muted"}, `${label} `), value))
     const links = chain(data, row).map((link) => {
       const name = button(link.text, {class: "clip", title: link.text, "aria-current": link.row == row ? "true" : null},
         () => select_event(this.store, link.row))
@@ -77,10 +76,15 @@ export class DetailsView extends PanelView {
     })
     return [
       element("div", {class: "title"},
-        element("div", {class: "name clip", title: data.name(row)}, data.name(row)), element("div", {class: "facts"}, ...facts)),
+        element("div", {class: "name clip", title: data.name(row)}, data.name(row)), fact_list(facts_of(data, row))),
       element("ol", {class: "chain", "aria-label": "What led to it"}, ...links),
     ]
   }
+}
+
+function fact_list(facts: Fact[]): HTMLElement {
+  return element("div", {class: "facts"}, ...facts.map(([label, value]) =>
+    element("span", {}, element("span", {class: "muted"}, `${label} `), value)))
 }
 
 export class Details extends Panel {

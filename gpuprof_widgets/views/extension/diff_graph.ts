@@ -204,6 +204,11 @@ export class DiffGraph extends Renderer {
     return this
   }
 
+  /** Of what has a width. */
+  get levels(): number {
+    return this.nodes.reduce((most, {depth, x0, x1}) => x1 > x0 ? Math.max(most, depth + 1) : most, 0)
+  }
+
   get marked(): Set<number> {
     return new Set([this.chosen])
   }

@@ -1,8 +1,8 @@
 import type * as p from "@bokehjs/core/properties"
 
 import {button, choice, element} from "./element"
-import {flame_sources, format_count, format_ns, format_share} from "./engine"
-import type {FlameSource} from "./engine"
+import {flame_sources, format_count, format_ns, format_share, totals} from "./engine"
+import type {FlameSource, FlameTime} from "./engine"
 import {FlameGraph} from "./flame_graph"
 import {MAX_LEVELS} from "./icicle"
 import {matcher} from "./matcher"
@@ -15,9 +15,14 @@ const SOURCES: Record<FlameSource, string> = {
   cprofile: "Python by cProfile (estimate)",
 }
 
+const WIDTHS: [FlameTime, string, string][] = [
+  ["cpu", "CPU time", "Bars are as wide as the time in which they ran"],
+  ["device", "GPU time", "Bars are as wide as the GPU work that they caused: kernels, copies and memsets"],
+]
+
 const ESTIMATE = "An estimate: cProfile records who called whom but not when, so paths are inferred and a selected range does not apply."
 
-/** Title, source, search and breadcrumb of the flame graph. */
+/** Title, source, widths, search and breadcrumb of the flame graph. */
 export class FlameBarView extends PanelView {
   declare model: FlameBar
 
@@ -26,6 +31,7 @@ export class FlameBarView extends PanelView {
   private found: HTMLElement
   private about: HTMLElement
   private search: HTMLInputElement
+  private widths: HTMLButtonElement[]
 
   get graph(): FlameGraph {
     return this.model.graph
@@ -54,29 +60,46 @@ export class FlameBarView extends PanelView {
     })
     const sources = flame_sources(this.store.data).map((source): [string, string] => [source, SOURCES[source]])
     const chooser = sources.length < 2 ? [] : [choice("Source", sources, graph.source, (source) => { graph.source = source })]
+    this.widths = graph.has_gpu_time
+      ? WIDTHS.map(([time, text, title]) => button(text, {title, "data-time": time}, () => { graph.time = time })) : []
+    const widths = this.widths.length == 0 ? []
+      : [element("div", {class: "row", role: "group", "aria-label": "Width"}, element("span", {}, "Width"), ...this.widths)]
     this.update()
     return [
       element("div", {class: "row"}, element("h3", {}, "Flame graph"), this.about,
-        element("div", {class: "row push"}, this.found, this.search, regex, ...chooser)),
+        element("div", {class: "row push"}, this.found, this.search, regex, ...widths, ...chooser)),
       this.crumbs,
     ]
   }
 
   private update(): void {
-    const {tree, search, search_as_regex, source} = this.graph
+    const {tree, search, search_as_regex, source, width} = this.graph
     const {error} = matcher(search, search_as_regex)
     if (this.search.value != search) {
       this.search.value = search
     }
     this.found.textContent = error ?? (tree.matched == null ? ""
-      : `${format_count(tree.matched.size, "match").replace("matchs", "matches")}, ${format_share(tree.matched_share)} of the time`)
+      : `${format_count(tree.matched.size, "match").replace("matchs", "matches")}, ${format_share(tree.matched_share)} of the ${width == "cpu" ? "time" : "GPU time"}`)
     this.about.textContent = source == "cprofile" ? ESTIMATE : this.range_text()
+    for (const one of this.widths) {
+      one.setAttribute("aria-pressed", String(one.dataset.time == width))
+      one.disabled = source == "cprofile" && one.dataset.time == "device"
+    }
     this.fill_crumbs()
   }
 
   private range_text(): string {
     const {window} = this.store
-    return `CPU time, ${window == null ? "whole trace" : `selected range of ${format_ns(window[1] - window[0])}`}`
+    return `${this.graph.width == "cpu" ? "CPU time" : this.gpu_time()}, ${window == null ? "whole trace" : `selected range of ${format_ns(window[1] - window[0])}`}`
+  }
+
+  /** Work of several streams or GPUs at once is more than the time in which they were busy. */
+  private gpu_time(): string {
+    const {data, range} = this.store
+    const busy = totals(data, range).devices.map(({busy}) => busy).filter((busy) => busy > 0)
+    const overlaps = this.graph.tree.nodes[0].device > busy.reduce((sum, one) => sum + one, 0)
+    const over = [...busy.length > 1 ? ["GPUs"] : [], ...overlaps ? ["streams that overlap"] : []]
+    return over.length == 0 ? "GPU time" : `GPU time summed over ${over.join(" and ")}`
   }
 
   private fill_crumbs(): void {

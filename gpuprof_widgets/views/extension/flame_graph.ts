@@ -5,9 +5,9 @@ import {Renderer} from "@bokehjs/models/renderers/renderer"
 
 import {paint_of} from "./categories"
 import type {Paint} from "./categories"
-import {flame_sources, format_count, format_ns, format_share} from "./engine"
-import type {FlameNode, FlameSource} from "./engine"
-import {FlameTree} from "./flame_tree"
+import {flame_sources, flame_width, format_count, format_ns, format_share, totals, UNLAUNCHED} from "./engine"
+import type {FlameNode, FlameSource, FlameTime} from "./engine"
+import {FlameTree, has_width} from "./flame_tree"
 import {IcicleView, MAX_LEVELS} from "./icicle"
 import {short_name} from "./labels"
 import {matcher} from "./matcher"
@@ -51,16 +51,7 @@ export class FlameGraphView extends IcicleView<FlameNode> {
   }
 
   protected facts(node: FlameNode): Fact[] {
-    const whole = this.model.tree.nodes[0].total
-    const share = whole > 0 ? ` (${format_share(node.total / whole)})` : ""
-    const facts: Fact[] = [["Total", `${format_ns(node.total)}${share}`], ["Self", format_ns(node.self)]]
-    if (node.device > 0) {
-      facts.push(["GPU time caused", format_ns(node.device)])
-    }
-    if (node.calls > 0) {
-      facts.push(["Calls", format_count(node.calls, "call")])
-    }
-    return facts
+    return this.model.facts(node)
   }
 }
 
@@ -84,6 +75,7 @@ export class FlameGraph extends Renderer {
     this.define<FlameGraph.Props>(({Bool, Ref, Str}) => ({
       store: [Ref(TraceStore)],
       source: [Str, "ops"],
+      time: [Str, "cpu"],
       search: [Str, ""],
       search_as_regex: [Bool, false],
     }))
@@ -99,25 +91,55 @@ export class FlameGraph extends Renderer {
       this.tree = new FlameTree(data)
       this.setv({source: flame_sources(data)[0] ?? "ops"}, {silent: true})
       this.rebuild()
+      if (this.tree.nodes[0].total == 0 && this.has_gpu_time) {
+        this.time = "device"
+      }
     })
     return this.prepared
   }
 
   override connect_signals(): void {
     super.connect_signals()
-    const {source, search, search_as_regex} = this.properties
+    const {source, time, search, search_as_regex} = this.properties
     this.connect(this.store.properties.window.change, () => this.rebuild())
     this.connect(source.change, () => this.rebuild())
+    this.connect(time.change, () => this.relayout())
     this.connect(search.change, () => this.refresh())
     this.connect(search_as_regex.change, () => this.refresh())
     this.connect(this.store.selection_changed, () => this.follow_selection())
     this.connect(this.store.was_reset, () => this.reset())
   }
 
+  /** Whether the record has any, in whatever range. */
+  get has_gpu_time(): boolean {
+    const {data} = this.store
+    return totals(data, data.whole).devices.some(({busy}) => busy > 0)
+  }
+
+  /** What widths are: cProfile's calls have none by GPU time. */
+  get width(): FlameTime {
+    return this.source == "cprofile" ? "cpu" : this.time as FlameTime
+  }
+
   private rebuild(): void {
-    this.chosen = -1
-    this.tree.rebuild(this.store.range, this.source as FlameSource)
+    const path = this.tree.path(this.chosen)
+    this.tree.rebuild(this.store.range, this.source as FlameSource, this.width)
+    this.chosen = this.tree.find(path)
     this.refresh()
+    this.tell_facts()
+  }
+
+  private relayout(): void {
+    this.tree.lay_out(this.width)
+    this.refresh()
+    this.tell_facts()
+  }
+
+  /** What was selected here has other numbers now. */
+  private tell_facts(): void {
+    if (this.store.selection?.source == "flame") {
+      this.store.selection_changed.emit()
+    }
   }
 
   private refresh(): void {
@@ -169,6 +191,9 @@ export class FlameGraph extends Renderer {
 
   private reveal(id: number): void {
     const {tree} = this
+    if (!has_width(tree.nodes[id])) {
+      return
+    }
     const path = tree.path(id)
     const inside = path.some((node) => node.id == tree.focus)
     const top = inside ? tree.node(tree.focus)?.depth ?? 0 : 0
@@ -207,9 +232,23 @@ export class FlameGraph extends Renderer {
     }
     this.store.choose(id == 0 ? null : {
       source: "flame", row: -1, rows: this.tree.instances(id), key: this.tree.path(id).map(({name}) => name).join("\n"),
-      labels: new Set([node.label]), text: node.name,
+      labels: new Set([node.label]), text: node.name, facts: () => this.chosen < 0 ? [] : this.facts(this.tree.nodes[this.chosen]),
     })
     this.tree_changed.emit()
+  }
+
+  /** Both times of a node, that which it is as wide as first, with its share of the whole. */
+  facts(node: FlameNode): Fact[] {
+    const {width} = this
+    const whole = flame_width(this.tree.nodes[0], width)
+    const share = (time: FlameTime): string => time == width && whole > 0 ? ` (${format_share(flame_width(node, time) / whole)})` : ""
+    const cpu: Fact[] = [["CPU total", `${format_ns(node.total)}${share("cpu")}`], ["CPU self", format_ns(node.self)]]
+    const gpu: Fact[] = [["GPU total", `${format_ns(node.device)}${share("device")}`], ["GPU self", format_ns(node.device_self)]]
+    if (node.category == UNLAUNCHED) {
+      return [gpu[0], ["GPU events", String(node.calls)]]
+    }
+    const times = width == "device" ? [...gpu, ...cpu] : node.device > 0 ? [...cpu, ...gpu] : cpu
+    return node.calls > 0 ? [...times, ["Calls", format_count(node.calls, "call")]] : times
   }
 }
 
@@ -218,6 +257,7 @@ export namespace FlameGraph {
   export type Props = Renderer.Props & {
     store: p.Property<TraceStore>
     source: p.Property<string>
+    time: p.Property<string>
     search: p.Property<string>
     search_as_regex: p.Property<boolean>
   }

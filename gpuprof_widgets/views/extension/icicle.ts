@@ -27,6 +27,8 @@ export interface Icicle<Node extends IcicleNode> {
   readonly nodes: readonly Node[]
   /** the zoomed node */
   readonly focus: number
+  /** how many there is room for, as far as that goes */
+  readonly levels: number
   /** From left to right. */
   children_of(id: number): number[]
 }
@@ -97,10 +99,10 @@ export abstract class IcicleView<Node extends IcicleNode> extends RendererView {
     super.remove()
   }
 
-  /** As tall as what has a width in the tree, of which zooming shows a part: nothing jumps about under a click. */
+  /** As tall as the whole tree, of which zooming shows a part: nothing jumps about under a click. */
   private resize(): void {
-    const levels = this.tree.nodes.reduce((most, {depth, x0, x1}) => x1 > x0 ? Math.max(most, depth + 1) : most, MIN_LEVELS)
-    this.plot_model.height = Math.min(MAX_LEVELS, levels) * ROW_HEIGHT + 2
+    const levels = Math.min(MAX_LEVELS, Math.max(MIN_LEVELS, this.tree.levels))
+    this.plot_model.height = levels * ROW_HEIGHT + 2
   }
 
   private mount(): void {

@@ -10,12 +10,11 @@ export function paint_frame(ctx: Context2d, plot_view: PlotView, draw: (width: n
   }
   ctx.save()
   ctx.translate(-0.5, -0.5)
-  // Bokeh draws, and so clears, half a pixel off: without this the first column and row would keep old ink.
-  ctx.clearRect(0, 0, 1, plot_view.bbox.height)
-  ctx.clearRect(0, 0, plot_view.bbox.width, 1)
   ctx.translate(left, top)
   ctx.beginPath()
-  ctx.rect(0, 0, width, height)
+  // Bokeh clears and clips half a pixel off: in the canvas's first column and row old ink would shine through.
+  const [x, y] = [left < 1 ? 1 : 0, top < 1 ? 1 : 0]
+  ctx.rect(x, y, width - x, height - y)
   ctx.clip()
   draw(width, height)
   ctx.restore()

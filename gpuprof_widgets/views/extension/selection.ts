@@ -1,3 +1,5 @@
+import type {Fact} from "./tooltip"
+
 /** What is selected, said by the view in which it was selected; every view shows it in its own way. */
 export type Selection = {
   source: "timeline" | "flame" | "table" | "lines" | "finding" | "memory" | "panel"
@@ -13,6 +15,8 @@ export type Selection = {
   labels: Set<number>
   /** What the detail line says. */
   text: string
+  /** Its numbers in the brushed range. */
+  facts?: () => Fact[]
 }
 
 export function same_selection(a: Selection | null, b: Selection | null): boolean {

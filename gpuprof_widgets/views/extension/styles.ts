@@ -87,6 +87,7 @@ export const DETAIL_CSS = `
 .chain li { display: flex; align-items: center; gap: 4px; max-width: 100%; min-width: 0; }
 .chain li + li::before { content: "›"; color: var(--muted); }
 .facts { display: flex; flex-wrap: wrap; gap: 0 14px; }
+.chain > .facts { flex-basis: 100%; }
 .title { display: flex; gap: 0 14px; }
 .title .name { flex: 0 1 auto; max-width: 60%; }
 .title .facts { flex: 1 1 0; min-width: 0; }

@@ -1,5 +1,6 @@
 /** Two call trees as one (analyses/compare/paired_tree.py): every path of either run, with its time in both. */
 
+import {UNLAUNCHED} from "./flame"
 import type {FlameNode} from "./flame"
 
 /** Of run a and of run b. */
@@ -56,17 +57,18 @@ class Union {
   add(side: number, tree: readonly FlameNode[], single: boolean): void {
     const ranks = thread_ranks(tree)
     const found: number[] = []
+    const beside = tree.find(({category}) => category == UNLAUNCHED)
     let thread = -1
     for (const node of tree) {
       const rank = ranks.get(node.id)
-      const above = node.id == 0 ? -1 : single && node.parent == 0 ? thread : found[node.parent]
+      const above = node.id == 0 ? -1 : single && node.parent == 0 && node != beside ? thread : found[node.parent]
       const common = rank ?? `${path_name(node.name, node.category)}\n0`
       const place = this.place(above, node.name, node.category, common)
       this.count(this.nodes[place], side, node)
       found.push(place)
-      if (node.id == 0 && single && tree.length > 1) {
+      if (node.id == 0 && single && tree.length > (beside == null ? 1 : 2)) {
         thread = this.place(place, THREAD, THREAD, `${THREAD}\n0`)
-        this.count(this.nodes[thread], side, {...node, self: 0, id: -1})
+        this.count(this.nodes[thread], side, {...node, self: 0, device: node.device - (beside?.device ?? 0), id: -1})
       }
     }
   }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
-import {flame, flame_instances, flame_sources, nodes_of_rows} from "./flame"
+import {flame, flame_instances, flame_sources, flame_width, laid_out, nodes_of_rows, UNLAUNCHED} from "./flame"
 import type {FlameNode} from "./flame"
 import type {Window} from "./store"
 import {covered, rows_of_track} from "./testing/oracles"
@@ -14,23 +14,56 @@ function path(nodes: FlameNode[], id: number): string[] {
   return id == 0 ? [] : [...path(nodes, nodes[id].parent), nodes[id].name]
 }
 
-test("the widths of the children fit into their parent and add up to its total", () => {
+test("the widths of the children fit into their parent and add up to its total, by either time", () => {
   for (const seed of SEEDS) {
-    for (const window of WINDOWS) {
-      const nodes = flame(random_store(seed), window, "ops")
+    for (const [window, time] of WINDOWS.flatMap((window) => [[window, "cpu"], [window, "device"]] as const)) {
+      const nodes = laid_out(flame(random_store(seed), window, "ops"), time)
+      const width = (node: FlameNode): number => flame_width(node, time)
       for (const node of nodes) {
         const children = nodes.filter(({parent}) => parent == node.id)
-        assert.equal(node.total, node.self + children.reduce((sum, {total}) => sum + total, 0))
+        const own = time == "cpu" ? node.self : node.device_self
+        assert.equal(width(node), children.reduce((sum, child) => sum + width(child), own))
         let x = node.x0
-        for (const child of children.sort((a, b) => a.x0 - b.x0)) {
+        for (const child of children.sort((a, b) => a.x0 - b.x0 || a.x1 - b.x1)) {
           assert.ok(Math.abs(child.x0 - x) < 1e-9)
           x = child.x1
         }
         assert.ok(x <= node.x1 + 1e-9)
-        assert.ok(Math.abs((node.x1 - node.x0)*nodes[0].total - node.total) < 1e-6)
+        assert.ok(Math.abs((node.x1 - node.x0)*width(nodes[0]) - width(node)) < 1e-6)
       }
     }
   }
+})
+
+test("the self times of the GPU are all of its slices in the window", () => {
+  for (const seed of SEEDS) {
+    const store = random_store(seed)
+    for (const window of WINDOWS) {
+      const nodes = flame(store, window, "ops")
+      const slices = Array.from(store.on_gpu.keys()).filter((row) => store.on_gpu[row] == 1)
+      const whole = slices.reduce((sum, row) => sum + store.time_inside(row, window), 0)
+      assert.equal(nodes.reduce((sum, {device_self}) => sum + device_self, 0), whole)
+      assert.equal(nodes[0].device, whole)
+    }
+  }
+})
+
+test("what nothing in the tree launched is a node beside the threads, with its slices", () => {
+  const store = store_of([
+    {name: "mm", ts: 0, dur: 9},
+    {name: "gemm", ts: 10, dur: 5, track: 1, owner: 0},
+    {name: "of before", ts: 1, dur: 4, track: 1},
+    {name: "of another", ts: 20, dur: 3, track: 1},
+  ], {kinds: ["cpu", "gpu"]})
+  const rows = (nodes: FlameNode[]): [string, number, number, number][] =>
+    nodes.map(({category, calls, total, device}) => [category, calls, total, device])
+  const nodes = flame(store, store.whole, "ops")
+  assert.deepEqual(rows(nodes), [["thread", 0, 9, 12], ["cpu_op", 1, 9, 5], [UNLAUNCHED, 2, 0, 7]])
+  const names = Array.from(flame_instances(store, "ops", nodes, 2), (row) => store.name(row))
+  assert.deepEqual(names, ["of before", "of another"])
+  laid_out(nodes, "device")
+  assert.deepEqual(nodes.map(({x0, x1}) => [Math.round(12*x0), Math.round(12*x1)]), [[0, 12], [7, 12], [0, 7]])
+  assert.deepEqual(rows(flame(store, {start: 19, end: 21}, "ops")), [["thread", 0, 0, 1], [UNLAUNCHED, 1, 0, 1]])
 })
 
 test("the root is the time during which the thread did anything", () => {
@@ -48,7 +81,7 @@ test("equal paths are one node, and its slices are those of the path", () => {
     const nodes = flame(store, store.whole, "ops")
     const path_of_row = (row: number): string[] => row < 0 ? [] : [...path_of_row(store.parent[row]), store.name(row)]
     assert.equal(new Set(nodes.map(({id}) => path(nodes, id).join())).size, nodes.length)
-    for (const node of nodes.slice(1)) {
+    for (const node of nodes.slice(1).filter(({category}) => category != UNLAUNCHED)) {
       const rows = Array.from(flame_instances(store, "ops", nodes, node.id))
       const expected = rows_of_track(store, 0).filter((row) => path_of_row(row).join() == path(nodes, node.id).join())
       assert.deepEqual(rows, expected)

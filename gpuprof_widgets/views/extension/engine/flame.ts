@@ -1,6 +1,6 @@
 /** Call trees for flame graphs: equal call paths are one node, in ns, for a time range. */
 
-import {launched_device_times} from "./device_time"
+import {gpu_rows, launched_device_times} from "./device_time"
 import {INSIDE, kept_rows, OUTSIDE} from "./kept"
 import {merged_labels, merged_name} from "./merged_steps"
 import {add_self_times, gather, nest, subtree_ends} from "./nest"
@@ -10,6 +10,13 @@ import {NONE} from "./store"
 
 /** Ops by nesting; Python frames and ops together; cProfile's edges (an estimate, without times of day). */
 export type FlameSource = "ops" | "merged" | "cprofile"
+
+/** What a node is as wide as: the time in which it ran, or the GPU time that it caused. */
+export type FlameTime = "cpu" | "device"
+
+/** The node beside the threads that has the GPU work which nothing in the tree launched. */
+export const UNLAUNCHED = "unlaunched"
+const UNLAUNCHED_NAME = "GPU work without a launch in the trace"
 
 /** Times in ns. */
 export type FlameNode = {
@@ -25,8 +32,10 @@ export type FlameNode = {
   /** own time and that of all below: the times of the children fit into it */
   total: number
   self: number
-  /** GPU time caused by the node's ops and all below */
+  /** GPU time caused by the node's ops and all below, summed over streams and GPUs */
   device: number
+  /** what they launched themselves */
+  device_self: number
   /** left and right edge as shares of the root */
   x0: number
   x1: number
@@ -48,17 +57,18 @@ export function flame_sources(store: Store): FlameSource[] {
   return sources
 }
 
-/** The call tree of a window; cProfile's is always that of the whole record. Node 0 is the root. */
+/** The call tree of a window, by CPU time; cProfile's is always that of the whole record. Node 0 is the root. */
 export function flame(store: Store, window: Window, source: FlameSource): FlameNode[] {
   if (source == "cprofile") {
-    return laid_out(call_nodes(store))
+    return laid_out(call_nodes(store), "cpu")
   }
   const tree = new Tree(store, window)
   const threads = stacks(store, source)
   for (const thread of threads) {
     tree.add(thread, threads.length > 1)
   }
-  return laid_out(tree.summed())
+  tree.add_unlaunched(unlaunched_rows(store, source))
+  return laid_out(tree.summed(), "cpu")
 }
 
 /** The slices of the whole record whose call path is that of a node; none for cProfile. */
@@ -86,7 +96,22 @@ export function nodes_of_rows(store: Store, source: FlameSource, nodes: readonly
       found[row] = ids.get(child_key(caller, labels[store.label[row]], "")) ?? NONE
     })
   }
+  const beside = nodes.find(({category}) => category == UNLAUNCHED)
+  for (const row of beside == null || source == "cprofile" ? [] : unlaunched_rows(store, source)) {
+    found[row] = beside!.id
+  }
   return found
+}
+
+/** The GPU rows whose launch, or op, is in no stack of the tree. */
+function unlaunched_rows(store: Store, source: "ops" | "merged"): Int32Array {
+  return store.lazily(`unlaunched of ${source}`, () => {
+    const in_tree = new Uint8Array(store.rows)
+    for (const {rows} of stacks(store, source)) {
+      rows.forEach((row) => { in_tree[row] = 1 })
+    }
+    return gpu_rows(store).filter((row) => store.owner[row] < 0 || in_tree[store.owner[row]] == 0)
+  })
 }
 
 /** What tells the children of a node apart: the label, or the name of what has none. */
@@ -199,17 +224,29 @@ class Tree {
       const node = nodes[node_at[i]]
       node.calls += kept[row] == INSIDE ? store.count[row] : 0
       node.self += self[i]
-      node.device += this.device[row]
+      node.device_self += this.device[row]
     })
+  }
+
+  /** Add these GPU rows as one node, if any of them lies in the window. */
+  add_unlaunched(rows: Int32Array): void {
+    const {store, window, nodes} = this
+    const inside = rows.filter((row) => this.kept[row] == INSIDE)
+    if (inside.length > 0) {
+      const node = nodes[this.grow(-1 - nodes.length, 0, NONE, UNLAUNCHED_NAME, UNLAUNCHED)]
+      for (const row of inside) {
+        node.calls += store.count[row]
+        node.device_self += store.time_inside(row, window)
+      }
+    }
   }
 
   /** The nodes with totals, in ns; without those that a window keeps for their links alone. */
   summed(): FlameNode[] {
-    const used = this.nodes.map(({calls, self, device}, id) => id == 0 || calls > 0 || self > 0 || device > 0)
+    const used = this.nodes.map(({calls, self, device_self}, id) => id == 0 || calls > 0 || self > 0 || device_self > 0)
     for (const node of this.nodes) {
-      node.self = this.store.ns(node.self)
-      node.device = this.store.ns(node.device)
-      node.total = node.self
+      node.total = node.self = this.store.ns(node.self)
+      node.device = node.device_self = this.store.ns(node.device_self)
     }
     for (let id = this.nodes.length - 1; id > 0; id--) {
       const above = this.nodes[this.nodes[id].parent]
@@ -246,7 +283,7 @@ function renumbered(nodes: FlameNode[]): FlameNode[] {
 }
 
 function new_node(id: number, parent: number, depth: number, label: number, name: string, category: string): FlameNode {
-  return {id, parent, depth, label, name, category, calls: 0, total: 0, self: 0, device: 0, x0: 0, x1: 0}
+  return {id, parent, depth, label, name, category, calls: 0, total: 0, self: 0, device: 0, device_self: 0, x0: 0, x1: 0}
 }
 
 function call_nodes(store: Store): FlameNode[] {
@@ -259,19 +296,25 @@ function call_nodes(store: Store): FlameNode[] {
   return nodes
 }
 
-/** Place the children of each node from its left edge on, the longest first. */
-function laid_out(nodes: FlameNode[]): FlameNode[] {
+/** How wide a node is by that time, in ns. */
+export function flame_width({total, device}: FlameNode, time: FlameTime): number {
+  return time == "cpu" ? total : device
+}
+
+/** Place the children of each node from its left edge on, the longest first; returns the same nodes. */
+export function laid_out(nodes: FlameNode[], time: FlameTime): FlameNode[] {
   const children: FlameNode[][] = nodes.map(() => [])
   for (const node of nodes.slice(1)) {
     children[node.parent].push(node)
   }
-  const whole = nodes[0].total || 1 // without any time there are no widths
+  const width = (node: FlameNode): number => flame_width(node, time)
+  const whole = width(nodes[0]) || 1 // without any time there are no widths
   nodes[0].x1 = 1
   for (const node of nodes) {
     let x = node.x0
-    for (const child of children[node.id].sort((a, b) => b.total - a.total || compare(a.name, b.name))) {
+    for (const child of children[node.id].sort((a, b) => width(b) - width(a) || compare(a.name, b.name))) {
       child.x0 = x
-      x += child.total/whole
+      x += width(child)/whole
       child.x1 = x
     }
   }

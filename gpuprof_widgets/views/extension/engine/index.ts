@@ -5,7 +5,10 @@ export {Store, NONE, REGION_CATEGORIES, type Window} from "./store"
 export {op_table, op_row_instances, op_row_key, recorded, self_times, type Grouping, type OpRow, type Recorded, type SelfTimes} from "./op_table"
 export {line_instances, line_of_row, line_owners, line_rows, type LineRow} from "./lines"
 export {change_of, lay_out, paired_tree, width_in, type DiffMode, type DiffNode} from "./diff"
-export {flame, flame_instances, flame_sources, nodes_of_rows, type FlameNode, type FlameSource} from "./flame"
+export {
+  flame, flame_instances, flame_sources, flame_width, laid_out, nodes_of_rows, UNLAUNCHED,
+  type FlameNode, type FlameSource, type FlameTime,
+} from "./flame"
 export {hit, level_of_detail, type LevelOfDetail} from "./lod"
 export {compile} from "./search"
 export {chain, MODULES, type Link, type Role} from "./chain"
