@@ -19,6 +19,7 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers.pyinstrument import PYINSTRUMENT
 from gpuprof_widgets.trace.schema import SAMPLED
 from gpuprof_widgets.trace.stack_lanes import (
+    SELF_FRAME,
     Lane,
     frame_name,
     lane_of_events,
@@ -29,7 +30,6 @@ from gpuprof_widgets.trace.writers.speedscope import FROM_SAMPLES
 
 SCHEMA = b"speedscope.app/file-format-schema.json"
 SPEEDSCOPE = "speedscope"
-SELF_FRAME = "[self]"
 ENDS = 1 << 16
 """Bytes at either end of a file in which the schema is named."""
 UNIT_NS = {"nanoseconds": 1, "microseconds": 1e3, "milliseconds": 1e6, "seconds": 1e9}
