@@ -17,6 +17,7 @@ from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load, parse
+from gpuprof_widgets.views.panels.python_time import python_time_panel
 
 FILE = Path("trace")
 US = 1000
@@ -230,7 +231,8 @@ def test_chunks_are_the_stacks_of_the_thread_that_the_profile_names() -> None:
     assert tracks["kind"].tolist() == ["cpu", "python"]
     assert tracks["lane"].tolist() == [0, 0]
     assert record.metadata["sampled"] is True
-    assert "1 lanes of stacks were recorded by samples" in record.metadata["notes"][0]
+    assert "1 lane of stacks from samples" in record.metadata["notes"][0]
+    assert tracks["label"].tolist() == ["main", "main · JavaScript"]
 
 
 def test_two_profiles_of_a_thread_stand_one_below_the_other() -> None:
@@ -401,6 +403,18 @@ def test_saved_and_opened_again_they_are_the_same(tmp_path: Path) -> None:
     again = load(tmp_path / "again.json")
     assert calls(again) == calls(record)
     assert again.metadata["sampled"] is True
+
+
+def test_functions_of_javascript_are_not_called_python_s() -> None:
+    record = cpu_profile([4, 6, 6], [5, 9_000, 9_000])
+    assert record.trace.tracks["label"].tolist() == ["main thread · JavaScript"]
+    profile = Profile(record.trace, None, record.metadata)
+    (said,) = (one for one in profile.findings() if one.rule == "python_time")
+    assert said.text.startswith("The JavaScript function `a.js:21(mm)` itself took")
+    assert said.remedy.startswith("Give it less to do")
+    panel = python_time_panel(record)
+    assert panel is not None
+    assert panel.title == "JavaScript functions"
 
 
 def test_views_and_tables_work_on_them() -> None:

@@ -206,7 +206,8 @@ def test_lines_are_stacks_whose_numbers_add_up() -> None:
         *(["other", 50, 1], ["x", 50, 1]),
     ]
     (label,) = record.trace.tracks["label"]
-    assert label.startswith("all stacks · totals, not in order of time")
+    assert label == "all stacks · totals, not in order of time"
+    assert record.metadata["language"] == ""
     notes = record.metadata["notes"]
     assert "when anything ran is not in the file" in notes[0]
     assert "does not say what its numbers count: each 1 is shown as 1 ns" in notes[1]
@@ -283,6 +284,7 @@ def test_austin_has_threads_places_and_microseconds() -> None:
         [":GC:", 7 * US],
     ]
     assert record.metadata["recorded_by"] == "Austin"
+    assert "language" not in record.metadata
     assert not any("1 ns" in note for note in record.metadata["notes"])
 
 
@@ -291,6 +293,11 @@ def test_austin_s_full_mode_has_the_time_first_and_its_memory_mode_none() -> Non
     assert parse(full, FILE).trace.slices["dur"].tolist()[1] == 150 * US
     with pytest.raises(TraceError, match="measure memory, not time"):
         parse(AUSTIN.replace(b"wall", b"memory"), FILE)
+
+
+def test_austin_s_binary_files_come_with_what_to_do() -> None:
+    with pytest.raises(TraceError, match=r"an Austin profile in its binary format.*mojo2austin"):
+        parse(b"MOJ\x03\x01mode\0wall\0", FILE)
 
 
 def test_bytes_that_are_no_text_and_other_letters_are_read() -> None:

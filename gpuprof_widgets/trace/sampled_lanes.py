@@ -20,7 +20,7 @@ from gpuprof_widgets.trace.dialects.dialect import Parts
 from gpuprof_widgets.trace.dialects.rows import joined
 from gpuprof_widgets.trace.gather import Gathered, id_text, times
 from gpuprof_widgets.trace.plausible import with_plausible_times
-from gpuprof_widgets.trace.schema import SAMPLED
+from gpuprof_widgets.trace.schema import LANGUAGE, SAMPLED
 from gpuprof_widgets.trace.stack_lanes import (
     CallTree,
     Lane,
@@ -30,6 +30,7 @@ from gpuprof_widgets.trace.stack_lanes import (
 )
 from gpuprof_widgets.trace.trace_events import Event
 from gpuprof_widgets.trace.v8_profiles import (
+    JAVASCRIPT,
     BrokenProfileError,
     CpuProfile,
     Node,
@@ -71,6 +72,7 @@ class _Lanes:
     functions: Numbers = field(default_factory=Numbers)
     lanes: list[Lane] = field(default_factory=list)
     threads: list[Thread] = field(default_factory=list)
+    languages: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -78,8 +80,9 @@ class _Lanes:
         """How many calls the file may still have."""
         return self.most - sum(len(lane.ts) for lane in self.lanes)
 
-    def add(self, thread: Thread, lane: Lane) -> None:
+    def add(self, thread: Thread, lane: Lane, language: str = "") -> None:
         if lane.ts:
+            self.languages.append(language)
             self.lanes.append(lane)
             self.threads.append(thread)
 
@@ -98,17 +101,23 @@ def with_sampled_lanes(parts: Parts, file: Gathered, size: int, path: Path) -> P
         return replace(parts, notes=[*parts.notes, *found.notes])
     own_threads, names = _apart(found, parts)
     sampled = events_of_lanes(found.lanes, list(found.functions.of), own_threads)
+    language = found.languages[0] if len(set(found.languages)) == 1 else ""
+    count = len(found.lanes)
     note = (
-        f"{len(found.lanes):,} lanes of stacks were recorded by samples: calls are not counted, "
-        "times are estimates"
+        f"{count:,} {'lane' if count == 1 else 'lanes'} of stacks from samples: calls are not "
+        "counted, times are estimates"
     )
     return with_plausible_times(
         replace(
             parts,
             events=joined(parts.events, sampled) if len(parts.events) else sampled,
-            names=replace(parts.names, threads={**parts.names.threads, **names}),
+            names=replace(
+                parts.names,
+                threads={**parts.names.threads, **names},
+                languages=dict(zip(own_threads, found.languages, strict=True)),
+            ),
             notes=[*parts.notes, note, *found.notes],
-            metadata={**parts.metadata, SAMPLED: True},
+            metadata={**parts.metadata, SAMPLED: True, LANGUAGE: language},
         )
     )
 
@@ -156,7 +165,7 @@ def _add_profiles(events: Sequence[Event], found: _Lanes) -> None:
         except (BrokenProfileError, msgspec.ValidationError) as error:
             found.notes.append(f"{named} was left out: {error}")
             continue
-        found.add(thread, lane)
+        found.add(thread, lane, JAVASCRIPT)
         if broken:
             found.notes.append(f"{named} was read up to a chunk that is broken: {broken}")
         if unknown := _unknown(profile):

@@ -28,6 +28,13 @@ SELF_FRAME = "[self]"
 NO_ORDER = "totals, not in order of time"
 """Behind the title of a lane whose calls stand side by side, as their file has no times."""
 
+NO_UNIT = (
+    "the file does not say what its numbers count: each 1 is shown as 1 ns, which is right for "
+    "what gpuprof_widgets wrote; of others they are samples, mostly, and shares alone mean "
+    "something"
+)
+"""The note on a file of stacks whose numbers have no unit."""
+
 FREE_CALLS, CALLS_PER_BYTE = 500_000, 2
 """As many calls may the samples of a file make of its tree; stacks that leap up and down a deep one
 would make a small file fill the memory."""
@@ -201,13 +208,22 @@ def frame_name(name: str, file: str, line: int) -> str:
 
 
 def trace_of_lanes(
-    lanes: Sequence[Lane], functions: Sequence[str], process: str, epoch_ns: int = 0
+    lanes: Sequence[Lane],
+    functions: Sequence[str],
+    process: str,
+    epoch_ns: int = 0,
+    language: str = "Python",
 ) -> Trace:
-    """The trace with a thread for each lane, whose functions are named by their number."""
+    """The trace with a thread for each lane, whose functions are named by their number.
+
+    ``language``: what the functions are of, "" where that is not known.
+    """
     threads = [(process, str(place)) for place, _ in enumerate(lanes, 1)]
     titles = {thread: lane.title for thread, lane in zip(threads, lanes, strict=True)}
     events = events_of_lanes(lanes, functions, threads)
-    return assemble(events, names=Names({process: process}, titles), epoch_ns=epoch_ns)
+    languages = dict.fromkeys(threads, language)
+    names = Names({process: process}, titles, languages=languages)
+    return assemble(events, names=names, epoch_ns=epoch_ns)
 
 
 def events_of_lanes(

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from gpuprof_widgets.trace.stack_lanes import CallTree, Lane, frame_name, lane_of_tree_samples
 
+JAVASCRIPT = "JavaScript"
+
 NOTHING_RAN = frozenset(("(root)", "(idle)"))
 """What V8 calls the bottom of all stacks, and a thread that waits for work: no functions."""
 GARBAGE_COLLECTOR = "(garbage collector)"

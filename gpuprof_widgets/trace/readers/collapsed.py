@@ -17,8 +17,14 @@ from typing import Any
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.schema import SAMPLED
-from gpuprof_widgets.trace.stack_lanes import CallTree, frame_name, lane_of_tree, trace_of_lanes
+from gpuprof_widgets.trace.schema import LANGUAGE, SAMPLED
+from gpuprof_widgets.trace.stack_lanes import (
+    NO_UNIT,
+    CallTree,
+    frame_name,
+    lane_of_tree,
+    trace_of_lanes,
+)
 
 ENDINGS = (".collapsed", ".folded")
 AUSTIN = "Austin"
@@ -42,6 +48,7 @@ _AUSTIN_METRICS = re.compile(rb"(?P<stack>.*\S)\s+(?P<number>\d+)(?:,[01],-?\d+)
 _PROCESS, _THREAD = re.compile(r"P\d+"), re.compile(r"T[\w:]+")
 _PY_SPY = re.compile(r"(?P<name>.+) \((?P<file>[^()]+\.pyx?|<[^<>]+>):(?P<line>\d+)\)")
 _AUSTIN_FRAME = re.compile(r"(?P<file>.+):(?P<name>[^:]+):(?P<line>\d+)")
+_PYTHON = re.compile(r"\.pyx?\(\d+\): ")
 _JSON = re.compile(rb'[\[{][\s\[{]*["}\]]')
 
 
@@ -149,10 +156,16 @@ def parse_collapsed(data: bytes, path: Path) -> Record:
             f"{path}: collapsed stacks without a number above 0: nothing was recorded. Record "
             "again."
         )
-    trace = trace_of_lanes(laid_out, list(numbers), AUSTIN if austin else "collapsed stacks")
+    is_python = austin or any(_PYTHON.search(name) for name in numbers)
+    trace = trace_of_lanes(
+        laid_out,
+        list(numbers),
+        AUSTIN if austin else "collapsed stacks",
+        language="Python" if is_python else "",
+    )
     metadata: dict[str, Any] = {"source": str(path), SAMPLED: True}
-    if austin:
-        metadata["recorded_by"] = AUSTIN
+    metadata |= {"recorded_by": AUSTIN} if austin else {}
+    metadata |= {} if is_python else {LANGUAGE: ""}
     return Record(
         trace, None, metadata | {"notes": _notes(austin=austin, decimals=decimals, cut=cut_off)}
     )
@@ -161,11 +174,7 @@ def parse_collapsed(data: bytes, path: Path) -> Record:
 def _notes(*, austin: bool, decimals: int, cut: int) -> list[str]:
     notes = ["stacks laid out side by side: when anything ran is not in the file"]
     if not austin:
-        notes.append(
-            "the file does not say what its numbers count: each 1 is shown as 1 ns, which is right "
-            "for what gpuprof_widgets wrote; of others they are samples, mostly, and shares alone "
-            "mean something"
-        )
+        notes.append(NO_UNIT)
     notes.append("calls are not counted")
     if decimals:
         notes.append(f"{decimals:,} numbers have decimals, which were rounded stack by stack")

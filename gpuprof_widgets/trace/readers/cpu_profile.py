@@ -9,9 +9,10 @@ import msgspec
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.schema import SAMPLED
+from gpuprof_widgets.trace.schema import LANGUAGE, SAMPLED
 from gpuprof_widgets.trace.stack_lanes import most_calls, trace_of_lanes
 from gpuprof_widgets.trace.v8_profiles import (
+    JAVASCRIPT,
     BrokenProfileError,
     CpuProfile,
     Node,
@@ -59,7 +60,7 @@ def parse_cpu_profile(data: bytes, path: Path) -> Record:
             f"{path}: a CPU profile of V8 without a sample of any function (it has "
             f"{len(profile.samples):,} samples of {len(profile.nodes):,} nodes). {_AGAIN}."
         )
-    trace = trace_of_lanes([lane], list(functions.of), "JavaScript")
+    trace = trace_of_lanes([lane], list(functions.of), V8, language=JAVASCRIPT)
     return Record(
         trace,
         None,
@@ -67,6 +68,7 @@ def parse_cpu_profile(data: bytes, path: Path) -> Record:
             "source": str(path),
             "recorded_by": V8,
             SAMPLED: True,
+            LANGUAGE: JAVASCRIPT,
             "notes": [
                 f"{len(profile.samples):,} samples: calls are not counted, times are estimates",
                 *_early(profile),

@@ -12,6 +12,7 @@ from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.python_waits import function_of
 from gpuprof_widgets.analyses.thread_waits import python_lanes
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.python_frames import function_kind
 from gpuprof_widgets.trace.schema import NONE, SAMPLED
 from gpuprof_widgets.views.panels.panel import Column, Panel
 
@@ -38,6 +39,7 @@ def python_time_panel(record: Record) -> Panel | None:
     if not len(table):
         return None
     sampled = bool(record.metadata.get(SAMPLED))
+    kind = function_kind(record)
     rows = table.assign(
         label=pd.Series(function_labels(table), dtype=object),
         share=table["self_ns"] / max(int(table["self_ns"].sum()), 1),
@@ -45,7 +47,7 @@ def python_time_panel(record: Record) -> Panel | None:
     waits = WAITS if rows["total_waiting_ns"].any() else ()
     frames = _frames(record, table)
     return Panel(
-        "Python functions",
+        f"{kind[0].upper()}{kind[1:]}s",
         (Column("label", "Function", "text"), *(() if sampled else (CALLS,)), *TIMES, *waits),
         rows,
         _pieces(record, frames),
