@@ -17,6 +17,7 @@ from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load, parse
+from gpuprof_widgets.trace.redact import redacted
 from gpuprof_widgets.views.panels.python_time import python_time_panel
 
 FILE = Path("trace")
@@ -412,6 +413,7 @@ def test_functions_of_javascript_are_not_called_python_s() -> None:
     (said,) = (one for one in profile.findings() if one.rule == "python_time")
     assert said.text.startswith("The JavaScript function `a.js:21(mm)` itself took")
     assert said.remedy.startswith("Give it less to do")
+    assert redacted(record).metadata["language"] == "JavaScript"
     panel = python_time_panel(record)
     assert panel is not None
     assert panel.title == "JavaScript functions"
