@@ -160,6 +160,60 @@ def _of_stacks() -> Iterator[Seed]:
         "sys_prefixes": [],
     }
     yield Seed("pyinstrument", session, _json)
+    leaf = {"function": "step", "file_path": "a.py", "line_no": 9, "time": 0.5, "children": []}
+    root = {**leaf, "function": "main", "time": 1.0, "children": [leaf, {**leaf, "time": 0.25}]}
+    tree = {"start_time": 1.7e9, "duration": 1.0, "sample_count": 2, "root_frame": root}
+    yield Seed("pyinstrument, its JSON", tree, _json)
+    yield Seed("collapsed", b"main;step;mm 30\nmain;load (a.py:3) 12\nmain;step 3.5\nmain 5\n")
+    yield Seed(
+        "Austin", b"# austin: 3.7.0\n# mode: wall\n\nP1;T2;a.py:f:3;b.py:g:4 70\nP1;T3;a:f:3 9\n"
+    )
+    yield from _of_samples()
+
+
+def _of_samples() -> Iterator[Seed]:
+    """What samplers write: of V8, and into Chrome's traces."""
+    names = ("(root)", "main", "step", "(garbage collector)")
+    nodes = [
+        {"id": place, "callFrame": {"functionName": name, "url": "a.js", "lineNumber": place}}
+        for place, name in enumerate(names, 1)
+    ]
+    above = {2: 1, 3: 2, 4: 1}
+    called = [
+        {**node, "children": [inner for inner, caller in above.items() if caller == node["id"]]}
+        for node in nodes
+    ]
+    samples = {"samples": [2, 3, 4, 3, 1], "timeDeltas": [5, 10, 10, 2.5, 10]}
+    yield Seed("a CPU profile", {"nodes": called, "startTime": 10, "endTime": 99, **samples}, _json)
+    of = {"ph": "P", "pid": 1, "tid": 2, "id": "0x1", "ts": 1}
+    listed = [
+        {**node, "parent": above[place]} if (place := node["id"]) in above else node
+        for node in nodes
+    ]
+    chunk = {
+        "cpuProfile": {"nodes": listed, "samples": samples["samples"], "endTime": 99},
+        "timeDeltas": samples["timeDeltas"],
+    }
+    frames = {"1": {"name": "main"}, "2": {"name": "step", "parent": 1}}
+    one = {"ph": "P", "name": "cpu", "pid": 1, "tid": 3}
+    yield Seed(
+        "Chrome's samples",
+        {
+            "traceEvents": [
+                {**of, "name": "Profile", "args": {"data": {"startTime": 10}}},
+                {**of, "name": "ProfileChunk", "args": {"data": chunk}},
+                *({**one, "ts": at, "sf": 2} for at in (2, 4)),
+                {**one, "ts": 6, "stack": ["main", "f"]},
+                {"ph": "X", "name": "task", "pid": 1, "tid": 2, "ts": 5, "dur": 60},
+            ],
+            "stackFrames": frames,
+            "samples": [
+                {"cpu": 0, "tid": 2, "ts": at, "name": "cycles", "sf": 1 + at % 2}
+                for at in (7, 8, 9)
+            ],
+        },
+        _json,
+    )
 
 
 def _of_databases() -> Iterator[Seed]:

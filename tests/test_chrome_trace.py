@@ -447,9 +447,9 @@ def test_an_event_without_valid_times_is_left_out_and_counted(write: Any, wrong:
 
 
 def test_kinds_of_events_that_are_not_read_are_counted(write: Any) -> None:
-    record = load(write(event(), event(ph="P"), event(ph="v"), event(ph="P")))
+    record = load(write(event(), event(ph="c"), event(ph="v"), event(ph="c")))
     assert record.metadata["notes"] == [
-        "2 events of kind 'P' are not read",
+        "2 events of kind 'c' are not read",
         "1 event of kind 'v' is not read",
     ]
 

@@ -50,6 +50,7 @@ ODD: dict[str, Any] = {
     "recorded_by": {"a": 1},
     "recorder": 5,
     "sampled": "now and then",
+    "language": ["JavaScript"],
     "window_ns": {"from": 0},
     "cpus": "all",
     "torch_threads": [2],

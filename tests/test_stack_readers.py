@@ -181,6 +181,15 @@ def test_threads_are_apart_and_what_measures_no_time_is_left_out() -> None:
     assert record.metadata["notes"][0].startswith("1 of 3 profiles do not measure time")
 
 
+def test_what_has_no_unit_is_shown_as_counts_where_nothing_measures_time() -> None:
+    count = sampled([[0], [0, 1]], [2, 3], unit="none")
+    record = read(count)
+    assert [row[1:] for row in calls(record)] == [[0, 5], [2, 3]]
+    assert any("each 1 is shown as 1 ns" in note for note in record.metadata["notes"])
+    both = read(count, sampled([[0]], [1]))
+    assert [row[1:] for row in calls(both)] == [[0, 10**9]]
+
+
 def test_calls_out_of_turn_are_mended_and_counted() -> None:
     """An outer end closes what is in it; one without a begin is left out; times never go back."""
     events = [("C", 2, 0), ("O", 0, 1), ("O", 1, 2), ("C", 0, 5), ("O", 2, 4), ("O", 1, 6)]

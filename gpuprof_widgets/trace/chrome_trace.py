@@ -26,7 +26,7 @@ from gpuprof_widgets.trace.chrome_slices import (
 from gpuprof_widgets.trace.counters import counter_table
 from gpuprof_widgets.trace.dialects import translated
 from gpuprof_widgets.trace.dialects.dialect import Parts
-from gpuprof_widgets.trace.event_json import FROM_SPEEDSCOPE, read_events
+from gpuprof_widgets.trace.event_json import read_events
 from gpuprof_widgets.trace.events import FlowEnd, Names
 from gpuprof_widgets.trace.files import read_bytes
 from gpuprof_widgets.trace.garbage import without_garbage_collection
@@ -36,6 +36,7 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.named_regions import with_named_regions
 from gpuprof_widgets.trace.plausible import with_plausible_times
 from gpuprof_widgets.trace.restore import restore, written_by_us
+from gpuprof_widgets.trace.sampled_lanes import with_sampled_lanes
 from gpuprof_widgets.trace.schema import NONE
 from gpuprof_widgets.trace.trace_events import Event
 
@@ -55,20 +56,22 @@ def parse_chrome_trace(data: bytes, path: Path) -> Record:
     with without_garbage_collection():
         file = read_events(data, path, Gathered)
         beside = written_by_us(file.header)
-        return _record(file, path) if beside is None else _restored(file, beside, path)
+        if beside is not None:
+            return _restored(file, beside, path)
+        return _record(file, len(data), path)
 
 
-def _record(file: Gathered, path: Path) -> Record:
+def _record(file: Gathered, size: int, path: Path) -> Record:
     base = _base(file.header)
     parts = _parts(file)
-    if not len(parts.events):
-        raise TraceError(_nothing(file, path, parts.notes))
     ours = translated(parts, file)
     if ours is parts:
         parts = with_named_regions(on_sub_tracks(with_objects(parts, file)), file)
     else:
         parts = on_sub_tracks(ours)
-    parts = with_usable_args(parts)
+    parts = with_sampled_lanes(with_usable_args(parts), file, size, path)
+    if not len(parts.events):
+        raise TraceError(_nothing(file, path, parts.notes))
     trace = assemble(
         parts.events,
         names=parts.names,
@@ -168,22 +171,10 @@ def _nothing(file: Gathered, path: Path, notes: Sequence[str]) -> str:
     if file.spans:
         kinds.append(f"{len(file.spans)} of the profiler on itself")
     found = "; ".join([", ".join(kinds) or "none", *notes])
-    if samples := _samples(file):
-        return (
-            f"{path}: {samples} of a sampling profiler, and no events with a duration (its events: "
-            f"{found}). Samples are not read from this format: {FROM_SPEEDSCOPE}."
-        )
     return (
         f"{path}: a trace without a single slice (its events: {found}). "
         "Record again, with the work inside the profiled region."
     )
-
-
-def _samples(file: Gathered) -> str:
-    """The samples in a file, counted; nothing where it has none."""
-    listed = file.header.get("samples")
-    count = file.phases["P"] + (len(listed) if isinstance(listed, list) else 0)
-    return f"{count:,} {'sample' if count == 1 else 'samples'}" if count else ""
 
 
 def _names(events: Sequence[Event], lanes: Lanes) -> Names:

@@ -78,15 +78,13 @@ def _with_likely_repairs(text: bytes) -> tuple[bytes, list[str]]:
 
 _GIVE = (
     "Give a Chrome trace (of torch.profiler, TensorFlow, VizTracer, MegEngine or another program), "
-    "or what speedscope, pyinstrument or MegEngine's graph profiler wrote."
+    "or what speedscope, pyinstrument, V8 or MegEngine's graph profiler wrote."
 )
 
 
-FROM_SPEEDSCOPE = (
-    "open the file in speedscope (https://www.speedscope.app), export it there, and open that"
-)
-_CPU_PROFILE = {"nodes", "samples", "startTime", "endTime"}
-"""Keys of what V8 (Chrome, Node) writes of its sampling profiler."""
+_OBJECTS = re.compile(rb"\[\s*\{")
+SAMPLES = "samples"
+"""The key of the global samples, of a sampling profiler of the operating system."""
 
 
 def _decoded(data: bytes, path: Path, notes: Sequence[str] = ()) -> TraceFile:
@@ -95,11 +93,6 @@ def _decoded(data: bytes, path: Path, notes: Sequence[str] = ()) -> TraceFile:
         file.batches = _batches(memoryview(data.lstrip()), file)
         return file
     keys = KEYS.decode(data)
-    if keys.keys() >= _CPU_PROFILE:
-        raise TraceError(
-            f"{path}: a CPU profile of V8 (.cpuprofile): samples of a sampling profiler, and no "
-            f"events with a duration. It is not read: {FROM_SPEEDSCOPE}."
-        )
     if "traceEvents" not in keys:
         found = ", ".join(list(keys)[:8]) or "nothing"
         raise TraceError(
@@ -112,6 +105,8 @@ def _decoded(data: bytes, path: Path, notes: Sequence[str] = ()) -> TraceFile:
             f'{path}: JSON, but not a trace: "traceEvents" is {_shown(events)}, not a list. {_GIVE}'
         )
     file = TraceFile({}, notes=[*notes])
+    if SAMPLES in keys and _OBJECTS.match(keys[SAMPLES]):  # else a key of the user's
+        file.samples = _events(bytes(keys.pop(SAMPLES)), file)
     file.header = _header(keys, len(data), file)
     file.batches = _batches(events, file)
     return file

@@ -16,12 +16,14 @@ class Names:
     """What the file calls its processes and threads; the keys are ids as text.
 
     ``process_order`` and ``thread_order``: where the file wants them, low numbers first.
+    ``languages``: what the frames of a thread are of, where that is not Python ("": not known).
     """
 
     processes: Mapping[str, str] = field(default_factory=dict)
     threads: Mapping[tuple[str, str], str] = field(default_factory=dict)
     process_order: Mapping[str, float] = field(default_factory=dict)
     thread_order: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    languages: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from gpuprof_widgets.trace.trace_events import Event, TraceFile
 
 INSTANTS = ("i", "I", "R")
 SLICES = frozenset(("X", *INSTANTS))
-KNOWN_PHASES = frozenset((*SLICES, *"MCsftBEbneSTpFNOD"))
+KNOWN_PHASES = frozenset((*SLICES, *"MCsftBEbneSTpFNODP"))
 
 TOGETHER = dict.fromkeys("BE", "B") | dict.fromkeys("bneSTpF", "b")
 """Phases whose events are kept as one list, as their order in the file counts."""
@@ -143,7 +143,8 @@ class Gathered:
     async ones under "b"), without the arrows of launches, which correlation ids say as well;
     ``bound`` the slices that say themselves which arrows begin and end at them, by their row;
     ``instants`` the rows that are instants; ``spans`` what the profiler notes on itself (name, ts,
-    dur in ns). ``left_out``, ``mended``, ``without_args`` and ``notes`` are the file's;
+    dur in ns). ``samples`` are the global ones, ``stack_frames`` what stands under that key.
+    ``left_out``, ``mended``, ``without_args`` and ``notes`` are the file's;
     ``without_stack`` counts the events whose stacks were too much text. ``phases`` counts the
     events of other kinds than slices, ``total`` all of them.
     """
@@ -162,7 +163,9 @@ class Gathered:
         self._dur: list[NDArray[np.int64]] = []
         self._codes = {name: Codes() for name in ("name", "category", "process", "thread")}
         self._args = Args()
-        stacks = CallStacks(self.header.pop(STACK_FRAMES, None))
+        self.samples = file.samples
+        self.stack_frames = self.header.pop(STACK_FRAMES, None)
+        stacks = CallStacks(self.stack_frames)
         for batch in file.batches:
             stacks.give(batch)
             self._add(batch)

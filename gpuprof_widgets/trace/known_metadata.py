@@ -217,6 +217,7 @@ TYPES: dict[str, Any] = {
     "recorded_by": str | None,
     "recorder": str | None,
     "sampled": bool | None,
+    "language": str | None,
     "rank": Int | None,
     "world_size": Int | None,
     "window_ns": list[Int],

@@ -11,7 +11,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.model import Calls, Trace
+from gpuprof_widgets.trace.model import Calls, Record, Trace
+from gpuprof_widgets.trace.schema import LANGUAGE
 
 _PLACE = re.compile(r"^(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$", re.DOTALL)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -87,6 +88,11 @@ def place(name: str) -> tuple[str, int, str]:
     if found:
         return found["file"], int(found["line"]), found["name"]
     return BUILT_IN, 0, _ADDRESS.sub("", name)
+
+
+def function_kind(record: Record) -> str:
+    """What a frame of this record is called: a Python function, if nothing else is known."""
+    return f"{record.metadata.get(LANGUAGE, 'Python')} function".strip()
 
 
 def with_cell_labels(trace: Trace, cell_labels: Mapping[str, str]) -> Trace:

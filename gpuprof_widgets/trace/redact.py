@@ -42,7 +42,7 @@ KEPT = frozenset(
         *("profiler_spans", "record_shapes", "schema_version", "with_flops", "with_modules"),
         *("compilations", "gc"),
         *("duration_s", "export", "memory_segments", "recorded_by", "recorder", "with_stack"),
-        *("sampled", "window_ns"),
+        *("sampled", "language", "window_ns"),
         *("anomaly_mode", "cpu_bf16", "cpu_use", "cpus", "torch_threads"),
     )
 )

@@ -81,6 +81,10 @@ FRAMEWORK, TENSORFLOW, MEGENGINE = "framework", "TensorFlow", "MegEngine"
 SAMPLED = "sampled"
 """Key in the metadata, true: stacks were looked at now and then, and no call was counted."""
 
+LANGUAGE = "language"
+"""Key in the metadata of records whose frames are not, or not all, of Python: what they are of
+("JavaScript"), "" where that is not known."""
+
 WINDOW = "window_ns"
 """Key in the metadata of a range of a run: its start and end, in ns since the trace's start."""
 

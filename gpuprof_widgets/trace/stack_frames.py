@@ -22,8 +22,9 @@ MOST_TEXT = 48 << 20
 """About as many characters all stacks may have: a small file can mean many times its size."""
 _COST_OF_A_FRAME = 8
 """In characters: following it takes time, however short its name is."""
-_ENDS = frozenset("EeFD")
-"""Phases of events that end a slice: what they have as ``sf`` is the stack at its end."""
+_OTHERS = frozenset("EeFDP")
+"""Phases of events that end a slice, as what they have as ``sf`` is the stack at its end; and of
+samples, which `sampled_lanes` reads."""
 
 
 class CallStacks:
@@ -41,7 +42,7 @@ class CallStacks:
     def give(self, events: Iterable[Event]) -> None:
         """Put its stack among the args of each event that has one."""
         for event in events:
-            if (event.sf is None and event.stack is None) or event.ph in _ENDS:
+            if (event.sf is None and event.stack is None) or event.ph in _OTHERS:
                 continue
             text = self._of(event)
             self.left_out += text is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +41,7 @@ class Event(msgspec.Struct, gc=False):
 class TraceFile:
     """The keys of a file beside its events; the events come in batches, once.
 
+    ``samples``: the global samples, which have of an event ``name``, ``tid``, ``ts`` and ``sf``.
     As batches are taken, ``mended`` counts the events that were read although they are not as they
     should be, ``left_out`` those that could not be, ``without_args`` those whose args are too much;
     ``notes`` say what is odd beside them.
@@ -48,6 +49,7 @@ class TraceFile:
 
     header: dict[str, Any]
     batches: Iterable[list[Event]] = ()
+    samples: Sequence[Event] = ()
     left_out: int = 0
     mended: int = 0
     without_args: int = 0

@@ -29,7 +29,7 @@ KIND_OF_CATEGORY = {
     "gpu_memset": "copy",
 }
 DEVICE_KINDS = ("annotation", "gpu", "copy")
-SUFFIX = {"python": " · Python", "annotation": " · annotations", "copy": " · copies"}
+SUFFIX = {"annotation": " · annotations", "copy": " · copies"}
 
 
 def kind_of(category: str) -> str:
@@ -158,6 +158,9 @@ def _label(
         if kind == "other":
             of = names.processes.get(process, process).strip()
             text = f"{of} · {text}" if of else text
+    if kind == "python":
+        language = names.languages.get((process, thread), "Python")
+        return f"{text} · {language}" if language else text
     return text + SUFFIX.get(kind, "")
 
 

@@ -21,6 +21,7 @@ from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_time import has_python_alone
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.python_frames import function_kind
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, REGION_CATEGORIES
 from gpuprof_widgets.views.canvas import (
     BAND,
@@ -269,7 +270,7 @@ def _costliest(record: Record) -> tuple[str, pd.DataFrame]:
         functions = function_rows(record, sort="cpu_self", top=TOP_ROWS).rows
         columns = {"self_ns": "ns", "self_share": "share"}
         table = functions.assign(category="python_function").rename(columns=columns)
-        return "Top Python functions by self time", table
+        return f"Top {function_kind(record)}s by self time", table
     table = operators(record)
     table = table[~table["category"].isin(GPU_CATEGORIES)]
     side = "device" if table["device_self_ns"].any() else "cpu"

@@ -39,8 +39,8 @@ from gpuprof_widgets.analyses.user_code import is_cell, is_user_code
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.analyses.whole_run import is_beyond_the_range
 from gpuprof_widgets.trace.model import Calls, Record
-from gpuprof_widgets.trace.python_frames import BUILT_IN, calls_from_slices
-from gpuprof_widgets.trace.schema import NONE, SAMPLED
+from gpuprof_widgets.trace.python_frames import BUILT_IN, calls_from_slices, function_kind
+from gpuprof_widgets.trace.schema import LANGUAGE, NONE, SAMPLED
 
 WORTH_READING_NS = 1_000_000  # below it nobody waits, whatever the share
 
@@ -70,6 +70,11 @@ OTHERWISE = (
 IN_C = (
     "There is no Python in it: give it less to do, or call it less often; beforehand, where its "
     "result is the same every time."
+)
+
+OF_ANY = (
+    "Give it less to do, or call it less often; beforehand, where its result is the same every "
+    "time."
 )
 
 IN_A_LIBRARY = (
@@ -121,7 +126,7 @@ def python_time(record: Record, limits: Limits) -> list[Finding]:
     most = "at most " if in_ops and not top["exact"] else ""
     apart = ", PyTorch ops not counted" if in_ops else ""
     text = (
-        f"{_subject(top)} itself took {most}{words}{apart} "
+        f"{_subject(record, top)} itself took {most}{words}{apart} "
         f"({format_ns(cost)}{_in_calls(record, int(top['calls']))}{_called_by(record, top)})."
     )
     return [Finding("python_time", text, cost, share, remedy=_remedy(record, top))]
@@ -156,6 +161,8 @@ def _remedy(record: Record, top: pd.Series) -> str:
     each = int(top["total_ns"]) / max(int(top["calls"]), 1)
     if each < SHORT_NS and not record.metadata.get(SAMPLED):
         return SHORT_CALLS.format(each=format_ns(each))
+    if record.metadata.get(LANGUAGE) is not None:
+        return OF_ANY
     if top["file"] == BUILT_IN:
         return IN_C
     return OTHERWISE if is_user_code(top.to_frame().T)[0] else IN_A_LIBRARY
@@ -166,10 +173,11 @@ def _in_calls(record: Record, calls: int) -> str:
     return "" if record.metadata.get(SAMPLED) else f" in {format_count(calls, 'call')}"
 
 
-def _subject(top: pd.Series) -> str:
+def _subject(record: Record, top: pd.Series) -> str:
     if _is_body(top):
         return OF_THE_CELL
-    return f"The Python function {code(function_name(function_labels(top.to_frame().T)[0]))}"
+    name = function_name(function_labels(top.to_frame().T)[0])
+    return f"The {function_kind(record)} {code(name)}"
 
 
 def _is_body(function: pd.Series) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from gpuprof_widgets.trace.known_metadata import with_usable_metadata
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.packing import CutOffError, Growth, beginning, packing, unpacked
 from gpuprof_widgets.trace.pstats import is_pstats, parse_pstats
+from gpuprof_widgets.trace.readers.collapsed import ENDINGS, is_collapsed, parse_collapsed
+from gpuprof_widgets.trace.readers.cpu_profile import is_cpu_profile, parse_cpu_profile
 from gpuprof_widgets.trace.readers.databases import is_sqlite, parse_database
 from gpuprof_widgets.trace.readers.megengine_graph import (
     is_megengine_graph,
@@ -26,6 +29,10 @@ from gpuprof_widgets.trace.readers.megengine_graph import (
 )
 from gpuprof_widgets.trace.readers.memory_snapshot import is_pickle, parse_memory_snapshot
 from gpuprof_widgets.trace.readers.pyinstrument import is_pyinstrument, parse_pyinstrument
+from gpuprof_widgets.trace.readers.pyinstrument_tree import (
+    is_pyinstrument_tree,
+    parse_pyinstrument_tree,
+)
 from gpuprof_widgets.trace.readers.spans import one_record, with_notes
 from gpuprof_widgets.trace.readers.speedscope import is_speedscope, parse_speedscope
 from gpuprof_widgets.trace.readers.unread import advice
@@ -36,11 +43,15 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 @dataclass(frozen=True)
 class Reader:
-    """A kind of file: what it is called, how it starts, and how it is read."""
+    """A kind of file: what it is called, how it starts, and how it is read.
+
+    ``endings`` of its name decide where no reader recognises the content.
+    """
 
     name: str
     recognises: Callable[[bytes], bool]
     parse: Callable[[bytes, Path], Record]
+    endings: tuple[str, ...] = ()
 
 
 READERS = (
@@ -51,6 +62,9 @@ READERS = (
     Reader("a MegEngine profile of a static graph", is_megengine_graph, parse_megengine_graph),
     Reader("a file of speedscope (.speedscope.json)", is_speedscope, parse_speedscope),
     Reader("a session of pyinstrument (.pyisession)", is_pyinstrument, parse_pyinstrument),
+    Reader("pyinstrument's JSON (-r json)", is_pyinstrument_tree, parse_pyinstrument_tree),
+    Reader("a CPU profile of V8 (.cpuprofile)", is_cpu_profile, parse_cpu_profile),
+    Reader("collapsed stacks (.collapsed, .folded)", is_collapsed, parse_collapsed, ENDINGS),
     Reader(
         "a Chrome trace, as torch.profiler, TensorFlow, VizTracer and MegEngine write (.json)",
         is_json,
@@ -153,13 +167,21 @@ def _parsed(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
         return with_notes(_of_archive(data, file, growth, layers - 1), behind)
     text, odd = as_utf8(data)
     notes = [*behind, *odd]
-    for reader in READERS:
-        if reader.recognises(text):
-            try:
-                return with_notes(with_usable_metadata(reader.parse(text, file)), notes)
-            except SecondDocumentError as error:
-                return with_notes(_of_documents(error, file), notes)
-    raise TraceError(_unknown(data, file))
+    reader = _reader_of(text, file)
+    if reader is None:
+        raise TraceError(_unknown(data, file))
+    try:
+        return with_notes(with_usable_metadata(reader.parse(text, file)), notes)
+    except SecondDocumentError as error:
+        return with_notes(_of_documents(error, file), notes)
+
+
+def _reader_of(text: bytes, file: Path) -> Reader | None:
+    """The reader that recognises this content, else the one for files that are called so."""
+    name = re.sub(r"\.(?:gz|zst|bz2|xz)$", "", file.name.lower())
+    recognised = (reader for reader in READERS if reader.recognises(text))
+    named = (reader for reader in READERS if name.endswith(reader.endings))
+    return next(recognised, None) or next(named, None)
 
 
 def _of_cut_off(error: CutOffError, file: Path) -> Record:

@@ -19,6 +19,8 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers.pyinstrument import PYINSTRUMENT
 from gpuprof_widgets.trace.schema import SAMPLED
 from gpuprof_widgets.trace.stack_lanes import (
+    NO_UNIT,
+    SELF_FRAME,
     Lane,
     frame_name,
     lane_of_events,
@@ -29,10 +31,11 @@ from gpuprof_widgets.trace.writers.speedscope import FROM_SAMPLES
 
 SCHEMA = b"speedscope.app/file-format-schema.json"
 SPEEDSCOPE = "speedscope"
-SELF_FRAME = "[self]"
 ENDS = 1 << 16
 """Bytes at either end of a file in which the schema is named."""
 UNIT_NS = {"nanoseconds": 1, "microseconds": 1e3, "milliseconds": 1e6, "seconds": 1e9}
+COUNTS = {"none": 1}
+"""Of a file that measures no time at all, what its profiles count is shown as ns."""
 LONGEST_NS = 2**62
 
 Number = int | float
@@ -87,15 +90,17 @@ def is_speedscope(data: bytes) -> bool:
 def parse_speedscope(data: bytes, path: Path) -> Record:
     """The record of the JSON text; ``path`` is named in metadata and in errors."""
     file = _decoded(data, path)
+    measures_time = any(profile.unit in UNIT_NS for profile in file.profiles)
+    units = UNIT_NS if measures_time else COUNTS
     timed = [
-        _without_self_frames(profile, file) for profile in file.profiles if profile.unit in UNIT_NS
+        _without_self_frames(profile, file) for profile in file.profiles if profile.unit in units
     ]
     lanes = [lane for lane in (_lane(p, len(file.shared.frames), path) for p in timed) if lane.ts]
     if not lanes:
-        units = ", ".join(sorted({profile.unit for profile in file.profiles}))
+        measured = ", ".join(sorted({profile.unit for profile in file.profiles}))
         raise TraceError(
             f"{path}: a file of speedscope without any time spent in a function (its profiles "
-            f"measure {units[:80] or 'nothing: there are none'}). Record again, or export a "
+            f"measure {measured[:80] or 'nothing: there are none'}). Record again, or export a "
             "profile that measures time."
         )
     functions = [
@@ -145,7 +150,7 @@ def _decoded(data: bytes, path: Path) -> _File:
 
 
 def _lane(profile: _Evented | _Sampled, frames: int, path: Path) -> Lane:
-    unit = UNIT_NS[profile.unit]
+    unit = (UNIT_NS | COUNTS)[profile.unit]
     if isinstance(profile, _Evented):
         used = {event.frame for event in profile.events}
         _check_frames(used, frames, profile.name, path)
@@ -193,6 +198,8 @@ def _notes(file: _File, timed: list[_Evented | _Sampled], lanes: list[Lane]) -> 
         (sum(lane.repaired for lane in lanes), "calls begin or end out of turn and were mended"),
     ]
     notes = [f"{count:,} {words}" for count, words in counted if count]
+    if all(profile.unit in COUNTS for profile in timed):
+        notes.append(NO_UNIT)
     if sampled := _sampled(file, timed):
         some = "" if sampled == len(timed) else f"in {sampled:,} of {len(timed):,} threads, "
         notes.append(f"{some}recorded by samples: calls are not counted, times are estimates")

@@ -73,6 +73,14 @@ UNREAD = (
         lambda _: 'open the "trace_viewer" page of TensorBoard or XProf and save its JSON',
     ),
     Unread(
+        "an Austin profile in its binary format (MOJO)",
+        lambda data, _: data[:3] == b"MOJ" and data[3:4] < b" ",
+        lambda path: (
+            f"mojo2austin {shlex.quote(str(path))} stacks.austin (it comes with "
+            "austin-python), and open that"
+        ),
+    ),
+    Unread(
         "a Perfetto trace",
         lambda data, _: is_protobuf_of_packets(data),
         _traceconv,

@@ -12,6 +12,7 @@ from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.python_waits import function_of
 from gpuprof_widgets.analyses.thread_waits import python_lanes
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.python_frames import function_kind
 from gpuprof_widgets.trace.schema import NONE, SAMPLED
 from gpuprof_widgets.views.panels.panel import Column, Panel
 
@@ -43,6 +44,7 @@ def python_time_panel(record: Record) -> Panel | None:
     ranks = table[["self_ns", "total_ns"]].rank(method="first", ascending=False).min(axis=1)
     table = table.iloc[np.argsort(ranks.to_numpy(), kind="stable")].reset_index(drop=True)
     sampled = bool(record.metadata.get(SAMPLED))
+    kind = function_kind(record)
     rows = table.assign(
         label=pd.Series(function_labels(table), dtype=object),
         share=table["self_ns"] / max(int(table["self_ns"].sum()), 1),
@@ -50,7 +52,7 @@ def python_time_panel(record: Record) -> Panel | None:
     waits = WAITS if rows["total_waiting_ns"].any() else ()
     frames = _frames(record, table)
     return Panel(
-        "Python functions",
+        f"{kind[0].upper()}{kind[1:]}s",
         (Column("label", "Function", "text"), *(() if sampled else (CALLS,)), *TIMES, *waits),
         rows,
         _pieces(record, frames),

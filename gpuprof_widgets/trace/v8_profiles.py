@@ -1,0 +1,198 @@
+"""CPU profiles of V8 (Chrome, Node, Deno): a tree of calls, and samples of it in order of time.
+
+The format is ``Profiler.Profile`` of the Chrome DevTools Protocol. A ``.cpuprofile`` file is one;
+a performance recording of DevTools holds one in pieces (``ProfileChunk``). Times are µs on a clock
+that does not go back, the first of ``timeDeltas`` since ``startTime``, each further one since the
+sample before; V8 may write a sample late, so that a delta is negative. Lines count from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuprof_widgets.trace.stack_lanes import CallTree, Lane, frame_name, lane_of_tree_samples
+
+JAVASCRIPT = "JavaScript"
+
+NOTHING_RAN = frozenset(("(root)", "(idle)"))
+"""What V8 calls the bottom of all stacks, and a thread that waits for work: no functions."""
+GARBAGE_COLLECTOR = "(garbage collector)"
+ANONYMOUS = "(anonymous)"
+LONGEST_NS = 2**62
+
+Number = int | float
+Ints = NDArray[np.int64]
+
+
+class BrokenProfileError(ValueError):
+    """A profile whose parts do not fit together; the message says which."""
+
+
+class CallFrame(msgspec.Struct):
+    """A function: its name, its script, and the line in it (from 0; -1: not known)."""
+
+    functionName: str = ""  # noqa: N815  # as the file has it
+    url: str = ""
+    lineNumber: int = -1  # noqa: N815  # as the file has it
+
+
+class Node(msgspec.Struct):
+    """A function on a path of calls; files name its children, recordings its parent."""
+
+    id: int
+    callFrame: CallFrame  # noqa: N815  # as the file has it
+    parent: int | None = None
+    children: list[int] | None = None
+
+
+@dataclass
+class CpuProfile:
+    """One profile of a thread; ``end`` is None where it does not say when it ended (µs)."""
+
+    start: Number
+    end: Number | None = None
+    nodes: list[Node] = field(default_factory=list)
+    samples: list[int] = field(default_factory=list)
+    deltas: list[Number] = field(default_factory=list)
+
+
+@dataclass
+class Numbers:
+    """The number of each function's name, over all profiles of a file."""
+
+    of: dict[str, int] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> int:
+        return self.of.setdefault(name, len(self.of))
+
+
+def check_whole(profile: CpuProfile) -> None:
+    """Raises a `BrokenProfileError` where something names a node that is not there."""
+    known = {node.id for node in profile.nodes}
+    for place, node in enumerate(profile.nodes):
+        for other in [*(node.children or ()), *([] if node.parent is None else [node.parent])]:
+            if other not in known:
+                raise BrokenProfileError(f"nodes[{place}] names the node {other}, which it has not")
+    for place, sample in enumerate(profile.samples):
+        if sample not in known:
+            raise BrokenProfileError(f"samples[{place}] names the node {sample}, which it has not")
+
+
+def lane_of_profile(
+    title: str, profile: CpuProfile, functions: Numbers, most: int, path: Path
+) -> Lane:
+    """The samples as calls, of ``most`` at most; a sample lasts until the next one.
+
+    The last one lasts until the profile ends, else as long as most do. Nothing is on the stack
+    where a sample's node is not known. As in DevTools, garbage is collected on top of the function
+    that ran before.
+    """
+    if len(profile.samples) != len(profile.deltas):
+        raise BrokenProfileError(
+            f"it has {len(profile.samples):,} samples and {len(profile.deltas):,} timeDeltas, "
+            "where each sample has one"
+        )
+    tree, node_of, collectors = _tree(profile.nodes, functions)
+    times, order = _times(profile)
+    collecting: dict[int, int] = {}
+    nodes: list[int] = []
+    running = 0
+    for place in order:
+        sample = profile.samples[place]
+        if sample in collectors:
+            if running not in collecting:
+                collecting[running] = tree.add(running, functions[GARBAGE_COLLECTOR])
+            nodes.append(collecting[running])
+        else:
+            running = node_of.get(sample, 0)
+            nodes.append(running)
+    return lane_of_tree_samples(title, tree, nodes, times, most, path)
+
+
+def _times(profile: CpuProfile) -> tuple[list[int], list[int]]:
+    """When the samples were taken and the last one ended, in ns and in order; and that order."""
+    taken = _ns([profile.start, *profile.deltas]).cumsum()[1:]
+    if not len(taken):
+        return [], []
+    order = np.argsort(taken, kind="stable")
+    times = taken[order]
+    last = int(times[-1])
+    end = last if profile.end is None else int(_ns([profile.end])[0])
+    if end <= last:
+        end = last + typical_interval(times)
+    return [*times.tolist(), end], order.tolist()
+
+
+def typical_interval(times: Ints) -> int:
+    """The median of the times (ns) between these moments, which are in order; 0 if there is none.
+
+    Several samples of one moment count as one.
+    """
+    between = np.diff(times)
+    between = between[between > 0]
+    return int(np.median(between)) if len(between) else 0
+
+
+def _ns(microseconds: Sequence[Number]) -> Ints:
+    """Whole nanoseconds, exactly where the file has whole microseconds."""
+    rough = np.array(microseconds, dtype=np.float64) * 1000
+    if not np.abs(rough).sum() < LONGEST_NS:
+        raise BrokenProfileError("its times are none: in ns they add up to more than 2**62")
+    if all(type(each) is int for each in microseconds):
+        return np.array(microseconds, dtype=np.int64) * 1000
+    return np.rint(rough).astype(np.int64)
+
+
+def _tree(
+    nodes: Sequence[Node], functions: Numbers
+) -> tuple[CallTree, dict[int, int], frozenset[int]]:
+    """The tree, the place in it of each node by its id, and the ids of garbage collectors."""
+    by_id: dict[int, Node] = {}
+    for node in nodes:
+        if node.id in by_id:
+            raise BrokenProfileError(f"two of its nodes have the id {node.id}")
+        by_id[node.id] = node
+    caller = {node.id: node.parent for node in nodes if node.parent is not None}
+    for node in nodes:
+        for child in node.children or ():
+            if caller.setdefault(child, node.id) != node.id:
+                raise BrokenProfileError(
+                    f"the node {child} has two callers, {caller[child]} and {node.id}"
+                )
+    tree = CallTree()
+    place: dict[int, int] = {}
+    for node in nodes:
+        path = _path(node.id, caller, by_id, place)
+        for each in reversed(path):
+            frame = by_id[each].callFrame
+            above = place.get(caller.get(each, each), 0)
+            nothing = frame.functionName in NOTHING_RAN and not frame.url
+            place[each] = above if nothing else tree.add(above, functions[_named(frame)])
+    of_garbage = {n.id for n in nodes if n.callFrame.functionName == GARBAGE_COLLECTOR}
+    return tree, place, frozenset(of_garbage)
+
+
+def _path(
+    node: int, caller: dict[int, int], by_id: dict[int, Node], place: dict[int, int]
+) -> list[int]:
+    """The node and its callers that have no place yet, innermost first."""
+    path: dict[int, None] = {}
+    current: int | None = node
+    while current is not None and current in by_id and current not in place:
+        if current in path:
+            raise BrokenProfileError(f"the node {current} is among its own callers")
+        path[current] = None
+        current = caller.get(current)
+    return list(path)
+
+
+def _named(frame: CallFrame) -> str:
+    name = frame.functionName or ANONYMOUS
+    # V8 has no line where it knows none: then the script alone says nothing of the function.
+    return frame_name(name, frame.url if frame.lineNumber >= 0 else "", frame.lineNumber + 1)
