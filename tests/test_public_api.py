@@ -66,6 +66,7 @@ def test_the_public_methods_of_a_profile() -> None:
         "export",
         "findings",
         "idle",
+        "input_queues",
         "iterations",
         "kernels",
         "lines",
