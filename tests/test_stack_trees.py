@@ -214,6 +214,12 @@ def test_lines_are_stacks_whose_numbers_add_up() -> None:
     assert record.metadata["sampled"] is True
 
 
+def test_nothing_is_said_of_ops_that_a_sampler_could_not_record() -> None:
+    record = parse(b"main;step;mm 3000000\nmain;load 12\n", FILE)
+    (said,) = Profile(record.trace, None, record.metadata).findings()
+    assert said.text.startswith("The function `mm` itself took")
+
+
 @settings(max_examples=60)
 @given(records(), st.sampled_from(["ops", "merged"]))
 def test_what_we_write_opens_with_the_same_stacks_to_the_ns(record: Record, source: str) -> None:

@@ -17,7 +17,7 @@ from gpuprof_widgets.analyses.table_with_reason import LACKS, with_reason
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.memory_snapshot import SNAPSHOT_PROCESS
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import FRAMEWORK, MEGENGINE, TENSORFLOW, WRITTEN_CATEGORY
+from gpuprof_widgets.trace.schema import FRAMEWORK, MEGENGINE, SAMPLED, TENSORFLOW, WRITTEN_CATEGORY
 
 Arguments = ParamSpec("Arguments")
 
@@ -123,12 +123,12 @@ def says_if_empty(
 def recorder_of(record: Record) -> str:
     """The program that recorded, or its framework; "" where it is none that is known.
 
-    PyTorch's own traces do not say so.
+    PyTorch's own traces do not say so, and none of them is made of samples.
     """
     told = record.metadata
     if told.get(FRAMEWORK) in (TENSORFLOW, MEGENGINE):
         return str(told[FRAMEWORK])
-    of_torch = "" if WRITTEN_CATEGORY in record.trace.args else PYTORCH
+    of_torch = "" if WRITTEN_CATEGORY in record.trace.args or told.get(SAMPLED) else PYTORCH
     return str(told.get("recorder") or told.get("recorded_by") or of_torch)
 
 
