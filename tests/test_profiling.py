@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -185,6 +186,22 @@ def test_a_run_entered_inside_itself_is_recorded_once_and_leaves_nothing(
     assert capsys.readouterr() == ("", "")
 
 
+def test_of_another_thread_nobody_says_that_the_first_recording_has_it_all() -> None:
+    inner = []
+
+    def elsewhere() -> None:
+        with gpuprof_widgets.profile(quiet=True) as run:
+            torch.ones(3).sum()
+        inner.append(run)
+
+    with gpuprof_widgets.profile(quiet=True) as outer:
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+    assert "aten::sum" not in ops(outer)
+    assert "in another thread, and only one at a time can be" in repr(inner[0])
+
+
 def test_it_saves_where_asked(tmp_path: Path) -> None:
     path = tmp_path / "run.zip"
     with gpuprof_widgets.profile(quiet=True, save=path) as run:
@@ -241,6 +258,7 @@ import gpuprof_widgets, torch
 with gpuprof_widgets.profile() as run:
     torch.ones(3).sum()
 import sys
+import threading
 assert "IPython" not in sys.modules
 """
 

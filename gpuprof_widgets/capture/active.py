@@ -77,4 +77,5 @@ class Active:
 
     recorder: Windows | None = None
     process = 0  # the one in which it began; a fork of it has a copy of the recorder
+    thread = 0  # the one in which it began: of others it records neither ops nor calls
     told = False  # a decorated function may come by a thousand times: say it once
