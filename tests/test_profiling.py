@@ -258,7 +258,6 @@ import gpuprof_widgets, torch
 with gpuprof_widgets.profile() as run:
     torch.ones(3).sum()
 import sys
-import threading
 assert "IPython" not in sys.modules
 """
 
