@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import gpuprof_widgets
 from gpuprof_widgets.analyses.attribution import attribution
 from gpuprof_widgets.analyses.catalogue import ANALYSES, analysis
 from gpuprof_widgets.analyses.lacking import HOW_TO_RECORD, SNAPSHOT
@@ -20,7 +21,7 @@ from gpuprof_widgets.trace.readers import parse
 from gpuprof_widgets.trace.schema import WRITTEN_CATEGORY
 from gpuprof_widgets.views.figure import VIEWS, has_view
 from tests.snapshots import dumped, snapshot, training
-from tests.traces import op, python, trace_of
+from tests.traces import kernel, op, python, trace_of
 
 TORCH_ONLY = re.compile("profile_memory|record_function|DataLoader|with_stack|record_shapes\\)")
 
@@ -135,3 +136,29 @@ def test_a_wrong_call_is_told_without_the_frames_in_which_it_was_found() -> None
         profile.what_if("matmull")
     assert [entry.name for entry in wrong.traceback][1:] == ["explaining"]
     assert (wrong.value.__cause__, wrong.value.__context__) == (None, None)
+
+
+def test_what_was_asked_for_and_did_not_happen_is_not_advised() -> None:
+    with gpuprof_widgets.profile(quiet=True, memory=True, workers=True, cprofile=False) as run:
+        pass
+    assert what_is_lacking(run.memory()) == (
+        "the trace has no memory events: they were recorded, and nothing was allocated or released"
+    )
+    assert what_is_lacking(run.workers()).endswith("none started in the recorded code")
+
+
+def test_what_a_range_lacks_the_run_may_have() -> None:
+    record = trace_of(op("aten::mm", ts=0, dur=9), kernel("gemm", ts=20, dur=9))
+    run = Profile(record.trace, record.calls, record.metadata)
+    gap = run.window(12_000, 15_000)
+    assert what_is_lacking(gap.kernels()).startswith("this range of the trace has no GPU work")
+    assert what_is_lacking(gap.memory()) == "this range of the trace has no memory events"
+    assert what_is_lacking(gap.attribution("module")) == "this range of the trace has no modules"
+    assert "could be idle" not in what_is_lacking(gap.idle())
+    assert "profile_memory" in what_is_lacking(run.memory())
+
+
+def test_of_ops_without_a_gpu_the_side_that_has_their_times_is_named() -> None:
+    of_ops = what_is_lacking(analysis("analyze").function(trace_of(op("aten::mm", ts=0, dur=9))))
+    assert of_ops.endswith("those of its CPU ops are of the side 'host'")
+    assert "host" not in what_is_lacking(analysis("analyze").function(trace_of()))

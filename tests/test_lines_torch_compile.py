@@ -157,6 +157,21 @@ def test_what_is_compiled_has_no_lines_and_all_else_has() -> None:
     assert note == "no lines inside of double: torch.compile compiled that code without them"
 
 
+def test_a_function_that_is_seen_to_be_compiled_is_told_of_once() -> None:
+    cell = """
+import torch
+def within(x):
+    return x + 1
+@torch.compile(backend="eager")
+def double(x):
+    return within(x) * 2
+double(torch.ones(3))
+"""
+    _, record = recorded(cell, cprofile=False)
+    (note,) = [note for note in record.metadata["notes"] if "no lines" in note]
+    assert note == "no lines inside of double, within: a compiler reads this code"
+
+
 def test_nothing_of_dynamo_stays_replaced() -> None:
     from torch._dynamo import convert_frame
     from torch._dynamo.variables.functions import UserFunctionVariable

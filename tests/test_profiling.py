@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -183,6 +184,42 @@ def test_a_run_entered_inside_itself_is_recorded_once_and_leaves_nothing(
     assert "aten::ones" not in ops(runs[1])
     assert "aten::zeros" not in ops(runs[0])
     assert capsys.readouterr() == ("", "")
+
+
+def test_of_another_thread_nobody_says_that_the_first_recording_has_it_all() -> None:
+    inner = []
+
+    def elsewhere() -> None:
+        with gpuprof_widgets.profile(quiet=True) as run:
+            torch.ones(3).sum()
+        inner.append(run)
+
+    with gpuprof_widgets.profile(quiet=True) as outer:
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+    assert "aten::sum" not in ops(outer)
+    assert "in another thread or task, and only one at a time can be" in repr(inner[0])
+
+
+def test_of_a_task_beside_it_a_recording_has_not_all_but_of_one_within_it() -> None:
+    async def profiled(loops: int) -> gpuprof_widgets.Profile:
+        with gpuprof_widgets.profile(quiet=True) as run:
+            for _ in range(loops):
+                await asyncio.sleep(0)
+        return run
+
+    async def beside() -> list[gpuprof_widgets.Profile]:
+        return list(await asyncio.gather(profiled(2), profiled(9)))
+
+    async def within() -> list[gpuprof_widgets.Profile]:
+        with gpuprof_widgets.profile(quiet=True):
+            return list(await asyncio.gather(profiled(1)))
+
+    _, later = asyncio.run(beside())
+    assert "in another thread or task" in repr(later)
+    (inner,) = asyncio.run(within())
+    assert "an outer gpuprof profile, which has all of it" in repr(inner)
 
 
 def test_it_saves_where_asked(tmp_path: Path) -> None:

@@ -158,7 +158,8 @@ def _check(side: str, by: str, aggregate: str) -> None:
 
 def _nothing(trace: Trace, side: str) -> str:
     if side == "device":
-        return "the trace has no GPU work: device times are those of kernels and copies"
+        told = "; those of its CPU ops are of the side 'host'" if are_ops(trace).any() else ""
+        return f"the trace has no GPU work: device times are those of kernels and copies{told}"
     return "the trace has no ops: host times are those of CPU ops and calls"
 
 

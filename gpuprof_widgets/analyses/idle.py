@@ -36,7 +36,7 @@ in traces of V100, A100 and H100 (half of them take about 1 us)."""
 IN_A_FILE = re.compile(r".+\(\d+\): .+")
 """Names of Python frames: "train.py(12): step", and of those that are a module's call."""
 BY = ("device", "stream")
-NO_GPU = "the trace has no GPU work: no GPU could be idle"
+NO_GPU = "the trace has no GPU work, and so no gaps in it"
 
 COLUMNS = (
     "device",

@@ -17,7 +17,14 @@ from gpuprof_widgets.analyses.table_with_reason import LACKS, with_reason
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.memory_snapshot import SNAPSHOT_PROCESS
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import FRAMEWORK, MEGENGINE, SAMPLED, TENSORFLOW, WRITTEN_CATEGORY
+from gpuprof_widgets.trace.schema import (
+    FRAMEWORK,
+    MEGENGINE,
+    SAMPLED,
+    TENSORFLOW,
+    WINDOW,
+    WRITTEN_CATEGORY,
+)
 
 Arguments = ParamSpec("Arguments")
 
@@ -83,6 +90,15 @@ HOW_TO_RECORD: Mapping[str, Mapping[str, str]] = {
 Of our own recordings, which are made with torch, torch's where there is none of ours.
 """
 
+ASKED_FOR: Mapping[str, tuple[str, str]] = {
+    MEMORY: ("memory", ": they were recorded, and nothing was allocated or released"),
+    WORKERS: ("workers", ": none started in the recorded code"),
+}
+"""The option of ours that asks for it, and how the sentence ends where it was given."""
+
+OF_TRACE, OF_RANGE = "the trace has", "this range of the trace has"
+"""How a sentence begins, and how it does of a range: the whole may well have it."""
+
 NOBODY = "nobody"
 """Key in a table's ``attrs``: how the row without a name is called where it is printed."""
 
@@ -135,8 +151,14 @@ def recorder_of(record: Record) -> str:
 def not_recorded(record: Record, what: str) -> str:
     """The sentence ``what``, a key of `HOW_TO_RECORD`, in the words of what recorded."""
     ends, recorder = HOW_TO_RECORD[what], recorder_of(record)
-    if recorder == PYTORCH and isinstance(record.metadata.get("options"), Mapping):
+    options = record.metadata.get("options")
+    if recorder == PYTORCH and isinstance(options, Mapping):
+        option, of_none = ASKED_FOR.get(what, ("", ""))
+        if options.get(option):
+            return what + of_none
         recorder = GPUPROF if GPUPROF in ends else PYTORCH
+    elif WINDOW in record.metadata:
+        return what  # whether it was recorded the whole alone tells
     return what + ends.get(recorder, ends.get(ANYONE, ""))
 
 
@@ -165,13 +187,22 @@ def explained(analysis: Callable[Arguments, Result]) -> Callable[Arguments, Resu
             table = analysis(*taken, **options)
         except OptionError as error:
             raise error.with_traceback(None)  # noqa: B904  # the same error, not one about it
-        if isinstance(table, pd.DataFrame) and not len(table):
+        if isinstance(table, pd.DataFrame):
             record: Any = args[0]
-            if kind := which_other_kind(record.trace):
-                table.attrs[LACKS] = kind
+            _say_of_what(table, record)
         return with_reason(table)
 
     return explaining
+
+
+def _say_of_what(table: pd.DataFrame, record: Record) -> None:
+    """Have its reason name the kind of file, or that the record is a range of a run."""
+    kind = "" if len(table) else which_other_kind(record.trace)
+    why = str(table.attrs.get(LACKS, ""))
+    if kind:
+        table.attrs[LACKS] = kind
+    elif why.startswith(OF_TRACE) and WINDOW in record.metadata:
+        table.attrs[LACKS] = OF_RANGE + why.removeprefix(OF_TRACE)
 
 
 def with_explained_methods(kind: type[Class]) -> type[Class]:

@@ -75,7 +75,7 @@ def by_call(table: pd.DataFrame) -> pd.DataFrame:
 def _why(rows: Rows) -> str:
     if len(rows):
         return f"the trace has no launches of its {len(rows):,} GPU events."
-    return "the trace has no GPU work, so nothing was launched."
+    return "the trace has no GPU work: there are no launches of it"
 
 
 def _launched(trace: Trace, rows: Rows, on_gpu: Rows) -> pd.DataFrame:

@@ -39,7 +39,7 @@ COLUMNS = (
 PAIR_COLUMNS = ("device", "stream", "other", "overlap_ns", "share")
 CONCURRENCY_COLUMNS = ("device", "active", "time_ns", "share")
 BY = ("stream", "pair", "concurrency")
-NO_GPU = "the trace has no GPU work: there are no streams"
+NO_GPU = "the trace has no GPU work on any stream"
 ONE_STREAM = "no GPU worked on more than one stream: there are no pairs"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 
@@ -77,4 +78,8 @@ class Active:
 
     recorder: Windows | None = None
     process = 0  # the one in which it began; a fork of it has a copy of the recorder
+    thread = 0  # the one in which it began: of others it records neither ops nor calls
+    inside: ContextVar[object] = ContextVar("inside", default=None)
+    """The mark of the recording in which a task runs: tasks that it began have it as well."""
+    mark: object = None
     told = False  # a decorated function may come by a thousand times: say it once

@@ -47,6 +47,10 @@ _NESTED = (
     "this code is already being profiled by an outer gpuprof profile, "
     "which has all of it; the inner one recorded nothing"
 )
+_ELSEWHERE = (
+    "another gpuprof profile is being recorded in this process, in another thread or task, and "
+    "only one at a time can be; this one recorded nothing"
+)
 _FORKED = (
     "this process was forked from one that is being recorded; until it leaves the recorded block, "
     "nothing is recorded here"
@@ -104,12 +108,15 @@ class Recorder:
 
     def __enter__(self) -> Self:
         if Active.recorder is not None:
-            self._failure = _FORKED if _is_fork() else _NESTED
+            inside = Active.thread == threading.get_ident() and Active.inside.get() is Active.mark
+            self._failure = _FORKED if _is_fork() else _NESTED if inside else _ELSEWHERE
             self.is_silent, Active.told = Active.told, True
             return self
         held = Held()
         try:
             Active.recorder, Active.told, Active.process = self, False, os.getpid()
+            Active.thread, Active.mark = threading.get_ident(), object()
+            Active.inside.set(Active.mark)
             atexit.register(self._end_with_program)
             if self._cell_labels:  # in a script the other threads are the user's own
                 self._threads_before = {thread.native_id or 0 for thread in threading.enumerate()}

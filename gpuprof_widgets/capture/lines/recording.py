@@ -65,6 +65,7 @@ class MarkedCode:
         self._context = context
         self._swap = CodeSwap()
         self._notes: list[str] = []
+        self._untouched: set[str] = set()
         self.marks: list[LineMarks] = []
         self.shown: set[LineMarks] = set()
         """Those of the profiled cell, and those of which anything was recorded."""
@@ -93,7 +94,7 @@ class MarkedCode:
         return with_regions(trace, dict(self._regions()))
 
     def notes(self) -> list[str]:
-        compiled = ", ".join(self._swap.compiled)
+        compiled = ", ".join(name for name in self._swap.compiled if name not in self._untouched)
         unseen = [f"no lines inside of {compiled}: {COMPILED}"] if compiled else []
         return [*self._notes, *unseen, *map(_beyond, filter(LineMarks.lines_beyond, self.marks))]
 
@@ -124,6 +125,7 @@ class MarkedCode:
                 self._swap.add(marked, plain, rewrite.marks)
         if rewrite.untouched:
             names = ", ".join(rewrite.untouched)
+            self._untouched.update(rewrite.untouched)
             self._notes.append(f"no lines inside of {names}: a compiler reads this code")
 
     def _mark_functions(self) -> None:
