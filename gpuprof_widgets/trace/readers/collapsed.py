@@ -208,7 +208,7 @@ def _check_one_run(data: bytes, path: Path) -> None:
         raise TraceError(
             f"{path}: collapsed stacks with two numbers in every line: that is what two runs "
             "differ in (difffolded.pl), and no run. Open the files of the runs, and compare these: "
-            "gpuprof compare A B."
+            "gpuprof diff A B."
         )
 
 
