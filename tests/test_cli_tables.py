@@ -180,6 +180,23 @@ def test_the_time_of_a_gpu_goes_early_where_there_is_none(monkeypatch: pytest.Mo
     assert "device_total" in printed(table.assign(device_total_ns=[0, 5]))[0]
 
 
+def test_of_a_tree_its_names_stay_and_what_their_indent_says_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "  " * 9 + "package/module.py(12): function"
+    tree = table_of(name, name).assign(node=[0, 1], parent=[-1, 0], depth=[0, 1], device_ns=5)
+    tree = tree.assign(category="python_function")
+    tree = tree[["node", "parent", "depth", "name", "category", "calls", "total_ns", "device_ns"]]
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = printed(tree)
+    assert lines[0].split() == ["name", "category", "calls", "total", "device"]
+    assert lines[1].split("  python_")[0].endswith("function")
+    monkeypatch.setenv("COLUMNS", "66")
+    assert printed(tree)[0].split() == ["name", "calls", "total", "device"]
+    monkeypatch.setenv("COLUMNS", "140")
+    assert printed(tree)[0].split()[0] == "node"
+
+
 def test_units_stay_where_two_headings_were_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     table = table_of("aten::mm", "b").assign(total_bytes=[1, 2])
     assert printed(table)[0].split()[2:] == ["calls", "total_ns", "share", "total_bytes"]

@@ -13,11 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuprof_widgets.analyses.python_calls import python_calls
+from gpuprof_widgets.analyses.table_with_reason import LACKS
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.python_frames import frames_of
 from gpuprof_widgets.trace.readers import load, parse
 from gpuprof_widgets.trace.redact import redacted
+from gpuprof_widgets.views.figure import trace_store
 from gpuprof_widgets.views.panels.python_time import python_time_panel
 
 FILE = Path("trace")
@@ -417,6 +421,8 @@ def test_functions_of_javascript_are_not_called_python_s() -> None:
     panel = python_time_panel(record)
     assert panel is not None
     assert panel.title == "JavaScript functions"
+    assert frames_of(record) == trace_store(record, sort="device_self").frames_of == "JavaScript"
+    assert python_calls(record).attrs[LACKS].startswith("samples count no calls")
 
 
 def test_views_and_tables_work_on_them() -> None:

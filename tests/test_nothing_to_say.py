@@ -165,7 +165,8 @@ UNTRUE_IF: dict[str, Callable[[Record], bool]] = {
     "only a CUDA memory snapshot": lambda record: (
         set(record.trace.tracks["process"]) == {SNAPSHOT_PROCESS}
     ),
-    "cProfile did not run": lambda record: record.calls is not None,
+    "no calls of cProfile": lambda record: record.calls is not None,
+    "samples count no calls": lambda record: not record.metadata.get("sampled"),
 }
 """Sentences of a profile's tables, and what makes each of them false, by the raw events alone."""
 

@@ -245,6 +245,15 @@ def test_our_file_is_known_by_its_name_where_no_line_has_a_semicolon(tmp_path: P
         parse(data, Path("log.txt"))
 
 
+def test_names_that_begin_as_comments_do_are_names() -> None:
+    data = b"# made by: us\n# made on day 3\n#\n## forward ## 5\n## forward ##;mm 7\n# 2\n"
+    assert stacks_of(parse(data, FOLDED)) == {
+        ("## forward ##",): 5,
+        ("## forward ##", "mm"): 7,
+        ("#",): 2,
+    }
+
+
 def test_frames_of_ours_keep_their_file_and_line() -> None:
     record = trace_of(python("/home/me/train.py(3): step", ts=0, dur=100), op("mm", ts=1, dur=2))
     data = b"".join(collapsed_stacks(call_tree(record, source="merged")))
@@ -329,7 +338,7 @@ BAD_STACKS = {
     "huge": (b"a;b 3\na;b " + b"9" * 5000 + b"\n", "line 2 .* the number 9+"),
     "huge together": (b"a;b %d\n" % 2**61 * 2, "up to line 2 add up to"),
     "nothing": (b"a;b 0\n", "without a number above 0"),
-    "two runs": (b"a;b 3 4\na;c 1 0\n", "two runs differ in .*gpuprof compare"),
+    "two runs": (b"a;b 3 4\na;c 1 0\n", "two runs differ in .*gpuprof diff A B"),
 }
 
 

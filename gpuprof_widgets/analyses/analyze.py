@@ -115,7 +115,9 @@ def analyze(
     table = _with_rates(kept, self_ns) if by == "call" else _grouped(kept, by, aggregate, self_ns)
     table["share"] = table[self_ns] / whole
     if not len(table):
-        return lacking(_columns(self_ns, by), f"none of the {len(calls):,} calls is of that kind")
+        return lacking(
+            _columns(self_ns, by), f"none of the {len(calls):,} calls passes the filters"
+        )
     table = _ordered(table, order_by, self_ns, list(_columns(self_ns, by)))
     table = table if top is None else table.head(top)
     cumulative = table[self_ns].cumsum()

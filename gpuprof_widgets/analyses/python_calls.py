@@ -8,6 +8,7 @@ from gpuprof_widgets.analyses.lacking import CALLS, not_recorded, says_if_empty
 from gpuprof_widgets.analyses.thread_waits import python_lanes
 from gpuprof_widgets.analyses.whole_run import NO_TIMES, of_the_whole_run
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.schema import SAMPLED
 
 COLUMNS = (
     "file",
@@ -24,7 +25,9 @@ COLUMNS = (
 
 def _why_none(record: Record) -> str:
     if len(python_lanes(record)):
-        return "cProfile did not run; `python_time` has the frames that were recorded instead"
+        if record.metadata.get(SAMPLED):
+            return "samples count no calls: `python_time` has the functions and their times"
+        return "the record has no calls of cProfile: `python_time` counts those of its frames"
     return not_recorded(record, CALLS)
 
 

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.commands.cells import NONE, cell_texts, heading, is_link, is_number
+from gpuprof_widgets.commands.tree import TREE
 from gpuprof_widgets.printable import printable, printable_lines
 from gpuprof_widgets.views.text import shortened
 
@@ -31,15 +32,24 @@ NO_TIME = format_ns(0)
 NARROWEST = 12
 """Characters below which no column of names is cut: others are left out before."""
 
+NARROWEST_OF_A_TREE = 40
+"""The same of names that are indented, or have the names above them before them."""
+
+PLACES_IN_A_TREE = ("node", "parent", "depth")
+"""What the indent says as well."""
+
 
 @dataclass(frozen=True)
 class Column:
-    """A column as it is shown; ``is_link``: it names rows of the trace."""
+    """A column as it is shown; ``is_link``: it names rows of the trace; ``in_tree``: its rows are
+    the nodes of a tree.
+    """
 
     heading: str
     cells: tuple[str, ...]
     right: bool
     is_link: bool = False
+    in_tree: bool = False
 
     @property
     def width(self) -> int:
@@ -48,7 +58,9 @@ class Column:
     @property
     def least(self) -> int:
         """What it needs: numbers all of it, names enough to tell them apart."""
-        names = max(NARROWEST, cell_len(self.heading))
+        of_a_tree = self.in_tree and self.heading == "name"
+        least = NARROWEST_OF_A_TREE if of_a_tree else NARROWEST
+        names = max(least, cell_len(self.heading))
         return self.width if self.right else min(self.width, names)
 
     @property
@@ -58,8 +70,10 @@ class Column:
         """
         if heading(self.heading) in ESSENTIAL and set(self.cells) != {NO_TIME}:
             return -1
-        if all(cell == NONE for cell in self.cells):
+        if all(cell in ("", NONE) for cell in self.cells):
             return 3
+        if self.in_tree and self.heading in (*PLACES_IN_A_TREE, "category"):
+            return 2 if self.heading == "category" else 3
         says_one_thing = len(self.cells) > 1 and len(set(self.cells)) == 1
         return 2 if self.is_link else int(says_one_thing)
 
@@ -75,12 +89,13 @@ def columns_of(table: pd.DataFrame) -> list[Column]:
     """
     columns: list[Column] = []
     headings = Counter(heading(str(name)) for name in table.columns)
+    in_tree = set(table.columns) >= TREE
     for name in map(str, table.columns):
         cells = tuple(cell_texts(name, table[name].tolist()))
         right = is_number(table[name])
         if right or not any(cells == one.cells for one in columns):
             title = heading(name) if headings[heading(name)] == 1 else name
-            columns.append(Column(title, cells, right, is_link(table, name)))
+            columns.append(Column(title, cells, right, is_link(table, name), in_tree))
     return columns
 
 
@@ -157,8 +172,11 @@ def _needed(columns: Sequence[Column]) -> int:
 
 
 def _most_expendable(columns: Sequence[Column], keep: str) -> Column:
-    """The one that tells least, of several the last; the first column says what a row is."""
-    free = [column for column in columns[1:] if heading(column.heading) != keep] or columns[1:]
+    """The one that tells least, of several the last; the first column says what a row is, except
+    of a tree, where its name does.
+    """
+    others = [*columns] if columns[0].in_tree else [*columns[1:]]
+    free = [column for column in others if heading(column.heading) != keep] or others
     return max(reversed(free), key=lambda column: column.expendable)
 
 

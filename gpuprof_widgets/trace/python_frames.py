@@ -90,6 +90,11 @@ def place(name: str) -> tuple[str, int, str]:
     return BUILT_IN, 0, _ADDRESS.sub("", name)
 
 
+def frames_of(record: Record) -> str:
+    """What its frames are of, as a legend says it: Python, if nothing else is known."""
+    return str(record.metadata.get(LANGUAGE, "Python")) or "functions"
+
+
 def function_kind(record: Record) -> str:
     """What a frame of this record is called: a Python function, if nothing else is known."""
     return f"{record.metadata.get(LANGUAGE, 'Python')} function".strip()

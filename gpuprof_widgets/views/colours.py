@@ -13,13 +13,16 @@ from gpuprof_widgets.trace.schema import RUNTIME_ENDINGS
 
 RGB = tuple[int, int, int]
 
+FRAMES = "Python"
+"""The kind of functions, whose language a file of another profiler says."""
+
 KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "cell line": ("#4A5866", ("cell_line",)),
     "module": ("#E3B5CD", ("module", "module_backward")),
     "CPU op": ("#56B4E9", ("cpu_op",)),
     "annotation": ("#F0E442", ("user_annotation", "gpu_user_annotation", "nvtx_range")),
     "runtime call": ("#E69F00", ("cuda_runtime", "cuda_driver")),
-    "Python": ("#CC79A7", ("python_function", "worker", "cprofile")),
+    FRAMES: ("#CC79A7", ("python_function", "worker", "cprofile")),
     "kernel": ("#009E73", ("kernel",)),
     "copy": ("#0072B2", ("gpu_memcpy", "gpu_memset")),
     "sync, overhead": ("#D55E00", ("cuda_sync", "overhead")),

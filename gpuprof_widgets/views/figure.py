@@ -24,6 +24,7 @@ from gpuprof_widgets.analyses.sort_keys import (
     sort_column,
 )
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.python_frames import frames_of
 from gpuprof_widgets.trace.schema import GPU_TRACKS, MEMORY_EVENT
 from gpuprof_widgets.views.analyses import PYTHON_PANEL, plot_analyses
 from gpuprof_widgets.views.encoding import encode
@@ -92,6 +93,7 @@ def trace_store(record: Record, *, sort: str) -> TraceStore:
         notes=[str(note) for note in record.metadata.get("notes", ())],
         sort=_sort_key(ops),
         functions_sort=_functions_column(functions) if PYTHON_PANEL in panels(record) else "",
+        frames_of=frames_of(record),
         on_gpu=has_gpu(record),
         visible=Range1d(start=trace.start_ns, end=max(trace.end_ns, trace.start_ns + 1)),
     )

@@ -38,6 +38,7 @@ class TraceStore(Model):
     notes = List(String, help="what was lost or not measured, one line each")
     sort = String("device_self", help="column that sorts the op table at first")
     functions_sort = String(help="column that sorts the Python functions at first, if asked for")
+    frames_of = String("Python", help="what the frames are of, as the legend says it")
     on_gpu = Bool(False, help="whether the trace has GPU tracks")
     extent = Nullable(Tuple(Float, Float), help="what the views can show, ns; None: the trace")
     window = Nullable(Tuple(Float, Float), help="the brushed range, ns")

@@ -21,7 +21,7 @@ from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_time import has_python_alone
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.python_frames import function_kind
+from gpuprof_widgets.trace.python_frames import frames_of, function_kind
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, REGION_CATEGORIES
 from gpuprof_widgets.views.canvas import (
     BAND,
@@ -33,7 +33,7 @@ from gpuprof_widgets.views.canvas import (
     Canvas,
     Drawing,
 )
-from gpuprof_widgets.views.colours import KINDS, colour_of, kind_of, rgb
+from gpuprof_widgets.views.colours import FRAMES, KINDS, colour_of, kind_of, rgb
 from gpuprof_widgets.views.level_of_detail import Level, levels, pixels
 from gpuprof_widgets.views.static_tables import function_rows
 from gpuprof_widgets.views.text import shortened
@@ -80,7 +80,7 @@ def draw(canvas: Drawing, record: Record, view: str) -> str:
             canvas.text(12, 16 + 16 * number, line, size=9.5, weight="bold")
     if view in ("all", "timeline"):
         draw_timeline(canvas, record.trace)
-        draw_legend(canvas, record.trace)
+        draw_legend(canvas, record)
     if view in ("all", "flame_graph"):
         draw_flame_graph(canvas, call_tree(record, source=flame_source(record)))
     if view in ("all", "ops"):
@@ -183,16 +183,19 @@ def _draw_omitted(canvas: Drawing, trace: Trace, lanes: dict[int, list[Level]]) 
         canvas.text(TIMELINE.right, 384, words, size=7, colour=MUTED, align="right")
 
 
-def draw_legend(canvas: Drawing, *traces: Trace) -> None:
+def draw_legend(canvas: Drawing, *records: Record) -> None:
     """A patch and a word for each kind of slice that there is."""
-    categories = {str(name) for trace in traces for name in trace.slices["category"].unique()}
+    categories = {str(name) for each in records for name in each.trace.slices["category"].unique()}
     present = {kind_of(category) for category in categories}
+    frames = {frames_of(record) for record in records}
+    of_frames = frames.pop() if len(frames) == 1 else "functions"
     x = TIMELINE.left
     for kind, (colour, _) in KINDS.items():
         if kind in present:
             canvas.fill(Box(x, 48, x + 11, 59), rgb(colour))
-            canvas.text(x + 15, 54, kind, size=7.5, colour=MUTED)
-            x += 30 + int(len(kind) * 6)
+            word = of_frames if kind == FRAMES else kind
+            canvas.text(x + 15, 54, word, size=7.5, colour=MUTED)
+            x += 30 + int(len(word) * 6)
 
 
 def draw_flame_graph(canvas: Drawing, tree: pd.DataFrame) -> None:

@@ -11,6 +11,7 @@ from bokeh.models import Column, Range1d
 from bokeh.models.ui import UIElement
 
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.python_frames import frames_of
 from gpuprof_widgets.trace.shift import shifted
 from gpuprof_widgets.views.encoding import BUDGET_BYTES, encode
 from gpuprof_widgets.views.figure import has_gpu, new_uid
@@ -126,6 +127,7 @@ def store_group(rows: Sequence[Row], *, brushes_all: bool = True) -> StoreGroup:
             uid=new_uid(),
             payload=encode(row.record, budget_bytes=budget, with_panels=False).text,
             label=row.title,
+            frames_of=frames_of(row.record),
             on_gpu=has_gpu(row.record),
             extent=(0, end),
             visible=visible,

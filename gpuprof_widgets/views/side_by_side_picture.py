@@ -41,7 +41,7 @@ def timelines_png(rows: Sequence[PlacedRow], headline: str) -> bytes:
     canvas = Canvas(TIMELINE.top + sum(heights) + AXIS)
     for number, line in enumerate(wrap(headline.replace("`", ""), 132)[:2]):
         canvas.text(12, 16 + 16 * number, line, size=9.5, weight="bold")
-    draw_legend(canvas, *(row.record.trace for row in shown))
+    draw_legend(canvas, *(row.record for row in shown))
     end = max(max(row.record.trace.end_ns for row in rows), 1)
     top = TIMELINE.top
     for row, some, height in zip(shown, lanes, heights, strict=True):

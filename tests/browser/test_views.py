@@ -286,6 +286,14 @@ def test_a_table_of_all_columns_leaves_room_for_the_names(open_report: Open, wid
     assert report.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_the_least_share_is_not_cut_off(open_report: Open) -> None:
+    little = op("aten::view", ts=0, dur=22_222_222)
+    report = open_report(trace_of(little, op("aten::mm", ts=30 * MS, dur=90_000 * MS)))
+    cells = report.table.locator("td.share", has_text="22.2 ms <0.1 %")
+    cut = cells.evaluate_all("cells => cells.map(cell => cell.scrollWidth > cell.clientWidth)")
+    assert cut == [False, False]
+
+
 def by_gpu_time() -> Record:
     """Most GPU time is of a copy that takes no CPU time; two streams overlap; one has no launch."""
     return trace_of(

@@ -56,7 +56,7 @@ def is_collapsed(data: bytes) -> bool:
     """Whether nearly all lines at the start are stacks with a number, and most have a semicolon."""
     if _JSON.match(data[:SHOWN].lstrip()):
         return False
-    lines = [line for line in _head(data) if line and not line.startswith(b"#")]
+    lines = [line for line in _head(data) if line and not _is_comment(line)]
     matched = [stack[1] for line in lines if (stack := _matched(line)) is not None]
     separated = sum(_SEPARATED.search(stack) is not None for stack in matched)
     return bool(matched) and (
@@ -70,6 +70,14 @@ def _head(data: bytes) -> list[bytes]:
     if end < 0:
         end = data.find(b"\n", HEAD)
     return [line.strip() for line in data[: end if end >= 0 else len(data)].splitlines()]
+
+
+def _is_comment(line: bytes) -> bool:
+    """Whether a line is about the file; names may begin with ``#`` too, as ``## forward ##``."""
+    if not line.startswith(b"#"):
+        return False
+    is_words = re.match(rb"# .*\D.* ", line) is not None and b";" not in line
+    return is_words or _matched(line) is None or _METADATA.fullmatch(line) is not None
 
 
 def _matched(line: bytes) -> re.Match[bytes] | None:
@@ -190,7 +198,7 @@ def _lines(data: bytes) -> Iterator[tuple[int, bytes, bool]]:
         end = data.find(b"\n", start)
         number += 1
         line = data[start : end if end >= 0 else len(data)].strip()
-        if line and not line.startswith(b"#"):
+        if line and not _is_comment(line):
             yield number, line, end >= 0
         start = end + 1 if end >= 0 else len(data)
 
@@ -203,12 +211,12 @@ def _metadata(data: bytes) -> dict[bytes, bytes]:
 
 def _check_one_run(data: bytes, path: Path) -> None:
     """A `TraceError` where every line has two numbers, as difffolded.pl writes two runs."""
-    lines = [line for line in _head(data) if line and not line.startswith(b"#")]
+    lines = [line for line in _head(data) if line and not _is_comment(line)]
     if lines and all(map(_TWO_NUMBERS.fullmatch, lines)):
         raise TraceError(
             f"{path}: collapsed stacks with two numbers in every line: that is what two runs "
             "differ in (difffolded.pl), and no run. Open the files of the runs, and compare these: "
-            "gpuprof compare A B."
+            "gpuprof diff A B."
         )
 
 

@@ -21,6 +21,9 @@ const AROUND = {
 
 type Kind = {text: string, colour: RGB, categories: string[]}
 
+/** The kind of functions, whose language a file of another profiler says. */
+export const FRAMES = "Python"
+
 /** What the legend lists, in the order of the timeline; a category that is not named is "other". */
 export const KINDS: Kind[] = [
   {text: "cell line", colour: AROUND.slate, categories: ["cell_line"]},

@@ -110,7 +110,7 @@ tbody tr:hover { background: var(--band); }
 tbody tr[aria-selected=true] { background: var(--band); box-shadow: inset 3px 0 0 var(--accent); }
 tbody tr:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
 td { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-td.share { position: relative; }
+td.share { position: relative; padding-left: 2px; }
 .below { margin-top: 6px; }
 .fill { position: absolute; left: 8px; bottom: 2px; height: 3px; border-radius: 1px; background: var(--bar, var(--accent)); }
 .more { margin-top: 6px; }

@@ -1,4 +1,4 @@
-import {KINDS, kind_of} from "./categories"
+import {FRAMES, KINDS, kind_of} from "./categories"
 import {css} from "./colour"
 import {button, element} from "./element"
 import {has_path} from "./engine"
@@ -95,8 +95,10 @@ export class TimelineBarView extends PanelView {
     const stores = [this.store, ...companions.map(({store}) => store)]
     const categories = stores.flatMap(({data}) => data.header.categories)
     const present = KINDS.filter((kind) => categories.some((category) => kind_of(category) === kind))
+    const frames = new Set(stores.map(({frames_of}) => frames_of))
+    const text_of = (text: string): string => text != FRAMES ? text : frames.size == 1 ? stores[0].frames_of : "functions"
     return element("ul", {class: "legend", "aria-label": "Colours"}, ...present.map((kind) =>
-      element("li", {}, element("span", {class: "swatch", style: `background:${css(kind.colour)}`}), kind.text)))
+      element("li", {}, element("span", {class: "swatch", style: `background:${css(kind.colour)}`}), text_of(kind.text))))
   }
 
   private help(): HTMLDialogElement {

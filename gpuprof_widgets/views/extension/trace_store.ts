@@ -56,6 +56,7 @@ export class TraceStore extends Model {
       notes: [List(Str), []],
       sort: [Str, "device_self"],
       functions_sort: [Str, ""],
+      frames_of: [Str, "Python"],
       on_gpu: [Bool, false],
       extent: [Nullable(Tuple(Float, Float)), null],
       window: [Nullable(Tuple(Float, Float)), null],
@@ -155,6 +156,7 @@ export namespace TraceStore {
     notes: p.Property<string[]>
     sort: p.Property<string>
     functions_sort: p.Property<string>
+    frames_of: p.Property<string>
     on_gpu: p.Property<boolean>
     extent: p.Property<[number, number] | null>
     window: p.Property<[number, number] | null>
