@@ -70,6 +70,7 @@ ARGUED = {
     ("capture/ranks/processes.py", "socket"): "a free port on this machine for the ranks to meet",
     ("capture/environment.py", "socket"): "the name of this machine",
     ("capture/interrupts.py", "ctypes"): "Python's own call that raises an error a little later",
+    ("capture/lines/dynamo.py", "exec_module"): "loads TorchDynamo, which the cell imports",
     ("capture/workers/process.py", "marshal"): "what a worker of ours writes down, fast",
     ("capture/workers/files.py", "marshal"): "reads it from a folder that only this user may enter",
     ("capture/workers/files.py", "marshal.loads"): "the same",
