@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses.kernels import kernels
-from gpuprof_widgets.analyses.op_rows import gpu_rows
+from gpuprof_widgets.analyses.kernels import (
+    kernels,
+)
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.panels.panel import Bars, Column, Curve, Panel, Points
 
@@ -28,7 +29,7 @@ KERNELS = (
 def kernels_panel(record: Record) -> Panel:
     """A row per kernel and copy by name, with its slices, as points."""
     table = kernels(record)
-    trace, rows = record.trace, gpu_rows(record.trace)
+    trace, rows = record.trace, record.trace.index.gpu
     group = dict(zip(table["name"], table.index, strict=True))
     start = trace.slices["ts"].to_numpy()[rows]
     events = {

@@ -47,7 +47,9 @@ from gpuprof_widgets.analyses.iterations import (
     iterations,
     usual_steps,
 )
-from gpuprof_widgets.analyses.kernels import kernels
+from gpuprof_widgets.analyses.kernels import (
+    kernels,
+)
 from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.analyses.line_sources import line_sources
 from gpuprof_widgets.analyses.lines import lines
@@ -55,7 +57,6 @@ from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_pe
 from gpuprof_widgets.analyses.memory_by_op import memory as memory_by_op
 from gpuprof_widgets.analyses.memory_segments import memory_segments
 from gpuprof_widgets.analyses.modules import module_slices, modules
-from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.overlaps import overlaps
 from gpuprof_widgets.analyses.owner_levels import LEVELS
@@ -82,7 +83,9 @@ from gpuprof_widgets.analyses.worker_causes import (
 )
 from gpuprof_widgets.analyses.workers import by_worker, worker_calls, workers
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.window import window
+from gpuprof_widgets.trace.window import (
+    window,
+)
 from tests.records import records
 from tests.traces import (
     annotation,
@@ -109,7 +112,7 @@ def _what_is_there(record: Record) -> list[str]:
 
 def _half_as_long(record: Record) -> tuple[pd.DataFrame, pd.Series]:
     """All GPU work as pieces, and half of their times."""
-    rows = gpu_rows(record.trace)
+    rows = record.trace.index.gpu
     time = record.trace.slices["dur"].to_numpy()[rows]
     pieces = pd.DataFrame({"row": rows, "time_ns": time})
     return pieces, pieces["time_ns"] // 2
@@ -162,7 +165,7 @@ ANALYSES: dict[str, Callable[[Record], Any]] = {
     "steps": steps,
     "time_ranges": lambda record: time_ranges(record, "step"),
     "path_times": path_times,
-    "cpu_path_ns": lambda record: cpu_path_ns(record, gpu_rows(record.trace)),
+    "cpu_path_ns": lambda record: cpu_path_ns(record, record.trace.index.gpu),
     "gpu_path_saving_ns": lambda record: gpu_path_saving_ns(record, *_half_as_long(record)),
     "critical_path": critical_path,
     "critical_path_by_kind": lambda record: critical_path(record, by="kind"),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gpuprof_widgets.analyses.annotations import annotations as by_annotation
-from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
-from gpuprof_widgets.trace.window import window
+from gpuprof_widgets.trace.window import (
+    window,
+)
 from gpuprof_widgets.views.panels.annotations import annotations_panel
 from tests.hta_oracle import hta
 from tests.traces import (
@@ -149,7 +150,7 @@ def test_identities_on_real_traces(shared_record: Record) -> None:
     if what_is_lacking(table):
         return
     trace = shared_record.trace
-    work = int(trace.slices["dur"].to_numpy()[gpu_rows(trace)].sum())
+    work = int(trace.slices["dur"].to_numpy()[trace.index.gpu].sum())
     assert table["kernel_self_ns"].sum() <= work
     assert (table["kernel_ns"] >= table["kernel_self_ns"]).all()
     assert (table["device_busy_ns"] <= table["kernel_ns"]).all()

@@ -9,19 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.attribution import attribution
 from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
-from gpuprof_widgets.analyses.op_rows import INSTANTS, gpu_rows, in_category, on_tracks
+from gpuprof_widgets.analyses.op_rows import (
+    INSTANTS,
+)
 from gpuprof_widgets.analyses.owner_levels import LEVELS
 from gpuprof_widgets.analyses.owners import owners
 from gpuprof_widgets.analyses.region_owners import forward_of, region_around, region_behind
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.backward_spans import backward_spans
 from gpuprof_widgets.trace.edit import with_slices
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.window import window
+from gpuprof_widgets.trace.window import (
+    window,
+)
 from tests.records import records
 from tests.traces import (
     Row,
@@ -148,7 +152,7 @@ def cpu_time(record: Record) -> int:
     """The time in which any op, call or region of each thread ran."""
     trace = record.trace
     slices = trace.slices
-    kept = on_tracks(trace, "cpu") & ~in_category(trace, INSTANTS)
+    kept = trace.index.on_tracks("cpu") & ~trace.index.in_category(INSTANTS)
     group = slices["track"].to_numpy()
     ts, end = slices["ts"].to_numpy(), (slices["ts"] + slices["dur"]).to_numpy()
     return sum(
@@ -161,7 +165,7 @@ def cpu_time(record: Record) -> int:
 
 def assert_adds_up(record: Record) -> None:
     trace = record.trace
-    gpu = int(trace.slices["dur"].to_numpy()[gpu_rows(trace)].sum())
+    gpu = int(trace.slices["dur"].to_numpy()[trace.index.gpu].sum())
     waiting = waits(record)
     waited = int(waiting.loc[waiting["kind"] == "synchronise", "dur_ns"].sum())
     for level in LEVELS:

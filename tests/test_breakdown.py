@@ -21,14 +21,15 @@ from gpuprof_widgets.analyses.collectives import collectives
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.gpu_kinds import gpu_kinds
 from gpuprof_widgets.analyses.idle import idle
-from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.overlaps import overlaps
 from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
-from gpuprof_widgets.trace.window import window
+from gpuprof_widgets.trace.window import (
+    window,
+)
 from tests.hta_oracle import hta
 from tests.records import records
 from tests.traces import (
@@ -344,7 +345,7 @@ def busy_class_by_counting(record: Record, device: int) -> dict[str, int]:
     """The same, moment by moment."""
     trace = record.trace
     rows, kinds = gpu_kinds(trace)
-    here = device_of(trace, rows) == device
+    here = trace.index.device[rows] == device
     found = dict.fromkeys(BUSY_CLASSES, 0)
     ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
     for moment in range(trace.start_ns, trace.end_ns):

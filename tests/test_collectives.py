@@ -22,7 +22,9 @@ from gpuprof_widgets.analyses.collective_words import (
 from gpuprof_widgets.analyses.collectives import COLUMNS, collectives
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.window import window
+from gpuprof_widgets.trace.window import (
+    window,
+)
 from gpuprof_widgets.views.panels.collectives import collectives_panel
 from tests.traces import Row, annotation, kernel, op, runtime, trace_of
 

@@ -8,12 +8,16 @@ from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.idle import idle, python_meanwhile
-from gpuprof_widgets.analyses.kernels import kernels
+from gpuprof_widgets.analyses.kernels import (
+    kernels,
+)
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.window import window
+from gpuprof_widgets.trace.window import (
+    window,
+)
 from tests.traces import (
     annotation,
     copy,

@@ -11,10 +11,11 @@ from gpuprof_widgets.analyses.graph_replays import (
     graph_launches,
     is_mostly_replayed,
 )
-from gpuprof_widgets.analyses.kernels import kernels
+from gpuprof_widgets.analyses.kernels import (
+    kernels,
+)
 from gpuprof_widgets.analyses.launched_by import launched_by
 from gpuprof_widgets.analyses.launches import launches
-from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.owners import owners
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
@@ -49,7 +50,7 @@ def replayed() -> list[Row]:
 
 
 def ops_of(record: Record) -> dict[str, str]:
-    rows = gpu_rows(record.trace)
+    rows = record.trace.index.gpu
     names = record.trace.slices["name"].to_numpy(object)[rows]
     return dict(zip(names, launched_by(record.trace, rows)["op_name"], strict=True))
 
@@ -120,7 +121,7 @@ def test_what_is_of_no_known_capture_belongs_to_the_launch(record: Record) -> No
     assert (captured_calls(record.trace) == -1).all()
     assert set(ops_of(record).values()) == {"cudaGraphLaunch"}
     table = attribution(record, "op").set_index("name")
-    on_gpu = int(record.trace.slices["dur"].to_numpy()[gpu_rows(record.trace)].sum())
+    on_gpu = int(record.trace.slices["dur"].to_numpy()[record.trace.index.gpu].sum())
     assert table.loc["cudaGraphLaunch", "device_ns"] == on_gpu
     assert table["device_ns"].sum() == on_gpu
 
@@ -217,10 +218,10 @@ def test_all_gpu_time_of_real_replays_has_an_owner(name: str, shared: Shared) ->
     record = load(shared(f"tracelens/{name}.json.gz"))
     trace, table = record.trace, attribution(record, "op").set_index("name")
     dur, launch = (trace.slices[key].to_numpy() for key in ("dur", "launch"))
-    rows = gpu_rows(trace)
+    rows = trace.index.gpu
     rows = rows[graph_launches(trace)[launch[rows]]]
     assert table.loc["hipGraphLaunch", "device_ns"] == dur[rows].sum()
-    assert table["device_ns"].sum() == dur[gpu_rows(trace)].sum()
+    assert table["device_ns"].sum() == dur[trace.index.gpu].sum()
     assert is_mostly_replayed(trace)
 
 

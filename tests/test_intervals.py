@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.trace import intervals
 
 BAGS = st.lists(
     st.tuples(st.integers(-20, 40), st.integers(0, 15)).map(lambda pair: (pair[0], sum(pair)))

@@ -12,10 +12,11 @@ from torch import nn
 from gpuprof_widgets.analyses.attribution import SHARES, attribution
 from gpuprof_widgets.analyses.module_frames import MODULE_FRAME
 from gpuprof_widgets.analyses.modules import modules
-from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.window import window
+from gpuprof_widgets.trace.window import (
+    window,
+)
 from gpuprof_widgets.views.panels import modules as panel
 from gpuprof_widgets.views.panels.modules import modules_panel
 from tests.test_modules import record as recorded
@@ -159,7 +160,7 @@ def test_it_agrees_with_attribution_on_real_traces(shared_record: Record) -> Non
         assert (attribution(shared_record, "module")["name"] == "").all()
         return
     assert_agrees(shared_record)
-    gpu = shared_record.trace.slices["dur"].to_numpy()[gpu_rows(shared_record.trace)]
+    gpu = shared_record.trace.slices["dur"].to_numpy()[shared_record.trace.index.gpu]
     assert (table["device_self_ns"] + table["backward_device_self_ns"]).sum() == gpu.sum()
 
 

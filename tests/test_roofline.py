@@ -11,7 +11,6 @@ import torch
 from gpuprof_widgets import measured_peaks
 from gpuprof_widgets.analyses.gpu_kinds import COMPUTE, gpu_kinds
 from gpuprof_widgets.analyses.gpu_peaks import KNOWN_GPUS, busiest_device, known_peaks, peaks_of
-from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.roofline import GROUPINGS, roofline
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.analyses.work_pieces import work_pieces
@@ -19,7 +18,9 @@ from gpuprof_widgets.capture import peaks as measuring
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.peaks import Peaks
-from gpuprof_widgets.trace.window import window
+from gpuprof_widgets.trace.window import (
+    window,
+)
 from gpuprof_widgets.views.panels.roofline import roofline_panel
 from tests.traces import Row, kernel, op, runtime, trace_of
 
@@ -261,7 +262,7 @@ def test_all_groupings_add_up_on_real_traces(shared_record: Record) -> None:
     unknown = tables[0]["bytes"] == -1
     assert (tables[0]["bytes"][~unknown] >= 0).all()
     assert tables[0]["bytes_per_s"][unknown].isna().all()
-    if not len(gpu_rows(trace)):
+    if not len(trace.index.gpu):
         return
     rows, kind = gpu_kinds(trace)
     compute = int(trace.slices["dur"].to_numpy()[rows[kind == COMPUTE]].sum())

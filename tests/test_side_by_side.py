@@ -16,7 +16,9 @@ from PIL import Image
 
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.shift import shifted
-from gpuprof_widgets.trace.window import uncut_times, window
+from gpuprof_widgets.trace.window import (
+    window,
+)
 from gpuprof_widgets.views import models, side_by_side
 from gpuprof_widgets.views.side_by_side import Heading, Row, placed, side_by_side_figure
 from gpuprof_widgets.views.side_by_side_picture import MOST, timelines_png
@@ -57,7 +59,7 @@ def test_a_shifted_record_is_the_same_at_other_times() -> None:
     pd.testing.assert_frame_equal(moved.trace.slices[kept], record.trace.slices[kept])
     assert (moved.trace.slices["ts"] - record.trace.slices["ts"]).eq(1_000).all()
     assert (moved.trace.counters["ts"] - record.trace.counters["ts"]).eq(1_000).all()
-    for after, before in zip(uncut_times(moved.trace), uncut_times(record.trace), strict=True):
+    for after, before in zip(moved.trace.index.uncut, record.trace.index.uncut, strict=True):
         np.testing.assert_array_equal(after - before, 1_000)
     epoch = moved.trace.epoch_ns + moved.trace.start_ns
     assert epoch == record.trace.epoch_ns + record.trace.start_ns

@@ -13,7 +13,9 @@ from gpuprof_widgets.analyses.lacking import says_if_empty
 from gpuprof_widgets.analyses.memory_blocks import UNKNOWN, memory_events
 from gpuprof_widgets.analyses.memory_owners import owning_lines, owning_modules, owning_ops
 from gpuprof_widgets.analyses.memory_stacks import with_stack_lines
-from gpuprof_widgets.analyses.op_rows import CPU_DEVICE_TYPE, matching, named, on_tracks
+from gpuprof_widgets.analyses.op_rows import (
+    CPU_DEVICE_TYPE,
+)
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE, OUT_OF_MEMORY_EVENT
 
@@ -48,10 +50,10 @@ def allocator_events(record: Record) -> pd.DataFrame:
     ``op_name``, ``module_name``, ``line_name``: whose they are (-1, "").
     """
     trace = record.trace
-    on_cpu = on_tracks(trace, "cpu")
-    malloc = np.flatnonzero(matching(trace, ALLOCATING) & on_cpu)
-    free = np.flatnonzero(matching(trace, FREEING) & on_cpu)
-    failed = np.flatnonzero(named(trace, frozenset({OUT_OF_MEMORY_EVENT})))
+    on_cpu = trace.index.on_tracks("cpu")
+    malloc = np.flatnonzero(trace.index.matching(ALLOCATING) & on_cpu)
+    free = np.flatnonzero(trace.index.matching(FREEING) & on_cpu)
+    failed = np.flatnonzero(trace.index.named(frozenset({OUT_OF_MEMORY_EVENT})))
     parts = [
         _rows(trace, failed, "out of memory"),
         _rows(trace, malloc, "malloc"),

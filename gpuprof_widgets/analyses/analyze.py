@@ -21,8 +21,6 @@ from gpuprof_widgets.analyses.op_calls import FORMATS, Call, of_calls
 from gpuprof_widgets.analyses.op_rows import (
     are_ops,
     cpu_self,
-    gpu_rows,
-    in_category,
     op_rows,
 )
 from gpuprof_widgets.analyses.op_work import slice_work_flops, work_of, worker_of
@@ -108,7 +106,7 @@ def analyze(
     whole = int(calls[self_ns].sum())
     if not whole:
         return lacking(_columns(self_ns, by), _nothing(record.trace, side))
-    if side == "host" and len(gpu_rows(record.trace)):
+    if side == "host" and len(record.trace.index.gpu):
         calls[list(WORK)] = pd.NA  # the work was the GPU's: by host time it would have no meaning
         calls = calls.astype(dict.fromkeys(WORK, "Int64"))
     kept = calls[_chosen(calls, self_ns, types, op_name, input_dtype, min_ns, max_ns)]
@@ -138,9 +136,9 @@ def op_totals(record: Record) -> pd.DataFrame:
     ops = op_rows(trace)
     waited = waits(record)
     parts = {
-        "total device time": dur[gpu_rows(trace)],
+        "total device time": dur[trace.index.gpu],
         "total host time": cpu_self(trace, ops),
-        "copy time": dur[in_category(trace, "gpu_memcpy")],
+        "copy time": dur[trace.index.in_category("gpu_memcpy")],
         "copy wait time": waited["dur_ns"][waited["copy"] >= 0].to_numpy(np.int64),
     }
     rows = [(what, len(each), int(each.sum())) for what, each in parts.items()]
@@ -176,7 +174,7 @@ def _calls(record: Record, side: str, self_ns: str) -> pd.DataFrame:
     """One row per call that has any time on that side."""
     trace = record.trace
     if side == "device":
-        row = gpu_rows(trace)
+        row = trace.index.gpu
         time = trace.slices["dur"].to_numpy()[row]
     else:
         ops = op_rows(trace)
@@ -232,7 +230,7 @@ def _places(record: Record, row: npt.NDArray[np.intp], kinds: npt.NDArray[np.obj
     trace = record.trace
     if FRAMEWORK in record.metadata and NODE in trace.args:
         nodes = trace.args[NODE].reindex(row).fillna("").astype(str)
-        nodes = nodes.where(in_category(trace, "cpu_op", *GPU_CATEGORIES)[row], "")
+        nodes = nodes.where(trace.index.in_category("cpu_op", *GPU_CATEGORIES)[row], "")
         return [node or str(kind) for node, kind in zip(nodes, kinds, strict=True)]
     module = region_behind(trace, "module")[row]
     names = trace.slices["name"].to_numpy(object)

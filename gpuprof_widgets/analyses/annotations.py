@@ -6,16 +6,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
-from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import ANNOTATIONS, says_if_empty, unless_recorded
-from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category, on_tracks
 from gpuprof_widgets.analyses.steps import names_with_steps_merged
-from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.callers import calling_annotations, innermost_open
+from gpuprof_widgets.trace import intervals, links
+from gpuprof_widgets.trace.callers import calling_annotations
+from gpuprof_widgets.trace.links import innermost_open
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE, NVTX_RANGE
-from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -94,23 +91,23 @@ def _annotated(trace: Trace) -> tuple[npt.NDArray[np.bool_], bool]:
     or the window would ask another side than the whole and not add up to it.
     """
     cpu = _of_the_host(trace)
-    return (cpu, True) if cpu.any() else (in_category(trace, ON_GPU), False)
+    return (cpu, True) if cpu.any() else (trace.index.in_category(ON_GPU), False)
 
 
 def _of_the_host(trace: Trace) -> npt.NDArray[np.bool_]:
     """Which slices are annotations of a thread, or NVTX ranges of none."""
-    on_thread = in_category(trace, ON_CPU) & on_tracks(trace, "cpu")
-    return np.asarray(on_thread | in_category(trace, NVTX_RANGE), bool)
+    on_thread = trace.index.in_category(ON_CPU) & trace.index.on_tracks("cpu")
+    return np.asarray(on_thread | trace.index.in_category(NVTX_RANGE), bool)
 
 
 def _on_cpu(trace: Trace, annotated: npt.NDArray[np.bool_]) -> pd.DataFrame:
     """A GPU slice is its launch's; what autograd's thread did is the caller's."""
     slices = trace.slices
     above = links.nearest_ancestor(slices["parent"].to_numpy(), annotated)
-    calling = calling_annotations(trace, *uncut_times(trace))
+    calling = calling_annotations(trace, *trace.index.uncut)
     above = np.where(above >= 0, above, calling)
     around = np.append(np.where(annotated, np.arange(len(trace)), above), NONE)
-    launch, op = (slices[link].to_numpy()[gpu_rows(trace)] for link in ("launch", "op"))
+    launch, op = (slices[link].to_numpy()[trace.index.gpu] for link in ("launch", "op"))
     owner = np.where(around[launch] >= 0, around[launch], around[op]).astype(np.int32)
     return _table(trace, annotated, above.astype(np.int32), owner)
 
@@ -118,8 +115,8 @@ def _on_cpu(trace: Trace, annotated: npt.NDArray[np.bool_]) -> pd.DataFrame:
 def _around_on_gpu(trace: Trace, annotated: npt.NDArray[np.bool_]) -> Rows:
     """Per GPU slice the innermost annotation of its stream that spans its start."""
     slices, tracks = trace.slices, trace.tracks
-    rows = gpu_rows(trace)
-    began, ended = uncut_times(trace)
+    rows = trace.index.gpu
+    began, ended = trace.index.uncut
     lane = tracks["lane"].to_numpy()[slices["track"].to_numpy()]
     found = np.full(len(trace), NONE, np.int32)
     work, annotations = links.rows_by(lane[rows]), np.flatnonzero(annotated)
@@ -139,7 +136,7 @@ def _table(
     """
     slices = trace.slices
     code, names = names_with_steps_merged(trace)
-    gpu = gpu_rows(trace)
+    gpu = trace.index.gpu
     own = owner >= 0
     kernels = _Work(trace, gpu[own])
     table = pd.DataFrame({"name": pd.Series(names, dtype=object)})
@@ -153,7 +150,7 @@ def _table(
     table["device_busy_ns"], table["kernel_ns"], table["kernels"] = kernels.sums(
         *_pairs(owner[own], above, code), len(names)
     )
-    spans = np.flatnonzero(in_category(trace, ON_GPU))
+    spans = np.flatnonzero(trace.index.in_category(ON_GPU))
     span = np.zeros(len(names), np.int64)
     np.add.at(span, code[spans], slices["dur"].to_numpy()[spans])
     table["gpu_span_ns"] = span
@@ -169,7 +166,7 @@ def _calls(
 ) -> tuple[Ints, Rows]:
     """Per name how often it was annotated, on one stream or thread at most, and the longest row."""
     count = trace.slices["count"].to_numpy()[rows]
-    on_gpu = in_category(trace, ON_GPU)[rows]
+    on_gpu = trace.index.in_category(ON_GPU)[rows]
     lane = np.where(on_gpu, trace.slices["track"].to_numpy()[rows], 0)
     pairs, at = np.unique(np.stack([code[rows], lane]), axis=1, return_inverse=True)
     on_lane = np.zeros(pairs.shape[1], np.int64)
@@ -221,7 +218,7 @@ class _Work:
         slices = trace.slices
         self._start, self._dur = slices["ts"].to_numpy()[rows], slices["dur"].to_numpy()[rows]
         self._count = slices["count"].to_numpy()[rows]
-        self._device = np.maximum(device_of(trace, rows), 0)
+        self._device = np.maximum(trace.index.device[rows], 0)
 
     def sums(
         self, at: npt.NDArray[np.intp], name: npt.NDArray[np.intp], names: int

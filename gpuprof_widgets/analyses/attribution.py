@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.graph_replays import captured_calls
 from gpuprof_widgets.analyses.lacking import (
     FRAMES,
@@ -20,15 +19,12 @@ from gpuprof_widgets.analyses.lacking import (
 )
 from gpuprof_widgets.analyses.op_rows import (
     allocations,
-    gpu_rows,
-    in_category,
-    on_tracks,
 )
 from gpuprof_widgets.analyses.owner_levels import LEVELS, Owning
 from gpuprof_widgets.analyses.table_with_reason import LACKS
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import is_engine
 from gpuprof_widgets.trace.schema import NONE
@@ -168,7 +164,7 @@ def owned(trace: Trace, level: str) -> Owned:
 
 def _shares(trace: Trace, owning: Owning, found: Owned) -> dict[str, Ints]:
     backward, cpu = in_backward(trace), self_times(trace, owning)
-    gpu, memory = gpu_rows(trace), allocations(trace)
+    gpu, memory = trace.index.gpu, allocations(trace)
     waits = np.flatnonzero(is_synchronising(trace))
     dur = trace.slices["dur"].to_numpy()
     rows, late = owning.rows, backward[owning.rows]
@@ -201,9 +197,9 @@ def in_backward(trace: Trace) -> Mask:
     """Which slices ran in a backward pass, or were launched or captured there."""
     slices = trace.slices
     inside = (slices["forward"].to_numpy() >= 0) | is_engine(trace.slices["name"])
-    inside |= in_category(trace, "module_backward")
+    inside |= trace.index.in_category("module_backward")
     inside |= links.nearest_ancestor(slices["parent"].to_numpy(), inside) >= 0
-    gpu = gpu_rows(trace)
+    gpu = trace.index.gpu
     launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"])
     captured = captured_calls(trace)
     launcher = np.where(captured >= 0, captured, launcher)
@@ -222,7 +218,7 @@ def self_times(trace: Trace, owning: Owning) -> Ints:
     ts = trace.slices["ts"].to_numpy()[owning.rows]
     end = ts + trace.slices["dur"].to_numpy()[owning.rows]
     parent, _ = links.nest(ts, end, owning.group)
-    counts = on_tracks(trace, "cpu")[owning.rows]
+    counts = trace.index.on_tracks("cpu")[owning.rows]
     room = end.max() - ts.min() + 1  # threads stand one after another on a line, never touching
     place = owning.group.astype(np.int64) * room - ts.min()
     ran = intervals.union((ts + place)[counts], (end + place)[counts])

@@ -8,7 +8,6 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.backward_work import own_ns
 from gpuprof_widgets.analyses.lacking import BACKWARD, says_if_empty, unless_recorded
-from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.region_owners import region_behind
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_synchronising
@@ -43,7 +42,7 @@ def backward_ops(record: Record) -> pd.DataFrame:
     rows = np.flatnonzero(calls)
     own = _inside(trace, calls)
     dur = trace.slices["dur"].to_numpy()
-    gpu, waits = gpu_rows(trace), np.flatnonzero(is_synchronising(trace))
+    gpu, waits = trace.index.gpu, np.flatnonzero(is_synchronising(trace))
 
     def summed(at: npt.NDArray[np.intp]) -> Ints:
         sums = np.zeros(len(trace) + 1, np.int64)  # the last one takes what is in no backward op
@@ -91,7 +90,7 @@ def _inside(trace: Trace, calls: Mask) -> Rows:
     slices = trace.slices
     around = links.itself_or_ancestor(slices["parent"].to_numpy(), calls)
     launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"])
-    gpu = gpu_rows(trace)
+    gpu = trace.index.gpu
     around[gpu] = np.append(around, NONE)[launcher[gpu]]
     return around
 

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses.compile_events import is_compiling
-from gpuprof_widgets.analyses.op_rows import are_ops
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.analyses.plumbing import is_communication
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace

@@ -12,7 +12,6 @@ from gpuprof_widgets.analyses import blocking_names as kinds
 from gpuprof_widgets.analyses.call_graph import carried_up
 from gpuprof_widgets.analyses.iterations import calls_per_traced_step
 from gpuprof_widgets.analyses.lines import line_that_holds, lines_at
-from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.thread_waits import python_lanes, run_lane
@@ -68,9 +67,9 @@ def is_blocking(functions: pd.DataFrame) -> Mask:
 def _in_frames(record: Record) -> Blocked:
     trace = record.trace
     functions, function = functions_of_frames(trace)
-    frames = in_category(trace, "python_function")
+    frames = trace.index.in_category("python_function")
     lane = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
-    frames &= np.isin(lane, python_lanes(record))
+    frames = frames & np.isin(lane, python_lanes(record))
     parent = trace.slices["parent"].to_numpy()
     waits, ns = _waiting_frames(trace, functions, function, frames)
     main, idle_ns = _threads(record, lane, frames, waits, ns)

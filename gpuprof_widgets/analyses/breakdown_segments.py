@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.collective_calls import exposed_on_cpu
 from gpuprof_widgets.analyses.device_busy import devices, kind_times
 from gpuprof_widgets.analyses.gaps import Gaps, gaps_between
@@ -24,15 +23,13 @@ from gpuprof_widgets.analyses.host_states import (
     HostTimeline,
     main_lane,
 )
-from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import lacking, which_other_kind
-from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_synchronising
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
-from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int8]
@@ -70,12 +67,12 @@ def breakdown_segments(record: Record) -> pd.DataFrame:
 def _device_segments(record: Record, device: int) -> pd.DataFrame:
     trace = record.trace
     unions = kind_times(trace, device)
-    rows = gpu_rows(trace)
-    gaps = gaps_between(trace, rows[device_of(trace, rows) == device])
+    rows = trace.index.gpu
+    gaps = gaps_between(trace, rows[trace.index.device[rows] == device])
     idle_start, idle_class = _idle(record, gaps)
     edges = [np.array([trace.start_ns, trace.end_ns], np.int64), idle_start]
     edges += [edge for union in unions.values() for edge in union]
-    cuts = np.unique(np.concatenate(edges))
+    cuts = intervals.distinct(*edges)
     start = cuts[:-1]
     found = np.full(len(start), NONE, np.int8)
     for code, union in reversed(list(enumerate(unions.values()))):
@@ -89,7 +86,7 @@ def _device_segments(record: Record, device: int) -> pd.DataFrame:
 def _host_segments(record: Record) -> pd.DataFrame:
     trace, exposed = record.trace, exposed_on_cpu(record)
     states = HostTimeline(record).states(main_lane(trace))
-    cuts = np.unique(np.concatenate([states.start, states.end, *exposed]))
+    cuts = intervals.distinct(states.start, states.end, *exposed)
     start = cuts[:-1]
     found = CLASS_OF_STATE[states.at(start)]
     found[intervals.inside(start, exposed)] = CLASSES.index(EXPOSED)
@@ -132,7 +129,7 @@ def _synchronised_until(trace: Trace, gaps: Gaps) -> Ints:
     the host would have been ahead by as long as the call took.
     """
     until = gaps.start.copy()
-    began, ended = uncut_times(trace)
+    began, ended = trace.index.uncut
     waiting, track = is_synchronising(trace), trace.slices["track"].to_numpy()
     calls, took = rows_by(np.where(waiting, track, NONE)), np.append(ended - began, 0)
     for thread, mine in rows_by(gaps.thread).items():

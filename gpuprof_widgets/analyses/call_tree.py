@@ -15,9 +15,6 @@ import pandas as pd
 from gpuprof_widgets.analyses.call_estimate import estimated_tree
 from gpuprof_widgets.analyses.op_rows import (
     INSTANTS,
-    gpu_rows,
-    in_category,
-    on_tracks,
 )
 from gpuprof_widgets.analyses.steps import names_with_steps_merged
 from gpuprof_widgets.analyses.table_with_reason import LACKS
@@ -25,7 +22,6 @@ from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE, SAMPLED
-from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -124,7 +120,7 @@ def flame_source(record: Record, *, time: str = "cpu") -> str:
 
 def _ops(record: Record) -> pd.DataFrame:
     trace = record.trace
-    rows = np.flatnonzero(on_tracks(trace, "cpu") & ~in_category(trace, INSTANTS))
+    rows = np.flatnonzero(trace.index.on_tracks("cpu") & ~trace.index.in_category(INSTANTS))
     index = np.full(len(trace) + 1, NONE, np.int32)  # the last one stands for "nobody"
     index[rows] = np.arange(len(rows))
     parent = index[trace.slices["parent"].to_numpy()[rows]]
@@ -145,11 +141,11 @@ def merged_parents(trace: Trace) -> tuple[Rows, Rows, Rows]:
     end together.
     """
     slices = trace.slices
-    kept = on_tracks(trace, "cpu", "python") & ~in_category(trace, INSTANTS)
+    kept = trace.index.on_tracks("cpu", "python") & ~trace.index.in_category(INSTANTS)
     rows = np.flatnonzero(kept)
     lane = trace.tracks["lane"].to_numpy()[slices["track"].to_numpy()[rows]]
-    ts, end = (times[rows] for times in uncut_times(trace))
-    is_op = ~on_tracks(trace, "python")[rows]
+    ts, end = (times[rows] for times in trace.index.uncut)
+    is_op = ~trace.index.on_tracks("python")[rows]
     order = np.lexsort((is_op, -end, ts, lane))
     rows, lane, ts, end = rows[order], lane[order], ts[order], end[order]
     parent, _ = links.nest(ts, end, lane)
@@ -282,7 +278,7 @@ def _device_times(trace: Trace, rows: Rows) -> tuple[Ints, npt.NDArray[np.intp]]
     And the GPU slices that none of them launched.
     """
     slices = trace.slices
-    gpu = gpu_rows(trace)
+    gpu = trace.index.gpu
     launch, op = slices["launch"].to_numpy()[gpu], slices["op"].to_numpy()[gpu]
     owner = np.where(launch >= 0, launch, op)
     caused = np.zeros(len(trace) + 1, np.int64)  # the last one takes what nobody launched

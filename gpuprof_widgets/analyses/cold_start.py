@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
-from gpuprof_widgets.analyses.intervals import Intervals
-from gpuprof_widgets.analyses.kernels import launching_op
+from gpuprof_widgets.analyses.kernels import (
+    launching_op,
+)
 from gpuprof_widgets.analyses.launches import SLOW_CALL_NS, launches
-from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category, matching
 from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import RUNTIME_ENDINGS
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
@@ -71,16 +71,15 @@ def _first_launches(record: Record) -> tuple[Rows, Ints]:
 
 
 def _loading(trace: Trace) -> tuple[Rows, Ints]:
-    categories = trace.slices["category"].cat.categories
-    calls = in_category(trace, *(name for name in categories if name.endswith(RUNTIME_ENDINGS)))
+    calls = trace.index.is_launch
     slow = trace.slices["dur"].to_numpy(np.int64) > SLOW_CALL_NS
-    rows = np.flatnonzero(calls & matching(trace, LOADING) & slow)
+    rows = np.flatnonzero(calls & trace.index.matching(LOADING) & slow)
     return rows, np.zeros(len(rows), np.int64)
 
 
 def _first_ops(trace: Trace) -> tuple[Rows, Ints]:
     """First calls of the ops that launch GPU work, by their names, which later took far less."""
-    op = launching_op(trace)[gpu_rows(trace)]
+    op = launching_op(trace)[trace.index.gpu]
     rows = np.unique(op[op >= 0])
     calls = pd.DataFrame({
         "row": rows,

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.collective_words import (
     annotation,
     dtype_of,
@@ -21,15 +20,16 @@ from gpuprof_widgets.analyses.collective_words import (
     world_size_of,
 )
 from gpuprof_widgets.analyses.gpu_kinds import COMMUNICATION, COMPUTE, gpu_kinds
-from gpuprof_widgets.analyses.intervals import Intervals
-from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import lacking
-from gpuprof_widgets.analyses.op_rows import are_ops, named, on_tracks
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
-from gpuprof_widgets.trace.window import uncut_times
 
 COLUMNS = (
     *("name", "backend", "dtype", "group", "ranks", "bytes", "in_bytes", "out_bytes"),
@@ -71,7 +71,7 @@ def collective_calls(record: Record) -> pd.DataFrame:
     start = trace.slices["ts"].to_numpy()[rows]
     end = start + trace.slices["dur"].to_numpy()[rows]
     table = _described(record, rows, op)
-    table = table.assign(device=device_of(trace, rows), start_ns=start, end_ns=end)
+    table = table.assign(device=trace.index.device[rows], start_ns=start, end_ns=end)
     table = table.assign(dur_ns=end - start, row=rows, op=op)
     table["exposed_ns"] = _exposed(trace, table, computing)
     table = table.sort_values(["start_ns", "row"], ignore_index=True)
@@ -82,7 +82,7 @@ def _spans_on_cpu(trace: Trace) -> Rows:
     """What backends mark on the CPU; ``nccl:`` there is but the launch of a kernel."""
     names = trace.slices["name"].cat.categories
     told = frozenset(n for n in names if annotation(str(n))[0] in ("gloo", "mpi", "ucc"))
-    marked = named(trace, told) & on_tracks(trace, "cpu")
+    marked = trace.index.named(told) & trace.index.on_tracks("cpu")
     return np.flatnonzero(marked & (trace.slices["count"].to_numpy() > 0))
 
 
@@ -173,7 +173,7 @@ def _ranks_listed(text: str) -> str:
 def _exposed(trace: Trace, table: pd.DataFrame, computing: Rows) -> npt.NDArray[np.int64]:
     """Of each collective the time in which its device computed nothing and none before it ran."""
     exposed = np.zeros(len(table), np.int64)
-    device = device_of(trace, computing)
+    device = trace.index.device[computing]
     for one in table["device"].unique():
         compute = (
             open_times(trace, computing[device == one])
@@ -189,7 +189,7 @@ def _exposed(trace: Trace, table: pd.DataFrame, computing: Rows) -> npt.NDArray[
 def _first_in_flight(trace: Trace, table: pd.DataFrame) -> Intervals:
     """The end of each collective of a device, from where all that began before it had ended."""
     start, end, row = (table[key].to_numpy(np.int64) for key in ("start_ns", "end_ns", "row"))
-    began, _ = uncut_times(trace)
+    began, _ = trace.index.uncut
     order = np.lexsort((row, began[row]))
     reach = np.maximum.accumulate(end[order])
     start = start.copy()
@@ -215,7 +215,7 @@ def _cpu_ops(trace: Trace) -> Rows:
     """Ops of the CPU that compute; those that hand a collective over do not."""
     names = trace.slices["name"].cat.categories
     handing = frozenset(n for n in names if str(n).startswith(HANDING_OVER))
-    return np.flatnonzero(are_ops(trace) & ~named(trace, handing))
+    return np.flatnonzero(are_ops(trace) & ~trace.index.named(handing))
 
 
 def _arg(trace: Trace, key: str, rows: Rows, otherwise: Any) -> list[Any]:

@@ -13,10 +13,8 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses import intervals
-from gpuprof_widgets.analyses.op_rows import in_category, matching
 from gpuprof_widgets.analyses.remembered import remembered
-from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.model import Trace
 
 Mask = npt.NDArray[np.bool_]
@@ -36,18 +34,18 @@ OF_A_FUNCTION = re.compile(r"_compile(?:\.(?:<locals>\.)?compile_inner)? \(dynam
 @remembered
 def is_compiling(trace: Trace) -> Mask:
     """Which CPU slices are torch.compile's own work, the search for a graph too, or ran in it."""
-    own = matching(trace, OWN_WORK) & in_category(trace, "cpu_op", "user_annotation")
+    own = trace.index.matching(OWN_WORK) & trace.index.in_category("cpu_op", "user_annotation")
     return np.asarray(links.itself_or_ancestor(trace.slices["parent"].to_numpy(), own) >= 0)
 
 
 def compiled_functions(trace: Trace) -> npt.NDArray[np.intp]:
     """The rows of the compilations of a function, those that are part of another left out."""
-    return _outermost(trace, matching(trace, OF_A_FUNCTION))
+    return _outermost(trace, trace.index.matching(OF_A_FUNCTION))
 
 
 def compiling_time(trace: Trace) -> intervals.Intervals:
     """When anything was compiled, on any thread."""
-    rows = _outermost(trace, matching(trace, TIMED))
+    rows = _outermost(trace, trace.index.matching(TIMED))
     start, dur = (trace.slices[name].to_numpy()[rows] for name in ("ts", "dur"))
     return intervals.union(start, start + dur)
 

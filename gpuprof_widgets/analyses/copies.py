@@ -9,17 +9,17 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.grouped import different, group_rows
-from gpuprof_widgets.analyses.kernels import counted_gpu_rows, device_of
+from gpuprof_widgets.analyses.kernels import (
+    counted_gpu_rows,
+)
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.launch_geometry import numbers
 from gpuprof_widgets.analyses.launched_by import launched_by
 from gpuprof_widgets.analyses.needless_copies import needless
-from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.window import uncut_times
 
 Rows = npt.NDArray[np.intp]
 Ints = npt.NDArray[np.int64]
@@ -86,10 +86,10 @@ def copies(record: Record, *, by: str = "copy") -> pd.DataFrame:
 def _copies(record: Record) -> pd.DataFrame:
     trace = record.trace
     rows = counted_gpu_rows(trace)
-    rows = rows[in_category(trace, "gpu_memcpy")[rows]]
+    rows = rows[trace.index.in_category("gpu_memcpy")[rows]]
     if not len(rows):
         return lacking(COLUMNS, "the trace has no copies to, from or on a GPU.")
-    ts, _ = uncut_times(trace)
+    ts, _ = trace.index.uncut
     rows = rows[np.argsort(ts[rows], kind="stable")]
     table = pd.concat([_on_gpu(trace, rows), _on_cpu(record, rows)], axis=1)
     table = table.join(launched_by(trace, rows))
@@ -100,14 +100,14 @@ def _on_gpu(trace: Trace, rows: Rows) -> pd.DataFrame:
     slices = trace.slices
     names = slices["name"].to_numpy(object)[rows]
     size, dur = _bytes(trace, rows), slices["dur"].to_numpy()[rows]
-    ts, end = uncut_times(trace)
+    ts, end = trace.index.uncut
     took = end[rows] - ts[rows]
     known = (size >= 0) & (took > 0)
     direction, source, target = _kinds(trace, rows, names)
     columns = {
         "row": rows.astype(np.int32),
         "name": names,
-        "device": device_of(trace, rows),
+        "device": trace.index.device[rows],
         "stream": trace.tracks["stream"].to_numpy()[slices["track"].to_numpy()[rows]],
         "direction": direction,
         "source": source,
@@ -156,7 +156,7 @@ def _on_cpu(record: Record, rows: Rows) -> pd.DataFrame:
     """The call that launched each copy, and how long the CPU stood still for it."""
     trace = record.trace
     launch = trace.slices["launch"].to_numpy()[rows]
-    ts, end = uncut_times(trace)
+    ts, end = trace.index.uncut
     called = np.append(end - ts, 0)[launch]
     waited = waits(record)
     waited = waited[waited["copy"] >= 0]

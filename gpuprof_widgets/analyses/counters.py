@@ -11,12 +11,10 @@ import pandas as pd
 from gpuprof_widgets.analyses.copy_bandwidth import copy_bandwidth
 from gpuprof_widgets.analyses.gpu_curves import gpu_curves
 from gpuprof_widgets.analyses.lacking import lacking
-from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.analyses.queue_length import queue_length
 from gpuprof_widgets.trace.counters import TOTALS
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import UNCUT_ARGS
-from gpuprof_widgets.trace.window import uncut_times
 
 COLUMNS = ("ts_ns", "name", "series", "value", "unit", "derived")
 
@@ -91,7 +89,7 @@ def unit_of(name: str) -> str:
 
 def _metrics(trace: Trace) -> pd.DataFrame:
     """Each number in the args of a CUPTI range, from its start to its end."""
-    rows = np.flatnonzero(in_category(trace, METRICS))
+    rows = np.flatnonzero(trace.index.in_category(METRICS))
     rows = rows[trace.slices["count"].to_numpy()[rows] > 0]
     keys = [key for key in trace.args if key not in NOT_METRICS and key not in UNCUT_ARGS]
     tables = [_metric(trace, rows, key) for key in keys] if len(rows) else []
@@ -104,7 +102,7 @@ def _metric(trace: Trace, rows: npt.NDArray[np.intp], key: str) -> pd.DataFrame:
     rows = rows[np.isin(rows, values.index.to_numpy())]
     if not len(rows) or not pd.api.types.is_numeric_dtype(values.dtype):
         return pd.DataFrame(columns=list(COLUMNS))
-    ts, end = uncut_times(trace)
+    ts, end = trace.index.uncut
     rows = rows[np.argsort(ts[rows], kind="stable")]
     measured = values.reindex(rows).to_numpy(np.float64)
     open_end = end[rows] < np.append(ts[rows][1:], np.iinfo(np.int64).max)

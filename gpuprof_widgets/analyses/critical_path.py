@@ -8,7 +8,9 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.lacking import lacking, says_if_empty, which_other_kind
 from gpuprof_widgets.analyses.line_owners import line_of
-from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows, on_tracks
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.analyses.path_graph import (
     KERNEL_DELAY,
     LAUNCH_DELAY,
@@ -129,7 +131,7 @@ def _whole_path(record: Record) -> pd.DataFrame:
 
 def are_delays(trace: Trace, path: pd.DataFrame) -> pd.Series:
     """Which segments are delays: not a region on a thread, of which is unknown what it did."""
-    on_cpu = np.append(on_tracks(trace, "cpu", "python"), False)[path["row"].to_numpy(np.intp)]
+    on_cpu = np.append(trace.index.on_tracks("cpu", "python"), False)[path["row"].to_numpy(np.intp)]
     delays: pd.Series = path["kind"].isin(DELAYS) & ~on_cpu
     return delays
 
@@ -195,7 +197,7 @@ def _described(
 def _op_of(trace: Trace) -> npt.NDArray[np.int32]:
     """Per slice the innermost op that it is, runs in or was launched by; -1 for none."""
     around = itself_or_ancestor(trace.slices["parent"].to_numpy(), are_ops(trace))
-    gpu = gpu_rows(trace)
+    gpu = trace.index.gpu
     owner = trace.slices["op"].to_numpy()[gpu]
     around[gpu] = np.append(around, NONE)[owner]
     return around

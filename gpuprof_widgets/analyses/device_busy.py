@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.gpu_kinds import KINDS, gpu_kinds
-from gpuprof_widgets.analyses.intervals import Intervals
-from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import says_if_empty
-from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category
 from gpuprof_widgets.analyses.open_times import open_within
+from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
 
 COLUMNS = (
@@ -42,27 +40,27 @@ def device_busy(record: Record) -> pd.DataFrame:
 
 def devices(trace: Trace) -> list[int]:
     """Index of every GPU that ran anything."""
-    return sorted({int(device) for device in device_of(trace, gpu_rows(trace))})
+    return sorted({int(device) for device in trace.index.device[trace.index.gpu]})
 
 
 def busy_intervals(trace: Trace, device: int, *categories: str) -> Intervals:
     """When the GPU ran a slice of these categories (all of them where none is named)."""
-    rows = gpu_rows(trace)
-    rows = rows[device_of(trace, rows) == device]
+    rows = trace.index.gpu
+    rows = rows[trace.index.device[rows] == device]
     if categories:
-        rows = rows[in_category(trace, *categories)[rows]]
+        rows = rows[trace.index.in_category(*categories)[rows]]
     return open_within(trace, rows)
 
 
 def kind_times(trace: Trace, device: int) -> dict[str, Intervals]:
     """When each kind of work ran on the GPU, by the names of `KINDS` and in their order."""
     rows, kind = gpu_kinds(trace)
-    here = device_of(trace, rows) == device
+    here = trace.index.device[rows] == device
     return {name: open_within(trace, rows[here & (kind == name)]) for name in KINDS}
 
 
 def _row(trace: Trace, device: int) -> dict[str, float]:
-    rows = gpu_rows(trace)
+    rows = trace.index.gpu
     busy = intervals.length(busy_intervals(trace, device))
     return {
         "device": device,
@@ -73,5 +71,5 @@ def _row(trace: Trace, device: int) -> dict[str, float]:
         "kernel_ns": intervals.length(busy_intervals(trace, device, "kernel")),
         "copy_ns": intervals.length(busy_intervals(trace, device, "gpu_memcpy")),
         "memset_ns": intervals.length(busy_intervals(trace, device, "gpu_memset")),
-        "slices": int((device_of(trace, rows) == device).sum()),
+        "slices": int((trace.index.device[rows] == device).sum()),
     }

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.open_times import open_within
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
-from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -51,7 +50,7 @@ def gaps_of_each(trace: Trace, groups: list[npt.NDArray[np.intp]]) -> tuple[Gaps
     start, end, before, after = (np.concatenate(column) for column in zip(*found, strict=True))
     group = np.repeat(np.arange(len(groups)), [len(starts) for starts, *_ in found])
     launch = _or_none(trace.slices["launch"].to_numpy(), after).astype(np.int32)
-    began, ended = uncut_times(trace)
+    began, ended = trace.index.uncut
     usual = np.array([_usual_track(trace, rows) for rows in groups], np.int32)[group]
     thread = np.where(launch >= 0, trace.slices["track"].to_numpy()[launch], usual)
     times = (_or_none(began, launch), _or_none(ended, launch))

@@ -6,14 +6,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.device_busy import busy_intervals
-from gpuprof_widgets.analyses.intervals import Intervals
-from gpuprof_widgets.analyses.kernels import counted_gpu_rows, device_of
+from gpuprof_widgets.analyses.kernels import (
+    counted_gpu_rows,
+)
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.launch_geometry import blocks_per_sm
-from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
 
 COLUMNS = ("device", "name", "ts_ns", "value")
@@ -33,10 +34,10 @@ def gpu_curves(record: Record) -> pd.DataFrame:
     """
     trace = record.trace
     rows = counted_gpu_rows(trace)
-    rows = rows[in_category(trace, "kernel")[rows]]
+    rows = rows[trace.index.in_category("kernel")[rows]]
     if not len(rows):
         return lacking(COLUMNS, "the trace has no kernels: there is no use of a GPU to draw")
-    device = device_of(trace, rows)
+    device = trace.index.device[rows]
     tables = []
     for number in np.unique(device).tolist():
         curves = {

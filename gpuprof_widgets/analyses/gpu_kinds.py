@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses.collective_words import without_parameters
-from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.trace.model import Trace
 
 COMPUTE, COMMUNICATION, COPY, MEMSET = "compute", "communication", "copy", "memset"
@@ -53,7 +52,7 @@ def gpu_kinds(trace: Trace) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object
     A kernel communicates when its name says so (`is_communicating`) or when it carries the name of
     a collective. Names that merely start with ``hip`` do not: those are AMD's compute kernels.
     """
-    rows = gpu_rows(trace)
+    rows = trace.index.gpu
     slices = trace.slices
     category = slices["category"].to_numpy(object)[rows]
     names = slices["name"].cat

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.peaks import Peaks
 
@@ -216,7 +215,7 @@ def peaks_of(record: Record, device: int | None) -> Peaks | None:
 def busiest_device(record: Record) -> int:
     """The GPU with most time in kernels and copies: several of one run are of one kind."""
     trace = record.trace
-    rows = gpu_rows(trace)
+    rows = trace.index.gpu
     device = np.maximum(trace.tracks["device"].to_numpy()[trace.slices["track"].to_numpy()], 0)
     busy = np.zeros(int(device.max(initial=0)) + 1, np.int64)
     np.add.at(busy, device[rows], trace.slices["dur"].to_numpy()[rows])

@@ -8,15 +8,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.gpu_curves import sms_at_work
-from gpuprof_widgets.analyses.intervals import Intervals
-from gpuprof_widgets.analyses.kernels import counted_gpu_rows, device_of
+from gpuprof_widgets.analyses.kernels import (
+    counted_gpu_rows,
+)
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.launch_geometry import blocks_per_sm, occupancy
-from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.analyses.tensor_cores import on_tensor_cores
+from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record
 
 COLUMNS = (
@@ -41,7 +42,7 @@ def gpu_summary(record: Record) -> pd.DataFrame:
     """
     trace = record.trace
     rows = counted_gpu_rows(trace)
-    rows = rows[in_category(trace, "kernel")[rows]]
+    rows = rows[trace.index.in_category("kernel")[rows]]
     if not len(rows):
         return lacking(COLUMNS, "the trace has no kernels: there is no use of a GPU to sum up")
     marked = steps(record)
@@ -61,7 +62,7 @@ def _kernels_within(record: Record, rows: npt.NDArray[np.intp], t0: int, t1: int
     ts, dur = slices["ts"].to_numpy()[rows], slices["dur"].to_numpy()[rows]
     names = slices["name"].cat
     columns = {
-        "device": device_of(record.trace, rows),
+        "device": record.trace.index.device[rows],
         "start_ns": np.clip(ts, t0, t1),
         "end_ns": np.clip(ts + dur, t0, t1),
         "tensor_cores": on_tensor_cores(names.categories)[names.codes.to_numpy()[rows]],

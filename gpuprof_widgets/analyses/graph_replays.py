@@ -7,10 +7,9 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category, matching
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Trace
-from gpuprof_widgets.trace.schema import NONE, RUNTIME_ENDINGS
+from gpuprof_widgets.trace.schema import NONE
 
 Rows = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
@@ -36,12 +35,12 @@ NODE = "graph node id"
 @remembered
 def graph_launches(trace: Trace) -> Mask:
     """Which slices are calls that replay a graph."""
-    return matching(trace, REPLAY) & _calls(trace)
+    return trace.index.matching(REPLAY) & trace.index.is_launch
 
 
 def is_mostly_replayed(trace: Trace) -> bool:
     """Whether graphs launched most of the GPU work: then more graphs are no advice."""
-    launch = trace.slices["launch"].to_numpy()[gpu_rows(trace)]
+    launch = trace.slices["launch"].to_numpy()[trace.index.gpu]
     return bool(2 * np.count_nonzero(graph_launches(trace)[launch[launch >= 0]]) > len(launch))
 
 
@@ -71,17 +70,12 @@ def captured_calls(trace: Trace) -> Rows:
     return found
 
 
-def _calls(trace: Trace) -> Mask:
-    categories = trace.slices["category"].cat.categories
-    return in_category(trace, *(name for name in categories if name.endswith(RUNTIME_ENDINGS)))
-
-
 def _kinds(trace: Trace) -> npt.NDArray[np.int8]:
     """Per GPU slice its category, per call that of what it asks for, as a number; else 0."""
     kinds = np.zeros(len(trace), np.int8)
-    calls = _calls(trace)
+    calls = trace.index.is_launch
     for number, (category, pattern) in enumerate(PUT_IN_A_GRAPH.items(), start=1):
-        kinds[in_category(trace, category) | (calls & matching(trace, pattern))] = number
+        kinds[trace.index.in_category(category) | (calls & trace.index.matching(pattern))] = number
     return kinds
 
 
@@ -91,9 +85,9 @@ def _captures(trace: Trace, kinds: npt.NDArray[np.int8]) -> dict[bytes, list[tup
     Any thread's calls count, as autograd's make the backward pass's, but none that did GPU work at
     once: these were not captured.
     """
-    calls, ts = _calls(trace), trace.slices["ts"].to_numpy()
-    begun = np.sort(ts[calls & matching(trace, BEGIN)])
-    ended = np.sort(ts[calls & matching(trace, END)])
+    calls, ts = trace.index.is_launch, trace.slices["ts"].to_numpy()
+    begun = np.sort(ts[calls & trace.index.matching(BEGIN)])
+    ended = np.sort(ts[calls & trace.index.matching(END)])
     launch = trace.slices["launch"].to_numpy()
     did_work = np.isin(np.arange(len(trace)), launch)
     nodes = np.flatnonzero(calls & (kinds > 0) & ~did_work)
@@ -111,7 +105,7 @@ def _captures(trace: Trace, kinds: npt.NDArray[np.int8]) -> dict[bytes, list[tup
 
 def _replays(trace: Trace) -> dict[int, npt.NDArray[np.intp]]:
     """By the row of the call: the GPU slices of each replay whose order is known, in that order."""
-    rows = gpu_rows(trace)
+    rows = trace.index.gpu
     launch, ts = trace.slices["launch"].to_numpy(), trace.slices["ts"].to_numpy()
     rows = rows[(launch[rows] >= 0) & graph_launches(trace)[launch[rows]]]
     node = _node_numbers(trace)[rows]

@@ -8,27 +8,25 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses import intervals
-from gpuprof_widgets.analyses.innermost import Segments, segments
-from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.op_rows import (
     are_named_regions,
     are_ops,
-    in_category,
-    matching,
-    on_tracks,
 )
 from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.analyses.python_in_ops import ENGINE_OWN, in_hooks, python_functions
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.callers import BACKWARD
+from gpuprof_widgets.trace.index import (
+    Segments,
+)
+from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import (
     EXECUTOR_LANE,
     NONE,
     REGION_CATEGORIES,
-    RUNTIME_ENDINGS,
 )
 
 Ints = npt.NDArray[np.int64]
@@ -70,7 +68,7 @@ def ran_python(record: Record) -> bool:
     trace = record.trace
     if record.calls is not None or (trace.tracks["kind"] == "python").any():
         return True
-    if in_category(trace, *REGION_CATEGORIES).any():
+    if trace.index.in_category(*REGION_CATEGORIES).any():
         return True
     return any(name.startswith("aten::") for name in trace.slices["name"].cat.categories)
 
@@ -85,7 +83,7 @@ class HostTimeline:
         self._state = _state_of_slices(trace)
         self._taking = np.append(is_taking(trace), False)
         self._taken = open_times(trace, is_taking(trace))
-        self._engine_own = np.append(matching(trace, ENGINE_OWN), False)
+        self._engine_own = np.append(trace.index.matching(ENGINE_OWN), False)
         self._main, self._executors = main_lane(trace), executor_lanes(trace)
         self._backward = backward_lanes(trace)
         lane = trace.tracks["lane"].to_numpy()
@@ -177,7 +175,7 @@ def _those_inside(times: Ints, within: Intervals) -> Ints:
 
 def _between(*edges: Ints) -> tuple[Ints, Ints]:
     """Starts and ends of the pieces between any two of these moments that follow each other."""
-    every = np.unique(np.concatenate(edges)).astype(np.int64)
+    every = intervals.distinct(*edges)
     return every[:-1], every[1:]
 
 
@@ -208,7 +206,7 @@ def backward_lanes(trace: Trace) -> list[int]:
     """The threads, other than the main one, on which autograd ran backward ops."""
     names = trace.slices["name"].cat
     starts = np.array([*(str(name).startswith(BACKWARD) for name in names.categories), False])
-    chosen = starts[names.codes.to_numpy()] & on_tracks(trace, "cpu")
+    chosen = starts[names.codes.to_numpy()] & trace.index.on_tracks("cpu")
     tracks = np.unique(trace.slices["track"].to_numpy()[chosen])
     lanes = np.unique(trace.tracks["lane"].to_numpy()[tracks])
     return [int(lane) for lane in lanes if lane != main_lane(trace)]
@@ -216,7 +214,7 @@ def backward_lanes(trace: Trace) -> list[int]:
 
 def _innermost(trace: Trace, tracks: npt.NDArray[np.intp]) -> Segments:
     """Ops and Python frames of a thread taken together: of those open the one that began last."""
-    parts = [segments(trace, int(track)) for track in tracks]
+    parts = [trace.index.segments(int(track)) for track in tracks]
     if len(parts) == 1:
         return parts[0]
     start, end = _between(
@@ -240,14 +238,13 @@ def _parts_at(parts: Segments, times: Ints) -> npt.NDArray[np.intp]:
 
 def _state_of_slices(trace: Trace) -> States:
     """Per slice the state of a thread whose innermost slice it is; the last one is for no slice."""
-    categories = trace.slices["category"].cat.categories
-    calls = in_category(trace, *(c for c in categories if c.endswith(RUNTIME_ENDINGS)))
+    calls = trace.index.is_launch
     state_of = {
         SYNCHRONISING: is_synchronising(trace),
-        LAUNCHING: calls & matching(trace, LAUNCHES),
+        LAUNCHING: calls & trace.index.matching(LAUNCHES),
         RUNTIME: calls,
         CPU_OPS: (are_ops(trace) & ~python_functions(trace)) | are_named_regions(trace),
-        OTHER: in_category(trace, "overhead"),
+        OTHER: trace.index.in_category("overhead"),
     }
     conditions, codes = list(state_of.values()), [STATES.index(state) for state in state_of]
     state = np.select(conditions, codes, STATES.index(PYTHON))

@@ -10,23 +10,18 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.gaps import Gaps, gaps_between, gaps_of_each
-from gpuprof_widgets.analyses.innermost import rows_of_track, segments
-from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import lacking, says_if_empty
 from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.module_frames import module_frame_around
-from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category, matching
 from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.analyses.region_owners import region_behind
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
-from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
 
@@ -106,8 +101,8 @@ def idle(
 @remembered
 def _of_devices(record: Record) -> pd.DataFrame:
     trace = record.trace
-    rows = gpu_rows(trace)
-    of_device = links.rows_by(device_of(trace, rows))
+    rows = trace.index.gpu
+    of_device = links.rows_by(trace.index.device[rows])
     return _longest_first(
         _described(trace, gaps_between(trace, rows[these])).assign(device=one, stream=NONE)
         for one, these in of_device.items()
@@ -115,9 +110,9 @@ def _of_devices(record: Record) -> pd.DataFrame:
 
 
 def _of_streams(trace: Trace, back_to_back_ns: int) -> pd.DataFrame:
-    rows = gpu_rows(trace)
-    ended, tables = uncut_times(trace)[1], []
-    for one, these in links.rows_by(device_of(trace, rows)).items():
+    rows = trace.index.gpu
+    ended, tables = trace.index.uncut[1], []
+    for one, these in links.rows_by(trace.index.device[rows]).items():
         stream = stream_of(trace, rows[these])
         of_stream = {its: rows[these[at]] for its, at in links.rows_by(stream).items()}
         gaps, group = gaps_of_each(trace, list(of_stream.values()))
@@ -210,7 +205,7 @@ def _cpu_meanwhile(
         if number < 0:
             continue
         row[gaps], share[gaps] = _longest(trace, number, start[gaps], end[gaps])
-        here = rows_of_track(trace, number)
+        here = trace.index.rows_of_track(number)
         in_loader = open_times(trace, np.concatenate([here[loads[here]], taken]))
         covered = intervals.overlap((start[gaps], end[gaps]), in_loader)
         loading[gaps] = 2 * covered > end[gaps] - start[gaps]
@@ -233,8 +228,8 @@ def _place(
         for python in python_of.get(int(lane[number]), ()) if number >= 0 else ():
             frame[gaps], _ = _longest(trace, int(python), start[gaps], end[gaps])
     if (frame >= 0).any():
-        frames = in_category(trace, "python_function")
-        in_file = frames & matching(trace, IN_A_FILE)
+        frames = trace.index.in_category("python_function")
+        in_file = frames & trace.index.matching(IN_A_FILE)
         line = np.where(line >= 0, line, _around(trace, in_file, frame))
         module = np.where(module >= 0, module, module_frame_around(trace, frame))
     return line.astype(np.int32), module.astype(np.int32)
@@ -252,7 +247,7 @@ def _longest(
     trace: Trace, track: int, start: Ints, end: Ints
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
     """Per gap the name that was innermost for the longest time, as a row, and its share."""
-    parts = segments(trace, track)
+    parts = trace.index.segments(track)
     first = np.searchsorted(parts.end, start, side="right")
     last = np.searchsorted(parts.start, end, side="left")
     length = np.maximum(last - first, 0)

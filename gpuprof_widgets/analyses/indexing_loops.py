@@ -6,7 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.op_rows import are_ops, in_category, named
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 
@@ -33,7 +35,7 @@ def indexing_loops(record: Record) -> pd.DataFrame:
     """
     trace = record.trace
     row, group = siblings(trace)
-    selects = np.flatnonzero(named(trace, frozenset({SELECT}))[row])
+    selects = np.flatnonzero(trace.index.named(frozenset({SELECT}))[row])
     if len(selects) < 2:  # no round comes twice
         return pd.DataFrame(columns=list(COLUMNS))
     code = trace.slices["name"].cat.codes.to_numpy()[row].astype(np.int64)
@@ -58,7 +60,7 @@ def siblings(trace: Trace) -> tuple[npt.NDArray[np.intp], Ints]:
     slices = trace.slices
     ops = are_ops(trace) & (slices["count"].to_numpy() > 0)
     above = links.nearest_ancestor(
-        slices["parent"].to_numpy(), ops | in_category(trace, "user_annotation")
+        slices["parent"].to_numpy(), ops | trace.index.in_category("user_annotation")
     )
     row = np.flatnonzero(ops)
     group = above[row].astype(np.int64) * len(trace.tracks) + slices["track"].to_numpy()[row]

@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.lacking import lacking
-from gpuprof_widgets.analyses.op_rows import matching
 from gpuprof_widgets.analyses.waits import is_taking
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import EXECUTOR_LANE, NODE, NONE
 
@@ -56,8 +55,8 @@ def _of_ops(trace: Trace) -> list[tuple[object, ...]]:
         return []
     on_executor = np.zeros(len(trace), bool)
     on_executor[trace.args[EXECUTOR_LANE].index.to_numpy()] = True
-    puts = matching(trace, PUTTING) & on_executor
-    several = matching(trace, SEVERAL) & on_executor
+    puts = trace.index.matching(PUTTING) & on_executor
+    several = trace.index.matching(SEVERAL) & on_executor
     queue = _queues(trace, np.flatnonzero(takes | puts | several))
     ts = trace.slices["ts"].to_numpy()
     end = ts + trace.slices["dur"].to_numpy()

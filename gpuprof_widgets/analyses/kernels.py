@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.gpu_kinds import gpu_kinds
 from gpuprof_widgets.analyses.graph_replays import captured_calls, graph_launches
 from gpuprof_widgets.analyses.grouped import (
@@ -18,10 +17,12 @@ from gpuprof_widgets.analyses.grouped import (
 )
 from gpuprof_widgets.analyses.lacking import says_if_empty
 from gpuprof_widgets.analyses.launch_geometry import launch_geometry
-from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.analyses.tensor_cores import are_eligible, on_tensor_cores
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -72,15 +73,9 @@ def kernels(record: Record, *, by: str = "name") -> pd.DataFrame:
     return table.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
 
 
-def device_of(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.int32]:
-    """GPU index of each of these slices."""
-    device = trace.tracks["device"].to_numpy()
-    return np.asarray(device[trace.slices["track"].to_numpy()[rows]], np.int32)
-
-
 def counted_gpu_rows(trace: Trace) -> npt.NDArray[np.intp]:
     """Kernels, copies and memsets of the trace or window."""
-    rows = gpu_rows(trace)
+    rows = trace.index.gpu
     return rows[trace.slices["count"].to_numpy()[rows] > 0]
 
 
@@ -130,7 +125,7 @@ def _covered(
     trace: Trace, rows: npt.NDArray[np.intp], groups: npt.NDArray[np.intp], length: int
 ) -> pd.DataFrame:
     start, dur = (trace.slices[key].to_numpy()[rows] for key in ("ts", "dur"))
-    devices, device = np.unique(device_of(trace, rows), return_inverse=True)
+    devices, device = np.unique(trace.index.device[rows], return_inverse=True)
     pair = groups * max(len(devices), 1) + device
     pairs = length * max(len(devices), 1)
     covered = intervals.length_by(pair, start, start + dur, pairs)

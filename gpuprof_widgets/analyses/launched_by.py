@@ -6,10 +6,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.kernels import launching_op
+from gpuprof_widgets.analyses.kernels import (
+    launching_op,
+)
 from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.module_frames import MODULE_FRAME, module_frame_around
-from gpuprof_widgets.analyses.op_rows import are_ops, in_category
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.analyses.region_owners import region_behind
 from gpuprof_widgets.analyses.stacks import frame_of
 from gpuprof_widgets.trace import links
@@ -58,7 +62,7 @@ def _outermost_op(trace: Trace, rows: Rows) -> Rows:
 
 def _frames(trace: Trace, rows: Rows) -> Rows:
     """The Python frame that was innermost when each was launched; -1 without stacks."""
-    if not in_category(trace, "python_function").any():
+    if not trace.index.in_category("python_function").any():
         return np.full(len(rows), NONE, np.intp)
     slices = trace.slices
     launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"])[rows]

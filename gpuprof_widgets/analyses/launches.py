@@ -7,11 +7,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_kinds import gpu_kinds
-from gpuprof_widgets.analyses.kernels import counted_gpu_rows, device_of, launching_op
+from gpuprof_widgets.analyses.kernels import (
+    counted_gpu_rows,
+    launching_op,
+)
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
@@ -82,7 +84,7 @@ def _launched(trace: Trace, rows: Rows, on_gpu: Rows) -> pd.DataFrame:
     """The table of these rows of all that ran ``on_gpu``."""
     slices = trace.slices
     call = slices["launch"].to_numpy()[rows]
-    ts, end = uncut_times(trace)
+    ts, end = trace.index.uncut
     rows, call = (each[np.lexsort((ts[rows], ts[call]))] for each in (rows, call))
     all_rows, kinds = gpu_kinds(trace)
     names = slices["name"].to_numpy(object)
@@ -100,7 +102,7 @@ def _launched(trace: Trace, rows: Rows, on_gpu: Rows) -> pd.DataFrame:
         "name": names[rows],
         "category": slices["category"].to_numpy(object)[rows],
         "kind": kinds[np.searchsorted(all_rows, rows)],
-        "device": device_of(trace, rows),
+        "device": trace.index.device[rows],
         "stream": trace.tracks["stream"].to_numpy()[slices["track"].to_numpy()[rows]],
         "start_ns": ts[rows],
         "dur_ns": slices["dur"].to_numpy()[rows],

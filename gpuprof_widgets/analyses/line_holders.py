@@ -10,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.iterations import calls_per_traced_step
 from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.lines import cell_lines, lines, lines_at
-from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.thread_waits import python_lanes, run_lane
 from gpuprof_widgets.analyses.user_code import is_user_code
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.python_frames import functions_of_frames
 from gpuprof_widgets.trace.schema import NONE
@@ -61,10 +60,10 @@ def _modules(record: Record, line: int) -> Iterator[Holder]:
     table = lines(record)
     cell, number, code = table[["cell", "line", "code"]].iloc[line]
     of = known.lines[(known.lines["cell"] == cell) & (known.lines["line"] == number)].index
-    row = np.flatnonzero(in_category(trace, *REGIONS))
+    row = np.flatnonzero(trace.index.in_category(*REGIONS))
     row = row[np.isin(np.append(known.of_slice, NONE)[line_of(trace)[row]], of)]
     key, names = pd.factorize(trace.slices["name"].astype(str).to_numpy(object)[row])
-    forward = np.bincount(key, in_category(trace, "module")[row], len(names))
+    forward = np.bincount(key, trace.index.in_category("module")[row], len(names))
     spent = _open(record, row, key, len(names))
     for name, ns, runs in zip(names, spent, forward, strict=True):
         if not re.search(rf"(?<![\w.]){re.escape(str(name))}\s*\(", code):

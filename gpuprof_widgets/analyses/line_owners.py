@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.region_owners import forward_of, region_around
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
@@ -13,7 +12,6 @@ from gpuprof_widgets.trace.callers import calling_lines
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import is_engine
 from gpuprof_widgets.trace.schema import NONE
-from gpuprof_widgets.trace.window import uncut_times
 
 Rows = npt.NDArray[np.int32]
 
@@ -25,8 +23,8 @@ def line_of(trace: Trace) -> Rows:
     What the backward pass does on a thread of its own ran in the line that called it.
     """
     slices = trace.slices
-    caller = np.append(calling_lines(trace, *uncut_times(trace)), NONE)
-    gpu = gpu_rows(trace)
+    caller = np.append(calling_lines(trace, *trace.index.uncut), NONE)
+    gpu = trace.index.gpu
     launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"])
     caller[gpu] = caller[launcher[gpu]]
     around = region_around(trace, "cell_line")
@@ -56,7 +54,7 @@ def _op_before(trace: Trace) -> Rows:
     before = np.full(len(trace) + 1, NONE, np.int32)
     before[rows[same]] = rows[latest[same]]
     around = np.append(links.itself_or_ancestor(parent, before[:-1] >= 0), NONE)
-    gpu = gpu_rows(trace)
+    gpu = trace.index.gpu
     launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"])
     around[gpu] = around[launcher[gpu]]
     return np.asarray(before[around[:-1]], np.int32)

@@ -8,15 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses import op_rows as rows
-from gpuprof_widgets.analyses.innermost import open_at
 from gpuprof_widgets.analyses.lacking import LINES, says_if_empty, unless_recorded
 from gpuprof_widgets.analyses.line_owners import line_behind, line_of
 from gpuprof_widgets.analyses.line_sources import line_sources
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_synchronising
-from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -91,7 +89,7 @@ class CellLines:
 
 def cell_lines(trace: Trace) -> CellLines:
     """The cell lines of a trace; what lacks a cell or a line number is none."""
-    row = np.flatnonzero(rows.in_category(trace, "cell_line"))
+    row = np.flatnonzero(trace.index.in_category("cell_line"))
     given = pd.DataFrame(
         {key: trace.args[key].reindex(row) for key in ("cell", "line") if key in trace.args},
         index=row,
@@ -123,7 +121,7 @@ def lines_at(record: Record, lane: int, times: Ints) -> Ints:
     here = known.row[lanes[known.row] == lane]
     if not len(here):
         return np.full(len(times), NONE, np.int64)
-    found = np.append(known.of_slice, NONE)[open_at(trace, here, times)]
+    found = np.append(known.of_slice, NONE)[trace.index.innermost_open(here, times)]
     rows = _keys(lines(record)).get_indexer(_keys(known.lines))
     return np.asarray(np.append(rows, NONE)[found], np.int64)
 
@@ -217,7 +215,7 @@ def _counted(trace: Trace, known: CellLines) -> dict[str, Ints]:
         return sums[:-1]
 
     cpu, own, alone = _self_times(trace, known)
-    gpu, gpu_time = rows.gpu_rows(trace), dur[rows.gpu_rows(trace)]
+    gpu, gpu_time = trace.index.gpu, dur[trace.index.gpu]
     waits = np.flatnonzero(is_synchronising(trace) & (where >= 0))
     memory = rows.allocations(trace)
     begun = np.where(known.resumed, 0, slices["count"].to_numpy()[known.row])
@@ -246,7 +244,7 @@ def _self_times(trace: Trace, known: CellLines) -> tuple[npt.NDArray[np.intp], I
     two; in the second there are no lines.
     """
     ops = rows.op_rows(trace).row
-    ops = np.sort(ops[~rows.in_category(trace, "user_annotation")[ops]])
+    ops = np.sort(ops[~trace.index.in_category("user_annotation")[ops]])
     both = np.sort(np.concatenate([known.row, ops]))
     return ops, _own(trace, both)[known.of_slice[both] < 0], _own(trace, ops)
 

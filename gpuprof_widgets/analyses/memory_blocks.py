@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.op_rows import CPU_DEVICE_TYPE, named
+from gpuprof_widgets.analyses.op_rows import (
+    CPU_DEVICE_TYPE,
+)
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import MEMORY_EVENT, NONE
 
@@ -53,7 +55,7 @@ class MemoryEvents:
 
 def memory_events(trace: Trace) -> MemoryEvents:
     """Every allocation and release; of one moment in the order in which torch wrote them."""
-    row = np.flatnonzero(named(trace, frozenset({MEMORY_EVENT})))
+    row = np.flatnonzero(trace.index.named(frozenset({MEMORY_EVENT})))
     size = _arg(trace, "Bytes", row, 0)
     row, size = row[size != 0], size[size != 0]
     ts = trace.slices["ts"].to_numpy()[row]

@@ -31,7 +31,9 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.memory_blocks import Blocks, MemoryEvents
 from gpuprof_widgets.analyses.module_frames import module_frames
-from gpuprof_widgets.analyses.op_rows import are_ops, in_category, matching
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.analyses.stacks import frame_of
 from gpuprof_widgets.analyses.waits import is_dataloader
 from gpuprof_widgets.trace import links
@@ -132,9 +134,9 @@ class Where:
         parent = slices["parent"].to_numpy()
         backward = _backward(trace)
         self.in_backward = _is_inside(parent, backward)[row]
-        step = matching(trace, OPTIMIZER_STEP)
+        step = trace.index.matching(OPTIMIZER_STEP)
         self.in_step = _is_inside(parent, step)[row]
-        self.in_module = _is_inside(parent, in_category(trace, "module"))[row]
+        self.in_module = _is_inside(parent, trace.index.in_category("module"))[row]
         if not self.in_module.any():
             self.in_module = _in_module_frame(trace)[row]
         self.forward = (self.in_module | _is_inside(parent, _differentiated(trace))[row]) & ~(
@@ -143,7 +145,7 @@ class Where:
         loading = is_dataloader(trace)
         end = slices["ts"].to_numpy() + slices["dur"].to_numpy()
         self.loaded = _is_inside(parent, loading)[row]
-        self.copied = _is_inside(parent, matching(trace, COPIES))[row]
+        self.copied = _is_inside(parent, trace.index.matching(COPIES))[row]
         scope = links.outermost(parent, are_ops(trace) | backward | step | loading)
         self.scope_end = np.append(end, NONE)[np.append(scope, NONE)[row]]
         self.next_pass, self.pass_end = _passes(trace, backward, began)
@@ -161,7 +163,7 @@ def _is_inside(parent: npt.NDArray[np.int32], wanted: Mask) -> Mask:
 def _backward(trace: Trace) -> Mask:
     """Which slices run a node of the backward pass, whatever torch wrote them."""
     linked = trace.slices["forward"].to_numpy() >= 0
-    return np.asarray(matching(trace, BACKWARD) | (linked & are_ops(trace)))
+    return np.asarray(trace.index.matching(BACKWARD) | (linked & are_ops(trace)))
 
 
 def _differentiated(trace: Trace) -> Mask:

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses.module_frames import module_frame_around
-from gpuprof_widgets.analyses.op_rows import are_ops, matching
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.analyses.region_owners import forward_of, region_behind
 from gpuprof_widgets.analyses.stacks import BACKWARD_PREFIX, frame_of
 from gpuprof_widgets.trace import links
@@ -26,7 +28,7 @@ def owning_ops(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
     In the backward pass that is the node (`AddmmBackward0`), not the engine's region around it.
     """
     parent = trace.slices["parent"].to_numpy()
-    is_node = matching(trace, BACKWARD_NODE)
+    is_node = trace.index.matching(BACKWARD_NODE)
     is_op = are_ops(trace) & ~is_node
     around = parent[rows]
     op, node = (

@@ -7,7 +7,6 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses.op_rows import in_category, matching
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -18,8 +17,8 @@ MODULE_FRAME = "nn.Module: "
 
 def module_frames(trace: Trace) -> npt.NDArray[np.bool_]:
     """Which slices are such frames."""
-    called = matching(trace, re.compile(rf"{re.escape(MODULE_FRAME)}.*", re.DOTALL))
-    return called & in_category(trace, "python_function")
+    called = trace.index.matching(re.compile(rf"{re.escape(MODULE_FRAME)}.*", re.DOTALL))
+    return called & trace.index.in_category("python_function")
 
 
 def module_frame_around(trace: Trace, frame: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:

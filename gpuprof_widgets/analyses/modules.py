@@ -14,7 +14,6 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
-from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -137,7 +136,7 @@ def _tree(trace: Trace, found: Owned) -> tuple[Rows, Rows]:
     """
     parent = np.full(len(found.names), NONE, np.int32)
     first = parent.copy()
-    began, _ = uncut_times(trace)
+    began, _ = trace.index.uncut
     by_start = np.lexsort((links.depths(found.parent), began[found.row]))
     keys, at = np.unique(found.key[by_start], return_index=True)
     earliest = by_start[at]

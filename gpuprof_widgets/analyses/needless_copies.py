@@ -7,11 +7,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.grouped import group_rows
-from gpuprof_widgets.analyses.intervals import covered_until, union
-from gpuprof_widgets.analyses.kernels import counted_gpu_rows, device_of
-from gpuprof_widgets.analyses.op_rows import in_category
+from gpuprof_widgets.analyses.kernels import (
+    counted_gpu_rows,
+)
 from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.analyses.waits import is_dataloader
+from gpuprof_widgets.trace.intervals import covered_until, union
 from gpuprof_widgets.trace.model import Record, Trace
 
 THERE_AND_BACK, EVERY_STEP = "there and back", "every step"
@@ -90,8 +91,8 @@ def _worked(
     """Per pair: whether a kernel ran on its device from one copy's start to the other's."""
     slices = trace.slices
     rows = counted_gpu_rows(trace)
-    rows = rows[in_category(trace, "kernel")[rows]]
-    device, ts = device_of(trace, rows), slices["ts"].to_numpy()[rows]
+    rows = rows[trace.index.in_category("kernel")[rows]]
+    device, ts = trace.index.device[rows], slices["ts"].to_numpy()[rows]
     start, of = table["start_ns"].to_numpy(), table["device"].to_numpy()
     worked = np.zeros(len(first), bool)
     for number in np.unique(of[first]):

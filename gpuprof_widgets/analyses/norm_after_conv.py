@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from gpuprof_widgets.analyses.indexing_loops import siblings
 from gpuprof_widgets.analyses.op_calls import Call, of_calls
-from gpuprof_widgets.analyses.op_rows import matching, named
 from gpuprof_widgets.trace.model import Trace
 
 CONVOLUTION = re.compile(r"aten::conv(_transpose)?[123]d")
@@ -25,8 +24,8 @@ def biased_before_norm(trace: Trace) -> npt.NDArray[np.intp]:
     the ops themselves tell, in all dimensions.
     """
     row, group = siblings(trace)
-    convolution = matching(trace, CONVOLUTION)[row]
-    norm, counting = (named(trace, frozenset({name}))[row] for name in (NORM, COUNTING))
+    convolution = trace.index.matching(CONVOLUTION)[row]
+    norm, counting = (trace.index.named(frozenset({name}))[row] for name in (NORM, COUNTING))
     at = np.flatnonzero(convolution)
     beyond = len(row)
     following = np.minimum(at + 1, beyond - 1)

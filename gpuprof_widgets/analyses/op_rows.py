@@ -12,7 +12,6 @@ import numpy.typing as npt
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import (
-    GPU_CATEGORIES,
     MEMORY_EVENT,
     NONE,
     REGION_CATEGORIES,
@@ -82,12 +81,12 @@ def op_rows(trace: Trace) -> OpRows:
 
 def has_ops(trace: Trace) -> bool:
     """Whether an op table has a row: of a CPU slice that it counts, or of GPU work."""
-    return bool(_listed(trace).any()) or len(gpu_rows(trace)) > 0
+    return bool(_listed(trace).any()) or len(trace.index.gpu) > 0
 
 
 def _listed(trace: Trace) -> Mask:
-    kept = on_tracks(trace, "cpu") & ~named(trace, LEFT_OUT)
-    return kept & ~in_category(trace, INSTANTS, *REGION_CATEGORIES)
+    kept = trace.index.on_tracks("cpu") & ~trace.index.named(LEFT_OUT)
+    return kept & ~trace.index.in_category(INSTANTS, *REGION_CATEGORIES)
 
 
 def _repeats(name: npt.NDArray[np.integer[Any]], parent: Rows) -> Mask:
@@ -99,31 +98,9 @@ def _repeats(name: npt.NDArray[np.integer[Any]], parent: Rows) -> Mask:
     return repeat
 
 
-def on_tracks(trace: Trace, *kinds: str) -> Mask:
-    """Which slices lie on tracks of these kinds."""
-    wanted = trace.tracks["kind"].isin(kinds).to_numpy()
-    return np.asarray(wanted[trace.slices["track"].to_numpy()], bool)
-
-
-def in_category(trace: Trace, *categories: str) -> Mask:
-    """Which slices have one of these categories."""
-    return _coded(trace, "category", frozenset(categories))
-
-
-def named(trace: Trace, names: frozenset[str]) -> Mask:
-    """Which slices have one of these names."""
-    return _coded(trace, "name", names)
-
-
-def matching(trace: Trace, pattern: re.Pattern[str]) -> Mask:
-    """Which slices have a name that this matches from end to end."""
-    categories = trace.slices["name"].cat.categories
-    return named(trace, frozenset(n for n in categories if pattern.fullmatch(str(n))))
-
-
 def are_ops(trace: Trace) -> Mask:
     """Which slices are ops proper, regions left out."""
-    return in_category(trace, "cpu_op") & ~matching(trace, REGION)
+    return trace.index.in_category("cpu_op") & ~trace.index.matching(REGION)
 
 
 def are_named_regions(trace: Trace) -> Mask:
@@ -131,18 +108,7 @@ def are_named_regions(trace: Trace) -> Mask:
     found = np.zeros(len(trace), bool)
     if (written := trace.args.get(WRITTEN_CATEGORY)) is not None:
         found[written.index.to_numpy()] = True
-    return found & ~in_category(trace, INSTANTS)
-
-
-def gpu_rows(trace: Trace) -> npt.NDArray[np.intp]:
-    """Kernels, copies and memsets."""
-    return np.flatnonzero(in_category(trace, *GPU_CATEGORIES))
-
-
-def _coded(trace: Trace, column: str, wanted: frozenset[str]) -> Mask:
-    values = trace.slices[column].cat
-    matches = np.append(np.asarray(values.categories.isin(list(wanted)), bool), False)
-    return matches[values.codes.to_numpy()]
+    return found & ~trace.index.in_category(INSTANTS)
 
 
 def cpu_self(trace: Trace, ops: OpRows) -> Ints:
@@ -159,7 +125,7 @@ def cpu_self(trace: Trace, ops: OpRows) -> Ints:
 
 def device_self(trace: Trace, ops: OpRows) -> Ints:
     """GPU time (ns) that each op itself launched; kernels on several streams add up."""
-    gpu = gpu_rows(trace)
+    gpu = trace.index.gpu
     op = trace.slices["op"].to_numpy()[gpu]
     owner = np.where(op >= 0, ops.index[op], NONE)
     caused = np.zeros(len(ops) + 1, np.int64)  # the last one takes what no op owns
@@ -178,7 +144,7 @@ class Allocations:
 
 def allocations(trace: Trace) -> Allocations:
     """Allocations and releases of the trace, in the order of their slices."""
-    row = np.flatnonzero(named(trace, frozenset({MEMORY_EVENT})))
+    row = np.flatnonzero(trace.index.named(frozenset({MEMORY_EVENT})))
     size = _numbers(trace, "Bytes", row)
     return Allocations(row, _numbers(trace, "Device Type", row) == CPU_DEVICE_TYPE, size)
 

@@ -11,7 +11,9 @@ from gpuprof_widgets.analyses.flop_formulas import FORMULAS, flops_of
 from gpuprof_widgets.analyses.flops import recorded_work
 from gpuprof_widgets.analyses.op_bytes import BOTH, INPUTS, NOTHING, bytes_of, elements_of
 from gpuprof_widgets.analyses.op_calls import Call, of_calls
-from gpuprof_widgets.analyses.op_rows import are_ops, named
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.analyses.shapes import shape_text
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
@@ -51,7 +53,7 @@ def worker_of(trace: Trace) -> Rows:
     """
     slices, ops = trace.slices, are_ops(trace)
     parent = slices["parent"].to_numpy()
-    counted = ops & named(trace, frozenset(FORMULAS))
+    counted = ops & trace.index.named(frozenset(FORMULAS))
     outermost = counted & (links.nearest_ancestor(parent, counted) < 0)
     around = links.itself_or_ancestor(parent, outermost)
     worker = np.where(around >= 0, around, links.itself_or_ancestor(parent, ops)).astype(np.int32)
@@ -83,7 +85,7 @@ def slice_work_flops(trace: Trace) -> Ints:
 
     Where the program counted them itself, these.
     """
-    counted = named(trace, frozenset((*FORMULAS, *ARITHMETIC))) & are_ops(trace)
+    counted = trace.index.named(frozenset((*FORMULAS, *ARITHMETIC))) & are_ops(trace)
     worker = worker_of(trace)
     row = np.flatnonzero(counted & (worker == np.arange(len(trace))))
     found = np.zeros(len(trace), np.int64)

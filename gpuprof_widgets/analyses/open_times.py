@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses import intervals
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Trace
 
 

@@ -11,7 +11,10 @@ import pandas as pd
 from gpuprof_widgets.analyses import op_rows as rows
 from gpuprof_widgets.analyses.flops import recorded_work, slice_flops
 from gpuprof_widgets.analyses.lacking import says_if_empty, which_other_kind
-from gpuprof_widgets.analyses.op_rows import Allocations, OpRows
+from gpuprof_widgets.analyses.op_rows import (
+    Allocations,
+    OpRows,
+)
 from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.analyses.shapes import shape_codes
 from gpuprof_widgets.analyses.sort_keys import sort_column
@@ -78,7 +81,7 @@ def operators(
     """
     column = sort_column(sort)
     trace = record.trace
-    ops, gpu = rows.op_rows(trace), rows.gpu_rows(trace)
+    ops, gpu = rows.op_rows(trace), trace.index.gpu
     memory = rows.allocations(trace)
     loose = memory.row[ops.index[memory.row] < 0]
     counted = np.concatenate([ops.row[ops.host], gpu, loose])

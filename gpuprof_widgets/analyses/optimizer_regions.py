@@ -7,7 +7,9 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows, matching, named, on_tracks
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -27,8 +29,8 @@ def zeroing_ops(trace: Trace) -> tuple[npt.NDArray[np.intp], Rows]:
     torch's GradNotSetToNonePattern: ``aten::zero_`` that is not ``aten::zeros``' own.
     """
     parent = trace.slices["parent"].to_numpy()
-    fresh = np.append(named(trace, FRESH), False)
-    zeroing = named(trace, ZEROING) & are_ops(trace) & ~fresh[parent]
+    fresh = np.append(trace.index.named(FRESH), False)
+    zeroing = trace.index.named(ZEROING) & are_ops(trace) & ~fresh[parent]
     inside = np.append(zeroing, False)
     return _within(trace, ZERO_GRAD, zeroing & ~inside[parent])
 
@@ -41,7 +43,7 @@ def single_tensor_ops(trace: Trace) -> tuple[npt.NDArray[np.intp], Rows]:
     OptimizerSingleTensorPattern goes by the frame ``_single_tensor_adam``, which needs stacks.)
     """
     launching = np.zeros(len(trace) + 1, bool)
-    launching[trace.slices["op"].to_numpy()[gpu_rows(trace)]] = True
+    launching[trace.slices["op"].to_numpy()[trace.index.gpu]] = True
     names = trace.slices["name"].cat
     many = [re.search(r"_foreach_|_fused_", str(name)) is not None for name in names.categories]
     on_many = np.array([*many, False], bool)[names.codes.to_numpy()]
@@ -56,7 +58,7 @@ def _within(
     trace: Trace, region: re.Pattern[str], wanted: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.intp], Rows]:
     """Those of the slices that lie in such a region, and the innermost one around each."""
-    regions = matching(trace, region) & on_tracks(trace, "cpu")
+    regions = trace.index.matching(region) & trace.index.on_tracks("cpu")
     around = links.nearest_ancestor(trace.slices["parent"].to_numpy(), regions)
     rows = np.flatnonzero(wanted & (around != NONE) & (trace.slices["count"].to_numpy() > 0))
     return rows, around[rows]

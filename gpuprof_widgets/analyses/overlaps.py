@@ -6,13 +6,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.device_busy import devices, kind_times
 from gpuprof_widgets.analyses.gpu_kinds import COMMUNICATION, COMPUTE, COPY, KINDS
-from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.steps import NO_STEPS, rank_of, time_ranges
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record
 
 Ints = npt.NDArray[np.int64]

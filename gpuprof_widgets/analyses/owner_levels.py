@@ -11,12 +11,14 @@ import numpy.typing as npt
 from gpuprof_widgets.analyses.call_tree import merged_parents
 from gpuprof_widgets.analyses.graph_replays import captured_calls, graph_launches
 from gpuprof_widgets.analyses.module_frames import module_frames
-from gpuprof_widgets.analyses.op_rows import INSTANTS, are_ops, in_category, on_tracks
+from gpuprof_widgets.analyses.op_rows import (
+    INSTANTS,
+    are_ops,
+)
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import causes, is_engine
 from gpuprof_widgets.trace.schema import NONE, RESUMED
-from gpuprof_widgets.trace.window import uncut_times
 
 Rows = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
@@ -38,7 +40,7 @@ class Owning:
 
 
 def _lines(trace: Trace) -> Owning:
-    lines = in_category(trace, "cell_line")
+    lines = trace.index.in_category("cell_line")
     return _regions(trace, lines, lines & ~_resumed(trace), "cell")
 
 
@@ -51,19 +53,19 @@ def _resumed(trace: Trace) -> Mask:
 
 def _modules(trace: Trace) -> Owning:
     """Our own regions; a trace of another's recording may have torch's ``nn.Module`` frames."""
-    forward = in_category(trace, "module")
+    forward = trace.index.in_category("module")
     if not forward.any() and (frames := module_frames(trace)).any():
         return replace(_functions(trace), owner=frames, calls=frames)
     called = forward & ~_resumed(trace)
-    return _regions(trace, in_category(trace, "module", "module_backward"), called, "class")
+    return _regions(trace, trace.index.in_category("module", "module_backward"), called, "class")
 
 
 def _regions(trace: Trace, owner: Mask, calls: Mask, detail: str) -> Owning:
-    rows = np.flatnonzero(on_tracks(trace, "cpu") & ~in_category(trace, INSTANTS))
+    rows = np.flatnonzero(trace.index.on_tracks("cpu") & ~trace.index.in_category(INSTANTS))
     group = trace.slices["track"].to_numpy()[rows]
     return Owning(
         owner,
-        causes(trace.slices, uncut_times(trace)[0]),
+        causes(trace.slices, trace.index.uncut[0]),
         rows.astype(np.int32),
         group.astype(np.int32),
         calls,
@@ -94,12 +96,12 @@ def _ops(trace: Trace) -> Owning:
 def _functions(trace: Trace) -> Owning:
     """Python frames and ops of each thread nested together."""
     rows, parent, lane = merged_parents(trace)
-    cause = causes(trace.slices, uncut_times(trace)[0])
+    cause = causes(trace.slices, trace.index.uncut[0])
     merged = cause.copy()  # of allocations, which are among no frames, the op stays the cause
     merged[rows] = np.where(parent >= 0, rows[parent], NONE)
     backward = cause != trace.slices["parent"].to_numpy()
     merged = np.where(backward, cause, merged).astype(np.int32)
-    frames = in_category(trace, "python_function")
+    frames = trace.index.in_category("python_function")
     return Owning(frames, merged, rows, lane, frames, "")
 
 

@@ -6,7 +6,6 @@ from difflib import get_close_matches
 
 import numpy as np
 
-from gpuprof_widgets.analyses.op_rows import named, on_tracks
 from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
@@ -46,8 +45,8 @@ def _step(record: Record, step: int) -> tuple[int, int]:
 
 def _region(record: Record, name: str) -> tuple[int, int]:
     slices = record.trace.slices
-    on_cpu = on_tracks(record.trace, "cpu", "python") & (slices["count"].to_numpy() > 0)
-    rows = np.flatnonzero(named(record.trace, frozenset({name})) & on_cpu)
+    on_cpu = record.trace.index.on_tracks("cpu", "python") & (slices["count"].to_numpy() > 0)
+    rows = np.flatnonzero(record.trace.index.named(frozenset({name})) & on_cpu)
     if not len(rows):
         names = slices["name"].to_numpy(object)[on_cpu]
         near = get_close_matches(name, [str(n) for n in np.unique(names.astype(str))], 1)

@@ -12,11 +12,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_kinds import gpu_kinds
-from gpuprof_widgets.analyses.op_rows import are_ops, in_category, matching
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.analyses.path_threads import Threads
 from gpuprof_widgets.trace.model import Trace
-from gpuprof_widgets.trace.schema import NONE, RUNTIME_ENDINGS
-from gpuprof_widgets.trace.window import uncut_times
+from gpuprof_widgets.trace.schema import NONE
 
 Ints = npt.NDArray[np.int64]
 
@@ -132,7 +133,7 @@ def _position(sorted_pairs: tuple[Ints, Ints], wanted: tuple[Ints, Ints]) -> Int
 def gpu_work(trace: Trace, threads: Threads) -> GpuWork:
     """The GPU slices in the threads' range; those without length take no part."""
     rows, kinds = gpu_kinds(trace)
-    began, ended = uncut_times(trace)
+    began, ended = trace.index.uncut
     t0, t1 = threads.t0, threads.t1
     start, end = np.clip(began[rows], t0, t1), np.clip(ended[rows], t0, t1)
     kept = (end > start) & (trace.slices["count"].to_numpy()[rows] > 0)
@@ -220,10 +221,10 @@ def _inferred(trace: Trace, work: GpuWork) -> tuple[Ints, Ints]:
     waited for the slice of another stream of its device that ended last before it began, if that
     ended after the slice was launched and after its own stream was free.
     """
-    calls = np.flatnonzero(matching(trace, WAIT_EVENT))
+    calls = np.flatnonzero(trace.index.matching(WAIT_EVENT))
     if not len(calls) or not len(work):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    began, _ = uncut_times(trace)
+    began, _ = trace.index.uncut
     moments = np.sort(began[calls])
     order = np.lexsort((work.launched, work.stream))
     before = np.append(NEVER, work.launched[order][:-1])
@@ -255,7 +256,7 @@ def sync_events(trace: Trace) -> pd.DataFrame:
     Columns: ``kind``, ``correlation``, ``device``, ``stream``, ``wait_on_stream``, ``record``
     (correlation of the cudaEventRecord).
     """
-    rows = np.flatnonzero(in_category(trace, "cuda_sync"))
+    rows = np.flatnonzero(trace.index.in_category("cuda_sync"))
 
     def arg(key: str) -> Ints:
         values = trace.args.get(key)
@@ -279,10 +280,8 @@ def sync_events(trace: Trace) -> pd.DataFrame:
 def calls_by_correlation(trace: Trace) -> pd.Series:
     """Start of the runtime call by its correlation id."""
     slices = trace.slices
-    categories = [str(c) for c in slices["category"].cat.categories]
-    runtime = in_category(trace, *(c for c in categories if c.endswith(RUNTIME_ENDINGS)))
-    rows = np.flatnonzero(runtime & (slices["correlation"].to_numpy() > 0))
-    began, _ = uncut_times(trace)
+    rows = np.flatnonzero(trace.index.is_launch & (slices["correlation"].to_numpy() > 0))
+    began, _ = trace.index.uncut
     starts = pd.Series(began[rows], index=slices["correlation"].to_numpy()[rows])
     return starts[~starts.index.duplicated()]
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses.op_rows import are_ops, on_tracks
-from gpuprof_widgets.trace import links
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
+from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.callers import BACKWARD
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
-from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -70,10 +71,10 @@ def threads_of(trace: Trace, label: object, t0: int, t1: int) -> Threads:
     recorded; on other threads they are left out: a pool's idle worker has frames open for good.
     """
     lane_of = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()].astype(np.int64)
-    began, ended = uncut_times(trace)
+    began, ended = trace.index.uncut
     start, end = np.clip(began, t0, t1), np.clip(ended, t0, t1)
     counted = (trace.slices["count"].to_numpy() > 0) & (end > start)
-    cpu, python = on_tracks(trace, "cpu") & counted, on_tracks(trace, "python") & counted
+    cpu, python = trace.index.on_tracks("cpu") & counted, trace.index.on_tracks("python") & counted
     if not cpu.any():
         cpu = python
     lane = np.unique(lane_of[cpu])
@@ -86,7 +87,7 @@ def threads_of(trace: Trace, label: object, t0: int, t1: int) -> Threads:
     at = _on_one_line(t0, t1, thread, start[rows])
     until = _on_one_line(t0, t1, thread, end[rows])
     bounds = np.arange(len(lane), dtype=np.int64) * (t1 - t0 + 1)
-    edges = np.unique(np.concatenate([at, until, bounds, bounds + (t1 - t0)]))
+    edges = intervals.distinct(at, until, bounds, bounds + (t1 - t0))
     row = np.append(rows, NONE)[_innermost(at, until, thread, edges)]
     at_bound = np.isin(edges, [bounds, bounds + t1 - t0])
     same = (row == np.append(NONE - 1, row[:-1])[: len(row)]) & ~at_bound

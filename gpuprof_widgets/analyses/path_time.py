@@ -7,7 +7,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.critical_path import are_delays, critical_path
-from gpuprof_widgets.analyses.op_rows import on_tracks
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.links import nearest_ancestor
 from gpuprof_widgets.trace.model import Record
@@ -33,7 +32,7 @@ def cpu_path_ns(record: Record, rows: npt.NDArray[np.integer]) -> int:
     chosen = np.zeros(len(record.trace), bool)
     chosen[rows] = True
     inside = nearest_ancestor(record.trace.slices["parent"].to_numpy(), chosen) >= 0
-    on_cpu = (chosen | inside) & on_tracks(record.trace, "cpu", "python")
+    on_cpu = (chosen | inside) & record.trace.index.on_tracks("cpu", "python")
     return int(path_times(record)[on_cpu].sum())
 
 

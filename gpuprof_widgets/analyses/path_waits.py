@@ -7,7 +7,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.host_states import executor_lanes
-from gpuprof_widgets.analyses.op_rows import are_named_regions, in_category
+from gpuprof_widgets.analyses.op_rows import (
+    are_named_regions,
+)
 from gpuprof_widgets.analyses.path_streams import (
     GpuWork,
     calls_by_correlation,
@@ -19,7 +21,6 @@ from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising
 from gpuprof_widgets.trace.links import nearest_ancestor, rows_by
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import LAUNCH_CATEGORIES, NONE, REGION_CATEGORIES
-from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
 
@@ -56,7 +57,7 @@ def _synchronised(trace: Trace, threads: Threads, work: GpuWork) -> pd.DataFrame
     That is the last GPU slice to end within the call, on the stream that it waits for where the
     trace says which (``cuda_sync`` events); of an event the slice before its record.
     """
-    began, ended = uncut_times(trace)
+    began, ended = trace.index.uncut
     lanes = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
     rows = np.flatnonzero(is_synchronising(trace) & np.isin(lanes, threads.lane))
     rows = rows[(ended[rows] > threads.t0) & (began[rows] < threads.t1)]
@@ -182,9 +183,8 @@ def _callers(trace: Trace, threads: Threads) -> tuple[Ints, npt.NDArray[np.bool_
 
 def _only_python(trace: Trace, threads: Threads) -> npt.NDArray[np.bool_]:
     """Which segments are no op and no call: Python, or a region of it."""
-    python = in_category(trace, "user_annotation", "python_function", *REGION_CATEGORIES)
-    python &= ~are_named_regions(trace)
-    return np.append(python, True)[threads.row]
+    python = trace.index.in_category("user_annotation", "python_function", *REGION_CATEGORIES)
+    return np.append(python & ~are_named_regions(trace), True)[threads.row]
 
 
 def segment_kinds(trace: Trace, threads: Threads, between: str) -> npt.NDArray[np.object_]:
@@ -194,7 +194,7 @@ def segment_kinds(trace: Trace, threads: Threads, between: str) -> npt.NDArray[n
     """
     loader = is_dataloader(trace)
     loading = loader | (nearest_ancestor(trace.slices["parent"].to_numpy(), loader) >= 0)
-    runtime = in_category(trace, *LAUNCH_CATEGORIES)
+    runtime = trace.index.in_category(*LAUNCH_CATEGORIES)
     _, backward = _callers(trace, threads)
     row = threads.row
     python = (threads.thread == threads.main) & ~_on_executor(trace, threads)[threads.thread]

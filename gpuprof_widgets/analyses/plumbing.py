@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from gpuprof_widgets.analyses.collective_calls import HANDING_OVER
 from gpuprof_widgets.analyses.collective_words import annotation
-from gpuprof_widgets.analyses.op_rows import in_category, matching, named
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
@@ -43,10 +42,10 @@ def is_communication(trace: Trace) -> Mask:
     told = frozenset(
         n for n in names if n.startswith((*HANDING_OVER, _PACKING)) or annotation(n)[0]
     )
-    marked = named(trace, told) & in_category(trace, "cpu_op", "user_annotation")
+    marked = trace.index.named(told) & trace.index.in_category("cpu_op", "user_annotation")
     return np.asarray(links.itself_or_ancestor(trace.slices["parent"].to_numpy(), marked) >= 0)
 
 
 def is_dispatch(trace: Trace) -> Mask:
     """Which CPU slices only hand over to others; those are not meant."""
-    return matching(trace, _AROUND) & in_category(trace, "cpu_op")
+    return trace.index.matching(_AROUND) & trace.index.in_category("cpu_op")

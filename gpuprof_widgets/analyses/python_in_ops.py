@@ -7,7 +7,9 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses.op_rows import are_ops, matching, named
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.trace.callers import BACKWARD
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.owners import is_engine
@@ -34,10 +36,10 @@ def python_functions(trace: Trace) -> Mask:
     A forward is known by the node that it has in the same trace.
     """
     ops = are_ops(trace)
-    nodes = ops & matching(trace, FUNCTION) & ~is_engine(trace.slices["name"])
+    nodes = ops & trace.index.matching(FUNCTION) & ~is_engine(trace.slices["name"])
     names = {str(name) for name in trace.slices["name"][nodes].unique()}
     forward = frozenset(name.removesuffix("Backward") for name in names)
-    return nodes | (ops & named(trace, forward))
+    return nodes | (ops & trace.index.named(forward))
 
 
 def in_hooks(record: Record, start: Ints, end: Ints, own: Mask) -> Mask:

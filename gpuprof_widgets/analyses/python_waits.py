@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.innermost import segments
 from gpuprof_widgets.analyses.thread_waits import ThreadWaits, python_lanes
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
@@ -59,7 +58,7 @@ def _frames_waiting(trace: Trace, waited: ThreadWaits, lanes: Ints) -> pd.DataFr
     late = np.flatnonzero(backward)
     of_lane = links.rows_by(np.where(backward, NONE, table["lane"].to_numpy()))
     for track in np.flatnonzero((tracks["kind"] == "python") & np.isin(lane, lanes)):
-        pieces = segments(trace, int(track))
+        pieces = trace.index.segments(int(track))
         calling = runs[code[pieces.row]]
         here = of_lane.get(int(lane[track]), np.empty(0, np.intp))
         for rows, usable in ((here, pieces.row >= 0), (late, calling)):

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import causes
 from gpuprof_widgets.trace.schema import NONE
-from gpuprof_widgets.trace.window import uncut_times
 
 Rows = npt.NDArray[np.int32]
 
@@ -22,12 +20,10 @@ def region_around(trace: Trace, category: str) -> Rows:
     it ran: for ``cell_line`` that is the line that called ``backward()``.
     """
     slices = trace.slices
-    wanted = in_category(trace, category)
+    wanted = trace.index.in_category(category)
     around = links.itself_or_ancestor(slices["parent"].to_numpy(), wanted)
     launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"]).astype(np.int32)
-    on_gpu = (slices["launch"].to_numpy() >= 0) | in_category(
-        trace, "kernel", "gpu_memcpy", "gpu_memset"
-    )
+    on_gpu = (slices["launch"].to_numpy() >= 0) | trace.index.is_gpu
     return np.where(on_gpu, np.append(around, NONE)[launcher], around).astype(np.int32)
 
 
@@ -42,7 +38,7 @@ def forward_of(trace: Trace) -> Rows:
     around = links.itself_or_ancestor(slices["parent"].to_numpy(), backward)
     found = np.append(forward, NONE)[around]
     launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"])
-    on_gpu = in_category(trace, "kernel", "gpu_memcpy", "gpu_memset")
+    on_gpu = trace.index.is_gpu
     return np.where(on_gpu, np.append(found, NONE)[launcher], found).astype(np.int32)
 
 
@@ -52,6 +48,6 @@ def region_behind(trace: Trace, category: str) -> Rows:
     Of a backward op's backward the one behind both; a region within a backward op (checkpointing
     runs a forward anew there) comes first. Where none is found, the same as `region_around`.
     """
-    wanted = in_category(trace, category)
-    caused = links.itself_or_ancestor(causes(trace.slices, uncut_times(trace)[0]), wanted)
+    wanted = trace.index.in_category(category)
+    caused = links.itself_or_ancestor(causes(trace.slices, trace.index.uncut[0]), wanted)
     return np.where(caused >= 0, caused, region_around(trace, category)).astype(np.int32)

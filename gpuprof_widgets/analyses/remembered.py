@@ -7,19 +7,39 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+import numpy as np
+import pandas as pd
+
+COPIES_ON_WRITE = int(pd.__version__.partition(".")[0]) >= 3
+"""Whether tables of pandas share their columns until one of them is changed."""
+
 Subject = TypeVar("Subject")
 Result = TypeVar("Result")
 
 
 def remembered(analysis: Callable[[Subject], Result]) -> Callable[[Subject], Result]:
-    """The same analysis, done once per record or trace; each caller gets a copy of its own."""
+    """The same analysis, done once per record or trace.
+
+    A caller may change what it gets: that is its own. Only arrays are handed out as they are, and
+    cannot be written to.
+    """
     results: WeakKeyDictionary[Subject, Any] = WeakKeyDictionary()
 
     @functools.wraps(analysis)
     def once(subject: Subject) -> Result:
         if subject not in results:
             results[subject] = analysis(subject)
-        copy: Result = results[subject].copy()
-        return copy
+        own: Result = _own(results[subject])
+        return own
 
     return once
+
+
+def _own(result: Any) -> Any:
+    if isinstance(result, np.ndarray):
+        view = result.view()
+        view.flags.writeable = False
+        return view
+    if isinstance(result, pd.DataFrame):
+        return result.copy(deep=not COPIES_ON_WRITE)
+    return result.copy()

@@ -15,7 +15,9 @@ import pandas as pd
 from gpuprof_widgets.analyses.gpu_peaks import busiest_device, device_name, peaks_of
 from gpuprof_widgets.analyses.lacking import SHAPES, lacking, not_recorded
 from gpuprof_widgets.analyses.op_bytes import NOTHING
-from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.analyses.op_work import least_counted
 from gpuprof_widgets.analyses.quantity import format_share
 from gpuprof_widgets.analyses.shapes import SHAPE_KEYS
@@ -80,7 +82,7 @@ def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> p
     trace = record.trace
     if not len(trace):
         return lacking(_columns(by), "the trace has neither ops nor kernels")
-    on_gpu = bool(len(gpu_rows(trace)))
+    on_gpu = bool(len(trace.index.gpu))
     if by == "kernel" and not on_gpu:
         return lacking(_columns(by), "the trace has no GPU work: there are no kernels")
     if not any(key in trace.args for key in SHAPE_KEYS):

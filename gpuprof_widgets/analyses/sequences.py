@@ -8,15 +8,18 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.kernels import counted_gpu_rows
+from gpuprof_widgets.analyses.kernels import (
+    counted_gpu_rows,
+)
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.launches import launches
-from gpuprof_widgets.analyses.op_rows import are_ops, named
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
-from gpuprof_widgets.trace.window import uncut_times
 
 Rows = npt.NDArray[np.intp]
 
@@ -79,7 +82,7 @@ def sequences(
 def occurrences(trace: Trace, op: str | None, length: int) -> Occurrences:
     """The calls of ops that launched at least so many GPU slices, grouped by what they launched."""
     rows = counted_gpu_rows(trace)
-    ts, _ = uncut_times(trace)
+    ts, _ = trace.index.uncut
     owner = _outermost(trace, _wanted(trace, op), trace.slices["op"].to_numpy()[rows])
     rows, owner = rows[owner >= 0], owner[owner >= 0]
     ops, call, launched = np.unique(owner, return_inverse=True, return_counts=True)
@@ -97,7 +100,7 @@ def _wanted(trace: Trace, op: str | None) -> npt.NDArray[np.bool_]:
     if op is None:
         return ops
     names = [str(name) for name in trace.slices["name"].cat.categories]
-    return ops & named(trace, frozenset(name for name in names if op in name))
+    return ops & trace.index.named(frozenset(name for name in names if op in name))
 
 
 def _outermost(trace: Trace, wanted: npt.NDArray[np.bool_], inner: npt.NDArray[np.int32]) -> Rows:
@@ -122,7 +125,7 @@ def _alike(trace: Trace, ops: Rows, rows: Rows, call: Rows) -> Rows:
 
 def _table(record: Record, found: Occurrences) -> pd.DataFrame:
     trace, slices = record.trace, record.trace.slices
-    ts, end = uncut_times(trace)
+    ts, end = trace.index.uncut
     dur = slices["dur"].to_numpy()
     groups = int(found.group.max()) + 1
     of_row = found.group[found.call]
@@ -156,7 +159,7 @@ def _table(record: Record, found: Occurrences) -> pd.DataFrame:
 
 def _delays(trace: Trace, found: Occurrences, groups: int) -> dict[str, npt.NDArray[np.float64]]:
     """Mean time from an op's start to its first launch call, and on to the start on the GPU."""
-    ts, _ = uncut_times(trace)
+    ts, _ = trace.index.uncut
     launch = trace.slices["launch"].to_numpy()[found.rows]
     linked = np.flatnonzero(launch >= 0)
     order = linked[np.lexsort((ts[launch[linked]], found.call[linked]))]

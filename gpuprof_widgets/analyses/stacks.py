@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.innermost import open_at, rows_of_track
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -37,7 +36,7 @@ def frame_of(trace: Trace) -> Rows:
     ops_of_lane = links.rows_by(np.where(kind == "cpu", lane, NONE)[track])
     for python in np.flatnonzero(kind == "python").tolist():
         ops = ops_of_lane.get(int(lane[python]), np.empty(0, np.intp))
-        frame[ops] = open_at(trace, rows_of_track(trace, python), ts[ops])
+        frame[ops] = trace.index.innermost_open(trace.index.rows_of_track(python), ts[ops])
     return frame
 
 

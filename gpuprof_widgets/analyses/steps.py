@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.device_busy import busy_intervals, devices
 from gpuprof_widgets.analyses.lacking import says_if_empty
-from gpuprof_widgets.analyses.op_rows import named, on_tracks
 from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -32,8 +31,8 @@ def steps(record: Record) -> pd.DataFrame:
     trace = record.trace
     names = trace.slices["name"].cat.categories
     number = {n: int(match[1]) for n in names if (match := STEP.fullmatch(str(n)))}
-    marked = named(trace, frozenset(number)) & (trace.slices["count"].to_numpy() > 0)
-    on_cpu = marked & on_tracks(trace, "cpu")
+    marked = trace.index.named(frozenset(number)) & (trace.slices["count"].to_numpy() > 0)
+    on_cpu = marked & trace.index.on_tracks("cpu")
     rows = np.flatnonzero(on_cpu if on_cpu.any() else marked)
     start = trace.slices["ts"].to_numpy()[rows]
     end = start + trace.slices["dur"].to_numpy()[rows]

@@ -9,15 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.device_busy import devices
 from gpuprof_widgets.analyses.gpu_kinds import COMMUNICATION, COMPUTE, COPY, KINDS, gpu_kinds
-from gpuprof_widgets.analyses.intervals import Intervals
-from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.lacking import lacking
-from gpuprof_widgets.analyses.op_rows import matching
 from gpuprof_widgets.analyses.open_times import open_within
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
 
@@ -80,7 +78,7 @@ def _of_device(
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object_], Ints]:
     """Rows of the GPU's slices, the kind and the stream of each."""
     rows, kind = gpu_kinds(trace)
-    here = device_of(trace, rows) == device
+    here = trace.index.device[rows] == device
     rows = rows[here]
     stream = trace.tracks["stream"].to_numpy()[trace.slices["track"].to_numpy()[rows]]
     return rows, kind[here], stream.astype(np.int64)
@@ -164,7 +162,7 @@ def could_overlap(
 
     A copy within the GPU is limited by the same memory as compute: there is little to hide.
     """
-    within = matching(trace, re.compile(r".*(DtoD|Device -> Device).*"))[rows]
+    within = trace.index.matching(re.compile(r".*(DtoD|Device -> Device).*"))[rows]
     return np.asarray((kind == COMMUNICATION) | ((kind == COPY) & ~within), bool)
 
 
@@ -186,7 +184,7 @@ def _concurrency(trace: Trace, device: int) -> pd.DataFrame:
     unions = [_within(trace, rows[mine]) for mine in rows_by(stream).values()]
     starts, ends = (np.concatenate([union[side] for union in unions]) for side in (0, 1))
     bounds = np.array([trace.start_ns, trace.end_ns], np.int64)
-    edges = np.unique(np.concatenate([bounds, starts, ends]))
+    edges = intervals.distinct(bounds, starts, ends)
     begun = np.searchsorted(np.sort(starts), edges[:-1], side="right")
     active = begun - np.searchsorted(np.sort(ends), edges[:-1], side="right")
     time = np.zeros(len(unions) + 1, np.int64)

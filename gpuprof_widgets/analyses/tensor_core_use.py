@@ -12,7 +12,6 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_peaks import busiest_device, peaks_of
 from gpuprof_widgets.analyses.op_calls import Call, of_calls
-from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.tensor_cores import are_eligible, on_tensor_cores
 from gpuprof_widgets.analyses.work_pieces import work_pieces
@@ -59,7 +58,7 @@ def capability(record: Record) -> int | None:
 
     None as well where no GPU work is in the trace: what ran on the CPU has no tensor cores.
     """
-    if not len(gpu_rows(record.trace)):
+    if not len(record.trace.index.gpu):
         return None
     device = busiest_device(record)
     named: Mapping[str, Any] = _with(record.metadata.get("devices"), "index", device)

@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.line_owners import line_of
-from gpuprof_widgets.analyses.op_rows import on_tracks
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.callers import BACKWARD
 from gpuprof_widgets.trace.model import Record, Trace
@@ -75,13 +74,13 @@ def _after_the_others(table: pd.DataFrame) -> Ints:
 def run_lane(record: Record) -> int:
     """The thread of the run: that of the label's region, else of the first CPU slice; else -1."""
     rows = _label_rows(record)
-    rows = rows if len(rows) else np.flatnonzero(on_tracks(record.trace, "cpu"))
+    rows = rows if len(rows) else np.flatnonzero(record.trace.index.on_tracks("cpu"))
     return int(_lanes(record.trace)[rows[0]]) if len(rows) else NONE
 
 
 def python_lanes(record: Record) -> Ints:
     """The threads whose Python frames count: the run's, or all of them without a label's region."""
-    lanes = np.unique(_lanes(record.trace)[on_tracks(record.trace, "python")])
+    lanes = np.unique(_lanes(record.trace)[record.trace.index.on_tracks("python")])
     return lanes[lanes == run_lane(record)] if len(_label_rows(record)) else lanes
 
 

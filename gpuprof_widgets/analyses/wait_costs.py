@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
-from gpuprof_widgets.analyses.op_rows import gpu_rows
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Trace
 
 Ints = npt.NDArray[np.int64]
@@ -42,7 +41,7 @@ def wait_costs(trace: Trace, table: pd.DataFrame) -> Ints:
 
 def _starved(trace: Trace) -> intervals.Intervals:
     """When no GPU worked, and what came next was launched only then, or nothing came."""
-    slices, gpu = trace.slices, gpu_rows(trace)
+    slices, gpu = trace.slices, trace.index.gpu
     ts, dur = slices["ts"].to_numpy(np.int64), slices["dur"].to_numpy(np.int64)
     gpu = gpu[np.argsort(ts[gpu], kind="stable")]
     free = np.append(trace.start_ns, np.maximum.accumulate((ts + dur)[gpu]))

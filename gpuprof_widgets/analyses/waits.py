@@ -8,15 +8,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.lacking import WAITS, says_if_empty, unless_recorded
-from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows, in_category, matching, on_tracks
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.analyses.remembered import remembered
-from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import EXECUTOR_LANE, NONE, RUNTIME_ENDINGS
-from gpuprof_widgets.trace.window import uncut_times
+from gpuprof_widgets.trace.schema import EXECUTOR_LANE, NONE
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -97,7 +97,7 @@ def waits(record: Record) -> pd.DataFrame:
 
 def is_dataloader(trace: Trace) -> npt.NDArray[np.bool_]:
     """Which CPU slices are a DataLoader's ``__next__``, or take from TensorFlow's queues."""
-    return (matching(trace, DATALOADER) | is_taking(trace)) & on_tracks(trace, "cpu")
+    return (trace.index.matching(DATALOADER) | is_taking(trace)) & trace.index.on_tracks("cpu")
 
 
 def is_taking(trace: Trace) -> npt.NDArray[np.bool_]:
@@ -105,7 +105,7 @@ def is_taking(trace: Trace) -> npt.NDArray[np.bool_]:
     on_executor = np.zeros(len(trace), bool)
     if EXECUTOR_LANE in trace.args:
         on_executor[trace.args[EXECUTOR_LANE].index.to_numpy()] = True
-    return on_executor & matching(trace, TAKING)
+    return on_executor & trace.index.matching(TAKING)
 
 
 @remembered
@@ -113,26 +113,26 @@ def is_synchronising(trace: Trace) -> npt.NDArray[np.bool_]:
     """Which CPU slices are runtime calls that wait for the GPU."""
     counted = trace.slices["count"].to_numpy() > 0
     waiting = (
-        matching(trace, SYNCHRONISING)
+        trace.index.matching(SYNCHRONISING)
         | _of_megengine(trace)
         | _outlasting_its_copy(trace)
         | _freeing(trace)
     )
-    return waiting & on_tracks(trace, "cpu") & _launches(trace) & counted
+    return waiting & trace.index.on_tracks("cpu") & _launches(trace) & counted
 
 
 def _of_megengine(trace: Trace) -> npt.NDArray[np.bool_]:
     """MegEngine's waits for values of a GPU; without one they are waits for the CPU."""
-    found = matching(trace, OF_MEGENGINE)
-    return found if len(gpu_rows(trace)) else np.zeros(len(trace), bool)
+    found = trace.index.matching(OF_MEGENGINE)
+    return found if len(trace.index.gpu) else np.zeros(len(trace), bool)
 
 
 def _outlasting_its_copy(trace: Trace) -> npt.NDArray[np.bool_]:
     """Which calls of an asynchronous copy returned only when the copy was done."""
-    asynchronous = matching(trace, ASYNC_COPY)
-    _, end = uncut_times(trace)
+    asynchronous = trace.index.matching(ASYNC_COPY)
+    _, end = trace.index.uncut
     launch = trace.slices["launch"].to_numpy()
-    copies = np.flatnonzero(in_category(trace, "gpu_memcpy") & (launch >= 0))
+    copies = np.flatnonzero(trace.index.in_category("gpu_memcpy") & (launch >= 0))
     copies = copies[asynchronous[launch[copies]] & (end[copies] <= end[launch[copies]])]
     outlasting = np.zeros(len(trace), bool)
     outlasting[launch[copies]] = True
@@ -141,15 +141,14 @@ def _outlasting_its_copy(trace: Trace) -> npt.NDArray[np.bool_]:
 
 def _freeing(trace: Trace) -> npt.NDArray[np.bool_]:
     """Which calls give memory back while a GPU is at work."""
-    rows = np.flatnonzero(matching(trace, FREEING))
+    rows = np.flatnonzero(trace.index.matching(FREEING))
     busy = np.zeros(len(trace), bool)
     busy[rows] = _gpu_busy(trace, rows) > 0
     return busy
 
 
 def _launches(trace: Trace) -> npt.NDArray[np.bool_]:
-    categories = trace.slices["category"].cat.categories
-    return in_category(trace, *(c for c in categories if c.endswith(RUNTIME_ENDINGS)))
+    return trace.index.is_launch
 
 
 def _outermost(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
@@ -213,7 +212,7 @@ def _copied(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
     """
     slices = trace.slices
     launch, ts = slices["launch"].to_numpy(), slices["ts"].to_numpy()
-    copies = np.flatnonzero(in_category(trace, "gpu_memcpy") & (launch >= 0))
+    copies = np.flatnonzero(trace.index.in_category("gpu_memcpy") & (launch >= 0))
     found = np.full(len(trace), NONE, np.int32)
     found[launch[copies]] = copies
     op = np.where(np.append(are_ops(trace), False)[slices["op"].to_numpy()], slices["op"], NONE)
@@ -228,7 +227,7 @@ def _copied(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
 
 def _gpu_busy(trace: Trace, rows: npt.NDArray[np.intp]) -> Ints:
     ts, dur = trace.slices["ts"].to_numpy()[rows], trace.slices["dur"].to_numpy()[rows]
-    return intervals.overlap((ts, ts + dur), open_times(trace, gpu_rows(trace)))
+    return intervals.overlap((ts, ts + dur), open_times(trace, trace.index.gpu))
 
 
 def _waited_for(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
@@ -236,7 +235,7 @@ def _waited_for(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
 
     Not the copy that the call itself asked for: what was queued before it made the call wait.
     """
-    gpu = gpu_rows(trace)
+    gpu = trace.index.gpu
     if not len(gpu):
         return np.full(len(rows), NONE, np.int32)
     ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()

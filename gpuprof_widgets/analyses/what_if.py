@@ -11,7 +11,9 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.critical_path import DELAYS, critical_path, graph_of
 from gpuprof_widgets.analyses.lacking import lacking
-from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows, named, on_tracks
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.analyses.path_range import Region, path_range
 from gpuprof_widgets.analyses.path_replay import replayed
 from gpuprof_widgets.analyses.remembered import remembered
@@ -107,7 +109,7 @@ def _candidates(trace: Trace, path: pd.DataFrame) -> list[str]:
     """Names by their time on the path: of innermost ops, of outermost ops, of GPU work."""
     names = np.append(trace.slices["name"].to_numpy(object), "")
     on_path = path["op"].to_numpy()
-    gpu = np.isin(path["row"], gpu_rows(trace)) & path["kind"].isin(
+    gpu = np.isin(path["row"], trace.index.gpu) & path["kind"].isin(
         ["compute", "communication", "copy", "memset"]
     )
     sorts = (
@@ -133,8 +135,8 @@ def _changed(trace: Trace, name: str) -> tuple[str, Mask]:
 
     An op outside of a window may own what is in it.
     """
-    chosen = named(trace, frozenset({name}))
-    gpu = gpu_rows(trace)
+    chosen = trace.index.named(frozenset({name}))
+    gpu = trace.index.gpu
     on_gpu = np.zeros(len(trace), bool)
     on_gpu[gpu] = True
     if (chosen & on_gpu).any():
@@ -156,7 +158,7 @@ def _changed(trace: Trace, name: str) -> tuple[str, Mask]:
     launch = trace.slices["launch"].to_numpy()[gpu]
     owner = np.where(launch >= 0, launch, trace.slices["op"].to_numpy()[gpu])
     inside[gpu] = np.append(inside, False)[owner]
-    is_python = not (chosen & on_tracks(trace, "cpu")).any()
+    is_python = not (chosen & trace.index.on_tracks("cpu")).any()
     return "function" if is_python else "op", inside
 
 
@@ -175,7 +177,7 @@ def _table(
     on_path = (gone[:, path["row"].to_numpy()] * (path["dur_ns"].to_numpy() * spent)).sum(axis=1)
     new = replayed(graph, gone, scale) if len(path) else np.zeros(len(changes), np.int64)
     span = t1 - t0
-    is_named = [named(record.trace, frozenset({name})) for name, _, _ in changes]
+    is_named = [record.trace.index.named(frozenset({name})) for name, _, _ in changes]
     calls = [
         int((mask & again & (record.trace.slices["count"].to_numpy() > 0)).sum())
         for (_, _, mask), again in zip(changes, is_named, strict=True)

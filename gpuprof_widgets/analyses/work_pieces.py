@@ -10,12 +10,14 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_kinds import COMPUTE, gpu_kinds
 from gpuprof_widgets.analyses.op_bytes import NOTHING
-from gpuprof_widgets.analyses.op_rows import INSTANTS, are_ops, gpu_rows, in_category, on_tracks
+from gpuprof_widgets.analyses.op_rows import (
+    INSTANTS,
+    are_ops,
+)
 from gpuprof_widgets.analyses.op_work import Work, work_of, worker_of
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.window import uncut_times
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -34,7 +36,7 @@ def work_pieces(record: Record) -> pd.DataFrame:
     by what is left of it; ``bytes_counted``, ``moves_only`` (see `op_bytes`).
     """
     trace = record.trace
-    return _on_gpu(trace) if len(gpu_rows(trace)) else _on_cpu(trace)
+    return _on_gpu(trace) if len(trace.index.gpu) else _on_cpu(trace)
 
 
 def _on_gpu(trace: Trace) -> pd.DataFrame:
@@ -42,7 +44,7 @@ def _on_gpu(trace: Trace) -> pd.DataFrame:
     rows = rows[kind == COMPUTE]
     dur = trace.slices["dur"].to_numpy()[rows]
     ops, of = _places(worker_of(trace)[rows])
-    began, ended = uncut_times(trace)
+    began, ended = trace.index.uncut
     of_op = np.zeros(len(ops) + 1, np.int64)
     np.add.at(of_op, of, (ended - began)[rows])
     pieces = _pieces(trace, rows, dur, of, work_of(trace, ops), dur / np.maximum(of_op[of], 1))
@@ -52,14 +54,14 @@ def _on_gpu(trace: Trace) -> pd.DataFrame:
 
 def _on_cpu(trace: Trace) -> pd.DataFrame:
     slices = trace.slices
-    rows = np.flatnonzero(on_tracks(trace, "cpu") & ~in_category(trace, INSTANTS))
+    rows = np.flatnonzero(trace.index.on_tracks("cpu") & ~trace.index.in_category(INSTANTS))
     ts = slices["ts"].to_numpy()[rows]
     end = ts + slices["dur"].to_numpy()[rows]
     parent, _ = links.nest(ts, end, slices["track"].to_numpy()[rows])
     own = np.zeros(len(trace) + 1, np.int64)  # the last one takes what no op does
     np.add.at(own, worker_of(trace)[rows], links.self_times(ts, end, parent))
     ops = np.flatnonzero(are_ops(trace) & (own[:-1] > 0))
-    began, ended = uncut_times(trace)
+    began, ended = trace.index.uncut
     share = slices["dur"].to_numpy()[ops] / np.maximum((ended - began)[ops], 1)
     of = np.arange(len(ops), dtype=np.int32)
     pieces = _pieces(trace, ops, own[ops], of, work_of(trace, ops), share)

@@ -9,9 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuprof_widgets.analyses import intervals
-from gpuprof_widgets.analyses.intervals import Intervals
-from gpuprof_widgets.analyses.op_rows import matching, named
 from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.analyses.workers import (
@@ -22,6 +19,8 @@ from gpuprof_widgets.analyses.workers import (
     processes,
     workers,
 )
+from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.several_calls import added_up
 
@@ -81,8 +80,8 @@ def while_waiting(record: Record) -> dict[str, int]:
     when = open_times(trace, waiting)
     did = {
         "items": open_times(trace, are_items(trace)),
-        "collate": open_times(trace, of_workers & named(trace, frozenset({COLLATE}))),
-        "put": open_times(trace, of_workers & named(trace, frozenset({PUT}))),
+        "collate": open_times(trace, of_workers & trace.index.named(frozenset({COLLATE}))),
+        "put": open_times(trace, of_workers & trace.index.named(frozenset({PUT}))),
     }
     spent = {name: _during(when, span) for name, span in did.items()}
     there = open_times(trace, of_workers)
@@ -113,7 +112,7 @@ def _any(several: Iterable[Intervals]) -> Intervals:
 
 def loads_with_workers(trace: Trace) -> bool:
     """Whether the loop got its batches from worker processes."""
-    return bool(matching(trace, WITH_WORKERS).any())
+    return bool(trace.index.matching(WITH_WORKERS).any())
 
 
 def slow_function(record: Record) -> SlowFunction | None:

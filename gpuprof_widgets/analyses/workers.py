@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.lacking import WORKERS, says_if_empty, unless_recorded
-from gpuprof_widgets.analyses.op_rows import named, on_tracks
 from gpuprof_widgets.analyses.open_times import open_ns
 from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.exceptions import OptionError
@@ -54,29 +53,29 @@ def processes(trace: Trace) -> npt.NDArray[np.int64]:
     tracks = trace.tracks
     of_track = pd.to_numeric(tracks["process"].where(tracks["kind"] == "worker"), errors="coerce")
     pid = of_track.fillna(-1).to_numpy(np.int64)[trace.slices["track"].to_numpy()]
-    counted = on_tracks(trace, "worker") & (trace.slices["count"].to_numpy() > 0)
+    counted = trace.index.on_tracks("worker") & (trace.slices["count"].to_numpy() > 0)
     return np.where(counted, pid, -1)
 
 
 def _row(trace: Trace, pid: int, own: npt.NDArray[np.bool_]) -> dict[str, int]:
     items = arg(trace, "items")
-    fetches = own & named(trace, frozenset({FETCH})) & (items > 0)
+    fetches = own & trace.index.named(frozenset({FETCH})) & (items > 0)
     return {
         "worker": int(arg(trace, "worker")[own][0]),
         "pid": pid,
         "batches": int(fetches.sum()),
         "items": int(items[fetches].sum()),
-        "fetch_ns": open_ns(trace, own & named(trace, frozenset({FETCH}))),
+        "fetch_ns": open_ns(trace, own & trace.index.named(frozenset({FETCH}))),
         "item_ns": open_ns(trace, own & are_items(trace)),
-        "collate_ns": open_ns(trace, own & named(trace, frozenset({COLLATE}))),
-        "put_ns": open_ns(trace, own & named(trace, frozenset({PUT}))),
-        "idle_ns": open_ns(trace, own & named(trace, frozenset({IDLE}))),
+        "collate_ns": open_ns(trace, own & trace.index.named(frozenset({COLLATE}))),
+        "put_ns": open_ns(trace, own & trace.index.named(frozenset({PUT}))),
+        "idle_ns": open_ns(trace, own & trace.index.named(frozenset({IDLE}))),
     }
 
 
 def are_items(trace: Trace) -> npt.NDArray[np.bool_]:
     """Which slices are a worker getting an item, or several at once, from its dataset."""
-    other = named(trace, frozenset({FETCH, COLLATE, PUT, IDLE}))
+    other = trace.index.named(frozenset({FETCH, COLLATE, PUT, IDLE}))
     return np.asarray((processes(trace) >= 0) & ~other)
 
 

@@ -138,11 +138,10 @@ def _tables(
     """The parts that are asked for, by their headings."""
     from gpuprof_widgets.analyses.analyze import analyze as analysis
     from gpuprof_widgets.analyses.analyze import op_totals
-    from gpuprof_widgets.analyses.op_rows import gpu_rows
 
     tables = {} if part in ("device", "host") else {"summary": op_totals(profile)}
     if part != "summary":
-        side = part or ("device" if len(gpu_rows(profile.trace)) else "host")
+        side = part or ("device" if len(profile.trace.index.gpu) else "host")
         sides = [side, "host"] if has_host and part is None else [side]
         tables |= {each: analysis(profile, side=each, **given) for each in sides}
     return tables

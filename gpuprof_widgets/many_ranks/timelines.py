@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category
 from gpuprof_widgets.many_ranks.progress import Progress
 from gpuprof_widgets.trace.edit import NewSlice, kept_slices, with_slices
 from gpuprof_widgets.trace.model import Record, Trace
@@ -74,8 +73,8 @@ def _drawn(trace: Trace) -> npt.NDArray[np.bool_]:
     """The GPU's slices and annotations first, then the longest of all others."""
     if len(trace) <= MOST_SLICES:
         return np.ones(len(trace), bool)
-    first = in_category(trace, *ANNOTATIONS)
-    first[gpu_rows(trace)] = True
+    first = trace.index.in_category(*ANNOTATIONS).copy()
+    first[trace.index.gpu] = True
     dur = trace.slices["dur"].to_numpy()
     order = np.lexsort((-dur, ~first))
     drawn = np.zeros(len(trace), bool)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuprof_widgets.trace.links import Ints, Mask, last_above, nearest_ancestor, rows_by
+from gpuprof_widgets.trace.links import Ints, Mask, innermost_open, nearest_ancestor, rows_by
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -65,11 +65,6 @@ def open_beside(trace: Trace, began: Ints, ended: Ints) -> Rows:
                     at = innermost_open(began[callers], ended[callers], began[called])
                     found[called[at >= 0]] = callers[at[at >= 0]]
     return found
-
-
-def innermost_open(ts: Ints, end: Ints, moments: Ints) -> Ints:
-    """Per moment which of the slices, sorted by their start, is open and the last; -1 for none."""
-    return last_above(end, np.searchsorted(ts, moments, side="right"), moments)
 
 
 def _in_backward(trace: Trace) -> Mask:

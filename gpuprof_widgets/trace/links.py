@@ -59,6 +59,11 @@ def last_above(values: Ints, before: Ints, bound: Ints) -> NDArray[np.int32]:
     return found
 
 
+def innermost_open(ts: Ints, end: Ints, moments: Ints) -> Ints:
+    """Per moment which of the slices, sorted by their start, is open and the last; -1 for none."""
+    return last_above(end, np.searchsorted(ts, moments, side="right"), moments)
+
+
 def depths(parent: NDArray[np.int32]) -> NDArray[np.int32]:
     """Number of ancestors."""
     return path_sum((parent >= 0).astype(np.int32), parent)

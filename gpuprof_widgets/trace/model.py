@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
+
+from gpuprof_widgets.trace.index import Index
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +43,11 @@ class Trace:
     def span_ns(self) -> int:
         """Length of the trace or window in ns."""
         return self.end_ns - self.start_ns
+
+    @cached_property
+    def index(self) -> Index:
+        """What follows from these tables and is asked for again and again."""
+        return Index(self.slices, self.tracks, self.args, self.start_ns, self.end_ns)
 
 
 @dataclass(frozen=True, eq=False)

@@ -72,20 +72,9 @@ def _clipped(trace: Trace, t0: int, t1: int) -> tuple[int, int]:
     raise OptionError(f"a time range has to start before it ends, not [{t0}, {t1}) ns")
 
 
-def uncut_times(trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Start and end of every slice before windows cut it: who began first is lost at their edge."""
-    times = []
-    for key, name in zip(UNCUT_ARGS, ("ts", "dur"), strict=True):
-        values = trace.slices[name].to_numpy(dtype=np.int64, copy=True)
-        if key in trace.args:
-            values[trace.args[key].index.to_numpy()] = trace.args[key].to_numpy()
-        times.append(values)
-    return times[0], times[0] + times[1]
-
-
 def _uncut_args(trace: Trace, cut: pd.DataFrame, kept: Mask) -> dict[str, pd.Series]:
     """The times of the slices that are shorter or elsewhere than they were."""
-    ts, end = (times[kept] for times in uncut_times(trace))
+    ts, end = (times[kept] for times in trace.index.uncut)
     rows = np.flatnonzero((cut["ts"].to_numpy() != ts) | (cut["dur"].to_numpy() != end - ts))
     if not len(rows):
         return {}
@@ -109,7 +98,7 @@ def _owners(trace: Trace, inside: Mask) -> Mask:
     """Who answers for the slices inside, and for whoever does that, with all their ancestors."""
     slices = trace.slices
     gpu = slices[inside & is_gpu(slices["category"])]
-    began, ended = uncut_times(trace)
+    began, ended = trace.index.uncut
     callers = (calling_lines(trace, began, ended), calling_annotations(trace, began, ended))
     forward = slices["forward"].to_numpy()
     beside = open_beside(trace, began, ended)

@@ -14,7 +14,6 @@ from bokeh.models.ui import UIElement
 from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.analyses.lacking import which_other_kind
 from gpuprof_widgets.analyses.lines import cell_lines
-from gpuprof_widgets.analyses.op_rows import named
 from gpuprof_widgets.analyses.python_time import has_python_alone
 from gpuprof_widgets.analyses.sort_keys import (
     PLACES,
@@ -68,7 +67,7 @@ def has_view(record: Record, view: str) -> bool:
     if view == "lines":
         return len(cell_lines(record.trace).row) > 0
     if view == "memory":
-        return bool(named(record.trace, frozenset({MEMORY_EVENT})).any())
+        return bool(record.trace.index.named(frozenset({MEMORY_EVENT})).any())
     if view == "analyses":
         return bool(panels(record))
     if view == "timeline":

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from gpuprof_widgets.analyses.line_sources import LineSource, line_sources
 from gpuprof_widgets.analyses.lines import cell_lines, line_keys
-from gpuprof_widgets.analyses.op_rows import matching
 from gpuprof_widgets.analyses.waits import SYNCHRONISING, is_synchronising
 from gpuprof_widgets.trace.model import Record, Trace
 
@@ -27,7 +26,7 @@ def slice_kinds(trace: Trace) -> Ints:
     kinds = np.full(len(trace), ORDINARY, np.int64)
     known = cell_lines(trace)
     if len(known.row):
-        waiting, by_name = is_synchronising(trace), matching(trace, SYNCHRONISING)
+        waiting, by_name = is_synchronising(trace), trace.index.matching(SYNCHRONISING)
         kinds[waiting] = np.where(by_name[waiting], WAITS, WAITS_FOR_ITS_COPY)
         kinds[known.row] = FIRST_LINE + 2 * known.of_slice[known.row] + known.resumed
     return kinds

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.trace.model import Trace
 
 
@@ -13,7 +12,7 @@ def module_classes(trace: Trace) -> dict[str, str]:
     known = trace.args.get("class")
     if known is None:
         return {}
-    of_module = in_category(trace, "module", "module_backward")
+    of_module = trace.index.in_category("module", "module_backward")
     known = known[of_module[known.index.to_numpy()]]
     names = trace.slices["name"].to_numpy(object)[known.index.to_numpy()]
     pairs = np.unique(np.stack([names.astype(str), known.to_numpy(object).astype(str)]), axis=1)

@@ -9,12 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses.flops import slice_flops
-from gpuprof_widgets.analyses.op_rows import Allocations, allocations
+from gpuprof_widgets.analyses.op_rows import (
+    Allocations,
+    allocations,
+)
 from gpuprof_widgets.analyses.shapes import shape_codes
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE, OP_CATEGORIES, RUNTIME_ENDINGS
-from gpuprof_widgets.trace.window import uncut_times
 from gpuprof_widgets.views.page_lines import slice_kinds
 
 Ints = npt.NDArray[np.signedinteger[Any]]
@@ -93,7 +95,7 @@ def page_rows(trace: Trace) -> PageRows:
     label, pairs, kinds, names, categories = _labels(trace)
     shape, shapes = shape_codes(trace)
     launch, op = slices["launch"].to_numpy(), slices["op"].to_numpy()
-    began, ended = uncut_times(trace)
+    began, ended = trace.index.uncut
     is_gpu = slices["category"].isin(GPU_CATEGORIES).to_numpy()
     count, memory = slices["count"].to_numpy(), allocations(trace)
     return PageRows(

@@ -16,7 +16,6 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.call_tree import call_tree, flame_source
 from gpuprof_widgets.analyses.findings import findings
-from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_time import has_python_alone
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
@@ -130,7 +129,7 @@ def shown_lanes(trace: Trace) -> dict[int, list[Level]]:
 
 def shown_depth(trace: Trace) -> int:
     """Levels to draw: some of ops, below those of the cell lines and modules around them."""
-    around = trace.slices.loc[in_category(trace, *REGION_CATEGORIES), "depth"]
+    around = trace.slices.loc[trace.index.in_category(*REGION_CATEGORIES), "depth"]
     return MAX_DEPTH + min(int(around.max()) + 1 if len(around) else 0, MAX_AROUND)
 
 

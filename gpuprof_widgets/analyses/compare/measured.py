@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses import op_rows as rows
 from gpuprof_widgets.analyses.attribution import owned, self_times
 from gpuprof_widgets.analyses.breakdown import breakdown
@@ -22,6 +21,7 @@ from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.steps import names_with_steps_merged, steps
 from gpuprof_widgets.analyses.thread_waits import python_lanes
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.python_frames import BUILT_IN
 from gpuprof_widgets.trace.schema import NONE
@@ -61,7 +61,7 @@ class Measured:
 def measure_of(a: Record, b: Record, measure: str | None) -> str:
     """Which time is compared: GPU time where both runs have any, else CPU time; or as asked."""
     if measure is None:
-        both = all(len(rows.gpu_rows(record.trace)) for record in (a, b))
+        both = all(len(record.trace.index.gpu) for record in (a, b))
         return MEASURES[0] if both else MEASURES[1]
     if measure not in MEASURES:
         raise OptionError(f"runs are compared by one of {', '.join(MEASURES)}, not by {measure!r}")
@@ -78,7 +78,7 @@ def step_of(record: Record) -> Ints:
     table = steps(record)
     start, end = table["start_ns"].to_numpy(np.int64), table["end_ns"].to_numpy(np.int64)
     ts = slices["ts"].to_numpy().copy()
-    gpu = rows.gpu_rows(record.trace)
+    gpu = record.trace.index.gpu
     launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"])[gpu]
     ts[gpu] = np.where(launcher >= 0, ts[launcher], ts[gpu])
     at = np.searchsorted(start, ts, side="right") - 1
@@ -98,7 +98,7 @@ def ops(record: Record, measure: str) -> Measured:
     calls = (trace.slices["count"].to_numpy()[found.row] * ~found.repeat).astype(np.int64)
     if measure == MEASURES[1]:
         return Measured(keys, key, calls, rows.cpu_self(trace, found), step[host])
-    gpu = rows.gpu_rows(trace)
+    gpu = trace.index.gpu
     op = np.append(found.index, NONE)[trace.slices["op"].to_numpy()[gpu]]
     unowned = pd.DataFrame({"name": [NO_OP], "category": ["kernel"]}).iloc[: int((op < 0).any())]
     count, dur = (trace.slices[column].to_numpy()[gpu] for column in ("count", "dur"))
@@ -114,7 +114,7 @@ def ops(record: Record, measure: str) -> Measured:
 def kernels(record: Record) -> Measured:
     """Times of kernels, copies and memsets, by the step in which they were launched."""
     trace = record.trace
-    gpu = rows.gpu_rows(trace)
+    gpu = trace.index.gpu
     keys, key = _named(trace, gpu)
     calls, dur = (trace.slices[column].to_numpy()[gpu] for column in ("count", "dur"))
     return Measured(keys, key, calls.astype(np.int64), dur, step_of(record)[gpu])
@@ -129,7 +129,7 @@ def modules(record: Record, measure: str) -> Measured:
     keys = own.names.assign(name=[*own.names["name"][:-1], IN_NO_MODULE])
     nobody = len(keys) - 1
     if measure == MEASURES[0]:
-        row, ns = rows.gpu_rows(trace), trace.slices["dur"].to_numpy()[rows.gpu_rows(trace)]
+        row, ns = trace.index.gpu, trace.slices["dur"].to_numpy()[trace.index.gpu]
     else:
         row, ns = _self_times(trace)
     key = np.where(own.own[row] >= 0, place[own.own[row]], nobody)
@@ -158,7 +158,7 @@ def lines(record: Record, measure: str) -> Measured:
     if measure == MEASURES[1]:
         own = line_self_times(trace, known.row)
         return Measured(keys, line, begun.astype(np.int64), own, step[known.row])
-    gpu = rows.gpu_rows(trace)
+    gpu = trace.index.gpu
     where = np.append(known.of_slice, NONE)[line_of(trace)[gpu]]
     gpu, where = gpu[where >= 0], where[where >= 0]
     return Measured(

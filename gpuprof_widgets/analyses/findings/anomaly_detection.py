@@ -8,7 +8,6 @@ import numpy.typing as npt
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import run_ns, share_of
-from gpuprof_widgets.analyses.op_rows import named
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import is_engine
@@ -66,7 +65,7 @@ def _checks(trace: Trace) -> tuple[npt.NDArray[np.intp], int]:
     slices = trace.slices
     parent = slices["parent"].to_numpy()
     in_engine = np.append(is_engine(slices["name"]), False)[parent]
-    telling = np.flatnonzero(in_engine & named(trace, TELLING))
+    telling = np.flatnonzero(in_engine & trace.index.named(TELLING))
     checked = np.zeros(len(trace) + 1, bool)
     checked[parent[telling]] = True
-    return np.flatnonzero(checked[parent] & named(trace, CHECKS)), len(telling)
+    return np.flatnonzero(checked[parent] & trace.index.named(CHECKS)), len(telling)

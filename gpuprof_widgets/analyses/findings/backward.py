@@ -18,7 +18,6 @@ from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.one_call import uneven_calls
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
-from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.trace.model import Record
 
@@ -199,7 +198,7 @@ def _foreseen(record: Record, op: pd.Series, whole: int) -> Finding:
 
 def _is_foreseen(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
     known = table["name"].isin(list(SORTS_WHEN_DETERMINISTIC)).to_numpy(bool)
-    without_gpu = not len(gpu_rows(record.trace))
+    without_gpu = not len(record.trace.index.gpu)
     return np.asarray(known & bool(record.metadata.get("deterministic")) & without_gpu)
 
 

@@ -10,7 +10,6 @@ from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.norm_after_conv import biased_before_norm
-from gpuprof_widgets.analyses.op_rows import gpu_rows, matching
 from gpuprof_widgets.analyses.quantity import format_count, format_ns
 from gpuprof_widgets.analyses.region_owners import region_around
 from gpuprof_widgets.trace import links
@@ -62,8 +61,8 @@ def _adding(trace: Trace, rows: np.ndarray) -> int:
     wanted = np.zeros(len(trace), bool)
     wanted[rows] = True
     inside = links.nearest_ancestor(slices["parent"].to_numpy(), wanted) >= 0
-    adding = np.flatnonzero(inside & matching(trace, ADDING))
-    gpu, dur = gpu_rows(trace), slices["dur"].to_numpy()
+    adding = np.flatnonzero(inside & trace.index.matching(ADDING))
+    gpu, dur = trace.index.gpu, slices["dur"].to_numpy()
     if len(gpu):
         return int(dur[gpu[np.isin(slices["op"].to_numpy()[gpu], adding)]].sum())
     return int(dur[adding].sum())

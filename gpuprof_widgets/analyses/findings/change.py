@@ -12,7 +12,6 @@ from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.wording import code
 from gpuprof_widgets.analyses.line_owners import line_behind, line_of
 from gpuprof_widgets.analyses.lines import CellLines, cell_lines
-from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.trace.model import Record, Trace
 
 OF_AN_OP = ("cpu_ops", "critical_path", "gpu_ops")
@@ -72,6 +71,6 @@ def _of_the_op(trace: Trace, finding: Finding) -> Rows:
     calls = same.to_numpy(bool)
     if finding.rule != "gpu_ops":
         return np.flatnonzero(calls)
-    gpu = gpu_rows(trace)
+    gpu = trace.index.gpu
     of_the_op = np.append(calls, False)[slices["op"].to_numpy()[gpu]]
     return np.asarray(gpu[of_the_op], np.intp)

@@ -27,9 +27,6 @@ from gpuprof_widgets.analyses.lacking import PYTORCH, recorder_of, which_other_k
 from gpuprof_widgets.analyses.op_rows import (
     are_ops,
     cpu_self,
-    gpu_rows,
-    matching,
-    on_tracks,
     op_rows,
 )
 from gpuprof_widgets.analyses.plumbing import (
@@ -69,7 +66,7 @@ def cpu_ops(record: Record, limits: Limits) -> list[Finding]:
     that it is one, unless its memory is worth a finding.
     """
     trace = record.trace
-    if _is_of_python_alone(record) or len(gpu_rows(trace)):
+    if _is_of_python_alone(record) or len(trace.index.gpu):
         return []
     if kind := which_other_kind(trace):
         return [] if memory(record, limits) else [Finding("cpu_ops", f"T{kind[1:]}.")]
@@ -147,7 +144,7 @@ def _is_of_python_alone(record: Record) -> bool:
         return False
     if not len(record.trace):
         return True
-    return recorder_of(record) != PYTORCH and bool(on_tracks(record.trace, "python").all())
+    return recorder_of(record) != PYTORCH and bool(record.trace.index.on_tracks("python").all())
 
 
 def _no_gpu(record: Record) -> str:
@@ -222,7 +219,7 @@ def _remedy(record: Record, name: str, calls: pd.DataFrame) -> str:
         return ""
     own = calls["own_ns"].to_numpy()
     longest = int(own.argmax())
-    compiled = COMPILED.fullmatch(name) or matching(record.trace, COMPILED).any()
+    compiled = COMPILED.fullmatch(name) or record.trace.index.matching(COMPILED).any()
     fuse = FEWER if compiled else FEWER_OR_FUSED
     if name in LOOKS:
         return SHORT_CALLS.format(each=format_ns(float(np.median(own))), fewer=fuse)

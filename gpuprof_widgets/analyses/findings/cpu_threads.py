@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.collective_words import world_size_of
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import run_ns, share_of
-from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category, named
 from gpuprof_widgets.analyses.quantity import format_count, format_ns
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record
 
 PRODUCTS = frozenset(
@@ -80,7 +79,7 @@ def cpu_threads(record: Record, limits: Limits) -> list[Finding]:
     stands for the time of the ops, of the rest for none. Silent where a GPU took part.
     """
     threads, cpus = _threads_and_cpus(record)
-    if threads < 2 or not cpus or len(gpu_rows(record.trace)):
+    if threads < 2 or not cpus or len(record.trace.index.gpu):
         return []
     took, run = _shared_ns(record), run_ns(record)
     if share_of(took, run) < limits.cpu_threads_share:
@@ -105,7 +104,7 @@ def cpu_threads(record: Record, limits: Limits) -> list[Finding]:
 def _shared_ns(record: Record) -> int:
     """How long ops ran that threads share, on all threads of the program together."""
     slices = record.trace.slices
-    shared = named(record.trace, SHARED) & in_category(record.trace, "cpu_op")
+    shared = record.trace.index.named(SHARED) & record.trace.index.in_category("cpu_op")
     start = slices["ts"].to_numpy(np.int64)[shared]
     return intervals.length(
         intervals.union(start, start + slices["dur"].to_numpy(np.int64)[shared])

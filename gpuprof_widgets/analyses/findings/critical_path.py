@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.cold_start import cold_spans
 from gpuprof_widgets.analyses.critical_path import critical_path
 from gpuprof_widgets.analyses.findings.device_idle import WARM_UP, of_launches
@@ -15,10 +14,13 @@ from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.one_call import about_one_call
 from gpuprof_widgets.analyses.findings.wording import code, kernel_code
 from gpuprof_widgets.analyses.graph_replays import is_mostly_replayed
-from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.analyses.path_graph import KERNEL_DELAY, LAUNCH_DELAY, STREAM_WAIT
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.analyses.what_if import what_ifs
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.callers import BACKWARD
 from gpuprof_widgets.trace.model import Record, Trace
 
@@ -68,7 +70,7 @@ def critical_path_bound(record: Record, limits: Limits) -> list[Finding]:
     Worth is what the run would take less if the op cost nothing (`what_if`): time that others hide
     does not count, unlike in the sums of the rules `gpu_ops` and `cpu_ops`.
     """
-    if not len(gpu_rows(record.trace)):
+    if not len(record.trace.index.gpu):
         return []
     path, table = critical_path(record), what_ifs(record)
     bound, share = _bound(path)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.breakdown_segments import breakdown_segments
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
@@ -25,6 +24,7 @@ from gpuprof_widgets.analyses.worker_causes import (
     while_waiting,
 )
 from gpuprof_widgets.analyses.workers import workers
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record
 
 IN_PROCESS = (

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.breakdown import IDLE, breakdown
 from gpuprof_widgets.analyses.breakdown_segments import QUEUED, breakdown_segments
 from gpuprof_widgets.analyses.cold_start import LAUNCH, cold_spans, cold_start
@@ -29,11 +28,14 @@ from gpuprof_widgets.analyses.host_states import (
     SYNCHRONISING,
 )
 from gpuprof_widgets.analyses.idle import idle, python_meanwhile
-from gpuprof_widgets.analyses.op_rows import are_ops, in_category, on_tracks
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.analyses.waits import DATALOADER
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import NONE, RUNTIME_ENDINGS
+from gpuprof_widgets.trace.schema import NONE
 
 Ints = npt.NDArray[np.int64]
 
@@ -267,11 +269,9 @@ def _call_during(trace: Trace, t0: int, t1: int) -> int:
 
     In traces without these (TensorFlow's) what launches is an op.
     """
-    categories = trace.slices["category"].cat.categories
-    runtime = (name for name in categories if name.endswith(RUNTIME_ENDINGS))
     launches = np.isin(np.arange(len(trace)), trace.slices["launch"].to_numpy())
-    calls = in_category(trace, *runtime) | launches
-    rows = np.flatnonzero(calls & on_tracks(trace, "cpu"))
+    calls = trace.index.is_launch | launches
+    rows = np.flatnonzero(calls & trace.index.on_tracks("cpu"))
     ts, dur = (trace.slices[name].to_numpy(np.int64)[rows] for name in ("ts", "dur"))
     shared = np.minimum(ts + dur, t1) - np.maximum(ts, t0)
     return int(rows[shared.argmax()]) if len(rows) and 2 * shared.max() > t1 - t0 else -1

@@ -12,7 +12,9 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.iterations import calls_per_traced_step
 from gpuprof_widgets.analyses.lines import cell_lines
-from gpuprof_widgets.analyses.op_rows import are_ops, in_category, on_tracks
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.analyses.region_owners import region_around
 from gpuprof_widgets.analyses.thread_waits import run_lane
 from gpuprof_widgets.trace import links
@@ -20,7 +22,6 @@ from gpuprof_widgets.trace.callers import open_beside
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.python_frames import BUILT_IN, functions_of_frames
 from gpuprof_widgets.trace.schema import NONE
-from gpuprof_widgets.trace.window import uncut_times
 
 Rows = npt.NDArray[np.intp]
 
@@ -81,7 +82,7 @@ def _gelu(ops: Counter[str]) -> list[str]:
 
 def _outermost_ops(trace: Trace) -> Rows:
     """Ops that are in no other, those of the backward pass left out."""
-    ops = are_ops(trace) & on_tracks(trace, "cpu")
+    ops = are_ops(trace) & trace.index.on_tracks("cpu")
     parent = trace.slices["parent"].to_numpy()
     late = trace.slices["forward"].to_numpy() >= 0
     return np.flatnonzero(ops & ~late & (links.nearest_ancestor(parent, ops) < 0))
@@ -90,7 +91,7 @@ def _outermost_ops(trace: Trace) -> Rows:
 def _in_frames(record: Record, function: pd.Series) -> DirectOps | None:
     """The ops right in the function's frames, or in operators and built-ins that it called."""
     trace = record.trace
-    if not on_tracks(trace, "python").any():
+    if not trace.index.on_tracks("python").any():
         return None
     functions, of_frame = functions_of_frames(trace)
     same = np.all([functions[key] == function[key] for key in ("file", "line", "name")], axis=0)
@@ -98,7 +99,7 @@ def _in_frames(record: Record, function: pd.Series) -> DirectOps | None:
     opaque = ~np.append(between.to_numpy(bool), False)[of_frame]
     mine = np.append(np.append(same, False)[of_frame], False)
     ops = _outermost_ops(trace)
-    frame = open_beside(trace, *uncut_times(trace))[ops]
+    frame = open_beside(trace, *trace.index.uncut)[ops]
     caller = links.itself_or_ancestor(trace.slices["parent"].to_numpy(), opaque)
     around = np.append(caller, NONE)[frame]
     return DirectOps(ops[mine[around]], max(int(function["calls"]), 1))
@@ -136,7 +137,7 @@ def _is_called_by_forwards(record: Record, function: pd.Series) -> bool:
 
 def _of_classes(trace: Trace, ops: Rows, calls: int) -> list[Rows]:
     """Per class whose modules were called so often the ops right in these."""
-    module = np.flatnonzero(in_category(trace, "module"))
+    module = np.flatnonzero(trace.index.in_category("module"))
     if not len(module) or "class" not in trace.args:
         return []
     codes, _ = pd.factorize(trace.args["class"].reindex(module).astype(str))

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.breakdown import HOST, breakdown
 from gpuprof_widgets.analyses.breakdown_segments import EXPOSED, breakdown_segments
 from gpuprof_widgets.analyses.collective_calls import collective_calls
@@ -15,8 +14,8 @@ from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import kernel_code
 from gpuprof_widgets.analyses.gpu_kinds import COMMUNICATION, gpu_kinds
-from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record
 
 EVIDENCE = 2_000
@@ -76,7 +75,7 @@ def _slices(record: Record, row: dict[Any, Any]) -> npt.NDArray[np.intp]:
         calls = collective_calls(record)
         return np.asarray(calls["row"][calls["device"] == row["device"]], np.intp)
     rows, kind = gpu_kinds(record.trace)
-    chosen = (device_of(record.trace, rows) == row["device"]) & (kind == COMMUNICATION)
+    chosen = (record.trace.index.device[rows] == row["device"]) & (kind == COMMUNICATION)
     return np.asarray(rows[chosen], np.intp)
 
 

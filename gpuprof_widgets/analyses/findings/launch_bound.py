@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.cold_start import cold_spans, cold_start
 from gpuprof_widgets.analyses.findings.device_idle import (
@@ -24,9 +23,8 @@ from gpuprof_widgets.analyses.findings.wording import share_of
 from gpuprof_widgets.analyses.gaps import gaps_between
 from gpuprof_widgets.analyses.graph_replays import is_mostly_replayed
 from gpuprof_widgets.analyses.host_states import LAUNCHING
-from gpuprof_widgets.analyses.kernels import device_of
-from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record, Trace
 
 EVIDENCE = 2_000
@@ -72,8 +70,8 @@ def _finding(record: Record, row: dict[Any, Any]) -> Finding:
     waited = intervals.difference(segments_of(record, device, LAUNCHING), cold_spans(record))
     longest = longest_call(record, *waited)
     most = longest.end_ns - longest.start_ns
-    rows = gpu_rows(trace)
-    gaps = gaps_between(trace, rows[device_of(trace, rows) == device])
+    rows = trace.index.gpu
+    gaps = gaps_between(trace, rows[trace.index.device[rows] == device])
     late = (gaps.launch >= 0) & (gaps.launched_ns > gaps.start) & (gaps.after >= 0)
     late &= ~np.isin(gaps.launch, cold_start(record)["row"])
     order = np.argsort(-(gaps.end - gaps.start)[late], kind="stable")[:EVIDENCE]

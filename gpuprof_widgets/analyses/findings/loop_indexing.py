@@ -8,15 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.indexing_loops import indexing_loops
-from gpuprof_widgets.analyses.op_rows import matching
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.analyses.stacks import BACKWARD_PREFIX
 from gpuprof_widgets.analyses.waits import waits
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record
 
 REMEDY = (
@@ -67,7 +66,7 @@ def loop_indexing(record: Record, limits: Limits) -> list[Finding]:
 def _train(record: Record, loops: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Which loops go back through a graph or step an optimizer in every tenth round or more."""
     slices = record.trace.slices
-    steps = np.sort(slices["ts"].to_numpy(np.int64)[matching(record.trace, TRAINING)])
+    steps = np.sort(slices["ts"].to_numpy(np.int64)[record.trace.index.matching(TRAINING)])
     start = loops["start_ns"].to_numpy(np.int64)
     inside = np.searchsorted(steps, [start, start + loops["dur_ns"].to_numpy(np.int64)])
     return np.asarray(10 * (inside[1] - inside[0]) >= loops["rounds"].to_numpy(np.int64))

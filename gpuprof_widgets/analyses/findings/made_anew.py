@@ -9,7 +9,9 @@ from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.line_owners import line_of
-from gpuprof_widgets.analyses.op_rows import are_ops, named, on_tracks
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
@@ -56,7 +58,7 @@ def _calls(trace: Trace) -> pd.DataFrame:
 
     Not those that another op makes for its own use, as ops of the backward pass do for gradients.
     """
-    makes = named(trace, ALWAYS_THE_SAME) & on_tracks(trace, "cpu")
+    makes = trace.index.named(ALWAYS_THE_SAME) & trace.index.on_tracks("cpu")
     ops = are_ops(trace)
     inside = links.nearest_ancestor(trace.slices["parent"].to_numpy(), ops) >= 0
     around = line_of(trace)

@@ -6,7 +6,6 @@ from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.fp32_matmul import evidence
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
-from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.path_time import gpu_path_saving_ns
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.analyses.tensor_core_use import HALF_SAVED, products, unaligned
@@ -25,7 +24,7 @@ def matmul_sizes(record: Record, limits: Limits) -> list[Finding]:
     cost is half of their time on the critical path: a guess, as products of odd sizes reach about
     half the speed.
     """
-    if not len(gpu_rows(record.trace)):
+    if not len(record.trace.index.gpu):
         return []
     table = products(record)
     found = table[unaligned(record, table)]

@@ -13,9 +13,7 @@ from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code
 from gpuprof_widgets.analyses.host_states import LAUNCHES
 from gpuprof_widgets.analyses.lacking import NSYS, NVPROF, recorder_of
-from gpuprof_widgets.analyses.op_rows import in_category, matching
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import RUNTIME_ENDINGS
 
 EVIDENCE = 2_000
 NAMED = 3  # calls
@@ -62,7 +60,6 @@ def unanswered_launches(trace: Trace) -> npt.NDArray[np.intp]:
     """Calls that launched GPU work, of a trace that has none at all; else none."""
     if trace.tracks["kind"].isin(["gpu", "copy"]).any():
         return np.empty(0, np.intp)
-    categories = trace.slices["category"].cat.categories
-    calls = in_category(trace, *(name for name in categories if name.endswith(RUNTIME_ENDINGS)))
+    calls = trace.index.is_launch
     counted = trace.slices["count"].to_numpy() > 0
-    return np.flatnonzero(calls & matching(trace, LAUNCHES) & counted)
+    return np.flatnonzero(calls & trace.index.matching(LAUNCHES) & counted)

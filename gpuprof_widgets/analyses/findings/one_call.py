@@ -8,7 +8,6 @@ import numpy as np
 
 from gpuprof_widgets.analyses.allocator import ALLOCATING, FREEING
 from gpuprof_widgets.analyses.iterations import UNRECORDED, iterations
-from gpuprof_widgets.analyses.op_rows import gpu_rows, in_category
 from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.trace.model import Record, Trace
 
@@ -90,7 +89,7 @@ def about_one_call(trace: Trace, row: int) -> str:
 
     Only what comes before all GPU work is put down to setting the GPU up.
     """
-    gpu, slices = gpu_rows(trace), trace.slices
+    gpu, slices = trace.index.gpu, trace.slices
     ts = slices["ts"].to_numpy()
     if not len(gpu) or ts[row] < ts[gpu].min():
         return SETTING_UP
@@ -102,10 +101,10 @@ def about_one_call(trace: Trace, row: int) -> str:
 
 def _launches_first(trace: Trace, row: int) -> bool:
     """Whether a call launched a kernel that was not launched before."""
-    slices, gpu = trace.slices, gpu_rows(trace)
+    slices, gpu = trace.slices, trace.index.gpu
     launch = slices["launch"].to_numpy()
     mine = gpu[launch[gpu] == row]
-    kernels = mine[in_category(trace, "kernel")[mine]]
+    kernels = mine[trace.index.in_category("kernel")[mine]]
     if not len(kernels):
         return False
     names = slices["name"].to_numpy(object)

@@ -12,7 +12,6 @@ from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code
 from gpuprof_widgets.analyses.gpu_kinds import COMMUNICATION, COPY, gpu_kinds
 from gpuprof_widgets.analyses.idle import stream_of
-from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.streams import could_overlap, streams
 from gpuprof_widgets.trace.model import Record
@@ -74,6 +73,6 @@ def _moving(
     """Copies and communication on a stream, and which of both each is."""
     trace = record.trace
     rows, kinds = gpu_kinds(trace)
-    mine = (device_of(trace, rows) == device) & (stream_of(trace, rows) == stream)
+    mine = (trace.index.device[rows] == device) & (stream_of(trace, rows) == stream)
     mine &= could_overlap(trace, rows, kinds)
     return rows[mine], kinds[mine]

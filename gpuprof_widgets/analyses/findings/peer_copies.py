@@ -8,7 +8,6 @@ from gpuprof_widgets.analyses.copies import copies
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import copies_counted, run_ns, share_of
-from gpuprof_widgets.analyses.op_rows import matching
 from gpuprof_widgets.analyses.quantity import format_bytes, format_ns, format_share
 from gpuprof_widgets.trace.model import Record
 
@@ -43,6 +42,6 @@ def peer_copies(record: Record, limits: Limits) -> list[Finding]:
         f"{copies_counted(len(table))} from GPU to GPU{amount} "
         f"took {format_ns(cost)} ({format_share(share)} of the time)."
     )
-    remedy = PARALLEL if matching(record.trace, DATA_PARALLEL).any() else OTHERWISE
+    remedy = PARALLEL if record.trace.index.matching(DATA_PARALLEL).any() else OTHERWISE
     rows, end = tuple(table["row"]), start + int(longest["dur_ns"])
     return [Finding("peer_copies", text, cost, share, start, end, rows, remedy)]

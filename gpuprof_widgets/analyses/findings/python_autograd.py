@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
-from gpuprof_widgets.analyses.op_rows import gpu_rows, named, op_rows
+from gpuprof_widgets.analyses.op_rows import (
+    op_rows,
+)
 from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
-from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.model import Record, Trace
 
 EVIDENCE = 2_000
@@ -42,7 +43,7 @@ def python_autograd(record: Record, limits: Limits) -> list[Finding]:
     Where a GPU works, only while it is idle: Python beside a busy GPU holds nothing up.
     """
     trace = record.trace
-    busy = open_times(trace, gpu_rows(trace))
+    busy = open_times(trace, trace.index.gpu)
     said = [_finding(record, name, busy, limits) for name in _functions(trace)]
     return [finding for finding in said if finding is not None]
 
@@ -52,7 +53,7 @@ def _functions(trace: Trace) -> list[str]:
     slices = trace.slices
     names = slices["name"].cat.categories
     candidates = frozenset(str(name) for name in names if str(name).endswith(BACKWARD))
-    rows = np.flatnonzero(named(trace, candidates) & (slices["forward"].to_numpy() >= 0))
+    rows = np.flatnonzero(trace.index.named(candidates) & (slices["forward"].to_numpy() >= 0))
     pairs = zip(
         slices["name"].iloc[rows].astype(str),
         slices["name"].iloc[slices["forward"].to_numpy()[rows]].astype(str),
@@ -87,7 +88,7 @@ def _finding(
 
 def _calls(trace: Trace, name: str) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """The slices of a function's forward and backward, and those of ops and calls within them."""
-    calls = named(trace, frozenset((name, name + BACKWARD)))
+    calls = trace.index.named(frozenset((name, name + BACKWARD)))
     within = links.nearest_ancestor(trace.slices["parent"].to_numpy(), calls) >= 0
     listed = np.zeros(len(trace), bool)
     listed[op_rows(trace).row] = True

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.blocking import blocked, is_blocking
 from gpuprof_widgets.analyses.blocking_names import whole_kinds
 from gpuprof_widgets.analyses.findings.dispatch import dispatch_remedy
@@ -26,10 +25,11 @@ from gpuprof_widgets.analyses.findings.wording import (
     share_of,
     statement,
 )
-from gpuprof_widgets.analyses.innermost import open_at
 from gpuprof_widgets.analyses.iterations import calls_per_traced_step
 from gpuprof_widgets.analyses.lines import line_that_holds, lines
-from gpuprof_widgets.analyses.op_rows import are_ops, matching, on_tracks
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.analyses.open_times import open_ns
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.python_time import python_time as python_time_table
@@ -38,6 +38,7 @@ from gpuprof_widgets.analyses.thread_waits import python_lanes, run_lane
 from gpuprof_widgets.analyses.user_code import is_cell, is_user_code
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.analyses.whole_run import is_beyond_the_range
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.python_frames import BUILT_IN, calls_from_slices, function_kind
 from gpuprof_widgets.trace.schema import LANGUAGE, NONE, SAMPLED
@@ -222,7 +223,7 @@ def _starting_workers(record: Record) -> pd.MultiIndex:
     All their calls came, as cProfile counted them, from the iterator that starts processes.
     """
     calls = record.calls
-    if calls is None or not matching(record.trace, STARTING).any():
+    if calls is None or not record.trace.index.matching(STARTING).any():
         return _only_below(None, np.zeros(0, bool))
     functions, place = calls.functions, _place(calls.functions)
     caller, callee = (calls.edges[end].to_numpy() for end in ("caller", "callee"))
@@ -260,7 +261,7 @@ def _ops_of_thread(record: Record) -> npt.NDArray[np.intp]:
     """Ops and waits of the thread whose Python calls were counted."""
     trace = record.trace
     lane = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
-    there = on_tracks(trace, "cpu") & (lane == run_lane(record))
+    there = trace.index.on_tracks("cpu") & (lane == run_lane(record))
     return np.flatnonzero((are_ops(trace) | is_synchronising(trace)) & there)
 
 
@@ -271,14 +272,14 @@ def _ops_by_function(record: Record) -> dict[str, int]:
         return {}
     lane = trace.tracks["lane"].to_numpy()
     track = trace.slices["track"].to_numpy()
-    frames = np.flatnonzero(on_tracks(trace, "python") & (lane[track] == lane[track[ops[0]]]))
+    frames = np.flatnonzero(trace.index.on_tracks("python") & (lane[track] == lane[track[ops[0]]]))
     if not len(frames):
         return {}
     names = trace.slices["name"].to_numpy(object)
     spent = {_frame_label(name): 0 for name in set(names[frames])}
     ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
     start, end = intervals.union(ts[ops], ts[ops] + dur[ops])
-    for frame, length in zip(open_at(trace, frames, start), end - start, strict=True):
+    for frame, length in zip(trace.index.innermost_open(frames, start), end - start, strict=True):
         if frame >= 0:
             spent[_frame_label(names[frame])] += int(length)
     return spent

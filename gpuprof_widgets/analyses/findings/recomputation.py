@@ -9,7 +9,6 @@ from gpuprof_widgets.analyses.backward_work import Recomputed, recomputed
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
-from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
@@ -26,7 +25,7 @@ def recomputation(record: Record, limits: Limits) -> list[Finding]:
     """Fires where computing the forward anew takes 5 % of the run: on the GPU, if there is one."""
     trace = record.trace
     again = recomputed(trace)
-    gpu = gpu_rows(trace)
+    gpu = trace.index.gpu
     on_cpu = int((again.end_ns - again.start_ns).sum())
     cost = _on_gpu_ns(trace, again) if len(gpu) else on_cpu
     share = share_of(cost, run_ns(record))
@@ -49,7 +48,7 @@ def recomputation(record: Record, limits: Limits) -> list[Finding]:
 
 def _on_gpu_ns(trace: Trace, again: Recomputed) -> int:
     """GPU time of what the recomputed ops launched."""
-    slices, gpu = trace.slices, gpu_rows(trace)
+    slices, gpu = trace.slices, trace.index.gpu
     within = np.zeros(len(trace), bool)
     within[again.rows] = True
     within = links.itself_or_ancestor(slices["parent"].to_numpy(), within) >= 0

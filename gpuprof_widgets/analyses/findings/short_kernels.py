@@ -14,14 +14,13 @@ from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
 from gpuprof_widgets.analyses.graph_replays import graph_launches, is_mostly_replayed
-from gpuprof_widgets.analyses.intervals import difference, gaps, overlap, union
 from gpuprof_widgets.analyses.launched_by import launched_by
 from gpuprof_widgets.analyses.launches import launches
-from gpuprof_widgets.analyses.op_rows import matching
 from gpuprof_widgets.analyses.path_time import cpu_path_ns
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.analyses.stacks import BACKWARD_PREFIX
 from gpuprof_widgets.analyses.waits import is_synchronising
+from gpuprof_widgets.trace.intervals import difference, gaps, overlap, union
 from gpuprof_widgets.trace.model import Record, Trace
 
 EVIDENCE = 2_000
@@ -77,7 +76,7 @@ def short_kernels(record: Record, limits: Limits) -> list[Finding]:
     rows = (short if len(short) <= EVIDENCE else stretch)["row"].to_numpy()[:EVIDENCE]
     start, end = int(stretch["call_start_ns"].min()), int(_ends(stretch).max())
     graph = BESIDE_GRAPHS if is_mostly_replayed(record.trace) else GRAPH
-    remedy = graph if matching(record.trace, COMPILED).any() else FUSE + graph
+    remedy = graph if record.trace.index.matching(COMPILED).any() else FUSE + graph
     return [Finding("short_kernels", text, cost, share, start, end, tuple(rows), remedy)]
 
 

@@ -7,7 +7,6 @@ import re
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses import op_rows as rows
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
@@ -16,6 +15,7 @@ from gpuprof_widgets.analyses.findings.wording import run_ns, share_of, statemen
 from gpuprof_widgets.analyses.line_sources import line_sources
 from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record
 
 REMEDY = (
@@ -73,7 +73,7 @@ def _suspensions(record: Record) -> pd.DataFrame:
     awaits = np.array([*(key in awaiting for key in keys), False])[known.of_slice[known.row]]
     row = np.sort(known.row[known.resumed & awaits])
     ops = rows.op_rows(trace).row
-    ops = ops[~rows.in_category(trace, "user_annotation")[ops]]
+    ops = ops[~trace.index.in_category("user_annotation")[ops]]
     ran = np.concatenate([known.row, ops])
     ts = slices["ts"].to_numpy()
     open_ = intervals.union(ts[ran], ts[ran] + slices["dur"].to_numpy()[ran])

@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
-from gpuprof_widgets.analyses.op_rows import are_ops, gpu_rows
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.region_owners import forward_of, region_around
 from gpuprof_widgets.analyses.wait_costs import wait_costs
 from gpuprof_widgets.analyses.waits import FREEING, waits
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record, Trace
 
 MOST = 3  # findings; further ops are rarely worth reading about
@@ -128,7 +130,7 @@ def _remedy(trace: Trace, group: pd.DataFrame) -> str:
         return NOT_IN_THE_TRACE
     if FREEING.fullmatch(group["name"].iloc[0]):
         return FREEING_REMEDY
-    began = trace.slices["ts"].to_numpy()[gpu_rows(trace)].max(initial=0)
+    began = trace.slices["ts"].to_numpy()[trace.index.gpu].max(initial=0)
     ends = int((group["start_ns"] + group["dur_ns"]).min())
     in_no_op = bool((group["op"] < 0).all())  # an op's result is read in every step, the last too
     if in_no_op and began < ends:
@@ -146,7 +148,7 @@ def _mostly_for(trace: Trace, group: pd.DataFrame) -> str:
     known = group[group["gpu"] >= 0]
     if not len(known):
         return ""
-    gpu, slices = gpu_rows(trace), trace.slices
+    gpu, slices = trace.index.gpu, trace.slices
     stream = trace.tracks["lane"].to_numpy()[slices["track"].to_numpy()]
     gpu = gpu[np.isin(stream[gpu], stream[known["gpu"]])]
     ts, dur = (slices[name].to_numpy(np.int64)[gpu] for name in ("ts", "dur"))

@@ -7,7 +7,6 @@ import numpy as np
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import share_of
-from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.quantity import format_count, format_share
 from gpuprof_widgets.trace.model import Record
 
@@ -20,7 +19,7 @@ REMEDY = (
 def unlinked(record: Record, limits: Limits) -> list[Finding]:
     """Fires where 2 % of the GPU's events or of their time lack a launch; last, as no cost."""
     slices = record.trace.slices
-    gpu = gpu_rows(record.trace)
+    gpu = record.trace.index.gpu
     gpu = gpu[slices["count"].to_numpy()[gpu] > 0]
     loose = gpu[slices["launch"].to_numpy()[gpu] < 0]
     dur = slices["dur"].to_numpy()

@@ -9,7 +9,9 @@ import numpy as np
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import run_ns, share_of
-from gpuprof_widgets.analyses.op_rows import are_ops, matching
+from gpuprof_widgets.analyses.op_rows import (
+    are_ops,
+)
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import is_engine
 from gpuprof_widgets.trace.schema import WINDOW
@@ -55,7 +57,7 @@ def _trains(trace: Trace) -> bool:
     slices = trace.slices
     going_back = is_engine(slices["name"]) | (slices["forward"].to_numpy() >= 0)
     going_back |= slices["forward_thread"].to_numpy() > 0
-    return bool((going_back | matching(trace, TRAINS)).any())
+    return bool((going_back | trace.index.matching(TRAINS)).any())
 
 
 def _noted(trace: Trace) -> tuple[int, tuple[int, ...]]:
@@ -72,5 +74,5 @@ def _noted(trace: Trace) -> tuple[int, tuple[int, ...]]:
     order = np.lexsort((numbered, number, track))
     track, number, last = track[order], number[order], numbered[order][:-1]
     last = last[(track[1:] == track[:-1]) & (number[1:] > number[:-1])]
-    ops = np.sort(last[matching(trace, OF_TORCH)[last]])
+    ops = np.sort(last[trace.index.matching(OF_TORCH)[last]])
     return len(ops), tuple(ops[:EVIDENCE].tolist())

@@ -6,12 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.collective_calls import compute_intervals
-from gpuprof_widgets.analyses.innermost import segments
-from gpuprof_widgets.analyses.intervals import Intervals
-from gpuprof_widgets.analyses.op_rows import in_category
 from gpuprof_widgets.analyses.waits import waits
+from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import LAUNCH_CATEGORIES
 
@@ -63,11 +61,11 @@ def _longest_stretch(trace: Trace, begin: Ints, end: Ints) -> tuple[list[str], I
 
     "" and 0 where there was none.
     """
-    counts = np.append(in_category(trace, "cpu_op", *LAUNCH_CATEGORIES), False)
+    counts = np.append(trace.index.in_category("cpu_op", *LAUNCH_CATEGORIES), False)
     names = trace.slices["name"].to_numpy(object)
     found, longest = [""] * len(begin), np.zeros(len(begin), np.int64)
     for track in np.flatnonzero((trace.tracks["kind"] == "cpu").to_numpy()):
-        parts = segments(trace, int(track))
+        parts = trace.index.segments(int(track))
         first = np.searchsorted(parts.end, begin, side="right")
         last = np.searchsorted(parts.start, end, side="left")
         for number, (low, high) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):

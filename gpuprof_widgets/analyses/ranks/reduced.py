@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.breakdown import COLUMNS as BREAKDOWN_COLUMNS
 from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.collective_calls import collective_calls, compute_intervals
 from gpuprof_widgets.analyses.collective_words import world_size_of
-from gpuprof_widgets.analyses.intervals import Intervals
 from gpuprof_widgets.analyses.ranks.lead import with_lead
 from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses import intervals
 from gpuprof_widgets.analyses.ranks.reduced import ReducedRank
+from gpuprof_widgets.trace import intervals
 
 COLUMNS = (
     *("step", "rank", "start_ns", "end_ns", "dur_ns", "waited_ns", "own_ns", "imbalance"),

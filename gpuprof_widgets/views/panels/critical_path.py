@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.critical_path import critical_path
-from gpuprof_widgets.analyses.op_rows import gpu_rows
 from gpuprof_widgets.analyses.what_if import what_ifs
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.panels.panel import Bars, Column, Panel
@@ -28,7 +27,7 @@ def critical_path_panel(record: Record) -> Panel | None:
     What an op would save stands on the longest of its rows only: it is of all of them together.
     """
     path = critical_path(record)
-    if not len(path) or not len(gpu_rows(record.trace)):
+    if not len(path) or not len(record.trace.index.gpu):
         return None
     path = path.assign(label=_labels(path))
     grouped = path.groupby(["label", "kind"], sort=False)

@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.innermost import segments
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.python_waits import function_of
@@ -80,7 +79,7 @@ def _pieces(record: Record, frames: Ints) -> pd.DataFrame | None:
     function = np.append(frames, NONE)  # where no frame was open, the row is -1
     found = []
     for track in np.unique(trace.slices["track"].to_numpy()[frames >= 0]):
-        pieces = segments(trace, int(track))
+        pieces = trace.index.segments(int(track))
         group = function[pieces.row]
         columns = {"start_ns": pieces.start, "end_ns": pieces.end, "row": pieces.row}
         found.append(pd.DataFrame({"group": group, **columns})[group >= 0])

@@ -7,7 +7,6 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_kinds import gpu_kinds
 from gpuprof_widgets.analyses.idle import stream_of
-from gpuprof_widgets.analyses.kernels import device_of
 from gpuprof_widgets.analyses.streams import streams
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.panels.panel import Bars, Column, Panel
@@ -61,7 +60,7 @@ def _slices(record: Record) -> pd.DataFrame:
     row, kind = gpu_kinds(trace)
     start = trace.slices["ts"].to_numpy()[row]
     columns = {
-        "device": device_of(trace, row),
+        "device": trace.index.device[row],
         "stream": stream_of(trace, row),
         "kind": kind,
         "start_ns": start,

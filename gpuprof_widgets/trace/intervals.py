@@ -29,6 +29,17 @@ def union(start: npt.ArrayLike, end: npt.ArrayLike) -> Intervals:
     return start[opens], reach[closes]
 
 
+def distinct(*values: npt.ArrayLike) -> Int64:
+    """All of these numbers, sorted and each once.
+
+    By sorting: on times, nearly all of which differ, `numpy.unique` (a hash table) takes a hundred
+    times as long.
+    """
+    ordered = np.sort(np.concatenate([np.asarray(each, np.int64) for each in values]))
+    is_first = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
+    return np.asarray(ordered[is_first])
+
+
 def length(intervals: Intervals) -> int:
     """Total time in ns of disjoint intervals."""
     return int((intervals[1] - intervals[0]).sum())

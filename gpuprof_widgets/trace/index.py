@@ -1,0 +1,227 @@
+"""`Index`: what every analysis asks of a trace, computed once, when it is first asked for.
+
+``trace.index.gpu``, ``trace.index.in_category("cpu_op")``, ``trace.index.segments(track)``: it
+lives as long as its trace, and nothing in it can be written to. Arrays are over slice rows; -1
+(`NONE`) in an array of rows means "none".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.trace import intervals, links
+from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE, RUNTIME_ENDINGS, UNCUT_ARGS
+
+Times = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
+Places = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+
+Array = TypeVar("Array", bound=npt.NDArray[Any])
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Disjoint, sorted stretches of time of one track and the slice that was innermost in each."""
+
+    start: Times
+    end: Times
+    row: Rows
+
+
+def kept(answer: Callable[..., Array]) -> Callable[..., Array]:
+    """The same method, which answers a question that was asked before with the same array."""
+
+    @wraps(answer)
+    def answering(index: Index, *args: Hashable) -> Array:
+        asked = (answer.__name__, *args)
+        if asked not in index.answers:
+            index.answers[asked] = _read_only(answer(index, *args))
+        known: Array = index.answers[asked]
+        return known
+
+    return answering
+
+
+class Index:
+    """The columns of a trace as arrays, and what follows from them alone."""
+
+    def __init__(
+        self,
+        slices: pd.DataFrame,
+        tracks: pd.DataFrame,
+        args: Mapping[str, pd.Series],
+        start_ns: int,
+        end_ns: int,
+    ) -> None:
+        # Not the trace: it holds its index, and two that hold each other are freed late.
+        self._slices, self._tracks, self._args = slices, tracks, args
+        self._start_ns, self._end_ns = start_ns, end_ns
+        self.answers: dict[tuple[Hashable, ...], Any] = {}
+
+    def __len__(self) -> int:
+        return len(self._slices)
+
+    @kept
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """A column of numbers, or the codes of one of texts."""
+        values = self._slices[name]
+        return values.cat.codes.to_numpy() if name in ("name", "category") else values.to_numpy()
+
+    @property
+    def ts(self) -> Times:
+        """Start of each slice, ns."""
+        return self.column("ts")
+
+    @property
+    def dur(self) -> Times:
+        """Duration of each slice, ns."""
+        return self.column("dur")
+
+    @cached_property
+    def end(self) -> Times:
+        """End of each slice, ns."""
+        return _read_only(self.ts + self.dur)
+
+    @property
+    def track(self) -> Rows:
+        """Row of each slice's track."""
+        return self.column("track")
+
+    @property
+    def parent(self) -> Rows:
+        """Row of the slice around each."""
+        return self.column("parent")
+
+    @property
+    def name(self) -> npt.NDArray[np.signedinteger[Any]]:
+        """The code of each slice's name: its place among `names`."""
+        return self.column("name")
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The different names of slices."""
+        return tuple(map(str, self._slices["name"].cat.categories.tolist()))
+
+    @cached_property
+    def categories(self) -> tuple[str, ...]:
+        """The different categories of slices."""
+        return tuple(map(str, self._slices["category"].cat.categories.tolist()))
+
+    @kept
+    def in_category(self, *categories: str) -> Mask:
+        """Which slices have one of these categories."""
+        return _coded(self.column("category"), [each in categories for each in self.categories])
+
+    @kept
+    def on_tracks(self, *kinds: str) -> Mask:
+        """Which slices lie on tracks of these kinds."""
+        return np.asarray(self._tracks["kind"].isin(kinds).to_numpy(bool)[self.track], bool)
+
+    def named(self, names: frozenset[str]) -> Mask:
+        """Which slices have one of these names."""
+        return _coded(self.name, [each in names for each in self.names])
+
+    def matching(self, pattern: re.Pattern[str]) -> Mask:
+        """Which slices have a name that this matches from end to end."""
+        return _coded(self.name, [pattern.fullmatch(each) is not None for each in self.names])
+
+    @cached_property
+    def is_gpu(self) -> Mask:
+        """Which slices ran on a GPU: kernels, copies, memsets."""
+        return self.in_category(*GPU_CATEGORIES)
+
+    @cached_property
+    def gpu(self) -> Places:
+        """The rows of kernels, copies and memsets."""
+        return _read_only(np.flatnonzero(self.is_gpu))
+
+    @cached_property
+    def is_launch(self) -> Mask:
+        """Which slices are calls of a device's runtime or driver (CUDA, ROCm, XPU, ...)."""
+        ends = (each for each in self.categories if each.endswith(RUNTIME_ENDINGS))
+        return self.in_category(*ends)
+
+    @cached_property
+    def launcher(self) -> Rows:
+        """Of each slice of a GPU the call, else the op, that launched it."""
+        launch = self.column("launch")
+        return _read_only(np.where(launch >= 0, launch, self.column("op")).astype(np.int32))
+
+    @kept
+    def ancestor(self, *categories: str) -> Rows:
+        """The innermost slice of these categories around each (not the slice itself)."""
+        return links.nearest_ancestor(self.parent, self.in_category(*categories))
+
+    @kept
+    def within(self, *categories: str) -> Rows:
+        """The same; a slice of these categories is around itself."""
+        own = np.arange(len(self), dtype=np.int32)
+        return np.where(self.in_category(*categories), own, self.ancestor(*categories))
+
+    @cached_property
+    def uncut(self) -> tuple[Times, Times]:
+        """Start and end of every slice before windows cut it: at an edge all begin together."""
+        times = []
+        for key, column in zip(UNCUT_ARGS, (self.ts, self.dur), strict=True):
+            values = column
+            if key in self._args:
+                values = column.copy()
+                values[self._args[key].index.to_numpy()] = self._args[key].to_numpy()
+            times.append(values)
+        return _read_only(times[0]), _read_only(times[0] + times[1])
+
+    @cached_property
+    def device(self) -> Rows:
+        """Index of the GPU of each slice; -1 on the CPU."""
+        return _read_only(self._tracks["device"].to_numpy(np.int32)[self.track])
+
+    @cached_property
+    def stream(self) -> Times:
+        """The stream of each slice; -1 on the CPU."""
+        return _read_only(self._tracks["stream"].to_numpy(np.int64)[self.track])
+
+    @kept
+    def rows_of_track(self, track: int) -> Places:
+        """The slices of a track: they are sorted by it."""
+        bounds = np.array([track, track + 1], self.track.dtype)  # of another type it is copied
+        return np.arange(*np.searchsorted(self.track, bounds))
+
+    def innermost_open(self, rows: Places, times: Times) -> Rows:
+        """Per moment the innermost of these rows (of one track, in their order) that is open.
+
+        It is the last one to have started that had not ended.
+        """
+        at = links.innermost_open(self.ts[rows], self.end[rows], times)
+        return np.append(rows, NONE)[at].astype(np.int32)
+
+    def segments(self, track: int) -> Segments:
+        """The time of a track cut where its innermost slice changes; row -1 where none is open."""
+        if ("segments", track) not in self.answers:
+            self.answers["segments", track] = self._segments(self.rows_of_track(track))
+        known: Segments = self.answers["segments", track]
+        return known
+
+    def _segments(self, rows: Places) -> Segments:
+        bounds = [self._start_ns, self._end_ns]
+        edges = intervals.distinct(self.ts[rows], self.end[rows], bounds)
+        row = self.innermost_open(rows, edges[:-1])
+        return Segments(_read_only(edges[:-1]), _read_only(edges[1:]), _read_only(row))
+
+
+def _coded(codes: npt.NDArray[Any], wanted: list[bool]) -> Mask:
+    return np.asarray(np.array([*wanted, False], bool)[codes])
+
+
+def _read_only(values: Array) -> Array:
+    values = values.view()
+    values.flags.writeable = False
+    return values
