@@ -71,3 +71,10 @@ def test_length_by_group_is_the_length_of_each_groups_union(
     lengths = intervals.length_by(group, start, start + dur, 4)
     expected = [moments([(s, s + d) for g, s, d in rows if g == number]) for number in range(4)]
     assert lengths.tolist() == [len(each) for each in expected]
+
+
+@given(st.lists(st.lists(st.integers(-9, 9)), min_size=1))
+def test_distinct_numbers_are_sorted_and_each_there_once(several: list[list[int]]) -> None:
+    assert intervals.distinct(*several).tolist() == sorted(
+        {each for some in several for each in some}
+    )
