@@ -18,9 +18,10 @@ import base64
 import gzip
 import json
 import os
+import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from hashlib import sha256
@@ -30,7 +31,7 @@ from typing import Any
 import pandas as pd
 from click.testing import CliRunner
 
-from gpuprof_widgets import Profile, load
+from gpuprof_widgets import Profile, load, ranks
 from gpuprof_widgets.analyses.catalogue import ANALYSES, ASKED, Analysis
 from gpuprof_widgets.cli import GPUPROF
 from gpuprof_widgets.comparisons import Comparison
@@ -74,6 +75,9 @@ OPTIONS: Mapping[str, tuple[Options, ...]] = {
 COMPARED = ("ops", "kernels", "modules", "lines", "functions", "breakdown", "steps", "call_tree")
 """The tables of a comparison."""
 
+RANKS = ("breakdown", "steps", "stragglers", "collectives", "waits", "alignment", "functions")
+"""The tables of several ranks."""
+
 ASKED_OF_A_TRACE = 3
 """Of how many slices, names and workers those analyses are asked that take one."""
 
@@ -96,6 +100,16 @@ def observed(profile: Profile, path: Path) -> Iterator[tuple[str, str]]:
     yield "static/html", static_html(profile)
     yield "static/text", static_text(profile)
     yield "picture", base64.b64encode(picture_png(profile)).decode()
+
+
+def observed_ranks(files: Sequence[Path]) -> Iterator[tuple[str, str]]:
+    """What can be observed of the ranks of a job, side by side."""
+    run = ranks([str(file) for file in files])
+    for name in RANKS:
+        yield f"ranks/{name}", table_text(getattr(run, name)())
+    yield "ranks/collectives per rank", table_text(run.collectives(per_rank=True))
+    yield "ranks/findings", repr(list(run.findings()))
+    yield "ranks/static", json.dumps(run._repr_mimebundle_())
 
 
 def _analyses(part: str, profile: Profile) -> Iterator[tuple[str, str]]:
@@ -184,19 +198,28 @@ def _page(profile: Profile) -> Iterator[tuple[str, str]]:
 
 
 @cache
-def digest(path: Path) -> dict[str, str]:
+def digest(files: tuple[Path, ...]) -> dict[str, str]:
     """The short hash of every topic of a file; of one that cannot be read that of the error.
 
-    A topic is an item, with all its options: "analysis/kernels".
+    A topic is an item, with all its options: "analysis/kernels". Several files are ranks of a job.
     """
+    topics: defaultdict[str, str] = defaultdict(str)
+    for name, text in _observed(files):
+        topics[name.partition(" ")[0]] += f"{name}\n{text}\n"
+    return {topic: _hash(text) for topic, text in topics.items()}
+
+
+def _observed(files: Sequence[Path]) -> Iterator[tuple[str, str]]:
+    if len(files) > 1:
+        yield from observed_ranks(files)
+        return
+    (path,) = files
     try:
         profile = load(path)
     except GpuprofError as error:
-        return {"error": _hash(str(error).replace(str(path), path.name))}
-    topics: defaultdict[str, str] = defaultdict(str)
-    for name, text in observed(profile, Path(path.name)):
-        topics[name.partition(" ")[0]] += f"{name}\n{text}\n"
-    return {topic: _hash(text) for topic, text in topics.items()}
+        yield "error", str(error).replace(str(path), path.name)
+    else:
+        yield from observed(profile, Path(path.name))
 
 
 def _hash(text: str) -> str:
@@ -212,15 +235,17 @@ def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str
     ]
 
 
-def files_of(paths: Iterable[Path]) -> dict[str, Path]:
-    """The files named, and all those in the folders named, by what to call them."""
-    named: dict[str, Path] = {}
+def subjects(paths: Iterable[Path]) -> dict[str, tuple[Path, ...]]:
+    """The files named, those in the folders named, and the ranks of a job, by what to call them."""
+    named: dict[str, tuple[Path, ...]] = {}
+    jobs: defaultdict[Path, list[Path]] = defaultdict(list)
     for path in paths:
         inside = sorted(each for each in path.rglob("*") if each.is_file() and each.suffix != ".md")
-        named |= {str(each.relative_to(path.parent)): each for each in inside}
-        if path.is_file():
-            named[path.name] = path
-    return named
+        for file in inside or [path]:
+            named[str(file.relative_to(path.parent))] = (file,)
+            if re.search(r"rank\d+\.", file.name):
+                jobs[file.parent].append(file)
+    return named | {f"{folder.name} (ranks)": tuple(files) for folder, files in jobs.items()}
 
 
 def main() -> None:
@@ -232,12 +257,12 @@ def main() -> None:
     parser.add_argument("--show", help="print the texts of this topic")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     chosen = parser.parse_args()
-    files = files_of(chosen.files)
+    files = subjects(chosen.files)
     if chosen.show:
-        for path in files.values():
-            for name, text in observed(load(path), Path(path.name)):
+        for subject, paths in files.items():
+            for name, text in _observed(paths):
                 if name.partition(" ")[0] == chosen.show:
-                    print(f"{path.name}: {name}\n{text}")
+                    print(f"{subject}: {name}\n{text}")
         return
     with ProcessPoolExecutor(chosen.jobs) as pool:
         digests = dict(zip(files, pool.map(digest, files.values()), strict=True))

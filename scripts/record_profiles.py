@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 import gpuprof_widgets
 from gpuprof_widgets import Profile
@@ -22,6 +25,8 @@ from tests.everyday import CELLS, Everyday
 from tests.shells import loaded
 
 FOLDER = Path(__file__).parents[1] / "tests" / "data" / "recorded"
+
+RANKS = 2
 
 OPTIONS = {
     "evaluation that forgot torch.no_grad": "--stack",
@@ -63,6 +68,17 @@ def record(cell: Everyday, options: str) -> Profile:
     return gpuprof_widgets.last
 
 
+def train(rank: int) -> None:
+    """Two steps of a rank, of which each has less to do than the one before."""
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Linear(32, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.ones(4096 * (RANKS - rank), 32)).sum().backward()
+        optimizer.step()
+
+
 def main() -> None:
     """Record all of them, and say how large each has become."""
     torch.set_num_threads(1)
@@ -73,10 +89,14 @@ def main() -> None:
             _save(profile, cell.name)
             if cell.name in SIMULATED:
                 _save(simulate(profile, ImaginaryGpu()), f"{cell.name}, simulated GPU")
+    with TemporaryDirectory() as folder:
+        first = gpuprof_widgets.profile_ranks(train, RANKS, save=f"{folder}/training")
+        for file in map(Path, first.metadata["rank_files"]):
+            _save(gpuprof_widgets.load(file), file.stem)
 
 
 def _save(profile: Profile, name: str) -> None:
-    path = FOLDER / f"{re.sub(r'[^a-z0-9]+', '_', name.lower())}.gpuprof"
+    path = FOLDER / f"{re.sub(r'[^a-z0-9.]+', '_', name.lower())}.gpuprof"
     profile.save(path, redact=True)
     print(f"{path.name}: {path.stat().st_size:,} bytes, {len(profile.trace):,} slices")
 

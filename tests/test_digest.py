@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from scripts.digest import differences, digest, files_of
+from scripts.digest import differences, digest, subjects
 
 DATA = Path(__file__).parent / "data"
-PROFILES = files_of(
+PROFILES = subjects(
     [DATA / "recorded", DATA.parents[1] / "notebooks" / "data", *DATA.glob("*.json*")]
 )
 KEPT = json.loads(Path(__file__).with_name("digest.json").read_text(encoding="utf-8"))
