@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import weakref
 
@@ -121,3 +122,12 @@ def test_a_trace_is_freed_with_its_index_at_once() -> None:
     gone = weakref.ref(trace)
     del trace
     assert gone() is None
+
+
+def test_a_trace_is_sent_to_another_process_without_its_index() -> None:
+    trace = a_trace()
+    alone = len(pickle.dumps(trace))
+    assert trace.index.gpu.tolist()
+    assert len(pickle.dumps(trace)) == alone
+    again = pickle.loads(pickle.dumps(trace))
+    assert again.index.gpu.tolist() == trace.index.gpu.tolist()

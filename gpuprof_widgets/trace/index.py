@@ -170,14 +170,13 @@ class Index:
     @cached_property
     def uncut(self) -> tuple[Times, Times]:
         """Start and end of every slice before windows cut it: at an edge all begin together."""
-        times = []
-        for key, column in zip(UNCUT_ARGS, (self.ts, self.dur), strict=True):
-            values = column
+        if not self._args.keys() & UNCUT_ARGS:
+            return self.ts, self.end
+        ts, dur = self.ts.copy(), self.dur.copy()
+        for key, values in zip(UNCUT_ARGS, (ts, dur), strict=True):
             if key in self._args:
-                values = column.copy()
                 values[self._args[key].index.to_numpy()] = self._args[key].to_numpy()
-            times.append(values)
-        return _read_only(times[0]), _read_only(times[0] + times[1])
+        return _read_only(ts), _read_only(ts + dur)
 
     @cached_property
     def device(self) -> Rows:
@@ -189,7 +188,6 @@ class Index:
         """The stream of each slice; -1 on the CPU."""
         return _read_only(self._tracks["stream"].to_numpy(np.int64)[self.track])
 
-    @kept
     def rows_of_track(self, track: int) -> Places:
         """The slices of a track: they are sorted by it."""
         bounds = np.array([track, track + 1], self.track.dtype)  # of another type it is copied

@@ -49,6 +49,10 @@ class Trace:
         """What follows from these tables and is asked for again and again."""
         return Index(self.slices, self.tracks, self.args, self.start_ns, self.end_ns)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the index: a process that is sent the trace makes its own."""
+        return {name: value for name, value in vars(self).items() if name != "index"}
+
 
 @dataclass(frozen=True, eq=False)
 class Calls:
