@@ -52,6 +52,7 @@ def test_masks_are_those_of_the_words(record: Record, wanted: set[str]) -> None:
     kinds = [str(trace.tracks["kind"][track]) for track in trace.slices["track"]]
     for kind in TRACK_KINDS:
         assert index.on_tracks(kind).tolist() == [each == kind for each in kinds]
+    assert index.names_of(np.arange(-1, len(trace))).tolist() == ["", *name]
     first = frozenset(name[:1])
     assert index.named(first).tolist() == [each in first for each in name]
     long = re.compile(".{3,}", re.DOTALL)

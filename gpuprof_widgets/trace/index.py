@@ -116,6 +116,14 @@ class Index:
         """The different categories of slices."""
         return tuple(map(str, self._slices["category"].cat.categories.tolist()))
 
+    def names_of(self, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.object_]:
+        """The names of these slices; "" for none (-1)."""
+        return np.asarray(self._texts[np.append(self.name, NONE)[rows]])
+
+    @cached_property
+    def _texts(self) -> npt.NDArray[np.object_]:
+        return _read_only(np.array([*self.names, ""], object))
+
     @kept
     def in_category(self, *categories: str) -> Mask:
         """Which slices have one of these categories."""
