@@ -104,7 +104,7 @@ def _on_cpu(trace: Trace, annotated: npt.NDArray[np.bool_]) -> pd.DataFrame:
     """A GPU slice is its launch's; what autograd's thread did is the caller's."""
     slices = trace.slices
     above = links.nearest_ancestor(slices["parent"].to_numpy(), annotated)
-    calling = calling_annotations(trace, *trace.index.uncut)
+    calling = calling_annotations(trace)
     above = np.where(above >= 0, above, calling)
     around = np.append(np.where(annotated, np.arange(len(trace)), above), NONE)
     launch, op = (slices[link].to_numpy()[trace.index.gpu] for link in ("launch", "op"))

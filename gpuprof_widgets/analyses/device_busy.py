@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_kinds import KINDS, gpu_kinds
 from gpuprof_widgets.analyses.lacking import says_if_empty
 from gpuprof_widgets.analyses.open_times import open_within
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
@@ -40,7 +43,7 @@ def device_busy(record: Record) -> pd.DataFrame:
 
 def devices(trace: Trace) -> list[int]:
     """Index of every GPU that ran anything."""
-    return sorted({int(device) for device in trace.index.device[trace.index.gpu]})
+    return [int(device) for device in np.unique(trace.index.device[trace.index.gpu])]
 
 
 def busy_intervals(trace: Trace, device: int, *categories: str) -> Intervals:
@@ -54,9 +57,18 @@ def busy_intervals(trace: Trace, device: int, *categories: str) -> Intervals:
 
 def kind_times(trace: Trace, device: int) -> dict[str, Intervals]:
     """When each kind of work ran on the GPU, by the names of `KINDS` and in their order."""
-    rows, kind = gpu_kinds(trace)
+    rows, kind = trace.index.gpu, kind_codes(trace)
     here = trace.index.device[rows] == device
-    return {name: open_within(trace, rows[here & (kind == name)]) for name in KINDS}
+    return {
+        name: open_within(trace, rows[here & (kind == code)]) for code, name in enumerate(KINDS)
+    }
+
+
+@remembered
+def kind_codes(trace: Trace) -> npt.NDArray[np.int8]:
+    """Per GPU slice what it is, as a place in `KINDS`."""
+    _, kind = gpu_kinds(trace)
+    return np.select([kind == name for name in KINDS], range(len(KINDS))).astype(np.int8)
 
 
 def _row(trace: Trace, device: int) -> dict[str, float]:

@@ -25,6 +25,9 @@ Rows = npt.NDArray[np.int32]
 Places = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 
+CLIMBS = 8
+"""How many levels up it pays to look for the slice that is still open."""
+
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 
@@ -110,6 +113,11 @@ class Index:
     def names(self) -> tuple[str, ...]:
         """The different names of slices."""
         return tuple(map(str, self._slices["name"].cat.categories.tolist()))
+
+    def names_of(self, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.object_]:
+        """The name of each of these rows; "" of row -1."""
+        texts = np.array([*self.names, ""], object)
+        return np.asarray(texts[np.append(self.name, NONE)[rows]])
 
     @cached_property
     def categories(self) -> tuple[str, ...]:
@@ -213,8 +221,26 @@ class Index:
     def _segments(self, rows: Places) -> Segments:
         bounds = [self._start_ns, self._end_ns]
         edges = intervals.distinct(self.ts[rows], self.end[rows], bounds)
-        row = self.innermost_open(rows, edges[:-1])
-        return Segments(_read_only(edges[:-1]), _read_only(edges[1:]), _read_only(row))
+        return Segments(
+            _read_only(edges[:-1]), _read_only(edges[1:]), _read_only(self._open(rows, edges[:-1]))
+        )
+
+    def _open(self, rows: Places, times: Times) -> Rows:
+        """`innermost_open` of all slices of a track, by their parents.
+
+        What is open is the last one to have started or around it. Mostly it is found in a few
+        steps; where a deep stack ends they would be as many as it has levels.
+        """
+        at = np.searchsorted(self.ts[rows], times, side="right") - 1
+        row = np.append(rows, NONE)[at].astype(np.int32)
+        ended = np.flatnonzero(row >= 0)
+        for _ in range(CLIMBS):
+            ended = ended[self.end[row[ended]] <= times[ended]]
+            row[ended] = self.parent[row[ended]]
+            ended = ended[row[ended] >= 0]
+        if len(ended):
+            row[ended] = self.innermost_open(rows, times[ended])
+        return row
 
 
 def _coded(codes: npt.NDArray[Any], wanted: list[bool]) -> Mask:

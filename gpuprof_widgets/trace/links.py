@@ -158,6 +158,8 @@ def self_times(ts: Ints, end: Ints, parent: Ints) -> NDArray[np.int64]:
 
 def nearest_ancestor(parent: Ints, wanted: Mask) -> NDArray[np.int32]:
     """Row of the innermost ancestor (not the slice itself) for which ``wanted`` is true."""
+    if not wanted.any():
+        return np.full(len(parent), NONE, np.int32)
     found = parent.astype(np.int32)
     active = np.flatnonzero(found >= 0)
     while len(active):
