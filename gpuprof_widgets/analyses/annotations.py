@@ -201,6 +201,10 @@ def _pairs(
     owner: Rows, above: Rows, code: npt.NDArray[np.intp]
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Every GPU slice with the name of every annotation around it, each name once."""
+    owns = np.zeros(len(above), bool)
+    owns[owner] = owns[above[above >= 0]] = True
+    rows, place = np.flatnonzero(owns), np.append(np.cumsum(owns) - 1, NONE)
+    owner, above, code = place[owner], place[above[rows]], code[rows]
     outermost = ~links.below_its_like(above, code)
     at, inside = links.itself_or_ancestor(above, outermost)[owner], np.arange(len(owner))
     around, slices, names = links.nearest_ancestor(above, outermost), [inside], [code[at]]

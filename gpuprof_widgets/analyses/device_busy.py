@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.gpu_kinds import KINDS, gpu_kinds
+from gpuprof_widgets.analyses.gpu_kinds import KINDS, kind_codes
 from gpuprof_widgets.analyses.lacking import says_if_empty
 from gpuprof_widgets.analyses.open_times import open_within
-from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
@@ -57,18 +55,10 @@ def busy_intervals(trace: Trace, device: int, *categories: str) -> Intervals:
 
 def kind_times(trace: Trace, device: int) -> dict[str, Intervals]:
     """When each kind of work ran on the GPU, by the names of `KINDS` and in their order."""
-    rows, kind = trace.index.gpu, kind_codes(trace)
-    here = trace.index.device[rows] == device
-    return {
-        name: open_within(trace, rows[here & (kind == code)]) for code, name in enumerate(KINDS)
-    }
-
-
-@remembered
-def kind_codes(trace: Trace) -> npt.NDArray[np.int8]:
-    """Per GPU slice what it is, as a place in `KINDS`."""
-    _, kind = gpu_kinds(trace)
-    return np.select([kind == name for name in KINDS], range(len(KINDS))).astype(np.int8)
+    rows = trace.index.gpu
+    rows = rows[trace.index.device[rows] == device]
+    kind = kind_codes(trace)[rows]
+    return {name: open_within(trace, rows[kind == code]) for code, name in enumerate(KINDS)}
 
 
 def _row(trace: Trace, device: int) -> dict[str, float]:

@@ -146,7 +146,7 @@ class HostTimeline:
         return found
 
     def _between_nodes(self, lane: int, parts: Segments) -> npt.NDArray[np.bool_]:
-        """In which stretches autograd's thread had no op open, and the main thread began nothing."""
+        """In which stretches autograd's thread ran no op, and the main thread began nothing."""
         inner = np.full(len(parts.start), lane in self._backward)
         if inner.any():
             edges = np.append(parts.start, parts.end[-1:])

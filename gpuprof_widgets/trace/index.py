@@ -30,6 +30,9 @@ CLIMBS = 8
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
+REGION = re.compile(r"ProfilerStep[#*].*|enumerate\(Data(Loader|Pipe)\)#.*|Optimizer\.\w+#.*")
+"""Regions that torch opens itself: torch 1.8 wrote them as ops, later versions as annotations."""
+
 
 @dataclass(frozen=True)
 class Segments:
@@ -114,11 +117,6 @@ class Index:
         """The different names of slices."""
         return tuple(map(str, self._slices["name"].cat.categories.tolist()))
 
-    def names_of(self, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.object_]:
-        """The name of each of these rows; "" of row -1."""
-        texts = np.array([*self.names, ""], object)
-        return np.asarray(texts[np.append(self.name, NONE)[rows]])
-
     @cached_property
     def categories(self) -> tuple[str, ...]:
         """The different categories of slices."""
@@ -134,13 +132,40 @@ class Index:
         """Which slices lie on tracks of these kinds."""
         return np.asarray(self._tracks["kind"].isin(kinds).to_numpy(bool)[self.track], bool)
 
+    def names_of(self, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.object_]:
+        """The names of these rows as text; "" for none (-1)."""
+        texts = np.array([*self.names, ""], object)
+        return np.asarray(texts[np.append(self.name, NONE)[rows]])
+
     def named(self, names: frozenset[str]) -> Mask:
         """Which slices have one of these names."""
-        return _coded(self.name, [each in names for each in self.names])
+        return self._with_names([self._code_of[each] for each in names if each in self._code_of])
 
     def matching(self, pattern: re.Pattern[str]) -> Mask:
         """Which slices have a name that this matches from end to end."""
-        return _coded(self.name, [pattern.fullmatch(each) is not None for each in self.names])
+        return self._with_names(self._codes_matching(pattern).tolist())
+
+    @kept
+    def _codes_matching(self, pattern: re.Pattern[str]) -> Places:
+        return np.flatnonzero([pattern.fullmatch(each) is not None for each in self.names])
+
+    @cached_property
+    def _code_of(self) -> dict[str, int]:
+        return {name: code for code, name in enumerate(self.names)}
+
+    def _with_names(self, codes: list[int]) -> Mask:
+        """A mask by the rows of each name: most questions are about names that few slices have."""
+        order, edges = self._by_name
+        mask = np.zeros(len(self), bool)
+        for code in codes:
+            mask[order[edges[code] : edges[code + 1]]] = True
+        return mask
+
+    @cached_property
+    def _by_name(self) -> tuple[Places, Places]:
+        """All rows, those of one name together, and where those of each name begin."""
+        order = np.argsort(self.name, kind="stable")
+        return order, np.searchsorted(self.name[order], np.arange(len(self.names) + 1))
 
     @cached_property
     def is_gpu(self) -> Mask:
@@ -174,6 +199,46 @@ class Index:
         """The same; a slice of these categories is around itself."""
         own = np.arange(len(self), dtype=np.int32)
         return np.where(self.in_category(*categories), own, self.ancestor(*categories))
+
+    @cached_property
+    def is_op(self) -> Mask:
+        """Which slices are ops proper, regions left out."""
+        return _read_only(self.in_category("cpu_op") & ~self.matching(REGION))
+
+    @cached_property
+    def op_around(self) -> Rows:
+        """The innermost op around each slice; an op is around itself."""
+        return _read_only(links.itself_or_ancestor(self.parent, self.is_op))
+
+    @cached_property
+    def outermost_op(self) -> Rows:
+        """The outermost op around each slice; an op is around itself."""
+        return _read_only(links.outermost(self.parent, self.is_op))
+
+    def arg(self, key: str) -> tuple[Rows, list[Any]]:
+        """The different values of an arg, by their texts, and per slice the place of its own.
+
+        Values are in the order of their first slices; -1 for slices without one.
+        """
+        if ("arg", key) not in self.answers:
+            self.answers["arg", key] = self._arg(key)
+        known: tuple[Rows, list[Any]] = self.answers["arg", key]
+        return known
+
+    def _arg(self, key: str) -> tuple[Rows, list[Any]]:
+        places = np.full(len(self), NONE, np.int32)
+        if key not in self._args:
+            return _read_only(places), []
+        values = self._args[key].astype(object).tolist()
+        # Readers give equal lists as one object: few have to be written out to be compared.
+        of_value, objects = pd.factorize(np.fromiter(map(id, values), np.int64, len(values)))
+        first = np.empty(len(objects), np.intp)
+        first[of_value[::-1]] = np.arange(len(values))[::-1]  # the last one written is the first
+        by_text: dict[str, tuple[int, Any]] = {}
+        different = (values[at] for at in first.tolist())
+        place = [by_text.setdefault(str(each), (len(by_text), each))[0] for each in different]
+        places[self._args[key].index.to_numpy()] = np.array(place, np.int32)[of_value]
+        return _read_only(places), [each for _, each in by_text.values()]
 
     @cached_property
     def uncut(self) -> tuple[Times, Times]:
