@@ -28,7 +28,7 @@ from gpuprof_widgets.analyses.catalogue import ANALYSES
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.views.picture import picture_png
 from gpuprof_widgets.views.report import live_script
-from gpuprof_widgets.views.static import static_html, static_text
+from gpuprof_widgets.views.static import static_bundle
 
 OPS = 20
 CELLS = 9
@@ -91,15 +91,11 @@ def of_small_cell() -> dict[str, float]:
     """CPU seconds of what follows a small cell, where an earlier one has brought BokehJS."""
     run, stopped = recorded()
 
-    def static_part() -> None:
-        static_html(run, sort=SORT, top=TOP)
-        static_text(run, sort=SORT, top=TOP)
-
     return {
         "stop and read": stopped,
         "findings": cpu_seconds(run.findings),
         "picture": cpu_seconds(lambda: picture_png(run)),
-        "static part": cpu_seconds(static_part),
+        "static part": cpu_seconds(lambda: static_bundle(run, sort=SORT, top=TOP)),
         "live script": cpu_seconds(lambda: live_script(run, sort=SORT, embed_runtime=False)),
     }
 

@@ -166,9 +166,9 @@ class Profile(Analysed):
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Findings and op table, as text and as HTML without script (`show` has the live views)."""
-        from gpuprof_widgets.views.static import static_html, static_text
+        from gpuprof_widgets.views.static import static_bundle
 
-        return {"text/plain": static_text(self), "text/html": static_html(self)}
+        return static_bundle(self)
 
 
 def load(path: Paths) -> Profile:

@@ -18,6 +18,7 @@ from gpuprof_widgets.trace.links import (
     latest_before,
     nearest_ancestor,
     nest,
+    open_above,
     outermost,
     path_sum,
     preorder,
@@ -114,6 +115,19 @@ def test_slices_of_one_depth_do_not_overlap(given: Slices) -> None:
 def test_self_time_is_the_time_as_latest_started_open_slice(given: Slices) -> None:
     parent, _ = nest(given.ts, given.end, given.group)
     assert self_times(given.ts, given.end, parent).tolist() == slow_self_times(given)
+
+
+@given(slices(), st.randoms(use_true_random=False))
+def test_parents_among_some_slices_are_their_ancestors_that_are_open(
+    given: Slices, random: object
+) -> None:
+    kept = np.array([random.random() < 0.5 for _ in range(len(given))], dtype=bool)  # type: ignore[attr-defined]
+    parent, _ = nest(given.ts, given.end, given.group)
+    number = np.append(np.cumsum(kept) - 1, -1)
+    above = np.where(kept, nearest_ancestor(parent, kept), -1)[kept]
+    ts, end, group = given.ts[kept], given.end[kept], given.group[kept]
+    alone, _ = nest(ts, end, group)
+    assert open_above(number[above], ts, end).tolist() == alone.tolist()
 
 
 @given(slices(), st.randoms(use_true_random=False))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
+import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.remembered import remembered
@@ -26,6 +27,19 @@ def test_a_record_is_analysed_once_and_each_caller_may_change_what_it_gets() -> 
     assert names(first)["name"].tolist() == ["a"]
     assert names(second)["name"].tolist() == ["b"]
     assert seen == [first, second]
+
+
+def test_it_is_done_once_for_each_question() -> None:
+    asked: list[str] = []
+
+    @remembered
+    def named(record: Record, name: str) -> list[int]:
+        asked.append(name)
+        return np.flatnonzero(record.trace.slices["name"] == name).tolist()
+
+    record = trace_of(op("a", ts=0, dur=1), op("b", ts=2, dur=1))
+    assert [named(record, name) for name in "abab"] == [[0], [1], [0], [1]]
+    assert asked == ["a", "b"]
 
 
 def test_nothing_keeps_a_record_alive() -> None:

@@ -72,7 +72,7 @@ def _rows(trace: Trace, rows: npt.NDArray[np.intp], kind: str) -> pd.DataFrame:
         {
             "kind": kind,
             "row": rows.astype(np.int32),
-            "name": pd.Series(slices["name"].to_numpy(object)[rows], dtype=object),
+            "name": pd.Series(trace.index.names_of(rows), dtype=object),
             "start_ns": slices["ts"].to_numpy()[rows],
             "dur_ns": slices["dur"].to_numpy()[rows],
             "device": pd.Series([_device(trace, row) for row in rows], dtype=object),
@@ -130,11 +130,13 @@ def _allocations_in_less_memory(trace: Trace) -> npt.NDArray[np.intp]:
 
 
 def _owners(trace: Trace, rows: npt.NDArray[np.intp]) -> dict[str, Any]:
-    names = np.append(trace.slices["name"].to_numpy(object), "")
-    op = owning_ops(trace, rows)
-    return {
-        "op": op,
-        "op_name": pd.Series(names[op], dtype=object),
-        "module_name": pd.Series(names[owning_modules(trace, rows)], dtype=object),
-        "line_name": pd.Series(names[owning_lines(trace, rows)], dtype=object),
+    owners = {
+        "op": owning_ops(trace, rows),
+        "module": owning_modules(trace, rows),
+        "line": owning_lines(trace, rows),
     }
+    names = {
+        f"{owner}_name": pd.Series(trace.index.names_of(its), dtype=object)
+        for owner, its in owners.items()
+    }
+    return {"op": owners["op"], **names}

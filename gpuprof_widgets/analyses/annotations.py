@@ -104,7 +104,7 @@ def _on_cpu(trace: Trace, annotated: npt.NDArray[np.bool_]) -> pd.DataFrame:
     """A GPU slice is its launch's; what autograd's thread did is the caller's."""
     slices = trace.slices
     above = links.nearest_ancestor(slices["parent"].to_numpy(), annotated)
-    calling = calling_annotations(trace, *trace.index.uncut)
+    calling = calling_annotations(trace)
     above = np.where(above >= 0, above, calling)
     around = np.append(np.where(annotated, np.arange(len(trace)), above), NONE)
     launch, op = (slices[link].to_numpy()[trace.index.gpu] for link in ("launch", "op"))
@@ -201,6 +201,10 @@ def _pairs(
     owner: Rows, above: Rows, code: npt.NDArray[np.intp]
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Every GPU slice with the name of every annotation around it, each name once."""
+    owns = np.zeros(len(above), bool)
+    owns[owner] = owns[above[above >= 0]] = True
+    rows, place = np.flatnonzero(owns), np.append(np.cumsum(owns) - 1, NONE)
+    owner, above, code = place[owner], place[above[rows]], code[rows]
     outermost = ~links.below_its_like(above, code)
     at, inside = links.itself_or_ancestor(above, outermost)[owner], np.arange(len(owner))
     around, slices, names = links.nearest_ancestor(above, outermost), [inside], [code[at]]

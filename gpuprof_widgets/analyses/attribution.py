@@ -21,6 +21,7 @@ from gpuprof_widgets.analyses.op_rows import (
     allocations,
 )
 from gpuprof_widgets.analyses.owner_levels import LEVELS, Owning
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.table_with_reason import LACKS
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.exceptions import OptionError
@@ -193,6 +194,7 @@ def _table(found: Owned) -> pd.DataFrame:
     return table.iloc[order].reset_index(drop=True)[list(COLUMNS)]
 
 
+@remembered
 def in_backward(trace: Trace) -> Mask:
     """Which slices ran in a backward pass, or were launched or captured there."""
     slices = trace.slices
@@ -200,9 +202,8 @@ def in_backward(trace: Trace) -> Mask:
     inside |= trace.index.in_category("module_backward")
     inside |= links.nearest_ancestor(slices["parent"].to_numpy(), inside) >= 0
     gpu = trace.index.gpu
-    launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"])
     captured = captured_calls(trace)
-    launcher = np.where(captured >= 0, captured, launcher)
+    launcher = np.where(captured >= 0, captured, trace.index.launcher)
     inside[gpu] = np.append(inside, False)[launcher[gpu]]
     return inside
 

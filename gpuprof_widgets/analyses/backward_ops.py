@@ -89,9 +89,8 @@ def _calls(trace: Trace) -> Mask:
 def _inside(trace: Trace, calls: Mask) -> Rows:
     slices = trace.slices
     around = links.itself_or_ancestor(slices["parent"].to_numpy(), calls)
-    launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"])
     gpu = trace.index.gpu
-    around[gpu] = np.append(around, NONE)[launcher[gpu]]
+    around[gpu] = np.append(around, NONE)[trace.index.launcher[gpu]]
     return around
 
 
@@ -112,13 +111,12 @@ def _first(forward: Rows) -> Mask:
 
 
 def _owners(trace: Trace, rows: npt.NDArray[np.intp], forward: Rows) -> dict[str, object]:
-    names = np.append(trace.slices["name"].to_numpy(object), "")
     module = region_behind(trace, "module")[forward]
     line = region_behind(trace, "cell_line")[forward]
     return {
-        "name": [str(name).removeprefix(EVALUATE) for name in names[rows]],
-        "forward": names[forward],
-        "module": names[module],
+        "name": [str(name).removeprefix(EVALUATE) for name in trace.index.names_of(rows)],
+        "forward": trace.index.names_of(forward),
+        "module": trace.index.names_of(module),
         "line": _given(trace, "line", line, NONE).astype(np.int64),
         "cell": _given(trace, "cell", line, ""),
     }

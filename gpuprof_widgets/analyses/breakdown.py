@@ -107,11 +107,10 @@ def _class_rows(
     number: Ints,
     ranges: Intervals,
 ) -> pd.DataFrame:
-    code = pd.Index(CLASSES).get_indexer(pd.Index(segments["class"]))
     start, end = (segments[f"{edge}_ns"].to_numpy() for edge in ("start", "end"))
     times = []
     for name in classes:
-        mine = code == CLASSES.index(name)
+        mine = (segments["class"] == name).to_numpy(bool)
         times.append(intervals.overlap(ranges, (start[mine], end[mine])))
     span = np.repeat(ranges[1] - ranges[0], len(classes))
     time = np.array(times).T.reshape(-1)

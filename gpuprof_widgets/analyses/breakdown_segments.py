@@ -130,21 +130,19 @@ def _synchronised_until(trace: Trace, gaps: Gaps) -> Ints:
     """
     until = gaps.start.copy()
     began, ended = trace.index.uncut
-    waiting, track = is_synchronising(trace), trace.slices["track"].to_numpy()
-    calls, took = rows_by(np.where(waiting, track, NONE)), np.append(ended - began, 0)
+    calls, took = is_synchronising(trace), np.append(ended - began, 0)
     for thread, mine in rows_by(gaps.thread).items():
         if thread < 0:
             continue
-        rows = calls.get(thread, np.empty(0, np.intp))
-        call = open_at_moments(trace, rows, gaps.start[mine])
+        rows = trace.index.rows_of_track(thread)
+        call = open_at_moments(trace, rows[calls[rows]], gaps.start[mine])
         until[mine] += took[call]
     return until
 
 
 def open_at_moments(trace: Trace, rows: npt.NDArray[np.intp], times: Ints) -> Ints:
     """Per time the one of these calls of a thread, none of which nest, that was open; -1."""
-    ts = trace.slices["ts"].to_numpy()[rows]
-    end = ts + trace.slices["dur"].to_numpy()[rows]
+    ts, end = trace.index.ts[rows], trace.index.end[rows]
     at = np.searchsorted(ts, times, side="right") - 1
     found = np.append(rows, NONE)[at]
     return np.where((at >= 0) & (np.append(end, 0)[at] > times), found, NONE).astype(np.int64)
@@ -169,14 +167,13 @@ def _cuts(
 def _causes(
     gaps: Gaps, gap: npt.NDArray[np.intp], time: Ints, states: HostStates, until: Ints
 ) -> Codes:
-    state = np.array(STATES, object)[states.at(time)] if len(time) else np.empty(0, object)
+    state = states.at(time)
     conditions = [
         (gaps.after < 0)[gap] | (gaps.launch < 0)[gap],
         time >= gaps.launched_ns[gap],
         time >= gaps.launch_ns[gap],
-        state == INPUT,
+        state == STATES.index(INPUT),
         time < until[gap],
     ]
     codes = [CLASSES.index(c) for c in (OTHER, QUEUED, LAUNCHING, INPUT, SYNCHRONISING)]
-    of_state = CLASS_OF_STATE[states.at(time)] if len(time) else np.empty(0, np.int8)
-    return np.select(conditions, codes, of_state).astype(np.int8)
+    return np.select(conditions, codes, CLASS_OF_STATE[state]).astype(np.int8)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses.gpu_kinds import KINDS, gpu_kinds
+from gpuprof_widgets.analyses.gpu_kinds import KINDS, kind_codes
 from gpuprof_widgets.analyses.lacking import says_if_empty
 from gpuprof_widgets.analyses.open_times import open_within
 from gpuprof_widgets.trace import intervals
@@ -40,7 +41,7 @@ def device_busy(record: Record) -> pd.DataFrame:
 
 def devices(trace: Trace) -> list[int]:
     """Index of every GPU that ran anything."""
-    return sorted({int(device) for device in trace.index.device[trace.index.gpu]})
+    return [int(device) for device in np.unique(trace.index.device[trace.index.gpu])]
 
 
 def busy_intervals(trace: Trace, device: int, *categories: str) -> Intervals:
@@ -54,9 +55,10 @@ def busy_intervals(trace: Trace, device: int, *categories: str) -> Intervals:
 
 def kind_times(trace: Trace, device: int) -> dict[str, Intervals]:
     """When each kind of work ran on the GPU, by the names of `KINDS` and in their order."""
-    rows, kind = gpu_kinds(trace)
-    here = trace.index.device[rows] == device
-    return {name: open_within(trace, rows[here & (kind == name)]) for name in KINDS}
+    rows = trace.index.gpu
+    rows = rows[trace.index.device[rows] == device]
+    kind = kind_codes(trace)[rows]
+    return {name: open_within(trace, rows[kind == code]) for code, name in enumerate(KINDS)}
 
 
 def _row(trace: Trace, device: int) -> dict[str, float]:

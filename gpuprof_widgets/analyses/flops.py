@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses.op_calls import CONCRETE, arg_of
-from gpuprof_widgets.analyses.shapes import SHAPE_KEYS
+from gpuprof_widgets.analyses.op_calls import Call, of_calls
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import FLOPS, NONE
 
@@ -28,12 +27,8 @@ Dims: TypeAlias = Sequence[Any]
 def slice_flops(trace: Trace) -> npt.NDArray[np.int64]:
     """FLOPs of every slice; 0 where they cannot be told from what was recorded."""
     flops = np.maximum(recorded_work(trace, FLOPS), 0)
-    name = trace.slices["name"]
-    for op, formula in FORMULAS.items():
-        if op in name.cat.categories:
-            rows = np.flatnonzero(name.cat.codes == name.cat.categories.get_loc(op))
-            dims, inputs = arg_of(trace, rows, *SHAPE_KEYS), arg_of(trace, rows, CONCRETE)
-            flops[rows] = [_evaluate(formula, *each) for each in zip(dims, inputs, strict=True)]
+    rows = np.flatnonzero(trace.index.named(frozenset(FORMULAS)))
+    flops[rows] = of_calls(trace, rows, _evaluate)
     return flops
 
 
@@ -46,9 +41,9 @@ def recorded_work(trace: Trace, key: str) -> npt.NDArray[np.int64]:
     return work
 
 
-def _evaluate(formula: Callable[[Dims, Dims], int], dims: Any, inputs: Any) -> int:
+def _evaluate(call: Call) -> int:
     try:
-        work = formula(dims, inputs)
+        work = FORMULAS[call.name](call.dims, call.concrete)
     except (ArithmeticError, IndexError, TypeError, ValueError, SyntaxError, RecursionError):
         return 0  # shapes that do not fit the op, or were not recorded: torch says 0 as well
     return work if abs(work) < MOST_WORK else 0

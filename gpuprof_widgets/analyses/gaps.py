@@ -80,11 +80,8 @@ def _ending(rows: npt.NDArray[np.intp], moment: Ints, wanted: Ints) -> Rows:
 
 def _usual_track(trace: Trace, rows: npt.NDArray[np.intp]) -> int:
     """The CPU track that launches most of these slices, else the first one."""
-    track = trace.slices["track"].to_numpy()
-    all_launches = trace.slices["launch"].to_numpy()[rows]
-    used = track[all_launches[all_launches >= 0]]
-    if len(used):
-        tracks, count = np.unique(used, return_counts=True)
-        return int(tracks[count.argmax()])
+    launch = trace.index.column("launch")[rows]
+    if (launch >= 0).any():
+        return int(np.bincount(trace.index.track[launch[launch >= 0]]).argmax())
     cpu_tracks = np.flatnonzero((trace.tracks["kind"] == "cpu").to_numpy())
     return int(cpu_tracks[0]) if len(cpu_tracks) else NONE

@@ -80,7 +80,8 @@ def group_rows(keys: Mapping[str, npt.ArrayLike]) -> tuple[Groups, npt.NDArray[n
     groups = np.zeros(len(each[0][0]), np.int64)
     for codes, values in each:
         groups = pd.factorize(groups * max(len(values), 1) + codes)[0].astype(np.int64)
-    _, first = np.unique(groups, return_index=True)
+    first = np.empty(int(groups.max(initial=-1)) + 1, np.intp)
+    first[groups[::-1]] = np.arange(len(groups))[::-1]  # the last one written is the first
     return groups.astype(np.intp), first
 
 

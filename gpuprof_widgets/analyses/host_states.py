@@ -16,7 +16,7 @@ from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.analyses.python_in_ops import ENGINE_OWN, in_hooks, python_functions
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking
 from gpuprof_widgets.trace import intervals
-from gpuprof_widgets.trace.callers import BACKWARD
+from gpuprof_widgets.trace.callers import BEGINS_BACKWARD
 from gpuprof_widgets.trace.index import (
     Segments,
 )
@@ -89,11 +89,12 @@ class HostTimeline:
         lane = trace.tracks["lane"].to_numpy()
         of_host = trace.tracks["kind"].isin(["cpu", "python"]).to_numpy()
         self._tracks = rows_by(np.where(of_host, lane, NONE))
-        loading = is_dataloader(trace) & ~is_taking(trace)
-        of_slice = lane[trace.slices["track"].to_numpy()]
-        self._loading = rows_by(np.where(loading, of_slice, NONE))
+        loading = np.flatnonzero(is_dataloader(trace) & ~is_taking(trace))
+        of_slice = lane[trace.index.track]
+        lanes = rows_by(of_slice[loading])
+        self._loading = {lane: loading[at] for lane, at in lanes.items()}
         self._known: dict[int, _Lane] = {}  # the threads that are asked for again and again
-        self._main_began = np.sort(trace.slices["ts"].to_numpy()[of_slice == self._main])
+        self._main_began = np.sort(trace.index.ts[of_slice == self._main])
 
     def states(self, lane: int, within: Intervals | None = None) -> HostStates:
         """What this thread was doing, within these stretches of time; where in nothing, the others.
@@ -137,12 +138,22 @@ class HostTimeline:
         found = _Lane(
             parts,
             open_times(trace, self._loading.get(lane, nothing) if lane >= 0 else nothing),
-            _between_nodes(parts, self._main_began) & (lane in self._backward),
+            self._between_nodes(lane, parts),
             in_hooks(self._record, parts.start, parts.end, own),
         )
         if lane == self._main or lane in self._executors:
             self._known[lane] = found
         return found
+
+    def _between_nodes(self, lane: int, parts: Segments) -> npt.NDArray[np.bool_]:
+        """In which stretches autograd's thread ran no op, and the main thread began nothing."""
+        inner = np.full(len(parts.start), lane in self._backward)
+        if inner.any():
+            edges = np.append(parts.start, parts.end[-1:])
+            began = np.diff(np.searchsorted(self._main_began, edges))
+            inner &= (parts.row < 0) & (began == 0)
+            inner[:1] = inner[-1:] = False
+        return inner
 
     def _pieces(self, known: list[_Lane], within: Intervals | None) -> tuple[Ints, Ints]:
         cuts = [one.parts.start for one in known]
@@ -179,14 +190,6 @@ def _between(*edges: Ints) -> tuple[Ints, Ints]:
     return every[:-1], every[1:]
 
 
-def _between_nodes(parts: Segments, main: Ints) -> npt.NDArray[np.bool_]:
-    """In which stretches autograd's thread had no op open, and the main thread began nothing."""
-    began = np.searchsorted(main, parts.end) - np.searchsorted(main, parts.start)
-    inner = np.ones(len(began), bool)
-    inner[:1] = inner[-1:] = False
-    return np.asarray((parts.row < 0) & inner & (began == 0))
-
-
 def executor_lanes(trace: Trace) -> list[int]:
     """The lanes of TensorFlow's executor, on which ops are put as they come."""
     ops = trace.args.get(EXECUTOR_LANE)
@@ -204,10 +207,8 @@ def main_lane(trace: Trace) -> int:
 
 def backward_lanes(trace: Trace) -> list[int]:
     """The threads, other than the main one, on which autograd ran backward ops."""
-    names = trace.slices["name"].cat
-    starts = np.array([*(str(name).startswith(BACKWARD) for name in names.categories), False])
-    chosen = starts[names.codes.to_numpy()] & trace.index.on_tracks("cpu")
-    tracks = np.unique(trace.slices["track"].to_numpy()[chosen])
+    began = trace.index.matching(BEGINS_BACKWARD) & trace.index.on_tracks("cpu")
+    tracks = np.flatnonzero(np.bincount(trace.index.track[began]))
     lanes = np.unique(trace.tracks["lane"].to_numpy()[tracks])
     return [int(lane) for lane in lanes if lane != main_lane(trace)]
 
@@ -246,6 +247,7 @@ def _state_of_slices(trace: Trace) -> States:
         CPU_OPS: (are_ops(trace) & ~python_functions(trace)) | are_named_regions(trace),
         OTHER: trace.index.in_category("overhead"),
     }
-    conditions, codes = list(state_of.values()), [STATES.index(state) for state in state_of]
-    state = np.select(conditions, codes, STATES.index(PYTHON))
-    return np.append(state, STATES.index(PYTHON)).astype(np.int8)
+    states = np.full(len(trace) + 1, STATES.index(PYTHON), np.int8)
+    for state, rows in reversed(state_of.items()):  # the first of them counts
+        states[:-1][rows] = STATES.index(state)
+    return states

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +51,14 @@ COLUMNS = (
     "module",
     "cause",
 )
+NAMES_OF = {
+    "before_name": "before",
+    "after_name": "after",
+    "cpu_name": "cpu",
+    "line": "line",
+    "module": "module",
+}
+"""Columns of names, and those of the rows that they name."""
 
 
 @says_if_empty("no GPU was idle: there is no gap in its work")
@@ -103,10 +110,11 @@ def _of_devices(record: Record) -> pd.DataFrame:
     trace = record.trace
     rows = trace.index.gpu
     of_device = links.rows_by(trace.index.device[rows])
-    return _longest_first(
+    tables = [
         _described(trace, gaps_between(trace, rows[these])).assign(device=one, stream=NONE)
         for one, these in of_device.items()
-    )
+    ]
+    return _longest_first(trace, tables)
 
 
 def _of_streams(trace: Trace, back_to_back_ns: int) -> pd.DataFrame:
@@ -119,7 +127,7 @@ def _of_streams(trace: Trace, back_to_back_ns: int) -> pd.DataFrame:
         table = _described(trace, gaps).assign(device=one, stream=np.array([*of_stream])[group])
         last = _last_elsewhere(table, ended[rows[these]], stream)
         tables.append(table.assign(cause=_on_stream(table, last, back_to_back_ns)))
-    return _longest_first(tables)
+    return _longest_first(trace, tables)
 
 
 def _last_elsewhere(table: pd.DataFrame, ended: Ints, stream: Ints) -> Ints:
@@ -134,11 +142,16 @@ def _last_elsewhere(table: pd.DataFrame, ended: Ints, stream: Ints) -> Ints:
     return np.where(last >= 0, ends[last], np.iinfo(np.int64).min)
 
 
-def _longest_first(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    if not (found := list(tables)):
+def _longest_first(trace: Trace, tables: list[pd.DataFrame]) -> pd.DataFrame:
+    """The gaps of all devices or streams in this order, with the names of what they refer to."""
+    if not tables:
         return lacking(COLUMNS, NO_GPU)
-    table = pd.concat(found, ignore_index=True)[list(COLUMNS)]
-    return table.sort_values("dur_ns", ascending=False, kind="stable", ignore_index=True)
+    table = pd.concat(tables, ignore_index=True)
+    table = table.sort_values("dur_ns", ascending=False, kind="stable", ignore_index=True)
+    names = {
+        column: trace.index.names_of(table[row].to_numpy()) for column, row in NAMES_OF.items()
+    }
+    return table.assign(**names)[list(COLUMNS)]
 
 
 def stream_of(trace: Trace, rows: npt.NDArray[np.intp]) -> Ints:
@@ -159,25 +172,20 @@ def _on_stream(table: pd.DataFrame, last: Ints, back_to_back_ns: int) -> pd.Seri
 
 
 def _described(trace: Trace, gaps: Gaps) -> pd.DataFrame:
-    """The gaps with all columns, but for device and stream."""
+    """The gaps with all columns, but for device and stream; for names their rows."""
     cpu = _cpu_meanwhile(trace, gaps.start, gaps.end, gaps.thread)
-    names = np.append(trace.slices["name"].cat.categories.to_numpy(object), "")
-    code = np.append(trace.slices["name"].cat.codes.to_numpy(), NONE)
     columns = {
         "start_ns": gaps.start,
         "end_ns": gaps.end,
         "dur_ns": gaps.end - gaps.start,
         "before": gaps.before,
-        "before_name": names[code[gaps.before]],
         "after": gaps.after,
-        "after_name": names[code[gaps.after]],
         "launch_ns": gaps.launch_ns,
         "thread": gaps.thread,
         "cpu": cpu.row,
-        "cpu_name": names[code[cpu.row]],
         "cpu_share": cpu.share,
-        "line": names[code[cpu.line]],
-        "module": names[code[cpu.module]],
+        "line": cpu.line,
+        "module": cpu.module,
         "cause": _causes(gaps.start, gaps.before, gaps.after, gaps.launch_ns, cpu),
     }
     return pd.DataFrame(columns)

@@ -107,9 +107,14 @@ IN_NO_MODULE = "(in no module)"
 
 def lacking(columns: Sequence[str], why: str) -> pd.DataFrame:
     """A table with these columns and no rows; ``attrs["lacks"]`` says why, in one sentence."""
-    table = pd.DataFrame(columns=list(columns))
+    table = _without_rows(tuple(columns)).copy()
     table.attrs[LACKS] = why
     return table
+
+
+@functools.cache
+def _without_rows(columns: tuple[str, ...]) -> pd.DataFrame:
+    return pd.DataFrame(columns=list(columns))
 
 
 def says_if_empty(

@@ -22,15 +22,16 @@ def line_of(trace: Trace) -> Rows:
 
     What the backward pass does on a thread of its own ran in the line that called it.
     """
-    slices = trace.slices
-    caller = np.append(calling_lines(trace, *trace.index.uncut), NONE)
-    gpu = trace.index.gpu
-    launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"])
-    caller[gpu] = caller[launcher[gpu]]
     around = region_around(trace, "cell_line")
+    if not trace.index.in_category("cell_line").any():
+        return around
+    caller = np.append(calling_lines(trace), NONE)
+    gpu = trace.index.gpu
+    caller[gpu] = caller[trace.index.launcher[gpu]]
     return np.where(around >= 0, around, caller[:-1]).astype(np.int32)
 
 
+@remembered
 def line_behind(trace: Trace) -> Rows:
     """Per slice of the backward pass the row of the cell line of its forward op; else -1.
 
@@ -55,6 +56,5 @@ def _op_before(trace: Trace) -> Rows:
     before[rows[same]] = rows[latest[same]]
     around = np.append(links.itself_or_ancestor(parent, before[:-1] >= 0), NONE)
     gpu = trace.index.gpu
-    launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"])
-    around[gpu] = around[launcher[gpu]]
+    around[gpu] = around[trace.index.launcher[gpu]]
     return np.asarray(before[around[:-1]], np.int32)

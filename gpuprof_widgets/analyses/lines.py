@@ -102,13 +102,12 @@ def cell_lines(trace: Trace) -> CellLines:
     resumed = np.zeros(len(trace), bool)
     if "resumed" in trace.args:
         resumed[trace.args["resumed"].index.to_numpy()] = trace.args["resumed"].to_numpy(bool)
-    names = trace.slices["name"].to_numpy(object)[row]
     first = np.unique(number, return_index=True)[1]
     table = pd.DataFrame(
         {
             "cell": given["cell"].iloc[first].astype(str).to_numpy(object),
             "line": given["line"].iloc[first].to_numpy(np.int64),
-            "code": [str(name).partition(": ")[2] for name in names[first]],
+            "code": [name.partition(": ")[2] for name in trace.index.names_of(row[first])],
         }
     )
     return CellLines(row, of_slice, resumed[row], table)
@@ -203,6 +202,8 @@ def _statements(record: Record) -> pd.DataFrame:
 
 def _counted(trace: Trace, known: CellLines) -> dict[str, Ints]:
     """Per line of ``known.lines`` its numbers."""
+    if not len(known.row):
+        return dict.fromkeys(NUMBERS, np.empty(0, np.int64))
     slices, size = trace.slices, len(known.lines)
     ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
     line = known.of_slice[known.row]

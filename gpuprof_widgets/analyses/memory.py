@@ -107,12 +107,14 @@ def allocations(record: Record) -> pd.DataFrame:
 
 def _owners(trace: Trace, row: Any) -> dict[str, Any]:
     """Op, module and line of these rows as links and names; nothing for row -1."""
-    names = np.append(trace.slices["name"].to_numpy(object), "")
     columns: dict[str, Any] = {}
     for owner, find in zip(OWNERS, (owning_ops, owning_modules, owning_lines), strict=True):
         links = np.full(len(row), NONE, np.int32)
         links[row >= 0] = find(trace, row[row >= 0])
-        columns |= {owner: links, f"{owner}_name": pd.Series(names[links], dtype=object)}
+        columns |= {
+            owner: links,
+            f"{owner}_name": pd.Series(trace.index.names_of(links), dtype=object),
+        }
     return columns
 
 

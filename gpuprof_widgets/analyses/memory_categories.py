@@ -109,6 +109,8 @@ def holders(trace: Trace, events: MemoryEvents, found: Blocks) -> Texts:
 
 
 def _by_rules(trace: Trace, events: MemoryEvents, found: Blocks) -> Texts:
+    if not len(found):
+        return np.empty(0, object)
     where = Where(trace, events, found)
     category = np.full(len(found), OTHER, object)
     category[where.ended < where.next_pass] = TEMPORARIES
@@ -127,7 +129,7 @@ class Where:
 
     def __init__(self, trace: Trace, events: MemoryEvents, found: Blocks) -> None:
         slices = trace.slices
-        row = np.where(found.begin >= 0, events.row[found.begin], NONE) if len(events) else _none()
+        row = np.where(found.begin >= 0, events.row[found.begin], NONE)
         times = np.append(events.ts, FOREVER)
         began = times[found.begin]
         self.ended = np.where(found.end >= 0, times[found.end], FOREVER)
@@ -149,10 +151,6 @@ class Where:
         scope = links.outermost(parent, are_ops(trace) | backward | step | loading)
         self.scope_end = np.append(end, NONE)[np.append(scope, NONE)[row]]
         self.next_pass, self.pass_end = _passes(trace, backward, began)
-
-
-def _none() -> Ints:
-    return np.empty(0, np.int64)
 
 
 def _is_inside(parent: npt.NDArray[np.int32], wanted: Mask) -> Mask:

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses.module_frames import module_frame_around
+from gpuprof_widgets.analyses.module_frames import module_frame_around, module_frames
 from gpuprof_widgets.analyses.op_rows import (
     are_ops,
 )
@@ -27,6 +27,8 @@ def owning_ops(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
 
     In the backward pass that is the node (`AddmmBackward0`), not the engine's region around it.
     """
+    if not len(rows):
+        return np.empty(0, np.int32)
     parent = trace.slices["parent"].to_numpy()
     is_node = trace.index.matching(BACKWARD_NODE)
     is_op = are_ops(trace) & ~is_node
@@ -42,7 +44,9 @@ def owning_ops(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
 def owning_modules(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
     """The module instance behind each slice, in the backward pass that of the forward op."""
     regions = region_behind(trace, "module")[rows]
-    return regions if (regions >= 0).any() else _module_frames(trace)[rows]
+    if (regions >= 0).any() or not module_frames(trace).any():
+        return regions
+    return _module_frames(trace)[rows]
 
 
 def owning_lines(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:

@@ -23,5 +23,5 @@ def module_frames(trace: Trace) -> npt.NDArray[np.bool_]:
 
 def module_frame_around(trace: Trace, frame: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
     """Of each Python frame (-1: none) the innermost of these that it is or runs in; else -1."""
-    around = links.itself_or_ancestor(trace.slices["parent"].to_numpy(), module_frames(trace))
+    around = links.itself_or_ancestor(trace.index.parent, module_frames(trace))
     return np.asarray(np.append(around, NONE)[frame], np.int32)

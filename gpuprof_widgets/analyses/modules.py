@@ -8,7 +8,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.attribution import Owned, in_backward, owned
 from gpuprof_widgets.analyses.lacking import IN_NO_MODULE, MODULES, NOBODY, lacking, not_recorded
-from gpuprof_widgets.analyses.module_frames import MODULE_FRAME
+from gpuprof_widgets.analyses.module_frames import MODULE_FRAME, module_frames
 from gpuprof_widgets.analyses.op_work import slice_work_flops
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
@@ -39,6 +39,7 @@ COLUMNS = (
     "allocated_total_bytes",
     "row",
 )
+REGIONS = ("module", "module_backward")
 PASSES = {
     "cpu_": ("cpu_self_ns", "backward_cpu_ns"),
     "device_": ("device_ns", "backward_device_ns"),
@@ -66,10 +67,9 @@ def modules(record: Record) -> pd.DataFrame:
     - ``row``: the slice of its first call (-1: none).
     """
     trace = record.trace
-    found = owned(trace, "module")
-    if not len(found.row):
+    if not (trace.index.in_category(*REGIONS) | module_frames(trace)).any():
         return lacking(COLUMNS, not_recorded(record, MODULES))
-    table = _ordered(_table(trace, found))
+    table = _ordered(_table(trace, owned(trace, "module")))
     table.attrs[NOBODY] = IN_NO_MODULE
     return table
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -10,11 +11,13 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from gpuprof_widgets.analyses.grouped import group_rows
 from gpuprof_widgets.analyses.shapes import SHAPE_KEYS
 from gpuprof_widgets.trace.model import Trace
 
 TYPES, STRIDES, CONCRETE = "Input type", "Input Strides", "Concrete Inputs"
 
+Rows = npt.NDArray[np.intp]
 Shape = Sequence[int]
 Answer = TypeVar("Answer")
 
@@ -91,32 +94,26 @@ class Call:
         return next((name for name in found if name), "")
 
 
-def of_calls(
-    trace: Trace, rows: npt.NDArray[np.intp], answer: Callable[[Call], Answer]
-) -> list[Answer]:
+def of_calls(trace: Trace, rows: Rows, answer: Callable[[Call], Answer]) -> list[Answer]:
     """The answer to each of these rows' calls; calls that look the same are asked once."""
-    names = trace.slices["name"].to_numpy(object)[rows]
-    dims = arg_of(trace, rows, *SHAPE_KEYS)
-    types, strides = arg_of(trace, rows, TYPES), arg_of(trace, rows, STRIDES)
-    concrete = arg_of(trace, rows, CONCRETE)
-    known: dict[tuple[str, str, str, str, str], Answer] = {}
-    answers = []
-    for parts in zip(names, dims, types, strides, concrete, strict=True):
-        key = (parts[0], str(parts[1]), str(parts[2]), str(parts[3]), str(parts[4]))
-        if key not in known:
-            name, *given = parts
-            known[key] = answer(Call(name, *(_listed(one) for one in given)))
-        answers.append(known[key])
-    return answers
+    calls, call = distinct_calls(trace, rows)
+    answers = [answer(each) for each in calls]
+    return [answers[each] for each in call.tolist()]
 
 
-def _listed(given: Any) -> Sequence[Any]:
+def distinct_calls(trace: Trace, rows: Rows) -> tuple[list[Call], Rows]:
+    """The different calls of these rows, and for each row the place of its own among them."""
+    shapes = next((key for key in SHAPE_KEYS if key in trace.args), SHAPE_KEYS[0])
+    args = {key: trace.index.arg(key) for key in (shapes, TYPES, STRIDES, CONCRETE)}
+    given = {key: place[rows] for key, (place, _) in args.items()}
+    call, first = group_rows({"name": trace.index.name[rows], **given})
+    listed = [
+        [_listed(args[key][1], at) for at in place[first].tolist()] for key, place in given.items()
+    ]
+    names = trace.index.names_of(rows[first])
+    return list(itertools.starmap(Call, zip(names, *listed, strict=True))), call
+
+
+def _listed(values: list[Any], place: int) -> Sequence[Any]:
+    given = values[place] if place >= 0 else ()
     return given if isinstance(given, list | tuple) else ()
-
-
-def arg_of(trace: Trace, rows: npt.NDArray[np.intp], *keys: str) -> list[Any]:
-    """The arg of each of the rows; None where an event did not carry it."""
-    for key in keys:
-        if key in trace.args:
-            return list(trace.args[key].astype(object).reindex(rows, fill_value=None))
-    return [None] * len(rows)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import (
@@ -36,9 +36,6 @@ LEFT_OUT = frozenset(
 )
 """Events that get no row: the profiler's own and trivial accessors, the same as in torch."""
 
-REGION = re.compile(r"ProfilerStep[#*].*|enumerate\(Data(Loader|Pipe)\)#.*|Optimizer\.\w+#.*")
-"""Regions that torch opens itself: torch 1.8 wrote them as ops, later versions as annotations."""
-
 INSTANTS = "cpu_instant_event"
 CPU_DEVICE_TYPE = 0  # of an allocation; any other device type is an accelerator
 
@@ -62,21 +59,22 @@ class OpRows:
     def __len__(self) -> int:
         return len(self.row)
 
+    def copy(self) -> OpRows:
+        """It is frozen: nobody changes it."""
+        return self
 
+
+@remembered
 def op_rows(trace: Trace) -> OpRows:
     """The CPU slices that an op table counts: ops, annotations, runtime calls, overhead."""
-    slices = trace.slices
     kept = _listed(trace)
     row = np.flatnonzero(kept)
-    index = np.full(len(slices), NONE, np.int32)
-    index[row] = np.arange(len(row))
-    above = links.nearest_ancestor(slices["parent"].to_numpy(), kept)
-    index = np.where(kept, index, np.where(above >= 0, index[above], NONE)).astype(np.int32)
-    parent = np.where(above[row] >= 0, index[above[row]], NONE).astype(np.int32)
-    repeat = _repeats(slices["name"].cat.codes.to_numpy()[row], parent)
-    own = np.arange(len(row), dtype=np.int32)
-    host = np.where(repeat, links.nearest_ancestor(parent, ~repeat), own).astype(np.int32)
-    return OpRows(row, parent, host, repeat, index)
+    number = np.full(len(trace) + 1, NONE, np.int32)  # the last one stands for "nobody"
+    number[row] = np.arange(len(row))
+    above = number[links.nearest_ancestor(trace.index.parent, kept)]
+    index, parent = np.where(kept, number[:-1], above), above[row]
+    repeat = _repeats(trace.index.name[row], parent)
+    return OpRows(row, parent, links.itself_or_ancestor(parent, ~repeat), repeat, index)
 
 
 def has_ops(trace: Trace) -> bool:
@@ -100,7 +98,7 @@ def _repeats(name: npt.NDArray[np.integer[Any]], parent: Rows) -> Mask:
 
 def are_ops(trace: Trace) -> Mask:
     """Which slices are ops proper, regions left out."""
-    return trace.index.in_category("cpu_op") & ~trace.index.matching(REGION)
+    return trace.index.is_op
 
 
 def are_named_regions(trace: Trace) -> Mask:
@@ -116,11 +114,8 @@ def cpu_self(trace: Trace, ops: OpRows) -> Ints:
 
     Nested anew among these rows alone: what is left out, or was cut by a window, covers nothing.
     """
-    slices = trace.slices
-    ts, track = slices["ts"].to_numpy()[ops.row], slices["track"].to_numpy()[ops.row]
-    end = ts + slices["dur"].to_numpy()[ops.row]
-    parent, _ = links.nest(ts, end, track)
-    return links.self_times(ts, end, parent)
+    ts, end = trace.index.ts[ops.row], trace.index.end[ops.row]
+    return links.self_times(ts, end, links.open_above(ops.parent, ts, end))
 
 
 def device_self(trace: Trace, ops: OpRows) -> Ints:

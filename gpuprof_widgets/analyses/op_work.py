@@ -10,10 +10,8 @@ import numpy.typing as npt
 from gpuprof_widgets.analyses.flop_formulas import FORMULAS, flops_of
 from gpuprof_widgets.analyses.flops import recorded_work
 from gpuprof_widgets.analyses.op_bytes import BOTH, INPUTS, NOTHING, bytes_of, elements_of
-from gpuprof_widgets.analyses.op_calls import Call, of_calls
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
+from gpuprof_widgets.analyses.op_calls import Call, distinct_calls, of_calls
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.shapes import shape_text
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
@@ -44,6 +42,7 @@ class Work:
     """Input shapes as text; "" where none were recorded."""
 
 
+@remembered
 def worker_of(trace: Trace) -> Rows:
     """Per slice the op whose work it is part of; -1 for none.
 
@@ -51,32 +50,30 @@ def worker_of(trace: Trace) -> Rows:
     that is below it), else the innermost op around it; an op is around itself. What runs on a GPU
     belongs where its op does.
     """
-    slices, ops = trace.slices, are_ops(trace)
-    parent = slices["parent"].to_numpy()
-    counted = ops & trace.index.named(frozenset(FORMULAS))
-    outermost = counted & (links.nearest_ancestor(parent, counted) < 0)
-    around = links.itself_or_ancestor(parent, outermost)
-    worker = np.where(around >= 0, around, links.itself_or_ancestor(parent, ops)).astype(np.int32)
-    launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"]).astype(np.int32)
-    on_gpu = launcher >= 0
-    owner = np.append(worker, NONE)
-    found = np.where(owner[launcher] >= 0, owner[launcher], owner[slices["op"].to_numpy()])
-    return np.where(on_gpu, found, worker).astype(np.int32)
+    index = trace.index
+    around = links.outermost(index.parent, index.is_op & index.named(frozenset(FORMULAS)))
+    worker = np.where(around >= 0, around, index.op_around)
+    owner, launcher = np.append(worker, NONE), index.launcher
+    found = np.where(owner[launcher] >= 0, owner[launcher], owner[index.column("op")])
+    return np.where(launcher >= 0, found, worker).astype(np.int32)
 
 
 def work_of(trace: Trace, row: npt.NDArray[np.intp]) -> Work:
     """What the ops at these rows do: as the program counted it, else by our formulas."""
-    done = of_calls(trace, row, _work)
-    columns = list(zip(*done, strict=True)) if done else [()] * 6
-    flops, moved = (recorded_work(trace, key)[row] for key in (FLOPS, MEMORY_TRAFFIC))
+    calls, call = distinct_calls(trace, row)
+    columns = zip(*map(_work, calls), strict=True) if calls else [()] * len(WORK_TYPES)
+    flops, moved, counted, dtype, moves_only, shapes = (
+        np.array(values, kind)[call] for values, kind in zip(columns, WORK_TYPES, strict=True)
+    )
+    told_flops, told_moved = (recorded_work(trace, key)[row] for key in (FLOPS, MEMORY_TRAFFIC))
     return Work(
         row,
-        np.where(flops >= 0, flops, np.array(columns[0], np.int64)),
-        np.where(moved >= 0, moved, np.array(columns[1], np.int64)),
-        np.where(moved >= 0, BOTH, np.array(columns[2], object)),
-        np.array(columns[3], object),
-        np.array(columns[4], bool),
-        np.array(columns[5], object),
+        np.where(told_flops >= 0, told_flops, flops),
+        np.where(told_moved >= 0, told_moved, moved),
+        np.where(told_moved >= 0, BOTH, counted),
+        dtype,
+        moves_only,
+        shapes,
     )
 
 
@@ -85,13 +82,16 @@ def slice_work_flops(trace: Trace) -> Ints:
 
     Where the program counted them itself, these.
     """
-    counted = trace.index.named(frozenset((*FORMULAS, *ARITHMETIC))) & are_ops(trace)
+    counted = trace.index.named(frozenset((*FORMULAS, *ARITHMETIC))) & trace.index.is_op
     worker = worker_of(trace)
     row = np.flatnonzero(counted & (worker == np.arange(len(trace))))
     found = np.zeros(len(trace), np.int64)
     found[row] = of_calls(trace, row, _flops)
     recorded = recorded_work(trace, FLOPS)
     return np.where(recorded >= 0, recorded, found)
+
+
+WORK_TYPES = (np.int64, np.int64, object, object, bool, object)
 
 
 def _work(call: Call) -> tuple[int, int, str, str, bool, str]:

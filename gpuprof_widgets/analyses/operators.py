@@ -192,18 +192,21 @@ def _groups(
     combined = np.zeros(len(counted), np.int64)
     for codes, texts in keys.values():
         combined = combined * (len(texts) + 1) + np.asarray(codes)[counted] + 1
-    _, first, groups = np.unique(combined, return_index=True, return_inverse=True)
+    groups, distinct = pd.factorize(combined, sort=True)
+    example = np.empty(len(distinct), np.intp)
+    example[groups] = counted
     labels = {
-        column: [texts[code] for code in np.asarray(codes)[counted[first]]]
+        column: [texts[code] for code in np.asarray(codes)[example]]
         for column, (codes, texts) in keys.items()
     }
-    return groups.reshape(-1), labels
+    return groups, labels
 
 
 def _sums(groups: npt.NDArray[np.intp], values: Columns, length: int) -> Columns:
     sums = _zeros(length)
     for name, total in sums.items():
-        np.add.at(total, groups, values[name])
+        some = np.flatnonzero(values[name])  # most rows have no memory, FLOPs or GPU time
+        np.add.at(total, groups[some], values[name][some])
     return sums
 
 

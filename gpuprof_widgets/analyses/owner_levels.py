@@ -15,9 +15,10 @@ from gpuprof_widgets.analyses.op_rows import (
     INSTANTS,
     are_ops,
 )
+from gpuprof_widgets.analyses.region_owners import cause_of
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
-from gpuprof_widgets.trace.owners import causes, is_engine
+from gpuprof_widgets.trace.owners import is_engine
 from gpuprof_widgets.trace.schema import NONE, RESUMED
 
 Rows = npt.NDArray[np.int32]
@@ -65,7 +66,7 @@ def _regions(trace: Trace, owner: Mask, calls: Mask, detail: str) -> Owning:
     group = trace.slices["track"].to_numpy()[rows]
     return Owning(
         owner,
-        causes(trace.slices, trace.index.uncut[0]),
+        cause_of(trace),
         rows.astype(np.int32),
         group.astype(np.int32),
         calls,
@@ -96,7 +97,7 @@ def _ops(trace: Trace) -> Owning:
 def _functions(trace: Trace) -> Owning:
     """Python frames and ops of each thread nested together."""
     rows, parent, lane = merged_parents(trace)
-    cause = causes(trace.slices, trace.index.uncut[0])
+    cause = cause_of(trace)
     merged = cause.copy()  # of allocations, which are among no frames, the op stays the cause
     merged[rows] = np.where(parent >= 0, rows[parent], NONE)
     backward = cause != trace.slices["parent"].to_numpy()

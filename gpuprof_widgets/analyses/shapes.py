@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.schema import NONE
 
 SHAPE_KEYS = ("Input Dims", "Input dims")
 """Arg that holds the shapes, in today's files and in those of torch 1.8."""
@@ -22,17 +23,12 @@ def shape_text(dims: Any) -> str:
 
 def shape_codes(trace: Trace) -> tuple[npt.NDArray[np.int32], list[str]]:
     """Per slice the number of its shape text (-1: none was recorded), and those texts."""
-    codes = np.full(len(trace), -1, np.int32)
+    codes = np.full(len(trace), NONE, np.int32)
     number: dict[str, int] = {}
-    written: dict[str, int] = {"[]": -1}  # by the dims as they stand in the file: few differ
-    for values in (trace.args[key] for key in SHAPE_KEYS if key in trace.args):
-        found = []
-        for dims in values.tolist():
-            key = str(dims)
-            if key not in written:
-                written[key] = number.setdefault(shape_text(dims), len(number))
-            found.append(written[key])
-        codes[values.index.to_numpy()] = found
+    for place, values in map(trace.index.arg, SHAPE_KEYS):
+        written = (shape_text(dims) for dims in values)
+        code = [NONE if text == "[]" else number.setdefault(text, len(number)) for text in written]
+        codes = np.where(place >= 0, np.array([*code, NONE], np.int32)[place], codes)
     return codes, list(number)
 
 

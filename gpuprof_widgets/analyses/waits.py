@@ -103,8 +103,9 @@ def is_dataloader(trace: Trace) -> npt.NDArray[np.bool_]:
 def is_taking(trace: Trace) -> npt.NDArray[np.bool_]:
     """Which ops of TensorFlow's executor wait for the next batch of a queue or an iterator."""
     on_executor = np.zeros(len(trace), bool)
-    if EXECUTOR_LANE in trace.args:
-        on_executor[trace.args[EXECUTOR_LANE].index.to_numpy()] = True
+    if EXECUTOR_LANE not in trace.args:
+        return on_executor
+    on_executor[trace.args[EXECUTOR_LANE].index.to_numpy()] = True
     return on_executor & trace.index.matching(TAKING)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,37 +15,38 @@ Rows = NDArray[np.int32]
 
 BACKWARD = "autograd::engine::evaluate_function"
 """How the names of the ops begin in which autograd runs one node of the backward pass."""
+BEGINS_BACKWARD = re.compile(f"{re.escape(BACKWARD)}.*", re.DOTALL)
 
 
-def calling_lines(trace: Trace, began: Ints, ended: Ints) -> Rows:
+def calling_lines(trace: Trace) -> Rows:
     """Per slice of a backward pass the innermost cell line that was open when it began; else -1.
 
     Autograd works for a GPU on threads of its own, on which no line ran; the line that called it
-    waits meanwhile. Of lines on several threads it is the one that began last. ``began`` and
-    ``ended`` are the times before a window cut them.
+    waits meanwhile. Of lines on several threads it is the one that began last. What began when is
+    asked of the times before a window cut them.
     """
-    lines = (trace.slices["category"] == "cell_line").to_numpy()
-    return calling_regions(trace, lines, began, ended)
+    lines = trace.index.in_category("cell_line")
+    if not lines.any():
+        return np.full(len(trace), NONE, np.int32)
+    return _calling_regions(trace, lines, _in_backward(trace))
 
 
-def calling_annotations(trace: Trace, began: Ints, ended: Ints) -> Rows:
+def calling_annotations(trace: Trace) -> Rows:
     """The same for annotations (`record_function`) outside of the backward pass."""
-    annotated = (trace.slices["category"] == "user_annotation").to_numpy()
-    return calling_regions(trace, annotated & ~_in_backward(trace), began, ended)
+    backward = _in_backward(trace)
+    return _calling_regions(trace, trace.index.in_category("user_annotation") & ~backward, backward)
 
 
-def calling_regions(trace: Trace, regions: Mask, began: Ints, ended: Ints) -> Rows:
-    """The same for any regions on the threads of the CPU."""
-    found = np.full(len(trace), NONE, np.int32)
-    lines = np.flatnonzero(regions)
-    called = np.flatnonzero(_in_backward(trace)) if len(lines) else lines
-    if not len(called):
-        return found
-    track = trace.slices["track"].to_numpy()[lines]
-    lines = lines[np.lexsort((lines, -track, began[lines]))]  # of two threads the first one counts
-    at = innermost_open(began[lines], ended[lines], began[called])
-    found[called] = np.append(lines, NONE)[at]
-    return found
+def _calling_regions(trace: Trace, regions: Mask, backward: Mask) -> Rows:
+    """The same for any regions on the threads of the CPU, and slices of the backward pass."""
+    caller = np.full(len(trace), NONE, np.int32)
+    began, ended = trace.index.uncut
+    called, rows = np.flatnonzero(backward), np.flatnonzero(regions)
+    track = trace.index.track[rows]
+    rows = rows[np.lexsort((rows, -track, began[rows]))]  # of two threads the first one counts
+    at = innermost_open(began[rows], ended[rows], began[called])
+    caller[called] = np.append(rows, NONE)[at]
+    return caller
 
 
 def open_beside(trace: Trace, began: Ints, ended: Ints) -> Rows:
@@ -69,10 +72,7 @@ def open_beside(trace: Trace, began: Ints, ended: Ints) -> Rows:
 
 def _in_backward(trace: Trace) -> Mask:
     """Which CPU slices are, or are part of, an op of the backward pass."""
-    slices = trace.slices
-    names = slices["name"].cat
-    backward = np.array([str(name).startswith(BACKWARD) for name in names.categories], bool)
-    marked = np.append(backward, False)[names.codes] | (slices["forward"].to_numpy() >= 0)
-    parent = slices["parent"].to_numpy()
-    is_cpu = (trace.tracks["kind"] == "cpu").to_numpy()[slices["track"].to_numpy()]
-    return np.asarray((marked | (nearest_ancestor(parent, marked) >= 0)) & is_cpu, bool)
+    index = trace.index
+    marked = index.matching(BEGINS_BACKWARD) | (index.column("forward") >= 0)
+    within = marked | (nearest_ancestor(index.parent, marked) >= 0)
+    return np.asarray(within & index.on_tracks("cpu"), bool)

@@ -25,7 +25,13 @@ Rows = npt.NDArray[np.int32]
 Places = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 
+CLIMBS = 8
+"""How many levels up it pays to look for the slice that is still open."""
+
 Array = TypeVar("Array", bound=npt.NDArray[Any])
+
+REGION = re.compile(r"ProfilerStep[#*].*|enumerate\(Data(Loader|Pipe)\)#.*|Optimizer\.\w+#.*")
+"""Regions that torch opens itself: torch 1.8 wrote them as ops, later versions as annotations."""
 
 
 @dataclass(frozen=True)
@@ -134,13 +140,40 @@ class Index:
         """Which slices lie on tracks of these kinds."""
         return np.asarray(self._tracks["kind"].isin(kinds).to_numpy(bool)[self.track], bool)
 
+    def names_of(self, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.object_]:
+        """The names of these rows as text; "" for none (-1)."""
+        texts = np.array([*self.names, ""], object)
+        return np.asarray(texts[np.append(self.name, NONE)[rows]])
+
     def named(self, names: frozenset[str]) -> Mask:
         """Which slices have one of these names."""
-        return _coded(self.name, [each in names for each in self.names])
+        return self._with_names([self._code_of[each] for each in names if each in self._code_of])
 
     def matching(self, pattern: re.Pattern[str]) -> Mask:
         """Which slices have a name that this matches from end to end."""
-        return _coded(self.name, [pattern.fullmatch(each) is not None for each in self.names])
+        return self._with_names(self._codes_matching(pattern).tolist())
+
+    @kept
+    def _codes_matching(self, pattern: re.Pattern[str]) -> Places:
+        return np.flatnonzero([pattern.fullmatch(each) is not None for each in self.names])
+
+    @cached_property
+    def _code_of(self) -> dict[str, int]:
+        return {name: code for code, name in enumerate(self.names)}
+
+    def _with_names(self, codes: list[int]) -> Mask:
+        """A mask by the rows of each name: most questions are about names that few slices have."""
+        order, edges = self._by_name
+        mask = np.zeros(len(self), bool)
+        for code in codes:
+            mask[order[edges[code] : edges[code + 1]]] = True
+        return mask
+
+    @cached_property
+    def _by_name(self) -> tuple[Places, Places]:
+        """All rows, those of one name together, and where those of each name begin."""
+        order = np.argsort(self.name, kind="stable")
+        return order, np.searchsorted(self.name[order], np.arange(len(self.names) + 1))
 
     @cached_property
     def is_gpu(self) -> Mask:
@@ -174,6 +207,46 @@ class Index:
         """The same; a slice of these categories is around itself."""
         own = np.arange(len(self), dtype=np.int32)
         return np.where(self.in_category(*categories), own, self.ancestor(*categories))
+
+    @cached_property
+    def is_op(self) -> Mask:
+        """Which slices are ops proper, regions left out."""
+        return _read_only(self.in_category("cpu_op") & ~self.matching(REGION))
+
+    @cached_property
+    def op_around(self) -> Rows:
+        """The innermost op around each slice; an op is around itself."""
+        return _read_only(links.itself_or_ancestor(self.parent, self.is_op))
+
+    @cached_property
+    def outermost_op(self) -> Rows:
+        """The outermost op around each slice; an op is around itself."""
+        return _read_only(links.outermost(self.parent, self.is_op))
+
+    def arg(self, key: str) -> tuple[Rows, list[Any]]:
+        """The different values of an arg, by their texts, and per slice the place of its own.
+
+        Values are in the order of their first slices; -1 for slices without one.
+        """
+        if ("arg", key) not in self.answers:
+            self.answers["arg", key] = self._arg(key)
+        known: tuple[Rows, list[Any]] = self.answers["arg", key]
+        return known
+
+    def _arg(self, key: str) -> tuple[Rows, list[Any]]:
+        places = np.full(len(self), NONE, np.int32)
+        if key not in self._args:
+            return _read_only(places), []
+        values = self._args[key].astype(object).tolist()
+        # Readers give equal lists as one object: few have to be written out to be compared.
+        of_value, objects = pd.factorize(np.fromiter(map(id, values), np.int64, len(values)))
+        first = np.empty(len(objects), np.intp)
+        first[of_value[::-1]] = np.arange(len(values))[::-1]  # the last one written is the first
+        by_text: dict[str, tuple[int, Any]] = {}
+        different = (values[at] for at in first.tolist())
+        place = [by_text.setdefault(str(each), (len(by_text), each))[0] for each in different]
+        places[self._args[key].index.to_numpy()] = np.array(place, np.int32)[of_value]
+        return _read_only(places), [each for _, each in by_text.values()]
 
     @cached_property
     def uncut(self) -> tuple[Times, Times]:
@@ -219,8 +292,26 @@ class Index:
     def _segments(self, rows: Places) -> Segments:
         bounds = [self._start_ns, self._end_ns]
         edges = intervals.distinct(self.ts[rows], self.end[rows], bounds)
-        row = self.innermost_open(rows, edges[:-1])
-        return Segments(_read_only(edges[:-1]), _read_only(edges[1:]), _read_only(row))
+        return Segments(
+            _read_only(edges[:-1]), _read_only(edges[1:]), _read_only(self._open(rows, edges[:-1]))
+        )
+
+    def _open(self, rows: Places, times: Times) -> Rows:
+        """`innermost_open` of all slices of a track, by their parents.
+
+        What is open is the last one to have started or around it. Mostly it is found in a few
+        steps; where a deep stack ends they would be as many as it has levels.
+        """
+        at = np.searchsorted(self.ts[rows], times, side="right") - 1
+        row = np.append(rows, NONE)[at].astype(np.int32)
+        ended = np.flatnonzero(row >= 0)
+        for _ in range(CLIMBS):
+            ended = ended[self.end[row[ended]] <= times[ended]]
+            row[ended] = self.parent[row[ended]]
+            ended = ended[row[ended] >= 0]
+        if len(ended):
+            row[ended] = self.innermost_open(rows, times[ended])
+        return row
 
 
 def _coded(codes: npt.NDArray[Any], wanted: list[bool]) -> Mask:

@@ -64,8 +64,10 @@ def overlap(left: Intervals, right: Intervals) -> Int64:
 
 
 def inside(times: Int64, intervals: Intervals) -> npt.NDArray[np.bool_]:
-    """Whether each of these moments lies in one of the intervals."""
-    return np.asarray(overlap((times, times + 1), intervals) > 0)
+    """Whether each of these moments lies in one of the disjoint, sorted intervals."""
+    start, end = intervals
+    latest = np.searchsorted(start, times, side="right")  # the interval before each of these
+    return np.asarray(np.append(np.iinfo(np.int64).min, end)[latest] > times)
 
 
 def covered_until(intervals: Intervals, times: npt.ArrayLike) -> Int64:

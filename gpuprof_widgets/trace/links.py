@@ -91,7 +91,7 @@ def path_sum(values: NDArray[Number], parent: Ints) -> NDArray[Number]:
 def subtree_sum(values: NDArray[Number], parent: Ints) -> NDArray[Number]:
     """Per row the sum over itself and all below it, of twice as many generations each round."""
     total, ancestor = values.copy(), parent.copy()
-    active = np.flatnonzero(ancestor >= 0)
+    active = np.flatnonzero(ancestor >= 0) if values.any() else np.empty(0, np.intp)
     while len(active):
         above = ancestor[active]
         np.add.at(total, above, total[active])
@@ -158,6 +158,8 @@ def self_times(ts: Ints, end: Ints, parent: Ints) -> NDArray[np.int64]:
 
 def nearest_ancestor(parent: Ints, wanted: Mask) -> NDArray[np.int32]:
     """Row of the innermost ancestor (not the slice itself) for which ``wanted`` is true."""
+    if not wanted.any():  # as of most that one looks for in a trace
+        return np.full(len(parent), NONE, np.int32)
     found = parent.astype(np.int32)
     active = np.flatnonzero(found >= 0)
     while len(active):
@@ -171,6 +173,20 @@ def itself_or_ancestor(parent: Ints, wanted: Mask) -> NDArray[np.int32]:
     """Row of the slice itself where it is ``wanted``, else of its nearest ancestor that is."""
     own = np.arange(len(parent), dtype=np.int32)
     return np.where(wanted, own, nearest_ancestor(parent, wanted))
+
+
+def open_above(above: Ints, ts: Ints, end: Ints) -> NDArray[np.int32]:
+    """Of each slice's ancestors the innermost that is still open when it starts.
+
+    ``above``: the nearest ancestor of each among these slices. Where these are a part of slices
+    that were nested, the result is their parents if they are nested alone.
+    """
+    found = above.astype(np.int32)
+    closed = np.flatnonzero(found >= 0)
+    while len(closed := closed[end[found[closed]] <= ts[closed]]):
+        found[closed] = found[found[closed]]  # what ended before that one starts has ended by now
+        closed = closed[found[closed] >= 0]
+    return found
 
 
 def outermost(parent: Ints, wanted: Mask) -> NDArray[np.int32]:

@@ -99,7 +99,7 @@ def _owners(trace: Trace, inside: Mask) -> Mask:
     slices = trace.slices
     gpu = slices[inside & is_gpu(slices["category"])]
     began, ended = trace.index.uncut
-    callers = (calling_lines(trace, began, ended), calling_annotations(trace, began, ended))
+    callers = (calling_lines(trace), calling_annotations(trace))
     forward = slices["forward"].to_numpy()
     beside = open_beside(trace, began, ended)
     links = (slices["parent"].to_numpy(), forward, beside, *callers)

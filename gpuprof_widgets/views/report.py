@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import bokeh
-from bokeh.embed import json_item
+from bokeh.document import Document
 from bokeh.models import Column
 
 from gpuprof_widgets.printable import printable, printable_values
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.figure import report_figure
 from gpuprof_widgets.views.picture import picture_png
-from gpuprof_widgets.views.static import static_html, static_text
+from gpuprof_widgets.views.static import static_bundle, static_html
 
 MimeBundle = dict[str, Any]
 
@@ -49,10 +49,7 @@ def outputs(record: Record, *, sort: str, top: int, embed_runtime: bool) -> list
     """
     picture = base64.b64encode(picture_png(record)).decode("ascii")
     return [
-        {
-            "text/html": static_html(record, sort=sort, top=top),
-            "text/plain": static_text(record, sort=sort, top=top),
-        },
+        static_bundle(record, sort=sort, top=top),
         {"image/png": picture, "text/plain": ""},
         {
             "application/javascript": live_script(record, sort=sort, embed_runtime=embed_runtime),
@@ -68,7 +65,7 @@ def live_script(record: Record, *, sort: str, embed_runtime: bool) -> str:
 
 def figure_script(figure: Column, *, embed_runtime: bool) -> str:
     """The script that shows a layout of our views; its name tells reports of a page apart."""
-    item = printable_values(json_item(figure))
+    item = printable_values(_item(figure))
     output = {
         "uid": figure.name,
         "bokeh": bokeh.__version__,
@@ -77,6 +74,14 @@ def figure_script(figure: Column, *, embed_runtime: bool) -> str:
     }
     # All long texts are base64: nothing in them can end a script element.
     return _beside("loader.js").replace(OUTPUT_MARK, json.dumps(output))
+
+
+def _item(figure: Column) -> dict[str, Any]:
+    """A layout as BokehJS embeds it: `bokeh.embed.json_item` without the search for mistakes."""
+    document = Document(title="")
+    document.add_root(figure)
+    content = document.to_json(deferred=False)
+    return {"target_id": None, "root_id": figure.id, "doc": content, "version": bokeh.__version__}
 
 
 def standalone_html(record: Record, *, sort: str = "device_self", top: int = 15) -> str:

@@ -32,7 +32,7 @@ from gpuprof_widgets.views.static_tables import (
 )
 from gpuprof_widgets.views.text import TEXT_WIDTH, escaped, shortened, wrapped
 
-__all__ = ["op_rows", "picture_png", "static_html", "static_text"]
+__all__ = ["op_rows", "picture_png", "static_bundle", "static_html", "static_text"]
 
 BAR_COLOUR = "rgba(86,180,233,0.4)"
 CELL = "padding:1px 8px;vertical-align:top;"
@@ -47,12 +47,20 @@ EXPENDABLE = (CPU[1], CPU[3], CPU[2], DEVICE[1], DEVICE[2], CPU[0])
 """Columns that the text gives up, in this order, where names have less than NAME_WIDTH."""
 
 
+def static_bundle(record: Record, *, sort: str = "device_self", top: int = 15) -> dict[str, str]:
+    """`static_html` and `static_text` by their MIME types, of the same tables."""
+    tables = _tables(record, sort=sort, top=top)
+    return {"text/html": _html(record, tables), "text/plain": _text(record, tables)}
+
+
 def static_html(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
     """Findings and tables as HTML without script, style sheet, id, frame or drawing."""
-    found = findings(record)
-    tables = _tables(record, sort=sort, top=top) + static_panels(record)
-    parts = (html_findings(found), _html_notes(record), *map(html_table, tables))
-    return f'<div class="gpuprof-static">{"".join(parts)}</div>'
+    return _html(record, _tables(record, sort=sort, top=top))
+
+
+def static_text(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
+    """Findings and tables as plain text: below 80 columns, no escape codes."""
+    return _text(record, _tables(record, sort=sort, top=top))
 
 
 def _tables(record: Record, *, sort: str, top: int) -> list[OpTable]:
@@ -65,6 +73,12 @@ def _tables(record: Record, *, sort: str, top: int) -> list[OpTable]:
     )
     tables = (hottest_lines(record), of_python, peak_memory(record))
     return [*(t for t in tables if t is not None), table_rows(record, sort=ops, top=top)]
+
+
+def _html(record: Record, tables: list[OpTable]) -> str:
+    shown = map(html_table, (*tables, *static_panels(record)))
+    parts = (html_findings(findings(record)), _html_notes(record), *shown)
+    return f'<div class="gpuprof-static">{"".join(parts)}</div>'
 
 
 def html_findings(found: list[Finding], *, all_in: str = ALL_IN) -> str:
@@ -137,10 +151,9 @@ def _html_cell(value: float, column: Column) -> str:
     return f'<td style="{style}">{escaped(column.format(value))}</td>'
 
 
-def static_text(record: Record, *, sort: str = "device_self", top: int = 15) -> str:
-    """Findings and tables as plain text: below 80 columns, no escape codes."""
+def _text(record: Record, tables: list[OpTable]) -> str:
     words = [*text_findings(findings(record)), *_text_notes(record)]
-    for table in _tables(record, sort=sort, top=top):
+    for table in tables:
         words += ["", *text_table(table)]
     return "\n".join(words)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 
 from gpuprof_widgets.analyses.findings.anomaly_detection import anomaly_detection
 from gpuprof_widgets.analyses.findings.backward import backward
@@ -64,27 +65,38 @@ __all__ = ["RULES", "Finding", "Limits", "findings"]
 
 Rule = Callable[[Record, Limits], list[Finding]]
 
+
+def _of_gpu_work(rule: Rule) -> Rule:
+    """The same rule, which is not asked of a run without work of a GPU: it has none to speak of."""
+
+    @wraps(rule)
+    def asked(record: Record, limits: Limits) -> list[Finding]:
+        return rule(record, limits) if len(record.trace.index.gpu) else []
+
+    return asked
+
+
 RULES: dict[str, Rule] = {
     "ending": ending,
     "no_kernels": no_kernels,
-    "device_idle": device_idle,
+    "device_idle": _of_gpu_work(device_idle),
     "dataloader": dataloader,
     "synchronising": synchronising,
     "exposed_communication": exposed_communication,
-    "one_stream": one_stream,
-    "launch_bound": launch_bound,
-    "cold_calls": cold_calls,
+    "one_stream": _of_gpu_work(one_stream),
+    "launch_bound": _of_gpu_work(launch_bound),
+    "cold_calls": _of_gpu_work(cold_calls),
     "backward": backward,
     "recomputation": recomputation,
     "python_autograd": python_autograd,
     "anomaly_detection": anomaly_detection,
     "without_no_grad": without_no_grad,
-    "short_kernels": short_kernels,
-    "pageable_copies": pageable_copies,
+    "short_kernels": _of_gpu_work(short_kernels),
+    "pageable_copies": _of_gpu_work(pageable_copies),
     "needless_copies": needless_copies,
-    "peer_copies": peer_copies,
-    "tensor_cores_idle": tensor_cores_idle,
-    "fp32_matmul": fp32_matmul,
+    "peer_copies": _of_gpu_work(peer_copies),
+    "tensor_cores_idle": _of_gpu_work(tensor_cores_idle),
+    "fp32_matmul": _of_gpu_work(fp32_matmul),
     "matmul_sizes": matmul_sizes,
     "loop_indexing": loop_indexing,
     "zeroed_gradients": zeroed_gradients,
@@ -93,7 +105,7 @@ RULES: dict[str, Rule] = {
     "critical_path": critical_path_bound,
     "lines": costliest_line,
     "suspended": suspended,
-    "gpu_ops": gpu_ops,
+    "gpu_ops": _of_gpu_work(gpu_ops),
     "cpu_ops": cpu_ops,
     "cpu_threads": cpu_threads,
     "garbage_collection": garbage_collection,

@@ -8,9 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.op_rows import (
-    REGION,
-)
+from gpuprof_widgets.trace.index import REGION
 from gpuprof_widgets.trace.model import Record
 
 
