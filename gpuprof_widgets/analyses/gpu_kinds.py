@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses.collective_words import without_parameters
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Trace
 
 COMPUTE, COMMUNICATION, COPY, MEMSET = "compute", "communication", "copy", "memset"
@@ -53,15 +54,19 @@ def gpu_kinds(trace: Trace) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object
     a collective. Names that merely start with ``hip`` do not: those are AMD's compute kernels.
     """
     rows = trace.index.gpu
-    slices = trace.slices
-    category = slices["category"].to_numpy(object)[rows]
-    names = slices["name"].cat
-    by_name = np.array([is_communicating(str(name)) for name in names.categories], bool)
-    talks = np.append(by_name, False)[names.codes.to_numpy()[rows]]
+    return rows, np.array(KINDS, object)[kind_codes(trace)[rows]]
+
+
+@remembered
+def kind_codes(trace: Trace) -> npt.NDArray[np.int8]:
+    """Per slice the place among `KINDS`; of what ran on no GPU it means nothing."""
+    talking = frozenset(filter(is_communicating, trace.index.names))
+    code = trace.index.named(talking).astype(np.int8)
     if (collective := trace.args.get("Collective name")) is not None:
-        talks |= np.isin(rows, collective.index[collective.notna()])
-    conditions = [category == "gpu_memcpy", category == "gpu_memset", talks]
-    return rows, np.select(conditions, [COPY, MEMSET, COMMUNICATION], COMPUTE).astype(object)
+        code[collective.index[collective.notna()]] = KINDS.index(COMMUNICATION)
+    for category, kind in (("gpu_memcpy", COPY), ("gpu_memset", MEMSET)):
+        code[trace.index.in_category(category)] = KINDS.index(kind)
+    return code
 
 
 @lru_cache(maxsize=10_000)
