@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.flops import recorded_work
+from gpuprof_widgets.analyses.grouped import group_rows
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.op_bytes import NOTHING
-from gpuprof_widgets.analyses.op_calls import FORMATS, Call, of_calls
+from gpuprof_widgets.analyses.op_calls import FORMATS, Call, distinct_calls
 from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
     cpu_self,
     op_rows,
 )
@@ -158,7 +158,7 @@ def _check(side: str, by: str, aggregate: str) -> None:
 
 def _nothing(trace: Trace, side: str) -> str:
     if side == "device":
-        told = "; those of its CPU ops are of the side 'host'" if are_ops(trace).any() else ""
+        told = "; those of its CPU ops are of the side 'host'" if trace.index.is_op.any() else ""
         return f"the trace has no GPU work: device times are those of kernels and copies{told}"
     return "the trace has no ops: host times are those of CPU ops and calls"
 
@@ -190,30 +190,31 @@ def _calls(record: Record, side: str, self_ns: str) -> pd.DataFrame:
 def _described(record: Record, row: npt.NDArray[np.intp], time: Ints, self_ns: str) -> pd.DataFrame:
     trace = record.trace
     codes, names = names_with_steps_merged(trace)
-    kinds = np.array(names, object)[codes[row]]
-    ops = np.flatnonzero(are_ops(trace)[row])
+    kinds = pd.Index(names).take(codes[row])
+    ops = np.flatnonzero(trace.index.is_op[row])
     work = work_of(trace, row[ops])
     moved, is_known = np.zeros(len(row), np.int64), np.zeros(len(row), bool)
     moved[ops], is_known[ops] = work.bytes, work.counted != NOTHING
     flops, counted = slice_work_flops(trace)[row], recorded_work(trace, FLOPS)[row]
     outputs = np.full(len(row), "", object)
-    outputs[ops] = of_calls(trace, row[ops], _output_text)
+    different, call = distinct_calls(trace, row[ops])
+    outputs[ops] = np.array([_output_text(each) for each in different], object)[call]
     told = trace.args.get(OUTPUT_SHAPES, pd.Series(dtype=object)).reindex(row)
     has_told = told.notna().to_numpy()
     outputs[has_told] = [shape_text(dims) for dims in told[has_told]]
     dtypes = np.full(len(row), "", object)
-    dtypes[ops] = of_calls(trace, row[ops], _dtypes_text)
+    dtypes[ops] = np.array([_dtypes_text(each) for each in different], object)[call]
     shape, texts = shape_codes(trace)
     return pd.DataFrame(
         {
             "name": _places(record, row, kinds),
             "type": kinds,
             "row": row,
-            "calls": trace.slices["count"].to_numpy(np.int64)[row],
+            "calls": trace.index.column("count")[row].astype(np.int64),
             self_ns: time,
             "computation_flops": _known(flops, (flops > 0) | (counted >= 0)),
             "memory_bytes": _known(moved, is_known),
-            "in_shapes": np.array([*texts, ""], object)[shape[row]],
+            "in_shapes": pd.Index([*texts, ""]).take(shape[row]),
             "out_shapes": outputs,
             "in_dtypes": dtypes,
         }
@@ -225,7 +226,7 @@ def _known(values: Ints, is_known: npt.NDArray[np.bool_]) -> pd.Series:
     return pd.Series(pd.array(values, dtype="Int64")).where(is_known)
 
 
-def _places(record: Record, row: npt.NDArray[np.intp], kinds: npt.NDArray[np.object_]) -> list[str]:
+def _places(record: Record, row: npt.NDArray[np.intp], kinds: pd.Index) -> Sequence[str] | pd.Index:
     """The op behind the module in which it, or its forward op, ran; of a graph's its node."""
     trace = record.trace
     if FRAMEWORK in record.metadata and NODE in trace.args:
@@ -233,11 +234,10 @@ def _places(record: Record, row: npt.NDArray[np.intp], kinds: npt.NDArray[np.obj
         nodes = nodes.where(trace.index.in_category("cpu_op", *GPU_CATEGORIES)[row], "")
         return [node or str(kind) for node, kind in zip(nodes, kinds, strict=True)]
     module = region_behind(trace, "module")[row]
-    names = trace.slices["name"].to_numpy(object)
-    return [
-        f"{names[region]}/{kind}" if region >= 0 else str(kind)
-        for region, kind in zip(module, kinds, strict=True)
-    ]
+    place, first = group_rows({"module": module, "kind": kinds})
+    module, inside = module[first], trace.index.names_of(module[first])
+    different = zip(np.where(module >= 0, inside + "/", ""), kinds[first], strict=True)
+    return pd.Index(["".join(each) for each in different]).take(place)
 
 
 def _output_text(call: Call) -> str:

@@ -123,13 +123,16 @@ def _ops(record: Record) -> pd.DataFrame:
     rows = np.flatnonzero(trace.index.on_tracks("cpu") & ~trace.index.in_category(INSTANTS))
     index = np.full(len(trace) + 1, NONE, np.int32)  # the last one stands for "nobody"
     index[rows] = np.arange(len(rows))
-    parent = index[trace.slices["parent"].to_numpy()[rows]]
-    return _merged_paths(trace, rows.astype(np.int32), parent)
+    parent = index[trace.index.parent[rows]]
+    open_parent = links.open_above(parent, trace.index.ts[rows], trace.index.end[rows])
+    return _merged_paths(trace, rows.astype(np.int32), parent, open_parent, trace.index.track[rows])
 
 
 def _python_and_ops(record: Record) -> pd.DataFrame:
-    rows, parent, lane = merged_parents(record.trace)
-    return _merged_paths(record.trace, rows, parent, lane)
+    trace = record.trace
+    rows, parent, lane = merged_parents(trace)
+    open_parent, _ = links.nest(trace.index.ts[rows], trace.index.end[rows], lane)
+    return _merged_paths(trace, rows, parent, open_parent, lane)
 
 
 def merged_parents(trace: Trace) -> tuple[Rows, Rows, Rows]:
@@ -155,29 +158,29 @@ def merged_parents(trace: Trace) -> tuple[Rows, Rows, Rows]:
 
 
 def _merged_paths(
-    trace: Trace, rows: Rows, parent: Rows, group: npt.NDArray[np.int32] | None = None
+    trace: Trace, rows: Rows, parent: Rows, open_parent: Rows, group: Rows
 ) -> pd.DataFrame:
-    """The tree of label paths of these rows, which are sorted by group (track) and start."""
-    slices = trace.slices
-    track = slices["track"].to_numpy()[rows]
-    group = track if group is None else group
-    own = _self_times(trace, rows, group)
+    """The tree of label paths of these rows, which are sorted by group (thread) and start.
+
+    ``open_parent``: the innermost row that is still open when one starts; it covers that one's
+    time, however long it lasts itself.
+    """
+    index = trace.index
+    own = links.self_times(index.ts[rows], index.end[rows], open_parent)
     device, unlaunched = _device_times(trace, rows)
     code, names = names_with_steps_merged(trace)
-    category = slices["category"].cat
-    label = code[rows].astype(np.int64) * len(category.categories)
-    label += category.codes.to_numpy()[rows]
+    label = code[rows].astype(np.int64) * len(index.categories) + index.column("category")[rows]
     threads, thread = np.unique(group, return_inverse=True)
-    tree = _Tree(trace, threads, group, track, names)
+    tree = _Tree(trace, threads, group, index.track[rows], names)
     node = tree.top(thread.reshape(-1))
     for at in links.rows_by(links.depths(parent)).values():
         above = np.where(parent[at] >= 0, node[parent[at]], node[at])
         node[at] = tree.grow(above, label[at])
-    count = slices["count"].to_numpy()
+    count = index.column("count").astype(np.int64)
     values = {"calls": count[rows], "self_ns": own, "device_self_ns": device}
     if len(unlaunched):
         node = np.append(node, np.full(len(unlaunched), tree.beside_threads(UNLAUNCHED)))
-        dur = slices["dur"].to_numpy()[unlaunched]
+        dur = index.dur[unlaunched]
         more = {"calls": count[unlaunched], "self_ns": np.zeros_like(dur), "device_self_ns": dur}
         values = {key: np.append(values[key], more[key]) for key in values}
     return tree.table(node, values)
@@ -219,7 +222,7 @@ class _Tree:
         """One new node per distinct (parent node, label); the node of each row."""
         categories = len(self._label_categories)
         labels = len(self._label_names) * categories
-        key, inverse = np.unique(above * labels + label, return_inverse=True)
+        inverse, key = pd.factorize(above * labels + label, sort=True)
         start = len(self._parent)
         name, category = np.divmod(key % labels, categories)
         self._add(
@@ -227,7 +230,7 @@ class _Tree:
             [self._label_names[code] for code in name],
             [self._label_categories[code] for code in category],
         )
-        nodes: Ints = inverse.reshape(-1).astype(np.int64) + start
+        nodes: Ints = inverse + start
         return nodes
 
     def _add(self, parents: list[int], names: list[str], categories: list[str]) -> None:
@@ -244,13 +247,12 @@ class _Tree:
         sums = {key: np.zeros(len(parent), np.int64) for key in values}
         for key, total in sums.items():
             np.add.at(total, node, values[key])
-        used = np.logical_or.reduce([total > 0 for total in sums.values()])
+        total, device = (
+            links.subtree_sum(sums[key], parent) for key in ("self_ns", "device_self_ns")
+        )
+        has_any = np.logical_or.reduce([total > 0 for total in sums.values()])
+        used = links.subtree_sum(has_any.astype(np.int64), parent) > 0
         used[0] = True
-        total, device = sums["self_ns"].copy(), sums["device_self_ns"].copy()
-        for child in range(len(parent) - 1, 0, -1):
-            used[parent[child]] |= used[child]
-            total[parent[child]] += total[child]
-            device[parent[child]] += device[child]
         number = np.append(np.cumsum(used) - 1, NONE).astype(np.int32)
         columns = {
             "node": number[:-1],
@@ -265,24 +267,15 @@ class _Tree:
         return pd.DataFrame(columns)[list(COLUMNS)][used].reset_index(drop=True)
 
 
-def _self_times(trace: Trace, rows: Rows, group: npt.NDArray[np.int32]) -> Ints:
-    ts = trace.slices["ts"].to_numpy()[rows]
-    end = ts + trace.slices["dur"].to_numpy()[rows]
-    parent, _ = links.nest(ts, end, group)
-    return links.self_times(ts, end, parent)
-
-
 def _device_times(trace: Trace, rows: Rows) -> tuple[Ints, npt.NDArray[np.intp]]:
     """GPU time that each of the rows itself launched: by its launch, else by its op.
 
     And the GPU slices that none of them launched.
     """
-    slices = trace.slices
     gpu = trace.index.gpu
-    launch, op = slices["launch"].to_numpy()[gpu], slices["op"].to_numpy()[gpu]
-    owner = np.where(launch >= 0, launch, op)
+    owner = trace.index.launcher[gpu]
     caused = np.zeros(len(trace) + 1, np.int64)  # the last one takes what nobody launched
-    np.add.at(caused, owner, slices["dur"].to_numpy()[gpu])
+    np.add.at(caused, owner, trace.index.dur[gpu])
     of_rows: Ints = caused[rows]
     in_tree = np.zeros(len(trace) + 1, bool)
     in_tree[rows] = True

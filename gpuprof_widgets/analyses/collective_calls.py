@@ -21,9 +21,6 @@ from gpuprof_widgets.analyses.collective_words import (
 )
 from gpuprof_widgets.analyses.gpu_kinds import COMMUNICATION, COMPUTE, gpu_kinds
 from gpuprof_widgets.analyses.lacking import lacking
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals
@@ -215,7 +212,7 @@ def _cpu_ops(trace: Trace) -> Rows:
     """Ops of the CPU that compute; those that hand a collective over do not."""
     names = trace.slices["name"].cat.categories
     handing = frozenset(n for n in names if str(n).startswith(HANDING_OVER))
-    return np.flatnonzero(are_ops(trace) & ~trace.index.named(handing))
+    return np.flatnonzero(trace.index.is_op & ~trace.index.named(handing))
 
 
 def _arg(trace: Trace, key: str, rows: Rows, otherwise: Any) -> list[Any]:

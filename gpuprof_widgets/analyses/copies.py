@@ -97,9 +97,8 @@ def _copies(record: Record) -> pd.DataFrame:
 
 
 def _on_gpu(trace: Trace, rows: Rows) -> pd.DataFrame:
-    slices = trace.slices
-    names = slices["name"].to_numpy(object)[rows]
-    size, dur = _bytes(trace, rows), slices["dur"].to_numpy()[rows]
+    names = trace.index.names_of(rows)
+    size, dur = _bytes(trace, rows), trace.index.dur[rows]
     ts, end = trace.index.uncut
     took = end[rows] - ts[rows]
     known = (size >= 0) & (took > 0)
@@ -108,12 +107,12 @@ def _on_gpu(trace: Trace, rows: Rows) -> pd.DataFrame:
         "row": rows.astype(np.int32),
         "name": names,
         "device": trace.index.device[rows],
-        "stream": trace.tracks["stream"].to_numpy()[slices["track"].to_numpy()[rows]],
+        "stream": trace.index.stream[rows],
         "direction": direction,
         "source": source,
         "target": target,
         "bytes": size,
-        "start_ns": slices["ts"].to_numpy()[rows],
+        "start_ns": trace.index.ts[rows],
         "dur_ns": dur,
         "bytes_per_s": np.where(known, size * 1e9 / np.where(known, took, 1), np.nan),
     }
@@ -164,7 +163,7 @@ def _on_cpu(record: Record, rows: Rows) -> pd.DataFrame:
     later = waited["row"].to_numpy() != trace.slices["launch"].to_numpy()[copy]
     columns = {
         "launch": launch,
-        "launch_name": np.append(trace.slices["name"].to_numpy(object), "")[launch],
+        "launch_name": trace.index.names_of(launch),
         "call_ns": np.where(launch >= 0, called, 0),
         "wait_ns": _sum(copy[later], wait[later], len(trace))[rows],
         "blocking": np.isin(rows, copy),
@@ -173,7 +172,7 @@ def _on_cpu(record: Record, rows: Rows) -> pd.DataFrame:
 
 
 def _grouped(table: pd.DataFrame, keys: tuple[str, ...]) -> pd.DataFrame:
-    groups, first = group_rows({key: table[key].to_numpy() for key in keys})
+    groups, first = group_rows({key: table[key] for key in keys})
     length = len(first)
     size, took = table["bytes"].to_numpy(), table["dur_ns"].to_numpy()
     known = size >= 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +12,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.copy_bandwidth import copy_bandwidth
 from gpuprof_widgets.analyses.gpu_curves import gpu_curves
+from gpuprof_widgets.analyses.grouped import group_rows
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.queue_length import queue_length
 from gpuprof_widgets.trace.counters import TOTALS
@@ -116,10 +119,7 @@ def _metric(trace: Trace, rows: npt.NDArray[np.intp], key: str) -> pd.DataFrame:
 
 def _queues(record: Record) -> pd.DataFrame:
     table = queue_length(record)
-    series = [
-        f"GPU {device} · stream {stream}"
-        for device, stream in zip(table["device"], table["stream"], strict=True)
-    ]
+    series = _texts(table, "GPU {} · stream {}".format, "device", "stream")
     columns = {"ts_ns": table["ts_ns"], "name": "Queue length", "series": series}
     columns |= {"value": table["length"].astype(np.float64), "unit": "launches", "derived": True}
     return pd.DataFrame(columns)
@@ -127,10 +127,7 @@ def _queues(record: Record) -> pd.DataFrame:
 
 def _bandwidth(record: Record) -> pd.DataFrame:
     table = copy_bandwidth(record)
-    series = [
-        f"GPU {device} · {direction}"
-        for device, direction in zip(table["device"], table["direction"], strict=True)
-    ]
+    series = _texts(table, "GPU {} · {}".format, "device", "direction")
     columns = {"ts_ns": table["ts_ns"], "name": "Copy bandwidth", "series": series}
     columns |= {"value": table["bytes_per_s"], "unit": "bytes/s", "derived": True}
     return pd.DataFrame(columns)
@@ -141,10 +138,17 @@ def _busy(record: Record) -> pd.DataFrame:
     words = {"utilisation": "GPU utilisation", "sm_efficiency": "Est. SM efficiency"}
     columns = {
         "ts_ns": table["ts_ns"],
-        "name": [words[name] for name in table["name"]],
-        "series": [f"GPU {device}" for device in table["device"]],
+        "name": _texts(table, words.__getitem__, "name"),
+        "series": _texts(table, "GPU {}".format, "device"),
         "value": 100 * table["value"].astype(np.float64),
         "unit": "%",
         "derived": True,
     }
     return pd.DataFrame(columns)
+
+
+def _texts(table: pd.DataFrame, text: Callable[..., str], *columns: str) -> pd.Index:
+    """A text for each row from these columns, written once for all rows that are alike."""
+    group, first = group_rows({key: table[key] for key in columns})
+    alike = zip(*(table[key].iloc[first] for key in columns), strict=True)
+    return pd.Index(list(itertools.starmap(text, alike))).take(group)

@@ -89,8 +89,9 @@ def _captures(trace: Trace, kinds: npt.NDArray[np.int8]) -> dict[bytes, list[tup
     begun = np.sort(ts[calls & trace.index.matching(BEGIN)])
     ended = np.sort(ts[calls & trace.index.matching(END)])
     launch = trace.slices["launch"].to_numpy()
-    did_work = np.isin(np.arange(len(trace)), launch)
-    nodes = np.flatnonzero(calls & (kinds > 0) & ~did_work)
+    did_work = np.zeros(len(trace) + 1, bool)
+    did_work[launch] = True
+    nodes = np.flatnonzero(calls & (kinds > 0) & ~did_work[:-1])
     nodes = nodes[np.argsort(ts[nodes], kind="stable")]
     found: dict[bytes, list[tuple[int, Rows]]] = {}
     for end, before in zip(ended.tolist(), np.append(np.int64(-1), ended).tolist(), strict=False):

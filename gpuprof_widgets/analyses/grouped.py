@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -74,9 +75,11 @@ def different(groups: Groups, code: npt.NDArray[np.int64], length: int) -> npt.N
     return np.bincount(pairs // codes, minlength=length).astype(np.int64)
 
 
-def group_rows(keys: Mapping[str, npt.ArrayLike]) -> tuple[Groups, npt.NDArray[np.intp]]:
+def group_rows(
+    keys: Mapping[str, pd.Series | pd.Index | npt.NDArray[Any]],
+) -> tuple[Groups, npt.NDArray[np.intp]]:
     """Per row the number of its group (equal in all keys), and the first row of each group."""
-    each = [pd.factorize(np.asarray(key)) for key in keys.values()]
+    each = [pd.factorize(key, use_na_sentinel=False) for key in keys.values()]
     groups = np.zeros(len(each[0][0]), np.int64)
     for codes, values in each:
         groups = pd.factorize(groups * max(len(values), 1) + codes)[0].astype(np.int64)

@@ -6,9 +6,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
 
@@ -58,7 +55,7 @@ def siblings(trace: Trace) -> tuple[npt.NDArray[np.intp], Ints]:
     Cell lines and modules are looked through: each round of a loop in a cell has lines of its own.
     """
     slices = trace.slices
-    ops = are_ops(trace) & (slices["count"].to_numpy() > 0)
+    ops = trace.index.is_op & (slices["count"].to_numpy() > 0)
     above = links.nearest_ancestor(
         slices["parent"].to_numpy(), ops | trace.index.in_category("user_annotation")
     )

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.gpu_kinds import gpu_kinds
+from gpuprof_widgets.analyses.gpu_kinds import KINDS, kind_codes
 from gpuprof_widgets.analyses.graph_replays import captured_calls, graph_launches
 from gpuprof_widgets.analyses.grouped import (
     different,
@@ -17,12 +17,10 @@ from gpuprof_widgets.analyses.grouped import (
 )
 from gpuprof_widgets.analyses.lacking import says_if_empty
 from gpuprof_widgets.analyses.launch_geometry import launch_geometry
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.tensor_cores import are_eligible, on_tensor_cores
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.trace import intervals, links
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -59,7 +57,7 @@ def kernels(record: Record, *, by: str = "name") -> pd.DataFrame:
     trace = record.trace
     rows = counted_gpu_rows(trace)
     each = _slices(record, rows)
-    groups, first = group_rows({key: each[key].to_numpy() for key in GROUPINGS[by]})
+    groups, first = group_rows({key: each[key] for key in GROUPINGS[by]})
     table = pd.concat(
         [
             _labels(each, groups, first, by),
@@ -80,31 +78,31 @@ def counted_gpu_rows(trace: Trace) -> npt.NDArray[np.intp]:
 
 
 def _slices(record: Record, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
-    """One row per GPU slice: name, category, kind, duration, op and launch geometry."""
+    """One row per GPU slice: name, category, kind, duration, op and launch geometry.
+
+    Texts are categorical; ``op_name`` is missing where no op is known.
+    """
     trace = record.trace
-    slices = trace.slices
-    all_rows, kinds = gpu_kinds(trace)
-    op = launching_op(trace)[rows]
+    names = trace.slices["name"].array
     columns = {
-        "row": rows,
-        "name": slices["name"].to_numpy(object)[rows],
-        "category": slices["category"].to_numpy(object)[rows],
-        "kind": kinds[np.searchsorted(all_rows, rows)],
-        "dur_ns": slices["dur"].to_numpy()[rows],
-        "op_name": np.append(slices["name"].to_numpy(object), "")[op],
+        "name": names.take(rows),
+        "category": trace.slices["category"].array.take(rows),
+        "kind": pd.Categorical(KINDS).take(kind_codes(trace)[rows]),
+        "dur_ns": trace.index.dur[rows],
+        "op_name": names.take(launching_op(trace)[rows], allow_fill=True),
     }
     return pd.DataFrame(columns).join(launch_geometry(rows, record))
 
 
+@remembered
 def launching_op(trace: Trace) -> npt.NDArray[np.int32]:
     """Per slice the innermost op (no annotation) that owns it; -1 without.
 
     Of what a graph replays the op that was captured, where the trace holds it, and outside of any
     op the call that replays it.
     """
-    ops, op = are_ops(trace), trace.slices["op"].to_numpy()
-    inner = np.append(links.itself_or_ancestor(trace.slices["parent"].to_numpy(), ops), NONE)
-    launch = trace.slices["launch"].to_numpy()
+    op, launch = trace.index.column("op"), trace.index.column("launch")
+    inner = np.append(trace.index.op_around, NONE)
     replay = np.where(np.append(graph_launches(trace), False)[launch], launch, NONE)
     captured = inner[np.append(op, NONE)[captured_calls(trace)]]
     owner = np.where(captured >= 0, captured, inner[op])
@@ -135,11 +133,11 @@ def _covered(
 
 
 def _ops(each: pd.DataFrame, groups: npt.NDArray[np.intp], length: int) -> pd.DataFrame:
-    dur, op_name = each["dur_ns"].to_numpy(), each["op_name"].to_numpy(object)
+    dur = each["dur_ns"].to_numpy()
     total = np.bincount(groups, dur, minlength=length)
-    known = op_name != ""
+    known = each["op_name"].notna().to_numpy()
     groups, dur = groups[known], dur[known]
-    code, names = pd.factorize(op_name[known])
+    code, names = pd.factorize(each["op_name"][known])
     can = are_eligible(names)[code]
     eligible = np.bincount(groups[can], dur[can], minlength=length)
     columns = {
@@ -156,9 +154,8 @@ def _geometry(
     length, dur = len(first), each["dur_ns"].to_numpy()
     columns: dict[str, npt.ArrayLike] = {}
     for key in ("grid", "block"):
-        code, _ = pd.factorize(each[key].to_numpy(object))
-        alike = different(groups, code, length) == 1
-        columns[key] = np.where(alike, each[key].to_numpy(object)[first], "")
+        alike = different(groups, pd.factorize(each[key])[0], length) == 1
+        columns[key] = np.where(alike, each[key].iloc[first].to_numpy(object), "")
     for key in ("registers", "shared_memory"):
         largest = np.full(length, -1, np.int64)
         np.maximum.at(largest, groups, each[key].to_numpy())
@@ -171,6 +168,6 @@ def _geometry(
 
 
 def _on_tensor_cores(each: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    code, names = pd.factorize(each["name"].to_numpy(object))
+    code, names = pd.factorize(each["name"])
     is_kernel = (each["category"] == "kernel").to_numpy(bool)
     return np.asarray(on_tensor_cores(names)[code] & is_kernel)

@@ -21,10 +21,11 @@ COLUMNS = ("grid", "block", "registers", "shared_memory", "blocks_per_sm", "occu
 def launch_geometry(rows: npt.NDArray[np.intp], record: Record) -> pd.DataFrame:
     """Per GPU slice, in the order of ``rows``: how it was launched, as Kineto wrote it.
 
-    Columns: ``grid``, ``block`` ("x, y, z"; "" where unknown), ``registers`` (per thread) and
-    ``shared_memory`` (bytes per block), -1 where unknown; ``blocks_per_sm`` and ``occupancy`` (of
-    one; Kineto's estimate of what is reached), NaN where unknown. Where a trace has grids but no
-    blocks per SM (AMD), these are the grid's blocks over the device's SMs, as Kineto counts them.
+    Columns: ``grid``, ``block`` (categorical: "x, y, z"; "" where unknown), ``registers`` (per
+    thread) and ``shared_memory`` (bytes per block), -1 where unknown; ``blocks_per_sm`` and
+    ``occupancy`` (of one; Kineto's estimate of what is reached), NaN where unknown. Where a trace
+    has grids but no blocks per SM (AMD), these are the grid's blocks over the device's SMs, as
+    Kineto counts them.
     """
     trace = record.trace
     columns = {
@@ -95,18 +96,8 @@ def _whole(trace: Trace, key: str, rows: npt.NDArray[np.intp]) -> npt.NDArray[np
     return np.where(np.isnan(values), -1, np.nan_to_num(values)).astype(np.int64)
 
 
-def _texts(trace: Trace, key: str, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.object_]:
-    """Lists of sizes as "x, y, z"; equal ones are written once."""
-    texts = np.full(len(rows), "", object)
-    if key not in trace.args:
-        return texts
-    values = trace.args[key].astype(object)
-    known = np.isin(rows, values.index.to_numpy())
-    written: dict[int, str] = {}
-    found = []
-    for sizes in values.reindex(rows[known]).tolist():
-        if id(sizes) not in written:
-            written[id(sizes)] = ", ".join(map(str, sizes)) if isinstance(sizes, list) else ""
-        found.append(written[id(sizes)])
-    texts[known] = found
-    return texts
+def _texts(trace: Trace, key: str, rows: npt.NDArray[np.intp]) -> pd.Categorical[str]:
+    """Lists of sizes as "x, y, z"."""
+    place, values = trace.index.arg(key)
+    texts = [", ".join(map(str, each)) if isinstance(each, list) else "" for each in values]
+    return pd.Categorical([*texts, ""]).take(place[rows])

@@ -11,12 +11,8 @@ from gpuprof_widgets.analyses.kernels import (
 )
 from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.module_frames import MODULE_FRAME, module_frame_around
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.analyses.region_owners import region_behind
 from gpuprof_widgets.analyses.stacks import frame_of
-from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -31,7 +27,7 @@ def launched_by(trace: Trace, rows: Rows) -> pd.DataFrame:
     region, else the innermost ``nn.Module`` frame), ``line`` (of the cell), ``python`` (the
     innermost Python frame): names, "" where the trace does not tell.
     """
-    names = np.append(trace.slices["name"].to_numpy(object), "")
+    names = trace.index.names_of
     op = _outermost_op(trace, rows)
     frame = _frames(trace, rows)
     nowhere = np.full(len(rows), NONE, np.intp)
@@ -39,23 +35,22 @@ def launched_by(trace: Trace, rows: Rows) -> pd.DataFrame:
     module = region_behind(trace, "module")[rows] if has_modules else nowhere
     columns = {
         "op": op.astype(np.int32),
-        "op_name": names[op],
-        "module": np.where(module >= 0, names[module], _module_frames(trace, frame)),
-        "line": names[line_of(trace)[rows] if has_lines else nowhere],
-        "python": names[frame],
+        "op_name": names(op),
+        "module": np.where(module >= 0, names(module), _module_frames(trace, frame)),
+        "line": names(line_of(trace)[rows] if has_lines else nowhere),
+        "python": names(frame),
     }
     return pd.DataFrame(columns)
 
 
 def _has(trace: Trace, category: str) -> bool:
     """Most traces have no regions of ours: looking for those around each slice would be idle."""
-    return category in trace.slices["category"].cat.categories
+    return category in trace.index.categories
 
 
 def _outermost_op(trace: Trace, rows: Rows) -> Rows:
     op = launching_op(trace)[rows]
-    around = links.outermost(trace.slices["parent"].to_numpy(), are_ops(trace))
-    outermost = np.append(around, NONE)[op]
+    outermost = np.append(trace.index.outermost_op, NONE)[op]
     found: Rows = np.where(outermost >= 0, outermost, op).astype(np.intp)
     return found
 
@@ -64,14 +59,12 @@ def _frames(trace: Trace, rows: Rows) -> Rows:
     """The Python frame that was innermost when each was launched; -1 without stacks."""
     if not trace.index.in_category("python_function").any():
         return np.full(len(rows), NONE, np.intp)
-    slices = trace.slices
-    launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"])[rows]
-    return np.append(frame_of(trace), NONE)[launcher].astype(np.intp)
+    return np.append(frame_of(trace), NONE)[trace.index.launcher[rows]].astype(np.intp)
 
 
 def _module_frames(trace: Trace, frame: Rows) -> npt.NDArray[np.object_]:
     """Name of the innermost module's frame around each frame, without its prefix."""
-    name = trace.slices["name"].cat
-    shown = [str(label).removeprefix(MODULE_FRAME) for label in name.categories]
-    code = np.append(name.codes.to_numpy(), NONE)[module_frame_around(trace, frame)]
-    return np.asarray(np.array([*shown, ""], object)[code])
+    if not (frame >= 0).any():
+        return np.full(len(frame), "", object)
+    names = trace.index.names_of(module_frame_around(trace, frame))
+    return np.array([name.removeprefix(MODULE_FRAME) for name in names], object)

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.gpu_kinds import gpu_kinds
+from gpuprof_widgets.analyses.gpu_kinds import KINDS, kind_codes
+from gpuprof_widgets.analyses.grouped import group_rows
 from gpuprof_widgets.analyses.kernels import (
     counted_gpu_rows,
     launching_op,
@@ -68,10 +69,10 @@ def by_call(table: pd.DataFrame) -> pd.DataFrame:
 
     One more column, ``work_ns``: GPU time of all that the call launched on that stream.
     """
-    key = ["launch", "device", "stream"]
-    first = table.drop_duplicates(key)
-    work = table.groupby(key)["dur_ns"].sum()
-    return first.assign(work_ns=work.loc[pd.MultiIndex.from_frame(first[key])].to_numpy())
+    group, first = group_rows({key: table[key] for key in ("launch", "device", "stream")})
+    work = np.zeros(len(first), np.int64)
+    np.add.at(work, group, table["dur_ns"].to_numpy())
+    return table.iloc[first].assign(work_ns=work)
 
 
 def _why(rows: Rows) -> str:
@@ -82,12 +83,11 @@ def _why(rows: Rows) -> str:
 
 def _launched(trace: Trace, rows: Rows, on_gpu: Rows) -> pd.DataFrame:
     """The table of these rows of all that ran ``on_gpu``."""
-    slices = trace.slices
-    call = slices["launch"].to_numpy()[rows]
-    ts, end = trace.index.uncut
-    rows, call = (each[np.lexsort((ts[rows], ts[call]))] for each in (rows, call))
-    all_rows, kinds = gpu_kinds(trace)
-    names = slices["name"].to_numpy(object)
+    index = trace.index
+    call = index.column("launch")[rows]
+    ts, end = index.uncut
+    order = np.lexsort((ts[rows], ts[call]))
+    rows, call = rows[order], call[order]
     op = launching_op(trace)[rows]
     waited = np.maximum(ts[rows] - end[call], 0)
     free = np.full(len(trace), trace.start_ns, np.int64)
@@ -99,16 +99,16 @@ def _launched(trace: Trace, rows: Rows, on_gpu: Rows) -> pd.DataFrame:
     np.add.at(work_ns, call, end[rows] - ts[rows])
     columns = {
         "row": rows.astype(np.int32),
-        "name": names[rows],
-        "category": slices["category"].to_numpy(object)[rows],
-        "kind": kinds[np.searchsorted(all_rows, rows)],
-        "device": trace.index.device[rows],
-        "stream": trace.tracks["stream"].to_numpy()[slices["track"].to_numpy()[rows]],
+        "name": index.texts_of(rows),
+        "category": pd.Index(index.categories).take(index.column("category")[rows]),
+        "kind": pd.Index(KINDS).take(kind_codes(trace)[rows]),
+        "device": index.device[rows],
+        "stream": index.stream[rows],
         "start_ns": ts[rows],
-        "dur_ns": slices["dur"].to_numpy()[rows],
+        "dur_ns": index.dur[rows],
         "launch": call,
-        "launch_name": names[call],
-        "thread": slices["track"].to_numpy()[call],
+        "launch_name": index.texts_of(call),
+        "thread": index.track[call],
         "call_start_ns": ts[call],
         "call_ns": call_ns,
         "launched": launched,
@@ -117,7 +117,7 @@ def _launched(trace: Trace, rows: Rows, on_gpu: Rows) -> pd.DataFrame:
         "queue_ns": queue,
         "pure_latency_ns": waited - queue,
         "op": op,
-        "op_name": np.append(names, "")[op],
+        "op_name": index.texts_of(op),
         "short": (work_ns[call] < call_ns) & (call_ns <= SLOW_CALL_NS),
         "slow_call": call_ns > SLOW_CALL_NS,
         "late": waited > LATE_NS,
@@ -130,7 +130,7 @@ def _stream_free(trace: Trace, rows: Rows, ts: Ints, end: Ints) -> Ints:
 
     The trace's start for the first one; never later than its own start.
     """
-    streams = stream_numbers(trace, rows)
+    streams = _stream_numbers(trace)[trace.index.track[rows]]
     order = np.lexsort((end[rows], ts[rows], streams))
     ordered = streams[order]
     line = ordered * (int(end.max()) + 1 - min(int(ts.min()), 0))  # streams one after another
@@ -142,9 +142,8 @@ def _stream_free(trace: Trace, rows: Rows, ts: Ints, end: Ints) -> Ints:
     return free
 
 
-def stream_numbers(trace: Trace, rows: Rows) -> Rows:
-    """Per GPU slice the number of its stream; kernels and copies of one stream have the same."""
-    tracks = trace.tracks.iloc[trace.slices["track"].to_numpy()[rows]]
-    pairs = np.stack([tracks["device"].to_numpy(np.int64), tracks["stream"].to_numpy(np.int64)])
-    _, number = np.unique(pairs, axis=1, return_inverse=True)
+def _stream_numbers(trace: Trace) -> Rows:
+    """Per track the number of its stream; kernels and copies of one stream have the same."""
+    pairs = trace.tracks[["device", "stream"]].to_numpy(np.int64)
+    _, number = np.unique(pairs, axis=0, return_inverse=True)
     return number.reshape(-1)

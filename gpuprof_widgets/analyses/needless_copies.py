@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.grouped import group_rows
+from gpuprof_widgets.analyses.grouped import different, group_rows
 from gpuprof_widgets.analyses.kernels import (
     counted_gpu_rows,
 )
@@ -119,8 +119,7 @@ def _in_every_step(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]
     called = np.append(record.trace.slices["ts"].to_numpy(), -1)[launch]
     step = np.searchsorted(marked["start_ns"].to_numpy(), called, side="right") - 1
     step[called >= marked["end_ns"].to_numpy()[np.maximum(step, 0)]] = -1
-    groups, first = group_rows({key: table[key].to_numpy()[at] for key in PLACE})
-    pairs = np.unique(np.stack([groups[step >= 0], step[step >= 0]]), axis=1)
-    in_steps = np.bincount(pairs[0], minlength=len(first))
+    groups, first = group_rows({key: table[key].iloc[at] for key in PLACE})
+    in_steps = different(groups[step >= 0], step[step >= 0], len(first))
     hit[at] = (in_steps == len(marked))[groups]
     return hit

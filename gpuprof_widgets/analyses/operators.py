@@ -205,8 +205,7 @@ def _groups(
 def _sums(groups: npt.NDArray[np.intp], values: Columns, length: int) -> Columns:
     sums = _zeros(length)
     for name, total in sums.items():
-        some = np.flatnonzero(values[name])  # most rows have no memory, FLOPs or GPU time
-        np.add.at(total, groups[some], values[name][some])
+        np.add.at(total, groups, values[name].astype(np.int64))  # of another type it is slow
     return sums
 
 

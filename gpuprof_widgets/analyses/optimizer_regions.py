@@ -7,9 +7,6 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -19,6 +16,8 @@ Rows = npt.NDArray[np.int32]
 STEP = re.compile(r"Optimizer\.step#(?P<kind>.+)\.step")
 ZERO_GRAD = re.compile(r"Optimizer\.zero_grad#(?P<kind>.+)\.zero_grad")
 ZEROING = frozenset({"aten::zero_", "aten::_foreach_zero_"})
+ON_MANY = re.compile(r".*(_foreach_|_fused_).*", re.DOTALL)
+PLAIN = re.compile(r"aten::.*", re.DOTALL)
 FRESH = frozenset({"aten::zeros", "aten::zeros_like", "aten::new_zeros"})
 """Ops that zero what they have just made."""
 
@@ -30,7 +29,7 @@ def zeroing_ops(trace: Trace) -> tuple[npt.NDArray[np.intp], Rows]:
     """
     parent = trace.slices["parent"].to_numpy()
     fresh = np.append(trace.index.named(FRESH), False)
-    zeroing = trace.index.named(ZEROING) & are_ops(trace) & ~fresh[parent]
+    zeroing = trace.index.named(ZEROING) & trace.index.is_op & ~fresh[parent]
     inside = np.append(zeroing, False)
     return _within(trace, ZERO_GRAD, zeroing & ~inside[parent])
 
@@ -44,13 +43,9 @@ def single_tensor_ops(trace: Trace) -> tuple[npt.NDArray[np.intp], Rows]:
     """
     launching = np.zeros(len(trace) + 1, bool)
     launching[trace.slices["op"].to_numpy()[trace.index.gpu]] = True
-    names = trace.slices["name"].cat
-    many = [re.search(r"_foreach_|_fused_", str(name)) is not None for name in names.categories]
-    on_many = np.array([*many, False], bool)[names.codes.to_numpy()]
-    aten = [str(name).startswith("aten::") for name in names.categories]
-    plain = np.array([*aten, False], bool)[names.codes.to_numpy()]
-    wanted = launching[:-1] & plain & ~on_many & are_ops(trace)
-    inside_many = links.nearest_ancestor(trace.slices["parent"].to_numpy(), on_many) >= 0
+    on_many = trace.index.matching(ON_MANY)
+    wanted = launching[:-1] & trace.index.matching(PLAIN) & ~on_many & trace.index.is_op
+    inside_many = links.nearest_ancestor(trace.index.parent, on_many) >= 0
     return _within(trace, STEP, wanted & ~inside_many)
 
 

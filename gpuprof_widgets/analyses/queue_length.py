@@ -74,13 +74,16 @@ def queues(record: Record) -> pd.DataFrame:
         return lacking(QUEUE_COLUMNS, what_is_lacking(table))
     attrs: Any = {key: table.attrs[key] for key in (UNLINKED, LACKS) if key in table.attrs}
     table = by_call(table)
-    pairs = [each[["device", "stream"]].to_numpy(np.int64) for each in (table, length)]
-    streams, number = np.unique(np.concatenate(pairs), axis=0, return_inverse=True)
-    of_launch, of_length = np.split(number.reshape(-1), [len(table)])
+    both = {key: pd.concat([table[key], length[key]]) for key in ("device", "stream")}
+    device, devices = pd.factorize(both["device"].to_numpy(np.int64), sort=True)
+    stream, streams = pd.factorize(both["stream"].to_numpy(np.int64), sort=True)
+    number, pairs = pd.factorize(device * len(streams) + stream, sort=True)
+    of_launch, of_length = np.split(number, [len(table)])
     columns = [
-        pd.DataFrame(streams, columns=["device", "stream"]),
-        _of_queue(length, of_length, record.trace.span_ns, len(streams)),
-        _of_launches(table, of_launch, len(streams)),
+        pd.DataFrame({"device": devices[pairs // len(streams)]}),
+        pd.DataFrame({"stream": streams[pairs % len(streams)]}),
+        _of_queue(length, of_length, record.trace.span_ns, len(pairs)),
+        _of_launches(table, of_launch, len(pairs)),
     ]
     summary = pd.concat(columns, axis=1)[list(QUEUE_COLUMNS)]
     summary.attrs = attrs

@@ -15,9 +15,6 @@ import pandas as pd
 from gpuprof_widgets.analyses.gpu_peaks import busiest_device, device_name, peaks_of
 from gpuprof_widgets.analyses.lacking import SHAPES, lacking, not_recorded
 from gpuprof_widgets.analyses.op_bytes import NOTHING
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.analyses.op_work import least_counted
 from gpuprof_widgets.analyses.quantity import format_share
 from gpuprof_widgets.analyses.shapes import SHAPE_KEYS
@@ -86,7 +83,7 @@ def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> p
     if by == "kernel" and not on_gpu:
         return lacking(_columns(by), "the trace has no GPU work: there are no kernels")
     if not any(key in trace.args for key in SHAPE_KEYS):
-        why = not_recorded(record, SHAPES) if are_ops(trace).any() else NO_OPS
+        why = not_recorded(record, SHAPES) if trace.index.is_op.any() else NO_OPS
         return lacking(_columns(by), why)
     device = busiest_device(record) if on_gpu else None
     roof = peaks or peaks_of(record, device)

@@ -13,9 +13,6 @@ from gpuprof_widgets.analyses.kernels import (
 )
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.launches import launches
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
@@ -83,7 +80,8 @@ def occurrences(trace: Trace, op: str | None, length: int) -> Occurrences:
     """The calls of ops that launched at least so many GPU slices, grouped by what they launched."""
     rows = counted_gpu_rows(trace)
     ts, _ = trace.index.uncut
-    owner = _outermost(trace, _wanted(trace, op), trace.slices["op"].to_numpy()[rows])
+    around = links.outermost(trace.index.parent, _wanted(trace, op))
+    owner = np.append(around, NONE)[trace.index.column("op")[rows]].astype(np.intp)
     rows, owner = rows[owner >= 0], owner[owner >= 0]
     ops, call, launched = np.unique(owner, return_inverse=True, return_counts=True)
     enough = launched >= length
@@ -96,17 +94,10 @@ def occurrences(trace: Trace, op: str | None, length: int) -> Occurrences:
 
 
 def _wanted(trace: Trace, op: str | None) -> npt.NDArray[np.bool_]:
-    ops = are_ops(trace)
+    ops = trace.index.is_op
     if op is None:
         return ops
-    names = [str(name) for name in trace.slices["name"].cat.categories]
-    return ops & trace.index.named(frozenset(name for name in names if op in name))
-
-
-def _outermost(trace: Trace, wanted: npt.NDArray[np.bool_], inner: npt.NDArray[np.int32]) -> Rows:
-    """The last wanted slice on the way up from each of these; -1 without."""
-    around = links.outermost(trace.slices["parent"].to_numpy(), wanted)
-    return np.append(around, NONE)[inner].astype(np.intp)
+    return ops & trace.index.named(frozenset(name for name in trace.index.names if op in name))
 
 
 def _alike(trace: Trace, ops: Rows, rows: Rows, call: Rows) -> Rows:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -23,6 +24,7 @@ HIDDEN_FRAMES = (
 """Frames that torch takes out of a stack: the module and the function."""
 
 
+@remembered
 def frame_of(trace: Trace) -> Rows:
     """Per slice of a cpu track: row of the innermost Python frame open when it starts.
 

@@ -12,12 +12,12 @@ from gpuprof_widgets.analyses.gpu_kinds import COMPUTE, gpu_kinds
 from gpuprof_widgets.analyses.op_bytes import NOTHING
 from gpuprof_widgets.analyses.op_rows import (
     INSTANTS,
-    are_ops,
 )
 from gpuprof_widgets.analyses.op_work import Work, work_of, worker_of
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import NONE
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -42,7 +42,7 @@ def work_pieces(record: Record) -> pd.DataFrame:
 def _on_gpu(trace: Trace) -> pd.DataFrame:
     rows, kind = gpu_kinds(trace)
     rows = rows[kind == COMPUTE]
-    dur = trace.slices["dur"].to_numpy()[rows]
+    dur = trace.index.dur[rows]
     ops, of = _places(worker_of(trace)[rows])
     began, ended = trace.index.uncut
     of_op = np.zeros(len(ops) + 1, np.int64)
@@ -53,16 +53,14 @@ def _on_gpu(trace: Trace) -> pd.DataFrame:
 
 
 def _on_cpu(trace: Trace) -> pd.DataFrame:
-    slices = trace.slices
     rows = np.flatnonzero(trace.index.on_tracks("cpu") & ~trace.index.in_category(INSTANTS))
-    ts = slices["ts"].to_numpy()[rows]
-    end = ts + slices["dur"].to_numpy()[rows]
-    parent, _ = links.nest(ts, end, slices["track"].to_numpy()[rows])
+    ts, end = trace.index.ts[rows], trace.index.end[rows]
+    parent, _ = links.nest(ts, end, trace.index.track[rows])
     own = np.zeros(len(trace) + 1, np.int64)  # the last one takes what no op does
     np.add.at(own, worker_of(trace)[rows], links.self_times(ts, end, parent))
-    ops = np.flatnonzero(are_ops(trace) & (own[:-1] > 0))
+    ops = np.flatnonzero(trace.index.is_op & (own[:-1] > 0))
     began, ended = trace.index.uncut
-    share = slices["dur"].to_numpy()[ops] / np.maximum((ended - began)[ops], 1)
+    share = trace.index.dur[ops] / np.maximum((ended - began)[ops], 1)
     of = np.arange(len(ops), dtype=np.int32)
     pieces = _pieces(trace, ops, own[ops], of, work_of(trace, ops), share)
     known = (pieces["flops"] > 0) | (pieces["moves_only"] & (pieces["bytes_counted"] != NOTHING))
@@ -78,13 +76,13 @@ def _pieces(
     share: npt.NDArray[np.float64],
 ) -> pd.DataFrame:
     """``of``: per slice the place of its op in ``work``, -1 for none; ``share``: of its work."""
-    names = np.append(trace.slices["name"].to_numpy(object)[work.row], "")
+    op = np.append(work.row, NONE)[of]
     columns = {
         "row": rows.astype(np.int32),
-        "start_ns": trace.slices["ts"].to_numpy()[rows],
+        "start_ns": trace.index.ts[rows],
         "time_ns": time,
-        "op": names[of],
-        "op_row": np.append(work.row, -1)[of],
+        "op": trace.index.texts_of(op),
+        "op_row": op,
         "input_shapes": np.append(work.shapes, "")[of],
         "dtype": np.append(work.dtype, "")[of],
         "flops": np.append(work.flops, 0)[of] * share,
@@ -103,6 +101,4 @@ def _places(worker: Rows) -> tuple[npt.NDArray[np.intp], Rows]:
 
 
 def _in_tf32(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-    names = trace.slices["name"].cat
-    says_so = [bool(TF32.search(str(name))) for name in names.categories]
-    return np.array([*says_so, False], bool)[names.codes.to_numpy()[rows]]
+    return trace.index.named(frozenset(filter(TF32.search, trace.index.names)))[rows]

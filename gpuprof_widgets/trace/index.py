@@ -133,7 +133,10 @@ class Index:
     @kept
     def in_category(self, *categories: str) -> Mask:
         """Which slices have one of these categories."""
-        return _coded(self.column("category"), [each in categories for each in self.categories])
+        mask = np.zeros(len(self), bool)
+        for code in (self.categories.index(each) for each in categories if each in self.categories):
+            mask |= self.column("category") == code
+        return mask
 
     @kept
     def on_tracks(self, *kinds: str) -> Mask:
@@ -143,7 +146,14 @@ class Index:
     def names_of(self, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.object_]:
         """The names of these rows as text; "" for none (-1)."""
         texts = np.array([*self.names, ""], object)
-        return np.asarray(texts[np.append(self.name, NONE)[rows]])
+        return np.asarray(texts[self._codes_of(rows)])
+
+    def texts_of(self, rows: npt.NDArray[np.integer[Any]]) -> pd.Index:
+        """The same for a table: a column of texts that need not be looked at one by one."""
+        return pd.Index([*self.names, ""]).take(self._codes_of(rows))
+
+    def _codes_of(self, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
+        return np.where(rows >= 0, self.name[rows], NONE)
 
     def named(self, names: frozenset[str]) -> Mask:
         """Which slices have one of these names."""
@@ -312,10 +322,6 @@ class Index:
         if len(ended):
             row[ended] = self.innermost_open(rows, times[ended])
         return row
-
-
-def _coded(codes: npt.NDArray[Any], wanted: list[bool]) -> Mask:
-    return np.asarray(np.array([*wanted, False], bool)[codes])
 
 
 def _read_only(values: Array) -> Array:

@@ -25,7 +25,6 @@ from gpuprof_widgets.analyses.findings.short_kernels import COMPILED
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.lacking import PYTORCH, recorder_of, which_other_kind
 from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
     cpu_self,
     op_rows,
 )
@@ -74,7 +73,7 @@ def cpu_ops(record: Record, limits: Limits) -> list[Finding]:
     if WRITTEN_CATEGORY in trace.args:  # no more is known than regions that its program marked
         regions = "the time in named regions"
         return [_finding(record, calls, "", regions, limits)] if calls["own_ns"].any() else []
-    calls = calls[are_ops(trace)[calls["row"]]]
+    calls = calls[trace.index.is_op[calls["row"]]]
     plumbing = _plumbing(trace)
     at_work = ~(is_taking(trace) | np.logical_or.reduce([*plumbing.values()]))
     ops = calls[at_work[calls["row"]]]

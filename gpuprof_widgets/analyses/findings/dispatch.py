@@ -12,9 +12,6 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.iterations import calls_per_traced_step
 from gpuprof_widgets.analyses.lines import cell_lines
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.analyses.region_owners import region_around
 from gpuprof_widgets.analyses.thread_waits import run_lane
 from gpuprof_widgets.trace import links
@@ -82,9 +79,9 @@ def _gelu(ops: Counter[str]) -> list[str]:
 
 def _outermost_ops(trace: Trace) -> Rows:
     """Ops that are in no other, those of the backward pass left out."""
-    ops = are_ops(trace) & trace.index.on_tracks("cpu")
-    parent = trace.slices["parent"].to_numpy()
-    late = trace.slices["forward"].to_numpy() >= 0
+    ops = trace.index.is_op & trace.index.on_tracks("cpu")
+    parent = trace.index.parent
+    late = trace.index.column("forward") >= 0
     return np.flatnonzero(ops & ~late & (links.nearest_ancestor(parent, ops) < 0))
 
 

@@ -116,13 +116,13 @@ def _remedy(record: Record, name: str) -> str:
 
 def _kernels(trace: Trace, op: str) -> pd.DataFrame:
     """The op's kernels, copies and memsets, the longest first: ``name``, ``kind``, ``share``."""
-    names, owner = trace.slices["name"].to_numpy(object), trace.slices["op"].to_numpy()
     rows, kinds = gpu_kinds(trace)
-    # One by one: numpy compares with the name less the zero bytes at its end.
-    mine = np.array([row >= 0 and names[row] == op for row in owner[rows]], dtype=bool)
+    called = np.append(trace.index.named(frozenset({op})), False)
+    mine = called[trace.index.column("op")[rows]]
     rows = rows[mine]
-    dur = trace.slices["dur"].to_numpy()[rows]
-    each = pd.DataFrame({"name": names[rows], "kind": kinds[mine], "share": dur / dur.sum()})
+    dur = trace.index.dur[rows]
+    columns = {"name": trace.index.texts_of(rows), "kind": kinds[mine], "share": dur / dur.sum()}
+    each = pd.DataFrame(columns)
     table = each.groupby(["name", "kind"], sort=False)["share"].sum().reset_index()
     return table.sort_values("share", ascending=False, kind="stable")
 

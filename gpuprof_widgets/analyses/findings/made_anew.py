@@ -9,12 +9,9 @@ from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.line_owners import line_of
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
-from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import NONE
 
 ALWAYS_THE_SAME = frozenset(
     {"aten::zeros", "aten::ones", "aten::full", "aten::arange", "aten::eye", "aten::linspace"}
@@ -59,8 +56,7 @@ def _calls(trace: Trace) -> pd.DataFrame:
     Not those that another op makes for its own use, as ops of the backward pass do for gradients.
     """
     makes = trace.index.named(ALWAYS_THE_SAME) & trace.index.on_tracks("cpu")
-    ops = are_ops(trace)
-    inside = links.nearest_ancestor(trace.slices["parent"].to_numpy(), ops) >= 0
+    inside = np.append(trace.index.op_around, NONE)[trace.index.parent] >= 0
     around = line_of(trace)
     rows = np.flatnonzero(makes & ~inside & (around >= 0))
     slices = trace.slices.iloc[rows]

@@ -9,9 +9,6 @@ import numpy as np
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import run_ns, share_of
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import is_engine
 from gpuprof_widgets.trace.schema import WINDOW
@@ -69,7 +66,7 @@ def _noted(trace: Trace) -> tuple[int, tuple[int, ...]]:
     a custom function (without "::" in its name) uses one up in any case.
     """
     slices = trace.slices
-    numbered = np.flatnonzero(are_ops(trace) & (slices["sequence"].to_numpy() >= 0))
+    numbered = np.flatnonzero(trace.index.is_op & (slices["sequence"].to_numpy() >= 0))
     track, number = slices["track"].to_numpy()[numbered], slices["sequence"].to_numpy()[numbered]
     order = np.lexsort((numbered, number, track))
     track, number, last = track[order], number[order], numbered[order][:-1]
