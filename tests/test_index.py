@@ -73,9 +73,11 @@ def test_an_ancestor_is_the_first_of_its_category_on_the_way_up(
     assert trace.index.within(category).tolist() == [first([r, *ancestors(trace, r)]) for r in rows]
 
 
-@given(records())
-def test_segments_tile_the_trace_and_hold_the_last_slice_to_have_started(record: Record) -> None:
-    trace = record.trace
+@given(records(), st.booleans(), st.tuples(st.integers(0, 50), st.integers(0, 50)))
+def test_segments_tile_the_trace_and_hold_the_last_slice_to_have_started(
+    record: Record, is_window: bool, edges: tuple[int, int]
+) -> None:
+    trace = window(record.trace, *sorted(edges)) if is_window else record.trace
     ts, end = trace.index.ts, trace.index.end
     for track in range(len(trace.tracks)):
         rows = [row for row in range(len(trace)) if trace.slices["track"][row] == track]
@@ -87,6 +89,14 @@ def test_segments_tile_the_trace_and_hold_the_last_slice_to_have_started(record:
         for start, row in zip(parts.start, parts.row, strict=True):
             is_open = [each for each in rows if ts[each] <= start < end[each]]
             assert row == max(is_open, default=-1)
+
+
+def test_the_index_of_nothing_is_empty() -> None:
+    index = trace_of().trace.index
+    nobody = np.array([-1, -1])
+    assert index.names_of(nobody).tolist() == index.texts_of(nobody).tolist() == ["", ""]
+    assert not len(index.gpu)
+    assert index.arg("Input Dims")[1] == []
 
 
 def test_what_is_asked_again_is_the_same_array_and_nobody_can_write_to_it() -> None:

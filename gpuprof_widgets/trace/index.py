@@ -122,14 +122,6 @@ class Index:
         """The different categories of slices."""
         return tuple(map(str, self._slices["category"].cat.categories.tolist()))
 
-    def names_of(self, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.object_]:
-        """The names of these slices; "" for none (-1)."""
-        return np.asarray(self._texts[np.append(self.name, NONE)[rows]])
-
-    @cached_property
-    def _texts(self) -> npt.NDArray[np.object_]:
-        return _read_only(np.array([*self.names, ""], object))
-
     @kept
     def in_category(self, *categories: str) -> Mask:
         """Which slices have one of these categories."""
@@ -144,16 +136,13 @@ class Index:
         return np.asarray(self._tracks["kind"].isin(kinds).to_numpy(bool)[self.track], bool)
 
     def names_of(self, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.object_]:
-        """The names of these rows as text; "" for none (-1)."""
+        """The names of these slices; "" for none (-1)."""
         texts = np.array([*self.names, ""], object)
-        return np.asarray(texts[self._codes_of(rows)])
+        return np.asarray(texts[np.append(self.name, NONE)[rows]])
 
     def texts_of(self, rows: npt.NDArray[np.integer[Any]]) -> pd.Index:
         """The same for a table: a column of texts that need not be looked at one by one."""
-        return pd.Index([*self.names, ""]).take(self._codes_of(rows))
-
-    def _codes_of(self, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
-        return np.where(rows >= 0, self.name[rows], NONE)
+        return pd.Index([*self.names, ""]).take(np.append(self.name, NONE)[rows])
 
     def named(self, names: frozenset[str]) -> Mask:
         """Which slices have one of these names."""
