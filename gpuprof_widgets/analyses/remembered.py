@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -14,22 +14,26 @@ COPIES_ON_WRITE = int(pd.__version__.partition(".")[0]) >= 3
 """Whether tables of pandas share their columns until one of them is changed."""
 
 Subject = TypeVar("Subject")
+Others = TypeVarTuple("Others")
 Result = TypeVar("Result")
 
 
-def remembered(analysis: Callable[[Subject], Result]) -> Callable[[Subject], Result]:
-    """The same analysis, done once per record or trace.
+def remembered(
+    analysis: Callable[[Subject, *Others], Result],
+) -> Callable[[Subject, *Others], Result]:
+    """The same analysis, done once per record or trace, and per other arguments if it has any.
 
     A caller may change what it gets: that is its own. Only arrays are handed out as they are, and
     cannot be written to.
     """
-    results: WeakKeyDictionary[Subject, Any] = WeakKeyDictionary()
+    results: WeakKeyDictionary[Subject, dict[Any, Any]] = WeakKeyDictionary()
 
     @functools.wraps(analysis)
-    def once(subject: Subject) -> Result:
-        if subject not in results:
-            results[subject] = analysis(subject)
-        own: Result = _own(results[subject])
+    def once(subject: Subject, *others: *Others) -> Result:
+        known = results.setdefault(subject, {})
+        if others not in known:
+            known[others] = analysis(subject, *others)
+        own: Result = _own(known[others])
         return own
 
     return once
