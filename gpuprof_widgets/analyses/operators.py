@@ -16,6 +16,7 @@ from gpuprof_widgets.analyses.op_rows import (
     OpRows,
 )
 from gpuprof_widgets.analyses.quantity import format_ns
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.shapes import shape_codes
 from gpuprof_widgets.analyses.sort_keys import sort_column
 from gpuprof_widgets.analyses.stacks import stack_codes
@@ -80,6 +81,15 @@ def operators(
     sequence number, where torch takes the first.
     """
     column = sort_column(sort)
+    if column.startswith("device") and column.endswith("_ns") and not _kernel_ns(record.trace):
+        column = column.replace("device", "cpu")
+    table = _unsorted(record, by_shape, stack_depth)
+    table = table.sort_values(column, ascending=False, kind="stable", ignore_index=True)
+    return table if top is None else table.head(top)
+
+
+@remembered
+def _unsorted(record: Record, by_shape: bool, stack_depth: int) -> pd.DataFrame:
     trace = record.trace
     ops, gpu = rows.op_rows(trace), trace.index.gpu
     memory = rows.allocations(trace)
@@ -101,14 +111,15 @@ def operators(
         table = table[:0]
     table = table[table[list(SUMS)].any(axis=1)]  # a window keeps some ops for their links alone
     table = _with_unknown(table, told[table.index], len(memory.row) > 0)
-    kernel_ns = int(trace.slices["dur"].to_numpy()[gpu].sum())
+    kernel_ns = _kernel_ns(trace)
     table = _with_averages_and_shares(table, kernel_ns)
-    if column.startswith("device") and column.endswith("_ns") and not kernel_ns:
-        column = column.replace("device", "cpu")
-    table = table.sort_values(column, ascending=False, kind="stable", ignore_index=True)
     if len(table):
         table.attrs[SELF_TIMES] = _self_times(trace, table, kernel_ns)
-    return table if top is None else table.head(top)
+    return table
+
+
+def _kernel_ns(trace: Trace) -> int:
+    return int(trace.index.dur[trace.index.gpu].sum())
 
 
 def _self_times(trace: Trace, table: pd.DataFrame, kernel_ns: int) -> dict[str, int]:

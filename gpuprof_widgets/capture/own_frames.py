@@ -166,8 +166,10 @@ def _less_called_by(calls: Calls, ours: Mask, beside: Mask) -> Calls:
             break
         alone = new
     gone = alone[caller] | (ours[caller] & builtin[callee])
-    lost = edges[gone].groupby("callee")[_COUNTED].sum()
-    functions.loc[lost.index, _COUNTED] -= lost
+    for name in _COUNTED:
+        left = functions[name].to_numpy(copy=True)
+        np.subtract.at(left, callee[gone], edges[name].to_numpy()[gone])
+        functions[name] = left
     return Calls(functions, edges[~gone].reset_index(drop=True))
 
 

@@ -172,11 +172,14 @@ def _display_order(table: pd.DataFrame) -> NDArray[np.intp]:
     kind = table["kind"].map(TRACK_KINDS.index).to_numpy()
     cpu = table["kind"].isin(["cpu", "python", "worker"]).to_numpy()
     section = np.where(cpu, 0, np.where(table["kind"] == "other", 2, 1))
-    by_process = table["events"].where(cpu, 0).groupby(table["process"]).transform("sum")
-    by_lane = table["events"].groupby([table["lane"], section]).transform("sum")
+    events, first = table["events"].to_numpy(), table["first"].to_numpy()
+    process, _ = pd.factorize(table["process"])
+    lane = 3 * table["lane"].to_numpy() + section
+    by_process = _of_group(process, np.add, np.where(cpu, events, 0))
+    by_lane = _of_group(lane, np.add, events)
     other_thread = (table["process"] != table["thread"]).to_numpy()
-    lane_first = table.groupby([table["lane"], section])["first"].transform("min")
-    process_first = table.groupby([table["process"], section])["first"].transform("min")
+    lane_first = _of_group(lane, np.minimum, first)
+    process_first = _of_group(3 * process + section, np.minimum, first)
     rest = section == 2
     keys = (
         kind,
@@ -193,6 +196,14 @@ def _display_order(table: pd.DataFrame) -> NDArray[np.intp]:
         section,
     )
     return np.lexsort(keys)
+
+
+def _of_group(group: NDArray[np.int64], over: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
+    """Per row what this makes of the values of its group: their sum, or the least of them."""
+    _, row = np.unique(group, return_inverse=True)
+    order = np.argsort(row, kind="stable")
+    starts = np.flatnonzero(np.diff(row[order], prepend=-1))
+    return np.asarray(over.reduceat(values[order], starts)[row])
 
 
 def with_types(columns: Mapping[str, Any] | pd.DataFrame) -> pd.DataFrame:
