@@ -14,7 +14,7 @@ from gpuprof_widgets.analyses.path_graph import (
     BY_STREAM,
     PathGraph,
 )
-from gpuprof_widgets.analyses.path_streams import NEVER, GpuWork
+from gpuprof_widgets.analyses.path_streams import NEVER
 from gpuprof_widgets.analyses.path_threads import Threads
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.schema import NONE
@@ -170,7 +170,7 @@ class _Streams:
         self.rank = np.argsort(self.order)
         launch_ns, follow_ns = (delays[self.order] for delays in _delays(graph))
         place = clocks.place(graph.boundary)[self.order]
-        overlaps = _overlap(work, self.order)
+        overlaps = work.overlaps[self.order]
         opens = self._opens(graph, clocks.slot[place], overlaps)
         self.group, first = np.cumsum(opens) - 1, np.flatnonzero(opens)
         self.last = np.append(first[1:], len(work))[: len(first)] - 1
@@ -237,14 +237,6 @@ class _Streams:
         if not self.overlaps[group]:
             over[:] = end
         np.add(end, self.passed[group], out=self.ends[group])
-
-
-def _overlap(work: GpuWork, order: Ints) -> Mask:
-    """Which slices, in this order, run while another of their stream does."""
-    line = work.stream[order] * (int(work.end.max(initial=0) - work.start.min(initial=0)) + 1)
-    start, reach = line + work.start[order], np.maximum.accumulate(line + work.end[order])
-    late = np.append(start[1:] < reach[:-1], False)[: len(order)]
-    return np.asarray(late | np.append(False, late[:-1])[: len(order)])
 
 
 def _delays(graph: PathGraph) -> tuple[Ints, Ints]:
