@@ -202,6 +202,7 @@ def test_the_reason_is_true_of_the_trace(record: Profile) -> None:
         ("a copy", lambda run: run.gpu_summary(), "no kernels"),
         ("a file of cProfile", lambda run: run.roofline(), "neither ops nor kernels"),
         ("a memory snapshot", lambda run: run.what_ifs(), SNAPSHOT),
+        ("a memory snapshot", lambda run: run.what_if("[memory]"), SNAPSHOT),
     ],
 )
 def test_the_reason_is_the_one_that_helps(

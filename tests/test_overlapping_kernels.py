@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +15,7 @@ from gpuprof_widgets.analyses.path_graph import (
     UNKNOWN,
     PathGraph,
 )
-from gpuprof_widgets.analyses.path_replay import replayed
+from gpuprof_widgets.analyses.path_replay import Changes, replayed
 from gpuprof_widgets.analyses.what_if import what_if
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
@@ -145,8 +144,8 @@ def assert_delays_are_idle(record: Record) -> None:
 
 
 def assert_scale_one_changes_nothing(record: Record) -> None:
-    everything: npt.NDArray[np.bool_] = np.ones((1, len(record.trace) + 1), bool)
-    assert replayed(graph(record), everything, 1.0).tolist() == [record.trace.span_ns]
+    everything = Changes(np.zeros(len(record.trace) + 1, np.intp), np.ones((1, 1), bool), 1.0)
+    assert replayed(graph(record), everything).tolist() == [record.trace.span_ns]
 
 
 @st.composite

@@ -29,6 +29,7 @@ from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
 Ints = npt.NDArray[np.int64]
+Texts = npt.NDArray[np.object_]
 
 COLUMNS = (
     *("start_ns", "end_ns", "dur_ns", "kind", "row", "name", "track", "thread"),
@@ -160,17 +161,27 @@ def _path(record: Record, graph: PathGraph) -> pd.DataFrame:
         for name in ("start", "end", "row", "track")
     }
     kind = np.concatenate([np.zeros(0, object), *pieces.kind])[::-1]
+    return _described(record.trace, *_merged(columns, kind))
+
+
+def _merged(columns: dict[str, Ints], kind: Texts) -> tuple[dict[str, Ints], Texts]:
+    """Without those of no length; neighbours that say the same become one."""
     kept = columns["end"] > columns["start"]
-    columns = {name: values[kept] for name, values in columns.items()}
-    return _merged(_described(record.trace, columns, kind[kept]))
+    columns, kind = {name: values[kept] for name, values in columns.items()}, kind[kept]
+    differs = kind[1:] != kind[:-1]
+    for name in ("row", "track"):
+        differs |= columns[name][1:] != columns[name][:-1]
+    first = np.flatnonzero(np.append(True, differs)[: len(kind)])
+    end = columns["end"][np.append(first[1:], len(kind))[: len(first)] - 1]
+    return {name: values[first] for name, values in columns.items()} | {"end": end}, kind[first]
 
 
-def _described(
-    trace: Trace, columns: dict[str, Ints], kind: npt.NDArray[np.object_]
-) -> pd.DataFrame:
+def _described(trace: Trace, columns: dict[str, Ints], kind: Texts) -> pd.DataFrame:
     row, track = columns["row"], columns["track"]
-    names = np.append(trace.slices["name"].to_numpy(object), "")
-    labels = np.append(trace.tracks["label"].to_numpy(object), "")
+    names, labels = (
+        pd.Series([*texts, ""]).array for texts in (trace.index.names, trace.tracks["label"])
+    )
+    code = np.append(trace.index.name, NONE)
     table = pd.DataFrame(
         {
             "start_ns": columns["start"],
@@ -178,7 +189,7 @@ def _described(
             "dur_ns": columns["end"] - columns["start"],
             "kind": kind,
             "row": row.astype(np.int32),
-            "name": names[row],
+            "name": names[code[row]],
             "track": track.astype(np.int32),
             "thread": labels[track],
         }
@@ -189,8 +200,8 @@ def _described(
         "line": line_of(trace),
     }
     for name, owner in owners.items():
-        found = np.append(owner, NONE)[row].astype(np.int32)
-        table[name], table[f"{name}_name"] = found, names[found]
+        owned_by = np.append(owner, NONE)[row].astype(np.int32)
+        table[name], table[f"{name}_name"] = owned_by, names[code[owned_by]]
     return table[list(COLUMNS)]
 
 
@@ -201,20 +212,3 @@ def _op_of(trace: Trace) -> npt.NDArray[np.int32]:
     owner = trace.slices["op"].to_numpy()[gpu]
     around[gpu] = np.append(around, NONE)[owner]
     return around
-
-
-def _merged(table: pd.DataFrame) -> pd.DataFrame:
-    """Neighbours that say the same become one."""
-    if not len(table):
-        return table
-    same = np.ones(len(table), bool)
-    for name in ("kind", "row", "track"):
-        values = table[name].to_numpy()
-        same[1:] &= values[1:] == values[:-1]
-    same[0] = False
-    first = np.flatnonzero(~same)
-    end = table["end_ns"].to_numpy()[np.append(first[1:], len(table)) - 1]
-    merged = table.iloc[first].reset_index(drop=True)
-    merged["end_ns"] = end
-    merged["dur_ns"] = merged["end_ns"] - merged["start_ns"]
-    return merged

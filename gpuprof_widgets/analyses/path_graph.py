@@ -13,6 +13,7 @@ from gpuprof_widgets.analyses.path_stream_waits import stream_waits
 from gpuprof_widgets.analyses.path_streams import NEVER, GpuWork, event_waits, gpu_work
 from gpuprof_widgets.analyses.path_threads import Threads, threads_of
 from gpuprof_widgets.analyses.path_waits import releases, segment_kinds
+from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE
 
@@ -113,7 +114,7 @@ def _waiting(threads: Threads, table: pd.DataFrame, boundary: Ints) -> Mask:
 
     Whoever launches or hands over work in the meantime does not wait before that.
     """
-    gave = np.unique(np.concatenate([boundary, table["source"].to_numpy()]))
+    gave = intervals.distinct(boundary, table["source"])
     since = threads.boundary(table["thread"], table["since"])
     end = table["boundary"].to_numpy()
     latest = np.append(NONE, gave)[np.searchsorted(gave, end, side="left")]
@@ -127,9 +128,11 @@ def _before_waiting(
     kinds: npt.NDArray[np.object_], threads: Threads, waiting: Mask
 ) -> npt.NDArray[np.object_]:
     """What a call does before it waits is no synchronisation yet: it stages a copy."""
-    then = np.append(waiting[1:] & (threads.row[1:] == threads.row[:-1]), False)[: len(kinds)]
-    working = (kinds == SYNCHRONISATION) & ~waiting & then
-    return np.where(working, RUNTIME, kinds).astype(object)
+    row = threads.row
+    then = np.flatnonzero(waiting[1:] & ~waiting[:-1] & (row[1:] == row[:-1]))
+    kinds = kinds.copy()
+    kinds[then[kinds[then] == SYNCHRONISATION]] = RUNTIME
+    return kinds
 
 
 def _over(threads: Threads, gave: Ints) -> Mask:

@@ -87,12 +87,25 @@ class GpuWork:
         return source, found[source]
 
     @cached_property
+    def overlaps(self) -> npt.NDArray[np.bool_]:
+        """Which slices run while another of their stream does."""
+        order = np.argsort(self.stream, kind="stable")
+        room = int(self.end.max(initial=0) - self.start.min(initial=0)) + 1
+        start, end = (self.stream[order] * room + time[order] for time in (self.start, self.end))
+        late = start[1:] < np.maximum.accumulate(end)[:-1]
+        overlaps = np.zeros(len(self), bool)
+        overlaps[order[1:]] = late
+        overlaps[order[:-1]] |= late
+        return overlaps
+
+    @cached_property
     def running(self) -> Ints:
         """Per slice the one of its stream that runs when it begins, the first to end; -1: none."""
         found = np.full(len(self), NONE, np.int64)
         open_: dict[int, list[tuple[int, int]]] = {}
-        columns = (column.tolist() for column in (self.stream, self.start, self.end))
-        for place, (stream, start, end) in enumerate(zip(*columns, strict=True)):
+        places = np.flatnonzero(self.overlaps)
+        columns = (column[places].tolist() for column in (self.stream, self.start, self.end))
+        for place, stream, start, end in zip(places.tolist(), *columns, strict=True):
             heap = open_.setdefault(stream, [])
             while heap and heap[0][0] <= start:
                 heapq.heappop(heap)

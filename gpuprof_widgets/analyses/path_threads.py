@@ -47,7 +47,7 @@ class Threads:
     def cut(self, thread: Ints, time: Ints) -> Threads:
         """The same with boundaries at these times as well."""
         keys = _on_one_line(self.t0, self.t1, self.thread, self.start)
-        edges = np.union1d(keys, _on_one_line(self.t0, self.t1, thread, time))
+        edges = intervals.distinct(keys, _on_one_line(self.t0, self.t1, thread, time))
         row = self.row[np.searchsorted(keys, edges, side="right") - 1]
         return _threads(self.t0, self.t1, edges, row, (self.lane, self.track), self.main)
 

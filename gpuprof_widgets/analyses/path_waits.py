@@ -205,5 +205,6 @@ def segment_kinds(trace: Trace, threads: Threads, between: str) -> npt.NDArray[n
         _only_python(trace, threads) & ((row >= 0) | python),
         (row >= 0) | backward[threads.thread],  # between its ops: autograd's engine
     ]
-    words = ["data loading", "synchronisation", "runtime", between, "cpu op"]
-    return np.select(conditions, words, "unknown").astype(object)
+    words = ["data loading", "synchronisation", "runtime", between, "cpu op", "unknown"]
+    chosen = np.select(conditions, range(len(conditions)), NONE)
+    return np.asarray(np.array(words, object)[chosen])

@@ -40,12 +40,12 @@ def products(record: Record) -> pd.DataFrame:
     roof as it is now.
     """
     pieces = work_pieces(record)
-    names = record.trace.slices["name"].to_numpy(object)[pieces["row"]]
+    names = record.trace.slices["name"].iloc[pieces["row"]]
     roof = peaks_of(record, busiest_device(record))
     possible = pieces["dtype"].isin(["fp32", "tf32", *HALVES, ""])
     return pieces.assign(
         tensor_cores=_each(on_tensor_cores, names) | (pieces["dtype"] == "tf32"),
-        eligible=_each(are_eligible, pieces["op"].to_numpy(object)) & possible,
+        eligible=_each(are_eligible, pieces["op"]) & possible,
         plain=(pieces["op"].isin(PRODUCTS) & (pieces["dtype"] == "fp32"))
         | (~pieces["op"].str.startswith("aten::").astype(bool) & _each(_are_plain, names)),
         in_tf32_ns=_at_roof(pieces, roof, "tf32", 1.0),
@@ -108,7 +108,7 @@ def _at_roof(
     """The time in another format, by the ratio of the roofs; half of it where they are unknown."""
     time = pieces["time_ns"].to_numpy(np.int64)
     known = roof.flops_per_s if roof else {}
-    peak = np.array([known.get(own, np.nan) for own in pieces["dtype"]], float)
+    peak = pieces["dtype"].map(known).to_numpy(float)
     other = known.get(dtype, np.nan)
     memory = roof.bytes_per_s if roof else np.nan
     flops, moved = pieces["flops"].to_numpy(float), pieces["bytes"].to_numpy(float)
@@ -123,7 +123,7 @@ def _are_plain(names: Sequence[str]) -> list[bool]:
     return [PLAIN.search(name) is not None for name in names]
 
 
-def _each(rule: Any, names: npt.NDArray[np.object_]) -> npt.NDArray[np.bool_]:
+def _each(rule: Any, names: pd.Series) -> npt.NDArray[np.bool_]:
     """The rule asked once per distinct name."""
     code, distinct = pd.factorize(names)
     return np.append(rule(distinct), False)[code].astype(bool)

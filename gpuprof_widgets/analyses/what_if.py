@@ -9,17 +9,22 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.critical_path import DELAYS, critical_path, graph_of
+from gpuprof_widgets.analyses.critical_path import (
+    DELAYS,
+    ON_GPU,
+    critical_path,
+    graph_of,
+)
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.op_rows import (
     are_ops,
 )
 from gpuprof_widgets.analyses.path_range import Region, path_range
-from gpuprof_widgets.analyses.path_replay import replayed
+from gpuprof_widgets.analyses.path_replay import Changes, replayed
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.trace.links import nearest_ancestor, outermost
+from gpuprof_widgets.trace.links import outermost, path_sum
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -69,8 +74,12 @@ def what_if(
     if not 0 <= scale <= LARGEST_SCALE:
         raise OptionError(f"a scale is 0 (no time at all) to {LARGEST_SCALE:,}, not {scale}")
     t0, t1 = path_range(record, step, region)
-    changed = _changed(record.trace, name)
-    return _table(record, t0, t1, [(name, *changed)], scale)
+    if not _Named(record.trace, [name]).is_any.all():
+        raise OptionError(_unknown(record.trace, name))
+    path = critical_path(record, region=(t0, t1))
+    if not len(path) and t1 > t0:
+        return lacking(COLUMNS, what_is_lacking(path))
+    return _table(record, path, (t0, t1), [name], scale)
 
 
 def what_ifs(record: Record, *, step: int | None = None, region: Region = None) -> pd.DataFrame:
@@ -99,7 +108,7 @@ def _what_ifs(record: Record, t0: int, t1: int) -> pd.DataFrame:
     names = _candidates(record.trace, path)
     if not names:
         return lacking(COLUMNS, "no op and no kernel is on the critical path")
-    table = _table(record, t0, t1, [(name, *_changed(record.trace, name)) for name in names], 0.0)
+    table = _table(record, path, (t0, t1), names, 0.0)
     return table.sort_values(["saved_ns", "path_ns"], ascending=False, kind="stable").reset_index(
         drop=True
     )
@@ -107,92 +116,98 @@ def _what_ifs(record: Record, t0: int, t1: int) -> pd.DataFrame:
 
 def _candidates(trace: Trace, path: pd.DataFrame) -> list[str]:
     """Names by their time on the path: of innermost ops, of outermost ops, of GPU work."""
-    names = np.append(trace.slices["name"].to_numpy(object), "")
-    on_path = path["op"].to_numpy()
-    gpu = np.isin(path["row"], trace.index.gpu) & path["kind"].isin(
-        ["compute", "communication", "copy", "memset"]
+    op, row = path["op"].to_numpy(), path["row"].to_numpy()
+    around = np.append(outermost(trace.index.parent, are_ops(trace)), NONE)
+    gpu = np.append(trace.index.is_gpu, False)[row] & path["kind"].isin(ON_GPU)
+    chosen: list[str] = []
+    for rows in (op, around[op], np.where(gpu, row, NONE)):
+        time = np.zeros(len(trace.index.names) + 1, np.int64)
+        np.add.at(time, np.append(trace.index.name, NONE)[rows], path["dur_ns"].to_numpy())
+        by_name = pd.Series(time[:-1], trace.index.names, dtype=np.int64).drop("", errors="ignore")
+        chosen += by_name[by_name > 0].sort_index().nlargest(CANDIDATES).index.tolist()
+    return list(dict.fromkeys(chosen))
+
+
+class _Named:
+    """The slices that have one of these names, each name by its place among them.
+
+    ``of``: per slice the place of its name, -1 for any other and where others are meant: those on
+    GPUs (``on_gpu``: per name) where any is, else those on threads; ``on_cpu``: any ran there, not
+    only Python frames.
+    """
+
+    def __init__(self, trace: Trace, names: Sequence[str]) -> None:
+        place = {name: at for at, name in enumerate(names)}
+        places = np.array([*(place.get(name, NONE) for name in trace.index.names), NONE])
+        of = places[trace.index.name]
+        on_cpu, on_python = (trace.index.on_tracks(kind) for kind in ("cpu", "python"))
+        self.on_gpu, self.on_cpu, on_threads = (
+            np.bincount(of[chosen & (of >= 0)], minlength=len(names)) > 0
+            for chosen in (trace.index.is_gpu, on_cpu, on_cpu | on_python)
+        )
+        meant = np.where(np.append(self.on_gpu, False)[of], trace.index.is_gpu, on_cpu | on_python)
+        self.of = np.where(meant, of, NONE)
+        self.is_any = self.on_gpu | on_threads
+
+    @property
+    def sorts(self) -> npt.NDArray[np.object_]:
+        """Of each name whether it is an op, a function or a kernel."""
+        return np.select([self.on_gpu, self.on_cpu], ["kernel", "op"], "function").astype(object)
+
+
+def _unknown(trace: Trace, name: str) -> str:
+    known = trace.index.names
+    # The name of a recorded frame begins with its file: a function is in it, not near it.
+    near = get_close_matches(name, known, 1) or [one for one in known if name and name in one]
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return (
+        f"no op, kernel or Python function of this trace is called {name!r}{hint}; "
+        "what_ifs() names those that would save most"
     )
-    sorts = (
-        names[on_path],
-        names[_outermost_op(trace, on_path)],
-        np.where(gpu, path["name"].to_numpy(object), ""),
-    )
-    found: list[str] = []
-    for words in sorts:
-        time = path["dur_ns"].groupby(words).sum().drop("", errors="ignore")
-        found += [str(word) for word in time.nlargest(CANDIDATES).index]
-    return list(dict.fromkeys(found))
 
 
-def _outermost_op(trace: Trace, rows: Ints) -> Ints:
-    """The op around each of these that is in no other op."""
-    around = outermost(trace.slices["parent"].to_numpy(), are_ops(trace))
-    return np.append(around, NONE)[rows].astype(np.int64)
-
-
-def _changed(trace: Trace, name: str) -> tuple[str, Mask]:
-    """Whether it is an op, a function or a kernel, and which slices change with it.
+def _changes(trace: Trace, named: _Named, scale: float) -> Changes:
+    """What changes with each name: kernels alone, ops with all in them and all GPU work of theirs.
 
     An op outside of a window may own what is in it.
     """
-    chosen = trace.index.named(frozenset({name}))
-    gpu = trace.index.gpu
-    on_gpu = np.zeros(len(trace), bool)
-    on_gpu[gpu] = True
-    if (chosen & on_gpu).any():
-        return "kernel", chosen & on_gpu
-    chosen &= np.isin(
-        trace.slices["track"].to_numpy(),
-        np.flatnonzero(trace.tracks["kind"].isin(["cpu", "python"]).to_numpy()),
-    )
-    if not chosen.any():
-        known = [str(n) for n in trace.slices["name"].cat.categories]
-        # The name of a recorded frame begins with its file: a function is in it, not near it.
-        near = get_close_matches(name, known, 1) or [one for one in known if name and name in one]
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise OptionError(
-            f"no op, kernel or Python function of this trace is called {name!r}{hint}; "
-            "what_ifs() names those that would save most"
-        )
-    inside = chosen | (nearest_ancestor(trace.slices["parent"].to_numpy(), chosen) >= 0)
-    launch = trace.slices["launch"].to_numpy()[gpu]
-    owner = np.where(launch >= 0, launch, trace.slices["op"].to_numpy()[gpu])
-    inside[gpu] = np.append(inside, False)[owner]
-    is_python = not (chosen & trace.index.on_tracks("cpu")).any()
-    return "function" if is_python else "op", inside
+    gpu, count = trace.index.gpu, len(named.is_any)
+    bits = np.where(named.of >= 0, np.int64(1) << np.maximum(named.of, 0), 0)  # a bit per change
+    changed = path_sum(np.where(trace.index.is_gpu, 0, bits), trace.index.parent, np.bitwise_or)
+    changed[gpu] = bits[gpu] | np.append(changed, 0)[trace.index.launcher[gpu]]
+    part, distinct = pd.factorize(np.append(changed, 0))
+    scaled = distinct >> np.arange(count)[:, None] & 1
+    return Changes(part, scaled.astype(bool), scale)
 
 
 def _table(
-    record: Record, t0: int, t1: int, changes: Sequence[tuple[str, str, Mask]], scale: float
+    record: Record, path: pd.DataFrame, span: tuple[int, int], names: Sequence[str], scale: float
 ) -> pd.DataFrame:
-    graph = graph_of(record, t0, t1)
-    path = critical_path(record, region=(t0, t1))
-    gone = np.stack([np.append(mask, False) for _, _, mask in changes])
+    trace, graph, span_ns = record.trace, graph_of(record, *span), span[1] - span[0]
+    named = _Named(trace, names)
+    changes = _changes(trace, named, scale)
     threads, work = graph.threads, graph.work
+    time = np.zeros(changes.scaled.shape[1], np.int64)
+    on_path = np.zeros_like(time)
     own = ~graph.waiting * (threads.end - threads.start)
-    time = (gone[:, threads.row] * own).sum(axis=1) + (
-        gone[:, work.row] * (work.end - work.start)
-    ).sum(axis=1)
+    np.add.at(time, changes.part[threads.row], own)
+    np.add.at(time, changes.part[work.row], work.end - work.start)
     spent = ~path["kind"].isin(DELAYS).to_numpy(bool)
-    on_path = (gone[:, path["row"].to_numpy()] * (path["dur_ns"].to_numpy() * spent)).sum(axis=1)
-    new = replayed(graph, gone, scale) if len(path) else np.zeros(len(changes), np.int64)
-    span = t1 - t0
-    is_named = [record.trace.index.named(frozenset({name})) for name, _, _ in changes]
-    calls = [
-        int((mask & again & (record.trace.slices["count"].to_numpy() > 0)).sum())
-        for (_, _, mask), again in zip(changes, is_named, strict=True)
-    ]
+    rows, dur = (path[name].to_numpy(np.int64) for name in ("row", "dur_ns"))
+    np.add.at(on_path, changes.part[rows], dur * spent)
+    new = replayed(graph, changes)
+    counted = named.of[(named.of >= 0) & (trace.index.column("count") > 0)]
     return pd.DataFrame(
         {
-            "name": pd.Series([name for name, _, _ in changes], dtype=object),
-            "what": pd.Series([what for _, what, _ in changes], dtype=object),
+            "name": pd.Series(names, dtype=object),
+            "what": pd.Series(named.sorts, dtype=object),
             "scale": float(scale),
-            "calls": np.array(calls, np.int64),
-            "time_ns": time.astype(np.int64),
-            "path_ns": on_path.astype(np.int64),
-            "span_ns": span,
+            "calls": np.bincount(counted, minlength=len(names)),
+            "time_ns": changes.scaled @ time,
+            "path_ns": changes.scaled @ on_path,
+            "span_ns": span_ns,
             "new_span_ns": new,
-            "saved_ns": span - new,
-            "saved_share": (span - new) / max(span, 1),
+            "saved_ns": span_ns - new,
+            "saved_share": (span_ns - new) / max(span_ns, 1),
         }
     )[list(COLUMNS)]

@@ -76,13 +76,13 @@ def rows_by(key: Ints) -> dict[int, NDArray[np.intp]]:
     return {int(key[rows[0]]): rows for rows in groups if len(rows)}
 
 
-def path_sum(values: NDArray[Number], parent: Ints) -> NDArray[Number]:
+def path_sum(values: NDArray[Number], parent: Ints, add: np.ufunc = np.add) -> NDArray[Number]:
     """Per row the sum over itself and its ancestors, by doubling the known part of every path."""
     total, ancestor = values.copy(), parent.copy()
     active = np.flatnonzero(ancestor >= 0)
     while len(active):
         above = ancestor[active]
-        total[active] += total[above]
+        total[active] = add(total[active], total[above])
         ancestor[active] = ancestor[above]
         active = active[ancestor[active] >= 0]
     return total
