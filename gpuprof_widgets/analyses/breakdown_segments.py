@@ -101,7 +101,12 @@ def _merged(device: int, start: Ints, end: Ints, code: Codes) -> pd.DataFrame:
     """Neighbours of one class as one segment."""
     first = np.append(True, code[1:] != code[:-1])[: len(code)]
     last = np.append(first[1:], True)[: len(code)]
-    columns = (device, start[first], end[last], pd.Categorical.from_codes(code[first], CLASSES))
+    columns = (
+        device,
+        start[first],
+        end[last],
+        pd.Categorical.from_codes(code[first], pd.Index(CLASSES)),
+    )
     return pd.DataFrame(dict(zip(SEGMENT_COLUMNS, columns, strict=True)))
 
 
