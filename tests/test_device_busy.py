@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.device_busy import device_busy
+from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.analyses.idle import idle, python_meanwhile
 from gpuprof_widgets.analyses.kernels import (
     kernels,
 )
 from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.overlaps import overlaps
 from gpuprof_widgets.analyses.steps import steps
+from gpuprof_widgets.analyses.streams import streams
+from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import (
     window,
 )
 from tests.traces import (
+    Row,
     annotation,
     copy,
     gpu_annotation,
@@ -44,6 +53,74 @@ def test_busy_and_idle_add_up_to_the_span_on_real_traces(shared_record: Record) 
     assert table.loc[is_gpu, "device_self_ns"].sum() == kernels(record)["total_ns"].sum()
     assert (kernels(record)["share"] <= 1).all()
     assert busy["busy_ns"].sum() <= kernels(record)["total_ns"].sum()
+
+
+def two_gpus() -> Record:
+    return trace_of(
+        op("aten::mm", ts=0, dur=100),
+        kernel("gemm", ts=10, dur=20, device=0),
+        kernel("relu", ts=90, dur=10, device=0),
+        copy(ts=60, dur=10, device=1),
+    )
+
+
+def test_a_range_in_which_a_gpu_ran_nothing_has_it_idle_throughout() -> None:
+    gap = window(two_gpus(), 35, 50)
+    assert device_busy(gap)[["device", "span_ns", "busy_ns", "idle_ns", "slices"]].to_numpy(
+        int
+    ).tolist() == [[0, 15, 0, 15, 0], [1, 15, 0, 15, 0]]
+    gaps = idle(gap)[["device", "start_ns", "end_ns", "before", "after", "cpu_name", "cause"]]
+    assert gaps.to_numpy().tolist() == [
+        [0, 35, 50, -1, -1, "aten::mm", "start"],
+        [1, 35, 50, -1, -1, "aten::mm", "start"],
+    ]
+    classes = breakdown(gap).set_index(["device", "class"])["time_ns"]
+    assert classes[classes > 0].to_dict() == {(0, "other"): 15, (1, "other"): 15}
+    assert set(breakdown(gap)["state"]) == {"busy", "idle"}
+    assert overlaps(gap)[["device", "span_ns", "idle_ns"]].to_numpy().tolist() == [
+        [0, 15, 15],
+        [1, 15, 15],
+    ]
+    assert streams(gap, by="concurrency")[["device", "active", "time_ns"]].to_numpy(
+        int
+    ).tolist() == [[0, 0, 15], [1, 0, 15]]
+    assert not len(streams(gap))
+    assert not len(streams(gap, by="pair"))
+    assert not [finding for finding in findings(gap) if finding.rule == "device_idle"]
+    texts = [finding.text for finding in findings(window(two_gpus(), 50, 70))]
+    assert "GPU 0 was busy 0 % of 20 ns." in texts
+
+
+@pytest.mark.parametrize("host", [[], [op("a", ts=0, dur=5), python("f", ts=0, dur=9)]])
+def test_a_range_in_which_nothing_at_all_ran_has_its_gpu(host: list[Row]) -> None:
+    run = trace_of(*host, kernel("gemm", ts=10, dur=20), kernel("gemm", ts=90, dur=10))
+    gap = window(run, 40, 60)
+    assert not len(gap.trace)
+    assert device_busy(gap)["idle_ns"].tolist() == [20]
+    assert idle(gap)["dur_ns"].tolist() == [20]
+    assert breakdown(gap)["time_ns"].sum() == 20
+    assert "device_idle" not in [finding.rule for finding in findings(gap)]
+    assert not len(findings(window(run, 40, 40)))
+
+
+def test_ranges_that_tile_a_run_add_up_to_it_for_every_gpu() -> None:
+    whole, edges = two_gpus(), [0, 5, 35, 50, 65, 100]
+    parts = [window(whole, t0, t1) for t0, t1 in pairwise(edges)]
+    for analysis, keys, numbers in (
+        (device_busy, ["device"], ["span_ns", "busy_ns", "idle_ns"]),
+        (overlaps, ["device"], ["span_ns", "busy_ns", "idle_ns", "compute_ns", "copy_ns"]),
+        (breakdown, ["device", "state"], ["time_ns"]),
+        (idle, ["device"], ["dur_ns"]),
+    ):
+        added = pd.concat([analysis(part) for part in parts]).groupby(keys)[numbers].sum()
+        pd.testing.assert_frame_equal(added, analysis(whole).groupby(keys)[numbers].sum())
+
+
+def test_a_range_of_a_run_without_a_gpu_says_so() -> None:
+    record = window(trace_of(op("aten::mm", ts=0, dur=100)), 20, 40)
+    assert "GPU work" in what_is_lacking(device_busy(record))
+    assert "GPU work" in what_is_lacking(idle(record))
+    assert set(breakdown(record)["state"]) == {"host"}
 
 
 def test_each_gpu_has_its_row() -> None:
@@ -83,7 +160,7 @@ def test_busy_time_of_a_window_is_that_of_its_moments(
     )
     part = device_busy(window(record, t0, t0 + span))
     moments = {t for ts, dur, _ in rows for t in range(ts, ts + dur)} & set(range(t0, t0 + span))
-    assert part["busy_ns"].tolist() == ([len(moments)] if moments else [])
+    assert part["busy_ns"].tolist() == [len(moments)]
     assert (part["busy_ns"] + part["idle_ns"] == span).all()
 
 

@@ -40,13 +40,15 @@ def backward_ops(record: Record) -> pd.DataFrame:
     trace = record.trace
     calls = _calls(trace)
     rows = np.flatnonzero(calls)
-    own = _inside(trace, calls)
+    above = links.nearest_ancestor(trace.index.parent, calls)
+    call = np.where(calls, np.arange(len(trace)), above)
+    call_of = np.where(trace.index.is_gpu, np.append(call, NONE)[trace.index.launcher], call)
     dur = trace.slices["dur"].to_numpy()
     gpu, waits = trace.index.gpu, np.flatnonzero(is_synchronising(trace))
 
     def summed(at: npt.NDArray[np.intp]) -> Ints:
         sums = np.zeros(len(trace) + 1, np.int64)  # the last one takes what is in no backward op
-        np.add.at(sums, own[at], dur[at])
+        np.add.at(sums, call_of[at], dur[at])
         return sums[rows]
 
     forward = trace.slices["forward"].to_numpy()[rows]
@@ -54,8 +56,8 @@ def backward_ops(record: Record) -> pd.DataFrame:
         {
             **_owners(trace, rows, forward),
             "calls": trace.slices["count"].to_numpy()[rows].astype(np.int64),
-            "cpu_ns": _without_inner(trace, calls)[rows],
-            "own_ns": own_ns(trace, calls)[rows],
+            "cpu_ns": _without_inner(dur, rows, above),
+            "own_ns": own_ns(trace, calls, above)[rows],
             "forward_cpu_ns": np.where(_first(forward), dur[forward], 0),
             "device_ns": summed(gpu),
             "wait_ns": summed(waits),
@@ -86,21 +88,11 @@ def _calls(trace: Trace) -> Mask:
     return np.asarray(backward & ((above < 0) | (forward[above] != forward)))
 
 
-def _inside(trace: Trace, calls: Mask) -> Rows:
-    slices = trace.slices
-    around = links.itself_or_ancestor(slices["parent"].to_numpy(), calls)
-    gpu = trace.index.gpu
-    around[gpu] = np.append(around, NONE)[trace.index.launcher[gpu]]
-    return around
-
-
-def _without_inner(trace: Trace, calls: Mask) -> Ints:
+def _without_inner(dur: Ints, rows: npt.NDArray[np.intp], above: Rows) -> Ints:
     """The length of each call without the backward passes in it (checkpointing runs one)."""
-    dur, parent = trace.slices["dur"].to_numpy(), trace.slices["parent"].to_numpy()
-    length = np.append(np.where(calls, dur, 0), 0).astype(np.int64)
-    rows = np.flatnonzero(calls)
-    np.subtract.at(length, links.nearest_ancestor(parent, calls)[rows], dur[rows])
-    return length[:-1]
+    length = np.append(dur, 0)
+    np.subtract.at(length, above[rows], dur[rows])
+    return length[rows]
 
 
 def _first(forward: Rows) -> Mask:

@@ -64,15 +64,16 @@ def recomputed(trace: Trace) -> Recomputed:
     return Recomputed(again, nodes.astype(np.intp), ts[again[first]], end[nodes])
 
 
-def own_ns(trace: Trace, calls: Mask) -> Ints:
+def own_ns(trace: Trace, calls: Mask, above: npt.NDArray[np.int32]) -> Ints:
     """Per slice that is a call of a backward op, its own time: that of its formula.
 
     Without what the engine does around it, hooks among that, and without the forward computed anew
     (checkpointing), other backward passes, collectives and torch.compile's own work within it.
+    ``above``: of each slice the call around it, not the slice itself.
     """
     slices = trace.slices
     parent, ts, dur = (slices[column].to_numpy() for column in ("parent", "ts", "dur"))
-    formula = _formulas(trace, calls)
+    formula = _formulas(trace, calls, above)
     part = formula | is_engine(slices["name"]) | is_communication(trace) | is_compiling(trace)
     around = links.nearest_ancestor(parent, part)
     inner = np.flatnonzero(part & (around >= 0))
@@ -85,17 +86,17 @@ def own_ns(trace: Trace, calls: Mask) -> Ints:
     np.subtract.at(own, around[inner], dur[inner])
     known = formula[again.node]
     own[again.node[known]] -= (again.end_ns - again.start_ns)[known]
-    call = links.itself_or_ancestor(parent, calls)
+    formulas = np.flatnonzero(formula)
+    call = np.where(calls[formulas], formulas, above[formulas])
     summed = np.zeros(len(slices), np.int64)
-    np.add.at(summed, call[formula], np.maximum(own[formula], 0))  # a window may cut what is around
+    np.add.at(summed, call, np.maximum(own[formulas], 0))  # a window may cut what is around
     return summed
 
 
-def _formulas(trace: Trace, calls: Mask) -> Mask:
+def _formulas(trace: Trace, calls: Mask, above: npt.NDArray[np.int32]) -> Mask:
     """The slice of the op itself within each call, or the call where the engine wrote none."""
     slices = trace.slices
     engine, forward = is_engine(slices["name"]), slices["forward"].to_numpy()
-    above = links.nearest_ancestor(slices["parent"].to_numpy(), calls)
     inner = (above >= 0) & ~engine & (forward >= 0) & ~calls
     inner[inner] = engine[above[inner]] & (forward[inner] == forward[above[inner]])
     alone = calls.copy()

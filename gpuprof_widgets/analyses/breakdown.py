@@ -108,9 +108,9 @@ def _class_rows(
     ranges: Intervals,
 ) -> pd.DataFrame:
     start, end = (segments[f"{edge}_ns"].to_numpy() for edge in ("start", "end"))
-    times = []
+    code, times = segments["class"].cat.codes.to_numpy(), []
     for name in classes:
-        mine = (segments["class"] == name).to_numpy(bool)
+        mine = code == CLASSES.index(name)
         times.append(intervals.overlap(ranges, (start[mine], end[mine])))
     span = np.repeat(ranges[1] - ranges[0], len(classes))
     time = np.array(times).T.reshape(-1)

@@ -52,8 +52,9 @@ def breakdown_segments(record: Record) -> pd.DataFrame:
     """The time of each GPU cut where its class changes; the segments of each tile the trace.
 
     Columns: ``device`` (-1: the host of a record without GPU work), ``start_ns``, ``end_ns``,
-    ``class``, by device and time. The classes of any range are sums of overlaps with these: those
-    of a `window` may differ at its edges, since it does not know what is launched beyond them.
+    ``class`` (one of `CLASSES`, as a category), by device and time. The classes of any range are
+    sums of overlaps with these: those of a `window` may differ at its edges, since it does not know
+    what is launched beyond them.
     """
     trace = record.trace
     tables = [_device_segments(record, device) for device in devices(trace)]
@@ -100,8 +101,12 @@ def _merged(device: int, start: Ints, end: Ints, code: Codes) -> pd.DataFrame:
     """Neighbours of one class as one segment."""
     first = np.append(True, code[1:] != code[:-1])[: len(code)]
     last = np.append(first[1:], True)[: len(code)]
-    names = np.array(CLASSES, object)
-    columns = (device, start[first], end[last], names[code[first]])
+    columns = (
+        device,
+        start[first],
+        end[last],
+        pd.Categorical.from_codes(code[first], pd.Index(CLASSES)),
+    )
     return pd.DataFrame(dict(zip(SEGMENT_COLUMNS, columns, strict=True)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_kinds import KINDS, kind_codes
@@ -11,6 +10,7 @@ from gpuprof_widgets.analyses.open_times import open_within
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import GPU_TRACKS
 
 COLUMNS = (
     "device",
@@ -27,7 +27,9 @@ COLUMNS = (
 
 @says_if_empty("the trace has no GPU work: neither kernels nor copies")
 def device_busy(record: Record) -> pd.DataFrame:
-    """One row per GPU that ran anything, by index; busy and idle add up to the span exactly.
+    """One row per GPU that the run used, by index; busy and idle add up to the span exactly.
+
+    A range in which a GPU ran nothing has its row too: windows that tile a run add up to it.
 
     Columns (ns): ``device``, ``span_ns`` (the whole trace or window), ``busy_ns`` (at least one
     kernel, copy or memset ran, on whichever stream), ``idle_ns``, ``busy_share``; ``kernel_ns``,
@@ -40,8 +42,9 @@ def device_busy(record: Record) -> pd.DataFrame:
 
 
 def devices(trace: Trace) -> list[int]:
-    """Index of every GPU that ran anything."""
-    return [int(device) for device in np.unique(trace.index.device[trace.index.gpu])]
+    """Index of every GPU that the run used: of its tracks, which a window keeps."""
+    tracks = trace.tracks
+    return sorted(set(tracks["device"][tracks["kind"].isin(GPU_TRACKS)].tolist()))
 
 
 def busy_intervals(trace: Trace, device: int, *categories: str) -> Intervals:

@@ -52,7 +52,7 @@ def gaps_of_each(trace: Trace, groups: list[npt.NDArray[np.intp]]) -> tuple[Gaps
     launch = _or_none(trace.slices["launch"].to_numpy(), after).astype(np.int32)
     began, ended = trace.index.uncut
     usual = np.array([_usual_track(trace, rows) for rows in groups], np.int32)[group]
-    thread = np.where(launch >= 0, trace.slices["track"].to_numpy()[launch], usual)
+    thread = np.where(launch >= 0, _or_none(trace.index.track, launch), usual).astype(np.int32)
     times = (_or_none(began, launch), _or_none(ended, launch))
     return Gaps(start, end, before, after, launch, *times, thread), group
 

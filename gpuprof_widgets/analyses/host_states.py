@@ -215,7 +215,7 @@ def backward_lanes(trace: Trace) -> list[int]:
 
 def _innermost(trace: Trace, tracks: npt.NDArray[np.intp]) -> Segments:
     """Ops and Python frames of a thread taken together: of those open the one that began last."""
-    parts = [trace.index.segments(int(track)) for track in tracks]
+    parts = [trace.index.segments(int(track)) for track in tracks] if len(trace) else []
     if len(parts) == 1:
         return parts[0]
     start, end = _between(

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.device_busy import devices
 from gpuprof_widgets.analyses.gaps import Gaps, gaps_between, gaps_of_each
 from gpuprof_widgets.analyses.lacking import lacking, says_if_empty
 from gpuprof_widgets.analyses.line_owners import line_of
@@ -81,7 +82,8 @@ def idle(
     about, one for all of it (what the CPU did from moment to moment of it is `breakdown`'s class:
     after a short synchronisation mostly "Python" or "CPU ops"), one of
 
-    - "start", "end": before the first and after the last GPU slice,
+    - "start", "end": before the first and after the last GPU slice, "start" also where there was
+      none in the range,
     - "dataloader": the launching thread was in a DataLoader's ``__next__`` most of the time (in
       TensorFlow: an op waited for a queue or an iterator),
     - "synchronise": when it began the launching thread was in a call that waits for the GPU: so
@@ -109,10 +111,10 @@ def idle(
 def _of_devices(record: Record) -> pd.DataFrame:
     trace = record.trace
     rows = trace.index.gpu
-    of_device = links.rows_by(trace.index.device[rows])
+    device = trace.index.device[rows]
     tables = [
-        _described(trace, gaps_between(trace, rows[these])).assign(device=one, stream=NONE)
-        for one, these in of_device.items()
+        _described(trace, gaps_between(trace, rows[device == one])).assign(device=one, stream=NONE)
+        for one in devices(trace)
     ]
     return _longest_first(trace, tables)
 
@@ -263,7 +265,7 @@ def _longest(
     part = np.arange(len(gap)) - np.repeat(np.cumsum(length) - length, length) + first[gap]
     time = np.minimum(parts.end[part], end[gap]) - np.maximum(parts.start[part], start[gap])
     names = trace.slices["name"].cat.codes.to_numpy()
-    code = np.where(parts.row[part] >= 0, names[parts.row[part]], NONE).astype(np.int64)
+    code = np.append(names, NONE)[parts.row[part]].astype(np.int64)
     key = gap * (int(names.max(initial=0)) + 2) + code + 1
     _, sample, group = np.unique(key, return_index=True, return_inverse=True)
     total = np.zeros(len(sample), np.int64)

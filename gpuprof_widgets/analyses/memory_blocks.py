@@ -193,13 +193,12 @@ def _without_the_impossible(events: MemoryEvents, found: Blocks) -> Blocks:
         size = events.size[here]
         room = events.allocated[here] - np.cumsum(size)
         room -= min(_released_of_before(events, found, here), int(room[0]))
-        while (room < 0).any() and len(own):
-            short = int(np.argmax(room < 0))
-            ended, own = own[:1], own[1:]
-            if found.begin[ended[0]] >= here[short]:
-                break
-            end[ended] = here[short]
-            room[short:] += events.size[found.begin[ended[0]]]
+        owed = np.maximum.accumulate(-room)
+        freed = events.size[found.begin[own]]
+        short = np.searchsorted(owed, np.cumsum(freed) - freed, side="right")  # the oldest first
+        when = np.append(here, NONE)[short]
+        ended = np.logical_and.accumulate(found.begin[own] < when)
+        end[own[ended]] = when[ended]
     return Blocks(found.begin, end, found.released)
 
 

@@ -12,8 +12,7 @@ from gpuprof_widgets.trace.model import Trace
 
 def open_times(trace: Trace, chosen: npt.NDArray[Any]) -> intervals.Intervals:
     """When any of these slices (rows, or a mask of all) was open, each time once."""
-    start = trace.slices["ts"].to_numpy()[chosen]
-    return intervals.union(start, start + trace.slices["dur"].to_numpy()[chosen])
+    return intervals.union(trace.index.ts[chosen], trace.index.end[chosen])
 
 
 def open_within(trace: Trace, chosen: npt.NDArray[Any]) -> intervals.Intervals:

@@ -66,7 +66,9 @@ def streams(record: Record, *, by: str = "stream") -> pd.DataFrame:
         "concurrency": (_concurrency, CONCURRENCY_COLUMNS),
     }[by]
     trace = record.trace
-    tables = [of_device(trace, device).assign(device=device) for device in devices(trace)]
+    at_work = set(trace.index.device[trace.index.gpu].tolist())
+    used = [one for one in devices(trace) if by == "concurrency" or one in at_work]
+    tables = [of_device(trace, device).assign(device=device) for device in used]
     if not tables:
         return lacking(columns, NO_GPU)
     table = pd.concat(tables, ignore_index=True)[list(columns)]
@@ -182,7 +184,8 @@ def _pairs(trace: Trace, device: int) -> pd.DataFrame:
 def _concurrency(trace: Trace, device: int) -> pd.DataFrame:
     rows, _, stream = _of_device(trace, device)
     unions = [_within(trace, rows[mine]) for mine in rows_by(stream).values()]
-    starts, ends = (np.concatenate([union[side] for union in unions]) for side in (0, 1))
+    none = np.empty(0, np.int64)
+    starts, ends = (np.concatenate([none, *(union[side] for union in unions)]) for side in (0, 1))
     bounds = np.array([trace.start_ns, trace.end_ns], np.int64)
     edges = intervals.distinct(bounds, starts, ends)
     begun = np.searchsorted(np.sort(starts), edges[:-1], side="right")

@@ -41,11 +41,10 @@ def wait_costs(trace: Trace, table: pd.DataFrame) -> Ints:
 
 def _starved(trace: Trace) -> intervals.Intervals:
     """When no GPU worked, and what came next was launched only then, or nothing came."""
-    slices, gpu = trace.slices, trace.index.gpu
-    ts, dur = slices["ts"].to_numpy(np.int64), slices["dur"].to_numpy(np.int64)
+    ts, gpu = trace.index.ts, trace.index.gpu
     gpu = gpu[np.argsort(ts[gpu], kind="stable")]
-    free = np.append(trace.start_ns, np.maximum.accumulate((ts + dur)[gpu]))
+    free = np.append(trace.start_ns, np.maximum.accumulate(trace.index.end[gpu]))
     begins = np.append(ts[gpu], trace.end_ns)
-    launch = np.append(slices["launch"].to_numpy()[gpu], -1)
+    launch = np.append(trace.index.column("launch")[gpu], -1)
     empty = (launch < 0) | (np.append(ts, 0)[launch] >= free)
     return intervals.union(free[empty], begins[empty])

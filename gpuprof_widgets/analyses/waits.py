@@ -9,9 +9,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.lacking import WAITS, says_if_empty, unless_recorded
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals, links
@@ -161,12 +158,11 @@ def _outermost(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]
 
 
 def _times(trace: Trace, rows: npt.NDArray[np.intp]) -> dict[str, object]:
-    slices = trace.slices
     return {
         "row": rows.astype(np.int32),
-        "name": slices["name"].to_numpy(object)[rows],
-        "start_ns": slices["ts"].to_numpy()[rows],
-        "dur_ns": slices["dur"].to_numpy()[rows],
+        "name": trace.index.names_of(rows),
+        "start_ns": trace.index.ts[rows],
+        "dur_ns": trace.index.dur[rows],
     }
 
 
@@ -184,26 +180,23 @@ def _loading(trace: Trace, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
 
 
 def _synchronising(trace: Trace, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
-    names = np.append(trace.slices["name"].to_numpy(object), "")
     op, gpu, copy = _outermost_op(trace, rows), _waited_for(trace, rows), _copied(trace, rows)
     columns = {
         "op": op,
-        "op_name": names[op],
+        "op_name": trace.index.names_of(op),
         "gpu_busy_ns": _gpu_busy(trace, rows),
         "gpu": gpu,
-        "gpu_name": names[gpu],
+        "gpu_name": trace.index.names_of(gpu),
         "copy": copy,
-        "copy_name": names[copy],
+        "copy_name": trace.index.names_of(copy),
     }
     return pd.DataFrame({"kind": "synchronise", **_times(trace, rows), **columns})
 
 
 def _outermost_op(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
     """The op that Python called: the last op on the way up."""
-    parent = trace.slices["parent"].to_numpy()
-    around = np.append(links.outermost(parent, are_ops(trace)), np.int32(NONE))
-    found: Rows = around[parent[rows]]
-    return found
+    around = np.append(trace.index.outermost_op, np.int32(NONE))
+    return np.asarray(around[trace.index.parent[rows]])
 
 
 def _copied(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
@@ -216,7 +209,8 @@ def _copied(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
     copies = np.flatnonzero(trace.index.in_category("gpu_memcpy") & (launch >= 0))
     found = np.full(len(trace), NONE, np.int32)
     found[launch[copies]] = copies
-    op = np.where(np.append(are_ops(trace), False)[slices["op"].to_numpy()], slices["op"], NONE)
+    op = slices["op"].to_numpy()
+    op = np.where(np.append(trace.index.is_op, False)[op], op, NONE)
     inside = copies[op[launch[copies]] >= 0]
     calls = launch[inside]
     hit = links.latest_before(op[rows], ts[rows], op[calls], ts[calls])
@@ -227,8 +221,10 @@ def _copied(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
 
 
 def _gpu_busy(trace: Trace, rows: npt.NDArray[np.intp]) -> Ints:
-    ts, dur = trace.slices["ts"].to_numpy()[rows], trace.slices["dur"].to_numpy()[rows]
-    return intervals.overlap((ts, ts + dur), open_times(trace, trace.index.gpu))
+    if not len(rows):
+        return np.empty(0, np.int64)
+    stretches = trace.index.ts[rows], trace.index.end[rows]
+    return intervals.overlap(stretches, open_times(trace, trace.index.gpu))
 
 
 def _waited_for(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
@@ -239,10 +235,10 @@ def _waited_for(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
     gpu = trace.index.gpu
     if not len(gpu):
         return np.full(len(rows), NONE, np.int32)
-    ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
-    order = gpu[np.argsort((ts + dur)[gpu], kind="stable")]
-    last = np.searchsorted((ts + dur)[order], (ts + dur)[rows], side="right") - 1
+    ts, end = trace.index.ts, trace.index.end
+    order = gpu[np.argsort(end[gpu], kind="stable")]
+    last = np.searchsorted(end[order], end[rows], side="right") - 1
     last -= (last > 0) & (trace.slices["launch"].to_numpy()[order[last]] == rows)
     found = order[np.maximum(last, 0)]
-    during = (last >= 0) & ((ts + dur)[found] > ts[rows])
+    during = (last >= 0) & (end[found] > ts[rows])
     return np.where(during, found, NONE).astype(np.int32)

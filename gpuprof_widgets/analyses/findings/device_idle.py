@@ -96,17 +96,22 @@ REMEDIES = {
 
 
 def device_idle(record: Record, limits: Limits) -> list[Finding]:
-    """One finding per GPU that ran anything; with the longest gap from 5 % idle time on."""
+    """One finding per GPU that the run used; with the longest gap from 5 % idle time on."""
     gaps = idle(record)
-    rows = device_busy(record).itertuples(index=False)
-    return [_finding(record, row, gaps[gaps["device"] == row.device], limits) for row in rows]
+    rows = device_busy(record)
+    if not rows["slices"].any():  # a range of which `cpu_ops` says that no GPU work ran in it
+        return []
+    return [
+        _finding(record, row, gaps[gaps["device"] == row.device], limits)
+        for row in rows.itertuples(index=False)
+    ]
 
 
 def _finding(record: Record, busy: Any, gaps: pd.DataFrame, limits: Limits) -> Finding:
     device = f"GPU {busy.device}" if busy.device >= 0 else "The GPU"
     text = f"{device} was busy {format_share(busy.busy_share)} of {format_ns(busy.span_ns)}"
     idle_share = 1 - busy.busy_share
-    if not len(gaps) or idle_share < limits.device_idle_share:
+    if not busy.slices or not len(gaps) or idle_share < limits.device_idle_share:
         return Finding("device_idle", f"{text}.", busy.idle_ns, idle_share)
     gap = gaps.iloc[0]
     text += f"; the longest gap, {format_ns(gap['dur_ns'])}, lies {_place(gap)}{_cpu(record, gap)}."

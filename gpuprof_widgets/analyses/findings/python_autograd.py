@@ -50,15 +50,11 @@ def python_autograd(record: Record, limits: Limits) -> list[Finding]:
 
 def _functions(trace: Trace) -> list[str]:
     """Names of the functions whose backward ran: `MyExp` is linked to from `MyExpBackward`."""
-    slices = trace.slices
-    names = slices["name"].cat.categories
-    candidates = frozenset(str(name) for name in names if str(name).endswith(BACKWARD))
-    rows = np.flatnonzero(trace.index.named(candidates) & (slices["forward"].to_numpy() >= 0))
-    pairs = zip(
-        slices["name"].iloc[rows].astype(str),
-        slices["name"].iloc[slices["forward"].to_numpy()[rows]].astype(str),
-        strict=True,
-    )
+    index = trace.index
+    candidates = frozenset(name for name in index.names if name.endswith(BACKWARD))
+    rows = np.flatnonzero(index.named(candidates) & (index.column("forward") >= 0))
+    names = index.names_of(rows), index.names_of(index.column("forward")[rows])
+    pairs = zip(*names, strict=True)
     paired = {forward for back, forward in dict.fromkeys(pairs) if back == forward + BACKWARD}
     return sorted(paired - OF_TORCH)
 

@@ -30,7 +30,9 @@ _AWAIT = re.compile(r"\bawait\b")
 
 def suspended(record: Record, limits: Limits) -> list[Finding]:
     """Fires where that is a tenth of the run or more: in no line's time, and in no op's."""
-    table = _suspensions(record)
+    if not (awaiting := _awaiting(record)):
+        return []
+    table = _suspensions(record, awaiting)
     cost = int(table["dur_ns"].sum())
     share = share_of(cost, run_ns(record))
     if cost < WORTH_NS or share < limits.suspended_share:
@@ -60,7 +62,7 @@ def suspended(record: Record, limits: Limits) -> list[Finding]:
     ]
 
 
-def _suspensions(record: Record) -> pd.DataFrame:
+def _suspensions(record: Record, awaiting: set[tuple[str, int]]) -> pd.DataFrame:
     """One row per stretch in which no line and no op was open until a line went on that awaits.
 
     Columns: ``row`` (the slice with which that line goes on), its ``cell``, ``line`` and ``code``,
@@ -68,7 +70,6 @@ def _suspensions(record: Record) -> pd.DataFrame:
     """
     trace = record.trace
     known, slices = cell_lines(trace), trace.slices
-    awaiting = _awaiting(record)
     keys = zip(known.lines["cell"], known.lines["line"], strict=True)
     awaits = np.array([*(key in awaiting for key in keys), False])[known.of_slice[known.row]]
     row = np.sort(known.row[known.resumed & awaits])

@@ -10,9 +10,6 @@ import pandas as pd
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.region_owners import forward_of, region_around
 from gpuprof_widgets.analyses.wait_costs import wait_costs
@@ -81,10 +78,9 @@ def synchronising(record: Record, limits: Limits) -> list[Finding]:
 
 def _profilers_own(record: Record, table: pd.DataFrame) -> Any:
     """The wait outside of any op with which a recording ends: the profiler's, not the user's."""
-    slices = record.trace.slices
-    ops = slices[are_ops(record.trace) & (slices["count"].to_numpy() > 0)]
-    last = int((ops["ts"] + ops["dur"]).max()) if len(ops) else 0
-    return (table["op"] < 0) & (table["start_ns"] >= last) & (len(ops) > 0)
+    index = record.trace.index
+    ended = index.end[index.is_op & (index.column("count") > 0)]
+    return (table["op"] < 0) & (table["start_ns"] >= ended.max(initial=0)) & (len(ended) > 0)
 
 
 def _finding(record: Record, group: pd.DataFrame) -> Finding:
@@ -130,7 +126,7 @@ def _remedy(trace: Trace, group: pd.DataFrame) -> str:
         return NOT_IN_THE_TRACE
     if FREEING.fullmatch(group["name"].iloc[0]):
         return FREEING_REMEDY
-    began = trace.slices["ts"].to_numpy()[trace.index.gpu].max(initial=0)
+    began = trace.index.ts[trace.index.gpu].max(initial=0)
     ends = int((group["start_ns"] + group["dur_ns"]).min())
     in_no_op = bool((group["op"] < 0).all())  # an op's result is read in every step, the last too
     if in_no_op and began < ends:
@@ -148,14 +144,15 @@ def _mostly_for(trace: Trace, group: pd.DataFrame) -> str:
     known = group[group["gpu"] >= 0]
     if not len(known):
         return ""
-    gpu, slices = trace.index.gpu, trace.slices
-    stream = trace.tracks["lane"].to_numpy()[slices["track"].to_numpy()]
+    index, gpu = trace.index, trace.index.gpu
+    stream = trace.tracks["lane"].to_numpy()[index.track]
     gpu = gpu[np.isin(stream[gpu], stream[known["gpu"]])]
-    ts, dur = (slices[name].to_numpy(np.int64)[gpu] for name in ("ts", "dur"))
     waited = intervals.union(known["start_ns"], known["start_ns"] + known["dur_ns"])
-    busy = pd.Series(intervals.overlap((ts, ts + dur), waited))
-    longest = busy.groupby(slices["name"].to_numpy(object)[gpu]).sum().idxmax()
-    return f", mostly for {code(str(longest))}"
+    codes, at = np.unique(index.name[gpu], return_inverse=True)
+    busy = np.zeros(len(codes), np.int64)
+    np.add.at(busy, at, intervals.overlap((index.ts[gpu], index.end[gpu]), waited))
+    longest = min(index.names[code] for code in codes[busy == busy.max()])
+    return f", mostly for {code(longest)}"
 
 
 def _mostly_at(record: Record, group: pd.DataFrame) -> str:
@@ -163,10 +160,10 @@ def _mostly_at(record: Record, group: pd.DataFrame) -> str:
     trace = record.trace
     module = region_around(trace, "module")[group["row"]]
     line = region_around(trace, "cell_line")[group["row"]]
-    names, lines = np.append(trace.slices["name"].to_numpy(object), ""), trace.args.get("line")
+    lines = trace.args.get("line")
     places = pd.DataFrame(
         {
-            "module": names[module],
+            "module": trace.index.names_of(module),
             "line": -1 if lines is None else lines.reindex(line).fillna(-1).to_numpy(np.int64),
             "dur_ns": group["dur_ns"].to_numpy(),
         }
