@@ -71,11 +71,11 @@ def test_a_range_in_which_a_gpu_ran_nothing_has_it_idle_throughout() -> None:
     ).tolist() == [[0, 15, 0, 15, 0], [1, 15, 0, 15, 0]]
     gaps = idle(gap)[["device", "start_ns", "end_ns", "before", "after", "cpu_name", "cause"]]
     assert gaps.to_numpy().tolist() == [
-        [0, 35, 50, -1, -1, "aten::mm", "start"],
-        [1, 35, 50, -1, -1, "aten::mm", "start"],
+        [0, 35, 50, -1, -1, "aten::mm", "unknown"],
+        [1, 35, 50, -1, -1, "aten::mm", "unknown"],
     ]
     classes = breakdown(gap).set_index(["device", "class"])["time_ns"]
-    assert classes[classes > 0].to_dict() == {(0, "other"): 15, (1, "other"): 15}
+    assert classes[classes > 0].to_dict() == {(0, "CPU ops"): 15, (1, "CPU ops"): 15}
     assert set(breakdown(gap)["state"]) == {"busy", "idle"}
     assert overlaps(gap)[["device", "span_ns", "idle_ns"]].to_numpy().tolist() == [
         [0, 15, 15],

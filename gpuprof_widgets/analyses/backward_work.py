@@ -8,9 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses.compile_events import is_compiling
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.analyses.plumbing import is_communication
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
@@ -47,7 +44,7 @@ def recomputed(trace: Trace) -> Recomputed:
     parent, ts = slices["parent"].to_numpy(), slices["ts"].to_numpy()
     going_back = (slices["forward"].to_numpy() >= 0) | (slices["forward_thread"].to_numpy() > 0)
     engine = is_engine(slices["name"])
-    op = are_ops(trace) & ~engine
+    op = trace.index.is_op & ~engine
     numbered = op & ~going_back & (slices["sequence"].to_numpy() >= 0)
     node = going_back & ~engine
     above = links.nearest_ancestor(parent, op | engine | node)

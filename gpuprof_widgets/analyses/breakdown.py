@@ -45,7 +45,8 @@ def breakdown(record: Record, *, by: str = "device") -> pd.DataFrame:
     - "exposed communication", "exposed copy", "memset": these run and nothing before them does,
     - the GPU is idle, by its next slice, the call that launched that, and what the thread was
       doing that made the call (where nothing was open on it, e.g. on autograd's: the main thread):
-      "other": nothing followed, or the trace holds no launch of what did (or see the end);
+      "other": nothing followed, or the trace holds no launch of what did (or see the end); where
+      a range lies within the gap, so that neither is known, what the main thread was doing counts;
       "queued": the launching call had returned, so what remains is the GPU's: launch latency, its
       time from one kernel to the next, or a wait of which the trace knows nothing;
       "launching": in the launching call;

@@ -173,7 +173,9 @@ def _causes(
     gaps: Gaps, gap: npt.NDArray[np.intp], time: Ints, states: HostStates, until: Ints
 ) -> Codes:
     state = states.at(time)
+    is_range = (gaps.before < 0) & (gaps.after < 0)  # within a gap: what ended it is not known
     conditions = [
+        is_range[gap],
         (gaps.after < 0)[gap] | (gaps.launch < 0)[gap],
         time >= gaps.launched_ns[gap],
         time >= gaps.launch_ns[gap],
@@ -181,4 +183,5 @@ def _causes(
         time < until[gap],
     ]
     codes = [CLASSES.index(c) for c in (OTHER, QUEUED, LAUNCHING, INPUT, SYNCHRONISING)]
-    return np.select(conditions, codes, CLASS_OF_STATE[state]).astype(np.int8)
+    doing = CLASS_OF_STATE[state]
+    return np.select(conditions, [doing, *codes], doing).astype(np.int8)

@@ -8,9 +8,6 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.lacking import lacking, says_if_empty, which_other_kind
 from gpuprof_widgets.analyses.line_owners import line_of
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.analyses.path_graph import (
     KERNEL_DELAY,
     LAUNCH_DELAY,
@@ -207,7 +204,7 @@ def _described(trace: Trace, columns: dict[str, Ints], kind: Texts) -> pd.DataFr
 
 def _op_of(trace: Trace) -> npt.NDArray[np.int32]:
     """Per slice the innermost op that it is, runs in or was launched by; -1 for none."""
-    around = itself_or_ancestor(trace.slices["parent"].to_numpy(), are_ops(trace))
+    around = itself_or_ancestor(trace.slices["parent"].to_numpy(), trace.index.is_op)
     gpu = trace.index.gpu
     owner = trace.slices["op"].to_numpy()[gpu]
     around[gpu] = np.append(around, NONE)[owner]

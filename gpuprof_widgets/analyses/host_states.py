@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from gpuprof_widgets.analyses.op_rows import (
     are_named_regions,
-    are_ops,
 )
 from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.analyses.python_in_ops import ENGINE_OWN, in_hooks, python_functions
@@ -244,7 +243,7 @@ def _state_of_slices(trace: Trace) -> States:
         SYNCHRONISING: is_synchronising(trace),
         LAUNCHING: calls & trace.index.matching(LAUNCHES),
         RUNTIME: calls,
-        CPU_OPS: (are_ops(trace) & ~python_functions(trace)) | are_named_regions(trace),
+        CPU_OPS: (trace.index.is_op & ~python_functions(trace)) | are_named_regions(trace),
         OTHER: trace.index.in_category("overhead"),
     }
     states = np.full(len(trace) + 1, STATES.index(PYTHON), np.int8)

@@ -82,15 +82,14 @@ def idle(
     about, one for all of it (what the CPU did from moment to moment of it is `breakdown`'s class:
     after a short synchronisation mostly "Python" or "CPU ops"), one of
 
-    - "start", "end": before the first and after the last GPU slice, "start" also where there was
-      none in the range,
+    - "start", "end": before the first and after the last GPU slice,
     - "dataloader": the launching thread was in a DataLoader's ``__next__`` most of the time (in
       TensorFlow: an op waited for a queue or an iterator),
     - "synchronise": when it began the launching thread was in a call that waits for the GPU: so
       nothing was queued behind, whatever the thread did afterwards,
     - "host": the next slice was launched after the gap had begun: the GPU waited for the CPU,
     - "device": it was launched before: it waited for other GPU work, an event or its launch,
-    - "unknown": the trace holds no launch of it.
+    - "unknown": the trace holds no launch of it, as that of a range that lies within the gap.
 
     Of a stream's gap, "device" has two more cases: "back to back" (shorter than
     ``back_to_back_ns``: what the GPU takes from one kernel to the next) and "stream" (work of
@@ -298,6 +297,7 @@ def _causes(
     cpu: _Meanwhile,
 ) -> npt.NDArray[np.object_]:
     conditions = [
+        (before < 0) & (after < 0),
         before < 0,
         after < 0,
         launched == NONE,
@@ -305,5 +305,5 @@ def _causes(
         cpu.in_dataloader,
         cpu.synchronised,
     ]
-    causes = ["start", "end", "unknown", "device", "dataloader", "synchronise"]
+    causes = ["unknown", "start", "end", "unknown", "device", "dataloader", "synchronise"]
     return np.select(conditions, causes, default="host").astype(object)

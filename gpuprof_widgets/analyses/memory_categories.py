@@ -31,9 +31,6 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.memory_blocks import Blocks, MemoryEvents
 from gpuprof_widgets.analyses.module_frames import module_frames
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.analyses.stacks import frame_of
 from gpuprof_widgets.analyses.waits import is_dataloader
 from gpuprof_widgets.trace import links
@@ -148,7 +145,7 @@ class Where:
         end = slices["ts"].to_numpy() + slices["dur"].to_numpy()
         self.loaded = _is_inside(parent, loading)[row]
         self.copied = _is_inside(parent, trace.index.matching(COPIES))[row]
-        scope = links.outermost(parent, are_ops(trace) | backward | step | loading)
+        scope = links.outermost(parent, trace.index.is_op | backward | step | loading)
         self.scope_end = np.append(end, NONE)[np.append(scope, NONE)[row]]
         self.next_pass, self.pass_end = _passes(trace, backward, began)
 
@@ -161,7 +158,7 @@ def _is_inside(parent: npt.NDArray[np.int32], wanted: Mask) -> Mask:
 def _backward(trace: Trace) -> Mask:
     """Which slices run a node of the backward pass, whatever torch wrote them."""
     linked = trace.slices["forward"].to_numpy() >= 0
-    return np.asarray(trace.index.matching(BACKWARD) | (linked & are_ops(trace)))
+    return np.asarray(trace.index.matching(BACKWARD) | (linked & trace.index.is_op))
 
 
 def _differentiated(trace: Trace) -> Mask:

@@ -8,9 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses.module_frames import module_frame_around, module_frames
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.analyses.region_owners import forward_of, region_behind
 from gpuprof_widgets.analyses.stacks import BACKWARD_PREFIX, frame_of
 from gpuprof_widgets.trace import links
@@ -31,7 +28,7 @@ def owning_ops(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
         return np.empty(0, np.int32)
     parent = trace.slices["parent"].to_numpy()
     is_node = trace.index.matching(BACKWARD_NODE)
-    is_op = are_ops(trace) & ~is_node
+    is_op = trace.index.is_op & ~is_node
     around = parent[rows]
     op, node = (
         np.append(links.outermost(parent, wanted), np.int32(NONE))[around]

@@ -96,11 +96,6 @@ def _repeats(name: npt.NDArray[np.integer[Any]], parent: Rows) -> Mask:
     return repeat
 
 
-def are_ops(trace: Trace) -> Mask:
-    """Which slices are ops proper, regions left out."""
-    return trace.index.is_op
-
-
 def are_named_regions(trace: Trace) -> Mask:
     """Which slices another program marked, of which we know no more than their names."""
     found = np.zeros(len(trace), bool)

@@ -13,7 +13,6 @@ from gpuprof_widgets.analyses.graph_replays import captured_calls, graph_launche
 from gpuprof_widgets.analyses.module_frames import module_frames
 from gpuprof_widgets.analyses.op_rows import (
     INSTANTS,
-    are_ops,
 )
 from gpuprof_widgets.analyses.region_owners import cause_of
 from gpuprof_widgets.trace import links
@@ -84,7 +83,7 @@ def _ops(trace: Trace) -> Owning:
     engine = is_engine(trace.slices["name"])
     within = engine | linked
     inside = within | (links.nearest_ancestor(trace.slices["parent"].to_numpy(), within) >= 0)
-    owner = (are_ops(trace) & ~inside) | (engine & ~linked)
+    owner = (trace.index.is_op & ~inside) | (engine & ~linked)
     owning = _regions(trace, owner, owner, "")
     replays = graph_launches(trace) & (links.nearest_ancestor(owning.cause, owner) < 0)
     owner |= replays

@@ -12,9 +12,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_kinds import gpu_kinds
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.analyses.path_threads import Threads
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -167,7 +164,7 @@ def gpu_work(trace: Trace, threads: Threads) -> GpuWork:
         rows.astype(np.int64), start, end, ended[rows], stream, kinds, launched,
         thread.astype(np.int64), names,
     )  # fmt: skip
-    is_call = ~np.append(are_ops(trace), False)[launch]
+    is_call = ~np.append(trace.index.is_op, False)[launch]
     given = _given(work, np.where(is_call, ended[launch], NEVER))
     thread = np.where(_follows(trace, work), NONE, work.thread)
     return replace(work, launched=given, thread=thread)
@@ -200,7 +197,7 @@ def _given(work: GpuWork, returned: Ints) -> Ints:
 def _launchers(trace: Trace, rows: npt.NDArray[np.intp]) -> Ints:
     """The call that launched each slice; where the trace has none the op, if that is known."""
     launch, op = (trace.slices[link].to_numpy()[rows] for link in ("launch", "op"))
-    by_op = (op >= 0) & np.append(are_ops(trace), False)[op]
+    by_op = (op >= 0) & np.append(trace.index.is_op, False)[op]
     return np.where(launch >= 0, launch, np.where(by_op, op, NONE)).astype(np.int64)
 
 

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.callers import BACKWARD
 from gpuprof_widgets.trace.model import Trace
@@ -137,7 +134,7 @@ def _main_lane(trace: Trace, label: object, cpu: Mask, lane_of: Ints) -> int:
     for known in (run & cpu, (step | line) & cpu):
         if known.any():
             return int(np.bincount(lane_of[known]).argmax())
-    ops = cpu & are_ops(trace)
+    ops = cpu & trace.index.is_op
     for chosen in (ops & ~_of_backward(trace), ops, cpu):
         if chosen.any():
             return int(np.bincount(lane_of[chosen], slices["dur"].to_numpy()[chosen]).argmax())

@@ -7,9 +7,6 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.trace.callers import BACKWARD
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.owners import is_engine
@@ -35,7 +32,7 @@ def python_functions(trace: Trace) -> Mask:
 
     A forward is known by the node that it has in the same trace.
     """
-    ops = are_ops(trace)
+    ops = trace.index.is_op
     nodes = ops & trace.index.matching(FUNCTION) & ~is_engine(trace.slices["name"])
     names = {str(name) for name in trace.slices["name"][nodes].unique()}
     forward = frozenset(name.removesuffix("Backward") for name in names)

@@ -16,9 +16,6 @@ from gpuprof_widgets.analyses.critical_path import (
     graph_of,
 )
 from gpuprof_widgets.analyses.lacking import lacking
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.analyses.path_range import Region, path_range
 from gpuprof_widgets.analyses.path_replay import Changes, replayed
 from gpuprof_widgets.analyses.remembered import remembered
@@ -117,7 +114,7 @@ def _what_ifs(record: Record, t0: int, t1: int) -> pd.DataFrame:
 def _candidates(trace: Trace, path: pd.DataFrame) -> list[str]:
     """Names by their time on the path: of innermost ops, of outermost ops, of GPU work."""
     op, row = path["op"].to_numpy(), path["row"].to_numpy()
-    around = np.append(outermost(trace.index.parent, are_ops(trace)), NONE)
+    around = np.append(outermost(trace.index.parent, trace.index.is_op), NONE)
     gpu = np.append(trace.index.is_gpu, False)[row] & path["kind"].isin(ON_GPU)
     chosen: list[str] = []
     for rows in (op, around[op], np.where(gpu, row, NONE)):

@@ -14,9 +14,6 @@ from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.one_call import about_one_call
 from gpuprof_widgets.analyses.findings.wording import code, kernel_code
 from gpuprof_widgets.analyses.graph_replays import is_mostly_replayed
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.analyses.path_graph import KERNEL_DELAY, LAUNCH_DELAY, STREAM_WAIT
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.analyses.what_if import what_ifs
@@ -154,7 +151,7 @@ def _bound(path: pd.DataFrame) -> tuple[str, float]:
 def _worth_most(record: Record, table: pd.DataFrame) -> pd.Series | None:
     """The op that saves most; autograd's slice around a backward op says less than that op."""
     slices = record.trace.slices
-    ops = set(slices["name"].to_numpy(object)[are_ops(record.trace)])
+    ops = set(slices["name"].to_numpy(object)[record.trace.index.is_op])
     are_named = [name in ops and not str(name).startswith(BACKWARD) for name in table["name"]]
     found = table[np.array(are_named, bool)]
     return found.iloc[0] if len(found) else None

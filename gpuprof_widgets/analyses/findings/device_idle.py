@@ -28,9 +28,6 @@ from gpuprof_widgets.analyses.host_states import (
     SYNCHRONISING,
 )
 from gpuprof_widgets.analyses.idle import idle, python_meanwhile
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.analyses.waits import DATALOADER
 from gpuprof_widgets.trace import intervals
@@ -150,7 +147,7 @@ def _cpu(record: Record, gap: Any) -> str:
     )
     if frame:
         return f", while the CPU ran Python, mostly in {code(function_name(frame))}"
-    if not are_ops(record.trace).any():
+    if not record.trace.index.is_op.any():
         return ""
     inside = f", inside {code(gap['cpu_name'])}" if annotated else ""
     return f", while the CPU was {mostly}in no PyTorch op{inside}"
@@ -318,7 +315,7 @@ def _of_the_trace(record: Record, device: int, gaps: pd.DataFrame) -> str:
     gaps = gaps.sort_values("start_ns")
     start, end = segments_of(record, device, OTHER)
     at = np.searchsorted(gaps["start_ns"].to_numpy(), start, side="right") - 1
-    between = BETWEEN if are_ops(record.trace).any() else GPU_ALONE
+    between = BETWEEN if record.trace.index.is_op.any() else GPU_ALONE
     cause = gaps["cause"].where(gaps["cause"].isin(["unknown", "start", "end"]), between)
     return str(pd.Series(end - start).groupby(cause.to_numpy()[at]).sum().idxmax())
 

@@ -27,9 +27,6 @@ from gpuprof_widgets.analyses.findings.wording import (
 )
 from gpuprof_widgets.analyses.iterations import calls_per_traced_step
 from gpuprof_widgets.analyses.lines import line_that_holds, lines
-from gpuprof_widgets.analyses.op_rows import (
-    are_ops,
-)
 from gpuprof_widgets.analyses.open_times import open_ns
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.python_time import python_time as python_time_table
@@ -262,7 +259,7 @@ def _ops_of_thread(record: Record) -> npt.NDArray[np.intp]:
     trace = record.trace
     lane = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
     there = trace.index.on_tracks("cpu") & (lane == run_lane(record))
-    return np.flatnonzero((are_ops(trace) | is_synchronising(trace)) & there)
+    return np.flatnonzero((trace.index.is_op | is_synchronising(trace)) & there)
 
 
 def _ops_by_function(record: Record) -> dict[str, int]:
