@@ -93,12 +93,11 @@ def _why_none(trace: Trace) -> str:
 def _described(record: Record, rows: Rows, op: Rows) -> pd.DataFrame:
     """Name, backend, data type, group and sizes of each."""
     trace = record.trace
-    names = np.append(trace.slices["name"].to_numpy(object), "")
     told = pd.DataFrame(
         {
             "told": _arg(trace, "Collective name", rows, ""),
-            "of_op": names[op],
-            "kernel": names[rows],
+            "of_op": trace.index.names_of(op),
+            "kernel": trace.index.names_of(rows),
             "type": _arg(trace, "dtype", rows, ""),
             "op_type": _arg(trace, "Input type", op, ""),
             "dims": _arg(trace, "Input Dims", op, None),

@@ -21,7 +21,6 @@ from gpuprof_widgets.analyses.path_walk import followed
 from gpuprof_widgets.analyses.region_owners import region_behind
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.trace.links import itself_or_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -204,7 +203,7 @@ def _described(trace: Trace, columns: dict[str, Ints], kind: Texts) -> pd.DataFr
 
 def _op_of(trace: Trace) -> npt.NDArray[np.int32]:
     """Per slice the innermost op that it is, runs in or was launched by; -1 for none."""
-    around = itself_or_ancestor(trace.slices["parent"].to_numpy(), trace.index.is_op)
+    around = trace.index.op_around.copy()
     gpu = trace.index.gpu
     owner = trace.slices["op"].to_numpy()[gpu]
     around[gpu] = np.append(around, NONE)[owner]

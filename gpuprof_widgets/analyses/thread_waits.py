@@ -99,10 +99,13 @@ def _lanes(trace: Trace) -> Ints:
 def _reasons(trace: Trace, table: pd.DataFrame) -> dict[str, npt.NDArray[np.object_]]:
     """What each call waited for: the GPU work that ended last, else the copy that it asked for."""
     gpu = np.where(table["gpu"] >= 0, table["gpu"], table["copy"]).astype(np.int64)
-    names = np.append(trace.slices["name"].to_numpy(object), "")
     op = np.append(trace.slices["op"].to_numpy(), NONE)[gpu]
     line = np.append(line_of(trace), NONE)[gpu]
-    columns = (names[gpu], names[op], np.array([_place(trace, int(row)) for row in line], object))
+    columns = (
+        trace.index.names_of(gpu),
+        trace.index.names_of(op),
+        np.array([_place(trace, int(row)) for row in line], object),
+    )
     return dict(zip(REASONS, columns, strict=True))
 
 

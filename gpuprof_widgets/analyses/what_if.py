@@ -21,7 +21,7 @@ from gpuprof_widgets.analyses.path_replay import Changes, replayed
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.trace.links import outermost, path_sum
+from gpuprof_widgets.trace.links import path_sum
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -114,7 +114,7 @@ def _what_ifs(record: Record, t0: int, t1: int) -> pd.DataFrame:
 def _candidates(trace: Trace, path: pd.DataFrame) -> list[str]:
     """Names by their time on the path: of innermost ops, of outermost ops, of GPU work."""
     op, row = path["op"].to_numpy(), path["row"].to_numpy()
-    around = np.append(outermost(trace.index.parent, trace.index.is_op), NONE)
+    around = np.append(trace.index.outermost_op, NONE)
     gpu = np.append(trace.index.is_gpu, False)[row] & path["kind"].isin(ON_GPU)
     chosen: list[str] = []
     for rows in (op, around[op], np.where(gpu, row, NONE)):

@@ -79,7 +79,7 @@ def step_of(record: Record) -> Ints:
     start, end = table["start_ns"].to_numpy(np.int64), table["end_ns"].to_numpy(np.int64)
     ts = slices["ts"].to_numpy().copy()
     gpu = record.trace.index.gpu
-    launcher = np.where(slices["launch"] >= 0, slices["launch"], slices["op"])[gpu]
+    launcher = record.trace.index.launcher[gpu]
     ts[gpu] = np.where(launcher >= 0, ts[launcher], ts[gpu])
     at = np.searchsorted(start, ts, side="right") - 1
     inside = (at >= 0) & (ts < np.append(end, 0)[at]) if len(start) else np.zeros(len(ts), bool)
