@@ -60,7 +60,7 @@ def cold_spans(record: Record) -> Intervals:
 
 def _first_launches(record: Record) -> tuple[Rows, Ints]:
     """Rows of these calls, and what later launches take."""
-    table = launches(record)
+    table = launches(record)[["category", "launched", "name", "call_ns", "launch"]]
     table = table[((table["category"] == "kernel") & (table["launched"] == 1)).to_numpy(bool)]
     first = ~table["name"].duplicated().to_numpy(bool)
     took = table["call_ns"].to_numpy(np.int64)

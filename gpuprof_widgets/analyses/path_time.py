@@ -22,8 +22,10 @@ def path_times(record: Record) -> Ints:
     """
     times = np.zeros(len(record.trace), np.int64)
     path = critical_path(record)
-    own = path[(path["row"] >= 0) & ~are_delays(record.trace, path)] if len(path) else path
-    np.add.at(times, own["row"].to_numpy(np.intp), own["dur_ns"].to_numpy(np.int64))
+    if len(path):
+        own = ((path["row"] >= 0) & ~are_delays(record.trace, path)).to_numpy(bool)
+        row, dur = path["row"].to_numpy(np.intp), path["dur_ns"].to_numpy(np.int64)
+        np.add.at(times, row[own], dur[own])
     return times
 
 

@@ -199,7 +199,7 @@ def _cause(record: Record, device: int) -> _Cause:
 
 def _on_the_way_ns(record: Record, device: int) -> int:
     """How long launches that were made in a gap took to reach the GPU, as far as that is usual."""
-    gaps = idle(record)
+    gaps = idle(record)[["device", "start_ns", "launch_ns"]]
     gaps = gaps[gaps["device"] == device].sort_values("start_ns")
     start, end = segments_of(record, device, QUEUED)
     at = np.searchsorted(gaps["start_ns"].to_numpy(), start, side="right") - 1
