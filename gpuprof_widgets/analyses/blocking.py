@@ -44,9 +44,6 @@ class Blocked:
     table: pd.DataFrame
     idle_ns: int
 
-    def copy(self) -> Blocked:
-        return Blocked(self.table.copy(), self.idle_ns)
-
 
 @remembered
 def blocked(record: Record) -> Blocked:

@@ -87,6 +87,7 @@ class CellLines:
     lines: pd.DataFrame
 
 
+@remembered
 def cell_lines(trace: Trace) -> CellLines:
     """The cell lines of a trace; what lacks a cell or a line number is none."""
     row = np.flatnonzero(trace.index.in_category("cell_line"))

@@ -59,10 +59,6 @@ class OpRows:
     def __len__(self) -> int:
         return len(self.row)
 
-    def copy(self) -> OpRows:
-        """It is frozen: nobody changes it."""
-        return self
-
 
 @remembered
 def op_rows(trace: Trace) -> OpRows:

@@ -65,10 +65,6 @@ class PathGraph:
     follow_ns: int
     between: str
 
-    def copy(self) -> PathGraph:
-        """It is frozen: nobody changes it."""
-        return self
-
 
 def path_graph(record: Record, t0: int, t1: int) -> PathGraph:
     """The graph of [t0, t1)."""

@@ -23,8 +23,8 @@ def remembered(
 ) -> Callable[[Subject, *Others], Result]:
     """The same analysis, done once per record or trace, and per other arguments if it has any.
 
-    A caller may change what it gets: that is its own. Only arrays are handed out as they are, and
-    cannot be written to.
+    A caller may change a table, a list or a dictionary that it gets: these are its own. Arrays
+    cannot be written to, and what is frozen is handed out as it is.
     """
     results: WeakKeyDictionary[Subject, dict[Any, Any]] = WeakKeyDictionary()
 
@@ -46,4 +46,4 @@ def _own(result: Any) -> Any:
         return view
     if isinstance(result, pd.DataFrame):
         return result.copy(deep=not COPIES_ON_WRITE)
-    return result.copy()
+    return result.copy() if isinstance(result, list | dict) else result
