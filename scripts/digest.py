@@ -270,7 +270,7 @@ def main() -> None:
         chosen.out.write_text(json.dumps(digests, indent=0, sort_keys=True) + "\n")
     if chosen.against:
         before = json.loads(chosen.against.read_text())
-        wrong = {name: differences(before[name], digests[name]) for name in digests}
+        wrong = {name: differences(before.get(name, {}), digests[name]) for name in digests}
         for name, items in wrong.items():
             print(*(f"{name}: {item}" for item in items), sep="\n", end="\n" if items else "")
         sys.exit(any(wrong.values()))

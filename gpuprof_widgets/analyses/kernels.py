@@ -135,7 +135,7 @@ def _covered(
 def _ops(each: pd.DataFrame, groups: npt.NDArray[np.intp], length: int) -> pd.DataFrame:
     dur = each["dur_ns"].to_numpy()
     total = np.bincount(groups, dur, minlength=length)
-    known = each["op_name"].notna().to_numpy()
+    known = (each["op_name"].notna() & (each["op_name"] != "")).to_numpy()
     groups, dur = groups[known], dur[known]
     code, names = pd.factorize(each["op_name"][known])
     can = are_eligible(names)[code]

@@ -23,8 +23,9 @@ def remembered(
 ) -> Callable[[Subject, *Others], Result]:
     """The same analysis, done once per record or trace, and per other arguments if it has any.
 
-    A caller may change a table, a list or a dictionary that it gets: these are its own. Arrays
-    cannot be written to, and what is frozen is handed out as it is.
+    A caller may change a table, a list or a dictionary that it gets: these are its own (but for
+    what pandas' copy on write does not see: `Series.array`). Arrays cannot be written to, and what
+    is frozen is handed out as it is.
     """
     results: WeakKeyDictionary[Subject, dict[Any, Any]] = WeakKeyDictionary()
 

@@ -77,7 +77,11 @@ def figure_script(figure: Column, *, embed_runtime: bool) -> str:
 
 
 def _item(figure: Column) -> dict[str, Any]:
-    """A layout as BokehJS embeds it: `bokeh.embed.json_item` without the search for mistakes."""
+    """A layout of its own as BokehJS embeds it.
+
+    The same as `bokeh.embed.json_item`, without its search for mistakes; the layout stays in the
+    document that is made for it.
+    """
     document = Document(title="")
     document.add_root(figure)
     content = document.to_json(deferred=False)
