@@ -352,3 +352,29 @@ def test_python_meanwhile_is_that_of_the_launching_thread() -> None:
     tracks = record.trace.tracks
     thread = tracks.index[(tracks["kind"] == "cpu") & (tracks["thread"] == "100")][0]
     assert python_meanwhile(record.trace, int(thread), 10, 90) == "train.py(9): prepare"
+
+
+def test_calls_that_launch_the_work_of_one_gpu_are_not_told_of_another_that_ran_nothing() -> None:
+    us, rows = 1_000, []
+    for number in range(6):
+        began = number * 1000 * us
+        rows += [
+            op("aten::mm", ts=began, dur=500 * us),
+            runtime("cudaLaunchKernel", ts=began + 50 * us, dur=400 * us),
+            kernel("k", ts=began + 100 * us, dur=800 * us, launched_by=3 * number + 1),
+        ]
+    later = kernel("k", ts=6100 * us, dur=100 * us, device=1)
+    part = window(trace_of(*rows, later), 1000 * us, 6000 * us)
+    assert [one.rule for one in findings(part) if "GPU 1" in one.text] == ["device_idle"]
+
+
+def test_work_that_took_no_time_is_work() -> None:
+    """It began and ended in the run, which is no range within a gap."""
+    run = trace_of(
+        op("aten::mm", ts=0, dur=10),
+        runtime("cudaLaunchKernel", ts=2, dur=2),
+        kernel("k", ts=5, dur=0, launched_by=1),
+    )
+    assert idle(run)["cause"].tolist() == ["start"]
+    classes = breakdown(run).set_index("class")["time_ns"]
+    assert classes[classes > 0].to_dict() == {"other": 10}

@@ -69,8 +69,9 @@ def _device_segments(record: Record, device: int) -> pd.DataFrame:
     trace = record.trace
     unions = kind_times(trace, device)
     rows = trace.index.gpu
-    gaps = gaps_between(trace, rows[trace.index.device[rows] == device])
-    idle_start, idle_class = _idle(record, gaps)
+    rows = rows[trace.index.device[rows] == device]
+    gaps = gaps_between(trace, rows)
+    idle_start, idle_class = _idle(record, gaps, ran_nothing=not len(rows))
     edges = [np.array([trace.start_ns, trace.end_ns], np.int64), idle_start]
     edges += [edge for union in unions.values() for edge in union]
     cuts = intervals.distinct(*edges)
@@ -110,8 +111,11 @@ def _merged(device: int, start: Ints, end: Ints, code: Codes) -> pd.DataFrame:
     return pd.DataFrame(dict(zip(SEGMENT_COLUMNS, columns, strict=True)))
 
 
-def _idle(record: Record, gaps: Gaps) -> tuple[Ints, Codes]:
-    """Where, within the gaps, their class changes, and the class from there on."""
+def _idle(record: Record, gaps: Gaps, *, ran_nothing: bool) -> tuple[Ints, Codes]:
+    """Where, within the gaps, their class changes, and the class from there on.
+
+    ``ran_nothing``: the GPU did so in the whole trace or range.
+    """
     trace = record.trace
     lane = np.append(trace.tracks["lane"].to_numpy(), NONE)[gaps.thread]
     until = _synchronised_until(trace, gaps)
@@ -121,7 +125,7 @@ def _idle(record: Record, gaps: Gaps) -> tuple[Ints, Codes]:
         states = host.states(one, (gaps.start[mine], gaps.end[mine]))
         time, gap = _cuts(gaps, mine, states, until)
         starts.append(time)
-        codes.append(_causes(gaps, gap, time, states, until))
+        codes.append(_causes(gaps, gap, time, states, until, ran_nothing=ran_nothing))
     start, code = np.concatenate(starts), np.concatenate(codes)
     order = np.argsort(start, kind="stable")
     return start[order], code[order]
@@ -170,12 +174,17 @@ def _cuts(
 
 
 def _causes(
-    gaps: Gaps, gap: npt.NDArray[np.intp], time: Ints, states: HostStates, until: Ints
+    gaps: Gaps,
+    gap: npt.NDArray[np.intp],
+    time: Ints,
+    states: HostStates,
+    until: Ints,
+    *,
+    ran_nothing: bool,
 ) -> Codes:
     state = states.at(time)
-    is_range = (gaps.before < 0) & (gaps.after < 0)  # within a gap: what ended it is not known
     conditions = [
-        is_range[gap],
+        np.full(len(gap), ran_nothing),  # a range within a gap: what ends it is not known
         (gaps.after < 0)[gap] | (gaps.launch < 0)[gap],
         time >= gaps.launched_ns[gap],
         time >= gaps.launch_ns[gap],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_kinds import KINDS, kind_codes
@@ -45,6 +46,11 @@ def devices(trace: Trace) -> list[int]:
     """Index of every GPU that the run used: of its tracks, which a window keeps."""
     tracks = trace.tracks
     return sorted(set(tracks["device"][tracks["kind"].isin(GPU_TRACKS)].tolist()))
+
+
+def devices_at_work(trace: Trace) -> list[int]:
+    """Index of every GPU that ran anything in this trace or range of it."""
+    return [int(device) for device in np.unique(trace.index.device[trace.index.gpu])]
 
 
 def busy_intervals(trace: Trace, device: int, *categories: str) -> Intervals:

@@ -111,10 +111,13 @@ def _of_devices(record: Record) -> pd.DataFrame:
     trace = record.trace
     rows = trace.index.gpu
     device = trace.index.device[rows]
-    tables = [
-        _described(trace, gaps_between(trace, rows[device == one])).assign(device=one, stream=NONE)
-        for one in devices(trace)
-    ]
+    tables = []
+    for one in devices(trace):
+        mine = rows[device == one]
+        table = _described(trace, gaps_between(trace, mine)).assign(device=one, stream=NONE)
+        if not len(mine):  # a range within a gap
+            table["cause"] = np.full(len(table), "unknown", object)
+        tables.append(table)
     return _longest_first(trace, tables)
 
 
@@ -297,7 +300,6 @@ def _causes(
     cpu: _Meanwhile,
 ) -> npt.NDArray[np.object_]:
     conditions = [
-        (before < 0) & (after < 0),
         before < 0,
         after < 0,
         launched == NONE,
@@ -305,5 +307,5 @@ def _causes(
         cpu.in_dataloader,
         cpu.synchronised,
     ]
-    causes = ["unknown", "start", "end", "unknown", "device", "dataloader", "synchronise"]
+    causes = ["start", "end", "unknown", "device", "dataloader", "synchronise"]
     return np.select(conditions, causes, default="host").astype(object)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.device_busy import devices
+from gpuprof_widgets.analyses.device_busy import devices, devices_at_work
 from gpuprof_widgets.analyses.gpu_kinds import COMMUNICATION, COMPUTE, COPY, KINDS, gpu_kinds
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.open_times import open_within
@@ -66,8 +66,7 @@ def streams(record: Record, *, by: str = "stream") -> pd.DataFrame:
         "concurrency": (_concurrency, CONCURRENCY_COLUMNS),
     }[by]
     trace = record.trace
-    at_work = set(trace.index.device[trace.index.gpu].tolist())
-    used = [one for one in devices(trace) if by == "concurrency" or one in at_work]
+    used = devices(trace) if by == "concurrency" else devices_at_work(trace)
     tables = [of_device(trace, device).assign(device=device) for device in used]
     if not tables:
         return lacking(columns, NO_GPU)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuprof_widgets.analyses.cold_start import cold_spans, cold_start
-from gpuprof_widgets.analyses.device_busy import device_busy
+from gpuprof_widgets.analyses.device_busy import devices_at_work
 from gpuprof_widgets.analyses.findings.device_idle import (
     COLD_KINDS,
     cold_ns,
@@ -28,9 +28,8 @@ def cold_calls(record: Record, limits: Limits) -> list[Finding]:
 
     Not where `device_idle` puts most of the GPU's idle time down to them.
     """
-    devices = [int(device) for device in device_busy(record)["device"]]
     found = []
-    for device in devices:
+    for device in devices_at_work(record.trace):
         cost = sum(cold_ns(record, device, kind) for kind in COLD_KINDS)
         share = share_of(cost, run_ns(record))
         if cost and share >= limits.cold_calls_share:

@@ -8,6 +8,7 @@ import numpy as np
 
 from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.cold_start import cold_spans, cold_start
+from gpuprof_widgets.analyses.device_busy import devices_at_work
 from gpuprof_widgets.analyses.findings.device_idle import (
     LongestCall,
     cold_ns,
@@ -48,7 +49,8 @@ def launch_bound(record: Record, limits: Limits) -> list[Finding]:
     """
     table = breakdown(record)
     rows = table[(table["class"] == LAUNCHING) & (table["state"] == "idle")].to_dict("records")
-    rows = [_warm(record, row) for row in rows]
+    at_work = devices_at_work(record.trace)
+    rows = [_warm(record, row) for row in rows if row["device"] in at_work]
     rows = [row for row in rows if row["time_ns"] and row["share"] >= limits.launching_share]
     if not rows or short_kernels(record, limits):
         return []
