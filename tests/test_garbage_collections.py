@@ -103,6 +103,12 @@ def test_few_or_short_collections_are_nothing_to_tell() -> None:
     assert said(trace_of(op("x", ts=0, dur=9))) == []
 
 
+def test_a_single_collection_counts_where_it_is_full() -> None:
+    young = {"collections": [0, 1, 0], "time_ns": [0, 9 * MS, 0]}
+    assert said(collecting(9 * MS, **young)) == []
+    assert len(said(collecting(9 * MS, collections=[0, 0, 1], time_ns=[0, 0, 9 * MS]))) == 1
+
+
 @pytest.mark.parametrize(("own", "left"), [(110, 20 * MS), (95, None), (200, 200 * MS)])
 def test_the_function_in_which_they_started_is_not_blamed(own: int, left: int | None) -> None:
     """Of its own time collections were 90 ms: less counts, or nothing where little is left."""

@@ -267,7 +267,9 @@ def _longest(
     part = np.arange(len(gap)) - np.repeat(np.cumsum(length) - length, length) + first[gap]
     time = np.minimum(parts.end[part], end[gap]) - np.maximum(parts.start[part], start[gap])
     names = trace.slices["name"].cat.codes.to_numpy()
-    code = np.append(names, NONE)[parts.row[part]].astype(np.int64)
+    code = np.full(len(part), NONE, np.int64)
+    is_open = parts.row[part] >= 0  # none is where the trace has no slices at all
+    code[is_open] = names[parts.row[part][is_open]]
     key = gap * (int(names.max(initial=0)) + 2) + code + 1
     _, sample, group = np.unique(key, return_index=True, return_inverse=True)
     total = np.zeros(len(sample), np.int64)

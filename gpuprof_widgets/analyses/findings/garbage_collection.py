@@ -50,7 +50,8 @@ def garbage_collection(record: Record, limits: Limits) -> list[Finding]:
     """Fires where collections took 5 % of the run and 1 ms; not for a range of time.
 
     Where the code called `gc.collect` for most of that, it says that. Long ones during imports and
-    compilations, which are done once, do not count.
+    compilations, which are done once, do not count. A single one that is not full is chance: it was
+    due to what was made before the run as well.
     """
     noted: Mapping[str, Any] | None = record.metadata.get("gc")
     if not noted or WINDOW in record.metadata:
@@ -59,9 +60,11 @@ def garbage_collection(record: Record, limits: Limits) -> list[Finding]:
     share = min(share_of(spent, run), 1.0)
     if share < limits.gc_share or spent < WORTH_NS:
         return []
-    took = f"{format_ns(spent)} of {format_ns(run)} ({format_share(share)})"
     count = sum(noted["collections"]) - sum(noted["once"]["collections"])
     full = noted["collections"][-1] - noted["once"]["collections"][-1]
+    if count == 1 and not full:
+        return []
+    took = f"{format_ns(spent)} of {format_ns(run)} ({format_share(share)})"
     text = f"Python's garbage collector took {took} in {format_count(count, 'collection')}"
     if full:
         text += f", {full:,} of them full"
