@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from everyday import ALWAYS, CELLS, Everyday
+from leftovers import freeze
 from shells import loaded
 
 import gpuprof_widgets
@@ -29,6 +30,7 @@ def test_right_findings_and_no_others(
     with loaded() as shell:
         try:
             assert shell.run_cell(cell.before, store_history=True).success
+            freeze()  # what other tests have left would be collected in the cell
             shell.run_cell_magic("gpuprofile", "", cell.cell)
         finally:
             shell.run_cell(cell.after)
