@@ -113,9 +113,7 @@ class Profile(Analysed):
         Ops outside that own GPU work inside stay with no calls and no CPU time. The Python calls
         stay whole: cProfile has no timestamps.
         """
-        from gpuprof_widgets.trace.window import (
-            window,
-        )
+        from gpuprof_widgets.trace.window import window
 
         return window(self, t0, t1)
 

@@ -25,17 +25,7 @@ from tests.bad_traces import BAD_TRACES
 from tests.profiler_databases import Nsys, Nvprof, emitted
 from tests.timelines import DATA, of_gpus
 from tests.trace_files import kineto, tar_of, zip_of
-from tests.traces import (
-    annotation,
-    calls_of,
-    copy,
-    kernel,
-    memory,
-    op,
-    python,
-    runtime,
-    trace_of,
-)
+from tests.traces import annotation, calls_of, copy, kernel, memory, op, python, runtime, trace_of
 
 EVENTS_OF_REAL_FILES = 60
 

@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses.kernels import (
-    kernels,
-)
+from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.panels.panel import Bars, Column, Curve, Panel, Points
 

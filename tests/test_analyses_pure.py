@@ -42,14 +42,8 @@ from gpuprof_widgets.analyses.gpu_summary import gpu_summary
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.analyses.indexing_loops import indexing_loops
 from gpuprof_widgets.analyses.input_queues import input_queues
-from gpuprof_widgets.analyses.iterations import (
-    calls_per_traced_step,
-    iterations,
-    usual_steps,
-)
-from gpuprof_widgets.analyses.kernels import (
-    kernels,
-)
+from gpuprof_widgets.analyses.iterations import calls_per_traced_step, iterations, usual_steps
+from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.analyses.line_sources import line_sources
 from gpuprof_widgets.analyses.lines import lines
@@ -83,9 +77,7 @@ from gpuprof_widgets.analyses.worker_causes import (
 )
 from gpuprof_widgets.analyses.workers import by_worker, worker_calls, workers
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from tests.records import records
 from tests.traces import (
     annotation,

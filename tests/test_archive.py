@@ -20,9 +20,7 @@ from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.beside_events import distances, pack, rows_at, unpack
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from tests.records import NAMES, assert_same_record, assert_same_trace, records
 from tests.traces import calls_of, kernel, memory, op, runtime, trace_of
 

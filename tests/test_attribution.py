@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.attribution import attribution
 from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
-from gpuprof_widgets.analyses.op_rows import (
-    INSTANTS,
-)
+from gpuprof_widgets.analyses.op_rows import INSTANTS
 from gpuprof_widgets.analyses.owner_levels import LEVELS
 from gpuprof_widgets.analyses.owners import owners
 from gpuprof_widgets.analyses.region_owners import forward_of, region_around, region_behind
@@ -23,9 +21,7 @@ from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.backward_spans import backward_spans
 from gpuprof_widgets.trace.edit import with_slices
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from tests.records import records
 from tests.traces import (
     Row,

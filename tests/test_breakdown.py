@@ -27,9 +27,7 @@ from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from tests.hta_oracle import hta
 from tests.records import records
 from tests.traces import (

@@ -19,9 +19,7 @@ from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.profiles import load
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from tests.records import records
 from tests.traces import Shared, annotation, copy, kernel, memory, op, python, runtime, trace_of
 

@@ -13,11 +13,7 @@ import pytest
 import torch
 
 import gpuprof_widgets
-from gpuprof_widgets.analyses.compile_events import (
-    compiled_functions,
-    compiling_time,
-    is_compiling,
-)
+from gpuprof_widgets.analyses.compile_events import compiled_functions, compiling_time, is_compiling
 from gpuprof_widgets.analyses.findings import RULES, Finding, Limits, findings
 from gpuprof_widgets.capture.compilations import MOST_TOLD, Compilations
 from gpuprof_widgets.capture.options import Options
@@ -27,9 +23,7 @@ from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.redact import redacted
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from tests.cells import recorded
 from tests.traces import Shared, op, trace_of
 

@@ -14,9 +14,7 @@ from gpuprof_widgets.analyses.counters import counters, unit_of
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.panels.counters import counters_panel
 from tests.traces import copy, kernel, memory, op, runtime, trace_of
 

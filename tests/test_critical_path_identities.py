@@ -11,9 +11,7 @@ from gpuprof_widgets.analyses.path_graph import KINDS
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.analyses.what_if import what_if, what_ifs
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from tests.records import records
 
 MOMENTS = st.integers(0, 60)

@@ -12,17 +12,13 @@ import pytest
 
 from gpuprof_widgets.analyses.catalogue import ANALYSES, Analysis, analysis
 from gpuprof_widgets.analyses.lacking import SNAPSHOT
-from gpuprof_widgets.analyses.op_rows import (
-    op_rows,
-)
+from gpuprof_widgets.analyses.op_rows import op_rows
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.memory_snapshot import SNAPSHOT_PROCESS
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from tests.traces import Row, op, trace_of
 
 QUOTIENTS = re.compile(r"(^|_)(average|mean|median|std|spread|p\d+)_|per_")

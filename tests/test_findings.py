@@ -22,9 +22,7 @@ from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.peaks import Peaks
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from tests import copy_cases
 from tests.test_compilation import CASES as COMPILATION_CASES
 from tests.test_findings_autograd import CASES as AUTOGRAD_CASES

@@ -11,9 +11,7 @@ from gpuprof_widgets.analyses.backward_ops import backward_ops
 from gpuprof_widgets.analyses.backward_work import recomputed
 from gpuprof_widgets.analyses.findings import RULES, Finding, Limits, findings
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from tests import cells
 from tests.traces import Row, annotation, backward_op, cell_line, kernel, op, trace_of
 

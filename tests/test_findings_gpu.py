@@ -16,14 +16,10 @@ from gpuprof_widgets.analyses.findings.other_frameworks import MEANS
 from gpuprof_widgets.analyses.findings.overhead import overhead
 from gpuprof_widgets.analyses.findings.unlinked import unlinked
 from gpuprof_widgets.analyses.findings.wording import code
-from gpuprof_widgets.analyses.kernels import (
-    counted_gpu_rows,
-)
+from gpuprof_widgets.analyses.kernels import counted_gpu_rows
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from tests.traces import Row, Shared, copy, kernel, op, runtime, trace_of
 
 US, MS = 1_000, 1_000_000

@@ -27,9 +27,7 @@ from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.redact import redacted
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from tests.cells import recorded
 from tests.traces import annotation, calls_of, op, trace_of
 

@@ -11,9 +11,7 @@ from gpuprof_widgets.analyses.graph_replays import (
     graph_launches,
     is_mostly_replayed,
 )
-from gpuprof_widgets.analyses.kernels import (
-    kernels,
-)
+from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.analyses.launched_by import launched_by
 from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.analyses.owners import owners

@@ -9,9 +9,7 @@ import pandas as pd
 import pytest
 
 from gpuprof_widgets.analyses.copies import copies
-from gpuprof_widgets.analyses.kernels import (
-    kernels,
-)
+from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.panels.copies import copies_panel

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from tests.traces import (
     Row,
     annotation,

@@ -18,9 +18,7 @@ from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_pe
 from gpuprof_widgets.analyses.memory_blocks import memory_events
 from gpuprof_widgets.analyses.memory_categories import BEFORE
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from tests.traces import Row, annotation, block, memory, op, runtime, trace_of
 
 memory_findings = partial(RULES["memory"], limits=Limits())

@@ -29,9 +29,7 @@ from gpuprof_widgets.analyses.sort_keys import SORT_KEYS, TORCH_KEYS, sort_colum
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.chrome_trace import read_chrome_trace
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from tests.traces import (
     annotation,
     copy,

@@ -10,9 +10,7 @@ import pytest
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import SAMPLED
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views import page_panels
 from gpuprof_widgets.views.arrays import Arrays
 from gpuprof_widgets.views.figure import VIEWS, has_view

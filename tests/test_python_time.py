@@ -108,9 +108,7 @@ def test_the_caller_of_backward_waits_for_the_threads_of_the_backward_pass() -> 
 
 
 def test_the_table_of_a_window_is_that_of_its_frames() -> None:
-    from gpuprof_widgets.trace.window import (
-        window,
-    )
+    from gpuprof_widgets.trace.window import window
 
     record = trace_of(
         python("a.py(1): f", ts=0, dur=1000),

@@ -18,9 +18,7 @@ from gpuprof_widgets.capture import peaks as measuring
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.peaks import Peaks
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.panels.roofline import roofline_panel
 from tests.traces import Row, kernel, op, runtime, trace_of
 

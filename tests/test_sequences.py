@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuprof_widgets.analyses.kernels import (
-    kernels,
-)
+from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.analyses.sequences import ARROW, sequences
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.exceptions import OptionError

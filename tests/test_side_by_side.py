@@ -16,9 +16,7 @@ from PIL import Image
 
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.shift import shifted
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views import models, side_by_side
 from gpuprof_widgets.views.side_by_side import Heading, Row, placed, side_by_side_figure
 from gpuprof_widgets.views.side_by_side_picture import MOST, timelines_png

@@ -15,12 +15,7 @@ from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.catalogue import ANALYSES, Analysis
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.writers.tables import (
-    csv_bytes,
-    json_bytes,
-    parquet_bytes,
-    without_marks,
-)
+from gpuprof_widgets.trace.writers.tables import csv_bytes, json_bytes, parquet_bytes, without_marks
 from tests import hostile
 from tests.traces import kernel, op, runtime, trace_of
 

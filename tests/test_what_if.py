@@ -7,9 +7,7 @@ import pytest
 from gpuprof_widgets.analyses.what_if import what_if, what_ifs
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from tests.traces import annotation, backward_op, kernel, op, python, runtime, trace_of
 
 

@@ -16,9 +16,7 @@ from gpuprof_widgets.analyses.workers import worker_calls
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.model import Calls, Record
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from tests.command_lines import gpuprof
 from tests.snapshots import dumped, snapshot, training
 from tests.traces import annotation, kernel, op, python, runtime, trace_of

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.links import self_times
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from tests.records import assert_same_record, assert_same_trace, records
 from tests.traces import kernel, memory, op, python, runtime, trace_of
 

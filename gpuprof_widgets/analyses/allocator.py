@@ -13,9 +13,7 @@ from gpuprof_widgets.analyses.lacking import says_if_empty
 from gpuprof_widgets.analyses.memory_blocks import UNKNOWN, memory_events
 from gpuprof_widgets.analyses.memory_owners import owning_lines, owning_modules, owning_ops
 from gpuprof_widgets.analyses.memory_stacks import with_stack_lines
-from gpuprof_widgets.analyses.op_rows import (
-    CPU_DEVICE_TYPE,
-)
+from gpuprof_widgets.analyses.op_rows import CPU_DEVICE_TYPE
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE, OUT_OF_MEMORY_EVENT
 

@@ -19,10 +19,7 @@ from gpuprof_widgets.analyses.grouped import group_rows
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.op_bytes import NOTHING
 from gpuprof_widgets.analyses.op_calls import FORMATS, Call, distinct_calls
-from gpuprof_widgets.analyses.op_rows import (
-    cpu_self,
-    op_rows,
-)
+from gpuprof_widgets.analyses.op_rows import cpu_self, op_rows
 from gpuprof_widgets.analyses.op_work import slice_work_flops, work_of, worker_of
 from gpuprof_widgets.analyses.output_shapes import output_shape
 from gpuprof_widgets.analyses.region_owners import region_behind

@@ -17,9 +17,7 @@ from gpuprof_widgets.analyses.lacking import (
     NOBODY,
     not_recorded,
 )
-from gpuprof_widgets.analyses.op_rows import (
-    allocations,
-)
+from gpuprof_widgets.analyses.op_rows import allocations
 from gpuprof_widgets.analyses.owner_levels import LEVELS, Owning
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.table_with_reason import LACKS

@@ -13,9 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.call_estimate import estimated_tree
-from gpuprof_widgets.analyses.op_rows import (
-    INSTANTS,
-)
+from gpuprof_widgets.analyses.op_rows import INSTANTS
 from gpuprof_widgets.analyses.steps import names_with_steps_merged
 from gpuprof_widgets.analyses.table_with_reason import LACKS
 from gpuprof_widgets.exceptions import OptionError

@@ -29,9 +29,7 @@ from gpuprof_widgets.analyses.gpu_summary import gpu_summary
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.analyses.input_queues import input_queues
 from gpuprof_widgets.analyses.iterations import iterations
-from gpuprof_widgets.analyses.kernels import (
-    kernels,
-)
+from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.analyses.lacking import explained
 from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.analyses.lines import lines

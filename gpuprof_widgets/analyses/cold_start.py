@@ -8,9 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.kernels import (
-    launching_op,
-)
+from gpuprof_widgets.analyses.kernels import launching_op
 from gpuprof_widgets.analyses.launches import SLOW_CALL_NS, launches
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals

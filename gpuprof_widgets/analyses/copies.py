@@ -9,9 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.grouped import different, group_rows
-from gpuprof_widgets.analyses.kernels import (
-    counted_gpu_rows,
-)
+from gpuprof_widgets.analyses.kernels import counted_gpu_rows
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.launch_geometry import numbers
 from gpuprof_widgets.analyses.launched_by import launched_by

@@ -7,9 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.device_busy import busy_intervals
-from gpuprof_widgets.analyses.kernels import (
-    counted_gpu_rows,
-)
+from gpuprof_widgets.analyses.kernels import counted_gpu_rows
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.launch_geometry import blocks_per_sm
 from gpuprof_widgets.analyses.remembered import remembered

@@ -9,9 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_curves import sms_at_work
-from gpuprof_widgets.analyses.kernels import (
-    counted_gpu_rows,
-)
+from gpuprof_widgets.analyses.kernels import counted_gpu_rows
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.launch_geometry import blocks_per_sm, occupancy
 from gpuprof_widgets.analyses.steps import steps

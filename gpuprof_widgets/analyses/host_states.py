@@ -8,25 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses.op_rows import (
-    are_named_regions,
-)
+from gpuprof_widgets.analyses.op_rows import are_named_regions
 from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.analyses.python_in_ops import ENGINE_OWN, in_hooks, python_functions
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.callers import BEGINS_BACKWARD
-from gpuprof_widgets.trace.index import (
-    Segments,
-)
+from gpuprof_widgets.trace.index import Segments
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.links import rows_by
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import (
-    EXECUTOR_LANE,
-    NONE,
-    REGION_CATEGORIES,
-)
+from gpuprof_widgets.trace.schema import EXECUTOR_LANE, NONE, REGION_CATEGORIES
 
 Ints = npt.NDArray[np.int64]
 States = npt.NDArray[np.int8]

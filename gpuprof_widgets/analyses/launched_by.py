@@ -6,9 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.kernels import (
-    launching_op,
-)
+from gpuprof_widgets.analyses.kernels import launching_op
 from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.module_frames import MODULE_FRAME, module_frame_around
 from gpuprof_widgets.analyses.region_owners import region_behind

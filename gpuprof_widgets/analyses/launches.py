@@ -8,10 +8,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_kinds import KINDS, kind_codes
 from gpuprof_widgets.analyses.grouped import group_rows
-from gpuprof_widgets.analyses.kernels import (
-    counted_gpu_rows,
-    launching_op,
-)
+from gpuprof_widgets.analyses.kernels import counted_gpu_rows, launching_op
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record, Trace

@@ -9,9 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.op_rows import (
-    CPU_DEVICE_TYPE,
-)
+from gpuprof_widgets.analyses.op_rows import CPU_DEVICE_TYPE
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import MEMORY_EVENT, NONE
 

@@ -10,10 +10,7 @@ from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.memory_blocks import MemoryEvents, memory_events
 from gpuprof_widgets.analyses.memory_stacks import places_of_slices
 from gpuprof_widgets.analyses.memory_totals import no_memory_events
-from gpuprof_widgets.analyses.op_rows import (
-    OpRows,
-    op_rows,
-)
+from gpuprof_widgets.analyses.op_rows import OpRows, op_rows
 from gpuprof_widgets.analyses.steps import names_with_steps_merged
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace

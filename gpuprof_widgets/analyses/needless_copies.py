@@ -7,9 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.grouped import different, group_rows
-from gpuprof_widgets.analyses.kernels import (
-    counted_gpu_rows,
-)
+from gpuprof_widgets.analyses.kernels import counted_gpu_rows
 from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.analyses.waits import is_dataloader
 from gpuprof_widgets.trace.intervals import covered_until, union

@@ -11,12 +11,7 @@ import numpy.typing as npt
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
-from gpuprof_widgets.trace.schema import (
-    MEMORY_EVENT,
-    NONE,
-    REGION_CATEGORIES,
-    WRITTEN_CATEGORY,
-)
+from gpuprof_widgets.trace.schema import MEMORY_EVENT, NONE, REGION_CATEGORIES, WRITTEN_CATEGORY
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]

@@ -11,10 +11,7 @@ import pandas as pd
 from gpuprof_widgets.analyses import op_rows as rows
 from gpuprof_widgets.analyses.flops import recorded_work, slice_flops
 from gpuprof_widgets.analyses.lacking import says_if_empty, which_other_kind
-from gpuprof_widgets.analyses.op_rows import (
-    Allocations,
-    OpRows,
-)
+from gpuprof_widgets.analyses.op_rows import Allocations, OpRows
 from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.shapes import shape_codes

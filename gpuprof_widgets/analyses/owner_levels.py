@@ -11,9 +11,7 @@ import numpy.typing as npt
 from gpuprof_widgets.analyses.call_tree import merged_parents
 from gpuprof_widgets.analyses.graph_replays import captured_calls, graph_launches
 from gpuprof_widgets.analyses.module_frames import module_frames
-from gpuprof_widgets.analyses.op_rows import (
-    INSTANTS,
-)
+from gpuprof_widgets.analyses.op_rows import INSTANTS
 from gpuprof_widgets.analyses.region_owners import cause_of
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace

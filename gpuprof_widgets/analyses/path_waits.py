@@ -7,9 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.host_states import executor_lanes
-from gpuprof_widgets.analyses.op_rows import (
-    are_named_regions,
-)
+from gpuprof_widgets.analyses.op_rows import are_named_regions
 from gpuprof_widgets.analyses.path_streams import (
     GpuWork,
     calls_by_correlation,

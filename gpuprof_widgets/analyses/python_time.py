@@ -6,9 +6,7 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.lacking import CALLS, says_if_empty, unless_recorded
-from gpuprof_widgets.analyses.op_rows import (
-    has_ops,
-)
+from gpuprof_widgets.analyses.op_rows import has_ops
 from gpuprof_widgets.analyses.python_wait_estimate import estimated_waits
 from gpuprof_widgets.analyses.python_waits import FunctionWaits, recorded_waits
 from gpuprof_widgets.analyses.remembered import remembered

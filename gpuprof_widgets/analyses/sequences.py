@@ -8,9 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.kernels import (
-    counted_gpu_rows,
-)
+from gpuprof_widgets.analyses.kernels import counted_gpu_rows
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.exceptions import OptionError

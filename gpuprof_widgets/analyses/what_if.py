@@ -9,12 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.critical_path import (
-    DELAYS,
-    ON_GPU,
-    critical_path,
-    graph_of,
-)
+from gpuprof_widgets.analyses.critical_path import DELAYS, ON_GPU, critical_path, graph_of
 from gpuprof_widgets.analyses.lacking import lacking
 from gpuprof_widgets.analyses.path_range import Region, path_range
 from gpuprof_widgets.analyses.path_replay import Changes, replayed

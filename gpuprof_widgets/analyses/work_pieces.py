@@ -10,9 +10,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_kinds import COMPUTE, gpu_kinds
 from gpuprof_widgets.analyses.op_bytes import NOTHING
-from gpuprof_widgets.analyses.op_rows import (
-    INSTANTS,
-)
+from gpuprof_widgets.analyses.op_rows import INSTANTS
 from gpuprof_widgets.analyses.op_work import Work, work_of, worker_of
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links

@@ -11,14 +11,7 @@ import numpy as np
 
 from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.analyses.waits import waits
-from gpuprof_widgets.analyses.workers import (
-    COLLATE,
-    PUT,
-    are_items,
-    by_worker,
-    processes,
-    workers,
-)
+from gpuprof_widgets.analyses.workers import COLLATE, PUT, are_items, by_worker, processes, workers
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Calls, Record, Trace

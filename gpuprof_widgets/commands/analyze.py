@@ -11,13 +11,7 @@ import click
 from gpuprof_widgets.commands.analysis import ROWS, show_or_export
 from gpuprof_widgets.commands.exports import FORMATS, export_options
 from gpuprof_widgets.commands.outputs import Writing
-from gpuprof_widgets.commands.traces import (
-    Time,
-    load,
-    progress,
-    trace_argument,
-    window_options,
-)
+from gpuprof_widgets.commands.traces import Time, load, progress, trace_argument, window_options
 from gpuprof_widgets.printable import printable
 
 if TYPE_CHECKING:

@@ -9,13 +9,7 @@ import click
 
 from gpuprof_widgets.commands.exports import STDOUT
 from gpuprof_widgets.commands.outputs import OutputFile, Writing
-from gpuprof_widgets.commands.traces import (
-    Window,
-    load,
-    progress,
-    trace_argument,
-    window_options,
-)
+from gpuprof_widgets.commands.traces import Window, load, progress, trace_argument, window_options
 from gpuprof_widgets.exports import (
     CHROME_TRACE,
     WRITERS,

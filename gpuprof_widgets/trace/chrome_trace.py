@@ -17,12 +17,7 @@ from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.arrows import FORWARD, arrows
 from gpuprof_widgets.trace.assemble import assemble
 from gpuprof_widgets.trace.beside_events import KEY, METADATA
-from gpuprof_widgets.trace.chrome_slices import (
-    Lanes,
-    chrome_slices,
-    on_sub_tracks,
-    with_objects,
-)
+from gpuprof_widgets.trace.chrome_slices import Lanes, chrome_slices, on_sub_tracks, with_objects
 from gpuprof_widgets.trace.counters import counter_table
 from gpuprof_widgets.trace.dialects import translated
 from gpuprof_widgets.trace.dialects.dialect import Parts

@@ -18,10 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses.call_tree import call_tree
-from gpuprof_widgets.analyses.op_rows import (
-    INSTANTS,
-    LEFT_OUT,
-)
+from gpuprof_widgets.analyses.op_rows import INSTANTS, LEFT_OUT
 from gpuprof_widgets.analyses.quantity import format_count, format_ns
 from gpuprof_widgets.printable import printable_values
 from gpuprof_widgets.trace.model import Record

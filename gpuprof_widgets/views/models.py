@@ -9,17 +9,7 @@ from __future__ import annotations
 from typing import Any as _Any
 
 from bokeh.core.has_props import abstract
-from bokeh.core.properties import (
-    Any,
-    Bool,
-    Float,
-    Instance,
-    Int,
-    List,
-    Nullable,
-    String,
-    Tuple,
-)
+from bokeh.core.properties import Any, Bool, Float, Instance, Int, List, Nullable, String, Tuple
 from bokeh.model import Model
 from bokeh.models import LayoutDOM, Range1d, TickFormatter
 from bokeh.models.renderers import Renderer

@@ -9,10 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses.flops import slice_flops
-from gpuprof_widgets.analyses.op_rows import (
-    Allocations,
-    allocations,
-)
+from gpuprof_widgets.analyses.op_rows import Allocations, allocations
 from gpuprof_widgets.analyses.shapes import shape_codes
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace

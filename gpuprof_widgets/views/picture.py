@@ -22,16 +22,7 @@ from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.python_frames import frames_of, function_kind
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, REGION_CATEGORIES
-from gpuprof_widgets.views.canvas import (
-    BAND,
-    CARD,
-    HEIGHT,
-    MUTED,
-    WIDTH,
-    Box,
-    Canvas,
-    Drawing,
-)
+from gpuprof_widgets.views.canvas import BAND, CARD, HEIGHT, MUTED, WIDTH, Box, Canvas, Drawing
 from gpuprof_widgets.views.colours import FRAMES, KINDS, colour_of, kind_of, rgb
 from gpuprof_widgets.views.level_of_detail import Level, levels, pixels
 from gpuprof_widgets.views.static_tables import function_rows

@@ -10,14 +10,10 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from gpuprof_widgets.analyses.kernels import (
-    kernels,
-)
+from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views import page_panels
 from gpuprof_widgets.views.page_panels import panels
 from gpuprof_widgets.views.panels import PANELS

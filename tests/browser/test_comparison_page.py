@@ -13,9 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from gpuprof_widgets.analyses.compare.paired_tree import COLUMNS, paired_tree
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.encoding import encode
 from gpuprof_widgets.views.side_by_side import Heading, Row, standalone_html
 from tests.browser.engine import Engine, start_engine

@@ -22,9 +22,7 @@ from gpuprof_widgets.printable import printable_values
 from gpuprof_widgets.trace.links import self_times
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from tests.browser.engine import Engine, start_engine
 from tests.records import records
 from tests.traces import (

@@ -14,9 +14,7 @@ from playwright.sync_api import Browser, Locator, expect
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.readers import load
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from tests.browser.conftest import SCREENSHOTS, Lab
 from tests.browser.report_page import Open, Report
 from tests.traces import cell_line, kernel, op, runtime, trace_of

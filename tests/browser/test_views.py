@@ -16,9 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
-from gpuprof_widgets.trace.window import (
-    window,
-)
+from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.report import standalone_html
 from tests.browser.report_page import Open, Report, expected_rows
 from tests.traces import (

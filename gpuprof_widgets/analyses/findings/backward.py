@@ -10,10 +10,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
 from gpuprof_widgets.analyses.backward_work import recomputed
-from gpuprof_widgets.analyses.findings.cpu_threads import (
-    PRODUCTS,
-    multiplies_bf16,
-)
+from gpuprof_widgets.analyses.findings.cpu_threads import PRODUCTS, multiplies_bf16
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.one_call import uneven_calls

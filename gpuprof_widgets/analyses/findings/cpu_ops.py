@@ -12,10 +12,7 @@ import pandas as pd
 from gpuprof_widgets.analyses.compile_events import is_compiling
 from gpuprof_widgets.analyses.findings.anomaly_detection import was_on
 from gpuprof_widgets.analyses.findings.backward import LOOKS
-from gpuprof_widgets.analyses.findings.cpu_threads import (
-    multiplies_bf16,
-    too_few_threads,
-)
+from gpuprof_widgets.analyses.findings.cpu_threads import multiplies_bf16, too_few_threads
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.memory import memory
@@ -24,10 +21,7 @@ from gpuprof_widgets.analyses.findings.one_call import uneven_calls
 from gpuprof_widgets.analyses.findings.short_kernels import COMPILED
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.lacking import PYTORCH, recorder_of, which_other_kind
-from gpuprof_widgets.analyses.op_rows import (
-    cpu_self,
-    op_rows,
-)
+from gpuprof_widgets.analyses.op_rows import cpu_self, op_rows
 from gpuprof_widgets.analyses.plumbing import (
     COMMUNICATION,
     COMPILATION,

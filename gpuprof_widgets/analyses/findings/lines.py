@@ -14,13 +14,7 @@ from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, statement
 from gpuprof_widgets.analyses.line_holders import holder
 from gpuprof_widgets.analyses.line_owners import line_of
-from gpuprof_widgets.analyses.lines import (
-    Line,
-    cell_lines,
-    lines,
-    lines_beyond_limit,
-    lines_within,
-)
+from gpuprof_widgets.analyses.lines import Line, cell_lines, lines, lines_beyond_limit, lines_within
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record

@@ -8,9 +8,7 @@ import numpy.typing as npt
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
-from gpuprof_widgets.analyses.op_rows import (
-    op_rows,
-)
+from gpuprof_widgets.analyses.op_rows import op_rows
 from gpuprof_widgets.analyses.open_times import open_times
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.trace import intervals, links

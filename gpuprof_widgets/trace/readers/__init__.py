@@ -23,10 +23,7 @@ from gpuprof_widgets.trace.pstats import is_pstats, parse_pstats
 from gpuprof_widgets.trace.readers.collapsed import ENDINGS, is_collapsed, parse_collapsed
 from gpuprof_widgets.trace.readers.cpu_profile import is_cpu_profile, parse_cpu_profile
 from gpuprof_widgets.trace.readers.databases import is_sqlite, parse_database
-from gpuprof_widgets.trace.readers.megengine_graph import (
-    is_megengine_graph,
-    parse_megengine_graph,
-)
+from gpuprof_widgets.trace.readers.megengine_graph import is_megengine_graph, parse_megengine_graph
 from gpuprof_widgets.trace.readers.memory_snapshot import is_pickle, parse_memory_snapshot
 from gpuprof_widgets.trace.readers.pyinstrument import is_pyinstrument, parse_pyinstrument
 from gpuprof_widgets.trace.readers.pyinstrument_tree import (

@@ -7,10 +7,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_curves import UTILISATION, gpu_curves
 from gpuprof_widgets.analyses.gpu_summary import gpu_summary
-from gpuprof_widgets.analyses.kernels import (
-    counted_gpu_rows,
-    kernels,
-)
+from gpuprof_widgets.analyses.kernels import counted_gpu_rows, kernels
 from gpuprof_widgets.analyses.quantity import format_share
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.panels.kernel_names import kernel_name
