@@ -20,10 +20,11 @@ MODULES = sorted(path for path in ROOT.rglob("*.py") if "extension" not in path.
 
 LAYERS = {
     "printable": set(),
+    "registry": set(),
     "exceptions": {"printable"},
-    "trace": {"exceptions"},
+    "trace": {"exceptions", "registry"},
     "capture": {"exceptions", "trace"},
-    "analyses": {"exceptions", "printable", "trace"},
+    "analyses": {"exceptions", "printable", "registry", "trace"},
     "views": {"exceptions", "printable", "trace", "analyses"},
     "analysed": {"exceptions", "trace", "analyses"},
     "exports": {"exceptions", "trace", "analyses", "views"},
