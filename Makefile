@@ -32,9 +32,10 @@ lint: $(DEV)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# The table of docs/questions.md, from the catalogue of analyses.
+# What is made from ANALYSES: the table of docs/questions.md, and the stub of the methods.
 questions: $(RUN)
 	$(BIN)/python scripts/make_questions.py
+	$(BIN)/python scripts/make_stub.py
 
 format: $(DEV)
 	$(BIN)/ruff check --fix

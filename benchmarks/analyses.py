@@ -24,7 +24,7 @@ from time import process_time
 import torch
 
 import gpuprof_widgets
-from gpuprof_widgets.analyses.catalogue import ANALYSES
+from gpuprof_widgets.analyses import plain_analyses
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.views.picture import picture_png
 from gpuprof_widgets.views.report import live_script
@@ -44,11 +44,11 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 
 
 def of_analyses(profile: Profile) -> dict[str, float]:
-    """CPU seconds of each analysis, in the catalogue's order.
+    """CPU seconds of each analysis, in the order of `ANALYSES`.
 
     The first that needs a result which others need too pays for it.
     """
-    return {one.name: cpu_seconds(partial(one.function, profile)) for one in ANALYSES}
+    return {one.name: cpu_seconds(partial(one.function, profile)) for one in plain_analyses()}
 
 
 def of_trace(file: Path) -> tuple[dict[str, float], dict[str, float]]:
@@ -128,7 +128,7 @@ def main() -> None:
     print(f"\n{arguments.file.name}\n{lines(parts)}")
     if arguments.each:
         costliest = sorted(each.items(), key=lambda item: item[1], reverse=True)
-        print(f"\neach analysis, after those before it in the catalogue\n{lines(dict(costliest))}")
+        print(f"\neach analysis, after those before it in ANALYSES\n{lines(dict(costliest))}")
     cell["all"] = statistics.median(sum(one.values()) for one in cells)
     print(f"\na cell of {OPS} ops, from its end to its outputs, medians of {CELLS}\n{lines(cell)}")
 

@@ -1,6 +1,6 @@
 """`gpuprof` on the command line: each command is one file of `commands` and one row here.
 
-The analyses need no row: there is a command for each in `analyses.catalogue`.
+The analyses need no row: there is a command for each in `ANALYSES`.
 """
 
 from __future__ import annotations

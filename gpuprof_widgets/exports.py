@@ -164,9 +164,9 @@ def _if_empty(table: pd.DataFrame, name: str) -> str:
 
 
 def _table(record: Record, name: str) -> pd.DataFrame:
-    from gpuprof_widgets.analyses.catalogue import analysis
+    from gpuprof_widgets.analyses import ANALYSES
 
-    return analysis(name).function(record)
+    return ANALYSES[name].function(record)
 
 
 def _page(record: Record, _: str, file: IO[bytes]) -> str:
@@ -215,9 +215,9 @@ def _lanes_or_stacks() -> Sequence[str]:
 
 
 def _tables() -> Sequence[str]:
-    from gpuprof_widgets.analyses.catalogue import ANALYSES
+    from gpuprof_widgets.analyses import plain_analyses
 
-    return [one.name for one in ANALYSES]
+    return [row.name for row in plain_analyses()]
 
 
 def _views() -> Sequence[str]:

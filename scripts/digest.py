@@ -32,7 +32,7 @@ import pandas as pd
 from click.testing import CliRunner
 
 from gpuprof_widgets import Profile, load, ranks
-from gpuprof_widgets.analyses.catalogue import ANALYSES, ASKED, Analysis
+from gpuprof_widgets.analyses import ANALYSES, Analysis, plain_analyses
 from gpuprof_widgets.cli import GPUPROF
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.exceptions import GpuprofError
@@ -113,10 +113,10 @@ def observed_ranks(files: Sequence[Path]) -> Iterator[tuple[str, str]]:
 
 
 def _analyses(part: str, profile: Profile) -> Iterator[tuple[str, str]]:
-    for analysis in ANALYSES:
+    for analysis in plain_analyses():
         for options in ({}, *OPTIONS.get(analysis.name, ())):
             yield _answer(part, profile, analysis, options)
-    for analysis in ASKED:
+    for analysis in (row for row in ANALYSES.values() if row.example):
         for options in _questions(profile, analysis.name):
             yield _answer(part, profile, analysis, options)
 
@@ -172,7 +172,7 @@ def _printed(profile: Profile, path: Path) -> Iterator[tuple[str, str]]:
     before = Profile.load
     Profile.load = classmethod(lambda cls, path: profile)  # type: ignore[assignment, method-assign]
     try:
-        for name in (*(analysis.name for analysis in ANALYSES), "findings"):
+        for name in (*(analysis.name for analysis in plain_analyses()), "findings"):
             done = CliRunner().invoke(GPUPROF, [name, str(path)], env={"COLUMNS": "160"})
             yield f"command/{name}", f"{done.exit_code}\n{done.output}"
     finally:

@@ -1,4 +1,4 @@
-"""Write the table of docs/questions.md anew from the catalogue of analyses.
+"""Write the table of docs/questions.md anew from `ANALYSES`.
 
     python scripts/make_questions.py
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuprof_widgets.analyses.catalogue import ANALYSES, ASKED
+from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.commands.signature import keywords_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "questions.md"
-BEGIN, END = "<!-- from the catalogue: begin -->", "<!-- from the catalogue: end -->"
+BEGIN, END = "<!-- from ANALYSES: begin -->", "<!-- from ANALYSES: end -->"
 
 HEADINGS = ("question", "method", "command", "view", "peer that answered it")
 
@@ -41,7 +41,7 @@ OTHERS = (
         "HTA, TraceLens",
     ),
 )
-"""What no row of the catalogue answers: it is no table of one profile."""
+"""What no row of `ANALYSES` answers: it is no table of one profile."""
 
 HAND_WRITTEN = {"analyze": "analyze TRACE --aggregate-by type"}
 """Commands of analyses that are more than their name and a trace."""
@@ -57,7 +57,7 @@ def table() -> str:
 def _rows() -> Iterator[tuple[str, ...]]:
     for question, method, command, view, peers in OTHERS:
         yield question, f"`{method}`", f"`gpuprof {command}`", view, peers
-    for one in (*ANALYSES, *ASKED):
+    for one in ANALYSES.values():
         keywords = keywords_of(one.function).values()
         asked = [keyword.name for keyword in keywords if keyword.default is keyword.empty]
         words = " ".join([one.name, "TRACE", *map(str.upper, asked)])

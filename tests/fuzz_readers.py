@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuprof_widgets.analyses.catalogue import ANALYSES
+from gpuprof_widgets.analyses import plain_analyses
 from gpuprof_widgets.exceptions import GpuprofError, TraceError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record, Trace
@@ -79,7 +79,7 @@ def check(data: bytes, *, ask: bool = False) -> None:
 def _check_answers(record: Record) -> None:
     """Every analysis answers, or refuses in words of ours; so does the page."""
     profile = Profile(record.trace, record.calls, record.metadata, record.calls_of_workers)
-    questions = {one.name: partial(one.function, profile) for one in ANALYSES}
+    questions = {one.name: partial(one.function, profile) for one in plain_analyses()}
     for name, question in {**questions, "report": profile.report}.items():
         try:
             question()

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpuprof_widgets.analyses.catalogue import ANALYSES, ASKED, Analysis
+from gpuprof_widgets.analyses import ANALYSES, Analysis, plain_analyses
 from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.commands import signature
 from gpuprof_widgets.commands.analysis import ROWS
@@ -57,7 +57,7 @@ def as_json(table: pd.DataFrame) -> list[dict[str, Any]]:
     return rows_of(json_bytes(table).decode())
 
 
-@pytest.mark.parametrize("one", ANALYSES, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", plain_analyses(), ids=lambda one: one.name)
 def test_every_analysis_is_a_command_with_the_rows_of_its_function(
     one: Analysis, trace: Path, profile: Profile, capsys: Capsys
 ) -> None:
@@ -92,7 +92,7 @@ def test_a_worker_that_was_not_recorded_is_told(trace: Path, capsys: Capsys) -> 
     assert "no Python calls of worker 3 were recorded" in called.err
 
 
-@pytest.mark.parametrize("one", [*ANALYSES, *ASKED], ids=lambda one: one.name)
+@pytest.mark.parametrize("one", ANALYSES.values(), ids=lambda one: one.name)
 def test_every_keyword_of_an_analysis_can_be_given(one: Analysis) -> None:
     if one.name == "analyze":
         return

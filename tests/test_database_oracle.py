@@ -11,7 +11,7 @@ from functools import cache
 import pandas as pd
 import pytest
 
-from gpuprof_widgets.analyses.catalogue import ANALYSES, Analysis
+from gpuprof_widgets.analyses import Analysis, plain_analyses
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.databases.nsys_target import DEVICE_PROPERTIES
 from gpuprof_widgets.trace.model import Record
@@ -96,7 +96,7 @@ def pair(request: pytest.FixtureRequest, name: str, shared: Shared) -> tuple[Rec
     return recorded(name, shared), read_back(name, shared, request.param)
 
 
-@pytest.mark.parametrize("one", ANALYSES, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", plain_analyses(), ids=lambda one: one.name)
 def test_every_analysis_answers_as_of_kineto_s_trace(
     pair: tuple[Record, Record], one: Analysis
 ) -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import gpuprof_widgets
-from gpuprof_widgets.analyses.catalogue import analysis
+from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from tests.database_of_record import nsys_of
@@ -103,7 +103,7 @@ def test_a_range_that_is_no_threads_changes_no_other_figure(
     """It was taken for a thread that works all the time."""
     without, beside = everything(kind), everything(kind)
     started_range(beside, "epoch", 60, 4_900)
-    first, second = (analysis(name).function(made.record()) for made in (without, beside))
+    first, second = (ANALYSES[name].function(made.record()) for made in (without, beside))
     assert len(first) or name == "waits"
     pd.testing.assert_frame_equal(second, first)
 
@@ -124,7 +124,7 @@ def test_a_range_that_is_no_threads_is_listed(kind: type[Nsys] | type[Nvprof]) -
     made = everything(kind)
     started_range(made, "epoch", 60, 4_900)
     record = made.record()
-    table = analysis("annotations").function(record).set_index("name")
+    table = ANALYSES["annotations"].function(record).set_index("name")
     columns = ["calls", "cpu_total_ns", "cpu_self_ns", "kernels"]
     assert table.loc["epoch", columns].tolist() == [1, 4_840, 4_840, 0]
     row = int(table.loc["epoch", "row"])

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof_widgets.analyses.catalogue import analysis
+from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.trace.databases.nvtx_ops import Range, read_range, read_ranges
 from gpuprof_widgets.trace.databases.sqlite_tables import MISSING
 from tests.profiler_databases import Nsys, emitted
@@ -156,7 +156,7 @@ def test_shapes_that_no_tensor_has_are_no_work() -> None:
     for number, shapes in enumerate(([[10**20, 9], [9, 8]], [[2**62, 2], [2, 2**62]]), 1):
         made.range(emitted("aten::mm", number=number, sizes=shapes), number * 100, number * 150)
     made.range(emitted("aten::mm", number=9, sizes=[[4, 8], [8, 2]]), 900, 950)
-    (row,) = analysis("operators").function(made.record()).itertuples()
+    (row,) = ANALYSES["operators"].function(made.record()).itertuples()
     assert (row.calls, row.flops) == (3, 2 * 4 * 8 * 2)
 
 
@@ -169,7 +169,7 @@ def test_lines_that_the_cell_magic_emitted_are_lines_of_the_cell() -> None:
     made.kernel("sum", 600, 650, correlation=1)
     made.range("1: elsewhere(), op_id = 12", 950, 960)
     found = made.record()
-    table = analysis("lines").function(found)[["cell", "line", "code", "wall_ns", "device_ns"]]
+    table = ANALYSES["lines"].function(found)[["cell", "line", "code", "wall_ns", "device_ns"]]
     assert list(table.itertuples(index=False, name=None)) == [
         ("Cell [3]", 1, "a = net(x)", 290, 0),
         ("Cell [3]", 2, "a.sum().backward()", 300, 50),

@@ -1,4 +1,4 @@
-"""Every analysis of the catalogue on every real trace: it answers, or says what the trace lacks."""
+"""Every analysis on every real trace: it answers, or says what the trace lacks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpuprof_widgets.analyses.catalogue import ANALYSES, Analysis, analysis
+from gpuprof_widgets.analyses import ANALYSES, Analysis, plain_analyses
 from gpuprof_widgets.analyses.lacking import SNAPSHOT
 from gpuprof_widgets.analyses.op_rows import op_rows
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
@@ -25,21 +25,21 @@ QUOTIENTS = re.compile(r"(^|_)(average|mean|median|std|spread|p\d+)_|per_")
 """Columns of times and sizes that are quotients need not be whole numbers."""
 
 ADDITIVE: dict[str, Callable[[Record], float]] = {
-    "device_busy": lambda record: analysis("device_busy").function(record)["busy_ns"].sum(),
-    "kernels": lambda record: analysis("kernels").function(record)["total_ns"].sum(),
+    "device_busy": lambda record: ANALYSES["device_busy"].function(record)["busy_ns"].sum(),
+    "kernels": lambda record: ANALYSES["kernels"].function(record)["total_ns"].sum(),
     "operators on the GPU": lambda record: (
-        analysis("operators").function(record)["device_self_ns"].sum()
+        ANALYSES["operators"].function(record)["device_self_ns"].sum()
     ),
     "overlaps": lambda record: _whole(record, "overlaps", "compute_ns"),
     "breakdown": lambda record: _whole(record, "breakdown", "time_ns"),
-    "critical_path": lambda record: analysis("critical_path").function(record)["dur_ns"].sum(),
+    "critical_path": lambda record: ANALYSES["critical_path"].function(record)["dur_ns"].sum(),
 }
 """What the parts of a run must add up to, when windows tile it."""
 
 
 def _whole(record: Record, name: str, column: str) -> int:
     """Of the whole run alone: its rows without a step."""
-    table = analysis(name).function(record)
+    table = ANALYSES[name].function(record)
     return int(table.loc[table["step"] == -1, column].sum()) if len(table) else 0
 
 
@@ -70,7 +70,7 @@ def _is_documented(column: str, words: set[str]) -> bool:
 def all_answers(record: Record) -> dict[str, str]:
     """What is wrong with any analysis of this record: by its name, one line."""
     wrong = {}
-    for one in ANALYSES:
+    for one in plain_analyses():
         try:
             table = answer(one, record)
             trace = record.trace
@@ -109,14 +109,16 @@ def test_cpu_self_times_add_up_to_the_time_in_which_threads_were_busy(
     end = start + trace.slices["dur"].to_numpy()[rows]
     track = trace.slices["track"].to_numpy()[rows]
     busy = intervals.length_by(track, start, end, len(trace.tracks)).sum()
-    assert analysis("operators").function(shared_record)["cpu_self_ns"].sum() == busy
+    assert ANALYSES["operators"].function(shared_record)["cpu_self_ns"].sum() == busy
 
 
 def test_of_a_memory_snapshot_it_is_said_that_it_is_one() -> None:
     """Not that it has no GPU work: it cannot have any."""
     allocated = Row("[memory]", "cpu_instant_event", 0, 0, process=SNAPSHOT_PROCESS)
     profile = Profile(trace_of(allocated).trace, None, {})
-    answered = {one.name: (one.function(profile), getattr(profile, one.name)) for one in ANALYSES}
+    answered = {
+        one.name: (one.function(profile), getattr(profile, one.name)) for one in plain_analyses()
+    }
     empty = {name: pair for name, pair in answered.items() if not len(pair[0])}
     assert {"kernels", "breakdown", "steps"} < set(empty)
     for table, method in empty.values():
@@ -126,4 +128,4 @@ def test_of_a_memory_snapshot_it_is_said_that_it_is_one() -> None:
 def test_one_op_beside_it_makes_it_none() -> None:
     allocated = Row("[memory]", "cpu_instant_event", 0, 0, process=SNAPSHOT_PROCESS)
     record = trace_of(allocated, op("aten::sum", ts=9, dur=9))
-    assert what_is_lacking(analysis("kernels").function(record)).startswith("the trace has no GPU")
+    assert what_is_lacking(ANALYSES["kernels"].function(record)).startswith("the trace has no GPU")

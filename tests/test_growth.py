@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import gpuprof_widgets
-from gpuprof_widgets.analyses.catalogue import ANALYSES
+from gpuprof_widgets.analyses import plain_analyses
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.commands.tree import DEEPEST, INDENT, with_paths
 from gpuprof_widgets.profiles import Profile
@@ -97,8 +97,8 @@ def work_of(job: Callable[[], object]) -> Counter[Line]:
 
 
 def all_analyses(profile: Profile) -> None:
-    """Every table of the catalogue and the others, the findings, the page and a window of it."""
-    for one in ANALYSES:
+    """Every analysis of a record, the findings, the page and a window of it."""
+    for one in plain_analyses():
         one.function(profile)
     for source in ("ops", "merged"):
         profile.call_tree(source=source)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import gpuprof_widgets
+from gpuprof_widgets.analyses import ANALYSES, plain_analyses
 from gpuprof_widgets.analyses.attribution import attribution
-from gpuprof_widgets.analyses.catalogue import ANALYSES, analysis
 from gpuprof_widgets.analyses.lacking import HOW_TO_RECORD, SNAPSHOT
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.exceptions import OptionError
@@ -39,7 +39,7 @@ UNKNOWN = op("handle", ts=0, dur=9, **{WRITTEN_CATEGORY: "http"})
 
 def answers(record: Record) -> list[str]:
     """What every analysis says that is lacking, and all findings."""
-    tables = [one.function(record) for one in ANALYSES]
+    tables = [one.function(record) for one in plain_analyses()]
     profile = Profile(record.trace, record.calls, record.metadata)
     return [*map(what_is_lacking, tables), *(one.text for one in profile.findings())]
 
@@ -68,7 +68,7 @@ def test_advice_for_torch_is_given_of_its_own_traces_alone(recorder: str) -> Non
 )
 def test_who_recorded_can_record_that_too(recorder: str, name: str, advice: str) -> None:
     record = trace_of(op("matmul", ts=0, dur=9), **OTHERS[recorder])
-    assert what_is_lacking(analysis(name).function(record)).endswith(advice)
+    assert what_is_lacking(ANALYSES[name].function(record)).endswith(advice)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_of_a_program_that_is_not_known_nothing_is_advised() -> None:
 @pytest.mark.parametrize("metadata", [{"recorder": 5}, {"framework": ["x"]}, {"recorded_by": None}])
 def test_odd_names_of_recorders_do_no_harm(metadata: dict[str, Any]) -> None:
     record = trace_of(op("matmul", ts=0, dur=9), **metadata)
-    lacks = what_is_lacking(analysis("memory").function(record))
+    lacks = what_is_lacking(ANALYSES["memory"].function(record))
     assert lacks.startswith("the trace has no memory events")
 
 
@@ -117,7 +117,7 @@ def test_a_file_of_cprofile_is_not_one_of_torch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["critical_path", "operators", "breakdown", "kernels"])
 def test_a_memory_snapshot_has_no_time_and_no_ops(name: str, tmp_path: Path) -> None:
     profile = Profile.load(dumped(snapshot(training()), tmp_path))
-    assert what_is_lacking(analysis(name).function(profile)) == SNAPSHOT
+    assert what_is_lacking(ANALYSES[name].function(profile)) == SNAPSHOT
     assert what_is_lacking(getattr(profile, name)()) == SNAPSHOT
     assert len(profile.memory()) > 0
 
@@ -159,6 +159,6 @@ def test_what_a_range_lacks_the_run_may_have() -> None:
 
 
 def test_of_ops_without_a_gpu_the_side_that_has_their_times_is_named() -> None:
-    of_ops = what_is_lacking(analysis("analyze").function(trace_of(op("aten::mm", ts=0, dur=9))))
+    of_ops = what_is_lacking(ANALYSES["analyze"].function(trace_of(op("aten::mm", ts=0, dur=9))))
     assert of_ops.endswith("those of its CPU ops are of the side 'host'")
-    assert "host" not in what_is_lacking(analysis("analyze").function(trace_of()))
+    assert "host" not in what_is_lacking(ANALYSES["analyze"].function(trace_of()))

@@ -18,8 +18,8 @@ import pandas as pd
 import pytest
 
 import gpuprof_widgets
+from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.analyses.analyze import analyze
-from gpuprof_widgets.analyses.catalogue import analysis
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.comp_nodes import CompNode, comp_node
 from gpuprof_widgets.trace.model import Record
@@ -85,7 +85,7 @@ def test_a_scope_that_the_worker_goes_through_as_well_is_called_once() -> None:
         + pair("worker's own", WORKER, 60, 70),
         THREADS,
     )
-    calls = analysis("operators").function(record).set_index("name")
+    calls = ANALYSES["operators"].function(record).set_index("name")
     assert calls.loc["forward", ["calls", "cpu_total_ns"]].tolist() == [1, 20_000]
     assert calls.loc["worker's own", "calls"] == 1
     assert calls.loc["MatrixMul", "cpu_total_ns"] == 10_000
@@ -97,7 +97,7 @@ def test_a_scope_that_the_worker_goes_through_as_well_is_called_once() -> None:
 
 def test_no_scope_of_a_real_file_lasts_longer_than_the_interpreter_was_in_it() -> None:
     record = load(TIMELINE)
-    calls = analysis("operators").function(record).set_index("name")
+    calls = ANALYSES["operators"].function(record).set_index("name")
     assert calls.loc["forward", "calls"] == 1
     slices = record.trace.slices
     (scope,) = np.flatnonzero(
@@ -124,17 +124,17 @@ def test_a_kernel_belongs_to_the_op_of_its_id(step: Record) -> None:
         "MatrixMul",
         "cpu_op",
     )
-    table = analysis("operators").function(step).set_index(["name", "category"])
+    table = ANALYSES["operators"].function(step).set_index(["name", "category"])
     assert table["device_total_ns"]["MatrixMul", "cpu_op"] == 30_000
 
 
 def test_sizes_and_counters_are_in_bytes(step: Record) -> None:
-    assert analysis("copies").function(step)["bytes"].tolist() == [1024]
+    assert ANALYSES["copies"].function(step)["bytes"].tolist() == [1024]
     assert step.trace.counters[["name", "value"]].values.tolist() == [["GPU 0 memory used", 4096.0]]
 
 
 def test_waiting_for_a_value_is_a_synchronisation(step: Record) -> None:
-    (wait,) = analysis("waits").function(step).itertuples()
+    (wait,) = ANALYSES["waits"].function(step).itertuples()
     assert (wait.kind, wait.name, wait.dur_ns) == ("synchronise", "TensorWaitProp", 39_000)
 
 
@@ -163,7 +163,7 @@ def test_an_op_has_the_name_scope_and_tensors_that_its_inputs_and_outputs_tell()
     assert other[["name", "in_shapes", "out_shapes"]].tolist() == ["Elemwise", "", ""]
     on_gpu = analyze(record).iloc[0]
     assert on_gpu[["name", "type"]].tolist() == ["forward.fc[1].MatrixMul", "MatrixMul"]
-    scopes = analysis("attribution").function(record, "module").set_index("name")
+    scopes = ANALYSES["attribution"].function(record, "module").set_index("name")
     assert scopes.loc["forward.fc", ["calls", "device_ns"]].tolist() == [1, 30_000]
 
 
@@ -173,7 +173,7 @@ def test_real_ops_are_called_by_their_names_and_scopes() -> None:
                if one["ph"] == "E" and one["name"].startswith("Output")]  # fmt: skip
     calls = analyze(load(TIMELINE), side="host")
     assert {one.removesuffix(":0") for one in outputs} <= set(calls["name"])
-    scopes = analysis("attribution").function(load(TIMELINE), "module")
+    scopes = ANALYSES["attribution"].function(load(TIMELINE), "module")
     assert {"forward.c", "forward.l", "step"} < set(scopes["name"])
     graph = analyze(load(GRAPH), side="host").set_index("name")
     assert graph.loc["c.Convolution", "type"] == "ConvolutionForward"
@@ -184,7 +184,7 @@ def test_real_ops_are_called_by_their_names_and_scopes() -> None:
 
 
 def test_without_a_gpu_that_wait_is_none_for_it() -> None:
-    assert not len(analysis("waits").function(load(TIMELINE)))
+    assert not len(ANALYSES["waits"].function(load(TIMELINE)))
 
 
 def test_with_cupti_kernels_count_once() -> None:
@@ -210,10 +210,10 @@ def test_with_cupti_kernels_count_once() -> None:
     found = by_name(record)
     assert ("gpu_user_annotation", "GPU 0 · stream 1 · annotations") in found["MatrixMul"]
     assert found["cuStreamSynchronize"] == [("cuda_driver", "worker")]
-    kernels = analysis("kernels").function(record).set_index("name")
+    kernels = ANALYSES["kernels"].function(record).set_index("name")
     assert kernels["total_ns"].to_dict() == {
         "void sgemm()": 10_000, "Memcpy DtoH (Device -> Pinned)": 4_000, "Memset": 0}  # fmt: skip
-    (copy,) = analysis("copies").function(record).itertuples()
+    (copy,) = ANALYSES["copies"].function(record).itertuples()
     assert (copy.direction, copy.bytes, copy.stream, copy.launch_name) == ("DtoH", 512, 3, "Memcpy")
     slices = record.trace.slices
     (kernel,) = slices[slices["category"] == "kernel"].itertuples()
@@ -328,7 +328,7 @@ def test_a_timeline_of_1_0_to_1_3() -> None:
     slices_ = record.trace.slices
     kernel = slices_[slices_["category"] == "kernel"].iloc[0]
     assert slices_["category"][kernel["launch"]] == "cpu_op"
-    memory = analysis("memory").function(record).set_index("name")
+    memory = ANALYSES["memory"].function(record).set_index("name")
     assert memory.loc["Elemwise", ["device", "allocation_bytes"]].tolist() == ["GPU 0", 128]
     life = slices_[slices_["category"] == "tensor"]
     assert (life["name"].tolist(), life["dur"].tolist()) == (["tensor 3"], [16_000])
@@ -391,7 +391,7 @@ def test_all_analyses_and_the_report_work_on_it(path: Path) -> None:
 
 
 def test_a_real_graph_s_operators_take_what_megengine_says() -> None:
-    table = analysis("operators").function(load(GRAPH)).set_index("name")
+    table = ANALYSES["operators"].function(load(GRAPH)).set_index("name")
     assert table["cpu_total_ns"].to_dict() == {
         "InputCallback": 239_000, "ConvolutionForward": 34_000, "OutputCallback": 23_000,
         "Elemwise": 14_000, "MatrixMul": 10_000, "GetVarShape": 8_000, "Subtensor": 5_000,
@@ -404,7 +404,7 @@ def test_a_real_graph_s_operators_take_what_megengine_says() -> None:
         "InputCallback", "OutputCallback", "GetVarShape", "Subtensor", "ImmutableTensor",
         "SoftmaxForward", "Reshape"}  # fmt: skip
     assert table["cpu_memory_bytes"].isna().all()
-    moved = analysis("roofline").function(load(GRAPH)).set_index("name")["bytes"]
+    moved = ANALYSES["roofline"].function(load(GRAPH)).set_index("name")["bytes"]
     assert moved[["ConvolutionForward", "Elemwise", "MatrixMul"]].tolist() == [3120, 2520, 6992]
 
 
@@ -473,9 +473,9 @@ def test_a_graph_s_kernels_are_linked_sized_and_counted(graph: Record) -> None:
         "MatrixMul",
         "cpu_op",
     )
-    (copy,) = analysis("copies").function(graph).itertuples()
+    (copy,) = ANALYSES["copies"].function(graph).itertuples()
     assert (copy.direction, copy.bytes) == ("HtoD", 1024)
-    roofline = analysis("roofline").function(graph).set_index("name")
+    roofline = ANALYSES["roofline"].function(graph).set_index("name")
     assert roofline.loc["MatrixMul", ["time_ns", "flops", "bytes"]].tolist() == [
         4_000_000,
         4096,

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpuprof_widgets.analyses.catalogue import analysis
+from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.analyses.findings import RULES, Limits
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.exceptions import TraceError
@@ -104,7 +104,7 @@ def test_copies_say_from_where_to_where(
     record = made.record()
     (copy,) = rows(record.trace, "gpu_memcpy").itertuples()
     assert name is None or copy.name == name
-    (told,) = analysis("copies").function(record).itertuples()
+    (told,) = ANALYSES["copies"].function(record).itertuples()
     assert (told.direction, told.bytes, told.dur_ns) == (direction, 4_096, 20)
 
 
@@ -121,7 +121,7 @@ def test_a_graph_that_was_traced_as_a_whole_is_gpu_work() -> None:
     made.gpu("GRAPH_TRACE", 10, 30, graphId=1, graphExecId=4, correlation=3)
     record = made.record()
     assert rows(record.trace, "kernel")["name"].tolist() == ["CUDA graph 4"]
-    assert analysis("device_busy").function(record)["busy_ns"].tolist() == [20]
+    assert ANALYSES["device_busy"].function(record)["busy_ns"].tolist() == [20]
 
 
 def test_a_stream_s_wait_for_an_event_knows_which_record_it_waits_for() -> None:
@@ -175,7 +175,7 @@ def test_annotations_are_seen_on_each_stream_that_they_gave_work() -> None:
         ("step", 8, 1_050, 1_100),
     ]
     assert set(trace.tracks["kind"][found["track"]]) == {"annotation"}
-    table = analysis("annotations").function(made.record()).set_index("name")
+    table = ANALYSES["annotations"].function(made.record()).set_index("name")
     assert table["gpu_span_ns"].to_dict() == {"step": 360, "forward": 100, "idle": 0}
 
 
@@ -259,11 +259,11 @@ def test_the_gpu_is_described_as_kineto_describes_it() -> None:
     record = made.record()
     (device,) = record.metadata["devices"]
     assert device == {"index": 1, "name": "NVIDIA H100", "total_memory_bytes": 80 << 30}
-    (told,) = analysis("gpu_summary").function(record).itertuples()
+    (told,) = ANALYSES["gpu_summary"].function(record).itertuples()
     assert (told.device_name, told.compute_capability) == ("NVIDIA H100", "9.0")
     assert record.metadata["host"] == "node7"
     # 8 blocks of the kernel's grid on 132 multiprocessors
-    assert analysis("kernels").function(record)["blocks_per_sm"].tolist() == [8 / 132]
+    assert ANALYSES["kernels"].function(record)["blocks_per_sm"].tolist() == [8 / 132]
 
 
 def test_what_only_draws_the_screen_is_no_gpu_of_the_run() -> None:
@@ -322,7 +322,7 @@ def test_memory_that_was_taken_from_the_driver_is_counted() -> None:
         "GPU 0 reserved": [(10, 100), (20, 150), (30, 50)],
         "GPU 0 pinned memory used": [(15, 8)],
     }
-    table = analysis("counters").function(record, derived=False)
+    table = ANALYSES["counters"].function(record, derived=False)
     assert set(zip(table["name"], table["series"], table["unit"], strict=True)) == {
         ("GPU 0 memory", "reserved", "bytes"),
         ("GPU 0 pinned memory used", "", "bytes"),
@@ -348,13 +348,13 @@ def with_totals() -> Record:
 
 def test_totals_of_memory_are_a_curve_where_no_allocation_is_known() -> None:
     record = with_totals()
-    curve = analysis("memory_curve").function(record)
+    curve = ANALYSES["memory_curve"].function(record)
     assert list(curve.itertuples(index=False, name=None)) == [
         ("GPU 1", 100, -1, 950),
         ("GPU 1", 200, -1, 50),
     ]
     for name in ("allocations", "memory_peak", "memory"):
-        table = analysis(name).function(record)
+        table = ANALYSES[name].function(record)
         assert "counters()" in what_is_lacking(table)
         assert "memory_curve()" in what_is_lacking(table)
 
@@ -390,7 +390,7 @@ def test_metrics_of_the_gpu_are_counters() -> None:
     made.add("TARGET_INFO_GPU_METRICS", typeId=kind, metricId=4, metricName="SMs Active [%]")
     for at, value in ((1_000, 20), (1_100, 80)):
         made.add("GPU_METRICS", timestamp=at, typeId=kind, metricId=4, value=value)
-    table = analysis("counters").function(made.record(), derived=False)
+    table = ANALYSES["counters"].function(made.record(), derived=False)
     assert table[["name", "unit", "value"]].to_numpy().tolist() == [
         ["GPU 1 SMs Active [%]", "%", 20],
         ["GPU 1 SMs Active [%]", "%", 80],

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from gpuprof_widgets.analyses.catalogue import analysis
+from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.profiles import Profile
 from tests.fuzz_readers import check_record
@@ -121,7 +121,7 @@ def test_the_gpu_was_busy_as_long_as_anything_ran_on_it(export: Export) -> None:
         "SELECT deviceId, sum(max(0, end - max(start, coalesce(reached, start))))"
         f" FROM (SELECT *, {reached} AS reached FROM ({export.gpu_work})) GROUP BY 1"
     )
-    assert tuples(analysis("device_busy").function(export.profile), "device", "busy_ns") == expected
+    assert tuples(ANALYSES["device_busy"].function(export.profile), "device", "busy_ns") == expected
 
 
 def test_as_much_was_copied_each_way(export: Export) -> None:
@@ -131,14 +131,14 @@ def test_as_much_was_copied_each_way(export: Export) -> None:
             f"SELECT copyKind, count(*), sum(bytes), sum(end - start) FROM {KIND}MEMCPY GROUP BY 1"
         )
     }
-    copies = analysis("copies").function(export.profile)
+    copies = ANALYSES["copies"].function(export.profile)
     copies = copies[copies["name"].str.startswith("Memcpy")].groupby("direction")
     sums = copies.agg({"name": "size", "bytes": "sum", "dur_ns": "sum"})
     assert {way: list(row) for way, *row in sums.itertuples(name=None)} == expected
 
 
 def test_ranges_hold_the_work_that_was_launched_in_them(export: Export) -> None:
-    table = analysis("annotations").function(export.profile)
+    table = ANALYSES["annotations"].function(export.profile)
     assert bool(what_is_lacking(table)) is not export.has("NVTX_EVENTS")
     launched = (
         "SELECT text, count(DISTINCT range.start), sum(work.end - work.start), count(*)"

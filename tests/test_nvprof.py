@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.autograd.profiler import load_nvprof
 
-from gpuprof_widgets.analyses.catalogue import analysis
+from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.databases.mangled import LONGEST, readable
 from gpuprof_widgets.trace.model import Record, Trace
@@ -88,7 +88,7 @@ def test_kernels_belong_to_the_ops_that_torch_finds_around_their_launch(tmp_path
         one.name.split(", ")[0]: sum(kernel.duration for kernel in one.kernels)
         for one in load_nvprof(str(written(made.bytes(), tmp_path / "a.nvprof")))
     }
-    table = analysis("operators").function(made.record()).set_index("name")
+    table = ANALYSES["operators"].function(made.record()).set_index("name")
     assert {name: table["device_total_ns"][name] for name in expected} == expected
     assert expected == {"outer": 36, "aten::addmm": 23, "aten::relu": 13}
 
@@ -187,7 +187,7 @@ def test_copies_say_from_where_to_where(
 ) -> None:
     made = Nvprof()
     made.gpu(table, 10, 30, bytes=4_096, **row)
-    (copy,) = analysis("copies").function(made.record()).itertuples()
+    (copy,) = ANALYSES["copies"].function(made.record()).itertuples()
     assert (copy.name, copy.direction, copy.bytes) == (name, direction, 4_096)
 
 
@@ -265,7 +265,7 @@ def test_the_gpu_is_described_as_kineto_describes_it(by_number: bool) -> None:
     version = {"computeCapabilityMajor": 7, "computeCapabilityMinor": 0}
     made.add("CUPTI_ACTIVITY_KIND_DEVICE", id=1, name=name, **gpu, **version)
     record = made.record()
-    (told,) = analysis("gpu_summary").function(record).itertuples()
+    (told,) = ANALYSES["gpu_summary"].function(record).itertuples()
     assert (told.device_name, told.compute_capability) == ("Tesla V100-SXM2-32GB", "7.0")
     assert told.memory_bytes == 32 << 30
 
@@ -277,7 +277,7 @@ def test_power_temperature_and_clocks_are_counters() -> None:
         data = struct.pack(f"<{len(fields)}I", *fields).ljust(20, b"\0")
         at = {"timestamp": EPOCH + 1_000, "deviceId": 0}
         made.add("CUPTI_ACTIVITY_KIND_ENVIRONMENT", **at, environmentKind=kind, data=data)
-    table = analysis("counters").function(made.record(), derived=False)
+    table = ANALYSES["counters"].function(made.record(), derived=False)
     assert set(zip(table["name"], table["value"], table["unit"], strict=True)) == {
         ("GPU 0 SM clock", 1_500, "MHz"),
         ("GPU 0 memory clock", 877, "MHz"),

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from gpuprof_widgets.analysed import Analysed
-from gpuprof_widgets.analyses.catalogue import ANALYSES, ASKED
+from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.option_types import WORDS
 from gpuprof_widgets.exceptions import OptionError
@@ -49,7 +49,7 @@ def options_of(name: str) -> list[str]:
     return names if len(names) == len(parameters) else list(Limits.__dataclass_fields__)[:2]
 
 
-METHODS = ("findings", *(one.name for one in (*ANALYSES, *ASKED)))
+METHODS = ("findings", *(one.name for one in ANALYSES.values()))
 OPTIONS = [(name, option) for name in METHODS for option in options_of(name)]
 
 

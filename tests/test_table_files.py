@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuprof_widgets.analyses.catalogue import ANALYSES, Analysis
+from gpuprof_widgets.analyses import Analysis, plain_analyses
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.writers.tables import csv_bytes, json_bytes, parquet_bytes, without_marks
 from tests import hostile
@@ -167,7 +167,7 @@ def record() -> Record:
     )
 
 
-@pytest.mark.parametrize("one", ANALYSES, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", plain_analyses(), ids=lambda one: one.name)
 def test_every_analysis_is_written_in_every_format(one: Analysis, record: Record) -> None:
     table = one.function(record)
     rows = json.loads(json_bytes(table))
@@ -179,7 +179,7 @@ def test_every_analysis_is_written_in_every_format(one: Analysis, record: Record
     pd.testing.assert_frame_equal(parquet[numbers], table[numbers], check_exact=True)
 
 
-@pytest.mark.parametrize("one", ANALYSES, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", plain_analyses(), ids=lambda one: one.name)
 def test_no_analysis_of_a_hostile_trace_makes_a_formula(one: Analysis) -> None:
     table = one.function(hostile.record())
     header, *rows = cells_of(csv_bytes(table))

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 import gpuprof_widgets
 from gpuprof_widgets import Profile
+from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.analyses.analyze import analyze
-from gpuprof_widgets.analyses.catalogue import analysis
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load, parse
@@ -87,7 +87,7 @@ def test_rows_are_told_apart_as_launching_and_running(step: Record) -> None:
 
 
 def test_what_stands_on_all_streams_counts_once(step: Record) -> None:
-    assert analysis("kernels").function(step)["total_ns"].sum() == (30 + 2 + 2 + 5 + 1) * 1000
+    assert ANALYSES["kernels"].function(step)["total_ns"].sum() == (30 + 2 + 2 + 5 + 1) * 1000
     assert len(step.trace) - len(of(step, "module")) == 3 + 3 + 2
 
 
@@ -132,7 +132,7 @@ def test_a_kernel_s_launch_is_the_op_of_its_node(step: Record) -> None:
     copies = of(step, "gpu_memcpy").set_index("name")["launch"]
     assert copies["Memcpy HtoD"] == -1
     assert trace.slices["name"].iloc[copies["Memcpy"]] == "MatMul"
-    waited = analysis("launches").function(step)
+    waited = ANALYSES["launches"].function(step)
     assert set(waited["launch_name"] if "launch_name" in waited else waited["name"]) >= {"MatMul"}
 
 
@@ -206,13 +206,13 @@ def test_the_gpu_waits_for_the_input_while_an_op_takes_a_batch(name: str) -> Non
         GPU_STREAM.format("all"): work,
         GPU_STREAM.format(2): work,
     })  # fmt: skip
-    classes = analysis("breakdown").function(record).set_index("class")["time_ns"]
+    classes = ANALYSES["breakdown"].function(record).set_index("class")["time_ns"]
     assert classes["input pipeline"] == 80_000
-    waits = analysis("waits").function(record)
+    waits = ANALYSES["waits"].function(record)
     assert [(one.kind, one.name, one.dur_ns) for one in waits.itertuples()] == [
         ("dataloader", name, 80_000)
     ]
-    longest = analysis("idle").function(record).iloc[0]
+    longest = ANALYSES["idle"].function(record).iloc[0]
     assert (longest["cause"], longest["dur_ns"]) == ("dataloader", 90_000)
 
 
@@ -223,7 +223,7 @@ def test_taking_a_batch_while_another_op_runs_is_no_wait_for_it() -> None:
             node("MatMul", "mm", ts=20, dur=50, lane=1),
         ]
     })  # fmt: skip
-    classes = analysis("breakdown").function(record).set_index("class")["time_ns"]
+    classes = ANALYSES["breakdown"].function(record).set_index("class")["time_ns"]
     assert (classes["input pipeline"], classes["CPU ops"]) == (50_000, 50_000)
 
 
@@ -261,7 +261,7 @@ def test_the_critical_path_goes_from_lane_to_lane() -> None:
             node("Sum", "d", ts=75, dur=20),
         ]
     })  # fmt: skip
-    path = analysis("critical_path").function(record)
+    path = ANALYSES["critical_path"].function(record)
     assert [(one.kind, one.name, one.dur_ns) for one in path.itertuples()] == [
         ("cpu op", "MatMul", 30_000),
         ("unknown", "", 2_000),
@@ -282,7 +282,7 @@ def test_the_costliest_cpu_op_is_one_that_computes() -> None:
 def test_an_op_of_that_name_in_another_program_is_no_wait() -> None:
     from tests.traces import op, trace_of
 
-    assert not len(analysis("waits").function(trace_of(op("Unstage", ts=0, dur=9))))
+    assert not len(ANALYSES["waits"].function(trace_of(op("Unstage", ts=0, dur=9))))
 
 
 def test_tensors_are_allocations_of_the_op_that_made_them() -> None:
@@ -292,7 +292,7 @@ def test_tensors_are_allocations_of_the_op_that_made_them() -> None:
         GPU: [node("Relu", "r", ts=2, dur=6),
               *tensor("r", 1, made=2, deleted=8, size=64, allocator="GPU_0_bfc")],
     })  # fmt: skip
-    memory = analysis("memory").function(record).set_index("name")
+    memory = ANALYSES["memory"].function(record).set_index("name")
     assert memory.loc["Const", "allocation_bytes"] == 400
     assert memory.loc["Relu", ["device", "allocation_bytes"]].tolist() == ["GPU 0", 64]
     lives = of(record, "tensor").set_index("name")
@@ -325,7 +325,7 @@ def test_allocations_add_up_to_tensorflow_s_own_counters() -> None:
 def test_the_tensors_alive_at_the_peak_add_up_to_tensorflow_s_own_counter() -> None:
     record = load(REAL)
     counters = record.trace.counters
-    peak = analysis("memory_peak").function(record)
+    peak = ANALYSES["memory_peak"].function(record)
     assert (peak["bytes"] > 0).all()
     assert peak["bytes"].sum() == counters["value"][counters["name"] == "mklcpu"].max()
     assert set(peak["category"]) == {"other"}
@@ -346,12 +346,12 @@ def test_tensors_of_one_moment_are_never_there_before_they_are_made(
                           allocator="cpu")
     ]  # fmt: skip
     record = timeline({CPU: [node("Const", "c", ts=0, dur=9), *tensors]})
-    alive = analysis("allocations").function(record)
+    alive = ANALYSES["allocations"].function(record)
     assert alive["bytes"].tolist() == [size for _, _, size in sorted(found, key=_as_made)]
     assert (alive["end_ns"] - alive["start_ns"]).tolist() == [
         lasts * 1_000 for _, lasts, _ in sorted(found, key=_as_made)
     ]
-    peak = analysis("memory_peak").function(record)
+    peak = ANALYSES["memory_peak"].function(record)
     assert (peak["bytes"] > 0).all()
     held = [sum(s for made, lasts, s in found if made <= at < made + lasts) for at in range(7)]
     one = max(size for _, _, size in found)
@@ -366,10 +366,10 @@ def _as_made(one: tuple[int, int, int]) -> tuple[int, bool]:
 
 def test_the_wait_for_tensorflow_s_own_queue_is_an_input_wait() -> None:
     record = load(REAL)
-    first = analysis("waits").function(record).iloc[0]
+    first = ANALYSES["waits"].function(record).iloc[0]
     assert (first["kind"], first["name"]) == ("dataloader", "QueueDequeueV2")
     assert 49e6 < first["dur_ns"] < 51e6
-    classes = analysis("breakdown").function(record).set_index("class")
+    classes = ANALYSES["breakdown"].function(record).set_index("class")
     assert classes["share"]["input pipeline"] > 0.98
 
 
@@ -461,7 +461,7 @@ def test_the_layer_of_a_node_is_its_name_scope(node_name: str, layer: str, categ
 
 def test_by_type_matmuls_are_added_up_and_by_layer_and_node_they_are_apart(shared: Shared) -> None:
     record = load(shared(GPU_STEP))
-    table = analysis("operators").function(record).set_index(["name", "category"])
+    table = ANALYSES["operators"].function(record).set_index(["name", "category"])
     assert table.loc[("MatMul", "cpu_op"), "calls"] == 9
     by_node = analyze(record, by="name")
     products = by_node[by_node["type"] == "MatMul"]
@@ -469,7 +469,7 @@ def test_by_type_matmuls_are_added_up_and_by_layer_and_node_they_are_apart(share
     names = record.trace.args["name"][of(record, "cpu_op").index]
     assert set(products["name"]) <= set(names)
     assert products["device_self_ns"].sum() == table.loc[("MatMul", "cpu_op"), "device_total_ns"]
-    layers = analysis("attribution").function(record, "module").set_index("name")
+    layers = ANALYSES["attribution"].function(record, "module").set_index("name")
     assert {f"layer_{n}/fully_connected" for n in (1, 2, 3)} < set(layers.index)
     forward, backward = Counter[str](), Counter[str]()
     for row in of(record, "kernel").index:
@@ -497,7 +497,7 @@ def test_a_layer_is_called_as_often_as_its_first_node_runs() -> None:
             node("BiasAdd", "cell/BiasAdd", ts=at + 10, dur=5),
         )
     ]
-    table = analysis("modules").function(timeline({CPU: turns})).set_index("name")
+    table = ANALYSES["modules"].function(timeline({CPU: turns})).set_index("name")
     assert table.loc["cell", ["calls", "cpu_total_ns"]].tolist() == [3, 3 * 14_000]
 
 
@@ -515,7 +515,7 @@ def test_how_full_a_queue_was_follows_from_both_of_its_sides() -> None:
               take(39, 40), take(49, 50), take(60, 90), put(89),
               node("NoOp", "end", ts=99, dur=1, lane=2)]
     })  # fmt: skip
-    (queue,) = analysis("input_queues").function(record).to_dict("records")
+    (queue,) = ANALYSES["input_queues"].function(record).to_dict("records")
     assert (queue["name"], queue["source"], queue["taken"], queue["put"]) == ("queue", "ops", 3, 3)
     assert (queue["empty_ns"], queue["empty_share"]) == (32_000, 0.32)
     # 1 from 10 on, 2 from 20 on, 1 from 40 on, 0 from 50 on
@@ -525,7 +525,7 @@ def test_how_full_a_queue_was_follows_from_both_of_its_sides() -> None:
 
 
 def test_of_a_queue_seen_from_one_side_only_it_is_known_when_it_was_empty() -> None:
-    table = analysis("input_queues").function(load(REAL)).set_index("name")
+    table = ANALYSES["input_queues"].function(load(REAL)).set_index("name")
     queue = table.loc["fifo_queue"]
     assert (queue["taken"], queue["put"], queue["empty_ns"]) == (1, 0, 49_976_000)
     assert queue[["least", "average", "most"]].isna().all()
@@ -541,7 +541,7 @@ def test_a_counter_of_a_queue_says_how_full_it_was() -> None:
     events = [node("MatMul", "mm", ts=0, dur=100), *counted]
     content = json.dumps({"traceEvents": [{**one, "pid": 1} for one in events]})
     record = parse(content.encode(), Path("trace.json"))
-    (queue,) = analysis("input_queues").function(record).to_dict("records")
+    (queue,) = ANALYSES["input_queues"].function(record).to_dict("records")
     assert (queue["source"], queue["taken"], queue["empty_share"]) == ("counter", -1, 0.25)
     assert (queue["least"], queue["average"], queue["most"]) == (0, 2.5, 4)
 
@@ -564,6 +564,6 @@ def test_copies_have_the_bytes_that_their_args_tell(
     copy = node(kind, "edge_1_x", ts=5, dur=2)
     copy = {**copy, "args": {**copy["args"], **told}}
     record = timeline({GPU_STREAM.format(7): [copy], GPU_COPIES: [copy]})
-    (found,) = analysis("copies").function(record).to_dict("records")
+    (found,) = ANALYSES["copies"].function(record).to_dict("records")
     assert (found["direction"], found["bytes"]) == ("HtoD", size)
     assert found["name"] == "Memcpy HtoD"

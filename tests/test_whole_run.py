@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from gpuprof_widgets.analyses.catalogue import ANALYSES, Analysis
+from gpuprof_widgets.analyses import Analysis, plain_analyses
 from gpuprof_widgets.analyses.iterations import iterations
 from gpuprof_widgets.analyses.python_calls import python_edges
 from gpuprof_widgets.analyses.whole_run import WHOLE
@@ -52,7 +52,7 @@ def recorded(*, frames: bool = False) -> Record:
     return replace(record, calls_of_workers={"worker0.pid7": calls})
 
 
-@pytest.mark.parametrize("one", ANALYSES, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", plain_analyses(), ids=lambda one: one.name)
 def test_a_table_that_a_range_leaves_as_it_is_says_why(one: Analysis, tmp_path: Path) -> None:
     snapshotted = Profile.load(dumped(snapshot(training()), tmp_path))
     for record in (recorded(), snapshotted):
@@ -65,7 +65,7 @@ def test_a_table_that_a_range_leaves_as_it_is_says_why(one: Analysis, tmp_path: 
 
 def test_tables_of_counted_calls_are_of_the_whole_run() -> None:
     record = recorded()
-    by_name = {one.name: one.function for one in ANALYSES}
+    by_name = {one.name: one.function for one in plain_analyses()}
     whole = [
         *(by_name[name](record) for name in ("python_calls", "python_time", "iterations")),
         by_name["call_tree"](record, source="cprofile"),

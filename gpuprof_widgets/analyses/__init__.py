@@ -1,0 +1,320 @@
+"""Every analysis: `ANALYSES` says where it stands, what it answers and where it is shown.
+
+A new analysis is a function of a record in this package and a row of the table. Its method of
+`Profile`, its command, its tab on the page, the table in the documentation and the tests over all
+real traces come from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from gpuprof_widgets.registry import Registry
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """One question and the function that answers it.
+
+    ``source``: the function, which takes a `Record` and options and returns a DataFrame; of this
+    package its module's name, with ":" and its own where that is another. ``question``: as a user
+    would ask it; ``view``: where the page shows the answer; ``peers``: the tools that answered it
+    before; ``example``: what is typed for an argument without a default; ``tab``: the title of a
+    tab of the page that shows the whole table.
+    """
+
+    source: Callable[..., pd.DataFrame] | str
+    question: str
+    view: str = ""
+    peers: str = ""
+    example: str = ""
+    tab: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the function, of the method and of the command."""
+        source = self.source
+        return source.rpartition(":")[2] if isinstance(source, str) else source.__name__
+
+    @cached_property
+    def function(self) -> Callable[..., pd.DataFrame]:
+        """The function, imported when first asked for; its empty tables say why they are."""
+        from gpuprof_widgets.analyses.lacking import explained
+
+        if not isinstance(self.source, str):
+            return explained(self.source)
+        module = import_module(f"{__name__}.{self.source.partition(':')[0]}")
+        return explained(getattr(module, self.name))
+
+
+def _checked(row: object, package: str) -> Analysis:
+    if not isinstance(row, Analysis):
+        raise TypeError(f"it is no Analysis but {row!r:.80}")
+    return row
+
+
+_ROWS = (
+    Analysis(
+        "operators",
+        "Which ops take the time, on the CPU and on the GPU?",
+        view="op table",
+        peers="key_averages(), TensorBoard plugin",
+    ),
+    Analysis(
+        "kernels",
+        "Which kernels take the GPU's time, and how were they laid out on it?",
+        view="kernels",
+        peers="TensorBoard plugin, HTA, nsys stats",
+    ),
+    Analysis(
+        "gpu_summary",
+        "How well was each GPU used: SMs, occupancy, tensor cores?",
+        peers="TensorBoard plugin",
+    ),
+    Analysis(
+        "launches",
+        "How long do kernels take to start, and are they longer than their launch?",
+        view="launches",
+        peers="HTA, TraceLens",
+    ),
+    Analysis(
+        "queue_length",
+        "How much launched work waits, over time?",
+        view="launches",
+        peers="HTA",
+    ),
+    Analysis(
+        "queue_length:queues",
+        "Which streams have launches waiting, or a full queue?",
+        view="launches",
+        peers="HTA",
+    ),
+    Analysis(
+        "sequences",
+        "Which kernels follow one another again and again, and could be fused?",
+        view="sequences",
+        peers="HTA",
+    ),
+    Analysis(
+        "copies",
+        "What is copied, how fast, who waits for it, and is it needed?",
+        view="copies",
+        peers="HTA, nsys analyze",
+    ),
+    Analysis(
+        "copy_bandwidth",
+        "How many bytes per second move, over time?",
+        view="copies",
+        peers="HTA",
+    ),
+    Analysis(
+        "counters",
+        "What else does the trace count: CUPTI metrics, power, utilisation?",
+        view="counters",
+        peers="HTA, Perfetto",
+    ),
+    Analysis(
+        "breakdown",
+        "Where did the GPU's time go, and why was it idle?",
+        view="breakdown",
+        peers="TensorBoard plugin, HTA, TraceLens",
+    ),
+    Analysis(
+        "overlaps",
+        "How much communication and copying is hidden behind compute?",
+        view="breakdown",
+        peers="TensorBoard plugin, HTA, TraceLens",
+    ),
+    Analysis(
+        "device_busy",
+        "How busy was each GPU?",
+        view="findings",
+        peers="TensorBoard plugin",
+    ),
+    Analysis(
+        "idle",
+        "When had the GPU nothing to do, and why?",
+        view="idle",
+        peers="HTA, nsys analyze",
+    ),
+    Analysis(
+        "streams",
+        "Do the streams work side by side, and what could but did not?",
+        view="streams",
+        peers="HTA, nsys analyze",
+    ),
+    Analysis(
+        "waits",
+        "Where does the CPU wait for the GPU or for data?",
+        view="findings",
+        peers="nsys analyze",
+    ),
+    Analysis(
+        "input_queues",
+        "How full were the queues that the input came from?",
+        view="findings",
+        peers="TensorFlow summaries",
+    ),
+    Analysis(
+        "critical_path",
+        "Which chain of CPU and GPU work makes the run as long as it is?",
+        view="critical path",
+        peers="HTA",
+    ),
+    Analysis(
+        "what_if:what_ifs",
+        "How much shorter would the run be without one of its ops or kernels?",
+        view="critical path",
+        peers="HTA",
+    ),
+    Analysis(
+        "steps",
+        "How long does each step take?",
+        view="timeline",
+        peers="TensorBoard plugin",
+    ),
+    Analysis(
+        "lines",
+        "Which line of the cell takes the time?",
+        view="lines",
+        peers="line_profiler, scalene",
+    ),
+    Analysis(
+        "python_time",
+        "Which Python functions take time, and which only wait for the GPU?",
+        view="Python functions, flame graph",
+        peers="cProfile, snakeviz",
+    ),
+    Analysis(
+        "modules",
+        "Which module takes the time, in the forward and the backward pass?",
+        view="modules",
+        peers="TensorBoard plugin, TraceLens",
+    ),
+    Analysis(
+        "annotations",
+        "How much GPU time does each annotated region cause?",
+        view="annotations",
+        peers="HTA, nsys nvtx_gpu_proj_sum",
+    ),
+    Analysis(
+        "roofline",
+        "How close do ops and kernels come to what the device can do?",
+        view="roofline",
+        peers="TraceLens, XProf, torch._inductor profile_analysis",
+    ),
+    Analysis(
+        "analyze",
+        "Which ops take the time, one by one or by kind, with FLOPs, bandwidth and shapes?",
+        peers="MegEngine profile_analyze",
+    ),
+    Analysis(
+        "memory_by_op:memory",
+        "Which op allocates memory, and keeps it?",
+        view="memory",
+        peers="TensorBoard plugin",
+    ),
+    Analysis(
+        "memory:memory_curve",
+        "How much memory was held, over time?",
+        view="memory",
+        peers="TensorBoard plugin",
+    ),
+    Analysis(
+        "memory:memory_peak",
+        "What was alive when memory was fullest?",
+        view="memory",
+        peers="memory snapshot",
+    ),
+    Analysis(
+        "memory_segments",
+        "How had the allocator laid out the GPU's memory, and how much lay in free pieces?",
+        view="allocator",
+        peers="memory snapshot",
+    ),
+    Analysis(
+        "collectives",
+        "Which collectives ran, how large, how fast, and how much of them was not hidden?",
+        view="collectives",
+        peers="TensorBoard plugin, HTA, TraceLens, nsys nccl_sum",
+    ),
+    Analysis(
+        "memory:allocations",
+        "Which blocks were allocated, by whom, for how long?",
+        view="memory",
+        peers="memory snapshot",
+    ),
+    Analysis(
+        "allocator:allocator_events",
+        "When did the allocator ask the driver for memory, retry or fail?",
+        view="findings",
+        peers="memory snapshot",
+    ),
+    Analysis(
+        "call_tree",
+        "Which call paths take the time, on the CPU and on the GPU?",
+        view="flame graph",
+        peers="Perfetto, torch's export_stacks, snakeviz",
+    ),
+    Analysis(
+        "python_calls",
+        "Which Python functions were called, how often, for how long?",
+        view="flame graph",
+        peers="cProfile, snakeviz",
+    ),
+    Analysis(
+        "backward_ops",
+        "Which backward op takes the time, and whose forward op made it necessary?",
+        view="modules",
+    ),
+    Analysis(
+        "iterations",
+        "How long did each iteration of the loop take, recorded or not?",
+    ),
+    Analysis(
+        "workers",
+        "What did the DataLoader's worker processes do?",
+        view="timeline",
+        peers="TensorBoard plugin (DataLoader time)",
+    ),
+    Analysis(
+        "attribution",
+        "Which line, module, op or Python function caused it, backward pass included?",
+        view="lines, flame graph",
+        peers="TraceLens",
+        example="module",
+    ),
+    Analysis(
+        "what_if",
+        "How much shorter would the run be if that op or kernel were faster?",
+        view="critical path",
+        peers="HTA",
+        example="aten::mm",
+    ),
+    Analysis(
+        "owners",
+        "Who is responsible for that slice, from the Python frame down to the kernel?",
+        view="timeline",
+        example="1042",
+    ),
+    Analysis(
+        "workers:worker_calls",
+        "Which Python functions took the time of that worker of the DataLoader?",
+        example="0",
+    ),
+)
+
+ANALYSES = Registry("gpuprof_widgets.analyses", {row.name: row for row in _ROWS}, _checked)
+"""All of them by name; other packages add theirs by entry points of that group."""
+
+
+def plain_analyses() -> list[Analysis]:
+    """Return those that need nothing but the record: no level, name, row or worker."""
+    return [row for row in ANALYSES.values() if not row.example]

@@ -1,4 +1,4 @@
-"""`gpuprof operators TRACE` and the like: a command per row of the catalogue of analyses."""
+"""`gpuprof operators TRACE` and the like: a command per row of `ANALYSES`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuprof_widgets.analyses import ANALYSES, Analysis
 from gpuprof_widgets.commands.exports import FORMATS, export, export_options
 from gpuprof_widgets.commands.outputs import Writing
 from gpuprof_widgets.commands.signature import keywords_of, options_of
@@ -24,7 +25,6 @@ from gpuprof_widgets.commands.traces import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gpuprof_widgets.analyses.catalogue import Analysis
     from gpuprof_widgets.profiles import Profile
 
 ROWS = 20
@@ -32,12 +32,9 @@ ROWS = 20
 
 
 def command_of(name: str) -> click.Command:
-    """The command of that analysis."""
-    from gpuprof_widgets.analyses.catalogue import analysis
-
-    found = analysis(name)
-
-    example = filter(None, (name, "trace.json.gz", found.example))
+    """Return the command of that analysis."""
+    analysis = ANALYSES[name]
+    example = filter(None, (name, "trace.json.gz", analysis.example))
 
     @trace_argument()
     @click.option("--sort", metavar="KEY", help="column to sort by; +KEY: rising, -KEY: falling")
@@ -45,16 +42,16 @@ def command_of(name: str) -> click.Command:
     @window_options
     @export_options
     def run(**given: Any) -> None:
-        table_command(found, **given)
+        table_command(analysis, **given)
 
     command = click.command(
         name,
         cls=Writing,
-        help=_help(found),
-        short_help=found.question,
+        help=_help(analysis),
+        short_help=analysis.question,
         epilog=f"\b\nExample:\n  gpuprof {' '.join(example)} --top 5",
     )(run)
-    own = options_of(found.function)
+    own = options_of(analysis.function)
     command.params[1:1] = own
     return command
 
@@ -66,7 +63,7 @@ _TOP = f"rows to keep (printed: {ROWS} if not given; files: all)"
 
 
 def table_command(
-    found: Analysis,
+    analysis: Analysis,
     *,
     trace: str,
     sort: str | None,
@@ -80,7 +77,7 @@ def table_command(
     from gpuprof_widgets.analyses.whole_run import what_follows_no_range
 
     targets = {name: given.pop(name) for name in FORMATS}
-    own = keywords_of(found.function)
+    own = keywords_of(analysis.function)
     if "step" in own:
         given["step"], step = step, None
     if "top" in own and own["top"].default is not None:
@@ -88,11 +85,11 @@ def table_command(
     is_part = window is not None or step is not None
     whole = load(trace)
     profile = part_of(whole, window, step)
-    with progress(f"computing {found.name}"):
-        table = found.function(profile, **given)
+    with progress(f"computing {analysis.name}"):
+        table = analysis.function(profile, **given)
         if sort is not None:
-            table = _sorted(found, profile, table, sort, given)
-        if is_part and not len(table) and (rows := len(found.function(whole, **given))):
+            table = _sorted(analysis, profile, table, sort, given)
+        if is_part and not len(table) and (rows := len(analysis.function(whole, **given))):
             table.attrs[LACKS] = f"no rows in that range; the whole trace has {rows:,}"
     key = sort or (own["sort"].default if "sort" in own else None)
     show_or_export(table, top=top, sort=key, targets=targets)
@@ -101,13 +98,13 @@ def table_command(
 
 
 def _sorted(
-    found: Analysis, profile: Profile, table: pd.DataFrame, key: str, given: dict[str, Any]
+    analysis: Analysis, profile: Profile, table: pd.DataFrame, key: str, given: dict[str, Any]
 ) -> pd.DataFrame:
     """By a column, or by a key that only the analysis knows, such as torch's names."""
     from gpuprof_widgets.commands.sorting import sort_columns, sorted_by
 
-    if not sort_columns(table, key) and "sort" in keywords_of(found.function):
-        return found.function(profile, **given, sort=key)
+    if not sort_columns(table, key) and "sort" in keywords_of(analysis.function):
+        return analysis.function(profile, **given, sort=key)
     return sorted_by(table, key)
 
 
@@ -158,9 +155,9 @@ def show_or_export(
     print_table(columns_of(shown), notes=[*said, *notes], keep=kept)
 
 
-def _help(found: Analysis) -> str:
+def _help(analysis: Analysis) -> str:
     """The question, and what the analysis says of its columns."""
-    return f"{found.question}\n\n{help_of(found.function.__doc__ or '')}"
+    return f"{analysis.question}\n\n{help_of(analysis.function.__doc__ or '')}"
 
 
 def help_of(docstring: str) -> str:

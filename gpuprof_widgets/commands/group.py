@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
-from importlib.resources import files
 from typing import Any
 
 import click
+
+from gpuprof_widgets.analyses import ANALYSES
 
 SIGPIPE_STATUS = 141
 """What a shell reports of a process that a closed pipe has ended: 128 + SIGPIPE."""
@@ -39,37 +38,6 @@ class Row:
         return command
 
 
-@cache
-def analysis_questions() -> Mapping[str, str]:
-    """Every analysis by name and what it answers, in the order of the catalogue.
-
-    Read from the catalogue's source, where each is a literal: importing it would load pandas.
-    """
-    source = (files("gpuprof_widgets.analyses") / "catalogue.py").read_text(encoding="utf-8")
-    nodes = list(ast.walk(ast.parse(source)))
-    imported = {
-        name.asname or name.name: name.name
-        for node in nodes
-        if isinstance(node, ast.ImportFrom)
-        for name in node.names
-    }
-    rows = [node for node in nodes if isinstance(node, ast.Call) and _called(node) == "Analysis"]
-    named = (_name_and_question(row) for row in sorted(rows, key=lambda row: row.lineno))
-    return {imported[name]: question for name, question in named}
-
-
-def _called(node: ast.Call) -> str:
-    return node.func.id if isinstance(node.func, ast.Name) else ""
-
-
-def _name_and_question(row: ast.Call) -> tuple[str, str]:
-    """The name of the function in a row of the catalogue, as it is imported there."""
-    given = {word.arg: word.value for word in row.keywords}
-    function = row.args[0] if row.args else given["function"]
-    question = row.args[1] if len(row.args) > 1 else given["question"]
-    return ast.unparse(function), str(ast.literal_eval(question))
-
-
 class Commands(click.Group):
     """`gpuprof`: the commands of the rows, and one for each analysis."""
 
@@ -82,7 +50,7 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every name that can be called."""
-        return list(dict.fromkeys([*self._rows, *analysis_questions()]))
+        return list(dict.fromkeys([*self._rows, *ANALYSES]))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, loaded now."""
@@ -90,7 +58,7 @@ class Commands(click.Group):
             return self._rows[cmd_name].load()
         name = cmd_name.replace("-", "_")
         name = ALIASES.get(name, name)
-        return self._analysis_command(name) if name in analysis_questions() else None
+        return self._analysis_command(name) if name in ANALYSES else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -109,8 +77,8 @@ class Commands(click.Group):
             formatter.write_dl([(row.name, row.help) for row in self._rows.values()])
         aliases = {name: alias for alias, name in ALIASES.items()}
         questions = [
-            (", ".join(filter(None, (name, aliases.get(name)))), question)
-            for name, question in analysis_questions().items()
+            (", ".join(filter(None, (name, aliases.get(name)))), analysis.question)
+            for name, analysis in ANALYSES.items()
             if name not in self._rows
         ]
         with formatter.section("Analyses (each takes --sort, --top, --window, --csv, ...)"):
@@ -122,7 +90,8 @@ class Commands(click.Group):
         """The names of commands, without loading any."""
         from click.shell_completion import CompletionItem
 
-        helps = dict(analysis_questions()) | {row.name: row.help for row in self._rows.values()}
+        helps = {name: analysis.question for name, analysis in ANALYSES.items()}
+        helps |= {name: row.help for name, row in self._rows.items()}
         found = [
             CompletionItem(name, help=helps.get(name))
             for name in [*helps, *ALIASES]
