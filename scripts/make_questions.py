@@ -63,7 +63,7 @@ def _rows() -> Iterator[tuple[str, ...]]:
         words = " ".join([one.name, "TRACE", *map(str.upper, asked)])
         command = HAND_WRITTEN.get(one.name, words)
         method = f"`{one.name}({', '.join(asked)})`"
-        yield one.question, method, f"`gpuprof {command}`", one.view, one.peers
+        yield one.question, method, f"`gpuprof {command}`", one.view or one.tab, one.peers
 
 
 def with_table(page: str) -> str:

@@ -82,7 +82,7 @@ def test_the_page_says_how_many_of_its_tracks_it_has(many: Record) -> None:
 
 def test_a_report_asks_for_each_of_its_tables_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Record] = []
-    monkeypatch.setattr(page_panels, "PANELS", {"it": asked.append})
+    monkeypatch.setattr(page_panels, "all_panels", lambda: {"it": asked.append})
     report_figure(of_threads(MOST_TRACKS + 1), sort="cpu_self")
     assert [len(record.trace.tracks) for record in asked] == [MOST_TRACKS]
 

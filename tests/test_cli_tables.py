@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from rich.cells import cell_len
 
-from gpuprof_widgets.commands.cells import cell_texts, heading
+from gpuprof_widgets.analyses.columns import heading
+from gpuprof_widgets.commands.cells import cell_texts
 from gpuprof_widgets.commands.sorting import sort_columns, sorted_by
 from gpuprof_widgets.commands.tables import columns_of, print_table, print_text
 from gpuprof_widgets.exceptions import OptionError

@@ -35,14 +35,14 @@ def two_kernels() -> Record:
 
 @pytest.fixture
 def examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PANELS", EXAMPLES)
+    monkeypatch.setattr(module, "all_panels", lambda: EXAMPLES)
 
 
 def told(
     record: Record, panel: Panel, monkeypatch: pytest.MonkeyPatch, *, rows_kept: bool = True
 ) -> tuple[dict[str, Any], list[list[float]]]:
     """One panel in the header, and the arrays that it names."""
-    monkeypatch.setattr(module, "PANELS", {"it": lambda _: panel})
+    monkeypatch.setattr(module, "all_panels", lambda: {"it": lambda _: panel})
     arrays = Arrays()
     label = page_rows(record.trace).label if rows_kept else None
     (page,) = page_panels(panels(record), record, arrays, 1, label=label)
@@ -73,7 +73,7 @@ def test_the_payload_holds_every_panel_that_has_something_to_show() -> None:
 
 
 def test_a_panel_with_nothing_to_show_has_no_tab(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PANELS", {"nothing": lambda _: None})
+    monkeypatch.setattr(module, "all_panels", lambda: {"nothing": lambda _: None})
     assert panels(two_kernels()) == {}
     assert not has_view(two_kernels(), "analyses")
 

@@ -72,7 +72,7 @@ def test_cprofiles_functions_have_no_events() -> None:
 def test_of_very_many_pieces_a_page_without_the_slices_has_the_longest_and_times_of_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(page_panels, "PANELS", {"python_time": python_time_panel})
+    monkeypatch.setattr(page_panels, "all_panels", lambda: {"python_time": python_time_panel})
     frames = [python("a.py(1): f", ts=2 * n, dur=1) for n in range(MOST_PIECES)]
     record = trace_of(*frames, python("a.py(9): g", ts=20_000, dur=7))
     arrays = Arrays()

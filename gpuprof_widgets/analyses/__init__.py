@@ -55,8 +55,11 @@ class Analysis:
 
 
 def _checked(row: object, package: str) -> Analysis:
+    from gpuprof_widgets.analyses.option_types import option_kinds
+
     if not isinstance(row, Analysis):
-        raise TypeError(f"it is no Analysis but {row!r:.80}")
+        raise TypeError(f"an Analysis is expected, not {row!r:.80}")
+    option_kinds(row.function)
     return row
 
 
@@ -76,6 +79,7 @@ _ROWS = (
     Analysis(
         "gpu_summary",
         "How well was each GPU used: SMs, occupancy, tensor cores?",
+        tab="GPUs",
         peers="TensorBoard plugin",
     ),
     Analysis(
@@ -153,7 +157,7 @@ _ROWS = (
     Analysis(
         "waits",
         "Where does the CPU wait for the GPU or for data?",
-        view="findings",
+        tab="Waits",
         peers="nsys analyze",
     ),
     Analysis(

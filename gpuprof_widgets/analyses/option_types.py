@@ -57,7 +57,24 @@ def checked_options(
 
 @cache
 def _declared(analysis: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
-    return inspect.signature(analysis), get_type_hints(analysis)
+    return inspect.signature(analysis), option_kinds(analysis)
+
+
+def option_kinds(analysis: Callable[..., Any]) -> dict[str, Any]:
+    """Return the type of each parameter; without a type hint it is that of its default.
+
+    Raises a TypeError where a type hint names what its module does not import.
+    """
+    try:
+        hints = get_type_hints(analysis)
+    except NameError as error:
+        raise TypeError(f"a type hint of {analysis.__name__} is not known: {error}") from None
+    parameters = inspect.signature(analysis).parameters
+    return {name: hints.get(name, _kind_of_default(each)) for name, each in parameters.items()}
+
+
+def _kind_of_default(parameter: inspect.Parameter) -> Any:
+    return str | None if parameter.default in (None, parameter.empty) else type(parameter.default)
 
 
 def _whole(value: Any, kind: Any) -> Any:

@@ -120,10 +120,10 @@ def show_or_export(
 
     ``notes`` stand below what is printed, and on stderr where it is written.
     """
+    from gpuprof_widgets.analyses.columns import heading
     from gpuprof_widgets.analyses.lacking import NOBODY
     from gpuprof_widgets.analyses.operators import self_time_lines
     from gpuprof_widgets.analyses.table_with_reason import LACKS, what_is_lacking
-    from gpuprof_widgets.commands.cells import heading
     from gpuprof_widgets.commands.sorting import sort_columns
     from gpuprof_widgets.commands.tables import columns_of, print_table
     from gpuprof_widgets.commands.tree import with_paths

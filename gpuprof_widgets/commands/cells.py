@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import is_none, unit_of
 from gpuprof_widgets.analyses.quantity import (
     format_bandwidth,
     format_bytes,
@@ -18,18 +18,6 @@ from gpuprof_widgets.analyses.quantity import (
 from gpuprof_widgets.printable import printable
 
 NONE = "–"
-UNITS = ("_ns", "_bytes_per_s", "_bytes", "_flops")
-"""Ends of column names that a heading, and a sort key, may leave out."""
-
-LINKS = (
-    *("row", "before", "after", "op", "gpu", "copy", "cpu", "launch", "module", "forward"),
-    *("release", "kernel", "parent", "node", "address", "track"),
-)
-"""Columns that, where they hold whole numbers, name rows of the trace."""
-
-SIGNED = ("delta", "offset", "shift", "_memory", "increase")
-"""Parts of the names of whole-number columns in which -1 is a value; elsewhere it is: none."""
-
 POSITIONS = ("start_ns", "end_ns", "ts_ns", "launch_ns", "first_ns", "last_ns")
 """Moments of the trace: written to the nanosecond, so that ``--window`` takes them."""
 
@@ -37,19 +25,6 @@ LARGE = 999.5
 """From here on three digits would not reach to the point: a mean of calls is written whole."""
 
 Format = Callable[[Any], str]
-
-
-def heading(column: str) -> str:
-    """The name of a column without its unit, which every cell has."""
-    for unit in UNITS:
-        if column.endswith(unit):
-            return column.removesuffix(unit)
-    return column
-
-
-def is_link(table: pd.DataFrame, column: str) -> bool:
-    """Whether a column of the table names rows of the trace: nothing for people to read."""
-    return column in LINKS and pd.api.types.is_integer_dtype(table[column])
 
 
 def is_number(values: pd.Series) -> bool:
@@ -61,7 +36,7 @@ def is_number(values: pd.Series) -> bool:
 def cell_texts(column: str, values: Iterable[Any]) -> list[str]:
     """The cells of one column."""
     written = _format_of(column)
-    return [NONE if _is_none(column, value) else written(value) for value in values]
+    return [NONE if is_none(column, value) else written(value) for value in values]
 
 
 def position(ns: int) -> str:
@@ -100,36 +75,27 @@ def address(value: int) -> str:
     return f"{value:#x}"
 
 
-FORMATS: tuple[tuple[str, Format], ...] = (
-    ("delta_ns", signed_ns),
-    ("bytes_per_s", format_bandwidth),
-    ("flops_per_s", _per_second(format_flops)),
-    ("_ns", format_ns),
-    ("bytes", format_bytes),
-    ("share", share),
-    ("utilisation", share),
-    ("efficiency", share),
-    ("occupancy", share),
-    ("flops", format_flops),
-    ("address", address),
-)
-"""How the values of a column are written, by the end of its name; the first that fits."""
+FORMATS: dict[str, Format] = {
+    "ns": format_ns,
+    "bytes": format_bytes,
+    "bytes/s": format_bandwidth,
+    "flop": format_flops,
+    "flop/s": _per_second(format_flops),
+    "share": share,
+}
+"""How the values of a column of each unit are written."""
 
 
 def _format_of(column: str) -> Format:
     if column in POSITIONS:
         return position
-    found = (written for end, written in FORMATS if column.endswith(end))
-    return _only_numbers(next(found, number))
+    if column.endswith("delta_ns"):
+        return _only_numbers(signed_ns)
+    if column.endswith("address"):
+        return _only_numbers(address)
+    return _only_numbers(FORMATS.get(unit_of(column), number))
 
 
 def _only_numbers(written: Format) -> Format:
     """The same where the column holds something else than numbers after all."""
     return lambda value: number(value) if isinstance(value, str | list | tuple) else written(value)
-
-
-def _is_none(column: str, value: Any) -> bool:
-    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
-        return True
-    is_missing = isinstance(value, int) and value == -1
-    return is_missing and not any(part in column for part in SIGNED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin
 
 import click
 
@@ -26,7 +26,9 @@ def options_of(function: Callable[..., Any]) -> list[click.Parameter]:
 
     What a call has to name first (``attribution(level)``) is an argument here as well.
     """
-    kinds = get_type_hints(function)
+    from gpuprof_widgets.analyses.option_types import option_kinds  # loads numpy
+
+    kinds = option_kinds(function)
     options = (
         option_of(parameter, kinds[name])
         for name, parameter in keywords_of(function).items()

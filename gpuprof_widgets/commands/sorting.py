@@ -6,8 +6,8 @@ import difflib
 
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import UNITS
 from gpuprof_widgets.analyses.sort_keys import PLACES, PSTATS_KEYS
-from gpuprof_widgets.commands.cells import UNITS
 from gpuprof_widgets.exceptions import OptionError
 
 

@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gpuprof_widgets.analyses.columns import heading, is_link
 from gpuprof_widgets.analyses.quantity import format_ns
-from gpuprof_widgets.commands.cells import NONE, cell_texts, heading, is_link, is_number
+from gpuprof_widgets.commands.cells import NONE, cell_texts, is_number
 from gpuprof_widgets.commands.tree import TREE
 from gpuprof_widgets.printable import printable, printable_lines
 from gpuprof_widgets.views.text import shortened

@@ -14,7 +14,7 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.arrays import Arrays
 from gpuprof_widgets.views.busiest_tracks import with_busiest_tracks
-from gpuprof_widgets.views.panels import PANELS
+from gpuprof_widgets.views.panels import all_panels
 from gpuprof_widgets.views.panels.panel import Column, Curve, Panel, Points
 
 Ints = npt.NDArray[np.int64]
@@ -37,7 +37,7 @@ def panels(record: Record) -> dict[str, Panel]:
     Of very many tracks the busiest count, as on the page.
     """
     record = with_busiest_tracks(record)
-    shown = {name: panel_of(record) for name, panel_of in PANELS.items()}
+    shown = {name: panel_of(record) for name, panel_of in all_panels().items()}
     return {name: panel for name, panel in shown.items() if panel is not None}
 
 

@@ -16,7 +16,7 @@ from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views import page_panels
 from gpuprof_widgets.views.page_panels import panels
-from gpuprof_widgets.views.panels import PANELS
+from gpuprof_widgets.views.panels import all_panels
 from gpuprof_widgets.views.panels.panel import Column, Panel, Points
 from tests.browser.engine import start_engine
 from tests.browser.report_page import Open, Report
@@ -44,12 +44,12 @@ def busy() -> Record:
 
 @pytest.fixture(autouse=True)
 def example_panels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_panels, "PANELS", EXAMPLES)
+    monkeypatch.setattr(page_panels, "all_panels", lambda: EXAMPLES)
 
 
 @pytest.fixture
 def real_panels(example_panels: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_panels, "PANELS", PANELS)
+    monkeypatch.setattr(page_panels, "all_panels", all_panels)
 
 
 def state(report: Report, expression: str) -> Any:
@@ -362,7 +362,7 @@ def test_names_in_a_plot_of_points_do_not_lie_over_one_another(
     )
     columns = (Column("op", "Op", "text"), Column("x", "X", "number"), Column("y", "Y", "number"))
     panel = Panel("Roof", columns, table, points=Points("x", "y", lines=roofs))
-    monkeypatch.setattr(page_panels, "PANELS", {"roof": lambda _: panel})
+    monkeypatch.setattr(page_panels, "all_panels", lambda: {"roof": lambda _: panel})
     report = open_report(busy())
     labels = report.page.locator(".points text.label")
     boxes = [each.bounding_box() for each in labels.all()]

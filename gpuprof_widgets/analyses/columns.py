@@ -1,0 +1,61 @@
+"""What a column of a table holds: its name says the unit, and what stands for no value."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import pandas as pd
+
+Unit = Literal["", "ns", "bytes", "bytes/s", "flop", "flop/s", "share"]
+
+ENDINGS: tuple[tuple[str, Unit], ...] = (
+    ("bytes_per_s", "bytes/s"),
+    ("flops_per_s", "flop/s"),
+    ("_ns", "ns"),
+    ("bytes", "bytes"),
+    ("share", "share"),
+    ("utilisation", "share"),
+    ("efficiency", "share"),
+    ("occupancy", "share"),
+    ("flops", "flop"),
+)
+"""The unit of a column by the end of its name; the first that fits."""
+
+UNITS = ("_ns", "_bytes_per_s", "_bytes", "_flops")
+"""Ends of column names that a heading, and a sort key, may leave out."""
+
+LINKS = (
+    *("row", "before", "after", "op", "gpu", "copy", "cpu", "launch", "module", "forward"),
+    *("release", "kernel", "parent", "node", "address", "track"),
+)
+"""Columns that, where they hold whole numbers, name rows of the trace."""
+
+SIGNED = ("delta", "offset", "shift", "_memory", "increase")
+"""Parts of the names of whole-number columns in which -1 is a value; elsewhere it is: none."""
+
+
+def unit_of(column: str) -> Unit:
+    """Return the unit of the numbers in a column; "" for counts, ratios and texts."""
+    return next((unit for end, unit in ENDINGS if column.endswith(end)), "")
+
+
+def heading(column: str) -> str:
+    """Return the name of a column without its unit, which every cell has."""
+    for unit in UNITS:
+        if column.endswith(unit):
+            return column.removesuffix(unit)
+    return column
+
+
+def is_link(table: pd.DataFrame, column: str) -> bool:
+    """Return whether a column names rows of the trace, which nobody reads."""
+    return column in LINKS and pd.api.types.is_integer_dtype(table[column])
+
+
+def is_none(column: str, value: Any) -> bool:
+    """Return whether a cell is empty: in whole numbers that cannot be negative, -1 says so."""
+    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
+        return True
+    is_missing = isinstance(value, int) and value == -1
+    return is_missing and not any(part in column for part in SIGNED)

@@ -1,0 +1,145 @@
+"""Rows that are added to our tables are found everywhere: at run time, and by entry points."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from gpuprof_widgets import registry
+from gpuprof_widgets.analysed import Analysed
+from gpuprof_widgets.analyses import ANALYSES, Analysis
+from gpuprof_widgets.registry import Registry
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.views.page_panels import panels
+from tests.command_lines import gpuprof, small_trace
+from tests.traces import op, trace_of
+
+ROOT = Path(__file__).parents[1]
+EXTENDING = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+
+
+def script(name: str) -> dict[str, Callable[[], str]]:
+    return runpy.run_path(str(ROOT / "scripts" / f"{name}.py"))
+
+
+def text_of(row: object, package: str) -> str:
+    if not isinstance(row, str):
+        raise TypeError(f"no text: {row}")
+    return f"{row} of {package}"
+
+
+def with_entry_points(monkeypatch: pytest.MonkeyPatch, **named: str) -> None:
+    points = [EntryPoint(name, value, "a.group") for name, value in named.items()]
+    monkeypatch.setattr(
+        registry, "entry_points", lambda group: points if group == "a.group" else []
+    )
+
+
+def test_rows_of_others_stand_behind_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_entry_points(monkeypatch, name="sys:platform", code="sys:byteorder")
+    table = Registry("a.group", {"ours": "row"}, text_of)
+    assert list(table) == ["ours", "name", "code"]
+    assert table["ours"] == "row"
+    assert table["code"] == f"{sys.byteorder} of sys"
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("not_installed_anywhere:ROW", "ModuleNotFoundError"),
+        ("sys:not_there", "AttributeError"),
+        ("sys:maxsize", "TypeError: no text"),
+    ],
+)
+def test_what_cannot_be_added_is_left_out_with_a_warning(
+    value: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_entry_points(monkeypatch, bad=value, good="sys:platform")
+    table = Registry("a.group", {"ours": "row"}, text_of)
+    with pytest.warns(UserWarning, match=f"adds bad to a.group .*left out: {why}"):
+        assert list(table) == ["ours", "good"]
+
+
+def test_a_name_that_is_taken_stays_whose_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_entry_points(monkeypatch, ours="sys:platform")
+    table = Registry("a.group", {"ours": "row"}, text_of)
+    with pytest.warns(UserWarning, match="there is a ours already"):
+        assert dict(table) == {"ours": "row"}
+
+
+def test_the_table_can_be_read_while_others_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_entry_points(monkeypatch, name="sys:platform")
+    seen: list[list[str]] = []
+
+    def checked(row: object, package: str) -> str:
+        seen.append(list(table))
+        return text_of(row, package)
+
+    table = Registry("a.group", {"ours": "row"}, checked)
+    assert len(table) == 2
+    assert seen == [["ours"]]
+
+
+def test_the_stub_has_the_methods_of_the_table() -> None:
+    stub = (ROOT / "gpuprof_widgets" / "analysed.pyi").read_text(encoding="utf-8")
+    assert stub == script("make_stub")["stub"](), "run `make questions`"
+    assert re.findall(r"^    (\w+) =", stub, re.MULTILINE) == ["findings", *ANALYSES]
+
+
+def test_every_method_is_the_function_of_its_row() -> None:
+    for name, row in ANALYSES.items():
+        assert getattr(Analysed, name) is row.function
+        assert row.name == name
+        assert row.function.__doc__
+
+
+def many_ops(record: Record, *, least: int = 2) -> pd.DataFrame:
+    """A row per op with ``least`` calls: ``name``, ``calls``, ``total_ns``."""
+    ops = record.trace.slices.groupby("name", observed=True)["dur"]
+    rows = ops.agg(calls="size", total_ns="sum").reset_index()
+    return rows[rows["calls"] >= least].reset_index(drop=True)
+
+
+def test_an_analysis_is_a_function_and_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = Analysis(many_ops, "Which ops come again and again?", tab="Many ops")
+    monkeypatch.setitem(ANALYSES, "many_ops", row)
+    trace = str(small_trace(tmp_path))
+
+    assert "Which ops come again" in gpuprof(capsys, "--help").out
+    assert "--least" in gpuprof(capsys, "many_ops", "--help").out
+    written = gpuprof(capsys, "many_ops", trace, "--least", "1", "--csv", "-").out
+    assert written.startswith('"name","calls","total_ns"\n')
+    target = tmp_path / "many_ops.csv"
+    assert gpuprof(capsys, "convert", trace, str(target), "--what", "many_ops").code == 0
+    assert target.read_text().startswith('"name","calls","total_ns"\n')
+
+    record = trace_of(op("aten::mm", ts=0, dur=5), op("aten::mm", ts=9, dur=5))
+    shown = panels(record)["many_ops"]
+    assert (shown.title, shown.note) == ("Many ops", "Which ops come again and again?")
+    assert [(c.label, c.unit) for c in shown.columns] == [
+        ("Name", "text"), ("Calls", "count"), ("Total", "ns")
+    ]  # fmt: skip
+    assert shown.rows.values.tolist() == [["aten::mm", 2, 10]]
+
+    assert (
+        "| Which ops come again and again? | `many_ops()` |" in script("make_questions")["table"]()
+    )
+    assert "    many_ops = _many_ops" not in script("make_stub")["stub"]()  # of ours alone
+
+
+def test_a_tab_whose_analysis_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(record: Record) -> pd.DataFrame:
+        raise KeyError("depth")
+
+    monkeypatch.setitem(ANALYSES, "failing", Analysis(failing, "Why?", tab="Failing"))
+    with pytest.warns(UserWarning, match=r"the tab Failing is left out: KeyError\('depth'\)"):
+        assert "failing" not in panels(trace_of(op("aten::mm", ts=0, dur=5)))
