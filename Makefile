@@ -9,7 +9,7 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 IPYTHON8 := build/ipython8
 
-.PHONY: demo test fuzz soak audit lab lint format questions extension extension-check notebooks screenshots constraints clean
+.PHONY: demo test fuzz soak audit lab lint format questions formats extension extension-check notebooks screenshots constraints clean
 
 demo: $(RUN)
 	$(BIN)/python scripts/demo.py
@@ -36,6 +36,10 @@ lint: $(DEV)
 questions: $(RUN)
 	$(BIN)/python scripts/make_questions.py
 	$(BIN)/python scripts/make_stub.py
+
+# The tables of docs/formats.md, from the tables of readers and writers.
+formats: $(RUN)
+	$(BIN)/python scripts/make_formats.py
 
 format: $(DEV)
 	$(BIN)/ruff check --fix

@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -20,52 +21,49 @@ from gpuprof_widgets.trace.files import write_whole
 from gpuprof_widgets.trace.garbage import without_garbage_collection
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import SAMPLED
+from gpuprof_widgets.trace.writers.tables import csv_bytes, parquet_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def _nothing_to_choose() -> Sequence[str]:
-    return ()
 
 
 @dataclass(frozen=True)
 class Writer:
     """A format: what it is, how names of its files end, and what writes a record as one.
 
-    ``write`` gets the record, what of it is to be written, and the file. ``parts`` are what can be
-    chosen, the first of them where nothing is said; without any the file holds what the format can.
-    Raises a `RecordingError` where the record has nothing of what the format holds; returns what is
-    to be said of the file, as of a table without rows ("": nothing).
+    ``write`` gets the record, what of it is to be written, and the file. It raises a
+    `RecordingError` where the record has nothing of what the format holds, and returns what is to
+    be said of the file, as of a table without rows. ``parts`` are what can be chosen, the first of
+    them where nothing is said, and ``choice`` says so in words; without any the file holds what
+    the format can. ``opens_in``: programs that open it, for the docs.
     """
 
     name: str
     endings: tuple[str, ...]
-    write: Callable[[Record, str, IO[bytes]], str]
-    parts: Callable[[], Sequence[str]] = _nothing_to_choose
+    write: Callable[[Record, str, IO[bytes]], str | None]
+    opens_in: str
+    parts: Callable[[], Sequence[str]] = tuple
+    choice: str = ""
 
 
-def _archive(record: Record, _: str, file: IO[bytes]) -> str:
+def _archive(record: Record, _: str, file: IO[bytes]) -> None:
     from gpuprof_widgets.trace.archive import write
 
     write(record, file)
-    return ""
 
 
-def _chrome_trace(record: Record, _: str, file: IO[bytes]) -> str:
+def _chrome_trace(record: Record, _: str, file: IO[bytes]) -> None:
     with without_garbage_collection():
         file.writelines(_chrome_blocks(record))
-    return ""
 
 
-def _packed_chrome_trace(record: Record, _: str, file: IO[bytes]) -> str:
+def _packed_chrome_trace(record: Record, _: str, file: IO[bytes]) -> None:
     # Without a name and a time, so that equal records make equal files.
     with (
         without_garbage_collection(),
         gzip.GzipFile("", "wb", COMPRESSION, file, mtime=0) as packed,
     ):
         packed.writelines(_chrome_blocks(record))
-    return ""
 
 
 def _chrome_blocks(record: Record) -> Iterable[bytes]:
@@ -80,10 +78,10 @@ def _what_to_write(record: Record) -> str:
     """Formats that have something of what such a record has."""
     calls = [".prof", ".speedscope.json", ".collapsed"] if record.calls is not None else []
     times = [".json"] if len(record.trace) else []
-    return f"Write {', '.join([*times, *calls, ARCHIVE.endings[0]])} or .html instead."
+    return f"Write {', '.join([*times, *calls, '.gpuprof'])} or .html instead."
 
 
-def _speedscope(record: Record, part: str, file: IO[bytes]) -> str:
+def _speedscope(record: Record, part: str, file: IO[bytes]) -> None:
     from gpuprof_widgets.analyses.call_estimate import estimated_tree
     from gpuprof_widgets.trace.writers.speedscope import speedscope
 
@@ -92,23 +90,22 @@ def _speedscope(record: Record, part: str, file: IO[bytes]) -> str:
     if part == DEVICE:
         stacks = {"GPU time by call path, summed over streams": _by_gpu_time(record)}
         file.writelines(speedscope(None, stacks, name=label, sampled=sampled))
-        return ""
+        return
     counted = {"cProfile (an estimate: it has no times)": record.calls} if record.calls else {}
     workers = {f"cProfile, {name}": calls for name, calls in record.calls_of_workers.items()}
     trees = {name: estimated_tree(calls) for name, calls in (counted | workers).items()}
     if not trees and not (record.trace.slices["dur"] > 0).any():
         raise RecordingError("this profile has neither slices that last nor Python calls")
     file.writelines(speedscope(record.trace, trees, name=label, sampled=sampled))
-    return ""
 
 
-def _collapsed(record: Record, source: str, file: IO[bytes]) -> str:
+def _collapsed(record: Record, source: str, file: IO[bytes]) -> None:
     from gpuprof_widgets.analyses.call_tree import call_tree, flame_source
     from gpuprof_widgets.trace.writers.collapsed import collapsed_stacks
 
     if source == DEVICE:
         file.writelines(collapsed_stacks(_by_gpu_time(record)))
-        return ""
+        return
     chosen = flame_source(record) if source == AS_SHOWN else source
     tree = call_tree(record, source=chosen)
     if not (tree["self_ns"] > 0).any():
@@ -117,7 +114,6 @@ def _collapsed(record: Record, source: str, file: IO[bytes]) -> str:
             f"{_what_to_write(record)}"
         )
     file.writelines(collapsed_stacks(tree))
-    return ""
 
 
 def _by_gpu_time(record: Record) -> pd.DataFrame:
@@ -131,63 +127,43 @@ def _by_gpu_time(record: Record) -> pd.DataFrame:
     return tree.assign(self_ns=tree["device_self_ns"])
 
 
-def _pstats(record: Record, _: str, file: IO[bytes]) -> str:
+def _pstats(record: Record, _: str, file: IO[bytes]) -> None:
     from gpuprof_widgets.analyses.recorded_calls import recorded_calls
     from gpuprof_widgets.trace.pstats import dump_pstats
 
     file.write(dump_pstats(recorded_calls(record)))
-    return ""
 
 
-def _csv(record: Record, name: str, file: IO[bytes]) -> str:
-    from gpuprof_widgets.trace.writers.tables import csv_bytes
-
-    table = _table(record, name)
-    file.write(csv_bytes(table))
-    return _if_empty(table, name)
-
-
-def _parquet(record: Record, name: str, file: IO[bytes]) -> str:
-    from gpuprof_widgets.trace.writers.tables import parquet_bytes
-
-    table = _table(record, name)
-    file.write(parquet_bytes(table))
-    return _if_empty(table, name)
-
-
-def _if_empty(table: pd.DataFrame, name: str) -> str:
-    """That a table has no rows, and why."""
+def _table(
+    to_bytes: Callable[[pd.DataFrame], bytes], record: Record, name: str, file: IO[bytes]
+) -> str | None:
+    from gpuprof_widgets.analyses import ANALYSES
     from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 
+    table = ANALYSES[name].function(record)
+    file.write(to_bytes(table))
+    if len(table):
+        return None
     why = what_is_lacking(table) or "the trace has nothing of that kind"
-    return "" if len(table) else f"the table {name} has no rows: {why}"
+    return f"the table {name} has no rows: {why}"
 
 
-def _table(record: Record, name: str) -> pd.DataFrame:
-    from gpuprof_widgets.analyses import ANALYSES
-
-    return ANALYSES[name].function(record)
-
-
-def _page(record: Record, _: str, file: IO[bytes]) -> str:
+def _page(record: Record, _: str, file: IO[bytes]) -> None:
     from gpuprof_widgets.views.report import standalone_html
 
     file.write(standalone_html(record).encode())
-    return ""
 
 
-def _png(record: Record, view: str, file: IO[bytes]) -> str:
+def _png(record: Record, view: str, file: IO[bytes]) -> None:
     from gpuprof_widgets.views.picture import picture_png
 
     file.write(picture_png(record, view))
-    return ""
 
 
-def _svg(record: Record, view: str, file: IO[bytes]) -> str:
+def _svg(record: Record, view: str, file: IO[bytes]) -> None:
     from gpuprof_widgets.views.picture import picture_svg
 
     file.write(picture_svg(record, view))
-    return ""
 
 
 AS_SHOWN = "flame_graph"
@@ -226,38 +202,110 @@ def _views() -> Sequence[str]:
     return list(VIEWS)
 
 
-ARCHIVE = Writer("everything, as `gpuprof run -o` writes it", (".gpuprof", ".zip"), _archive)
-CHROME_TRACE = Writer("a Chrome trace, for Perfetto", (".json",), _chrome_trace)
+_ANALYSIS = "the analysis (operators)"
+_VIEW = "the view (all, timeline, flame_graph or ops)"
 
-WRITERS = (
-    ARCHIVE,
-    Writer(
+WRITERS = {
+    "gpuprof": Writer(
+        "everything, as `gpuprof run -o` writes it",
+        (".gpuprof", ".zip"),
+        _archive,
+        "`gpuprof`; its members in Perfetto, snakeviz, pstats",
+    ),
+    "speedscope": Writer(
         "threads, streams and Python calls, for speedscope",
         (".speedscope.json",),
         _speedscope,
+        "speedscope",
         _lanes_or_stacks,
+        "all, or device: by GPU time",
     ),
-    CHROME_TRACE,
-    Writer("the same, packed", (".json.gz",), _packed_chrome_trace),
-    Writer("stacks, for flamegraph.pl", (".collapsed", ".folded"), _collapsed, _sources),
-    Writer("the Python calls, for pstats and snakeviz", (".prof", ".pstats"), _pstats),
-    Writer("a table, for spreadsheets", (".csv",), _csv, _tables),
-    Writer("a table, with its types", (".parquet",), _parquet, _tables),
-    Writer("the linked views, as one page", (".html", ".htm"), _page),
-    Writer("a picture of the views", (".png",), _png, _views),
-    Writer("the same, of rectangles and text", (".svg",), _svg, _views),
-)
-"""Every format that a record can be written in; the first whose ending fits writes."""
+    "chrome": Writer(
+        "a Chrome trace, for Perfetto",
+        (".json",),
+        _chrome_trace,
+        "Perfetto, `chrome://tracing`, HTA, anything for Kineto's files",
+    ),
+    "packed_chrome": Writer(
+        "the same, packed",
+        (".json.gz",),
+        _packed_chrome_trace,
+        "Perfetto, `chrome://tracing`, HTA",
+    ),
+    "collapsed": Writer(
+        "stacks, for flamegraph.pl",
+        (".collapsed", ".folded"),
+        _collapsed,
+        "flamegraph.pl, inferno, speedscope",
+        _sources,
+        "the source (flame_graph, ops, merged or cprofile), or device: by GPU time",
+    ),
+    "pstats": Writer(
+        "the Python calls, for pstats and snakeviz",
+        (".prof", ".pstats"),
+        _pstats,
+        "pstats, snakeviz",
+    ),
+    "csv": Writer(
+        "a table, for spreadsheets",
+        (".csv",),
+        partial(_table, csv_bytes),
+        "spreadsheets, pandas",
+        _tables,
+        _ANALYSIS,
+    ),
+    "parquet": Writer(
+        "a table, with its types",
+        (".parquet",),
+        partial(_table, parquet_bytes),
+        "pandas, DuckDB, Spark",
+        _tables,
+        _ANALYSIS,
+    ),
+    "page": Writer(
+        "the linked views, as one page",
+        (".html", ".htm"),
+        _page,
+        "any browser, offline",
+    ),
+    "png": Writer(
+        "a picture of the views",
+        (".png",),
+        _png,
+        "anything",
+        _views,
+        _VIEW,
+    ),
+    "svg": Writer(
+        "the same, of rectangles and text",
+        (".svg",),
+        _svg,
+        "anything",
+        _views,
+        _VIEW,
+    ),
+}
+"""Every format that a record can be written in; that with the longest ending that fits writes."""
+
+
+def writer_named(path: str | os.PathLike[str]) -> Writer | None:
+    """Return the format that the end of this name says, if it says one."""
+    name, by_ending = os.fspath(path).lower(), _by_ending()
+    fitting = [ending for ending in by_ending if name.endswith(ending)]
+    return by_ending[max(fitting, key=len)] if fitting else None
 
 
 def writer_for(path: str | os.PathLike[str]) -> Writer:
-    """The format that the end of this name says."""
-    name = os.fspath(path).lower()
-    for writer in WRITERS:
-        if name.endswith(writer.endings):
-            return writer
-    known = ", ".join(end for writer in WRITERS for end in writer.endings)
-    raise OptionError(f"{os.fspath(path)}: what to write is said by its end: {known}")
+    """Return the format that the end of this name says, or raise an `OptionError`."""
+    writer = writer_named(path)
+    if writer is None:
+        known = ", ".join(_by_ending())
+        raise OptionError(f"{os.fspath(path)}: what to write is said by its end: {known}")
+    return writer
+
+
+def _by_ending() -> dict[str, Writer]:
+    return {ending: writer for writer in WRITERS.values() for ending in writer.endings}
 
 
 def export(
@@ -276,11 +324,11 @@ def export(
     writer = writer_for(path)
     part = part_of(writer, what, path)
     marked = with_ranges_in(record, ranges)
-    told: list[str] = []
+    notes: list[str | None] = []
     target = write_whole(
-        Path(path).expanduser(), lambda file: told.append(writer.write(marked, part, file))
+        Path(path).expanduser(), lambda file: notes.append(writer.write(marked, part, file))
     )
-    for note in filter(None, told):
+    for note in filter(None, notes):
         say(f"{target}: {note}")
     return target
 
@@ -300,7 +348,7 @@ def part_of(writer: Writer, what: str | None, path: str | os.PathLike[str]) -> s
     if what in parts:
         return what
     if not parts:
-        choosing = ", ".join(_endings_with_parts())
+        choosing = ", ".join(end for end, each in _by_ending().items() if each.parts())
         raise OptionError(
             f"{os.fspath(path)}: of {writer.name} there is nothing to choose, such as {what!r}; "
             f"there is of {choosing}"
@@ -308,7 +356,3 @@ def part_of(writer: Writer, what: str | None, path: str | os.PathLike[str]) -> s
     close = difflib.get_close_matches(what, parts, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     raise OptionError(f"there is no {what!r} to write.{hint} There are: {', '.join(parts)}")
-
-
-def _endings_with_parts() -> Iterable[str]:
-    return (end for writer in WRITERS if writer.parts() for end in writer.endings)

@@ -28,7 +28,7 @@ def profile() -> Profile:
     return a_profile()
 
 
-@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.endings[0])
+@pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
 def test_every_format_is_written_by_its_endings(
     writer: Writer, profile: Profile, tmp_path: Path
 ) -> None:
@@ -40,13 +40,13 @@ def test_every_format_is_written_by_its_endings(
         assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
 
 
-@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.endings[0])
+@pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
 def test_every_format_takes_names_that_are_attacks(writer: Writer, tmp_path: Path) -> None:
     path = export(hostile.record(), tmp_path / f"run{writer.endings[0]}")
     assert path.stat().st_size > 0
 
 
-@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.endings[0])
+@pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
 def test_a_record_of_nothing_is_written_or_refused_in_words(writer: Writer, tmp_path: Path) -> None:
     path = tmp_path / f"run{writer.endings[0]}"
     if writer.endings[0] in (".gpuprof", ".html", ".png", ".svg"):
@@ -152,7 +152,7 @@ def trace(tmp_path: Path) -> Path:
     return small_trace(tmp_path / "in")
 
 
-@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.endings[0])
+@pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
 def test_convert_writes_what_export_writes(
     writer: Writer, trace: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
@@ -213,4 +213,4 @@ def test_convert_says_every_format(capsys: Capsys) -> None:
     with pytest.raises(SystemExit):
         raise SystemExit(gpuprof(capsys, "convert", "--help").code)
     words = gpuprof(capsys, "convert", "--help").out
-    assert [end for writer in WRITERS for end in writer.endings if end not in words] == []
+    assert [end for writer in WRITERS.values() for end in writer.endings if end not in words] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import pytest
 
 import gpuprof_widgets
 from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.trace import readers
 from gpuprof_widgets.trace.files import write_whole
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import READERS, Reader, load, parse
@@ -172,9 +172,10 @@ def reading_while(monkeypatch: pytest.MonkeyPatch, happens: Any) -> None:
             happens(path)
             return reader.parse(data, path)
 
-        return Reader(reader.name, reader.recognises, parse_later)
+        return replace(reader, parse=parse_later)
 
-    monkeypatch.setattr(readers, "READERS", tuple(map(as_before, READERS)))
+    for name, reader in READERS.items():
+        monkeypatch.setitem(READERS, name, as_before(reader))
 
 
 def test_a_file_that_grows_while_it_is_read_says_so(

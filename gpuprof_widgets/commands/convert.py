@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from typing import Any
 
 import click
@@ -10,15 +11,10 @@ import click
 from gpuprof_widgets.commands.exports import STDOUT
 from gpuprof_widgets.commands.outputs import OutputFile, Writing
 from gpuprof_widgets.commands.traces import Window, load, progress, trace_argument, window_options
-from gpuprof_widgets.exports import (
-    CHROME_TRACE,
-    WRITERS,
-    export,
-    part_of,
-    with_ranges_in,
-    writer_for,
-)
+from gpuprof_widgets.exports import WRITERS, export, part_of, with_ranges_in, writer_for
 from gpuprof_widgets.printable import printable
+
+CHROME_TRACE = WRITERS["chrome"]
 
 
 class NamedRange(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
@@ -38,14 +34,22 @@ class NamedRange(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes 
 
 
 def _help() -> str:
-    """The endings and what each means, from the registry."""
-    rows = [(" ".join(writer.endings), writer.name) for writer in WRITERS]
+    """Return the endings and what each means."""
+    rows = [(" ".join(writer.endings), writer.name) for writer in WRITERS.values()]
     width = max(len(endings) for endings, _ in rows)
     lines = "\n".join(f"{endings:{width}}  {name}" for endings, name in rows)
     return (
         "Write SOURCE as TARGET, in the format that the end of its name says.\n\n"
         f"\b\n{lines}\n\nTo standard output (-) goes {CHROME_TRACE.name}."
     )
+
+
+def _choices() -> str:
+    """Return what can be chosen of each format: the same words once for all that have them."""
+    endings: dict[str, list[str]] = defaultdict(list)
+    for writer in WRITERS.values():
+        endings[writer.choice].append(writer.endings[0])
+    return "; ".join(f"of {', '.join(endings[words])} {words}" for words in endings if words)
 
 
 def _say(note: str) -> None:
@@ -64,12 +68,7 @@ def _say(note: str) -> None:
 )
 @trace_argument("source")
 @click.argument("target", type=OutputFile())
-@click.option(
-    "--what",
-    metavar="NAME",
-    help="of a table the analysis (default: operators), of a picture the view (timeline, "
-    "flame_graph, ops), of stacks the source (ops, merged, cprofile), or device: by GPU time",
-)
+@click.option("--what", metavar="NAME", help=_choices())
 @click.option(
     "--range", "ranges", type=NamedRange(), multiple=True, help="mark this range on a track"
 )

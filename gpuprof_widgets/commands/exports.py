@@ -13,23 +13,23 @@ from gpuprof_widgets.commands.outputs import OutputFile
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.printable import SOURCE, printable
 from gpuprof_widgets.trace.files import write_whole
+from gpuprof_widgets.trace.writers.tables import TABLE_FORMATS
 
 STDOUT = "-"
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-FORMATS = ("csv", "json", "parquet")
+FORMATS = tuple(TABLE_FORMATS)
 """The file formats of tables, as the options that ask for them are called."""
 
 
 def export_options(command: Decorated) -> Decorated:
-    """``--csv FILE``, ``--json FILE``, ``--parquet FILE``; ``-`` is standard output."""
+    """Add ``--csv FILE`` and the like for every format of tables; ``-`` is standard output."""
     for name in reversed(FORMATS):
         command = click.option(
             f"--{name}",
             type=OutputFile(),
             metavar="FILE",
-            help=f"write the table as {'Parquet' if name == 'parquet' else name.upper()}; "
-            "-: to standard output",
+            help=f"write the table as a .{name} file; -: to standard output",
         )(command)
     return command
 
@@ -40,15 +40,8 @@ def export(table: Any, targets: dict[str, str | None]) -> bool:
     if list(wanted.values()).count(STDOUT) > 1:
         raise click.UsageError("only one table can go to standard output")
     for name, target in wanted.items():
-        write_bytes(_written(table, name), target)
+        write_bytes(TABLE_FORMATS[name](table), target)
     return bool(wanted)
-
-
-def _written(table: Any, name: str) -> bytes:
-    from gpuprof_widgets.trace.writers import tables  # loads pandas, which no help needs
-
-    written: bytes = getattr(tables, f"{name}_bytes")(table)
-    return written
 
 
 def write_bytes(data: bytes, target: str) -> None:

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from gpuprof_widgets.capture.script import Script
     from gpuprof_widgets.profiles import Profile
 
-_PAGE = (".html", ".htm")
-
 
 @click.command(
     "run",
@@ -79,10 +77,9 @@ run.params[0:0] = list(recording_options())
 
 def _is_export(target: str) -> bool:
     """Whether the end of the name says another format than that of saved profiles."""
-    from gpuprof_widgets.exports import ARCHIVE, WRITERS
+    from gpuprof_widgets.exports import WRITERS, writer_named
 
-    found = (writer for writer in WRITERS if target.lower().endswith(writer.endings))
-    return next(found, ARCHIVE) is not ARCHIVE
+    return writer_named(target) not in (None, WRITERS["gpuprof"])
 
 
 def _check(options: Options, page: str | None) -> None:
@@ -250,8 +247,10 @@ def _words(profile: Profile, options: Options) -> str:
 
 def _kept(profile: Profile, options: Options, files: _Files) -> list[str]:
     """Write the page, or what else was asked for, and say where everything is."""
+    from gpuprof_widgets.exports import WRITERS, writer_named
+
     lines = []
-    if files.page is not None and files.page.lower().endswith(_PAGE):
+    if files.page is not None and writer_named(files.page) is WRITERS["page"]:
         from gpuprof_widgets.trace.files import write_whole
 
         html = profile.report(sort=options.sort, top=options.top).encode()

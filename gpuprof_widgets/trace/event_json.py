@@ -76,10 +76,8 @@ def _with_likely_repairs(text: bytes) -> tuple[bytes, list[str]]:
     return (text.rstrip().rstrip(b",") + b"]" if open_list else text), notes
 
 
-_GIVE = (
-    "Give a Chrome trace (of torch.profiler, TensorFlow, VizTracer, MegEngine or another program), "
-    "or what speedscope, pyinstrument, V8 or MegEngine's graph profiler wrote."
-)
+class NoTraceError(TraceError):
+    """JSON that is no trace."""
 
 
 _OBJECTS = re.compile(rb"\[\s*\{")
@@ -95,14 +93,13 @@ def _decoded(data: bytes, path: Path, notes: Sequence[str] = ()) -> TraceFile:
     keys = KEYS.decode(data)
     if "traceEvents" not in keys:
         found = ", ".join(list(keys)[:8]) or "nothing"
-        raise TraceError(
-            f'{path}: JSON, but not a trace: there is no "traceEvents" key (found: {found}). '
-            f"{_GIVE}"
+        raise NoTraceError(
+            f'{path}: JSON, but not a trace: there is no "traceEvents" key (found: {found}).'
         )
     events = memoryview(keys.pop("traceEvents"))
     if bytes(events[:1]) != b"[":
-        raise TraceError(
-            f'{path}: JSON, but not a trace: "traceEvents" is {_shown(events)}, not a list. {_GIVE}'
+        raise NoTraceError(
+            f'{path}: JSON, but not a trace: "traceEvents" is {_shown(events)}, not a list.'
         )
     file = TraceFile({}, notes=[*notes])
     if SAMPLES in keys and _OBJECTS.match(keys[SAMPLES]):  # else a key of the user's

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import re
 import stat
+import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace.archive import is_archive, parse_archive
 from gpuprof_widgets.trace.chrome_trace import is_json, parse_chrome_trace
 from gpuprof_widgets.trace.containers import Member, container, folder_members, members
 from gpuprof_widgets.trace.documents import SecondDocumentError
+from gpuprof_widgets.trace.event_json import NoTraceError
 from gpuprof_widgets.trace.files import empty, opened, state_of
 from gpuprof_widgets.trace.known_metadata import with_usable_metadata
 from gpuprof_widgets.trace.model import Record
@@ -40,35 +43,151 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 @dataclass(frozen=True)
 class Reader:
-    """A kind of file: what it is called, how it starts, and how it is read.
+    """A kind of file: what it is called, how it is recognised and read, and who writes it.
 
-    ``endings`` of its name decide where no reader recognises the content.
+    ``recognises`` gets the content of a file, unpacked and JSON in UTF-8; of a file in a folder or
+    an archive it gets the beginning first (`HEAD_BYTES`). ``parse`` gets all of it and the path,
+    for metadata and errors, and raises a `TraceError` where the content is not as it should be.
+    ``endings`` of its name decide where no reader recognises the content. ``is_general``: it
+    recognises more than its format, so all others are asked before it.
     """
 
     name: str
     recognises: Callable[[bytes], bool]
     parse: Callable[[bytes, Path], Record]
+    written_by: str = ""
     endings: tuple[str, ...] = ()
+    is_general: bool = False
 
 
-READERS = (
-    Reader("a profile that gpuprof_widgets saved", is_archive, parse_archive),
-    Reader("a database of nvprof or Nsight Systems (.nvprof, .sqlite)", is_sqlite, parse_database),
-    Reader("a file of cProfile (.prof, .pstats)", is_pstats, parse_pstats),
-    Reader("a CUDA memory snapshot (.pickle)", is_pickle, parse_memory_snapshot),
-    Reader("a MegEngine profile of a static graph", is_megengine_graph, parse_megengine_graph),
-    Reader("a file of speedscope (.speedscope.json)", is_speedscope, parse_speedscope),
-    Reader("a session of pyinstrument (.pyisession)", is_pyinstrument, parse_pyinstrument),
-    Reader("pyinstrument's JSON (-r json)", is_pyinstrument_tree, parse_pyinstrument_tree),
-    Reader("a CPU profile of V8 (.cpuprofile)", is_cpu_profile, parse_cpu_profile),
-    Reader("collapsed stacks (.collapsed, .folded)", is_collapsed, parse_collapsed, ENDINGS),
-    Reader(
-        "a Chrome trace, as torch.profiler, TensorFlow, VizTracer and MegEngine write (.json)",
-        is_json,
-        parse_chrome_trace,
-    ),
+@dataclass
+class _Guard:
+    """A reader of another package, whose failures name that package and stop no other reader."""
+
+    reader: Reader
+    package: str
+    has_failed: bool = False
+
+    def recognises(self, data: bytes) -> bool:
+        """Return whether the reader recognises the content; where it fails, it does not."""
+        try:
+            return bool(self.reader.recognises(data))
+        except Exception as error:  # other people's code may raise anything
+            if not self.has_failed:
+                self.has_failed = True
+                warnings.warn(
+                    f"{self.package} cannot say whether a file is {self.reader.name}, so that none "
+                    f"is taken for one: {type(error).__name__}: {error}",
+                    stacklevel=2,
+                )
+            return False
+
+    def parse(self, data: bytes, file: Path) -> Record:
+        """Return the record that the reader makes; all that goes wrong in it is a `TraceError`."""
+        try:
+            record = self.reader.parse(data, file)
+        except (TraceError, RecursionError, MemoryError):
+            raise
+        except Exception as error:
+            raise self._error(file, f"{type(error).__name__}: {error}") from error
+        if not isinstance(record, Record):
+            raise self._error(file, f"its reader returns {type(record).__name__}, not Record")
+        return record
+
+    def _error(self, file: Path, why: str) -> TraceError:
+        return TraceError(
+            f"{file}: {self.package}, which reads {self.reader.name}, has failed: {why}. Report it "
+            "there."
+        )
+
+
+def guarded(row: object, package: str) -> Reader:
+    """Return another package's reader with its failures guarded; a TypeError where it is none."""
+    if not isinstance(row, Reader):
+        raise TypeError(f"a {type(row).__name__} is no gpuprof_widgets.trace.readers.Reader")
+    guard = _Guard(row, package)
+    return replace(row, recognises=guard.recognises, parse=guard.parse)
+
+
+READERS = Registry(
+    "gpuprof_widgets.readers",
+    {
+        "gpuprof": Reader(
+            "a profile that gpuprof_widgets saved (.gpuprof)",
+            is_archive,
+            parse_archive,
+            "`profile.save`, `gpuprof run -o`",
+        ),
+        "sqlite": Reader(
+            "a database of nvprof or Nsight Systems (.nvprof, .sqlite)",
+            is_sqlite,
+            parse_database,
+            "`nvprof -o`, `nsys export --type sqlite`",
+        ),
+        "cprofile": Reader(
+            "a file of cProfile (.prof, .pstats)",
+            is_pstats,
+            parse_pstats,
+            "`python -m cProfile -o`, `Profile.dump_stats`, `pstats`",
+        ),
+        "memory_snapshot": Reader(
+            "a CUDA memory snapshot (.pickle)",
+            is_pickle,
+            parse_memory_snapshot,
+            "`torch.cuda.memory._dump_snapshot`",
+        ),
+        "megengine_graph": Reader(
+            "a MegEngine profile of a static graph",
+            is_megengine_graph,
+            parse_megengine_graph,
+            "`jit.trace(profiling=True)`, `load_and_run --profile`",
+        ),
+        "speedscope": Reader(
+            "a file of speedscope (.speedscope.json)",
+            is_speedscope,
+            parse_speedscope,
+            "py-spy, rbspy, Austin, pyinstrument, gpuprof_widgets",
+        ),
+        "pyinstrument": Reader(
+            "a session of pyinstrument (.pyisession)",
+            is_pyinstrument,
+            parse_pyinstrument,
+            "`pyinstrument -o run.pyisession`",
+        ),
+        "pyinstrument_json": Reader(
+            "pyinstrument's JSON (-r json)",
+            is_pyinstrument_tree,
+            parse_pyinstrument_tree,
+            "`pyinstrument -r json`",
+        ),
+        "v8": Reader(
+            "a CPU profile of V8 (.cpuprofile)",
+            is_cpu_profile,
+            parse_cpu_profile,
+            "`node --cpu-prof`, DevTools, Deno",
+        ),
+        "collapsed": Reader(
+            "collapsed stacks (.collapsed, .folded)",
+            is_collapsed,
+            parse_collapsed,
+            "`py-spy record -f raw`, `stackcollapse-*.pl`, Austin, gpuprof_widgets",
+            ENDINGS,
+            is_general=True,
+        ),
+        "chrome": Reader(
+            "a Chrome trace, as torch.profiler, TensorFlow, VizTracer and MegEngine write (.json)",
+            is_json,
+            parse_chrome_trace,
+            "torch.profiler, TensorFlow, VizTracer, MegEngine, any program for Perfetto",
+            is_general=True,
+        ),
+    },
+    guarded,
 )
-"""The first that recognises the bytes reads them; each may be packed or in an archive as well."""
+"""The first that recognises the bytes reads them; each may be packed or in an archive as well.
+
+Those are asked in order, with the readers of other packages behind ours, but the general ones last.
+"""
 
 HEAD_BYTES = 1 << 16
 """As much of a file in a folder or archive is looked at to see whether it could be a trace."""
@@ -171,13 +290,16 @@ def _parsed(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
         return with_notes(with_usable_metadata(reader.parse(text, file)), notes)
     except SecondDocumentError as error:
         return with_notes(_of_documents(error, file), notes)
+    except NoTraceError as error:
+        raise TraceError(f"{error} {_known()}") from error
 
 
 def _reader_of(text: bytes, file: Path) -> Reader | None:
     """The reader that recognises this content, else the one for files that are called so."""
     name = re.sub(r"\.(?:gz|zst|bz2|xz)$", "", file.name.lower())
-    recognised = (reader for reader in READERS if reader.recognises(text))
-    named = (reader for reader in READERS if name.endswith(reader.endings))
+    readers = sorted(READERS.values(), key=lambda reader: reader.is_general)
+    recognised = (reader for reader in readers if reader.recognises(text))
+    named = (reader for reader in readers if name.endswith(reader.endings))
     return next(recognised, None) or next(named, None)
 
 
@@ -246,7 +368,7 @@ def _could_be_trace(head: bytes, growth: Growth) -> bool:
         head = beginning(head, HEAD_BYTES, growth)
     text, _ = as_utf8(head)
     packed = packing(head) or container(head)
-    return packed is not None or any(reader.recognises(text) for reader in READERS)
+    return packed is not None or any(reader.recognises(text) for reader in READERS.values())
 
 
 def _no_trace_among(files: Sequence[Member]) -> str:
@@ -258,9 +380,14 @@ def _no_trace_among(files: Sequence[Member]) -> str:
 
 
 def _unknown(data: bytes, file: Path) -> str:
-    known = "; ".join(reader.name for reader in READERS)
     return f"{file}: " + (
         advice(data, file)
-        or f"not a kind of file that can be read: it starts with {data[:16]!r}. "
+        or f"not a kind of file that can be read: it starts with {data[:16]!r}. {_known()}"
+    )
+
+
+def _known() -> str:
+    known = "; ".join(reader.name for reader in READERS.values())
+    return (
         f"What can be read: {known}; packed (.gz, .zst, .bz2, .xz), in an archive or in a folder."
     )

@@ -13,12 +13,13 @@ import io
 import json
 import math
 import unicodedata
-from collections.abc import Iterable
-from typing import Any
-
-import pandas as pd
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from gpuprof_widgets.exceptions import OptionError
+
+if TYPE_CHECKING:  # the help of every command lists the formats, and is to be fast
+    import pandas as pd
 
 MARK = "'"
 FORMULA_SIGNS = "=+-@"
@@ -31,6 +32,8 @@ _FILLERS = "\u115f\u1160\u3164\uffa0"
 
 def csv_bytes(table: pd.DataFrame) -> bytes:
     """A header line and a line per row, in UTF-8; text is in quotes and is no formula."""
+    import pandas as pd
+
     columns = [_marked_column(table.iloc[:, place]) for place in range(table.shape[1])]
     marked = pd.concat(columns, axis=1) if columns else table
     # Every text in quotes, as before Python 3.13 csv leaves a lone carriage return without any.
@@ -44,6 +47,8 @@ def without_marks(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _marked_column(values: pd.Series) -> pd.Series:
+    import pandas as pd
+
     if pd.api.types.is_numeric_dtype(values):
         return values.rename(_marked(values.name))
     # Not as pandas' own text, which cannot hold half of a surrogate pair.
@@ -143,3 +148,11 @@ def _plain_values(values: pd.Series) -> Iterable[Any]:
 def _plain(value: Any) -> Any:
     """A value of numpy, or what only text can say."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+TABLE_FORMATS: dict[str, Callable[[pd.DataFrame], bytes]] = {
+    "csv": csv_bytes,
+    "json": json_bytes,
+    "parquet": parquet_bytes,
+}
+"""The formats of tables, by the endings of their files."""

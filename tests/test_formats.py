@@ -1,0 +1,174 @@
+"""A row of `READERS` or `WRITERS` is all that a format needs: everything else comes from these."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import runpy
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+import gpuprof_widgets
+from gpuprof_widgets.cli import GPUPROF
+from gpuprof_widgets.commands.exports import FORMATS
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.exports import WRITERS, Writer
+from gpuprof_widgets.profiles import Profile
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers import READERS
+from tests.command_lines import TIMEOUT_S, gpuprof, small_trace
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = runpy.run_path(str(ROOT / "scripts" / "make_formats.py"))
+PAGE = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+Capsys = pytest.CaptureFixture[str]
+
+
+def test_the_page_is_as_the_script_writes_it() -> None:
+    again: Any = SCRIPT["with_tables"](PAGE)
+    assert again == PAGE, "run `make formats`"
+
+
+IN_WORDS = {
+    "gpuprof": "saved",
+    "sqlite": "nvprof",
+    "cprofile": "cProfile",
+    "memory_snapshot": "CUDA memory snapshot",
+    "megengine_graph": "MegEngine",
+    "speedscope": "speedscope",
+    "pyinstrument": "pyinstrument",
+    "pyinstrument_json": "pyinstrument",
+    "v8": "V8",
+    "collapsed": "collapsed stacks",
+    "chrome": "Chrome trace",
+}
+"""What a text for people calls each kind of file that can be read."""
+
+
+def test_who_tells_what_can_be_read_tells_all() -> None:
+    """They are no tables, and the help of all commands is to load no reader."""
+    for text in (str(GPUPROF.help), GUIDE.partition("## ")[0], README):
+        words = " ".join(text.split())
+        assert [name for name in READERS if IN_WORDS[name] not in words] == []
+
+
+def test_who_tells_what_can_be_written_tells_all() -> None:
+    section = GUIDE.partition("## `gpuprof convert`")[2].partition("\n## ")[0]
+    for text in (str(Profile.export.__doc__), section):
+        missing = [row.endings[0] for row in WRITERS.values() if f"`{row.endings[0]}`" not in text]
+        assert missing == []
+
+
+def test_the_options_for_tables_are_told() -> None:
+    assert [name for name in FORMATS if f"`--{name}`" not in PAGE] == []
+
+
+# Another format to read
+
+
+@pytest.fixture
+def toy_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The package of the page is installed in this folder."""
+    code = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
+    entry_points = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[0]
+    about = tmp_path / "site" / "toy_reader-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-reader\nVersion: 1.0\n")
+    section = entry_points.replace('project.entry-points."', "").replace('"]', "]")
+    (about / "entry_points.txt").write_text(section.replace('"', ""))
+    (tmp_path / "site" / "toy_reader.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{tmp_path / 'site'}")
+    return tmp_path
+
+
+def test_the_reader_of_the_page_works_where_it_is_installed(toy_reader: Path) -> None:
+    (toy_reader / "run.toy").write_text("load 0 2.5\nstep 3 1.001\n")
+    command = [sys.executable, "-m", "gpuprof_widgets", "convert", "run.toy", "run.csv"]
+    subprocess.run([*command, "--what", "operators"], cwd=toy_reader, check=True, timeout=TIMEOUT_S)
+    rows = (toy_reader / "run.csv").read_text().splitlines()[1:]
+    assert [row.split(",")[0] for row in rows] == ['"load"', '"step"']
+
+
+def test_a_reader_is_in_the_table_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(READERS, "toy", READERS["v8"])
+    table = SCRIPT["with_tables"](PAGE)
+    assert table.count(f"| {READERS['v8'].name} |") == 2
+
+
+# Another format to write
+
+
+def write_toy(record: Record, part: str, file: IO[bytes]) -> str | None:
+    file.write(part.encode())
+    return f"{len(record.trace)} slices"
+
+
+TOY = Writer("a toy trace", (".toy", ".toy.json"), write_toy, "toys", lambda: ("a", "b"), "a or b")
+
+
+@pytest.fixture
+def toy_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(WRITERS, "toy", TOY)
+
+
+@pytest.mark.usefixtures("toy_writer")
+@pytest.mark.parametrize("ending", TOY.endings)
+def test_a_profile_is_exported_by_the_longest_ending(ending: str, tmp_path: Path) -> None:
+    profile = gpuprof_widgets.load(small_trace(tmp_path))
+    with pytest.warns(UserWarning, match="13 slices"):
+        path = profile.export(tmp_path / f"run{ending}")
+    assert path.read_bytes() == b"a"
+    with pytest.raises(OptionError, match=r"no 'c' to write\. There are: a, b"):
+        profile.export(path, what="c")
+    with pytest.raises(OptionError, match=r"is said by its end: .*, \.toy, \.toy\.json"):
+        profile.export(tmp_path / "run.play")
+
+
+@pytest.mark.usefixtures("toy_writer")
+def test_a_trace_is_converted_and_the_help_says_so(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "gpuprof_widgets.commands.convert"
+    monkeypatch.delitem(sys.modules, name, raising=False)  # the help is made on import
+    monkeypatch.setattr(name, importlib.import_module(name))
+    called = gpuprof(capsys, "convert", small_trace(tmp_path), tmp_path / "run.toy", "--what", "b")
+    assert (called.code, (tmp_path / "run.toy").read_bytes()) == (0, b"b")
+    words = gpuprof(capsys, "convert", "--help").out
+    assert re.search(r"\.toy \.toy\.json +a toy trace\n", words)
+    assert "of .toy a or b" in " ".join(words.split())
+
+
+@pytest.mark.usefixtures("toy_writer")
+def test_a_writer_is_in_the_table_of_the_page() -> None:
+    assert "\n| `.toy`, `.toy.json` | a toy trace | a or b | toys |\n" in SCRIPT["with_tables"](
+        PAGE
+    )
+
+
+def test_a_script_that_is_run_is_written_in_it(tmp_path: Path) -> None:
+    code = """
+        import sys
+        from gpuprof_widgets.cli import main
+        from gpuprof_widgets.exports import WRITERS, Writer
+        toy = Writer("a toy", (".toy",), lambda record, _, file: file.write(b"toy") and None, "")
+        WRITERS["toy"] = toy
+        main(["run", "-o", "run.toy", "program.py"])
+    """
+    (tmp_path / "program.py").write_text("sum(range(9))\n")
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.stderr.endswith("\nwritten: run.toy\n")
+    assert (tmp_path / "run.toy").read_bytes() == b"toy"
