@@ -73,29 +73,6 @@ def test_the_options_for_tables_are_told() -> None:
 # Another format to read
 
 
-@pytest.fixture
-def toy_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The package of the page is installed in this folder."""
-    code = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
-    entry_points = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[0]
-    about = tmp_path / "site" / "toy_reader-1.0.dist-info"
-    about.mkdir(parents=True)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-reader\nVersion: 1.0\n")
-    section = entry_points.replace('project.entry-points."', "").replace('"]', "]")
-    (about / "entry_points.txt").write_text(section.replace('"', ""))
-    (tmp_path / "site" / "toy_reader.py").write_text(code)
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{tmp_path / 'site'}")
-    return tmp_path
-
-
-def test_the_reader_of_the_page_works_where_it_is_installed(toy_reader: Path) -> None:
-    (toy_reader / "run.toy").write_text("load 0 2.5\nstep 3 1.001\n")
-    command = [sys.executable, "-m", "gpuprof_widgets", "convert", "run.toy", "run.csv"]
-    subprocess.run([*command, "--what", "operators"], cwd=toy_reader, check=True, timeout=TIMEOUT_S)
-    rows = (toy_reader / "run.csv").read_text().splitlines()[1:]
-    assert [row.split(",")[0] for row in rows] == ['"load"', '"step"']
-
-
 def test_a_reader_is_in_the_table_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(READERS, "toy", READERS["v8"])
     table = SCRIPT["with_tables"](PAGE)

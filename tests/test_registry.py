@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import runpy
+import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -18,7 +22,7 @@ from gpuprof_widgets.analyses import ANALYSES, Analysis
 from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.page_panels import panels
-from tests.command_lines import gpuprof, small_trace
+from tests.command_lines import TIMEOUT_S, gpuprof, small_trace
 from tests.traces import op, trace_of
 
 ROOT = Path(__file__).parents[1]
@@ -143,3 +147,93 @@ def test_a_tab_whose_analysis_fails_is_left_out(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(ANALYSES, "failing", Analysis(failing, "Why?", tab="Failing"))
     with pytest.warns(UserWarning, match=r"the tab Failing is left out: KeyError\('depth'\)"):
         assert "failing" not in panels(trace_of(op("aten::mm", ts=0, dur=5)))
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package of docs/extending.md, as pip would have installed it."""
+    folder = tmp_path_factory.mktemp("site")
+    analysis, finding, reader = re.findall(r"```python\n(.*?)```", EXTENDING, re.DOTALL)
+    (folder / "my_rules.py").write_text(f"{analysis}\n{finding}")
+    (folder / "my_formats.py").write_text(reader)
+    (points,) = re.findall(r"```toml\n(.*?)```", EXTENDING, re.DOTALL)
+    groups = tomllib.loads(points)["project"]["entry-points"]
+    about = folder / "my_package-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
+    lines = [
+        line
+        for group, rows in groups.items()
+        for line in (f"[{group}]", *(f"{name} = {place}" for name, place in rows.items()))
+    ]
+    (about / "entry_points.txt").write_text("\n".join(lines))
+    return folder
+
+
+def in_its_process(installed: Path, *words: str) -> str:
+    """What a Python prints beside which the package is installed; nothing goes to stderr."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *words],
+        cwd=installed,
+        env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{installed}", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def many_adds(installed: Path) -> str:
+    events = [
+        {
+            "ph": "X",
+            "cat": "cpu_op",
+            "name": "aten::add",
+            "ts": 10 * n,
+            "dur": 2,
+            "pid": 1,
+            "tid": 1,
+        }
+        for n in range(120)
+    ]
+    path = installed / "adds.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    return str(path)
+
+
+def test_an_analysis_of_another_package_has_method_command_and_tab(
+    installed: Path, many_adds: str
+) -> None:
+    code = f"""
+import gpuprof_widgets
+profile = gpuprof_widgets.load({many_adds!r})
+print(profile.short_ops(limit_ns=3_000).to_dict("records"), "short_ops" in dir(profile))
+print("Short ops" in profile.report(), gpuprof_widgets.Profile.short_ops.__doc__[:12])
+"""
+    rows, page = in_its_process(installed, "-c", code).splitlines()
+    assert rows == "[{'name': 'aten::add', 'calls': 120, 'total_ns': 240000}] True"
+    assert page.endswith("A row per op")
+
+    gpuprof = ("-m", "gpuprof_widgets")
+    assert "Which ops are short and many?" in in_its_process(installed, *gpuprof, "--help")
+    printed = in_its_process(installed, *gpuprof, "short_ops", many_adds, "--limit-ns", "3us")
+    assert printed.split() == ["name", "calls", "total", "aten::add", "120", "240", "µs"]
+
+
+def test_a_finding_of_another_package_is_said_and_has_its_limit(
+    installed: Path, many_adds: str
+) -> None:
+    words = ("-m", "gpuprof_widgets", "findings", many_adds, "--all")
+    sentence = "`aten::add` ran 120 times, each in a few µs."
+    assert sentence in in_its_process(installed, *words)
+    higher = in_its_process(installed, *words, "--limit", "short_ops_calls=121")
+    assert sentence not in higher
+
+
+def test_a_format_of_another_package_is_read(installed: Path) -> None:
+    (installed / "run.durations").write_text("load 0 2.5\nstep 3 1.001\n")
+    words = ("-m", "gpuprof_widgets", "operators", "run.durations", "--csv", "-")
+    rows = in_its_process(installed, *words).splitlines()[1:]
+    assert [row.split(",")[0] for row in rows] == ['"load"', '"step"']

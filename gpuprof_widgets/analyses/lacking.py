@@ -29,7 +29,6 @@ from gpuprof_widgets.trace.schema import (
 Arguments = ParamSpec("Arguments")
 
 Result = TypeVar("Result")
-Class = TypeVar("Class")
 
 SNAPSHOT = (
     "this is a CUDA memory snapshot: it has what was allocated and released, and neither ops, "
@@ -208,11 +207,3 @@ def _say_of_what(table: pd.DataFrame, record: Record) -> None:
         table.attrs[LACKS] = kind
     elif why.startswith(OF_TRACE) and WINDOW in record.metadata:
         table.attrs[LACKS] = OF_RANGE + why.removeprefix(OF_TRACE)
-
-
-def with_explained_methods(kind: type[Class]) -> type[Class]:
-    """The same class of records, whose own public methods are `explained`."""
-    for name, method in list(vars(kind).items()):
-        if callable(method) and not name.startswith("_"):
-            setattr(kind, name, explained(method))
-    return kind
