@@ -57,5 +57,9 @@ def is_none(column: str, value: Any) -> bool:
     """Return whether a cell is empty: in whole numbers that cannot be negative, -1 says so."""
     if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
         return True
-    is_missing = isinstance(value, int) and value == -1
-    return is_missing and not any(part in column for part in SIGNED)
+    return isinstance(value, int) and value == -1 and not is_signed(column)
+
+
+def is_signed(column: str) -> bool:
+    """Return whether whole numbers in a column may be negative."""
+    return any(part in column for part in SIGNED)

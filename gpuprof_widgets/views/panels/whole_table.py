@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses.columns import heading, is_link, is_none, unit_of
+from gpuprof_widgets.analyses.columns import heading, is_link, is_signed, unit_of
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.schema import NONE
 from gpuprof_widgets.views.panels.panel import Column, Panel, Unit
@@ -26,7 +26,7 @@ def table_panel(title: str, table: pd.DataFrame, *, note: str = "") -> Panel | N
     keys = [key for key in map(str, table) if not is_link(table, key)]
     is_timed = {START, DUR} <= set(keys)
     columns = tuple(_column(key, table[key], is_timed) for key in keys)
-    rows = pd.DataFrame({column.key: _cells(column, table[column.key]) for column in columns})
+    rows = pd.DataFrame({key: _cells(key, table[key]) for key in keys}).reset_index(drop=True)
     return Panel(title, columns, rows, _events(table) if is_timed else None, note=note)
 
 
@@ -47,16 +47,13 @@ def _unit(key: str, values: pd.Series) -> Unit:
     return unit_of(key) or plain
 
 
-def _cells(column: Column, values: pd.Series) -> list[object]:
-    """Return the values as Python has them, None for those that are missing."""
-    cells = [None if is_none(column.key, value) else value for value in values.tolist()]
-    return [_text(cell) for cell in cells] if column.unit == "text" else cells
-
-
-def _text(cell: object) -> str:
-    if isinstance(cell, bool):
-        return "yes" if cell else "no"
-    return "" if cell is None else str(cell)
+def _cells(key: str, values: pd.Series) -> pd.Series:
+    """Return the values with words for bools, and without the -1 that stands for no value."""
+    if pd.api.types.is_bool_dtype(values):
+        return values.map({True: "yes", False: "no"})
+    if pd.api.types.is_integer_dtype(values) and not is_signed(key):
+        return values.where(values != NONE)
+    return values
 
 
 def _events(table: pd.DataFrame) -> pd.DataFrame:
