@@ -14,7 +14,7 @@ import torch
 
 import gpuprof_widgets
 from gpuprof_widgets.analyses.compile_events import compiled_functions, compiling_time, is_compiling
-from gpuprof_widgets.analyses.findings import RULES, Finding, Limits, findings
+from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
 from gpuprof_widgets.capture.compilations import MOST_TOLD, Compilations
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.part import Context
@@ -252,7 +252,7 @@ def test_a_storm_of_sizes_is_recorded_and_said() -> None:
     ended = [0, *(rows["ts"] + rows["dur"])]
     for one, before, begun in zip(told, ended[:-1], rows["ts"], strict=True):
         assert before - MS <= one["start_ns"] <= begun + MS  # what comes first has no region
-    (finding,) = RULES["compilation"](record, Limits(compilation_share=0))
+    (finding,) = FINDINGS["compilation"](record, compilation_share=0)
     assert "compiled 8 times" in finding.text
     assert (
         "7 times again, as the size of `x` in dimension 0 changed (3, 4, 5, 6, …)" in finding.text
@@ -272,7 +272,7 @@ def test_a_storm_of_sizes_is_recorded_and_said() -> None:
     ],
 )
 def test_torchs_own_words_for_guards_are_understood(calls: str, words: str) -> None:
-    (finding,) = RULES["compilation"](run(FUNCTION + calls), Limits(compilation_share=0))
+    (finding,) = FINDINGS["compilation"](run(FUNCTION + calls), compilation_share=0)
     assert words in finding.text
 
 
@@ -388,4 +388,4 @@ def test_everyday_cells_have_no_such_finding(body: str) -> None:
     exec(f"{FUNCTION}g(torch.ones(3))", names)
     record = run(body, names)
     assert "compilations" not in record.metadata
-    assert RULES["compilation"](record, Limits(compilation_share=0)) == []
+    assert FINDINGS["compilation"](record, compilation_share=0) == []

@@ -8,10 +8,9 @@ import pandas as pd
 import pytest
 import torch
 
-from gpuprof_widgets.analyses.findings import RULES
+from gpuprof_widgets.analyses.findings import FINDINGS
 from gpuprof_widgets.analyses.findings.dispatch import direct_ops, dispatch_remedy
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.trace.model import Record
 from tests.cells import recorded
@@ -24,7 +23,7 @@ ROUNDS = 1000
 
 
 def said(record: Record) -> Finding:
-    (finding,) = RULES["python_time"](record, Limits())
+    (finding,) = FINDINGS["python_time"](record)
     return finding
 
 

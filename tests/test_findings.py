@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 
-from gpuprof_widgets.analyses import findings as rules
-from gpuprof_widgets.analyses.findings import Finding, Limits, findings
+from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
 from gpuprof_widgets.analyses.findings.wording import code, function_name
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_calls import python_calls
@@ -50,8 +47,6 @@ from tests.traces import (
     runtime,
     trace_of,
 )
-
-RULES = {name: partial(rule, limits=Limits()) for name, rule in rules.RULES.items()}
 
 LOADING = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 SYNC = "cudaStreamSynchronize"
@@ -267,17 +262,15 @@ CASES: dict[str, tuple[Record, Record]] = {
 }
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", FINDINGS)
 def test_every_rule_fires_at_its_threshold_and_not_below(rule: str) -> None:
     fires, just_below = CASES[rule]
-    said = RULES[rule](fires)
-    assert said
-    assert {finding.rule for finding in said} == {rule}
-    assert RULES[rule](just_below) == []
+    assert FINDINGS[rule](fires)
+    assert FINDINGS[rule](just_below) == []
 
 
-def only(rule: Callable[[Record], list[Finding]], record: Record) -> Finding:
-    (finding,) = rule(record)
+def only(rule: str, record: Record) -> Finding:
+    (finding,) = FINDINGS[rule](record)
     return finding
 
 
@@ -291,7 +284,7 @@ def test_an_idle_gpu_names_its_longest_gap_and_what_surrounds_it() -> None:
         kernel("Memcpy HtoD", ts=990_000, dur=80_000, launched_by=3, category="gpu_memcpy"),
         op("aten::add", ts=1_230_000, dur=10_000),
     )
-    finding = only(RULES["device_idle"], record)
+    finding = only("device_idle", record)
     assert finding.text == (
         "GPU 0 was busy 31 % of 1.24 ms; the longest gap, 595 µs, lies between `gemm` and "
         "`Memcpy HtoD`, while the CPU ran `aten::copy_`."
@@ -304,8 +297,8 @@ def test_an_idle_gpu_names_its_longest_gap_and_what_surrounds_it() -> None:
 
 
 def test_a_busy_gpu_is_said_to_be_busy_without_a_gap() -> None:
-    assert only(RULES["device_idle"], idle_gpu(951)).text == "GPU 0 was busy 95 % of 1.00 µs."
-    assert "after its last work, `gemm`" in only(RULES["device_idle"], idle_gpu(950)).text
+    assert only("device_idle", idle_gpu(951)).text == "GPU 0 was busy 95 % of 1.00 µs."
+    assert "after its last work, `gemm`" in only("device_idle", idle_gpu(950)).text
 
 
 @pytest.mark.parametrize(
@@ -332,7 +325,7 @@ def test_a_gap_says_what_the_cpu_did(meanwhile: list[object], words: str) -> Non
         kernel("second", ts=800, dur=200, launched_by=1),
         *meanwhile,  # type: ignore[arg-type]
     )
-    text = only(RULES["device_idle"], record).text
+    text = only("device_idle", record).text
     assert text.endswith(f"lies between `first` and `second`, {words}.")
 
 
@@ -347,7 +340,7 @@ def test_synchronising_calls_say_who_waited_for_what() -> None:
         kernel("relu", ts=506, dur=20),
         op("aten::end", ts=900, dur=100),
     )
-    finding = only(RULES["synchronising"], record)
+    finding = only("synchronising", record)
     assert finding.text == (
         "`aten::item` waited 412 ns for the GPU (41 % of the time), in 2 calls of "
         "`cudaStreamSynchronize`, mostly for `gemm`; the GPU was busy all the while, and the run "
@@ -375,7 +368,7 @@ def test_waiting_costs_what_the_gpu_idles_for_it(launched_at: int, begins: int, 
         kernel("gemm", ts=0, dur=390),
         kernel("next", ts=begins, dur=1000 - begins, launched_by=2),
     )  # fmt: skip
-    finding = only(RULES["synchronising"], record)
+    finding = only("synchronising", record)
     assert "waited 390 ns for the GPU (39 % of the time)" in finding.text
     assert finding.cost_ns == cost
 
@@ -391,7 +384,7 @@ def test_after_a_wait_the_cpu_has_no_lead_until_the_next_one() -> None:
         rows.append(kernel("add", ts=330 + 20 * number, dur=10, launched_by=len(rows) - 1))
     rows += [op("aten::to", ts=400, dur=600), runtime("cudaDeviceSynchronize", ts=410, dur=580)]
     record = trace_of(*rows, kernel("long", ts=400, dur=600))
-    said = {one.text.split("`")[1]: one.cost_ns for one in RULES["synchronising"](record)}
+    said = {one.text.split("`")[1]: one.cost_ns for one in FINDINGS["synchronising"](record)}
     in_the_second_call, until_the_first_kernel, between_kernels = 5, 330 - 310, 3 * 10
     assert said == {
         "aten::item": in_the_second_call + until_the_first_kernel + between_kernels,
@@ -406,7 +399,7 @@ def test_waiting_beside_a_busy_gpu_costs_nothing() -> None:
         kernel("gemm", ts=0, dur=390), kernel("long", ts=0, dur=1000, stream=9),
         op("end", ts=990, dur=10),
     )  # fmt: skip
-    finding = only(RULES["synchronising"], record)
+    finding = only("synchronising", record)
     assert (finding.cost_ns, finding.share) == (0, 0)
     assert "; the GPU was busy all the while, and had more to do" in finding.text
 
@@ -434,7 +427,7 @@ def test_the_remedy_fits_the_copy_that_was_waited_for(
         op(name, ts=0, dur=400), *calls, op("end", ts=900, dur=100),
         copy(kind, ts=20, dur=370, launched_by=1),
     )  # fmt: skip
-    assert words in only(RULES["synchronising"], record).remedy
+    assert words in only("synchronising", record).remedy
 
 
 def test_a_wait_is_for_what_the_gpu_was_busy_with_not_for_what_ended_last() -> None:
@@ -445,9 +438,7 @@ def test_a_wait_is_for_what_the_gpu_was_busy_with_not_for_what_ended_last() -> N
         copy("Memset (Device)", ts=360, dur=20, category="gpu_memset"),
         op("end", ts=900, dur=100),
     )  # fmt: skip
-    assert (
-        "`cudaStreamSynchronize`, mostly for `gemm`;" in only(RULES["synchronising"], record).text
-    )
+    assert "`cudaStreamSynchronize`, mostly for `gemm`;" in only("synchronising", record).text
 
 
 def test_memory_given_back_while_the_gpu_works_is_a_wait_with_its_remedy() -> None:
@@ -456,7 +447,7 @@ def test_memory_given_back_while_the_gpu_works_is_a_wait_with_its_remedy() -> No
         runtime("cudaMalloc", ts=400, dur=90), kernel("gemm", ts=0, dur=390),
         op("end", ts=900, dur=100),
     )  # fmt: skip
-    finding = only(RULES["synchronising"], record)
+    finding = only("synchronising", record)
     assert "in 1 call of `cudaFree`, mostly for `gemm`" in finding.text
     assert "gave cached blocks back" in finding.remedy
 
@@ -470,7 +461,7 @@ def test_a_synchronisation_outside_of_ops_is_not_blamed_on_a_copy_before() -> No
         copy("Memcpy DtoH (Device -> Pageable)", ts=20, dur=370, launched_by=1),
         kernel("gemm", ts=950, dur=9, launched_by=3),
     )
-    assert only(RULES["synchronising"], record).remedy.startswith("The CPU launches nothing")
+    assert only("synchronising", record).remedy.startswith("The CPU launches nothing")
 
 
 @pytest.mark.parametrize(("calls", "words"), [(1, "leave the call out"), (2, "out of the loop")])
@@ -478,7 +469,7 @@ def test_a_single_call_is_in_no_loop(calls: int, words: str) -> None:
     rows = [runtime("cudaDeviceSynchronize", ts=10 + 400 * i, dur=300) for i in range(calls)]
     gpu = [kernel("gemm", ts=0, dur=900), kernel("relu", ts=980, dur=5)]
     record = trace_of(*gpu, *rows, op("end", ts=990, dur=10))
-    assert words in only(RULES["synchronising"], record).remedy
+    assert words in only("synchronising", record).remedy
 
 
 def test_the_wait_that_ends_a_recording_is_the_profilers_own() -> None:
@@ -487,7 +478,7 @@ def test_the_wait_that_ends_a_recording_is_the_profilers_own() -> None:
         runtime("cudaDeviceSynchronize", ts=20, dur=500),
         kernel("gemm", ts=10, dur=500),
     )
-    assert RULES["synchronising"](record) == []
+    assert FINDINGS["synchronising"](record) == []
 
 
 def test_dataloader_waits_are_summed_and_the_remedy_fits_the_loader() -> None:
@@ -497,7 +488,7 @@ def test_dataloader_waits_are_summed_and_the_remedy_fits_the_loader() -> None:
         annotation(LOADING, ts=700, dur=220),
         op("train", ts=920, dur=80),
     )
-    finding = only(RULES["dataloader"], record)
+    finding = only("dataloader", record)
     assert finding.text == (
         "62 % of the time (620 ns of 1.00 µs) went into waiting for the DataLoader, 2 times, the "
         "longest 400 ns."
@@ -505,7 +496,7 @@ def test_dataloader_waits_are_summed_and_the_remedy_fits_the_loader() -> None:
     assert "num_workers" in finding.remedy
     assert (finding.start_ns, finding.end_ns) == (0, 400)
     workers = annotation(LOADING.replace("SingleProcess", "MultiProcessing"), ts=0, dur=400)
-    assert "do not keep up" in only(RULES["dataloader"], trace_of(workers)).remedy
+    assert "do not keep up" in only("dataloader", trace_of(workers)).remedy
 
 
 def test_the_costliest_line_is_no_head_of_a_loop_and_says_what_its_gpu_work_took() -> None:
@@ -517,7 +508,7 @@ def test_the_costliest_line_is_no_head_of_a_loop_and_says_what_its_gpu_work_took
         kernel("gemm", ts=520 * MS, dur=420 * MS, launched_by=3),
         cell_line(4, "step()", ts=320 * MS, dur=100 * MS),
     )
-    finding = only(RULES["lines"], record)
+    finding = only("lines", record)
     assert finding.text == (
         "Line 3 `loss.backward('x')` took 61 % of the time (610 ms in 2 runs); "
         "its GPU work took 420 ms."
@@ -532,8 +523,8 @@ def test_a_line_that_waited_says_so_and_a_single_line_says_nothing() -> None:
         cell_line(3, "x.item()", ts=0, dur=900 * MS),
         runtime(SYNC, ts=10 * MS, dur=800 * MS),
     ]
-    assert RULES["lines"](trace_of(*waiting)) == []
-    found = only(RULES["lines"], trace_of(*waiting, cell_line(4, "y", ts=900 * MS, dur=100 * MS)))
+    assert FINDINGS["lines"](trace_of(*waiting)) == []
+    found = only("lines", trace_of(*waiting, cell_line(4, "y", ts=900 * MS, dur=100 * MS)))
     assert found.text.endswith("(900 ms), 800 ms of it waiting for the GPU.")
     assert found.remedy.startswith("What it waits for was launched before")
 
@@ -547,14 +538,14 @@ def test_a_line_that_waits_for_the_dataloader_is_left_to_the_finding_about_it(
         annotation(LOADING, ts=0, dur=waited * MS),
         cell_line(3, "y(x)", ts=900 * MS, dur=100 * MS),
     )
-    assert bool(RULES["lines"](record)) is says
-    assert RULES["dataloader"](record) != []
+    assert bool(FINDINGS["lines"](record)) is says
+    assert FINDINGS["dataloader"](record) != []
 
 
 @pytest.mark.parametrize(("took", "says"), [(MS, True), (MS - 1, False)])
 def test_a_line_that_nobody_waits_for_is_not_named(took: int, says: bool) -> None:
     record = trace_of(cell_line(2, "a()", ts=0, dur=took), cell_line(3, "b()", ts=took, dur=9))
-    assert bool(RULES["lines"](record)) is says
+    assert bool(FINDINGS["lines"](record)) is says
 
 
 def limited(*rows: Row, beyond: list[int]) -> Record:
@@ -567,21 +558,21 @@ def limited(*rows: Row, beyond: list[int]) -> Record:
 
 def test_no_line_is_blamed_for_what_ran_in_it_beyond_the_limit() -> None:
     two = [cell_line(4 + i, "g()", ts=50 * i * MS, dur=50 * MS) for i in range(2)]
-    finding = only(RULES["lines"], limited(*two, beyond=[4, 5]))
+    finding = only("lines", limited(*two, beyond=[4, 5]))
     assert finding.text == (
         "Line 3 `for i in range(30000):` took 80 % of the time (800 ms), that of lines 4 and 5 "
         "after their first 10,000 runs included."
     )
     assert (finding.cost_ns, finding.end_ns) == (800 * MS, 900 * MS)
     most = cell_line(4, "g()", ts=0, dur=700 * MS)
-    finding = only(RULES["lines"], limited(most, beyond=[4]))
+    finding = only("lines", limited(most, beyond=[4]))
     assert finding.text == (
         "Line 4 `g()` took at least 70 % of the time (700 ms): it ran more than 10,000 times, and "
         "beyond that its time counts for line 3 (20 % of the time, 200 ms)."
     )
     assert (finding.cost_ns, finding.end_ns) == (700 * MS, 700 * MS)
-    assert only(RULES["lines"], limited(most, beyond=[9])).text.startswith("Line 4 `g()` took 70 %")
-    assert only(RULES["lines"], limited(beyond=[3])).text == (
+    assert only("lines", limited(most, beyond=[9])).text.startswith("Line 4 `g()` took 70 %")
+    assert only("lines", limited(beyond=[3])).text == (
         "Line 3 `for i in range(30000):` took at least 90 % of the time (900 ms): it ran more than "
         "10,000 times."
     )
@@ -590,14 +581,14 @@ def test_no_line_is_blamed_for_what_ran_in_it_beyond_the_limit() -> None:
 def test_lines_of_a_recursion_beyond_the_limit_took_together_what_cannot_be_told_apart() -> None:
     calls = [cell_line(5, "return f(n - 1)", ts=n * MS, dur=(900 - 2 * n) * MS) for n in range(4)]
     test = cell_line(4, "if n < 2:", ts=100 * MS, dur=60 * MS)
-    finding = only(RULES["lines"], limited(*calls, test, beyond=[4, 5]))
+    finding = only("lines", limited(*calls, test, beyond=[4, 5]))
     assert finding.text == (
         "Lines 4 and 5 took at least 90 % of the time (900 ms): they ran more than 10,000 times, "
         "and beyond that their time counts for line 3 (0 % of the time, 0 ns)."
     )
     aside = cell_line(4, "if n < 2:", ts=897 * MS, dur=3 * MS)
     calls = [cell_line(5, "return f(n - 1)", ts=n * MS, dur=(896 - 2 * n) * MS) for n in range(4)]
-    assert only(RULES["lines"], limited(*calls, aside, beyond=[4, 5])).text.startswith(
+    assert only("lines", limited(*calls, aside, beyond=[4, 5])).text.startswith(
         "Line 5 `return f(n - 1)` took at least 90 % of the time (896 ms): it ran"
     )
 
@@ -609,7 +600,7 @@ def test_without_gpu_the_cpu_ops_are_ranked() -> None:
         op("aten::copy_", ts=400, dur=600), op("aten::empty", ts=410, dur=4),
         cuda=False,
     )  # fmt: skip
-    finding = only(RULES["cpu_ops"], record)
+    finding = only("cpu_ops", record)
     assert finding.text == (
         "`aten::copy_` took 63 % of CPU op time (596 ns in 1 call), then `aten::addmm` 36 %; "
         "PyTorch sees no GPU here."
@@ -673,7 +664,7 @@ def products(*durations: int, **metadata: Any) -> Record:
 def test_of_a_cpu_op_most_of_which_is_one_call_or_few_it_says_so(
     durations: tuple[int, ...], metadata: dict[str, Any], remedy: str
 ) -> None:
-    assert only(RULES["cpu_ops"], products(*durations)).cost_ns == 1000 * sum(durations)
+    assert only("cpu_ops", products(*durations)).cost_ns == 1000 * sum(durations)
     found = [one for one in findings(products(*durations, **metadata)) if one.rule == "cpu_ops"]
     assert [one.remedy[: len(remedy)] for one in found] == [remedy]
 
@@ -681,7 +672,7 @@ def test_of_a_cpu_op_most_of_which_is_one_call_or_few_it_says_so(
 def test_what_ran_within_the_calls_of_an_op_does_not_count_for_the_length_of_one() -> None:
     outer = [op("aten::linear", ts=number * 1000, dur=900) for number in range(4)]
     record = trace_of(*outer, op("aten::t", ts=100, dur=700))
-    assert only(RULES["cpu_ops"], record).remedy.startswith("One call takes 900 ns, much of which")
+    assert only("cpu_ops", record).remedy.startswith("One call takes 900 ns, much of which")
 
 
 @pytest.mark.parametrize(
@@ -697,7 +688,7 @@ def test_an_op_that_calls_long_ones_is_not_one_of_short_calls(
 ) -> None:
     within = [op(f"aten::part{i}", ts=i * 1000, dur=1000) for i in range(parts)]
     record = trace_of(op("mine::outer", ts=0, dur=took), *within)
-    assert only(RULES["cpu_ops"], record).remedy.startswith(remedy)
+    assert only("cpu_ops", record).remedy.startswith(remedy)
 
 
 @pytest.mark.parametrize(
@@ -719,7 +710,7 @@ def test_that_nothing_of_a_gpu_was_recorded_is_said_where_it_could_have_been(
     metadata: dict[str, Any], said: list[str]
 ) -> None:
     record = trace_of(python("train.py(3): step", ts=0, dur=100), **metadata)
-    assert [one.text for one in RULES["cpu_ops"](record)] == said
+    assert [one.text for one in FINDINGS["cpu_ops"](record)] == said
 
 
 @pytest.mark.parametrize(
@@ -734,7 +725,7 @@ def test_that_nothing_of_a_gpu_was_recorded_is_said_where_it_could_have_been(
 def test_the_costliest_op_is_held_against_the_roof(
     flops_peak: float, bytes_peak: float, remedy: str
 ) -> None:
-    finding = only(RULES["gpu_ops"], roofed(flops_peak, bytes_peak))
+    finding = only("gpu_ops", roofed(flops_peak, bytes_peak))
     assert finding.remedy.startswith(remedy)
     assert finding.remedy.endswith(", or compute in 16 bits.")
 
@@ -757,7 +748,7 @@ def test_the_costliest_op_is_held_against_the_roof(
 def test_an_op_far_below_or_above_the_roof_is_neither_to_fuse_nor_to_narrow(
     flops_peak: float, bytes_peak: float, remedy: str
 ) -> None:
-    said = only(RULES["gpu_ops"], roofed(flops_peak, bytes_peak)).remedy
+    said = only("gpu_ops", roofed(flops_peak, bytes_peak)).remedy
     assert said.startswith(remedy)
     assert "16 bits" not in said
     assert "fuse" not in said
@@ -770,7 +761,7 @@ def test_formats_of_eight_bits_are_not_to_be_widened() -> None:
         kernel("gemm", ts=10, dur=100, launched_by=0),
         peaks=Peaks("GPU", {"int8": 1e14}, 1.5e13, "hand-made").as_dict(),
     )
-    said = only(RULES["gpu_ops"], record).remedy
+    said = only("gpu_ops", record).remedy
     assert said == (
         "It computes at 20 % of the GPU's peak in int8: larger batches or sizes fill the GPU "
         "better."
@@ -785,12 +776,12 @@ def test_what_is_known_of_a_part_of_an_op_is_said_of_that_part() -> None:
         op("aten::mm", ts=120, dur=9), kernel("gemm", ts=130, dur=25, launched_by=2),
         peaks=Peaks("GPU", {"fp32": 1e14}, 1.5e13, "hand-made").as_dict(),
     )  # fmt: skip
-    said = only(RULES["gpu_ops"], record).remedy
+    said = only("gpu_ops", record).remedy
     assert said.startswith("For 80 % of its time (1 call in fp32) it computes at 20 % of the GPU")
 
 
 def test_without_shapes_no_roof_is_known() -> None:
-    finding = only(RULES["gpu_ops"], roofed(1e14, 1e13, shapes=False))
+    finding = only("gpu_ops", roofed(1e14, 1e13, shapes=False))
     assert finding.remedy.startswith("With recorded shapes (--shapes) the profile tells how close")
 
 
@@ -801,7 +792,7 @@ def test_of_an_op_of_unknown_work_the_longest_kernel_is_named() -> None:
         kernel("scan_down(int, float*)", ts=10, dur=60, launched_by=0),
         kernel("scan_up(int, float*)", ts=80, dur=20, launched_by=0),
     )
-    said = only(RULES["gpu_ops"], record).remedy
+    said = only("gpu_ops", record).remedy
     assert said.startswith("75 % of that is the kernel `scan_down`, whose work is not known")
 
 
@@ -809,8 +800,8 @@ def test_of_many_kernels_alike_none_is_named() -> None:
     kernels = [kernel(f"k{i}(int)", ts=10 + 10 * i, dur=9, launched_by=0) for i in range(4)]
     few = trace_of(op("mine::x", ts=0, dur=9, shapes=[[100]]), *kernels[:3])
     many = trace_of(op("mine::x", ts=0, dur=9, shapes=[[100]]), *kernels)
-    assert "33 % of that is the kernel `k0`" in only(RULES["gpu_ops"], few).remedy
-    said = only(RULES["gpu_ops"], many).remedy
+    assert "33 % of that is the kernel `k0`" in only("gpu_ops", few).remedy
+    said = only("gpu_ops", many).remedy
     assert said.startswith("None of its 4 kernels takes a third of that, and what work they have")
 
 
@@ -849,7 +840,7 @@ def test_an_op_that_mostly_copies_is_told_what_helps_against_copies(
         kernel("cast", ts=90, dur=20, launched_by=0),
         peaks=Peaks("GPU", {"fp32": 1e14}, 1e13, "hand-made").as_dict(),
     )
-    assert only(RULES["gpu_ops"], record).remedy == remedy
+    assert only("gpu_ops", record).remedy == remedy
 
 
 def test_a_built_in_function_is_named_with_who_called_it() -> None:
@@ -863,7 +854,7 @@ def test_a_built_in_function_is_named_with_who_called_it() -> None:
             ("poll", search, 90, 2_000_000),
         )
     )
-    finding = only(RULES["python_time"], record)
+    finding = only("python_time", record)
     assert finding.text.endswith("(9.00 ms in 93 calls, mostly from `cell.py:2(read)`).")
     assert finding.remedy.startswith("There is no Python in it")
 
@@ -874,7 +865,7 @@ def test_a_built_in_function_is_named_with_who_called_it() -> None:
 )
 def test_a_function_that_is_called_often_is_to_be_called_less(calls: int, remedy: str) -> None:
     record = trace_of(calls=calls_of((None, "fib", calls, 9_000_000)))
-    assert only(RULES["python_time"], record).remedy.startswith(remedy)
+    assert only("python_time", record).remedy.startswith(remedy)
 
 
 @pytest.mark.parametrize(
@@ -888,7 +879,7 @@ def test_a_function_that_is_called_often_is_to_be_called_less(calls: int, remedy
 )
 def test_no_loop_is_looked_for_in_what_is_built_in(name: str, remedy: str) -> None:
     record = trace_of(calls=calls_of((None, name, 1, 9_000_000)))
-    assert only(RULES["python_time"], record).remedy.startswith(remedy)
+    assert only("python_time", record).remedy.startswith(remedy)
 
 
 def starting_workers(*also: tuple[str | None, str, int, int]) -> Calls:
@@ -930,23 +921,23 @@ def test_what_starts_workers_is_input_and_no_python(
     region: str, also: list[tuple[str | None, str, int, int]], named: str
 ) -> None:
     record = trace_of(annotation(region, ts=0, dur=12 * MS), calls=starting_workers(*also))
-    assert f"The Python function {named} itself" in only(RULES["python_time"], record).text
+    assert f"The Python function {named} itself" in only("python_time", record).text
 
 
 def test_of_a_range_nothing_is_said_of_functions_that_cprofile_counted() -> None:
     record = waiting_for_a_matmul()
-    assert RULES["python_time"](record)
-    assert RULES["python_waiting"](record)
+    assert FINDINGS["python_time"](record)
+    assert FINDINGS["python_waiting"](record)
     part = window(record, 0, record.trace.end_ns - 1)
-    assert RULES["python_time"](part) == RULES["python_waiting"](part) == []
+    assert FINDINGS["python_time"](part) == FINDINGS["python_waiting"](part) == []
     whole = window(record, 0, record.trace.end_ns)
-    assert RULES["python_time"](whole) == RULES["python_time"](record)
+    assert FINDINGS["python_time"](whole) == FINDINGS["python_time"](record)
 
 
 def test_recorded_frames_tell_of_a_range_as_well() -> None:
     frames = [python("/home/train.py(3): step", ts=0, dur=500 * MS)]
     part = window(waiting_for_a_matmul(*frames), 0, 499 * MS)
-    assert "`train.py:3(step)`" in only(RULES["python_time"], part).text
+    assert "`train.py:3(step)`" in only("python_time", part).text
 
 
 def test_a_function_that_calls_what_takes_long_is_not_one_of_short_calls() -> None:
@@ -954,7 +945,7 @@ def test_a_function_that_calls_what_takes_long_is_not_one_of_short_calls() -> No
     record = trace_of(
         calls=calls_of((None, "step", 1000, 9_000_000), ("step", "slow", 1000, 8_000_000))
     )
-    finding = only(RULES["python_time"], record)
+    finding = only("python_time", record)
     assert "`cell.py:1(step)` itself took 53 %" in finding.text
     assert finding.remedy.startswith("Look in it for loops")
 
@@ -972,8 +963,8 @@ def test_a_cell_without_any_torch_says_so_and_names_its_python_function() -> Non
 
 
 def test_a_python_function_of_less_than_a_millisecond_is_not_worth_a_finding() -> None:
-    assert RULES["python_time"](trace_of(calls=calls_of((None, "fib", 1, 999_999)))) == []
-    assert RULES["python_time"](trace_of(calls=calls_of((None, "fib", 1, 1_000_000))))
+    assert FINDINGS["python_time"](trace_of(calls=calls_of((None, "fib", 1, 999_999)))) == []
+    assert FINDINGS["python_time"](trace_of(calls=calls_of((None, "fib", 1, 1_000_000))))
 
 
 def operators_of_two_functions(*frames: Row) -> Record:
@@ -989,20 +980,20 @@ def operators_of_two_functions(*frames: Row) -> Record:
 
 
 def test_ops_of_operators_are_not_the_time_of_a_python_function() -> None:
-    finding = only(RULES["python_time"], operators_of_two_functions())
+    finding = only("python_time", operators_of_two_functions())
     assert finding.text == (
         "The Python function `cell.py:1(f)` itself took at most 50 % of the time, PyTorch ops not "
         "counted (50.0 ms in 1 call)."
     )
     busy = op("aten::mm", ts=80 * MS, dur=15 * MS)
-    assert only(RULES["python_time"], operators_of_two_functions(busy)).cost_ns == 35 * MS
+    assert only("python_time", operators_of_two_functions(busy)).cost_ns == 35 * MS
     busier = op("aten::mm", ts=70 * MS, dur=41 * MS)
-    assert RULES["python_time"](operators_of_two_functions(busier)) == []
+    assert FINDINGS["python_time"](operators_of_two_functions(busier)) == []
 
 
 def test_recorded_frames_tell_in_which_function_the_operators_were() -> None:
     finding = only(
-        RULES["python_time"],
+        "python_time",
         operators_of_two_functions(
             python("/home/cell.py(1): f", ts=0, dur=50 * MS),
             python("/home/cell.py(2): g", ts=50 * MS, dur=50 * MS),
@@ -1024,7 +1015,7 @@ def test_a_recorded_cell_of_operators_alone_blames_no_python(stack: bool) -> Non
     ops = int(table["cpu_self_ns"][table["category"] == "cpu_op"].sum())
     python_ns = int(python_calls(record)["self_ns"].sum())
     assert 0 < ops <= python_ns
-    assert sum(finding.cost_ns for finding in RULES["python_time"](record)) <= python_ns - ops
+    assert sum(finding.cost_ns for finding in FINDINGS["python_time"](record)) <= python_ns - ops
 
 
 def waiting_for_a_matmul(*frames: Row) -> Record:
@@ -1042,7 +1033,7 @@ def waiting_for_a_matmul(*frames: Row) -> Record:
 
 def test_a_function_that_cprofile_blames_says_what_it_waited_for() -> None:
     record = waiting_for_a_matmul()
-    finding = only(RULES["python_waiting"], record)
+    finding = only("python_waiting", record)
     assert finding.text == (
         "`Tensor.item` took 412 ms (82 % of the time): an estimated 395 ms of it (79 % of the "
         "time) was waiting for the GPU, mostly for `sgemm_128x64`, launched by `aten::mm` at line "
@@ -1058,9 +1049,9 @@ def test_with_recorded_frames_the_wait_is_no_estimate() -> None:
         python("/home/train.py(3): step", ts=0, dur=500 * MS),
         python("<built-in method item of Tensor object at 0x7f>", ts=19 * MS, dur=412 * MS),
     ]
-    text = only(RULES["python_waiting"], waiting_for_a_matmul(*frames)).text
+    text = only("python_waiting", waiting_for_a_matmul(*frames)).text
     assert text.startswith("`Tensor.item` took 412 ms (82 % of the time): 395 ms of it (79 %")
-    assert RULES["python_time"](waiting_for_a_matmul(*frames))[0].cost_ns == 83 * MS
+    assert FINDINGS["python_time"](waiting_for_a_matmul(*frames))[0].cost_ns == 83 * MS
 
 
 def test_a_synchronisation_is_not_the_time_of_a_python_function() -> None:
@@ -1072,8 +1063,8 @@ def test_a_synchronisation_is_not_the_time_of_a_python_function() -> None:
         kernel("gemm", ts=0, dur=415 * MS),
         calls=calls,
     )
-    assert "`cell.py:1(step)`" in only(RULES["python_time"], record).text
-    text = only(RULES["python_waiting"], record).text
+    assert "`cell.py:1(step)`" in only("python_time", record).text
+    text = only("python_waiting", record).text
     assert text.startswith("`torch._C._cuda_synchronize` took 400 ms (80 % of the Python time)")
 
 
@@ -1107,8 +1098,8 @@ def test_steps_and_loaders_that_torch_1_8_wrote_as_ops_are_none() -> None:
         op("Optimizer.step#SGD", ts=50, dur=300), op("aten::add_", ts=60, dur=30),
         op("aten::item", ts=400, dur=100), runtime(SYNC, ts=410, dur=80),
     )  # fmt: skip
-    assert "No GPU activity was recorded. `aten::add_`" in only(RULES["cpu_ops"], record).text
-    assert only(RULES["synchronising"], record).text.startswith("`aten::item` waited 80 ns")
+    assert "No GPU activity was recorded. `aten::add_`" in only("cpu_ops", record).text
+    assert only("synchronising", record).text.startswith("`aten::item` waited 80 ns")
 
 
 @pytest.mark.parametrize(
@@ -1125,11 +1116,11 @@ def test_a_function_that_is_an_op_is_left_to_the_op_table(name: str) -> None:
     other = (None, "<built-in method builtins.sorted>", 1, 1_000_000)
     calls = calls_of((None, name, 10, 9_000_000), other)
     record = trace_of(op("aten::sin", ts=0, dur=900), calls=calls)
-    assert "builtins.sorted" in only(RULES["python_time"], record).text
+    assert "builtins.sorted" in only("python_time", record).text
 
 
 def test_a_file_of_cprofile_is_not_said_to_lack_a_gpu() -> None:
-    assert RULES["cpu_ops"](trace_of(calls=calls_of((None, "fib", 1, 9)))) == []
+    assert FINDINGS["cpu_ops"](trace_of(calls=calls_of((None, "fib", 1, 9)))) == []
 
 
 def test_an_error_and_an_interruption_come_first() -> None:
@@ -1164,13 +1155,13 @@ def test_only_what_was_recorded_is_to_be_left_out(
     noted = {"events": 7, "estimate_ns": 900 * MS}
     metadata = {"wall_ns": 1000 * MS, "overhead": noted, "options": options}
     record = trace_of(op("aten::mm", ts=0, dur=9), calls=counted, **metadata)
-    assert only(RULES["overhead"], record).remedy == remedy
+    assert only("overhead", record).remedy == remedy
 
 
 def test_overhead_is_said_in_events_and_calls() -> None:
     noted = {"events": 1200, "calls": 1, "estimate_ns": 4 * MS}
     record = trace_of(op("aten::mm", ts=0, dur=9), wall_ns=10 * MS, overhead=noted)
-    assert only(RULES["overhead"], record).text.startswith(
+    assert only("overhead", record).text.startswith(
         "Recording 1,200 events and 1 Python call took about 4.00 ms, 40 % of the cell's 10.0 ms:"
     )
 
@@ -1181,7 +1172,7 @@ def test_gpu_events_without_launch_are_counted() -> None:
         kernel("gemm", ts=10, dur=5, launched_by=0),
         kernel("a", ts=20, dur=5), kernel("b", ts=30, dur=5),
     )  # fmt: skip
-    assert only(RULES["unlinked"], record).text == (
+    assert only("unlinked", record).text == (
         "3 GPU events of 3 (100 %) have no launch in the trace: the time is counted, but no op "
         "is known for 2 of them."
     )
@@ -1199,9 +1190,9 @@ def test_findings_come_by_cost() -> None:
     assert rules == ["device_idle", "dataloader", "gpu_ops", "unlinked"]
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", FINDINGS)
 def test_the_numbers_of_findings_are_plain(rule: str) -> None:
-    for finding in RULES[rule](CASES[rule][0]):
+    for finding in FINDINGS[rule](CASES[rule][0]):
         said = dataclasses.asdict(finding)
         assert json.loads(json.dumps(said)) == said | {"rows": list(finding.rows)}
         assert type(finding.share) is float
@@ -1260,7 +1251,7 @@ def test_recorded_steps_are_compared_with_unrecorded_ones_without_the_first() ->
         ("warmup", 85_000), ("warmup", 87_000),
         ("recorded", 100_000), ("recorded", 121_000), ("recorded", 900_000), ("cprofile", 5),
     )  # fmt: skip
-    finding = only(RULES["step_overhead"], record)
+    finding = only("step_overhead", record)
     assert finding.text == (
         "Profiling made a step 1.4x slower: the median is 121 µs in 3 recorded steps, 86.0 µs in "
         "5 unrecorded ones before."
@@ -1273,7 +1264,7 @@ def test_steps_that_differ_more_among_themselves_tell_no_slowdown() -> None:
         ("warmup", 900_000), ("warmup", 80_000), ("warmup", 90_000), ("warmup", 60_000),
         ("recorded", 70_000), ("recorded", 121_000), ("recorded", 400_000),
     )  # fmt: skip
-    assert only(RULES["step_overhead"], record).text == (
+    assert only("step_overhead", record).text == (
         "How much slower profiling made a step cannot be told: their times are too uneven, "
         "70.0 µs to 400 µs in 3 recorded steps, 60.0 µs to 90.0 µs in 3 unrecorded ones before."
     )
@@ -1287,7 +1278,7 @@ def test_few_unrecorded_steps_tell_no_slowdown_where_a_recorded_one_was_as_fast(
         ("warmup", 900), *[("warmup", 80)] * plain,
         ("recorded", 5), ("recorded", 118), ("recorded", 118), ("recorded", 160),
     )  # fmt: skip
-    text = only(RULES["step_overhead"], record).text
+    text = only("step_overhead", record).text
     assert ("made a step 1.5x slower" in text) is tells
     assert ("too uneven, 5 ns to 160 ns" in text) is not tells
 
@@ -1297,17 +1288,17 @@ def test_steps_that_all_took_longer_tell_a_slowdown_however_uneven() -> None:
         ("warmup", 900_000), ("warmup", 80_000), ("warmup", 90_000), ("warmup", 60_000),
         ("recorded", 91_000), ("recorded", 121_000), ("recorded", 400_000),
     )  # fmt: skip
-    assert "made a step 1.5x slower" in only(RULES["step_overhead"], record).text
+    assert "made a step 1.5x slower" in only("step_overhead", record).text
 
 
 def test_ops_are_weighed_up_where_cprofile_counted_more_steps_than_the_trace_has() -> None:
     calls = calls_of((None, "train", 1, 10_000_000))
     rows = op("aten::mm", ts=0, dur=4_000_000)
     steps = {"iterations": [{"step": 0, "kind": "recorded", "dur_ns": 9}]}
-    alone = only(RULES["python_time"], trace_of(rows, calls=calls, steps=steps))
+    alone = only("python_time", trace_of(rows, calls=calls, steps=steps))
     assert alone.cost_ns == 6_000_000
     steps["iterations"].append({"step": 1, "kind": "cprofile", "dur_ns": 9})
-    assert only(RULES["python_time"], trace_of(rows, calls=calls, steps=steps)).cost_ns == 2_000_000
+    assert only("python_time", trace_of(rows, calls=calls, steps=steps)).cost_ns == 2_000_000
 
 
 def test_a_step_that_was_left_in_the_middle_is_not_compared() -> None:
@@ -1315,13 +1306,13 @@ def test_a_step_that_was_left_in_the_middle_is_not_compared() -> None:
     record.metadata["steps"]["iterations"].append(
         {"step": 5, "kind": "recorded", "dur_ns": 900, "left": True}
     )
-    assert RULES["step_overhead"](record) == []
+    assert FINDINGS["step_overhead"](record) == []
 
 
 @pytest.mark.parametrize(("plain", "recorded"), [(0, 8), (1, 8), (2, 8), (8, 1)])
 def test_too_few_steps_to_compare_are_said_to_be_too_few(plain: int, recorded: int) -> None:
     record = bounded(*[("warmup", 100)] * plain, *[("recorded", 500)] * recorded)
-    finding = only(RULES["step_overhead"], record)
+    finding = only("step_overhead", record)
     assert "cannot be told" in finding.text
     assert finding.cost_ns == 0
 
@@ -1329,9 +1320,10 @@ def test_too_few_steps_to_compare_are_said_to_be_too_few(plain: int, recorded: i
 def test_the_estimate_of_the_overhead_gives_way_to_the_measured_one() -> None:
     noted = {"wall_ns": 1000 * MS, "overhead": {"events": 7, "estimate_ns": 900 * MS}}
     measured = slowed(to=109)
-    assert RULES["overhead"](dataclasses.replace(measured, metadata=noted)) != []
+    assert FINDINGS["overhead"](dataclasses.replace(measured, metadata=noted)) != []
     assert (
-        RULES["overhead"](dataclasses.replace(measured, metadata=measured.metadata | noted)) == []
+        FINDINGS["overhead"](dataclasses.replace(measured, metadata=measured.metadata | noted))
+        == []
     )
 
 
@@ -1341,7 +1333,7 @@ def test_one_off_costs_are_listed() -> None:
         compile_ns=3_000_000, graphs=2, reserved_bytes=3 << 30, alloc_retries=1,
         cudnn_benchmark=True, after_warmup={"graphs": 0, "compile_ns": 0},
     )  # fmt: skip
-    assert only(RULES["one_off"], record).text == (
+    assert only("one_off", record).text == (
         "One-off costs in warm-up, which the record leaves out: the first step took 5.00 ms, "
         "4.00 ms more than the warm-up's others; torch.compile compiled 2 graphs in 3.00 ms; "
         "CUDA's allocator reserved 3.00 GiB more; it gave its cached memory back and tried again "
@@ -1351,19 +1343,19 @@ def test_one_off_costs_are_listed() -> None:
 
 def test_a_loop_that_is_counted_from_a_later_step_on_has_no_first_one() -> None:
     record = bounded(("warmup", 5_000_000), ("warmup", 1_000_000), ("recorded", 1_000_000))
-    assert len(RULES["one_off"](record)) == 1
+    assert len(FINDINGS["one_off"](record)) == 1
     for row in record.metadata["steps"]["iterations"]:
         row["step"] += 1
-    assert RULES["one_off"](record) == []
+    assert FINDINGS["one_off"](record) == []
 
 
 def test_a_first_step_that_was_recorded_is_no_cost_of_the_warm_up() -> None:
-    assert RULES["one_off"](bounded(("recorded", 900), ("recorded", 100))) == []
+    assert FINDINGS["one_off"](bounded(("recorded", 900), ("recorded", 100))) == []
 
 
 def test_compilation_after_the_warm_up_costs_recorded_time() -> None:
     late = {"graphs": 1, "compile_ns": 7}
-    finding = only(RULES["one_off"], bounded(("recorded", 9), after_warmup=late))
+    finding = only("one_off", bounded(("recorded", 9), after_warmup=late))
     assert finding.cost_ns == 7
     assert "still compiled 1 graph after the warm-up" in finding.text
 
@@ -1382,8 +1374,8 @@ def test_compilation_after_the_warm_up_costs_recorded_time() -> None:
     ],
 )
 def test_what_is_expected_is_found_under_its_names(name: str, row: Row) -> None:
-    assert RULES["expected"](expecting(name, row)) == []
-    assert len(RULES["expected"](expecting(name))) == 1
+    assert FINDINGS["expected"](expecting(name, row)) == []
+    assert len(FINDINGS["expected"](expecting(name))) == 1
 
 
 def test_what_was_expected_stands_before_what_cost_more() -> None:
@@ -1396,11 +1388,11 @@ def test_what_cprofile_counted_did_run() -> None:
     record = dataclasses.replace(
         expecting("step,checkpoint"), calls=calls_of((None, "step", 1, 10))
     )
-    assert only(RULES["expected"], record).text == "`checkpoint` did not run in what was recorded."
+    assert only("expected", record).text == "`checkpoint` did not run in what was recorded."
 
 
 def test_without_python_functions_a_missing_name_may_be_one() -> None:
-    assert only(RULES["expected"], expecting("checkpoint")).text == (
+    assert only("expected", expecting("checkpoint")).text == (
         "`checkpoint` did not run in what was recorded, as far as can be told: Python functions "
         "were not recorded."
     )
@@ -1410,13 +1402,13 @@ def test_a_guard_in_the_source_says_how_often_it_runs() -> None:
     steps = {"iterations": [{"step": n, "kind": "recorded", "dur_ns": 9} for n in range(8)]}
     guards = {"checkpoint": {"every": 1500, "line": 12}}
     record = expecting("checkpoint", steps=steps, guards=guards)
-    assert only(RULES["expected"], record).text == (
+    assert only("expected", record).text == (
         "`checkpoint` did not run in these 8 steps; it runs every 1,500 (line 12)."
     )
 
 
 def test_a_wait_in_the_backward_pass_names_module_op_and_line() -> None:
-    finding = only(RULES["backward"], backward_waiting(120))
+    finding = only("backward", backward_waiting(120))
     assert finding.text == (
         "`GatherBackward0` of `patch_drop` (forward `aten::gather`, line 4) waited 120 ns for the "
         "GPU in 1 call: 40 % of the backward pass."
@@ -1428,7 +1420,7 @@ def test_a_wait_in_the_backward_pass_names_module_op_and_line() -> None:
 
 
 def test_a_wait_in_the_backward_pass_is_told_once() -> None:
-    assert RULES["synchronising"](backward_waiting(120)) == []
+    assert FINDINGS["synchronising"](backward_waiting(120)) == []
 
 
 def test_the_line_to_look_at_is_that_of_the_forward_op() -> None:
@@ -1490,7 +1482,7 @@ def test_the_line_to_look_at_of_a_gpu_op_is_where_most_of_its_kernels_were_launc
 
 
 def said_of_gather(record: Record) -> list[str]:
-    return [one.text for one in RULES["backward"](record) if "`GatherBackward0`" in one.text]
+    return [one.text for one in FINDINGS["backward"](record) if "`GatherBackward0`" in one.text]
 
 
 def test_a_large_part_of_the_backward_pass_is_said_where_no_gpu_works() -> None:
@@ -1513,7 +1505,7 @@ def test_no_cheaper_op_is_looked_for_in_place_of_a_product() -> None:
         op("aten::addmm", ts=0, dur=20, sequence=3),
         *backward_op("AddmmBackward0", ts=500, dur=400, sequence=3),
     )
-    finding = only(RULES["backward"], record)
+    finding = only("backward", record)
     assert finding.text.endswith("100 % of the backward pass, 20 times its forward.")
     assert finding.remedy.startswith(
         "The gradients of input and weight are a product or convolution each"
@@ -1529,7 +1521,7 @@ def test_of_a_backward_op_most_of_which_is_one_call_no_smaller_sizes_are_asked_f
             *backward_op("AddmmBackward0", ts=number * 1000 + 500, dur=dur, sequence=number),
         )
     ]
-    assert only(RULES["backward"], trace_of(*calls)).remedy.startswith(
+    assert only("backward", trace_of(*calls)).remedy.startswith(
         "Most of that is one call, of 400 ns; the others take 25 ns each: the first one may"
     )
 
@@ -1539,7 +1531,7 @@ def test_of_what_takes_as_long_as_its_forward_it_names_both() -> None:
         op("aten::cumsum", ts=0, dur=100, sequence=3),
         *backward_op("CumsumBackward0", ts=500, dur=200, sequence=3),
     )
-    assert only(RULES["backward"], record).remedy.startswith("That is usual beside its forward op")
+    assert only("backward", record).remedy.startswith("That is usual beside its forward op")
 
 
 def test_many_short_calls_are_to_be_made_fewer_and_compiled_graphs_are_no_op_to_change() -> None:
@@ -1555,15 +1547,13 @@ def test_many_short_calls_are_to_be_made_fewer_and_compiled_graphs_are_no_op_to_
             )
         )
 
-    said = only(RULES["backward"], many("ExpBackward0", "aten::exp", 20_001))
+    said = only("backward", many("ExpBackward0", "aten::exp", 20_001))
     assert said.remedy.startswith("One call takes 20.0 µs, much of which any op costs")
-    assert (
-        "One call" not in only(RULES["backward"], many("ExpBackward0", "aten::exp", 20_002)).remedy
-    )
-    few = only(RULES["backward"], many("ExpBackward0", "aten::exp", 20_001, calls=9))
+    assert "One call" not in only("backward", many("ExpBackward0", "aten::exp", 20_002)).remedy
+    few = only("backward", many("ExpBackward0", "aten::exp", 20_001, calls=9))
     assert "One call" not in few.remedy
     compiled = many("CompiledFunctionBackward", "CompiledFunction", 90_000)
-    assert rules.RULES["backward"](compiled, Limits()) == []
+    assert FINDINGS["backward"](compiled) == []
 
 
 JIT = "torch::jit::(anonymous namespace)::DifferentiableGraphBackward"
@@ -1590,13 +1580,13 @@ def test_what_is_no_whole_forward_gives_no_ratio(
         op("aten::exp", ts=1000, dur=10, sequence=4),
         *backward_op("ExpBackward0", ts=1500, dur=20, sequence=4),
     )
-    (said,) = rules.RULES["backward"](record, Limits(backward_ratio=4))
+    (said,) = FINDINGS["backward"](record, backward_ratio=4)
     assert "took 400 ns: 95 % of the backward pass" in said.text
     assert said.text.endswith(tells or "of the backward pass.")
     assert said.remedy.startswith(remedy)
     assert bool(said.remedy) == bool(remedy)
-    by_ratio_alone = Limits(backward_ratio=4, backward_large_share=1)
-    assert bool(rules.RULES["backward"](record, by_ratio_alone)) == bool(tells)
+    by_ratio_alone = FINDINGS["backward"](record, backward_ratio=4, backward_large_share=1)
+    assert bool(by_ratio_alone) == bool(tells)
 
 
 def test_a_graph_of_torchscript_is_not_linked_with_its_last_op() -> None:
@@ -1605,7 +1595,7 @@ def test_a_graph_of_torchscript_is_not_linked_with_its_last_op() -> None:
         *backward_op(JIT, ts=500, dur=400, sequence=3),
         op("end", ts=990, dur=10),
     )
-    assert only(RULES["backward"], record).text == (
+    assert only("backward", record).text == (
         "`DifferentiableGraphBackward` (all ops of a graph of TorchScript) took 398 ns: 100 % of "
         "the backward pass."
     )
@@ -1625,7 +1615,7 @@ def test_a_synchronising_op_is_named_with_its_module_and_line() -> None:
         runtime(SYNC, ts=1, dur=100),
         op("end", ts=990, dur=10),
     )
-    text = only(RULES["synchronising"], record).text
+    text = only("synchronising", record).text
     assert text.endswith("in 1 call of `cudaStreamSynchronize`, in `model.head` on line 7.")
 
 
@@ -1639,30 +1629,32 @@ def test_of_several_places_the_one_where_most_was_waited_is_named() -> None:
         runtime(SYNC, ts=401, dur=150),
         op("end", ts=990, dur=10),
     )
-    assert only(RULES["synchronising"], record).text.endswith(", mostly on line 9.")
+    assert only("synchronising", record).text.endswith(", mostly on line 9.")
 
 
 def test_a_gpu_whose_reserved_memory_lies_idle_is_told() -> None:
     devices = [{"index": 0, "total_memory_bytes": 1000}]
     rows = [block(280, at=1, ts=3, device=0, allocated=280, reserved=400)]
-    room = partial(rules.RULES["memory_room"], limits=Limits())
     record = trace_of(op("aten::empty", ts=0, dur=9), *rows, devices=devices)
-    assert only(room, record).text == (
+    assert only("memory_room", record).text == (
         "Of the 400 B that PyTorch had reserved on GPU 0 when most was allocated, "
         "120 B (30 %) were not in use."
     )
     rows = [block(281, at=1, ts=3, device=0, allocated=281, reserved=400)]
-    assert room(trace_of(op("aten::empty", ts=0, dur=9), *rows, devices=devices)) == []
+    assert (
+        FINDINGS["memory_room"](trace_of(op("aten::empty", ts=0, dur=9), *rows, devices=devices))
+        == []
+    )
 
 
 def test_what_is_made_twice_is_not_yet_a_loop() -> None:
-    assert RULES["made_anew"](making(took=500, calls=2)) == []
+    assert FINDINGS["made_anew"](making(took=500, calls=2)) == []
 
 
 def test_several_tensors_of_one_execution_are_no_loop() -> None:
     makes = [op("aten::zeros", ts=100 * number, dur=90) for number in range(3)]
     once = trace_of(cell_line(3, "a, b, c = zeros(1), zeros(2), zeros(3)", ts=0, dur=400), *makes)
-    assert RULES["made_anew"](once) == []
+    assert FINDINGS["made_anew"](once) == []
 
 
 def test_what_an_op_of_the_backward_pass_makes_is_no_users_tensor() -> None:
@@ -1675,11 +1667,11 @@ def test_what_an_op_of_the_backward_pass_makes_is_no_users_tensor() -> None:
             op("aten::zeros", ts=at + 1, dur=70),
         )
     ]
-    assert RULES["made_anew"](trace_of(*rows, op("end", ts=990, dur=10))) == []
+    assert FINDINGS["made_anew"](trace_of(*rows, op("end", ts=990, dur=10))) == []
 
 
 def test_what_a_line_makes_is_counted_once_and_named() -> None:
-    finding = only(RULES["made_anew"], making(took=24))
+    finding = only("made_anew", making(took=24))
     assert finding.text == (
         "`aten::zeros` made a tensor anew in 3 calls on line 3: 24 ns, 2.4 % of the time."
     )
@@ -1714,7 +1706,7 @@ def test_thresholds_can_be_overridden_by_name() -> None:
 )
 def test_a_function_that_waits_for_another_thread_is_not_blamed(function: str) -> None:
     calls = calls_of((None, function, 1, 900 * MS), (None, "step", 1, 100 * MS))
-    assert "(step)`" in only(RULES["python_time"], trace_of(calls=calls)).text
+    assert "(step)`" in only("python_time", trace_of(calls=calls)).text
 
 
 def test_a_hostile_name_of_an_op_keeps_its_kernels() -> None:
@@ -1724,4 +1716,4 @@ def test_a_hostile_name_of_an_op_keeps_its_kernels() -> None:
         runtime("cudaLaunchKernel", ts=1_000, dur=3_000),
         kernel("gemm", ts=5_000, dur=90_000, launched_by=1),
     )
-    assert "caused 100 % of the GPU's work" in only(RULES["gpu_ops"], record).text
+    assert "caused 100 % of the GPU's work" in only("gpu_ops", record).text

@@ -9,7 +9,7 @@ import torch
 
 from gpuprof_widgets.analyses.backward_ops import backward_ops
 from gpuprof_widgets.analyses.backward_work import recomputed
-from gpuprof_widgets.analyses.findings import RULES, Finding, Limits, findings
+from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
 from tests import cells
@@ -87,7 +87,7 @@ def recorded(body: str) -> Record:
 
 
 def said(rule: str, record: Record, **limits: float) -> list[Finding]:
-    return RULES[rule](record, Limits(**limits))  # type: ignore[arg-type]
+    return FINDINGS[rule](record, **limits)
 
 
 def anew(took: int) -> Record:

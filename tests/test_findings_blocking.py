@@ -17,9 +17,8 @@ import torch
 
 from gpuprof_widgets.analyses.blocking import blocked
 from gpuprof_widgets.analyses.blocking_names import KINDS, own_kinds
-from gpuprof_widgets.analyses.findings import RULES, findings
+from gpuprof_widgets.analyses.findings import FINDINGS, findings
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.user_code import is_user_code
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.schema import SAMPLED
@@ -45,7 +44,7 @@ CASES = {
 
 
 def said(record: Record, *rules: str) -> list[Finding]:
-    return [one for rule in rules for one in RULES[rule](record, Limits())]
+    return [one for rule in rules for one in FINDINGS[rule](record)]
 
 
 def only(record: Record, rule: str) -> Finding:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gpuprof_widgets.analyses.findings import Finding, Limits, findings
+from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.analyses.findings.dataloader import dataloader
 from gpuprof_widgets.analyses.findings.device_idle import device_idle
 from gpuprof_widgets.analyses.findings.exposed_communication import exposed_communication
@@ -66,7 +66,7 @@ def names(record: Record, finding: Finding) -> list[str]:
 
 def test_exposed_communication_says_how_much_is_hidden_and_shows_where() -> None:
     record = communicating(150)
-    finding = only(exposed_communication(record, Limits()))
+    finding = only(exposed_communication(record))
     assert finding.text == (
         "GPU 0 did nothing but communicate for 150 ns (15 % of the time): 25 % of its "
         "communication was hidden behind compute; the most exposed call is "
@@ -75,7 +75,7 @@ def test_exposed_communication_says_how_much_is_hidden_and_shows_where() -> None
     assert (finding.cost_ns, finding.share) == (150, 0.15)
     assert (finding.start_ns, finding.end_ns) == (850, 1000)
     assert names(record, finding) == [NCCL]
-    bare = only(exposed_communication(communicating(150, hidden=0), Limits()))
+    bare = only(exposed_communication(communicating(150, hidden=0)))
     assert "nothing of its communication was hidden" in bare.text
 
 
@@ -85,7 +85,7 @@ def test_exposed_communication_of_a_cpu_is_named_as_such() -> None:
         op("gloo:all_reduce", ts=500, dur=400, thread=7, category="user_annotation"),
         op("aten::add", ts=900, dur=100),
     )
-    finding = only(exposed_communication(record, Limits()))
+    finding = only(exposed_communication(record))
     assert finding.text == (
         "The CPU had a collective in flight and was in no op that computes for 300 ns (30 % of "
         "the time): 25 % of its communication was hidden behind compute; the most exposed call is "
@@ -96,12 +96,12 @@ def test_exposed_communication_of_a_cpu_is_named_as_such() -> None:
 
 
 def test_communication_that_compute_hides_is_no_finding() -> None:
-    assert exposed_communication(communicating(50, hidden=900), Limits()) == []
+    assert exposed_communication(communicating(50, hidden=900)) == []
 
 
 def test_copies_on_the_stream_that_computes_are_named_with_what_they_could_save() -> None:
     record = one_after_the_other(200)
-    finding = only(one_stream(record, Limits()))
+    finding = only(one_stream(record))
     assert finding.text == (
         "Stream 7 of GPU 0 computes and moves data by turns: for 200 ns (20 % of the time) nothing "
         "was computed while 1 copy ran on it, the longest is `Memcpy HtoD (Pageable -> Device)`."
@@ -112,7 +112,7 @@ def test_copies_on_the_stream_that_computes_are_named_with_what_they_could_save(
 
 def test_copies_within_the_gpu_are_none_that_could_overlap() -> None:
     within = one_after_the_other(200, "Memcpy DtoD (Device -> Device)")
-    assert one_stream(within, Limits()) == []
+    assert one_stream(within) == []
 
 
 def test_copies_on_a_stream_of_their_own_are_not_on_one_stream() -> None:
@@ -121,21 +121,21 @@ def test_copies_on_a_stream_of_their_own_are_not_on_one_stream() -> None:
         kernel("gemm", ts=0, dur=800),
         copy(ts=800, dur=200, stream=9),
     )
-    assert one_stream(record, Limits()) == []
+    assert one_stream(record) == []
 
 
 def test_collectives_on_the_computing_stream_have_a_remedy_of_their_own() -> None:
     record = trace_of(
         op("train", ts=0, dur=1000), kernel("gemm", ts=0, dur=800), kernel(NCCL, ts=800, dur=200)
     )
-    finding = only(one_stream(record, Limits()))
+    finding = only(one_stream(record))
     assert "1 collective ran on it" in finding.text
     assert "async_op=True" in finding.remedy
 
 
 def test_waiting_for_launches_shows_the_calls() -> None:
     record = launched_slowly(30)
-    finding = only(launch_bound(record, Limits()))
+    finding = only(launch_bound(record))
     assert finding.text == (
         "GPU 0 waited 300 ns (30 % of the time) while the CPU was in the calls that launch its "
         "work, 10 times, the longest 30 ns."
@@ -163,7 +163,7 @@ def test_a_single_slow_launch_that_the_idle_time_is_not_put_down_to_is_told_apar
         runtime("hipLaunchKernel", ts=600, dur=150),
         kernel("gemm", ts=800, dur=200, launched_by=1),
     )
-    assert "Warm up" in only(launch_bound(record, Limits())).remedy
+    assert "Warm up" in only(launch_bound(record)).remedy
 
 
 def test_launches_that_are_longer_than_their_kernels_are_told_once() -> None:
@@ -186,7 +186,7 @@ def idle_gpu(*cpu: Row, launch: int = 890) -> str:
         *cpu,
         calls=calls_of((None, "main", 1, 1000)),
     )
-    return only(device_idle(record, Limits())).remedy
+    return only(device_idle(record)).remedy
 
 
 def emptied(synchronised: int) -> str:
@@ -204,7 +204,7 @@ def emptied(synchronised: int) -> str:
         kernel("third", ts=1200, dur=last - 1200, launched_by=2),
         calls=calls_of((None, "main", 1, last)),
     )
-    return only(device_idle(record, Limits())).remedy
+    return only(device_idle(record)).remedy
 
 
 def test_an_idle_gpu_is_told_of_the_wait_that_emptied_its_queue_and_of_what_came_then() -> None:
@@ -255,7 +255,7 @@ def test_the_way_to_an_idle_gpu_is_part_of_launching() -> None:
         rows.append(op("aten::add", ts=10 * number, dur=9))
         rows.append(runtime("cudaLaunchKernel", ts=10 * number + 2, dur=2))
         rows.append(kernel("add", ts=10 * number + 9, dur=1, launched_by=len(rows) - 1))
-    (said,) = device_idle(trace_of(*rows), Limits())
+    (said,) = device_idle(trace_of(*rows))
     assert "it waited for the CPU to launch work, mostly in the launches themselves" in said.remedy
     assert "from one kernel to the next" not in said.remedy
 
@@ -277,7 +277,7 @@ def test_of_a_cpu_that_was_not_recorded_nothing_is_said() -> None:
         *(runtime("hipLaunchKernel", ts=500 * number, dur=5) for number in range(3)),
         *(kernel("k", ts=500 * n + 10, dur=50, launched_by=n) for n in range(3)),
     )
-    (said,) = device_idle(record, Limits())
+    (said,) = device_idle(record)
     assert "of which the trace holds no ops: record these as well" in said.remedy
     assert "Python" not in said.remedy
     assert "PyTorch op" not in said.text
@@ -290,5 +290,5 @@ def test_waiting_for_data_says_how_long_the_gpu_had_nothing_to_do() -> None:
         kernel("first", ts=0, dur=200),
         kernel("second", ts=610, dur=390, launched_by=1),
     )
-    text = only(dataloader(record, Limits())).text
+    text = only(dataloader(record)).text
     assert text.endswith("the longest 400 ns; the GPU had nothing to do for 75 % of that.")

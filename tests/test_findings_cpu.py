@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from gpuprof_widgets.analyses.compile_events import is_compiling
-from gpuprof_widgets.analyses.findings import RULES, Finding, Limits
+from gpuprof_widgets.analyses.findings import FINDINGS, Finding
 from gpuprof_widgets.analyses.plumbing import is_communication, is_dispatch
 from gpuprof_widgets.capture import environment
 from gpuprof_widgets.capture.environment import cpus
@@ -30,7 +30,7 @@ FREE = {**TAKEN, "preemptions": 49}
 
 
 def of_ops(record: Record) -> Finding:
-    (finding,) = RULES["cpu_ops"](record, Limits())
+    (finding,) = FINDINGS["cpu_ops"](record)
     return finding
 
 
@@ -88,7 +88,7 @@ def test_calls_that_vary_wildly_may_be_due_to_threads_where_nothing_is_known_of_
 
 
 def of_threads(record: Record) -> list[Finding]:
-    return RULES["cpu_threads"](record, Limits())
+    return FINDINGS["cpu_threads"](record)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_bfloat16_is_named_for_products_of_a_cpu_that_multiplies_in_it(bf16: boo
         *backward_op("AddmmBackward0", ts=500, dur=200, sequence=3),
         cpu_bf16=bf16,
     )
-    (finding,) = RULES["backward"](record, Limits())
+    (finding,) = FINDINGS["backward"](record)
     assert ("bfloat16" in finding.remedy) == bf16
 
 
@@ -239,7 +239,7 @@ def test_a_rank_is_not_told_to_make_collectives_and_hooks_faster(group: None, ki
     assert is_dispatch(record.trace).any()
     led = of_ops(record).text.split("Not counted")[0]
     assert not [word for word in ("c10d", "Python", "engine", "fsdp::", "Hook") if word in led]
-    told = RULES["backward"](record, Limits(backward_share=0, backward_large_share=0))
+    told = FINDINGS["backward"](record, backward_share=0, backward_large_share=0)
     assert not [one.text for one in told if "RegisterPostBackward" in one.text]
 
 
@@ -254,9 +254,7 @@ def test_what_compiling_takes_is_blamed_on_no_op() -> None:
     finding = of_ops(record)
     assert "torch.compile's own work" in finding.text
     assert "dynamo" not in finding.text.split("Not counted")[0]
-    assert [
-        one.text for one in RULES["backward"](record, Limits()) if "times its" in one.text
-    ] == []
+    assert [one.text for one in FINDINGS["backward"](record) if "times its" in one.text] == []
 
 
 @pytest.mark.parametrize(
@@ -308,4 +306,4 @@ def test_several_windows_add_up_and_a_second_stop_adds_nothing(
 def test_regions_that_took_no_time_are_not_ranked() -> None:
     rows = [{"ph": "X", "cat": "mine", "name": "a", "ts": 1, "dur": 0, "pid": 1, "tid": 1}]
     record = parse(json.dumps({"traceEvents": rows}).encode(), Path("regions.json"))
-    assert RULES["cpu_ops"](record, Limits()) == []
+    assert FINDINGS["cpu_ops"](record) == []

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpuprof_widgets.analyses.cold_start import cold_start
-from gpuprof_widgets.analyses.findings import Finding, Limits, findings
+from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.analyses.findings.cuda_words import CUDA_WORDS, in_cuda, in_hip
 from gpuprof_widgets.analyses.findings.launch_bound import launch_bound
 from gpuprof_widgets.analyses.findings.one_stream import one_stream
@@ -89,7 +89,7 @@ def test_a_warm_run_that_its_launches_bind_still_gets_graphs() -> None:
     """The same kernels, launched as slowly every time: the first launch is like all others."""
     record = launching([*FIRST, *FIRST])
     assert not len(cold_start(record))
-    (finding,) = launch_bound(record, Limits())
+    (finding,) = launch_bound(record)
     assert "CUDA graphs" in finding.remedy
     assert finding.cost_ns == 20 * 4 * MS
     assert "CUDA graphs" in said(record)["device_idle"].remedy
@@ -97,7 +97,7 @@ def test_a_warm_run_that_its_launches_bind_still_gets_graphs() -> None:
 
 def test_of_launches_that_bind_the_run_the_first_ones_do_not_count() -> None:
     record = launching([("gemm", 4 * MS), *[("gemm", 60 * US)] * 200], after=25 * US)
-    (finding,) = launch_bound(record, Limits())
+    (finding,) = launch_bound(record)
     assert finding.cost_ns == 200 * 60 * US
     assert "200 times, the longest 60.0 µs." in finding.text
     calls = record.trace.slices["dur"].iloc[list(finding.rows)]
@@ -233,8 +233,8 @@ def test_a_few_unlinked_events_are_not_worth_a_finding() -> None:
     """One of 100; but one that took a notable part of the GPU's time is."""
     rows = [runtime("cudaLaunchKernel", ts=20 * n, dur=5) for n in range(99)]
     gpu = [kernel("gemm", ts=20 * n + 6, dur=10, launched_by=n) for n in range(99)]
-    assert unlinked(trace_of(*rows, *gpu, kernel("gemm", ts=1990, dur=10)), Limits()) == []
-    (finding,) = unlinked(trace_of(*rows, *gpu, kernel("gemm", ts=1990, dur=30)), Limits())
+    assert unlinked(trace_of(*rows, *gpu, kernel("gemm", ts=1990, dur=10))) == []
+    (finding,) = unlinked(trace_of(*rows, *gpu, kernel("gemm", ts=1990, dur=30)))
     assert finding.text.startswith("1 GPU event of 100 (1.0 %) has no launch")
 
 
@@ -248,7 +248,7 @@ def test_a_cell_of_imports_is_told_in_one_quiet_line() -> None:
     metadata = {"cuda": False, "wall_ns": 100 * US, "execution_count": 3}
     noted = {"events": 6, "estimate_ns": 11 * US}
     record = trace_of(**metadata, overhead=noted)
-    assert overhead(record, Limits()) == []
+    assert overhead(record) == []
     (finding,) = findings(record)
     assert finding.text == (
         "No PyTorch op ran in this cell, which took 100 µs: there is nothing of PyTorch to explain."
@@ -448,7 +448,7 @@ def test_copies_that_outlast_all_compute_of_a_stream_promise_no_more_than_that()
         copy("Memcpy HtoD (Pinned -> Device)", ts=0, dur=400),
         kernel("add", ts=400, dur=60),
     )
-    (finding,) = one_stream(record, Limits())
+    (finding,) = one_stream(record)
     assert (finding.cost_ns, finding.share) == (60, 0.06)
     assert "for 400 ns (40 % of the time) nothing was computed" in finding.text
     shorter = trace_of(
@@ -456,4 +456,4 @@ def test_copies_that_outlast_all_compute_of_a_stream_promise_no_more_than_that()
         copy("Memcpy HtoD (Pinned -> Device)", ts=0, dur=400),
         kernel("add", ts=400, dur=49),
     )
-    assert one_stream(shorter, Limits()) == []
+    assert one_stream(shorter) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gpuprof_widgets.analyses.findings import Limits
 from gpuprof_widgets.analyses.findings.critical_path import critical_path_bound
 from gpuprof_widgets.analyses.findings.one_call import about_one_call
 from gpuprof_widgets.analyses.what_if import what_if
@@ -39,7 +38,7 @@ def gpu_bound() -> Record:
 
 
 def test_it_says_what_bounds_the_run_and_what_the_op_is_worth() -> None:
-    (said,) = critical_path_bound(cpu_bound(200), Limits())
+    (said,) = critical_path_bound(cpu_bound(200))
     assert said.text == (
         "The run is bound by the CPU: 100 % of its critical path. "
         "If `aten::mm` cost nothing, it would take 20 % less (200 ns)."
@@ -50,7 +49,7 @@ def test_it_says_what_bounds_the_run_and_what_the_op_is_worth() -> None:
 
 
 def test_ops_that_take_the_cpu_s_time_should_be_fewer() -> None:
-    (said,) = critical_path_bound(cpu_bound(600), Limits())
+    (said,) = critical_path_bound(cpu_bound(600))
     assert said.remedy.startswith("Fewer, larger ops (torch.compile")
 
 
@@ -67,11 +66,11 @@ def one_call(took: int) -> Record:
 
 def test_one_long_call_is_warmed_up_not_fused() -> None:
     """More than half of the CPU's part of the path: no batch size changes it."""
-    (said,) = critical_path_bound(one_call(9_000), Limits())
+    (said,) = critical_path_bound(one_call(9_000))
     assert said.remedy.startswith(
         "Most of that is one call, `cudaDeviceGetStreamPriorityRange`, of 9.00 µs: "
     )
-    (less,) = critical_path_bound(one_call(90), Limits())
+    (less,) = critical_path_bound(one_call(90))
     assert less.remedy.startswith("Fewer, larger ops")
 
 
@@ -110,14 +109,14 @@ def test_a_long_call_amid_the_run_is_told_of_by_what_it_is(
 
 
 def test_the_finding_on_the_path_says_it_too() -> None:
-    (told,) = critical_path_bound(amid_the_run("cudaHostAlloc"), Limits())
+    (told,) = critical_path_bound(amid_the_run("cudaHostAlloc"))
     assert told.remedy.startswith(
         "Most of that is one call, `cudaHostAlloc`, of 9.00 µs: it pins memory of the CPU"
     )
 
 
 def test_kernels_that_are_worth_little_are_not_named() -> None:
-    (said,) = critical_path_bound(one_call(9_000), Limits())
+    (said,) = critical_path_bound(one_call(9_000))
     assert said.remedy.endswith(
         "No kernel or copy would save more than 5 ns (0.1 %) if it cost nothing."
     )
@@ -138,7 +137,7 @@ def cpu_bound_beside(worth: int) -> Record:
 def test_where_the_cpu_bounds_the_run_it_says_what_the_kernels_would_save() -> None:
     record = cpu_bound_beside(400)
     saved = int(what_if(record, "void at::native::elementwise_kernel<4, Add>(int)")["saved_ns"][0])
-    (said,) = critical_path_bound(record, Limits())
+    (said,) = critical_path_bound(record)
     assert said.text.startswith("The run is bound by the CPU: 56 % of its critical path.")
     assert saved == 399
     assert said.remedy.endswith(
@@ -149,7 +148,7 @@ def test_where_the_cpu_bounds_the_run_it_says_what_the_kernels_would_save() -> N
 
 def test_of_a_busy_gpu_only_its_own_work_counts() -> None:
     """Of the op with the larger kernel, less what its launch and that of the other one take."""
-    (said,) = critical_path_bound(gpu_bound(), Limits())
+    (said,) = critical_path_bound(gpu_bound())
     assert said.text.startswith("The run is bound by the GPU's compute: 98 % of its critical path.")
     assert "`aten::mm`" in said.text
     assert said.remedy.startswith(
@@ -170,16 +169,16 @@ def half_gpu_bound(python: int) -> Record:
 
 def test_of_a_run_bound_by_the_gpu_it_says_what_is_the_cpu_s() -> None:
     """It is as much of the run as the GPU was idle, waiting for the CPU."""
-    (said,) = critical_path_bound(half_gpu_bound(250), Limits())
+    (said,) = critical_path_bound(half_gpu_bound(250))
     assert said.text.startswith("The run is bound by the GPU's compute: 75 % of its critical path.")
     assert "But 25 % of the path is the CPU's" in said.remedy
-    (said,) = critical_path_bound(half_gpu_bound(49), Limits())
+    (said,) = critical_path_bound(half_gpu_bound(49))
     assert "CPU" not in said.remedy
 
 
 def test_without_gpu_work_it_is_silent() -> None:
     record = trace_of(annotation("step", ts=0, dur=1000), op("aten::mm", ts=100, dur=800))
-    assert critical_path_bound(record, Limits()) == []
+    assert critical_path_bound(record) == []
 
 
 def test_a_run_that_waits_for_data_is_left_to_the_rule_on_that() -> None:
@@ -188,10 +187,10 @@ def test_a_run_that_waits_for_data_is_left_to_the_rule_on_that() -> None:
         op("aten::mm", ts=800, dur=200),
         kernel("gemm", ts=850, dur=10),
     )
-    assert critical_path_bound(record, Limits()) == []
+    assert critical_path_bound(record) == []
 
 
 def test_the_threshold_can_be_overridden() -> None:
     record = cpu_bound(49)
-    assert critical_path_bound(record, Limits()) == []
-    assert len(critical_path_bound(record, Limits(critical_path_share=0.04))) == 1
+    assert critical_path_bound(record) == []
+    assert len(critical_path_bound(record, critical_path_share=0.04)) == 1

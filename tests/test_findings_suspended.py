@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.suspended import suspended
 from gpuprof_widgets.trace.model import Record
 from tests.cells import recorded
@@ -41,7 +40,7 @@ CASES = {
 
 def test_it_names_the_line_that_awaited_and_the_longest_time() -> None:
     again = cell_line(3, SLEEPS, ts=900 * MS, dur=MS, resumed=1)
-    (finding,) = suspended(awaiting(*pieces(3, SLEEPS, until=500), again), Limits())
+    (finding,) = suspended(awaiting(*pieces(3, SLEEPS, until=500), again))
     assert finding.text == (
         "The code was suspended in `await` for 889 ms (89 % of the time), in line 3 "
         "`await asyncio.sleep(`: no line and no op ran meanwhile."
@@ -53,18 +52,18 @@ def test_it_names_the_line_that_awaited_and_the_longest_time() -> None:
 def test_what_other_tasks_and_threads_ran_meanwhile_is_no_suspension() -> None:
     task = cell_line(9, "train()", ts=20 * MS, dur=200 * MS)
     thread = op("aten::mm", ts=220 * MS, dur=100 * MS, thread=77)
-    (finding,) = suspended(awaiting(*pieces(3, SLEEPS, until=500), task, thread), Limits())
+    (finding,) = suspended(awaiting(*pieces(3, SLEEPS, until=500), task, thread))
     assert finding.cost_ns == 180 * MS  # from the op's end on; before the task another line began
 
 
 def test_a_generator_that_nobody_asks_for_more_is_no_await() -> None:
-    assert suspended(awaiting(*pieces(5, "yield part", until=900)), Limits()) == []
+    assert suspended(awaiting(*pieces(5, "yield part", until=900))) == []
 
 
 def test_a_cell_that_sleeps_says_so() -> None:
     body = "import asyncio\nn = 1\nawait asyncio.sleep(0.05)\nn += 1"
     _, record = recorded(body)
-    (finding,) = suspended(record, Limits())
+    (finding,) = suspended(record)
     assert "in line 4 `await asyncio.sleep(0.05)`" in finding.text
     assert finding.cost_ns >= 25 * MS  # a timer starts before its task is suspended
 
@@ -72,11 +71,11 @@ def test_a_cell_that_sleeps_says_so() -> None:
 def test_the_head_of_a_loop_that_goes_on_first_hides_nothing() -> None:
     loop = cell_line(2, "for part in parts:", ts=500 * MS, dur=3 * MS, resumed=1)
     late = cell_line(3, SLEEPS, ts=501 * MS, dur=MS, resumed=1)
-    (finding,) = suspended(awaiting(pieces(3, SLEEPS, until=0)[0], loop, late), Limits())
+    (finding,) = suspended(awaiting(pieces(3, SLEEPS, until=0)[0], loop, late))
     assert finding.cost_ns == 490 * MS
     assert "in line 3 `await asyncio.sleep(`" in finding.text
     ran = op("aten::mm", ts=500 * MS + 1000, dur=1000)
-    assert suspended(awaiting(pieces(3, SLEEPS, until=0)[0], loop, ran, late), Limits()) == []
+    assert suspended(awaiting(pieces(3, SLEEPS, until=0)[0], loop, ran, late)) == []
 
 
 INSIDE = {
@@ -93,7 +92,7 @@ INSIDE = {
 def test_a_cell_that_sleeps_inside_of(name: str) -> None:
     body = f"import asyncio, torch\n{INSIDE[name]}"
     _, record = recorded(body)
-    (finding,) = suspended(record, Limits())
+    (finding,) = suspended(record)
     line = next(at for at, text in enumerate(body.splitlines(), 2) if "sleep" in text)
     assert f"in line {line} `await asyncio.sleep(" in finding.text
     assert finding.cost_ns >= 25 * MS  # a timer starts before its task is suspended

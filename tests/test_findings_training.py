@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.profiler import _pattern_matcher
 
-from gpuprof_widgets.analyses.findings import RULES, Finding, Limits
+from gpuprof_widgets.analyses.findings import FINDINGS, Finding
 from gpuprof_widgets.analyses.norm_after_conv import biased_before_norm
 from gpuprof_widgets.analyses.optimizer_regions import STEP, kinds, single_tensor_ops, zeroing_ops
 from gpuprof_widgets.trace.model import Record
@@ -67,7 +67,7 @@ CASES = {
 
 
 def said(rule: str, record: Record, **limits: float) -> list[Finding]:
-    return RULES[rule](record, Limits(**limits))  # type: ignore[arg-type]
+    return FINDINGS[rule](record, **limits)
 
 
 @pytest.mark.parametrize("rule", CASES)

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, _pattern_matcher, profile
 
-from gpuprof_widgets.analyses.findings import RULES, Finding, Limits
+from gpuprof_widgets.analyses.findings import FINDINGS, Finding
+from gpuprof_widgets.analyses.findings.thresholds import thresholds_of
 from gpuprof_widgets.analyses.indexing_loops import indexing_loops
 from gpuprof_widgets.analyses.tensor_core_use import capability, products, unaligned
 from gpuprof_widgets.trace.model import Record
@@ -92,7 +93,7 @@ CASES = {
 
 
 def said(rule: str, record: Record, **limits: float) -> list[Finding]:
-    return RULES[rule](record, Limits(**limits))  # type: ignore[arg-type]
+    return FINDINGS[rule](record, **limits)
 
 
 @pytest.mark.parametrize("rule", CASES)
@@ -319,9 +320,8 @@ X = torch.ones(11, 3)
 def test_torch_finds_the_same_loops(case: str, tmp_path: Path) -> None:
     recording, record = recorded(LOOPS[case], tmp_path, stacks=False)
     pattern = _pattern_matcher.ForLoopIndexingPattern(recording)
-    limits = Limits()
-    ours = indexing_loops(record)
-    found = bool((ours["alike"] >= limits.loop_indexing_rounds).any())
+    rounds = thresholds_of(FINDINGS["loop_indexing"])["loop_indexing_rounds"].default
+    found = bool((indexing_loops(record)["alike"] >= rounds).any())
     assert found == bool(pattern.matched_events())
 
 

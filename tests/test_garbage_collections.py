@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import gpuprof_widgets
-from gpuprof_widgets.analyses.findings import RULES, Finding, Limits, findings
+from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
 from gpuprof_widgets.analyses.findings.garbage_collection import garbage_collection
 from gpuprof_widgets.capture import garbage_collections
 from gpuprof_widgets.capture.garbage_collections import LONG_NS, GarbageCollections
@@ -115,7 +115,7 @@ def test_the_function_in_which_they_started_is_not_blamed(own: int, left: int | 
         calls, functions=calls.functions.assign(file="Cell [3]", line=4, name="build")
     )
     record = dataclasses.replace(collecting(90 * MS), calls=calls)
-    (alone,) = RULES["python_time"](record, Limits())
+    (alone,) = FINDINGS["python_time"](record)
     assert alone.cost_ns == own * MS
     told = said(dataclasses.replace(record, metadata=record.metadata), "python_time")
     assert [one.cost_ns for one in told] == ([] if left is None else [left])
@@ -226,7 +226,7 @@ def test_calls_of_collect_are_told_from_a_recorded_cell(
 ) -> None:
     monkeypatch.setattr(sys.modules[garbage_collection.__module__], "WORTH_NS", 0)
     _, record = recorded("import gc\nfor _ in range(4):\n    gc.collect()", **options)
-    (finding,) = garbage_collection(record, Limits(gc_share=0.0))
+    (finding,) = garbage_collection(record, gc_share=0.0)
     assert "the code called `gc.collect()` 4 times" in finding.text
     assert record.metadata["gc"]["collections"][2] == 4
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
 from gpuprof_widgets.analyses.allocator import allocator_events
-from gpuprof_widgets.analyses.findings import RULES, Limits
+from gpuprof_widgets.analyses.findings import FINDINGS
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
 from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
@@ -22,7 +21,7 @@ pytestmark = [
 ]
 
 MIB = 2**20
-memory_findings = partial(RULES["memory"], limits=Limits())
+memory_findings = FINDINGS["memory"]
 GRANULE = 512
 
 

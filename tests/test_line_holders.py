@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from gpuprof_widgets.analyses.findings import RULES
+from gpuprof_widgets.analyses.findings import FINDINGS
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.trace.model import Calls, Record
 from tests.cells import recorded
 from tests.traces import (
@@ -31,7 +30,7 @@ MS = 1_000_000
 
 
 def only(record: Record) -> Finding:
-    (finding,) = RULES["lines"](record, Limits())
+    (finding,) = FINDINGS["lines"](record)
     return finding
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.allocator import allocator_events
-from gpuprof_widgets.analyses.findings import RULES, Limits
+from gpuprof_widgets.analyses.findings import FINDINGS
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
 from gpuprof_widgets.analyses.memory_blocks import memory_events
 from gpuprof_widgets.analyses.memory_categories import BEFORE
@@ -21,7 +20,7 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
 from tests.traces import Row, annotation, block, memory, op, runtime, trace_of
 
-memory_findings = partial(RULES["memory"], limits=Limits())
+memory_findings = FINDINGS["memory"]
 
 MIB = 2**20
 

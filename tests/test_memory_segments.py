@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.cuda import _memory_viz
 
-from gpuprof_widgets.analyses.findings import RULES, Limits
+from gpuprof_widgets.analyses.findings import FINDINGS
 from gpuprof_widgets.analyses.memory_segments import memory_segments
 from gpuprof_widgets.analyses.quantity import format_bytes
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
@@ -92,7 +92,7 @@ def _as_torch(size: int) -> str:
 
 
 def test_pieces_that_do_not_do_are_found_with_what_was_asked_for() -> None:
-    (finding,) = RULES["fragmentation"](read(in_pieces()), Limits())
+    (finding,) = FINDINGS["fragmentation"](read(in_pieces()))
     assert finding.text == (
         "Of the 4.00 MiB that PyTorch had reserved on GPU 0 when the snapshot was taken, 2.00 MiB "
         "(50 %) were free, in 8 pieces of at most 256 KiB, and 1.00 MiB were asked for in vain."
@@ -105,7 +105,7 @@ def test_pieces_that_do_not_hold_what_the_run_once_had_are_found() -> None:
     gpu.release(gpu.allocate(MIB))
     for address in [gpu.allocate(MIB // 4) for _ in range(16)][1::2]:
         gpu.release(address)
-    (finding,) = RULES["fragmentation"](read(gpu), Limits())
+    (finding,) = FINDINGS["fragmentation"](read(gpu))
     assert "in 8 pieces of at most 256 KiB, and the largest block had 1.00 MiB." in finding.text
 
 
@@ -114,14 +114,14 @@ def test_many_free_pieces_that_hold_anything_are_no_fragmentation() -> None:
     gpu = Allocator()
     for address in [gpu.allocate(2 * MIB) for _ in range(8)]:
         gpu.release(address)
-    assert RULES["fragmentation"](read(gpu), Limits()) == []
+    assert FINDINGS["fragmentation"](read(gpu)) == []
 
 
 def test_one_large_free_piece_is_no_fragmentation() -> None:
     gpu = Allocator()
     gpu.allocate(MIB // 2)
     gpu.fail(64 * MIB)
-    assert RULES["fragmentation"](read(gpu), Limits()) == []
+    assert FINDINGS["fragmentation"](read(gpu)) == []
 
 
 def test_the_panel_shows_segments_by_state() -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from gpuprof_widgets.analyses import ANALYSES
-from gpuprof_widgets.analyses.findings import RULES, Limits
+from gpuprof_widgets.analyses.findings import FINDINGS
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.model import Record, Trace
@@ -366,7 +366,7 @@ def test_totals_of_memory_are_among_the_pages_counters() -> None:
 
 
 def test_of_totals_a_full_gpu_is_told_and_no_fragmentation() -> None:
-    (found,) = RULES["memory_room"](with_totals(), Limits())
+    (found,) = FINDINGS["memory_room"](with_totals())
     assert found.text == "GPU 1 had 95 % of its 1000 B of memory taken at 100 ns."
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from gpuprof_widgets.analysed import Analysed
 from gpuprof_widgets.analyses import ANALYSES
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.option_types import WORDS
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.profiles import Profile
@@ -42,11 +41,14 @@ def profile() -> Profile:
     return Profile(record.trace, record.calls, record.metadata)
 
 
+LIMITS = ["device_idle_share", "dataloader_share"]
+
+
 def options_of(name: str) -> list[str]:
-    """The options of that method; of limits two of their names."""
+    """The options of that method; of thresholds two of their names."""
     _, *parameters = inspect.signature(getattr(Analysed, name)).parameters.values()
     names = [one.name for one in parameters if one.kind is not one.VAR_KEYWORD]
-    return names if len(names) == len(parameters) else list(Limits.__dataclass_fields__)[:2]
+    return names if len(names) == len(parameters) else LIMITS
 
 
 METHODS = ("findings", *(one.name for one in ANALYSES.values()))

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.overhead import overhead as finding
 from gpuprof_widgets.capture import overhead as measured
 from gpuprof_widgets.capture.options import Options
@@ -105,6 +104,6 @@ def test_measuring_leaves_nothing_behind(stack: bool) -> None:
 
 
 def test_the_finding_names_what_was_counted(asked: list[Any]) -> None:
-    (text,) = [one.text for one in finding(recorded(CELL)[1], Limits())]
+    (text,) = [one.text for one in finding(recorded(CELL)[1])]
     assert "15 module calls and 9 line runs took about" in text
     assert " Python calls, 15 module calls" in text

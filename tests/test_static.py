@@ -278,7 +278,7 @@ def test_findings_come_first_with_names_as_code(gpu_record: Record) -> None:
 
 
 def test_five_findings_are_shown_and_the_others_are_told_of() -> None:
-    found = [Finding("rule", f"Finding {i}.", remedy=f"Do {i}.") for i in range(7)]
+    found = [Finding(f"Finding {i}.", remedy=f"Do {i}.") for i in range(7)]
     html, text = html_findings(found), "\n".join(text_findings(found))
     for words in (html, text):
         assert [i for i in range(7) if f"Finding {i}." in words] == [0, 1, 2, 3, 4]

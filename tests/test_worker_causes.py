@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpuprof_widgets.analyses.findings import RULES, Limits
+from gpuprof_widgets.analyses.findings import FINDINGS
 from gpuprof_widgets.analyses.worker_causes import (
     SlowFunction,
     slow_function,
@@ -138,7 +138,7 @@ def test_a_run_without_recorded_workers_says_nothing_of_them() -> None:
     ids=["items", "collate", "put", "idle", "starting", "ending"],
 )
 def test_the_finding_ends_with_the_cause(rows: list[Row], because: str, remedy: str) -> None:
-    (found,) = RULES["dataloader"](waits_of(*rows), Limits())
+    (found,) = FINDINGS["dataloader"](waits_of(*rows))
     assert found.text.endswith(f"the longest 400 ns, {because}")
     assert remedy in found.remedy
     assert (found.cost_ns, found.start_ns, found.end_ns) == (400, 100, 500)
@@ -157,7 +157,7 @@ def test_the_finding_names_the_function_of_the_workers_calls() -> None:
         "worker0.pid900": calls_in((None, "decode", 90)),
         "worker1.pid901": calls_in((None, "decode", 110)),
     }
-    (found,) = RULES["dataloader"](waits_of(*FETCHED, calls=of_workers), Limits())
+    (found,) = FINDINGS["dataloader"](waits_of(*FETCHED, calls=of_workers))
     assert found.text.endswith("because `decode` takes 50 ns per item in its 2 workers.")
 
 
@@ -166,7 +166,7 @@ def test_the_finding_names_the_worker_that_is_much_slower() -> None:
         "worker0.pid900": calls_in((None, "decode", 80)),
         "worker1.pid901": calls_in((None, "decode", 280)),
     }
-    (found,) = RULES["dataloader"](waits_of(*FETCHED, calls=of_workers), Limits())
+    (found,) = FINDINGS["dataloader"](waits_of(*FETCHED, calls=of_workers))
     assert found.text.endswith("because `decode` in worker 1 takes 140 ns per item.")
 
 
@@ -231,7 +231,7 @@ def test_workers_that_take_long_to_start_are_told_without_being_recorded(
             annotation(LOADING, ts=300 * number + 200, dur=50),
         )
     ]
-    (found,) = RULES["dataloader"](trace_of(op("end", ts=990, dur=10), *rows), Limits())
+    (found,) = FINDINGS["dataloader"](trace_of(op("end", ts=990, dur=10), *rows))
     assert "mostly for its workers to start" in found.text
     assert found.remedy.startswith(remedy)
 
@@ -286,7 +286,7 @@ def test_the_first_batch_of_workers_is_part_of_their_start(
         annotation(name, ts=int(end) - dur, dur=dur)
         for (name, dur), end in zip(waits, ends, strict=True)
     ]
-    (found,) = RULES["dataloader"](trace_of(op("end", ts=990, dur=10), *rows), Limits())
+    (found,) = FINDINGS["dataloader"](trace_of(op("end", ts=990, dur=10), *rows))
     assert found.text.endswith(f"waiting for the DataLoader, {said}.")
     assert found.remedy.startswith(remedy)
     assert ("import or load until then" in found.remedy) == said.endswith("first batch")

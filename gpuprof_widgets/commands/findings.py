@@ -55,11 +55,13 @@ def findings(
 
 
 def _threshold(text: str) -> tuple[str, float]:
-    """``NAME=VALUE``; the name is checked by the limits themselves."""
-    from gpuprof_widgets.analyses.findings import Limits
+    """``NAME=VALUE``; the name is checked where the rules are asked."""
+    from gpuprof_widgets.analyses.findings import FINDINGS
+    from gpuprof_widgets.analyses.findings.thresholds import thresholds_of
 
     name, equals, value = text.partition("=")
-    whole = isinstance(getattr(Limits(), name, None), int)
+    known = thresholds_of(*FINDINGS.values())
+    whole = name in known and isinstance(known[name].default, int)
     try:
         return name, int(value) if whole else float(value if equals else "none")
     except ValueError:

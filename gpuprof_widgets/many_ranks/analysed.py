@@ -8,7 +8,6 @@ from functools import cached_property
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Findings
-from gpuprof_widgets.analyses.findings.limits import limits_of
 from gpuprof_widgets.analyses.quantity import format_count, format_ns
 from gpuprof_widgets.analyses.ranks import findings as rules
 from gpuprof_widgets.analyses.ranks.alignment import alignment, clocks_differ, one_host
@@ -116,7 +115,7 @@ class AnalysedRanks:
         """Who is waited for, in sentences with numbers, the costliest first.
 
         Their ranges are on the common clock. ``limits``: ``straggler_share``,
-        ``rank_waiting_share``, ``rank_function_share``; see `Limits`.
+        ``rank_waiting_share``, ``rank_function_share``.
         """
         return Findings(one.finding for one in self._rank_findings(**limits))
 
@@ -165,7 +164,7 @@ class AnalysedRanks:
             functions=self._functions,
             span_ns=self.span_ns,
         )
-        return rules.findings(compared, limits_of(limits))
+        return rules.findings(compared, **limits)
 
     @property
     def _why_no_collectives(self) -> str:

@@ -287,7 +287,7 @@ def test_more_than_five_findings_are_folded(
     from gpuprof_widgets.analyses.findings import Finding
     from gpuprof_widgets.views import figure
 
-    found = [Finding("rule", f"Finding {i}.", remedy=f"Do {i}.") for i in range(7)]
+    found = [Finding(f"Finding {i}.", remedy=f"Do {i}.") for i in range(7)]
     monkeypatch.setattr(figure, "findings", lambda _: found)
     report = open_report(busy())
     items = report.page.get_by_label("Findings", exact=True).get_by_role("listitem")

@@ -42,7 +42,7 @@ def comparison_findings(runs: Runs) -> list[Finding]:
     Differences within the spread of the steps are not named as causes.
     """
     if nothing := _without_trace(runs):
-        return _of_functions(runs) or [Finding("whole", nothing)]
+        return _of_functions(runs) or [Finding(nothing, rule="whole")]
     whole = _whole(runs)
     if not differ(runs):
         return [whole, *_not_alike(runs)]
@@ -81,9 +81,9 @@ def _of_functions(runs: Runs) -> list[Finding]:
         if a != b
         else f"No difference: the Python functions of both take {format_ns(a)}."
     )
-    whole = Finding("whole", text, cost_ns=abs(b - a), share=share)
+    whole = Finding(text, cost_ns=abs(b - a), share=share, rule="whole")
     moved = _moved(runs, "Functions", table, whole_ns=float(a))
-    unlike = [Finding("unlike", text) for text in _of_recorders(runs)]
+    unlike = [Finding(text, rule="unlike") for text in _of_recorders(runs)]
     return [whole, *unlike, *filter(None, [moved])]
 
 
@@ -100,12 +100,12 @@ def _whole(runs: Runs) -> Finding:
     thing = "run" if runs.steps is None else "step"
     both = f"{format_ns(a)} → {format_ns(b)}"
     if a == b:
-        return Finding("whole", f"No difference: a {thing} takes {format_ns(a)} in both.")
+        return Finding(f"No difference: a {thing} takes {format_ns(a)} in both.", rule="whole")
     if not differ(runs):
         text = f"No difference beyond the noise: {both} per step ({_unsure(runs, apart)})."
-        return Finding("whole", text)
+        return Finding(text, rule="whole")
     text = f"B's {thing} takes {_longer_or_not(a, b)}: {both} ({_unsure(runs, apart)})."
-    return Finding("whole", text, cost_ns=int(abs(b - a)), share=abs(b - a) / max(a, 1))
+    return Finding(text, cost_ns=int(abs(b - a)), share=abs(b - a) / max(a, 1), rule="whole")
 
 
 def _longer_or_not(a: float, b: float) -> str:
@@ -146,7 +146,7 @@ def _moved(
     per = "per step" if runs.steps else "of the run"
     cost = float(real["delta_ns"].abs().max())
     text = f"{what}: {', '.join(named)}{more} ({measure} {per})."
-    return Finding("moved", text, cost_ns=int(cost), share=cost / whole)
+    return Finding(text, cost_ns=int(cost), share=cost / whole, rule="moved")
 
 
 def _difference(row: Mapping[Any, Any]) -> str:
@@ -181,7 +181,7 @@ def _not_alike(runs: Runs) -> list[Finding]:
         which = ", ".join(options)
         words.append(f"A and B were not recorded alike ({which}): that takes time too.")
     words += [*_of_recorders(runs), *_outside(runs)]
-    return [Finding("unlike", text) for text in words]
+    return [Finding(text, rule="unlike") for text in words]
 
 
 def _options_that_differ(runs: Runs) -> list[str]:

@@ -1,9 +1,12 @@
-"""What a profile says, in plain words. One rule per file; a new rule is a row in RULES."""
+"""What a profile says, in plain words. A finding is one function, its rule, and a row of FINDINGS.
+
+A rule takes the record, and its thresholds as keywords (see `thresholds`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from gpuprof_widgets.analyses.findings.anomaly_detection import anomaly_detection
 from gpuprof_widgets.analyses.findings.backward import backward
@@ -30,7 +33,6 @@ from gpuprof_widgets.analyses.findings.garbage_collection import (
 )
 from gpuprof_widgets.analyses.findings.gpu_ops import gpu_ops
 from gpuprof_widgets.analyses.findings.launch_bound import launch_bound
-from gpuprof_widgets.analyses.findings.limits import Limits, limits_of
 from gpuprof_widgets.analyses.findings.lines import costliest_line
 from gpuprof_widgets.analyses.findings.loop_indexing import loop_indexing
 from gpuprof_widgets.analyses.findings.made_anew import made_anew
@@ -55,48 +57,42 @@ from gpuprof_widgets.analyses.findings.step_overhead import step_overhead
 from gpuprof_widgets.analyses.findings.suspended import suspended
 from gpuprof_widgets.analyses.findings.synchronising import synchronising
 from gpuprof_widgets.analyses.findings.tensor_cores_idle import tensor_cores_idle
+from gpuprof_widgets.analyses.findings.thresholds import (
+    check_limits,
+    limits_for,
+)
 from gpuprof_widgets.analyses.findings.unlinked import unlinked
 from gpuprof_widgets.analyses.findings.without_no_grad import without_no_grad
 from gpuprof_widgets.analyses.findings.zeroed_gradients import zeroed_gradients
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record
 
-__all__ = ["RULES", "Finding", "Limits", "findings"]
+__all__ = ["FINDINGS", "Finding", "findings"]
 
-Rule = Callable[[Record, Limits], list[Finding]]
-
-
-def _of_gpu_work(rule: Rule) -> Rule:
-    """The same rule, which is not asked of a run without work of a GPU: it has none to speak of."""
-
-    @wraps(rule)
-    def asked(record: Record, limits: Limits) -> list[Finding]:
-        return rule(record, limits) if len(record.trace.index.gpu) else []
-
-    return asked
+Rule = Callable[..., list[Finding]]
 
 
-RULES: dict[str, Rule] = {
+FINDINGS: dict[str, Rule] = {
     "ending": ending,
     "no_kernels": no_kernels,
-    "device_idle": _of_gpu_work(device_idle),
+    "device_idle": device_idle,
     "dataloader": dataloader,
     "synchronising": synchronising,
     "exposed_communication": exposed_communication,
-    "one_stream": _of_gpu_work(one_stream),
-    "launch_bound": _of_gpu_work(launch_bound),
-    "cold_calls": _of_gpu_work(cold_calls),
+    "one_stream": one_stream,
+    "launch_bound": launch_bound,
+    "cold_calls": cold_calls,
     "backward": backward,
     "recomputation": recomputation,
     "python_autograd": python_autograd,
     "anomaly_detection": anomaly_detection,
     "without_no_grad": without_no_grad,
-    "short_kernels": _of_gpu_work(short_kernels),
-    "pageable_copies": _of_gpu_work(pageable_copies),
+    "short_kernels": short_kernels,
+    "pageable_copies": pageable_copies,
     "needless_copies": needless_copies,
-    "peer_copies": _of_gpu_work(peer_copies),
-    "tensor_cores_idle": _of_gpu_work(tensor_cores_idle),
-    "fp32_matmul": _of_gpu_work(fp32_matmul),
+    "peer_copies": peer_copies,
+    "tensor_cores_idle": tensor_cores_idle,
+    "fp32_matmul": fp32_matmul,
     "matmul_sizes": matmul_sizes,
     "loop_indexing": loop_indexing,
     "zeroed_gradients": zeroed_gradients,
@@ -105,7 +101,7 @@ RULES: dict[str, Rule] = {
     "critical_path": critical_path_bound,
     "lines": costliest_line,
     "suspended": suspended,
-    "gpu_ops": _of_gpu_work(gpu_ops),
+    "gpu_ops": gpu_ops,
     "cpu_ops": cpu_ops,
     "cpu_threads": cpu_threads,
     "garbage_collection": garbage_collection,
@@ -124,18 +120,20 @@ RULES: dict[str, Rule] = {
     "overhead": overhead,
     "unlinked": unlinked,
 }
+"""The rules by name; those over many ranks are in `analyses.ranks.findings`."""
 
 
 def findings(record: Record, **limits: float) -> Findings:
     """Why it is slow, in sentences with numbers, the costliest first.
 
-    What all rules say about the run; ties in the order of `RULES`. Before all others stands what of
-    ``expect`` did not run, as the user asked for that, and that the GPU's side was not recorded.
+    What all rules say about the run; ties in the order of `FINDINGS`. Before all others stands what
+    of ``expect`` did not run, as the user asked for that, and that the GPU's side was not recorded.
 
     The list prints as these sentences. ``limits``: other thresholds than the customary ones, by
-    their names in `Limits`.
+    their names (see `thresholds`).
     """
-    said = _said(record, limits_of(limits)) if limits else _customary(record)
+    check_limits(limits, *FINDINGS.values())
+    said = _said(record, limits) if limits else _customary(record)
     if not len(record.trace) and record.calls is None:
         return Findings(said, "the record has neither slices nor Python calls")
     return Findings(said)
@@ -143,12 +141,17 @@ def findings(record: Record, **limits: float) -> Findings:
 
 @remembered
 def _customary(record: Record) -> list[Finding]:
-    return _said(record, Limits())
+    return _said(record, {})
 
 
-def _said(record: Record, limits: Limits) -> list[Finding]:
-    said = [finding for rule in RULES.values() for finding in rule(record, limits)]
-    said = less_collections(record, for_its_framework(record, said), limits)
+def _said(record: Record, limits: Mapping[str, float]) -> list[Finding]:
+    said = [
+        replace(finding, rule=name)
+        for name, rule in FINDINGS.items()
+        for finding in rule(record, **limits_for(rule, limits))
+    ]
+    said = for_its_framework(record, said)
+    said = less_collections(record, said, **limits_for(less_collections, limits))
     return sorted(with_lines(record, _told_once(said)), key=_rank)
 
 

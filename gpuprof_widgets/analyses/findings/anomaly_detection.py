@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import run_ns, share_of
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.trace.model import Record, Trace
@@ -24,9 +23,8 @@ REMEDY = (
 )
 
 
-def anomaly_detection(record: Record, limits: Limits) -> list[Finding]:
+def anomaly_detection(record: Record) -> list[Finding]:
     """Fires where the mode was on at the start or the end of the recording, or left its checks."""
-    del limits  # nobody wants it in what is timed
     trace = record.trace
     slices = trace.slices
     if not was_on(record):
@@ -43,7 +41,6 @@ def anomaly_detection(record: Record, limits: Limits) -> list[Finding]:
     text += "it noted the Python stack of each forward op, which counts as time of that op."
     return [
         Finding(
-            "anomaly_detection",
             text,
             cost,
             share,

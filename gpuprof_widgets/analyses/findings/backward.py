@@ -12,7 +12,6 @@ from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
 from gpuprof_widgets.analyses.backward_work import recomputed
 from gpuprof_widgets.analyses.findings.cpu_threads import PRODUCTS, multiplies_bf16
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.one_call import uneven_calls
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
@@ -87,30 +86,47 @@ for it, and wait for the copy; later versions have changed that.
 """
 
 
-def backward(record: Record, limits: Limits) -> list[Finding]:
+def backward(
+    record: Record,
+    *,
+    backward_share: float = 0.02,
+    backward_large_share: float = 0.25,
+    backward_ratio: float = 5.0,
+    backward_notable_share: float = 0.1,
+) -> list[Finding]:
     """At most three findings: ops that waited, were large or out of proportion to their forward.
 
     Without a GPU also those that are known to cost far more on one.
+
+    ``backward_share``: A backward op worth a finding at all.
+    ``backward_large_share``: Of the backward pass: an op that alone takes it.
+    ``backward_ratio``: Times its forward op's time; about two are usual.
+    ``backward_notable_share``: Of the backward pass: below it a disproportion is often but noise.
     """
     table = backward_ops(record)
     if not len(table):
         return []
     whole, known = backward_ns(record), _is_foreseen(record, table)
     foreseen = [_foreseen(record, op, whole) for _, op in table[known].iterrows()]
-    worth_saying = _worth_saying(record, table, whole, limits) & ~known
-    said = [_finding(record, op, whole, limits) for _, op in table[worth_saying].iterrows()]
-    said = [finding for finding in said if finding.share >= limits.backward_share]
+    worth_saying = ~known & _worth_saying(
+        record,
+        table,
+        large_ns=backward_large_share * whole,
+        notable_ns=backward_notable_share * whole,
+        ratio=backward_ratio,
+    )
+    said = [_finding(record, op, whole, backward_ratio) for _, op in table[worth_saying].iterrows()]
+    said = [finding for finding in said if finding.share >= backward_share]
     return sorted(said, key=lambda finding: -finding.cost_ns)[:MOST] + foreseen
 
 
 def _worth_saying(
-    record: Record, table: pd.DataFrame, whole: int, limits: Limits
+    record: Record, table: pd.DataFrame, *, large_ns: float, notable_ns: float, ratio: float
 ) -> npt.NDArray[np.bool_]:
     """Ops that waited; without a wait, what took the CPU's time is a reason where no GPU worked."""
     own = table["own_ns"]
-    large = own >= limits.backward_large_share * whole
-    out_of_proportion = own >= limits.backward_ratio * table["forward_cpu_ns"]
-    out_of_proportion &= own >= limits.backward_notable_share * whole
+    large = own >= large_ns
+    out_of_proportion = (own >= ratio * table["forward_cpu_ns"]) & (own >= notable_ns)
     out_of_proportion &= _has_whole_forward(record, table)
     on_cpu = ~table["name"].isin(list(HOOKS)) & (not table["device_ns"].any())
     waited = table["wait_ns"] > 0
@@ -128,21 +144,21 @@ def _has_whole_forward(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bo
     return np.asarray(~many & ~no_work.to_numpy(bool))
 
 
-def _finding(record: Record, op: pd.Series, whole: int, limits: Limits) -> Finding:
+def _finding(record: Record, op: pd.Series, whole: int, ratio: float) -> Finding:
     if op["wait_ns"] > 0:
         return _waiting(record, op, whole)
     cost, times = int(op["own_ns"]), op["own_ns"] / max(int(op["forward_cpu_ns"]), 1)
     times = times if _has_whole_forward(record, op.to_frame().T)[0] else 0
     text = f"{_who(op)} took {format_ns(cost)}: "
     text += f"{format_share(share_of(cost, whole))} of the backward pass"
-    text += f", {times:.0f} times its forward." if times >= limits.backward_ratio else "."
+    text += f", {times:.0f} times its forward." if times >= ratio else "."
     remedy = (
         REMEDIES.get(op["name"])
         or _of_one_call(record, op)
         or _of_short_calls(op)
-        or _remedy(record, op, odd=times >= limits.backward_ratio)
+        or _remedy(record, op, odd=times >= ratio)
     )
-    return _at(record, op, Finding("backward", text, cost, remedy=remedy))
+    return _at(record, op, Finding(text, cost, remedy=remedy))
 
 
 def _of_one_call(record: Record, op: pd.Series) -> str:
@@ -180,7 +196,7 @@ def _waiting(record: Record, op: pd.Series, whole: int) -> Finding:
         f"{_who(op)} waited {format_ns(cost)} for the GPU in {calls}: "
         f"{format_share(share_of(cost, whole))} of the backward pass."
     )
-    return _at(record, op, Finding("backward", text, cost, remedy=REMEDIES.get(op["name"], WAITED)))
+    return _at(record, op, Finding(text, cost, remedy=REMEDIES.get(op["name"], WAITED)))
 
 
 def _foreseen(record: Record, op: pd.Series, whole: int) -> Finding:
@@ -190,7 +206,7 @@ def _foreseen(record: Record, op: pd.Series, whole: int) -> Finding:
         "pass. On a GPU, deterministic algorithms make it sort, and in many versions of PyTorch "
         "the CPU waits for it."
     )
-    return _at(record, op, Finding("backward", text, cost, remedy=REMEDIES[op["name"]]))
+    return _at(record, op, Finding(text, cost, remedy=REMEDIES[op["name"]]))
 
 
 def _is_foreseen(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:

@@ -7,7 +7,6 @@ import re
 import numpy as np
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.norm_after_conv import biased_before_norm
 from gpuprof_widgets.analyses.quantity import format_count, format_ns
@@ -22,15 +21,17 @@ REMEDY = (
 )
 
 
-def bias_before_norm(record: Record, limits: Limits) -> list[Finding]:
+def bias_before_norm(record: Record, *, bias_before_norm_calls: int = 1) -> list[Finding]:
     """Fires where at least one convolution with a bias has a batch normalisation right behind it.
 
     torch's Conv2dBiasFollowedByBatchNorm2dPattern. The cost is the time of adding the bias, where
     that is an op of its own (its gradient, which is summed in vain as well, is not told apart).
+
+    ``bias_before_norm_calls``: Convolutions with a bias right before BatchNorm (torch: any).
     """
     trace = record.trace
     rows = biased_before_norm(trace)
-    if len(rows) < limits.bias_before_norm_calls:
+    if len(rows) < bias_before_norm_calls:
         return []
     cost = _adding(trace, rows)
     names = sorted({str(name) for name in trace.slices["name"].to_numpy(object)[rows]})
@@ -43,7 +44,6 @@ def bias_before_norm(record: Record, limits: Limits) -> list[Finding]:
     start = int(trace.slices["ts"].iloc[rows[0]])
     return [
         Finding(
-            "bias_before_norm",
             text,
             cost,
             share_of(cost, run_ns(record)),

@@ -9,7 +9,6 @@ import pandas as pd
 from gpuprof_widgets.analyses import blocking_names as kinds
 from gpuprof_widgets.analyses.blocking import blocked
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.python_time import NEARLY, python_ns
 from gpuprof_widgets.analyses.findings.wording import (
     code,
@@ -49,20 +48,22 @@ REMEDIES = {
 }
 
 
-def blocking_calls(record: Record, limits: Limits) -> list[Finding]:
+def blocking_calls(record: Record, *, blocking_share: float = 0.1) -> list[Finding]:
     """At most two: functions of the user's that waited for 10 % of the run and 1 ms or more.
 
     Waits of the run's own thread; those for the GPU, for a DataLoader, in ``await`` and for files
     have findings of their own.
+
+    ``blocking_share``: In calls that wait for a timer, the network, another process or thread.
     """
     found = waits_of_the_run(record)
     found = found[found["kind"].isin(list(WAITED_FOR))]
     return [
         finding_of(
-            record, row, "blocking_calls", "waited", f"for {WAITED_FOR[row['kind']]}",
+            record, row, "waited", f"for {WAITED_FOR[row['kind']]}",
             REMEDIES[row["kind"]],
         )
-        for row in worth_telling(record, found, limits.blocking_share)
+        for row in worth_telling(record, found, blocking_share)
     ]  # fmt: skip
 
 
@@ -86,9 +87,7 @@ def _whole(record: Record) -> tuple[int, str]:
     return python_ns(record), "of the Python time"
 
 
-def finding_of(
-    record: Record, row: dict[Any, Any], rule: str, verb: str, what: str, remedy: str
-) -> Finding:
+def finding_of(record: Record, row: dict[Any, Any], verb: str, what: str, remedy: str) -> Finding:
     """Who did that, for how long, by calling what and on which line."""
     ns, called = int(row["ns"]), function_name(row["called"])
     whole, words = _whole(record)
@@ -98,7 +97,7 @@ def finding_of(
         f"{_who(row)} {verb} {format_ns(ns)} ({format_share(share)} {words}) {what}: "
         f"{calls}{code(called)}{_on_line(record, row)}."
     )
-    return Finding(rule, text, ns, share, remedy=remedy, **_longest(record, row))
+    return Finding(text, ns, share, remedy=remedy, **_longest(record, row))
 
 
 def _who(row: dict[Any, Any]) -> str:

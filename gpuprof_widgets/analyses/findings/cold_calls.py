@@ -6,12 +6,12 @@ from gpuprof_widgets.analyses.cold_start import cold_spans, cold_start
 from gpuprof_widgets.analyses.device_busy import devices_at_work
 from gpuprof_widgets.analyses.findings.device_idle import (
     COLD_KINDS,
+    DEVICE_IDLE_SHARE,
     cold_ns,
     of_launches,
     tells_of_first_calls,
 )
-from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.finding import Finding, of_gpu_work
 from gpuprof_widgets.analyses.findings.wording import run_ns, share_of
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
 from gpuprof_widgets.trace.model import Record
@@ -23,19 +23,26 @@ REMEDY = (
 )
 
 
-def cold_calls(record: Record, limits: Limits) -> list[Finding]:
+@of_gpu_work
+def cold_calls(
+    record: Record, *, cold_calls_share: float = 0.05, device_idle_share: float = DEVICE_IDLE_SHARE
+) -> list[Finding]:
     """One finding per GPU that had nothing to do for 5 % of the run while first calls were made.
 
     Not where `device_idle` puts most of the GPU's idle time down to them.
+
+    ``cold_calls_share``: GPU idle while first calls load libraries and kernels.
+
+    The other threshold is that of `device_idle`.
     """
     found = []
     for device in devices_at_work(record.trace):
         cost = sum(cold_ns(record, device, kind) for kind in COLD_KINDS)
         share = share_of(cost, run_ns(record))
-        if cost and share >= limits.cold_calls_share:
+        if cost and share >= cold_calls_share:
             found += (
                 []
-                if tells_of_first_calls(record, device, limits)
+                if tells_of_first_calls(record, device, device_idle_share)
                 else [_finding(record, device, cost, share)]
             )
     return found
@@ -51,4 +58,4 @@ def _finding(record: Record, device: int, cost: int, share: float) -> Finding:
     longest = int((end - start).argmax())
     place = (int(start[longest]), int(end[longest]))
     calls = cold_start(record).nlargest(EVIDENCE, "dur_ns")
-    return Finding("cold_calls", text, cost, share, *place, tuple(calls["row"]), REMEDY)
+    return Finding(text, cost, share, *place, tuple(calls["row"]), REMEDY)

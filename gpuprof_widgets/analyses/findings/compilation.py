@@ -14,7 +14,6 @@ from typing import Any
 
 from gpuprof_widgets.analyses.compile_events import compiled_functions, compiling_time
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.trace import intervals
@@ -40,6 +39,8 @@ DYNAMIC = (
 
 RECORDING = re.compile(r"_(?:forward|backward)\w*_hooks|_global_hook|gpuprof_widgets")
 """Guards on hooks of modules: recording has some for a while, which are hidden from dynamo."""
+
+COMPILATION_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -161,17 +162,19 @@ class _Reason:
         return f", as {told}"
 
 
-def compilation(record: Record, limits: Limits) -> list[Finding]:
+def compilation(record: Record, *, compilation_share: float = COMPILATION_SHARE) -> list[Finding]:
     """Fires where torch.compile took 5 % of the run, or gave a function up.
 
     Of a function given up (``recompile_limit``) it says that it runs uncompiled.
+
+    ``compilation_share``: Compiling (torch.compile).
     """
     trace, listed = record.trace, _listed(record)
     rows, times = compiled_functions(trace), compiling_time(trace)
     spent = intervals.length(times) or _total(listed)
     share = min(share_of(spent, run_ns(record)), 1.0)
     given_up = [one for one in listed if one["gave_up"]]
-    if not spent or (share < limits.compilation_share and not given_up):
+    if not spent or (share < compilation_share and not given_up):
         return []
     again = [one for one in listed if one["again"] and not one["gave_up"]]
     ours = [one for one in again if RECORDING.search(one["reason"])]
@@ -186,7 +189,7 @@ def compilation(record: Record, limits: Limits) -> list[Finding]:
     remedy = _remedy(record, reasons, listed)
     start, end = (int(times[0][0]), int(times[1][-1])) if len(times[0]) else (None, None)
     shown = tuple(int(row) for row in rows)
-    return [Finding("compilation", text, spent, share, start, end, shown, remedy)]
+    return [Finding(text, spent, share, start, end, shown, remedy)]
 
 
 def _listed(record: Record) -> list[Listed]:

@@ -14,8 +14,11 @@ from gpuprof_widgets.analyses.findings.anomaly_detection import was_on
 from gpuprof_widgets.analyses.findings.backward import LOOKS
 from gpuprof_widgets.analyses.findings.cpu_threads import multiplies_bf16, too_few_threads
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
-from gpuprof_widgets.analyses.findings.memory import memory
+from gpuprof_widgets.analyses.findings.memory import (
+    ALLOCATOR_STALL_SHARE,
+    MEMORY_PEAK_BYTES,
+    memory,
+)
 from gpuprof_widgets.analyses.findings.no_kernels import unanswered_launches
 from gpuprof_widgets.analyses.findings.one_call import uneven_calls
 from gpuprof_widgets.analyses.findings.short_kernels import COMPILED
@@ -51,42 +54,57 @@ Mask = npt.NDArray[np.bool_]
 Kinds = Mapping[str, Mask]
 
 
-def cpu_ops(record: Record, limits: Limits) -> list[Finding]:
+def cpu_ops(
+    record: Record,
+    *,
+    cpu_op_share: float = 0.05,
+    cpu_ops_share: float = 0.02,
+    memory_peak_bytes: int = MEMORY_PEAK_BYTES,
+    allocator_stall_share: float = ALLOCATOR_STALL_SHARE,
+) -> list[Finding]:
     """Fires where no GPU work was recorded; not for files of Python's profilers, which have none.
 
     Collectives, torch.compile's own work and what hands calls over to Python are no ops to make
     faster: where one of these took more than all ops it is told. Of a memory snapshot it says
     that it is one, unless its memory is worth a finding.
+
+    ``cpu_op_share``: Of the CPU op time: the second and third op that are named.
+    ``cpu_ops_share``: All ops on the CPU: below it none of them is named.
+
+    The other thresholds are those of `memory`.
     """
     trace = record.trace
     if _is_of_python_alone(record) or len(trace.index.gpu):
         return []
     if kind := which_other_kind(trace):
-        return [] if memory(record, limits) else [Finding("cpu_ops", f"T{kind[1:]}.")]
+        of_memory = memory(
+            record,
+            memory_peak_bytes=memory_peak_bytes,
+            allocator_stall_share=allocator_stall_share,
+        )
+        return [] if of_memory else [Finding(f"T{kind[1:]}.")]
     calls = _calls(trace)
     if WRITTEN_CATEGORY in trace.args:  # no more is known than regions that its program marked
         regions = "the time in named regions"
-        return [_finding(record, calls, "", regions, limits)] if calls["own_ns"].any() else []
+        return [_finding(record, calls, "", regions, cpu_op_share)] if calls["own_ns"].any() else []
     calls = calls[trace.index.is_op[calls["row"]]]
     plumbing = _plumbing(trace)
     at_work = ~(is_taking(trace) | np.logical_or.reduce([*plumbing.values()]))
     ops = calls[at_work[calls["row"]]]
     computing = int(ops["own_ns"].sum())
-    if computing and _is_little(record, computing, limits):
-        return [
-            Finding("cpu_ops", _little(record, computing) + _beside(calls, plumbing, computing))
-        ]
+    if computing and _is_little(record, computing, cpu_ops_share):
+        return [Finding(_little(record, computing) + _beside(calls, plumbing, computing))]
     if computing:
-        finding = _finding(record, ops, f"{_no_gpu(record)} ".lstrip(), "CPU op time", limits)
+        finding = _finding(record, ops, f"{_no_gpu(record)} ".lstrip(), "CPU op time", cpu_op_share)
         return [replace(finding, text=finding.text + _beside(calls, plumbing, computing))]
     said = _no_gpu(record) + _beside(calls, plumbing, 0) if len(calls) else _no_op(record)
-    return [Finding("cpu_ops", said.lstrip())] if said else []
+    return [Finding(said.lstrip())] if said else []
 
 
-def _is_little(record: Record, computing_ns: int, limits: Limits) -> bool:
+def _is_little(record: Record, computing_ns: int, least_share: float) -> bool:
     """Whether the ops of a run of ours took so little that none of them is worth a look."""
     took = int(record.metadata.get("wall_ns") or 0)
-    return WINDOW not in record.metadata and computing_ns < limits.cpu_ops_share * took
+    return WINDOW not in record.metadata and computing_ns < least_share * took
 
 
 def _little(record: Record, computing_ns: int) -> str:
@@ -167,7 +185,7 @@ def _no_op(record: Record) -> str:
 
 
 def _finding(
-    record: Record, calls: pd.DataFrame, before: str, whole: str, limits: Limits
+    record: Record, calls: pd.DataFrame, before: str, whole: str, least_share: float
 ) -> Finding:
     own = calls.groupby("name", sort=False, observed=True)["own_ns"].sum()
     own = own.sort_values(ascending=False, kind="stable")
@@ -181,13 +199,13 @@ def _finding(
     rest = [
         f"{code(str(name))} {format_share(part)}"
         for name, part in share.iloc[1:RANKED].items()
-        if part >= limits.cpu_op_share
+        if part >= least_share
     ]
     text += f", then {', '.join(rest)}" if rest else ""
     text += "; PyTorch sees no GPU here." if record.metadata.get("cuda") is False else "."
     remedy = _remedy(record, name, calls[counted > 0])
     place = _longest(record.trace, calls)
-    return Finding("cpu_ops", text, cost, share_of(cost, run_ns(record)), *place, remedy)
+    return Finding(text, cost, share_of(cost, run_ns(record)), *place, remedy)
 
 
 def _longest(trace: Trace, calls: pd.DataFrame) -> tuple[int, int, tuple[int, ...]]:

@@ -8,7 +8,6 @@ import numpy as np
 
 from gpuprof_widgets.analyses.collective_words import world_size_of
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import run_ns, share_of
 from gpuprof_widgets.analyses.quantity import format_count, format_ns
 from gpuprof_widgets.trace import intervals
@@ -71,18 +70,20 @@ FEWER_THAN_CPUS = (
 )
 
 
-def cpu_threads(record: Record, limits: Limits) -> list[Finding]:
+def cpu_threads(record: Record, *, cpu_threads_share: float = 0.05) -> list[Finding]:
     """Fires where threads hold one another up in ops that take 5 % of the run or more.
 
     They do where there are more of them than CPUs, counting the ranks that share these, and where
     others want the CPUs too. What that costs is not known: of more threads than CPUs the finding
     stands for the time of the ops, of the rest for none. Silent where a GPU took part.
+
+    ``cpu_threads_share``: Ops that threads share, where these hold one another up.
     """
     threads, cpus = _threads_and_cpus(record)
     if threads < 2 or not cpus or len(record.trace.index.gpu):
         return []
     took, run = _shared_ns(record), run_ns(record)
-    if share_of(took, run) < limits.cpu_threads_share:
+    if share_of(took, run) < cpu_threads_share:
         return []
     ranks, cpus_here = world_size_of(record.metadata), format_count(cpus, "CPU")
     told: dict[str, Any] = {"threads": threads, "cpus_here": cpus_here, "took": format_ns(took)}
@@ -98,7 +99,7 @@ def cpu_threads(record: Record, limits: Limits) -> list[Finding]:
         text, remedy, cost = CONTESTED.format(**told), TRY.format(fewer=threads // 2), 0
     else:
         return []
-    return [Finding("cpu_threads", text, cost, share_of(cost, run), remedy=remedy)]
+    return [Finding(text, cost, share_of(cost, run), remedy=remedy)]
 
 
 def _shared_ns(record: Record) -> int:

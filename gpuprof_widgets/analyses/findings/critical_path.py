@@ -10,7 +10,6 @@ from gpuprof_widgets.analyses.critical_path import critical_path
 from gpuprof_widgets.analyses.findings.device_idle import WARM_UP, of_launches
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.instances import longest_call
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.one_call import about_one_call
 from gpuprof_widgets.analyses.findings.wording import code, kernel_code
 from gpuprof_widgets.analyses.graph_replays import is_mostly_replayed
@@ -61,18 +60,21 @@ MOST = 0.5
 """Of the CPU's part of the path."""
 
 
-def critical_path_bound(record: Record, limits: Limits) -> list[Finding]:
+def critical_path_bound(record: Record, *, critical_path_share: float = 0.05) -> list[Finding]:
     """Fires where one op, with what it launches, is worth 5 % of the run, and a bound is known.
 
     Worth is what the run would take less if the op cost nothing (`what_if`): time that others hide
     does not count, unlike in the sums of the rules `gpu_ops` and `cpu_ops`.
+
+    ``critical_path_share``: By which the run would be shorter if an op cost nothing; below it, few
+        would look.
     """
     if not len(record.trace.index.gpu):
         return []
     path, table = critical_path(record), what_ifs(record)
     bound, share = _bound(path)
     op = _worth_most(record, table) if bound else None
-    if op is None or op["saved_share"] < limits.critical_path_share:
+    if op is None or op["saved_share"] < critical_path_share:
         return []
     text = (
         f"The run is bound by {bound}: {format_share(share)} of its critical path. If "
@@ -81,13 +83,14 @@ def critical_path_bound(record: Record, limits: Limits) -> list[Finding]:
     )
     where = longest_call(record, op["name"], "cpu_op")
     cost, saved = int(op["saved_ns"]), float(op["saved_share"])
+    of_kernels = _of_kernels(table, critical_path_share)
     if bound == CPU:
-        remedy = f"{_of_what_the_cpu_did(record, path)} {_of_kernels(table, limits)}"
+        remedy = f"{_of_what_the_cpu_did(record, path)} {of_kernels}"
     else:
         what = _remedies(record.trace)[bound]
-        said = (_of_kernels(table, limits), what, _of_the_cpu(path, limits))
+        said = (of_kernels, what, _of_the_cpu(path, critical_path_share))
         remedy = " ".join(filter(None, said))
-    return [Finding("critical_path", text, cost, saved, remedy=remedy, **where)]
+    return [Finding(text, cost, saved, remedy=remedy, **where)]
 
 
 def _of_what_the_cpu_did(record: Record, path: pd.DataFrame) -> str:
@@ -112,24 +115,24 @@ def _remedies(trace: Trace) -> dict[str, str]:
     return REMEDIES | REPLAYED if is_mostly_replayed(trace) else REMEDIES
 
 
-def _of_kernels(table: pd.DataFrame, limits: Limits) -> str:
+def _of_kernels(table: pd.DataFrame, least_share: float) -> str:
     """What GPU work would save: that which takes most of the path was tried (`what_ifs`)."""
     tried = table[(table["what"] == "kernel") & (table["saved_ns"] > 0)]
     if not len(tried):
         return "Of the kernels and copies none would save anything, even if it cost nothing."
     most = tried.iloc[0]
     share, time = format_share(most["saved_share"]), format_ns(most["saved_ns"])
-    if most["saved_share"] < limits.critical_path_share:
+    if most["saved_share"] < least_share:
         return f"No kernel or copy would save more than {time} ({share}) if it cost nothing."
     name = kernel_code(str(most["name"]))
     return f"Of the kernels and copies {name} would save most if it cost nothing: {share} ({time})."
 
 
-def _of_the_cpu(path: pd.DataFrame, limits: Limits) -> str:
+def _of_the_cpu(path: pd.DataFrame, least_share: float) -> str:
     """What part of a path that is mostly the GPU's stays however fast that is."""
     mine = path["kind"].isin(BOUNDS[CPU])
     share = int(path.loc[mine, "dur_ns"].sum()) / max(int(path["dur_ns"].sum()), 1)
-    if share < limits.critical_path_share:
+    if share < least_share:
         return ""
     return (
         f"But {format_share(share)} of the path is the CPU's (Python, ops, launches): "

@@ -8,7 +8,6 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.breakdown_segments import breakdown_segments
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.loop_indexing import in_a_loader
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.host_states import INPUT
@@ -78,13 +77,16 @@ REMEDIES = {
 """What to try, by what the workers did while the loop waited."""
 
 
-def dataloader(record: Record, limits: Limits) -> list[Finding]:
-    """Fires where the DataLoader took 5 % of the run or more."""
+def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Finding]:
+    """Fires where the DataLoader took 5 % of the run or more.
+
+    ``dataloader_share``: Waiting for the input pipeline (TB: 5 %; XProf: 5 % moderate, 20 % high).
+    """
     table = waits(record)
     table = table[table["kind"] == "dataloader"]
     waited, run = int(table["dur_ns"].sum()), run_ns(record)
     share = share_of(waited, run)
-    if share < limits.dataloader_share or not waited:
+    if share < dataloader_share or not waited:
         return []
     longest = table.iloc[0]
     because, remedy = _cause(record, table)
@@ -100,7 +102,6 @@ def dataloader(record: Record, limits: Limits) -> list[Finding]:
     start = int(longest["start_ns"])
     return [
         Finding(
-            "dataloader",
             text,
             waited,
             share,

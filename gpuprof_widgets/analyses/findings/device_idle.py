@@ -13,8 +13,7 @@ from gpuprof_widgets.analyses.breakdown import IDLE, breakdown
 from gpuprof_widgets.analyses.breakdown_segments import QUEUED, breakdown_segments
 from gpuprof_widgets.analyses.cold_start import LAUNCH, cold_spans, cold_start
 from gpuprof_widgets.analyses.device_busy import device_busy
-from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.finding import Finding, of_gpu_work
 from gpuprof_widgets.analyses.findings.one_call import about_one_call
 from gpuprof_widgets.analyses.findings.wording import code, function_name, kernel_code
 from gpuprof_widgets.analyses.graph_replays import is_mostly_replayed
@@ -91,29 +90,34 @@ REMEDIES = {
     "CPU's side as well, from before the first of them.",
 }
 
+DEVICE_IDLE_SHARE = 0.05
 
-def device_idle(record: Record, limits: Limits) -> list[Finding]:
-    """One finding per GPU that the run used; with the longest gap from 5 % idle time on."""
+
+@of_gpu_work
+def device_idle(record: Record, *, device_idle_share: float = DEVICE_IDLE_SHARE) -> list[Finding]:
+    """One finding per GPU that the run used; with the longest gap from 5 % idle time on.
+
+    ``device_idle_share``: GPU idle: below it the longest gap is not mentioned.
+    """
     gaps = idle(record)
     rows = device_busy(record)
     if not rows["slices"].any():  # a range of which `cpu_ops` says that no GPU work ran in it
         return []
     return [
-        _finding(record, row, gaps[gaps["device"] == row.device], limits)
+        _finding(record, row, gaps[gaps["device"] == row.device], device_idle_share)
         for row in rows.itertuples(index=False)
     ]
 
 
-def _finding(record: Record, busy: Any, gaps: pd.DataFrame, limits: Limits) -> Finding:
+def _finding(record: Record, busy: Any, gaps: pd.DataFrame, least_share: float) -> Finding:
     device = f"GPU {busy.device}" if busy.device >= 0 else "The GPU"
     text = f"{device} was busy {format_share(busy.busy_share)} of {format_ns(busy.span_ns)}"
     idle_share = 1 - busy.busy_share
-    if not busy.slices or not len(gaps) or idle_share < limits.device_idle_share:
-        return Finding("device_idle", f"{text}.", busy.idle_ns, idle_share)
+    if not busy.slices or not len(gaps) or idle_share < least_share:
+        return Finding(f"{text}.", busy.idle_ns, idle_share)
     gap = gaps.iloc[0]
     text += f"; the longest gap, {format_ns(gap['dur_ns'])}, lies {_place(gap)}{_cpu(record, gap)}."
     return Finding(
-        "device_idle",
         text,
         int(busy.idle_ns),
         idle_share,
@@ -279,15 +283,15 @@ def _call_during(trace: Trace, t0: int, t1: int) -> int:
     return int(rows[shared.argmax()]) if len(rows) and 2 * shared.max() > t1 - t0 else -1
 
 
-def tells_of_first_calls(record: Record, device: int, limits: Limits) -> bool:
+def tells_of_first_calls(record: Record, device: int, least_share: float) -> bool:
     """Whether the finding on this GPU's idle time puts it down to first calls."""
     table = device_busy(record)
     idle_share = 1 - float(table["busy_share"][table["device"] == device].max())
     cause = _cause(record, device)
-    return cause.name == HOST and cause.kept == COLD and idle_share >= limits.device_idle_share
+    return cause.name == HOST and cause.kept == COLD and idle_share >= least_share
 
 
-def tells_of_one_launch(record: Record, device: int, limits: Limits) -> bool:
+def tells_of_one_launch(record: Record, device: int, least_share: float) -> bool:
     """Whether the finding on this GPU's idle time puts it down to a single launch."""
     table = device_busy(record)
     idle_share = 1 - float(table["busy_share"][table["device"] == device].max())
@@ -295,7 +299,7 @@ def tells_of_one_launch(record: Record, device: int, limits: Limits) -> bool:
     told = cause.name == HOST and cause.kept == LAUNCHING
     one = longest_call(record, *segments_of(record, device, LAUNCHING))
     is_most = one.is_most and 2 * (one.end_ns - one.start_ns) > cause.kept_ns
-    return told and is_most and idle_share >= limits.device_idle_share
+    return told and is_most and idle_share >= least_share
 
 
 def _how_it_began(gaps: pd.DataFrame, remedy: str) -> str:

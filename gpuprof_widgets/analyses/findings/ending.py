@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import run_ns
 from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.trace.model import Record
 
 
-def ending(record: Record, limits: Limits) -> list[Finding]:
+def ending(record: Record) -> list[Finding]:
     """Fires where the recorder noted an interruption or an error."""
     error = record.metadata.get("error")
     if record.metadata.get("interrupted"):
@@ -20,4 +19,4 @@ def ending(record: Record, limits: Limits) -> list[Finding]:
         return []
     cost = int(record.metadata.get("wall_ns") or run_ns(record))
     text = f"The cell {what} after {format_ns(cost)}: this profile ends there."
-    return [Finding("ending", text, cost, 1.0)]
+    return [Finding(text, cost, 1.0)]

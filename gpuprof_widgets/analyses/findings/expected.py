@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code
 from gpuprof_widgets.analyses.iterations import iterations
 from gpuprof_widgets.analyses.quantity import format_count
@@ -18,7 +17,7 @@ NAMED = ("user_annotation", NVTX_RANGE, "python_function", "cpu_op", *REGION_CAT
 _FRAME = re.compile(r"\): (?P<name>.*)$")
 
 
-def expected(record: Record, limits: Limits) -> list[Finding]:
+def expected(record: Record) -> list[Finding]:
     """Fires for every name of ``expect`` that was not seen running.
 
     A name is that of an annotation, an op, a module (its last part or its class is enough) or,
@@ -74,7 +73,7 @@ def _missing(record: Record, name: str) -> Finding:
     elif not _has_functions(record):
         text += ", as far as can be told: Python functions were not recorded"
         remedy = "Record them (with cProfile or --stack), or name a record_function region."
-    return Finding("expected", f"{text}.", remedy=remedy)
+    return Finding(f"{text}.", remedy=remedy)
 
 
 def _has_functions(record: Record) -> bool:

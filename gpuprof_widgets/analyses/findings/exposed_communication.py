@@ -11,7 +11,6 @@ from gpuprof_widgets.analyses.breakdown import HOST, breakdown
 from gpuprof_widgets.analyses.breakdown_segments import EXPOSED, breakdown_segments
 from gpuprof_widgets.analyses.collective_calls import collective_calls
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import kernel_code
 from gpuprof_widgets.analyses.gpu_kinds import COMMUNICATION, gpu_kinds
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
@@ -27,11 +26,15 @@ REMEDY = (
 )
 
 
-def exposed_communication(record: Record, limits: Limits) -> list[Finding]:
-    """One finding per GPU, or CPU without one, that only communicates for 10 % of the run."""
+def exposed_communication(record: Record, *, communication_share: float = 0.1) -> list[Finding]:
+    """One finding per GPU, or CPU without one, that only communicates for 10 % of the run.
+
+    ``communication_share``: Doing nothing but communicate, on a GPU or a CPU (TB: over 10 % of the
+        step).
+    """
     table = breakdown(record)
     rows = table[table["class"] == EXPOSED].to_dict("records")
-    rows = [row for row in rows if row["time_ns"] and row["share"] >= limits.communication_share]
+    rows = [row for row in rows if row["time_ns"] and row["share"] >= communication_share]
     return [_finding(record, row) for row in rows]
 
 
@@ -54,7 +57,7 @@ def _finding(record: Record, row: dict[Any, Any]) -> Finding:
     )
     evidence = tuple(rows[np.argsort(-shown, kind="stable")][:EVIDENCE])
     place = (int(start[longest]), int(end[longest]))
-    return Finding("exposed_communication", text, exposed, row["share"], *place, evidence, REMEDY)
+    return Finding(text, exposed, row["share"], *place, evidence, REMEDY)
 
 
 def _hidden(exposed: int, total: int) -> str:

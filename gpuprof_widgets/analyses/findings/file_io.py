@@ -11,7 +11,6 @@ from gpuprof_widgets.analyses.findings.blocking_calls import (
     worth_telling,
 )
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.trace.model import Record
 
 DOES = {kinds.READ: "reading files", kinds.WRITE: "writing files"}
@@ -58,19 +57,21 @@ OF_A_KIND = {
 }
 
 
-def file_io(record: Record, limits: Limits) -> list[Finding]:
+def file_io(record: Record, *, file_io_share: float = 0.05) -> list[Finding]:
     """At most two: functions of the user's that read or wrote files for 5 % of the run, and 1 ms.
 
     Opening, decoding and unpickling count with it.
+
+    ``file_io_share``: Reading and writing files.
     """
     found = waits_of_the_run(record)
     found = found[found["kind"].isin(list(DOES))]
     return [
         finding_of(
-            record, row, "file_io", "spent", DOES[row["kind"]],
+            record, row, "spent", DOES[row["kind"]],
             _remedy(int(row["kind"]), str(row["called"]), int(row["calls"])),
         )
-        for row in worth_telling(record, found, limits.file_io_share)
+        for row in worth_telling(record, found, file_io_share)
     ]  # fmt: skip
 
 

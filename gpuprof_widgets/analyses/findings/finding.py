@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Concatenate, ParamSpec
 
 from gpuprof_widgets.printable import printable
+from gpuprof_widgets.trace.model import Record
+
+Thresholds = ParamSpec("Thresholds")
 
 
 @dataclass(frozen=True)
 class Finding:
     """One reason why the run is slow, or one thing to know about its profile.
 
-    ``rule``: the key in `RULES`; ``text``: one sentence, names in backticks; ``cost_ns``: the time
-    it stands for, by which findings are ordered; ``share``: of the run's time; ``start_ns``,
-    ``end_ns``: the range to look at (None: all); ``rows``: slices to highlight; ``remedy``: what
-    to try, empty where there is nothing to do.
+    ``rule``: the key in `FINDINGS`, filled in by what asks the rules; ``text``: one sentence, names
+    in backticks; ``cost_ns``: the time it stands for, by which findings are ordered; ``share``: of
+    the run's time; ``start_ns``, ``end_ns``: the range to look at (None: all); ``rows``: slices to
+    highlight; ``remedy``: what to try, empty where there is nothing to do.
     """
 
-    rule: str
+    rule: str = field(default="", kw_only=True)
     text: str
     cost_ns: int = 0
     share: float = 0.0
@@ -57,3 +62,17 @@ class Findings(list[Finding]):
             if finding.remedy:
                 lines.append(f"   {printable(finding.remedy)}")
         return "\n".join(lines) or f"No findings: {self.lacks}."
+
+
+def of_gpu_work(
+    rule: Callable[Concatenate[Record, Thresholds], list[Finding]],
+) -> Callable[Concatenate[Record, Thresholds], list[Finding]]:
+    """Return the rule for runs with work of a GPU: of others it has nothing to say."""
+
+    @wraps(rule)
+    def asked(
+        record: Record, /, *args: Thresholds.args, **thresholds: Thresholds.kwargs
+    ) -> list[Finding]:
+        return rule(record, *args, **thresholds) if len(record.trace.index.gpu) else []
+
+    return asked

@@ -6,8 +6,7 @@ from typing import TypedDict
 
 import pandas as pd
 
-from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.finding import Finding, of_gpu_work
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
 from gpuprof_widgets.analyses.path_time import gpu_path_saving_ns
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
@@ -22,6 +21,9 @@ REMEDY = (
     "TF32, with 10 instead of 23 bits of mantissa; autocast to bfloat16 saves more."
 )
 
+FP32_MATMUL_SHARE = 0.05
+PRECISION_SAVING_SHARE = 0.005
+
 
 class Evidence(TypedDict):
     """Where to look, as the arguments of a `Finding`."""
@@ -31,22 +33,33 @@ class Evidence(TypedDict):
     rows: tuple[int, ...]
 
 
-def fp32_matmul(record: Record, limits: Limits) -> list[Finding]:
+@of_gpu_work
+def fp32_matmul(
+    record: Record,
+    *,
+    fp32_matmul_share: float = FP32_MATMUL_SHARE,
+    precision_saving_share: float = PRECISION_SAVING_SHARE,
+) -> list[Finding]:
     """Fires where products in plain fp32 took 5 % of the GPU's time on an Ampere or newer GPU.
 
     torch's FP32MatMulPattern reads the setting itself, which no trace holds: here the kernels'
     names tell (`tensor_cores`). Convolutions are in TF32 unless told otherwise. The cost is what
     those on the critical path would save in TF32, as near to their roof as they are now.
+
+    ``fp32_matmul_share``: Of GPU time, in matrix products in full fp32 where the GPU has TF32
+        (torch: any).
+    ``precision_saving_share``: By which the run would be shorter with tensor cores, TF32 or other
+        sizes; below: not said.
     """
     major = capability(record)
     table = products(record)
-    found = table[in_plain_fp32(table, major, limits)]
+    found = table[in_plain_fp32(table, major, fp32_matmul_share)]
     if not len(found):
         return []
     time, whole = int(found["time_ns"].sum()), int(table["time_ns"].sum())
     saved = gpu_path_saving_ns(record, found, found["in_tf32_ns"])
     share = share_of(saved, run_ns(record))
-    if share < limits.precision_saving_share:
+    if share < precision_saving_share:
         return []
     by = found["op"].where(found["op"] != "", record.trace.slices["name"].iloc[found["row"]].array)
     longest = str(found["time_ns"].groupby(by).sum().idxmax())
@@ -55,13 +68,13 @@ def fp32_matmul(record: Record, limits: Limits) -> list[Finding]:
         f"GPU's time), mostly {code(longest)}; in TF32, which this GPU has, they would take about "
         f"{format_ns(int(found['in_tf32_ns'].sum()))}, and {shorter(saved, record)}."
     )
-    return [Finding("fp32_matmul", text, saved, share, **evidence(found), remedy=REMEDY)]
+    return [Finding(text, saved, share, **evidence(found), remedy=REMEDY)]
 
 
-def in_plain_fp32(table: pd.DataFrame, major: int | None, limits: Limits) -> pd.Series:
+def in_plain_fp32(table: pd.DataFrame, major: int | None, least_share: float) -> pd.Series:
     """Which rows of `products` are in plain fp32 on a GPU with TF32; none where they are few."""
     plain = table["plain"] & ~table["tensor_cores"]
-    few = table["time_ns"][plain].sum() < limits.fp32_matmul_share * table["time_ns"].sum()
+    few = table["time_ns"][plain].sum() < least_share * table["time_ns"].sum()
     return plain & (major is not None and major >= AMPERE and not few)
 
 

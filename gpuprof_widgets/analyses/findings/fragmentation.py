@@ -6,31 +6,38 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.allocator import allocator_events
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
-from gpuprof_widgets.analyses.findings.memory_room import FRAGMENTED_REMEDY
+from gpuprof_widgets.analyses.findings.memory import MEMORY_PEAK_BYTES
+from gpuprof_widgets.analyses.findings.memory_room import FRAGMENTED_REMEDY, MEMORY_UNUSED_SHARE
 from gpuprof_widgets.analyses.memory import allocations
 from gpuprof_widgets.analyses.memory_segments import memory_segments
 from gpuprof_widgets.analyses.quantity import format_bytes, format_count, format_share
 from gpuprof_widgets.trace.model import Record
 
 
-def fragmentation(record: Record, limits: Limits) -> list[Finding]:
+def fragmentation(
+    record: Record,
+    *,
+    memory_peak_bytes: int = MEMORY_PEAK_BYTES,
+    memory_unused_share: float = MEMORY_UNUSED_SHARE,
+) -> list[Finding]:
     """Per GPU of a memory snapshot: much was reserved and free, in pieces that did not do.
 
     Fires where ``memory_unused_share`` of what was reserved was free (at least
     ``memory_peak_bytes``), and no piece would hold what was asked for when memory ran out, or else
     the largest block that there was: many pieces that would are what the allocator keeps for reuse.
+
+    The thresholds are those of `memory` and `memory_room`.
     """
     said = []
     for device, own in memory_segments(record).groupby("device"):
         free, reserved = int(own["free_bytes"].sum()), int(own["bytes"].sum())
-        if free < max(limits.memory_peak_bytes, limits.memory_unused_share * reserved):
+        if free < max(memory_peak_bytes, memory_unused_share * reserved):
             continue
         asked = _asked_in_vain(record, str(device))
         wanted = asked or _largest_block(record, str(device))
         if own["largest_free_bytes"].max() < wanted <= free:
             text = _text(str(device), own, asked, wanted)
-            said.append(Finding("fragmentation", text, remedy=FRAGMENTED_REMEDY))
+            said.append(Finding(text, remedy=FRAGMENTED_REMEDY))
     return said
 
 

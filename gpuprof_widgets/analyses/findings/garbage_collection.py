@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.python_time import PYTHON_SHARE
 from gpuprof_widgets.analyses.findings.wording import (
     OF_THE_CELL,
     code,
@@ -46,19 +46,21 @@ CALLED = (
 )
 
 
-def garbage_collection(record: Record, limits: Limits) -> list[Finding]:
+def garbage_collection(record: Record, *, gc_share: float = 0.05) -> list[Finding]:
     """Fires where collections took 5 % of the run and 1 ms; not for a range of time.
 
     Where the code called `gc.collect` for most of that, it says that. Long ones during imports and
     compilations, which are done once, do not count. A single one that is not full is chance: it was
     due to what was made before the run as well.
+
+    ``gc_share``: In Python's garbage collector.
     """
     noted: Mapping[str, Any] | None = record.metadata.get("gc")
     if not noted or WINDOW in record.metadata:
         return []
     spent, run = sum(noted["time_ns"]) - sum(noted["once"]["time_ns"]), run_ns(record)
     share = min(share_of(spent, run), 1.0)
-    if share < limits.gc_share or spent < WORTH_NS:
+    if share < gc_share or spent < WORTH_NS:
         return []
     count = sum(noted["collections"]) - sum(noted["once"]["collections"])
     full = noted["collections"][-1] - noted["once"]["collections"][-1]
@@ -74,7 +76,9 @@ def garbage_collection(record: Record, limits: Limits) -> list[Finding]:
     text += f"{_mostly_where(noted, spent)}."
     return [
         Finding(
-            *("garbage_collection", text, spent, share),
+            text,
+            spent,
+            share,
             *_longest(noted),
             remedy=CALLED if 2 * asked_ns > spent else AUTOMATIC,
         )
@@ -112,7 +116,9 @@ def _longest(noted: Mapping[str, Any]) -> tuple[int | None, int | None]:
     return int(one["start_ns"]), int(one["start_ns"]) + int(one["dur_ns"])
 
 
-def less_collections(record: Record, said: Iterable[Finding], limits: Limits) -> list[Finding]:
+def less_collections(
+    record: Record, said: Iterable[Finding], *, python_share: float = PYTHON_SHARE
+) -> list[Finding]:
     """The findings, that on a Python function without the collections in it, where it is most.
 
     They started there as it made objects, and `garbage_collection` tells of them.
@@ -121,11 +127,11 @@ def less_collections(record: Record, said: Iterable[Finding], limits: Limits) ->
     if not any(one.rule == "garbage_collection" for one in kept):
         return kept
     of_python = [one for one in kept if one.rule == "python_time"]
-    less = {id(one): _less(record, one, limits) for one in of_python}
+    less = {id(one): _less(record, one, python_share) for one in of_python}
     return [told for one in kept if (told := less.get(id(one), one)) is not None]
 
 
-def _less(record: Record, finding: Finding, limits: Limits) -> Finding | None:
+def _less(record: Record, finding: Finding, least_share: float) -> Finding | None:
     """The finding as it is, of what is left, or None where that is no more worth it."""
     places = record.metadata["gc"]["places"]
     columns = ("file", "function_line", "function")
@@ -140,7 +146,7 @@ def _less(record: Record, finding: Finding, limits: Limits) -> Finding | None:
         return finding
     left = max(finding.cost_ns - within, 0)
     share = finding.share * share_of(left, finding.cost_ns)
-    if left < WORTH_NS or share < limits.python_share:
+    if left < WORTH_NS or share < least_share:
         return None
     text = f"{finding.text[:-1]}, {format_ns(within)} of it collecting garbage."
     return replace(finding, text=text, cost_ns=left, share=share)

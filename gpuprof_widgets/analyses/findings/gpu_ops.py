@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.finding import Finding, of_gpu_work
 from gpuprof_widgets.analyses.findings.instances import are_op_names, longest_call
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, kernel_code, run_ns, share_of
 from gpuprof_widgets.analyses.gpu_kinds import COPY, MEMSET, gpu_kinds
 from gpuprof_widgets.analyses.lacking import SHAPES, not_recorded
@@ -74,11 +73,15 @@ STANDS_OUT = 1 / 3
 OF_THE_RUN = 0.02  # below it, the GPU's work is not what the run waits for
 
 
-def gpu_ops(record: Record, limits: Limits) -> list[Finding]:
-    """Fires for the op that launched most GPU time: a tenth of it and 2 % of the run, or more."""
+@of_gpu_work
+def gpu_ops(record: Record, *, gpu_op_share: float = 0.1) -> list[Finding]:
+    """Fires for the op that launched most GPU time: a tenth of it and 2 % of the run, or more.
+
+    ``gpu_op_share``: Of all GPU time: an op that is named.
+    """
     table = operators(record, sort="device_self")
     table = table[are_op_names(table) & (table["device_self_ns"] > 0)]
-    if not len(table) or table["device_self_share"].iloc[0] < limits.gpu_op_share:
+    if not len(table) or table["device_self_share"].iloc[0] < gpu_op_share:
         return []
     top = table.iloc[0]
     cost = int(top["device_self_ns"])
@@ -88,10 +91,10 @@ def gpu_ops(record: Record, limits: Limits) -> list[Finding]:
     text = (
         f"{code(top['name'])} caused {format_share(top['device_self_share'])} of the GPU's work "
         f"({format_ns(cost)} in {format_count(top['calls'], 'call')})"
-        f"{_next(table.iloc[1:3], limits)}."
+        f"{_next(table.iloc[1:3], gpu_op_share)}."
     )
     where = longest_call(record, top["name"], "cpu_op")
-    return [Finding("gpu_ops", text, cost, share, remedy=_remedy(record, top["name"]), **where)]
+    return [Finding(text, cost, share, remedy=_remedy(record, top["name"]), **where)]
 
 
 def _remedy(record: Record, name: str) -> str:
@@ -172,9 +175,9 @@ def _against_the_roof(row: pd.Series) -> str:
     return NEAR_THE_PEAK if reached >= NEAR else FAR_FROM_THE_PEAK
 
 
-def _next(rest: pd.DataFrame, limits: Limits) -> str:
+def _next(rest: pd.DataFrame, least_share: float) -> str:
     """The ops that come next, where they matter too."""
-    matter = rest[rest["device_self_share"] >= limits.gpu_op_share]
+    matter = rest[rest["device_self_share"] >= least_share]
     named = [
         f"{code(name)} {format_share(share)}"
         for name, share in zip(matter["name"], matter["device_self_share"], strict=True)

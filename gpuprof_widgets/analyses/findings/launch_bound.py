@@ -10,16 +10,21 @@ from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.cold_start import cold_spans, cold_start
 from gpuprof_widgets.analyses.device_busy import devices_at_work
 from gpuprof_widgets.analyses.findings.device_idle import (
+    DEVICE_IDLE_SHARE,
     LongestCall,
     cold_ns,
     longest_call,
     segments_of,
     tells_of_one_launch,
 )
-from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.finding import Finding, of_gpu_work
 from gpuprof_widgets.analyses.findings.one_call import about_one_call
-from gpuprof_widgets.analyses.findings.short_kernels import short_kernels
+from gpuprof_widgets.analyses.findings.short_kernels import (
+    SHORT_KERNELS_COST_SHARE,
+    SHORT_KERNELS_LEAST,
+    SHORT_KERNELS_SHARE,
+    short_kernels,
+)
 from gpuprof_widgets.analyses.findings.wording import share_of
 from gpuprof_widgets.analyses.gaps import gaps_between
 from gpuprof_widgets.analyses.graph_replays import is_mostly_replayed
@@ -40,24 +45,43 @@ REMEDY = (
 )
 
 
-def launch_bound(record: Record, limits: Limits) -> list[Finding]:
+@of_gpu_work
+def launch_bound(
+    record: Record,
+    *,
+    launching_share: float = 0.15,
+    device_idle_share: float = DEVICE_IDLE_SHARE,
+    short_kernels_share: float = SHORT_KERNELS_SHARE,
+    short_kernels_least: int = SHORT_KERNELS_LEAST,
+    short_kernels_cost_share: float = SHORT_KERNELS_COST_SHARE,
+) -> list[Finding]:
     """One finding per GPU that waits for its launches for 15 % of the run.
 
     First launches of kernels, which load them, do not count: fewer launches would not spare them.
     Not where `short_kernels` says the same with the kernels that cause it, or `device_idle` of the
     only launch that matters.
+
+    ``launching_share``: GPU idle from the launch call to the kernel (XProf: kernel launch 3 %, 15 %
+        high).
+
+    The other thresholds are those of `device_idle` and `short_kernels`.
     """
     table = breakdown(record)
     rows = table[(table["class"] == LAUNCHING) & (table["state"] == "idle")].to_dict("records")
     at_work = devices_at_work(record.trace)
     rows = [_warm(record, row) for row in rows if row["device"] in at_work]
-    rows = [row for row in rows if row["time_ns"] and row["share"] >= limits.launching_share]
-    if not rows or short_kernels(record, limits):
+    rows = [row for row in rows if row["time_ns"] and row["share"] >= launching_share]
+    if not rows or short_kernels(
+        record,
+        short_kernels_share=short_kernels_share,
+        short_kernels_least=short_kernels_least,
+        short_kernels_cost_share=short_kernels_cost_share,
+    ):
         return []
     return [
         _finding(record, row)
         for row in rows
-        if not tells_of_one_launch(record, int(row["device"]), limits)
+        if not tells_of_one_launch(record, int(row["device"]), device_idle_share)
     ]
 
 
@@ -83,7 +107,6 @@ def _finding(record: Record, row: dict[Any, Any]) -> Finding:
         f"its work, {format_count(int(late.sum()), 'time')}, the longest {format_ns(most)}."
     )
     return Finding(
-        "launch_bound",
         text,
         int(row["time_ns"]),
         row["share"],

@@ -10,7 +10,6 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.blocking import blocked
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, statement
 from gpuprof_widgets.analyses.line_holders import holder
 from gpuprof_widgets.analyses.line_owners import line_of
@@ -25,7 +24,7 @@ WAITED_FOR = "What it waits for was launched before: see the lines with much GPU
 OWN_WORK = 0.1  # of the line's time: GPU work below it says nothing of the line
 
 
-def costliest_line(record: Record, limits: Limits) -> list[Finding]:
+def costliest_line(record: Record, *, line_share: float = 0.2) -> list[Finding]:
     """Fires for the line with most time of its own, where that is a fifth of the run or more.
 
     A line that only calls is named as the caller of what holds most of its time: the deepest
@@ -33,6 +32,8 @@ def costliest_line(record: Record, limits: Limits) -> list[Finding]:
     the DataLoader, for files or anything but the GPU, which has a finding of its own, and not for a
     head whose time is in the lines within it. Of lines that ran more often than is recorded it says
     what they took at least, or where the rest of it counts.
+
+    ``line_share``: The costliest line's own time.
     """
     table = lines(record)
     ran = table[table["wall_ns"] > 0]
@@ -41,7 +42,7 @@ def costliest_line(record: Record, limits: Limits) -> list[Finding]:
     most = int(ran["self_ns"].argmax())
     top = ran.iloc[most].to_dict()
     share = share_of(top["self_ns"], run_ns(record))
-    if share < limits.line_share or top["self_ns"] < WORTH_NS or _loads(record, top):
+    if share < line_share or top["self_ns"] < WORTH_NS or _loads(record, top):
         return []
     if _stands_still(record, int(ran.index[most]), int(top["self_ns"])):
         return []
@@ -60,7 +61,7 @@ def costliest_line(record: Record, limits: Limits) -> list[Finding]:
         took = f"took {format_share(share)} of the time ({format_ns(cost)})"
         text = f"{what} {took}, called by l{place}{_runs(top)}{_device_of_line(top)}."
     remedy = WAITED_FOR if _mostly_waits(top) else ""
-    return [Finding("lines", text, cost, share, remedy=remedy, **_place(record, top))]
+    return [Finding(text, cost, share, remedy=remedy, **_place(record, top))]
 
 
 def _loads(record: Record, top: dict[Any, Any]) -> bool:
@@ -96,7 +97,7 @@ def _beyond_limit(record: Record, ran: pd.DataFrame, top: dict[Any, Any]) -> lis
         f"{format_share(share)} of the time ({format_ns(own)}), that of l{_named(within)[1:]} "
         f"after {'their' if within[1:] else 'its'} first {_limit(record):,} runs included."
     )
-    return [Finding("lines", text, own, share, **_place(record, top))]
+    return [Finding(text, own, share, **_place(record, top))]
 
 
 def _at_least(
@@ -119,7 +120,7 @@ def _at_least(
         f"{format_share(share)} of the time ({format_ns(own)}): {'they' if group[1:] else 'it'} "
         f"ran more than {_limit(record):,} times{rest}."
     )
-    return Finding("lines", text, own, share, **_place(record, top))
+    return Finding(text, own, share, **_place(record, top))
 
 
 def _named(found: list[Line]) -> str:

@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.indexing_loops import indexing_loops
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
@@ -34,22 +33,28 @@ EVIDENCE = 2_000
 """Slices that light up."""
 
 
-def loop_indexing(record: Record, limits: Limits) -> list[Finding]:
+def loop_indexing(
+    record: Record, *, loop_indexing_rounds: int = 10, loop_indexing_share: float = 0.01
+) -> list[Finding]:
     """Fires where the same short ops follow `aten::select` ten times in a row, for 1 % of the run.
 
     torch's ForLoopIndexingPattern (10 repeats). Of rounds that are not alike there have to be 100.
     The loop of a training, which takes one batch per step, is none; those in a DataLoader are told
     by `dataloader`. The cost is the loop's time but for one round.
+
+    ``loop_indexing_rounds``: Rounds from which on a loop that indexes row by row counts (torch:
+        10).
+    ``loop_indexing_share``: In such loops, but for one round of each.
     """
     loops = indexing_loops(record)
-    least = limits.loop_indexing_rounds
+    least = loop_indexing_rounds
     unlike = (loops["rounds"] >= UNLIKE_ROUNDS * least) & (loops["per_select"] <= UNLIKE_OPS)
     of_rows = (loops["alike"] >= least) | unlike
     loops = loops[of_rows & (loops["per_op_ns"] < SHORT_NS)]
     loops = loops[~(_train(record, loops) | in_a_loader(record, loops))]
     cost = int((loops["dur_ns"] - loops["dur_ns"] // loops["rounds"].clip(lower=1)).sum())
     share = share_of(cost, run_ns(record))
-    if not cost or share < limits.loop_indexing_share:
+    if not cost or share < loop_indexing_share:
         return []
     longest = loops.iloc[int(loops["dur_ns"].to_numpy(int).argmax())]
     rounds, start = int(loops["rounds"].sum()), int(longest["start_ns"])
@@ -60,7 +65,7 @@ def loop_indexing(record: Record, limits: Limits) -> list[Finding]:
     )
     end = start + int(longest["dur_ns"])
     rows = tuple(int(row) for loop in loops["rows"] for row in loop)
-    return [Finding("loop_indexing", text, cost, share, start, end, rows[:EVIDENCE], REMEDY)]
+    return [Finding(text, cost, share, start, end, rows[:EVIDENCE], REMEDY)]
 
 
 def _train(record: Record, loops: pd.DataFrame) -> npt.NDArray[np.bool_]:

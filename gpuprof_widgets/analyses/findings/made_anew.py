@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.line_owners import line_of
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
@@ -24,21 +23,26 @@ REMEDY = (
 )
 
 
-def made_anew(record: Record, limits: Limits) -> list[Finding]:
+def made_anew(
+    record: Record, *, made_anew_share: float = 0.02, made_anew_rounds: int = 3
+) -> list[Finding]:
     """At most one finding: the line whose factory calls cost most, from 2 % of the run on.
 
     Only calls on a line of the cell that ran three times or more (elsewhere nothing tells that they
     are made again), the outermost ones, those of one op together. Cost: their time on the CPU.
+
+    ``made_anew_share``: Making a constant tensor in each round of a loop.
+    ``made_anew_rounds``: Executions of one line from which on it is a loop's.
     """
     table = _calls(record.trace)
     loops = [one for _, one in table.groupby(["cell", "line", "name"])]
-    loops = [one for one in loops if one["execution"].nunique() >= limits.made_anew_rounds]
+    loops = [one for one in loops if one["execution"].nunique() >= made_anew_rounds]
     if not loops:
         return []
     most = max(loops, key=lambda one: int(one["dur_ns"].sum()))
     cost = int(most["dur_ns"].sum())
     share = share_of(cost, run_ns(record))
-    if share < limits.made_anew_share:
+    if share < made_anew_share:
         return []
     longest = most.iloc[int(most["dur_ns"].to_numpy().argmax())]
     start = int(longest["start_ns"])
@@ -47,7 +51,7 @@ def made_anew(record: Record, limits: Limits) -> list[Finding]:
         f"{longest['line']}: {format_ns(cost)}, {format_share(share)} of the time."
     )
     rows, end = tuple(most["row"]), start + int(longest["dur_ns"])
-    return [Finding("made_anew", text, cost, share, start, end, rows, REMEDY)]
+    return [Finding(text, cost, share, start, end, rows, REMEDY)]
 
 
 def _calls(trace: Trace) -> pd.DataFrame:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.fp32_matmul import evidence
-from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.fp32_matmul import PRECISION_SAVING_SHARE, evidence
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
 from gpuprof_widgets.analyses.path_time import gpu_path_saving_ns
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
@@ -17,23 +16,33 @@ REMEDY = (
 )
 
 
-def matmul_sizes(record: Record, limits: Limits) -> list[Finding]:
+def matmul_sizes(
+    record: Record,
+    *,
+    matmul_sizes_share: float = 0.02,
+    precision_saving_share: float = PRECISION_SAVING_SHARE,
+) -> list[Finding]:
     """Fires where products in 16 bits with a size that is no multiple of 8 took 2 % of GPU time.
 
     torch's MatMulDimInFP16Pattern, but for sizes along which memory does not run (`unaligned`). The
     cost is half of their time on the critical path: a guess, as products of odd sizes reach about
     half the speed.
+
+    ``matmul_sizes_share``: Of GPU time, in products in 16 bits with sizes that are no multiples of
+        8 (torch: any).
+
+    The other threshold is that of `fp32_matmul`.
     """
     if not len(record.trace.index.gpu):
         return []
     table = products(record)
     found = table[unaligned(record, table)]
     time, whole = int(found["time_ns"].sum()), int(table["time_ns"].sum())
-    if not time or time < limits.matmul_sizes_share * whole:
+    if not time or time < matmul_sizes_share * whole:
         return []
     cost = gpu_path_saving_ns(record, found, (found["time_ns"] * (1 - HALF_SAVED)).astype(int))
     share = share_of(cost, run_ns(record))
-    if share < limits.precision_saving_share:
+    if share < precision_saving_share:
         return []
     by_call = found.groupby(["op", "input_shapes"], as_index=False)["time_ns"].sum()
     longest = by_call.iloc[int(by_call["time_ns"].to_numpy().argmax())]
@@ -42,4 +51,4 @@ def matmul_sizes(record: Record, limits: Limits) -> list[Finding]:
         f"({format_share(time / whole)} of the GPU's time), mostly {code(str(longest['op']))} of "
         f"`{longest['input_shapes']}`; at twice the speed {shorter(cost, record)}."
     )
-    return [Finding("matmul_sizes", text, cost, share, **evidence(found), remedy=REMEDY)]
+    return [Finding(text, cost, share, **evidence(found), remedy=REMEDY)]

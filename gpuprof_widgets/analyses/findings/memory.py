@@ -6,7 +6,6 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.allocator import allocator_events
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.memory import allocations, fullest, memory_peak
 from gpuprof_widgets.analyses.memory_categories import (
@@ -44,23 +43,37 @@ MOSTLY_OF = {
 }
 """What to do about a GPU's peak that is mostly of one category."""
 
+MEMORY_PEAK_BYTES = 2**20
+ALLOCATOR_STALL_SHARE = 0.02
 
-def memory(record: Record, limits: Limits) -> list[Finding]:
-    """The peak of the fullest device, and failures, retries and stalls of the allocator."""
+
+def memory(
+    record: Record,
+    *,
+    memory_peak_bytes: int = MEMORY_PEAK_BYTES,
+    memory_block_share: float = 0.3,
+    allocator_stall_share: float = ALLOCATOR_STALL_SHARE,
+) -> list[Finding]:
+    """The peak of the fullest device, and failures, retries and stalls of the allocator.
+
+    ``memory_peak_bytes``: Peak below which memory is nobody's trouble.
+    ``memory_block_share``: Of the peak, in one block that is not a parameter.
+    ``allocator_stall_share``: Time in cudaMalloc and cudaFree.
+    """
     events = allocator_events(record)
     failed = events[events["kind"] == "out of memory"].head(MOST)
     failures = [_failure(record, row) for _, row in failed.iterrows()]
     return [
         *failures,
         *_retries(record, events),
-        *_peak(record, limits),
-        *_stalls(record, events, limits),
+        *_peak(record, memory_peak_bytes, memory_block_share),
+        *_stalls(record, events, allocator_stall_share),
     ]
 
 
-def _peak(record: Record, limits: Limits) -> list[Finding]:
+def _peak(record: Record, least_bytes: int, block_share: float) -> list[Finding]:
     rows = fullest(memory_peak(record))
-    if not len(rows) or rows["allocated_bytes"].iloc[0] < limits.memory_peak_bytes:
+    if not len(rows) or rows["allocated_bytes"].iloc[0] < least_bytes:
         return []
     device = str(rows["device"].iloc[0])
     total, moment = int(rows["allocated_bytes"].iloc[0]), int(rows["ts_ns"].iloc[0])
@@ -68,14 +81,14 @@ def _peak(record: Record, limits: Limits) -> list[Finding]:
     where = "memory" if device == "CPU" else f"memory of {device}"
     text = (
         f"Peak {where} {format_bytes(total)} at {format_ns(moment)}: "
-        f"{_categories(rows)}{_biggest(alive, total, limits)}."
+        f"{_categories(rows)}{_biggest(alive, total, block_share)}."
     )
     sizes = rows.groupby("category")["bytes"].sum()
     most = str(sizes.idxmax()) if device != "CPU" and 2 * sizes.max() > total else ""
     # To look at: the ops that allocated it.
     ops = alive["op"].where(alive["op"] >= 0, alive["row"])
     shown = tuple(dict.fromkeys(int(row) for row in ops))
-    return [Finding("memory", text, 0, 0.0, moment, moment + 1, shown, MOSTLY_OF.get(most, ""))]
+    return [Finding(text, 0, 0.0, moment, moment + 1, shown, MOSTLY_OF.get(most, ""))]
 
 
 def _alive(record: Record, device: str, moment: int) -> pd.DataFrame:
@@ -111,9 +124,9 @@ def _owner(rows: pd.DataFrame) -> str:
     return ", ".join(code(name) for name in known if name)
 
 
-def _biggest(alive: pd.DataFrame, total: int, limits: Limits) -> str:
+def _biggest(alive: pd.DataFrame, total: int, least_share: float) -> str:
     """The one block that is a large part of the peak."""
-    if not len(alive) or alive["bytes"].iloc[0] < limits.memory_block_share * total:
+    if not len(alive) or alive["bytes"].iloc[0] < least_share * total:
         return ""
     top = alive.iloc[0]
     by = f", allocated in {code(top['op_name'])}" if top["op_name"] else ""
@@ -127,7 +140,7 @@ def _failure(record: Record, row: pd.Series) -> Finding:
     start = int(row["start_ns"])
     text = f"{who} asked {row['device'] or 'the GPU'}{size} and it was out of memory."
     cost = max(record.trace.span_ns - start, 0)
-    return Finding("memory", text, cost, 0.0, start, start + 1, (int(row["row"]),), RETRY_REMEDY)
+    return Finding(text, cost, 0.0, start, start + 1, (int(row["row"]),), RETRY_REMEDY)
 
 
 def _retries(record: Record, events: pd.DataFrame) -> list[Finding]:
@@ -145,15 +158,15 @@ def _retries(record: Record, events: pd.DataFrame) -> list[Finding]:
     )
     share = share_of(cost, run_ns(record))
     rows = tuple(int(row) for row in retries["row"])
-    return [Finding("memory", text, cost, share, rows=rows, remedy=RETRY_REMEDY)]
+    return [Finding(text, cost, share, rows=rows, remedy=RETRY_REMEDY)]
 
 
-def _stalls(record: Record, events: pd.DataFrame, limits: Limits) -> list[Finding]:
+def _stalls(record: Record, events: pd.DataFrame, least_share: float) -> list[Finding]:
     """The driver's own calls for memory, where they took a part of the run that matters."""
     calls = events[events["kind"].isin(["malloc", "free"])]
     cost = int(calls["dur_ns"].sum())
     share = share_of(cost, run_ns(record))
-    if share < limits.allocator_stall_share:
+    if share < least_share:
         return []
     longest = calls.iloc[int(calls["dur_ns"].to_numpy().argmax())]
     start = int(longest["start_ns"])
@@ -165,4 +178,4 @@ def _stalls(record: Record, events: pd.DataFrame, limits: Limits) -> list[Findin
     )
     rows = tuple(int(row) for row in calls["row"])
     end = start + int(longest["dur_ns"])
-    return [Finding("memory", text, cost, share, start, end, rows, STALL_REMEDY)]
+    return [Finding(text, cost, share, start, end, rows, STALL_REMEDY)]

@@ -10,7 +10,6 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.copies import copies
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, copies_counted, run_ns, share_of
 from gpuprof_widgets.analyses.needless_copies import EVERY_STEP, THERE_AND_BACK
 from gpuprof_widgets.analyses.quantity import format_bytes, format_ns, format_share
@@ -24,16 +23,18 @@ REMEDIES = {
 }
 
 
-def needless_copies(record: Record, limits: Limits) -> list[Finding]:
+def needless_copies(record: Record, *, needless_copies_share: float = 0.01) -> list[Finding]:
     """At most one finding per reason (see `copies`) whose copies took 1 % of the run or more.
 
     Cost: for each copy its time on the GPU, or the CPU's in waiting for it where that is longer.
+
+    ``needless_copies_share``: Copies there and straight back, or of a constant in every step.
     """
     table = copies(record)
     said = [
         _finding(record, table[(table["needless"] == why).to_numpy(bool)], why) for why in REMEDIES
     ]
-    return [finding for finding in said if finding.share >= limits.needless_copies_share]
+    return [finding for finding in said if finding.share >= needless_copies_share]
 
 
 def _finding(record: Record, table: pd.DataFrame, why: str) -> Finding:
@@ -41,13 +42,12 @@ def _finding(record: Record, table: pd.DataFrame, why: str) -> Finding:
     total = int(cost.sum())
     share = share_of(total, run_ns(record))
     if not len(table):
-        return Finding("needless_copies", "")
+        return Finding("")
     longest = table.iloc[int(cost.argmax())]
     start = int(longest["start_ns"])
     took = f"{format_ns(total)}, {format_share(share)} of the time"
     text = f"{_said(table, why)}{_mostly(table, cost)}: {took}."
     return Finding(
-        "needless_copies",
         text,
         total,
         share,

@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code
 from gpuprof_widgets.analyses.host_states import LAUNCHES
 from gpuprof_widgets.analyses.lacking import NSYS, NVPROF, recorder_of
@@ -32,7 +31,7 @@ REMEDY = "Either ProfilerActivity.CUDA was not among the activities, or {held}."
 UNDER_NSYS = "Record with nsys profile --trace=cuda; if it was, {held}."
 
 
-def no_kernels(record: Record, limits: Limits) -> list[Finding]:
+def no_kernels(record: Record) -> list[Finding]:
     """Fires where calls that launch GPU work are in the trace, and no GPU work is.
 
     Not of a range in which the GPU did nothing, of a trace that has its work elsewhere.
@@ -53,7 +52,7 @@ def no_kernels(record: Record, limits: Limits) -> list[Finding]:
     by_nsight = recorder_of(record) in (NSYS, NVPROF)
     remedy = (UNDER_NSYS if by_nsight else REMEDY).format(held=held)
     shown = tuple(int(row) for row in rows[:EVIDENCE])
-    return [Finding("no_kernels", text, rows=shown, remedy=remedy)]
+    return [Finding(text, rows=shown, remedy=remedy)]
 
 
 def unanswered_launches(trace: Trace) -> npt.NDArray[np.intp]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpuprof_widgets.analyses.findings.compilation import compilation
+from gpuprof_widgets.analyses.findings.compilation import COMPILATION_SHARE, compilation
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import share_of
 from gpuprof_widgets.analyses.iterations import UNRECORDED, iterations, usual_steps
 from gpuprof_widgets.analyses.quantity import format_bytes, format_count, format_ns
@@ -16,19 +15,26 @@ from gpuprof_widgets.trace.model import Record
 GROWTH_BYTES = 1 << 20  # CUDA's allocator takes small blocks from segments of 2 MiB
 
 
-def one_off(record: Record, limits: Limits) -> list[Finding]:
+def one_off(
+    record: Record, *, first_step_ratio: float = 2.0, compilation_share: float = COMPILATION_SHARE
+) -> list[Finding]:
     """Fires for a slow first step, compilation, allocator growth or retries in the warm-up.
 
     And for what torch.compile still compiled after it: that is in the recorded times.
+
+    ``first_step_ratio``: Times the median step: from here on the first one did one-off work.
+
+    The other threshold is that of `compilation`.
     """
     noted: Mapping[str, Any] = (record.metadata.get("steps") or {}).get("one_off") or {}
-    said = [*_first_step(record, limits), *_costs(noted)]
+    said = [*_first_step(record, first_step_ratio), *_costs(noted)]
     found = []
     if said:
         text = f"One-off costs in warm-up, which the record leaves out: {'; '.join(said)}."
-        found.append(Finding("one_off", text))
+        found.append(Finding(text))
     late = noted.get("after_warmup") or {}
-    if late.get("graphs") and not compilation(record, limits):  # which knows what, and why
+    # `compilation` knows what was compiled, and why.
+    if late.get("graphs") and not compilation(record, compilation_share=compilation_share):
         cost = int(late["compile_ns"])
         text = (
             f"torch.compile still compiled {format_count(late['graphs'], 'graph')} after the "
@@ -36,11 +42,11 @@ def one_off(record: Record, limits: Limits) -> list[Finding]:
         )
         share = min(share_of(cost, record.trace.span_ns), 1.0)
         remedy = "Warm up longer (--warmup), or find what changes from step to step: shapes, flags."
-        found.append(Finding("one_off", text, cost, share, remedy=remedy))
+        found.append(Finding(text, cost, share, remedy=remedy))
     return found
 
 
-def _first_step(record: Record, limits: Limits) -> Iterator[str]:
+def _first_step(record: Record, ratio: float) -> Iterator[str]:
     table = iterations(record)
     whole = table[table["complete"] & table["kind"].isin(UNRECORDED)]
     if not (whole["step"] == 0).any():  # recorded, or before anybody counted
@@ -48,7 +54,7 @@ def _first_step(record: Record, limits: Limits) -> Iterator[str]:
     plain, recorded = usual_steps(record)
     others = plain if len(plain) else recorded
     first = int(table["dur_ns"].iloc[0])
-    if not len(others) or first < limits.first_step_ratio * float(others.median()):
+    if not len(others) or first < ratio * float(others.median()):
         return
     kind = "the warm-up's others" if len(plain) else "the recorded ones"
     yield (

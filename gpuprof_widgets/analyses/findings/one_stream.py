@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.finding import Finding, of_gpu_work
 from gpuprof_widgets.analyses.findings.wording import code
 from gpuprof_widgets.analyses.gpu_kinds import COMMUNICATION, COPY, gpu_kinds
 from gpuprof_widgets.analyses.idle import stream_of
@@ -25,16 +24,19 @@ REMEDIES = {
 }
 
 
-def one_stream(record: Record, limits: Limits) -> list[Finding]:
+@of_gpu_work
+def one_stream(record: Record, *, one_stream_share: float = 0.05) -> list[Finding]:
     """One finding per stream on which copies and communication hold up compute for 5 % of the run.
 
     The cost is what it could save at most, which is no more than the stream computes: whether any
     compute was independent of them is not in the trace.
+
+    ``one_stream_share``: Copies and communication alone on the stream that computes as well.
     """
     table = streams(record)
     cost = table[["serialised_ns", "compute_ns"]].min(axis=1)
     share = cost / max(record.trace.span_ns, 1)
-    rows = table.assign(cost_ns=cost, share=share)[share >= limits.one_stream_share]
+    rows = table.assign(cost_ns=cost, share=share)[share >= one_stream_share]
     return [_finding(record, row) for row in rows[rows["cost_ns"] > 0].to_dict("records")]
 
 
@@ -57,7 +59,7 @@ def _finding(record: Record, row: dict[Any, Any]) -> Finding:
     times = [int(dur[kinds == kind].sum()) for kind in REMEDIES]
     remedy = list(REMEDIES.values())[int(np.argmax(times))]
     place = (start, start + int(dur[longest]))
-    return Finding("one_stream", text, row["cost_ns"], row["share"], *place, evidence, remedy)
+    return Finding(text, row["cost_ns"], row["share"], *place, evidence, remedy)
 
 
 def _what(kinds: npt.NDArray[np.object_]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
 from gpuprof_widgets.analyses.optimizer_regions import STEP, kinds, single_tensor_ops
 from gpuprof_widgets.analyses.path_time import cpu_path_ns
@@ -20,12 +19,18 @@ REMEDY = (
 )
 
 
-def optimizer_loops(record: Record, limits: Limits) -> list[Finding]:
+def optimizer_loops(
+    record: Record, *, optimizer_loops_share: float = 0.02, optimizer_loops_ops: int = 20
+) -> list[Finding]:
     """Fires where an optimizer launched kernels for single tensors, for 2 % of the run's CPU time.
 
     torch's OptimizerSingleTensorPattern has no threshold. The cost is the ops' CPU time but for one
     of each name per step, as if each op of ``foreach`` took no longer than one of them, and no more
     than they have of the critical path.
+
+    ``optimizer_loops_share``: Updating one tensor after the other (torch: any).
+    ``optimizer_loops_ops``: Ops that launch a kernel in one step of an optimizer: fewer are no
+        loop.
     """
     slices = record.trace.slices
     rows, regions = single_tensor_ops(record.trace)
@@ -38,7 +43,7 @@ def optimizer_loops(record: Record, limits: Limits) -> list[Finding]:
     cost = spent - spent * distinct // len(rows)
     cost = min(cost, cpu_path_ns(record, rows))
     share = share_of(cost, run_ns(record))
-    if share < limits.optimizer_loops_share or number.max() < limits.optimizer_loops_ops:
+    if share < optimizer_loops_share or number.max() < optimizer_loops_ops:
         return []
     who = ", ".join(code(f"{kind}.step") for kind in kinds(record.trace, STEP, regions))
     steps = format_count(len(step), "step")
@@ -51,4 +56,4 @@ def optimizer_loops(record: Record, limits: Limits) -> list[Finding]:
     start = int(slices["ts"].iloc[most])
     end = start + int(slices["dur"].iloc[most])
     evidence = tuple(rows[regions == most][:EVIDENCE])
-    return [Finding("optimizer_loops", text, cost, share, start, end, evidence, REMEDY)]
+    return [Finding(text, cost, share, start, end, evidence, REMEDY)]

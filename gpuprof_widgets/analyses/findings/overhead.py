@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.recording_less import what_to_leave_out
 from gpuprof_widgets.analyses.findings.step_overhead import ENOUGH
 from gpuprof_widgets.analyses.findings.wording import share_of
@@ -23,17 +22,22 @@ _KINDS = {
 """What `capture.overhead` counts beside events, and the word for one."""
 
 
-def overhead(record: Record, limits: Limits) -> list[Finding]:
+def overhead(
+    record: Record, *, recording_share: float = 0.05, recording_least_ns: int = 1_000_000
+) -> list[Finding]:
     """Fires where the recorder estimates its cost at 5 % of the cell's time and 1 ms or more.
 
     Not where steps were timed with and without recording: `step_overhead` knows better.
+
+    ``recording_share``: Of the cell's time, spent on recording it.
+    ``recording_least_ns``: Spent on recording: less is nobody's trouble, whatever its share.
     """
     if min(map(len, usual_steps(record))) >= ENOUGH:
         return []
     noted = record.metadata.get("overhead") or {}
     cost, wall = int(noted.get("estimate_ns") or 0), int(record.metadata.get("wall_ns") or 0)
     share = min(share_of(cost, wall), 1.0)
-    if share < limits.recording_share or cost < limits.recording_least_ns:
+    if share < recording_share or cost < recording_least_ns:
         return []
     text = (
         f"Recording {_recorded(record, noted)} took about {format_ns(cost)}, "
@@ -43,7 +47,7 @@ def overhead(record: Record, limits: Limits) -> list[Finding]:
     without = what_to_leave_out(record)
     less = f"less (without {without}), or " if without else ""
     remedy = f"Record {less}fewer iterations."
-    return [Finding("overhead", text, cost, share, remedy=remedy)]
+    return [Finding(text, cost, share, remedy=remedy)]
 
 
 def _recorded(record: Record, noted: dict[str, Any]) -> str:

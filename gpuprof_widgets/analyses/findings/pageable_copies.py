@@ -7,9 +7,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.copies import copies
-from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
-from gpuprof_widgets.analyses.findings.synchronising import synchronising
+from gpuprof_widgets.analyses.findings.finding import Finding, of_gpu_work
+from gpuprof_widgets.analyses.findings.synchronising import SYNCHRONISING_SHARE, synchronising
 from gpuprof_widgets.analyses.findings.wording import code, copies_counted, run_ns, share_of
 from gpuprof_widgets.analyses.quantity import format_bytes, format_ns, format_share
 from gpuprof_widgets.trace.model import Record
@@ -20,22 +19,34 @@ REMEDY = (
 )
 
 
-def pageable_copies(record: Record, limits: Limits) -> list[Finding]:
+@of_gpu_work
+def pageable_copies(
+    record: Record,
+    *,
+    pageable_copies_share: float = 0.02,
+    synchronising_share: float = SYNCHRONISING_SHARE,
+) -> list[Finding]:
     """Fires where calls that copy from pageable memory to a GPU took 2 % of the run or more.
 
     The runtime first copies such data into pinned memory of its own, within the call (CUDA Runtime
     API, "API synchronization behavior"; `nsys analyze`: cuda_memcpy_async). Not for copies whose
     waits `synchronising` has reported.
+
+    ``pageable_copies_share``: In calls that copy from pageable memory (nsys lists every one:
+        cuda_memcpy_async).
+
+    The other threshold is that of `synchronising`.
     """
     table = copies(record)
     slow = (table["direction"] == "HtoD") & (table["source"] == "pageable")
     table = table[slow.to_numpy(bool)]
-    said = [row for finding in synchronising(record, limits) for row in finding.rows]
+    waits = synchronising(record, synchronising_share=synchronising_share)
+    said = [row for finding in waits for row in finding.rows]
     table = table[~np.isin(table["launch"].to_numpy(np.int64), said)]
     held = table["call_ns"].to_numpy(np.int64) + table["wait_ns"].to_numpy(np.int64)
     cost = int(held.sum())
     share = share_of(cost, run_ns(record))
-    if not len(table) or share < limits.pageable_copies_share:
+    if not len(table) or share < pageable_copies_share:
         return []
     longest = table.iloc[int(held.argmax())]
     start = int(longest["start_ns"])
@@ -45,7 +56,7 @@ def pageable_copies(record: Record, limits: Limits) -> list[Finding]:
         f"the time){_mostly(table, held)}."
     )
     rows, end = tuple(table["row"]), start + int(longest["dur_ns"])
-    return [Finding("pageable_copies", text, cost, share, start, end, rows, REMEDY)]
+    return [Finding(text, cost, share, start, end, rows, REMEDY)]
 
 
 def _size(table: pd.DataFrame) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from gpuprof_widgets.analyses.copies import copies
-from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.finding import Finding, of_gpu_work
 from gpuprof_widgets.analyses.findings.wording import copies_counted, run_ns, share_of
 from gpuprof_widgets.analyses.quantity import format_bytes, format_ns, format_share
 from gpuprof_widgets.trace.model import Record
@@ -26,13 +25,17 @@ OTHERWISE = (
 )
 
 
-def peer_copies(record: Record, limits: Limits) -> list[Finding]:
-    """Fires where copies between GPUs took 2 % of the run or more."""
+@of_gpu_work
+def peer_copies(record: Record, *, peer_copies_share: float = 0.02) -> list[Finding]:
+    """Fires where copies between GPUs took 2 % of the run or more.
+
+    ``peer_copies_share``: Copies from GPU to GPU.
+    """
     table = copies(record)
     table = table[(table["direction"] == "PtoP").to_numpy(bool)]
     cost = int(table["dur_ns"].sum())
     share = share_of(cost, run_ns(record))
-    if not len(table) or share < limits.peer_copies_share:
+    if not len(table) or share < peer_copies_share:
         return []
     longest = table.iloc[int(table["dur_ns"].to_numpy().argmax())]
     start = int(longest["start_ns"])
@@ -44,4 +47,4 @@ def peer_copies(record: Record, limits: Limits) -> list[Finding]:
     )
     remedy = PARALLEL if record.trace.index.matching(DATA_PARALLEL).any() else OTHERWISE
     rows, end = tuple(table["row"]), start + int(longest["dur_ns"])
-    return [Finding("peer_copies", text, cost, share, start, end, rows, remedy)]
+    return [Finding(text, cost, share, start, end, rows, remedy)]

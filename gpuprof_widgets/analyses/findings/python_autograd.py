@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.op_rows import op_rows
 from gpuprof_widgets.analyses.open_times import open_times
@@ -35,14 +34,17 @@ REMEDY = (
 )
 
 
-def python_autograd(record: Record, limits: Limits) -> list[Finding]:
+def python_autograd(record: Record, *, python_autograd_share: float = 0.05) -> list[Finding]:
     """One finding per function that takes 5 % of the run outside of ops and calls of a GPU.
 
     Where a GPU works, only while it is idle: Python beside a busy GPU holds nothing up.
+
+    ``python_autograd_share``: In the Python of a custom `torch.autograd.Function`, outside of the
+        ops that it calls.
     """
     trace = record.trace
     busy = open_times(trace, trace.index.gpu)
-    said = [_finding(record, name, busy, limits) for name in _functions(trace)]
+    said = [_finding(record, name, busy, python_autograd_share) for name in _functions(trace)]
     return [finding for finding in said if finding is not None]
 
 
@@ -58,14 +60,14 @@ def _functions(trace: Trace) -> list[str]:
 
 
 def _finding(
-    record: Record, name: str, busy: intervals.Intervals, limits: Limits
+    record: Record, name: str, busy: intervals.Intervals, python_autograd_share: float
 ) -> Finding | None:
     trace = record.trace
     calls, inner = _calls(trace, name)
     outside = intervals.difference(open_times(trace, calls), open_times(trace, inner))
     cost = intervals.length(intervals.difference(outside, busy))
     share = share_of(cost, run_ns(record))
-    if share < limits.python_autograd_share:
+    if share < python_autograd_share:
         return None
     of_gpu = ", while no GPU worked," if len(busy[0]) else ""
     text = (
@@ -77,7 +79,7 @@ def _finding(
     longest = int(dur.argmax())
     place = (int(ts[longest]), int(ts[longest] + dur[longest]))
     rows = tuple(calls[:EVIDENCE].tolist())
-    return Finding("python_autograd", text, cost, share, *place, rows, REMEDY)
+    return Finding(text, cost, share, *place, rows, REMEDY)
 
 
 def _calls(trace: Trace, name: str) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:

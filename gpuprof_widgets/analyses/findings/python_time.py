@@ -16,7 +16,6 @@ from gpuprof_widgets.analyses.blocking import blocked, is_blocking
 from gpuprof_widgets.analyses.blocking_names import whole_kinds
 from gpuprof_widgets.analyses.findings.dispatch import dispatch_remedy
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import (
     OF_THE_CELL,
     code,
@@ -90,14 +89,19 @@ PROCESS_START = re.compile(r"multiprocessing[/\\]process\.py start$")
 FRAME = re.compile(r"^(?:.*[/\\])?(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$", re.DOTALL)
 """A Python frame as torch writes it: ``train.py(12): step``."""
 
+PYTHON_SHARE = 0.1
 
-def python_time(record: Record, limits: Limits) -> list[Finding]:
+
+def python_time(record: Record, *, python_share: float = PYTHON_SHARE) -> list[Finding]:
     """Fires for the function outside of PyTorch with most self time, from 10 % and 1 ms on.
 
     PyTorch's ops, what only waits or accesses files and what starts DataLoader workers do not
     count, nor do threads that only wait. Which function the ops lie in is known from recorded
     frames; without these the function gets at most the Python time outside of all ops, and of a
     range of time nothing is said.
+
+    ``python_share``: A Python function; of Python's time without idle threads, where the run's is
+        not known.
     """
     table = python_time_table(record)
     if not len(table) or is_beyond_the_range(record, table):
@@ -119,7 +123,7 @@ def python_time(record: Record, limits: Limits) -> list[Finding]:
     top = table.sort_values("self_ns", ascending=False, kind="stable").iloc[0]
     cost = int(top["self_ns"])
     share, words = share_in_words(record, cost)
-    if share < limits.python_share or cost < WORTH_READING_NS:
+    if share < python_share or cost < WORTH_READING_NS:
         return []
     most = "at most " if in_ops and not top["exact"] else ""
     apart = ", PyTorch ops not counted" if in_ops else ""
@@ -127,7 +131,7 @@ def python_time(record: Record, limits: Limits) -> list[Finding]:
         f"{_subject(record, top)} itself took {most}{words}{apart} "
         f"({format_ns(cost)}{_in_calls(record, int(top['calls']))}{_called_by(record, top)})."
     )
-    return [Finding("python_time", text, cost, share, remedy=_remedy(record, top))]
+    return [Finding(text, cost, share, remedy=_remedy(record, top))]
 
 
 def python_ns(record: Record) -> int:

@@ -7,8 +7,7 @@ from typing import Any
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
-from gpuprof_widgets.analyses.findings.python_time import python_ns, share_in_words
+from gpuprof_widgets.analyses.findings.python_time import PYTHON_SHARE, python_ns, share_in_words
 from gpuprof_widgets.analyses.findings.wording import code, function_name
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.python_time import python_time
@@ -26,14 +25,21 @@ REMEDY = (
 )
 
 
-def python_waiting(record: Record, limits: Limits) -> list[Finding]:
-    """At most two: functions with 10 % of the Python time, most of which they waited."""
+def python_waiting(
+    record: Record, *, python_waiting_share: float = 0.5, python_share: float = PYTHON_SHARE
+) -> list[Finding]:
+    """At most two: functions with 10 % of the Python time, most of which they waited.
+
+    ``python_waiting_share``: Of a function's own time: from here on it mostly waits for the GPU.
+
+    The other threshold is that of `python_time`.
+    """
     table = python_time(record)
     if not len(table) or is_beyond_the_range(record, table):
         return []
     whole = python_ns(record)
-    high = table["self_ns"] >= max(limits.python_share * whole, WORTH_READING_NS)
-    mostly = table["self_waiting_ns"] >= limits.python_waiting_share * table["self_ns"]
+    high = table["self_ns"] >= max(python_share * whole, WORTH_READING_NS)
+    mostly = table["self_waiting_ns"] >= python_waiting_share * table["self_ns"]
     found = table[high & mostly].sort_values("self_waiting_ns", ascending=False, kind="stable")
     return [_finding(record, row) for row in found.head(MOST).to_dict("records")]
 
@@ -49,9 +55,7 @@ def _finding(record: Record, row: dict[Any, Any]) -> Finding:
         f"({of_all}): {estimated}{format_ns(waited)} of it ({words}) was waiting for the GPU"
         f"{_mostly_for(record, row)}."
     )
-    return Finding(
-        "python_waiting", text, waited, share, remedy=REMEDY, **_longest(record, row["waited_for"])
-    )
+    return Finding(text, waited, share, remedy=REMEDY, **_longest(record, row["waited_for"]))
 
 
 def _mostly_for(record: Record, row: dict[Any, Any]) -> str:

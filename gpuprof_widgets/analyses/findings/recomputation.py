@@ -7,7 +7,6 @@ import numpy as np
 from gpuprof_widgets.analyses.backward_ops import backward_ns
 from gpuprof_widgets.analyses.backward_work import Recomputed, recomputed
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.trace import links
@@ -21,15 +20,19 @@ REMEDY = (
 )
 
 
-def recomputation(record: Record, limits: Limits) -> list[Finding]:
-    """Fires where computing the forward anew takes 5 % of the run: on the GPU, if there is one."""
+def recomputation(record: Record, *, recomputation_share: float = 0.05) -> list[Finding]:
+    """Fires where computing the forward anew takes 5 % of the run: on the GPU, if there is one.
+
+    ``recomputation_share``: Computing the forward anew in the backward pass (activation
+        checkpointing).
+    """
     trace = record.trace
     again = recomputed(trace)
     gpu = trace.index.gpu
     on_cpu = int((again.end_ns - again.start_ns).sum())
     cost = _on_gpu_ns(trace, again) if len(gpu) else on_cpu
     share = share_of(cost, run_ns(record))
-    if not cost or share < limits.recomputation_share:
+    if not cost or share < recomputation_share:
         return []
     slices = trace.slices
     whole = int(slices["dur"].to_numpy()[gpu].sum()) if len(gpu) else backward_ns(record)
@@ -43,7 +46,7 @@ def recomputation(record: Record, limits: Limits) -> list[Finding]:
     )
     place = (int(again.start_ns[longest]), int(again.end_ns[longest]))
     rows = tuple(again.rows[:EVIDENCE].tolist())
-    return [Finding("recomputation", text, cost, share, *place, rows, REMEDY)]
+    return [Finding(text, cost, share, *place, rows, REMEDY)]
 
 
 def _on_gpu_ns(trace: Trace, again: Recomputed) -> int:

@@ -10,8 +10,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.cold_start import cold_spans
 from gpuprof_widgets.analyses.device_busy import busy_intervals
-from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.finding import Finding, of_gpu_work
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
 from gpuprof_widgets.analyses.graph_replays import graph_launches, is_mostly_replayed
 from gpuprof_widgets.analyses.launched_by import launched_by
@@ -38,8 +37,19 @@ BESIDE_GRAPHS = (
 COMPILED = re.compile(r"CompiledFunction|Torch-Compiled Region.*|## Call CompiledFxGraph.*")
 """Ops of torch.compile: what it could fuse, it has."""
 
+SHORT_KERNELS_SHARE = 0.5
+SHORT_KERNELS_LEAST = 10
+SHORT_KERNELS_COST_SHARE = 0.03
 
-def short_kernels(record: Record, limits: Limits) -> list[Finding]:
+
+@of_gpu_work
+def short_kernels(
+    record: Record,
+    *,
+    short_kernels_share: float = SHORT_KERNELS_SHARE,
+    short_kernels_least: int = SHORT_KERNELS_LEAST,
+    short_kernels_cost_share: float = SHORT_KERNELS_COST_SHARE,
+) -> list[Finding]:
     """Fires where half of the launches take longer than what they launch, ten and 3 % of the run.
 
     The replay of a graph is one launch, and never one of these: another graph would not spare it.
@@ -48,6 +58,12 @@ def short_kernels(record: Record, limits: Limits) -> list[Finding]:
     op is known), as a graph spares both, and in which the GPU, between its first and its last work,
     had nothing to do: while it is busy, a slow launch costs nothing. Waiting for the GPU is none of
     it, nor is what these ops have less of the critical path.
+
+    ``short_kernels_share``: Of the GPU slices: shorter than their launch (HTA shows them from the
+        first on).
+    ``short_kernels_least``: Fewer short ones are not many, whatever their share.
+    ``short_kernels_cost_share``: Launching short kernels while the GPU is idle (XProf: kernel
+        launch 3 %, 15 % high).
     """
     table = launches(record)
     if not len(table):
@@ -55,13 +71,13 @@ def short_kernels(record: Record, limits: Limits) -> list[Finding]:
     replays = graph_launches(record.trace)[table["launch"].to_numpy()]
     short = table[table["short"].to_numpy(bool) & ~replays]
     calls = table["launch"].nunique()
-    enough = max(limits.short_kernels_share * calls, limits.short_kernels_least, 1)
+    enough = max(short_kernels_share * calls, short_kernels_least, 1)
     if len(short) < enough:
         return []
     idle = _launching_while_idle(record, short)
     cost = min(idle, cpu_path_ns(record, _callers(short)))
     share = share_of(cost, run_ns(record))
-    if share < limits.short_kernels_cost_share:
+    if share < short_kernels_cost_share:
         return []
     gpu, call = (float(short[key].median()) for key in ("dur_ns", "call_ns"))
     text = (
@@ -77,7 +93,7 @@ def short_kernels(record: Record, limits: Limits) -> list[Finding]:
     start, end = int(stretch["call_start_ns"].min()), int(_ends(stretch).max())
     graph = BESIDE_GRAPHS if is_mostly_replayed(record.trace) else GRAPH
     remedy = graph if record.trace.index.matching(COMPILED).any() else FUSE + graph
-    return [Finding("short_kernels", text, cost, share, start, end, tuple(rows), remedy)]
+    return [Finding(text, cost, share, start, end, tuple(rows), remedy)]
 
 
 def _launching_while_idle(record: Record, short: pd.DataFrame) -> int:

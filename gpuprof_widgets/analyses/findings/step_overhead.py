@@ -5,7 +5,6 @@ from __future__ import annotations
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.recording_less import what_to_leave_out
 from gpuprof_widgets.analyses.findings.wording import share_of
 from gpuprof_widgets.analyses.iterations import iterations, usual_steps
@@ -19,11 +18,14 @@ MORE_STEPS = "More steps would tell: a longer --warmup, and more --steps."
 SHORT_OPS = "Short ops look slower than they are, long ones hardly"
 
 
-def step_overhead(record: Record, limits: Limits) -> list[Finding]:
+def step_overhead(record: Record, *, step_slowdown: float = 1.1) -> list[Finding]:
     """Fires where the recorded steps of a bounded loop took 1.1 times as long or more.
 
     Also where that cannot be told: there are too few of either kind, or their times differ more
     among themselves.
+
+    ``step_slowdown``: Times as slow as unrecorded steps; below it, it is the difference between any
+        few steps.
     """
     table = iterations(record)
     if not (table["kind"] == "recorded").any():
@@ -31,12 +33,12 @@ def step_overhead(record: Record, limits: Limits) -> list[Finding]:
     plain, recorded = usual_steps(record)
     if min(len(plain), len(recorded)) < ENOUGH:
         text = _too_few(len(plain), len(recorded))
-        return [Finding("step_overhead", text, remedy=MORE_STEPS)]
+        return [Finding(text, remedy=MORE_STEPS)]
     before, during = float(plain.median()), float(recorded.median())
-    if share_of(during, before) < limits.step_slowdown:
+    if share_of(during, before) < step_slowdown:
         return []
     if _is_noise(plain, recorded):
-        return [Finding("step_overhead", _too_uneven(plain, recorded), remedy=MORE_STEPS)]
+        return [Finding(_too_uneven(plain, recorded), remedy=MORE_STEPS)]
     cost = round((during - before) * len(recorded))
     text = (
         f"Profiling made a step {share_of(during, before):.1f}x slower: the median is "
@@ -44,7 +46,7 @@ def step_overhead(record: Record, limits: Limits) -> list[Finding]:
         f"{format_ns(before)} in {format_count(len(plain), 'unrecorded one')} before."
     )
     share = min(share_of(cost, int(recorded.sum())), 1.0)
-    return [Finding("step_overhead", text, cost, share, remedy=_remedy(record))]
+    return [Finding(text, cost, share, remedy=_remedy(record))]
 
 
 def _remedy(record: Record) -> str:

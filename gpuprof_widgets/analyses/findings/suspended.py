@@ -9,7 +9,6 @@ import pandas as pd
 
 from gpuprof_widgets.analyses import op_rows as rows
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.lines import WORTH_NS
 from gpuprof_widgets.analyses.findings.wording import run_ns, share_of, statement
 from gpuprof_widgets.analyses.line_sources import line_sources
@@ -28,14 +27,17 @@ NEARLY_ALL = 0.95  # of the time, in one line
 _AWAIT = re.compile(r"\bawait\b")
 
 
-def suspended(record: Record, limits: Limits) -> list[Finding]:
-    """Fires where that is a tenth of the run or more: in no line's time, and in no op's."""
+def suspended(record: Record, *, suspended_share: float = 0.1) -> list[Finding]:
+    """Fires where that is a tenth of the run or more: in no line's time, and in no op's.
+
+    ``suspended_share``: Suspended in ``await``, while no line and no op ran.
+    """
     if not (awaiting := _awaiting(record)):
         return []
     table = _suspensions(record, awaiting)
     cost = int(table["dur_ns"].sum())
     share = share_of(cost, run_ns(record))
-    if cost < WORTH_NS or share < limits.suspended_share:
+    if cost < WORTH_NS or share < suspended_share:
         return []
     by_line = table.groupby(["cell", "line", "code"], as_index=False)["dur_ns"].sum()
     top = by_line.iloc[int(by_line["dur_ns"].argmax())].to_dict()
@@ -50,7 +52,6 @@ def suspended(record: Record, limits: Limits) -> list[Finding]:
     longest = table.iloc[int(table["dur_ns"].argmax())].to_dict()
     return [
         Finding(
-            "suspended",
             text,
             cost,
             share,

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.region_owners import forward_of, region_around
@@ -56,13 +55,19 @@ LATENCY_NS = 1_000_000
 OTHERWISE = "The CPU launches nothing while it waits: move the call out of the loop if you can."
 ONCE = "The CPU launches nothing while it waits: leave the call out, or make it later, if you can."
 
+SYNCHRONISING_SHARE = 0.02
 
-def synchronising(record: Record, limits: Limits) -> list[Finding]:
+
+def synchronising(
+    record: Record, *, synchronising_share: float = SYNCHRONISING_SHARE
+) -> list[Finding]:
     """At most three findings: the ops whose waits took 2 % of the run or more, by their cost.
 
     The cost is what the GPU idled for it (`wait_costs`): to wait for a GPU that is busy, and has
     more to do then, costs nothing. Not the waits of backward ops, which the rule `backward` names
     with their forward op.
+
+    ``synchronising_share``: Waiting for the GPU in calls of one op.
     """
     table = waits(record)
     table = table[table["kind"] == "synchronise"]
@@ -70,8 +75,8 @@ def synchronising(record: Record, limits: Limits) -> list[Finding]:
     of_backward = forward_of(record.trace)[table["row"]] >= 0
     table = table[~of_backward & ~_profilers_own(record, table)]
     groups = [group for _, group in table.groupby(["op_name", "name"], sort=False)]
-    least = limits.synchronising_share
-    long = [one for one in groups if share_of(one["dur_ns"].sum(), run_ns(record)) >= least]
+    run, least = run_ns(record), synchronising_share
+    long = [one for one in groups if share_of(one["dur_ns"].sum(), run) >= least]
     said = [_finding(record, group) for group in long]
     return sorted(said, key=lambda finding: -finding.cost_ns)[:MOST]
 
@@ -96,7 +101,6 @@ def _finding(record: Record, group: pd.DataFrame) -> Finding:
     )
     start = int(longest["start_ns"])
     return Finding(
-        "synchronising",
         text,
         cost,
         share_of(cost, run_ns(record)),

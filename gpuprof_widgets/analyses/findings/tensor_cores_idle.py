@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.fp32_matmul import evidence, in_plain_fp32
-from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.finding import Finding, of_gpu_work
+from gpuprof_widgets.analyses.findings.fp32_matmul import (
+    FP32_MATMUL_SHARE,
+    PRECISION_SAVING_SHARE,
+    evidence,
+    in_plain_fp32,
+)
 from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of, shorter
 from gpuprof_widgets.analyses.path_time import gpu_path_saving_ns
 from gpuprof_widgets.analyses.quantity import format_ns, format_share
@@ -22,12 +26,24 @@ IN_FLOAT = (
 )
 
 
-def tensor_cores_idle(record: Record, limits: Limits) -> list[Finding]:
+@of_gpu_work
+def tensor_cores_idle(
+    record: Record,
+    *,
+    tensor_cores_share: float = 0.1,
+    fp32_matmul_share: float = FP32_MATMUL_SHARE,
+    precision_saving_share: float = PRECISION_SAVING_SHARE,
+) -> list[Finding]:
     """Fires where no kernel used tensor cores and ops that could took 10 % of the GPU's time.
 
     TB: compute capability 7 or more, tensor core time 0, eligible ops; XProf: idle tensor cores
     from 10 % on. Products in plain fp32 on newer GPUs are `fp32_matmul`'s. The cost is what those
     of them on the critical path would save in 16 bits, as near to their roof as they are now.
+
+    ``tensor_cores_share``: Of GPU time, in ops that could use tensor cores while nothing does
+        (XProf: 10 %; TB: any).
+
+    The other thresholds are those of `fp32_matmul`.
     """
     major = capability(record)
     if major is None or major < VOLTA:
@@ -35,12 +51,12 @@ def tensor_cores_idle(record: Record, limits: Limits) -> list[Finding]:
     table = products(record)
     if table["tensor_cores"].any():
         return []
-    eligible = table[table["eligible"] & ~in_plain_fp32(table, major, limits)]
+    eligible = table[table["eligible"] & ~in_plain_fp32(table, major, fp32_matmul_share)]
     time, whole = int(eligible["time_ns"].sum()), int(table["time_ns"].sum())
-    if not time or time < limits.tensor_cores_share * whole:
+    if not time or time < tensor_cores_share * whole:
         return []
     saved = gpu_path_saving_ns(record, eligible, eligible["in_half_ns"])
-    if share_of(saved, run_ns(record)) < limits.precision_saving_share:
+    if share_of(saved, run_ns(record)) < precision_saving_share:
         return []
     longest = str(eligible.groupby("op")["time_ns"].sum().idxmax())
     text = (
@@ -50,7 +66,6 @@ def tensor_cores_idle(record: Record, limits: Limits) -> list[Finding]:
     )
     return [
         Finding(
-            "tensor_cores_idle",
             text,
             saved,
             share_of(saved, run_ns(record)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import share_of
 from gpuprof_widgets.analyses.quantity import format_count, format_share
 from gpuprof_widgets.trace.model import Record
@@ -16,15 +15,18 @@ REMEDY = (
 )
 
 
-def unlinked(record: Record, limits: Limits) -> list[Finding]:
-    """Fires where 2 % of the GPU's events or of their time lack a launch; last, as no cost."""
+def unlinked(record: Record, *, unlinked_share: float = 0.02) -> list[Finding]:
+    """Fires where 2 % of the GPU's events or of their time lack a launch; last, as no cost.
+
+    ``unlinked_share``: Of GPU events or of their time, without a launch in the trace.
+    """
     slices = record.trace.slices
     gpu = record.trace.index.gpu
     gpu = gpu[slices["count"].to_numpy()[gpu] > 0]
     loose = gpu[slices["launch"].to_numpy()[gpu] < 0]
     dur = slices["dur"].to_numpy()
     shares = (len(loose) / max(len(gpu), 1), share_of(dur[loose].sum(), dur[gpu].sum()))
-    if not len(loose) or max(shares) < limits.unlinked_share:
+    if not len(loose) or max(shares) < unlinked_share:
         return []
     without_op = int(np.count_nonzero(slices["op"].to_numpy()[loose] < 0))
     have = "has" if len(loose) == 1 else "have"
@@ -33,7 +35,7 @@ def unlinked(record: Record, limits: Limits) -> list[Finding]:
         f"({format_share(len(loose) / len(gpu))}) {have} no launch in the trace: the time is "
         f"counted{_owned(len(loose), without_op)}."
     )
-    return [Finding("unlinked", text, rows=tuple(int(row) for row in loose), remedy=REMEDY)]
+    return [Finding(text, rows=tuple(int(row) for row in loose), remedy=REMEDY)]
 
 
 def _owned(events: int, without_op: int) -> str:

@@ -7,7 +7,6 @@ import re
 import numpy as np
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
 from gpuprof_widgets.analyses.findings.wording import run_ns, share_of
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import is_engine
@@ -28,17 +27,19 @@ REMEDY = (
 )
 
 
-def without_no_grad(record: Record, limits: Limits) -> list[Finding]:
+def without_no_grad(record: Record, *, without_no_grad_ops: int = 50) -> list[Finding]:
     """Fires for many ops that autograd noted in a run without backward pass and optimizer.
 
     Not for a range of a run, nor for one that was left early: its backward pass may come later.
+
+    ``without_no_grad_ops``: Ops that autograd noted for a backward pass that never came.
     """
     trace = record.trace
     in_part = any(record.metadata.get(key) for key in (WINDOW, "error", "interrupted"))
     if in_part or _trains(trace):
         return []
     noted, rows = _noted(trace)
-    if noted < limits.without_no_grad_ops:
+    if noted < without_no_grad_ops:
         return []
     text = (
         f"Autograd noted at least {noted:,} ops for a backward pass, and none ran: that takes a "
@@ -47,7 +48,7 @@ def without_no_grad(record: Record, limits: Limits) -> list[Finding]:
     )
     cost = noted * NOTING_NS
     share = share_of(cost, run_ns(record))
-    return [Finding("without_no_grad", text, cost, share, rows=rows, remedy=REMEDY)]
+    return [Finding(text, cost, share, rows=rows, remedy=REMEDY)]
 
 
 def _trains(trace: Trace) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.limits import Limits
+from gpuprof_widgets.analyses.findings.thresholds import check_limits, limits_for
 from gpuprof_widgets.analyses.findings.wording import code
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
@@ -66,14 +66,20 @@ class RankFinding:
     rank: int
 
 
-def waiting_for_others(compared: Compared, limits: Limits) -> list[RankFinding]:
-    """How much of the ranks' time went into waiting for each other, from 5 % of the run on."""
+def waiting_for_others(
+    compared: Compared, *, rank_waiting_share: float = 0.05
+) -> list[RankFinding]:
+    """How much of the ranks' time went into waiting for each other, from 5 % of the run on.
+
+    ``rank_waiting_share``: Of the run, in which the average rank waits for others (TB:
+        communication over 10 %).
+    """
     table = compared.stragglers
     ranks = int((table["collectives"] > 0).sum())
     waited, moving = int(table["waited_ns"].sum()), int(table["transfer_ns"].sum())
     each = waited // max(ranks, 1)
     share = each / max(compared.span_ns, 1)
-    if not ranks or share < limits.rank_waiting_share:
+    if not ranks or share < rank_waiting_share:
         return []
     text = (
         f"Of {format_ns((waited + moving) // ranks)} in collectives the average rank waited "
@@ -82,7 +88,7 @@ def waiting_for_others(compared: Compared, limits: Limits) -> list[RankFinding]:
     )
     span = _range_of_largest(compared.collectives, "waited_ns")
     remedy = _who_delays(table)
-    return [RankFinding(Finding("waiting_for_others", text, each, share, *span, (), remedy), -1)]
+    return [RankFinding(Finding(text, each, share, *span, (), remedy), -1)]
 
 
 def _who_delays(table: pd.DataFrame) -> str:
@@ -102,11 +108,15 @@ def _who_delays(table: pd.DataFrame) -> str:
     )
 
 
-def stragglers(compared: Compared, limits: Limits) -> list[RankFinding]:
-    """The ranks, at most three, that held up all others for 5 % of the run or more."""
+def stragglers(compared: Compared, *, straggler_share: float = 0.05) -> list[RankFinding]:
+    """The ranks, at most three, that held up all others for 5 % of the run or more.
+
+    ``straggler_share``: Of the run, by which one rank holds up all others (`ranks`; HTA names the
+        two latest).
+    """
     rows = compared.stragglers[compared.stragglers["delay_ns"] > 0].head(MOST)
     said = [_straggler(compared, row) for row in rows.itertuples(index=False)]
-    return [one for one in said if one.finding.share >= limits.straggler_share]
+    return [one for one in said if one.finding.share >= straggler_share]
 
 
 def _straggler(compared: Compared, row: Any) -> RankFinding:
@@ -123,7 +133,7 @@ def _straggler(compared: Compared, row: Any) -> RankFinding:
     own = compared.collectives[compared.collectives["last_rank"] == row.rank]
     span = _range_of_largest(own, "delay_ns")
     remedy = REMEDIES[cause] if on_gpu or cause != IDLE else CPU_REMEDY
-    found = Finding("stragglers", text, row.delay_ns, share, *span, (), remedy)
+    found = Finding(text, row.delay_ns, share, *span, (), remedy)
     return RankFinding(found, int(row.rank))
 
 
@@ -190,10 +200,13 @@ def _place(idle_class: str) -> str:
     return words.get(idle_class, idle_class)
 
 
-def slow_functions(compared: Compared, limits: Limits) -> list[RankFinding]:
+def slow_functions(compared: Compared, *, rank_function_share: float = 0.05) -> list[RankFinding]:
     """The functions, at most three, in which the ranks differ; collectives tell better who is late.
 
     From a spread on that is 5 % of the slowest rank's time in Python.
+
+    ``rank_function_share``: Of a rank's time in Python, by which it is longer in one function than
+        the fastest rank.
     """
     table = compared.functions
     if not len(table) or int(compared.stragglers["collectives"].sum()):
@@ -202,7 +215,7 @@ def slow_functions(compared: Compared, limits: Limits) -> list[RankFinding]:
     rank_ns = pd.Series(times.sum(axis=0), ranks)[table["slowest_rank"]]
     rows = zip(table.head(MOST).itertuples(index=False), times, rank_ns, strict=False)
     said = [_slow_function(*row) for row in rows]
-    return [one for one in said if one.finding.share >= limits.rank_function_share]
+    return [one for one in said if one.finding.share >= rank_function_share]
 
 
 def _slow_function(row: Any, own: npt.NDArray[np.int64], rank_ns: int) -> RankFinding:
@@ -216,11 +229,11 @@ def _slow_function(row: Any, own: npt.NDArray[np.int64], rank_ns: int) -> RankFi
         f"{format_ns(own.min())} on rank {row.fastest_rank}{middle}; the difference is "
         f"{format_share(share)} of rank {row.slowest_rank}'s time in Python."
     )
-    found = Finding("slow_functions", text, row.self_spread_ns, share, remedy=FUNCTION_REMEDY)
+    found = Finding(text, row.self_spread_ns, share, remedy=FUNCTION_REMEDY)
     return RankFinding(found, int(row.slowest_rank))
 
 
-RULES: dict[str, Callable[[Compared, Limits], list[RankFinding]]] = {
+FINDINGS: dict[str, Callable[..., list[RankFinding]]] = {
     "waiting_for_others": waiting_for_others,
     "stragglers": stragglers,
     "slow_functions": slow_functions,
@@ -228,7 +241,12 @@ RULES: dict[str, Callable[[Compared, Limits], list[RankFinding]]] = {
 """Rules over many ranks, by name; those over one record are in `analyses.findings`."""
 
 
-def findings(compared: Compared, limits: Limits) -> list[RankFinding]:
-    """What all rules say, the costliest first."""
-    found = [one for rule in RULES.values() for one in rule(compared, limits)]
-    return sorted(found, key=lambda one: -one.finding.cost_ns)
+def findings(compared: Compared, **limits: float) -> list[RankFinding]:
+    """What all rules say, the costliest first; ``limits``: other thresholds, by their names."""
+    check_limits(limits, *FINDINGS.values())
+    said = [
+        replace(one, finding=replace(one.finding, rule=name))
+        for name, rule in FINDINGS.items()
+        for one in rule(compared, **limits_for(rule, limits))
+    ]
+    return sorted(said, key=lambda one: -one.finding.cost_ns)
