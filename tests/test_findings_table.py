@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gpuprof_widgets import Profile, exceptions
+from gpuprof_widgets import Profile, exceptions, registry
+from gpuprof_widgets.analyses import findings as package
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding
 from gpuprof_widgets.analyses.findings.thresholds import Threshold, limits_for, thresholds_of
 from gpuprof_widgets.analyses.ranks.findings import FINDINGS as OF_RANKS
+from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace.model import Record
 from tests.command_lines import gpuprof
 from tests.traces import kernel, op, trace_of
@@ -28,6 +33,21 @@ def many_slices(record: Record, *, many_slices_least: int = 10) -> list[Finding]
     return [Finding(f"The trace has {count} slices.")] if count >= many_slices_least else []
 
 
+def failing(record: Record, *, least: float = 1.0) -> list[Finding]:
+    raise ZeroDivisionError(f"no {least}")
+
+
+def talking(record: Record) -> Any:
+    return ["It is slow."]
+
+
+def without_default(record: Record, *, least: float) -> list[Finding]:
+    return []
+
+
+NO_FUNCTION = "no function"
+
+
 def profile(slices: int = 3) -> Profile:
     rows = [op(f"op{n}", ts=n * 10, dur=9) for n in range(slices - 1)]
     record = trace_of(*rows, kernel("gemm", ts=0, dur=9, launched_by=0))
@@ -38,6 +58,20 @@ def profile(slices: int = 3) -> Profile:
 def rule(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setitem(FINDINGS, "many_slices", many_slices)
     return "many_slices"
+
+
+@pytest.fixture
+def added(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Registry[Any]]:
+    """Adds a function of this module to a table of ours, as an entry point of a package does."""
+
+    def add(name: str) -> Registry[Any]:
+        point = EntryPoint(name, f"{__name__}:{name}", "gpuprof_widgets.findings")
+        monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+        table = Registry("gpuprof_widgets.findings", dict(FINDINGS), package.of_package)
+        monkeypatch.setattr(package, "FINDINGS", table)
+        return table
+
+    return add
 
 
 def of_rule(found: list[Finding], rule: str) -> list[str]:
@@ -68,6 +102,38 @@ def test_its_threshold_can_be_typed(
     assert "The trace has 3 slices." in gpuprof(capsys, *limit, "many_slices_least=3").out
     assert "slices." not in gpuprof(capsys, *limit, "many_slices_least=4").out
     assert "with a number" in gpuprof(capsys, *limit, "many_slices_least=3.5").err
+
+
+def test_another_package_adds_a_finding(added: Callable[[str], Registry[Any]]) -> None:
+    table = added("many_slices")
+    assert list(table) == [*FINDINGS, "many_slices"]
+    assert of_rule(profile(12).findings(), "many_slices") == ["The trace has 12 slices."]
+    assert of_rule(profile(12).findings(many_slices_least=13), "many_slices") == []
+    assert thresholds_of(table["many_slices"]) == thresholds_of(many_slices)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("failing", "ZeroDivisionError: no 1.0"), ("talking", "TypeError: it returned something")],
+)
+def test_a_rule_of_another_package_that_fails_silences_no_other(
+    name: str, why: str, added: Callable[[str], Registry[Any]]
+) -> None:
+    without = profile().findings()
+    assert without
+    added(name)
+    with pytest.warns(UserWarning, match=f"the finding {name} of {__name__} .*{why}") as warned:
+        assert profile().findings() == without
+    assert len(warned) == 1
+
+
+@pytest.mark.parametrize("name", ["NO_FUNCTION", "without_default"])
+def test_what_is_no_rule_is_left_out_of_the_table(
+    name: str, added: Callable[[str], Registry[Any]]
+) -> None:
+    table = added(name)
+    with pytest.warns(UserWarning, match=f"adds {name} .* is left out: TypeError"):
+        assert list(table) == list(FINDINGS)
 
 
 def test_a_threshold_of_several_rules_has_one_default_and_one_meaning() -> None:

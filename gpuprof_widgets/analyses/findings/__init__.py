@@ -5,8 +5,10 @@ A rule takes the record, and its thresholds as keywords (see `thresholds`).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import wraps
 
 from gpuprof_widgets.analyses.findings.anomaly_detection import anomaly_detection
 from gpuprof_widgets.analyses.findings.backward import backward
@@ -60,11 +62,13 @@ from gpuprof_widgets.analyses.findings.tensor_cores_idle import tensor_cores_idl
 from gpuprof_widgets.analyses.findings.thresholds import (
     check_limits,
     limits_for,
+    thresholds_of,
 )
 from gpuprof_widgets.analyses.findings.unlinked import unlinked
 from gpuprof_widgets.analyses.findings.without_no_grad import without_no_grad
 from gpuprof_widgets.analyses.findings.zeroed_gradients import zeroed_gradients
 from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace.model import Record
 
 __all__ = ["FINDINGS", "Finding", "findings"]
@@ -72,54 +76,84 @@ __all__ = ["FINDINGS", "Finding", "findings"]
 Rule = Callable[..., list[Finding]]
 
 
-FINDINGS: dict[str, Rule] = {
-    "ending": ending,
-    "no_kernels": no_kernels,
-    "device_idle": device_idle,
-    "dataloader": dataloader,
-    "synchronising": synchronising,
-    "exposed_communication": exposed_communication,
-    "one_stream": one_stream,
-    "launch_bound": launch_bound,
-    "cold_calls": cold_calls,
-    "backward": backward,
-    "recomputation": recomputation,
-    "python_autograd": python_autograd,
-    "anomaly_detection": anomaly_detection,
-    "without_no_grad": without_no_grad,
-    "short_kernels": short_kernels,
-    "pageable_copies": pageable_copies,
-    "needless_copies": needless_copies,
-    "peer_copies": peer_copies,
-    "tensor_cores_idle": tensor_cores_idle,
-    "fp32_matmul": fp32_matmul,
-    "matmul_sizes": matmul_sizes,
-    "loop_indexing": loop_indexing,
-    "zeroed_gradients": zeroed_gradients,
-    "optimizer_loops": optimizer_loops,
-    "bias_before_norm": bias_before_norm,
-    "critical_path": critical_path_bound,
-    "lines": costliest_line,
-    "suspended": suspended,
-    "gpu_ops": gpu_ops,
-    "cpu_ops": cpu_ops,
-    "cpu_threads": cpu_threads,
-    "garbage_collection": garbage_collection,
-    "python_time": python_time,
-    "python_waiting": python_waiting,
-    "blocking_calls": blocking_calls,
-    "file_io": file_io,
-    "memory": memory,
-    "memory_room": memory_room,
-    "fragmentation": fragmentation,
-    "made_anew": made_anew,
-    "expected": expected,
-    "step_overhead": step_overhead,
-    "compilation": compilation,
-    "one_off": one_off,
-    "overhead": overhead,
-    "unlinked": unlinked,
-}
+def of_package(rule: object, package: str) -> Rule:
+    """Return another package's rule, which has nothing to say but a warning where it fails."""
+    if not callable(rule):
+        raise TypeError(f"a finding is a function, not {type(rule).__name__}")
+    for name, threshold in thresholds_of(rule).items():
+        if not isinstance(threshold.default, int | float):
+            raise TypeError(f"its threshold {name} has no number as its default")
+
+    @wraps(rule)
+    def asked(record: Record, **limits: float) -> list[Finding]:
+        try:
+            said = list(rule(record, **limits))
+            if not all(isinstance(finding, Finding) for finding in said):
+                raise TypeError("it returned something else than findings")
+            return said
+        except Exception as error:  # other people's code may raise anything
+            name = getattr(rule, "__qualname__", rule)
+            warnings.warn(
+                f"the finding {name} of {package} is left out: {type(error).__name__}: {error}",
+                stacklevel=2,
+            )
+            return []
+
+    return asked
+
+
+FINDINGS: Registry[Rule] = Registry(
+    "gpuprof_widgets.findings",
+    {
+        "ending": ending,
+        "no_kernels": no_kernels,
+        "device_idle": device_idle,
+        "dataloader": dataloader,
+        "synchronising": synchronising,
+        "exposed_communication": exposed_communication,
+        "one_stream": one_stream,
+        "launch_bound": launch_bound,
+        "cold_calls": cold_calls,
+        "backward": backward,
+        "recomputation": recomputation,
+        "python_autograd": python_autograd,
+        "anomaly_detection": anomaly_detection,
+        "without_no_grad": without_no_grad,
+        "short_kernels": short_kernels,
+        "pageable_copies": pageable_copies,
+        "needless_copies": needless_copies,
+        "peer_copies": peer_copies,
+        "tensor_cores_idle": tensor_cores_idle,
+        "fp32_matmul": fp32_matmul,
+        "matmul_sizes": matmul_sizes,
+        "loop_indexing": loop_indexing,
+        "zeroed_gradients": zeroed_gradients,
+        "optimizer_loops": optimizer_loops,
+        "bias_before_norm": bias_before_norm,
+        "critical_path": critical_path_bound,
+        "lines": costliest_line,
+        "suspended": suspended,
+        "gpu_ops": gpu_ops,
+        "cpu_ops": cpu_ops,
+        "cpu_threads": cpu_threads,
+        "garbage_collection": garbage_collection,
+        "python_time": python_time,
+        "python_waiting": python_waiting,
+        "blocking_calls": blocking_calls,
+        "file_io": file_io,
+        "memory": memory,
+        "memory_room": memory_room,
+        "fragmentation": fragmentation,
+        "made_anew": made_anew,
+        "expected": expected,
+        "step_overhead": step_overhead,
+        "compilation": compilation,
+        "one_off": one_off,
+        "overhead": overhead,
+        "unlinked": unlinked,
+    },
+    of_package,
+)
 """The rules by name; those over many ranks are in `analyses.ranks.findings`."""
 
 
