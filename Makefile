@@ -9,7 +9,7 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 IPYTHON8 := build/ipython8
 
-.PHONY: demo test fuzz soak audit lab lint format questions formats extension extension-check notebooks screenshots constraints clean
+.PHONY: demo test fuzz soak audit lab lint format questions findings formats extension extension-check notebooks screenshots constraints clean
 
 demo: $(RUN)
 	$(BIN)/python scripts/demo.py
@@ -40,6 +40,10 @@ questions: $(RUN)
 # The tables of docs/formats.md, from the tables of readers and writers.
 formats: $(RUN)
 	$(BIN)/python scripts/make_formats.py
+
+# The table of docs/findings.md, from the rules.
+findings: $(RUN)
+	$(BIN)/python scripts/make_findings.py
 
 format: $(DEV)
 	$(BIN)/ruff check --fix

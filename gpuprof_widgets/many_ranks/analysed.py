@@ -115,7 +115,7 @@ class AnalysedRanks:
         """Who is waited for, in sentences with numbers, the costliest first.
 
         Their ranges are on the common clock. ``limits``: ``straggler_share``,
-        ``rank_waiting_share``, ``rank_function_share``.
+        ``rank_waiting_share``, ``rank_function_share``; see docs/findings.md.
         """
         return Findings(one.finding for one in self._rank_findings(**limits))
 

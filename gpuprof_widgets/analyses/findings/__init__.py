@@ -164,7 +164,7 @@ def findings(record: Record, **limits: float) -> Findings:
     of ``expect`` did not run, as the user asked for that, and that the GPU's side was not recorded.
 
     The list prints as these sentences. ``limits``: other thresholds than the customary ones, by
-    their names (see `thresholds`).
+    their names in docs/findings.md.
     """
     check_limits(limits, *FINDINGS.values())
     said = _said(record, limits) if limits else _customary(record)
