@@ -19,7 +19,7 @@ MODULES = sorted(path for path in ROOT.rglob("*.py") if "extension" not in path.
 
 RUNS = {
     *("eval", "exec", "compile", "__import__"),
-    *("import_module", "run_module", "run_path", "exec_module", "load_module"),
+    *("entry_points", "import_module", "run_module", "run_path", "exec_module", "load_module"),
     *("os.system", "os.popen", "os.execv", "os.spawnv", "posix_spawn"),
     *("Popen", "check_call", "check_output", "getoutput", "create_subprocess_exec"),
     *("CDLL", "PyDLL", "LoadLibrary", "dlopen"),
@@ -83,6 +83,8 @@ ARGUED = {
     ("commands/view.py", "webbrowser"): "opens the report that was just written",
     ("commands/group.py", "import_module"): "loads one of our commands, by a name of the registry",
     ("__init__.py", "import_module"): "loads one of our public names",
+    ("registry.py", "entry_points"): "loads what installed packages add to our tables",
+    ("analyses/__init__.py", "import_module"): "loads one of our modules, named in the table",
 }
 """Where each is used nevertheless, and why no file that is opened reaches it."""
 
