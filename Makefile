@@ -9,7 +9,7 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 IPYTHON8 := build/ipython8
 
-.PHONY: demo test fuzz soak audit lab lint format questions extension extension-check notebooks screenshots constraints clean
+.PHONY: demo test fuzz soak audit lab lint format questions options extension extension-check notebooks screenshots constraints clean
 
 demo: $(RUN)
 	$(BIN)/python scripts/demo.py
@@ -35,6 +35,10 @@ lint: $(DEV)
 # The table of docs/questions.md, from the catalogue of analyses.
 questions: $(RUN)
 	$(BIN)/python scripts/make_questions.py
+
+# The tables of options in README.md and docs/usage.md, from gpuprof_widgets/options.py.
+options: $(RUN)
+	$(BIN)/python scripts/make_options.py
 
 format: $(DEV)
 	$(BIN)/ruff check --fix

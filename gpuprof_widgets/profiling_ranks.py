@@ -85,7 +85,7 @@ def _target(save: str | os.PathLike[str]) -> Path:
 
 def _check_options(body: _Body) -> None:
     """An `OptionError` before any process starts."""
-    from gpuprof_widgets.capture.options import Options
+    from gpuprof_widgets.options import Options
 
     try:
         check(Options(quiet=True, save=body.save, **body.options))
