@@ -45,6 +45,12 @@ def test_profile_takes_no_other_keyword() -> None:
             gpuprof_widgets.profile(**wrong)
 
 
+def test_profile_ranks_shows_the_keywords_of_profile() -> None:
+    keywords = keywords_of(gpuprof_widgets.profile_ranks)
+    assert set(keywords_of(gpuprof_widgets.profile)) <= set(keywords)
+    assert keywords["top"] == keywords_of(gpuprof_widgets.profile)["top"]
+
+
 def test_the_keywords_of_steps_have_the_defaults_of_the_options() -> None:
     names = {"active": "steps", "cprofile": "cprofile_steps"}
     for name, shown in keywords_of(gpuprof_widgets.steps).items():
