@@ -9,7 +9,7 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 IPYTHON8 := build/ipython8
 
-.PHONY: demo test fuzz soak audit lab lint format questions findings formats extension extension-check notebooks screenshots constraints clean
+.PHONY: demo test fuzz soak audit lab lint format docs extension extension-check notebooks screenshots constraints clean
 
 demo: $(RUN)
 	$(BIN)/python scripts/demo.py
@@ -32,18 +32,9 @@ lint: $(DEV)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# What is made from ANALYSES: the table of docs/questions.md, and the stub of the methods.
-questions: $(RUN)
-	$(BIN)/python scripts/make_questions.py
-	$(BIN)/python scripts/make_stub.py
-
-# The tables of docs/formats.md, from the tables of readers and writers.
-formats: $(RUN)
-	$(BIN)/python scripts/make_formats.py
-
-# The table of docs/findings.md, from the rules.
-findings: $(RUN)
-	$(BIN)/python scripts/make_findings.py
+# Tables of README.md and the docs, and the stub of the methods, from the tables of the package.
+docs: $(RUN)
+	$(BIN)/python scripts/make_docs.py
 
 format: $(DEV)
 	$(BIN)/ruff check --fix

@@ -2,7 +2,7 @@
 
 A method is the function of the same name in `ANALYSES`, whose first argument is the record: what it
 takes, and its columns with their units, are said there. ``analysed.pyi``, which
-``scripts/make_stub.py`` writes, tells editors and mypy of them.
+``scripts/make_docs.py`` writes, tells editors and mypy of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# Written by scripts/make_stub.py from ANALYSES: do not edit.
+# Written by scripts/make_docs.py from ANALYSES: do not edit.
 from gpuprof_widgets.analyses.allocator import allocator_events as _allocator_events
 from gpuprof_widgets.analyses.analyze import analyze as _analyze
 from gpuprof_widgets.analyses.annotations import annotations as _annotations

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import Field, fields
 from typing import Any
 
 from traitlets import Bool, Int, TraitError, TraitType, Unicode, validate
 from traitlets.config import Configurable
 
-from gpuprof_widgets.capture.arguments import flag_of
-from gpuprof_widgets.capture.options import Options, kind_of
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.options import OPTIONS, Option, Options
 from gpuprof_widgets.profiling import check
 
-_OF_ONE_CELL = ("name", "output", "save", "every")
-"""Options that name one profile: the next cell's would take its place."""
-
-_FIELDS = tuple(one for one in fields(Options) if one.name not in _OF_ONE_CELL)
+_LASTING = {name: option for name, option in OPTIONS.items() if option.lasting}
 _TRAITS: dict[type, Callable[..., TraitType[Any, Any]]] = {bool: Bool, int: Int, str: Unicode}
 
 
-def _trait(one: Field[Any]) -> TraitType[Any, Any]:
-    """The trait of an option, with its type, its default and its help."""
-    text = f"{flag_of(one)} on the line: {one.metadata['help']}"
-    made = _TRAITS[kind_of(one)](one.default, allow_none=one.default is None, help=text)
-    return made.tag(config=True)
+def _trait(option: Option) -> TraitType[Any, Any]:
+    """Return the trait of an option, with its type, its default and its help."""
+    text = f"{option.flag} on the line: {option.help}"
+    trait = _TRAITS[option.kind](option.default, allow_none=option.default is None, help=text)
+    return trait.tag(config=True)
 
 
 class Defaults(Configurable):
@@ -36,9 +31,9 @@ class Defaults(Configurable):
         return Options(**self._values())
 
     def _values(self) -> dict[str, Any]:
-        return {one.name: getattr(self, one.name) for one in _FIELDS}
+        return {name: getattr(self, name) for name in _LASTING}
 
-    @validate(*(one.name for one in _FIELDS))
+    @validate(*_LASTING)
     def _checked(self, proposal: Any) -> Any:
         name, value = proposal["trait"].name, proposal["value"]
         try:
@@ -52,7 +47,7 @@ class Defaults(Configurable):
 GpuProfile = type(
     "GpuProfile",
     (Defaults,),
-    {"__doc__": Defaults.__doc__, **{one.name: _trait(one) for one in _FIELDS}},
+    {"__doc__": Defaults.__doc__, **{name: _trait(option) for name, option in _LASTING.items()}},
 )
 
 

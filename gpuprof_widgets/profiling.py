@@ -10,12 +10,12 @@ from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from itertools import chain, count
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 import gpuprof_widgets
 from gpuprof_widgets.capture.cell import cell_numbers
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.exceptions import OptionError, RecordingError
+from gpuprof_widgets.options import Options, ProfileOptions, with_keywords
 
 if TYPE_CHECKING:
     from gpuprof_widgets.capture.loop.steps import Steps
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Function = TypeVar("Function", bound=Callable[..., Any])
+Keywords = ParamSpec("Keywords")
+PathText = str | os.PathLike[str]
 
 
 class ProfileRun:
@@ -126,51 +128,22 @@ def _of_call(options: Options) -> Options:
     return options.changed(save=str(next(free)))
 
 
-@overload
-def profile(function: Function, /) -> Function: ...
-@overload
-def profile(
-    *,
-    expect: str | None = None,
-    lines: bool = True,
-    modules: str = "auto",
-    workers: bool = False,
-    shapes: bool = False,
-    stack: bool = False,
-    memory: bool = False,
-    sync: bool = False,
-    flops: bool = False,
-    nvtx: bool = False,
-    cprofile: bool = True,
-    record: str | None = None,
-    sort: str = "device_self",
-    top: int = 15,
-    name: str | None = None,
-    quiet: bool = False,
-    save: str | os.PathLike[str] | None = None,
-) -> ProfileRun: ...
-def profile(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    expect: str | None = None,
-    lines: bool = True,
-    modules: str = "auto",
-    workers: bool = False,
-    shapes: bool = False,
-    stack: bool = False,
-    memory: bool = False,
-    sync: bool = False,
-    flops: bool = False,
-    nvtx: bool = False,
-    cprofile: bool = True,
-    record: str | None = None,
-    sort: str = "device_self",
-    top: int = 15,
-    name: str | None = None,
-    quiet: bool = False,
-    save: str | os.PathLike[str] | None = None,
-) -> Any:
+class _Profile(Protocol[Keywords]):
+    """The type of `profile`, a decorator that may have keywords."""
+
+    @overload
+    def __call__(self, *none: Keywords.args, **keywords: Keywords.kwargs) -> ProfileRun: ...
+    @overload
+    def __call__(self, function: Function, /) -> Function: ...
+
+
+def _takes(table: Callable[Keywords, ProfileOptions]) -> Callable[[Any], _Profile[Keywords]]:
+    """Return what gives `profile` the options of a table as keywords, for type checkers as well."""
+    return with_keywords(table)
+
+
+@_takes(ProfileOptions)
+def profile(function: Callable[..., Any] | None = None, /, **keywords: Any) -> Any:
     """Record a block (as a context manager) or every call of a function (as a decorator).
 
     Shows the profile at the end unless ``quiet`` (the views in a notebook, a summary in print
@@ -180,28 +153,11 @@ def profile(
     unchanged, and what ran is still recorded. Until the block has ended, and where nothing could be
     recorded, using ``run`` is a `RecordingError` that says so.
     """
-    options = Options(
-        expect=expect,
-        lines=lines,
-        modules=modules,
-        workers=workers,
-        shapes=shapes,
-        stack=stack,
-        memory=memory,
-        sync=sync,
-        flops=flops,
-        nvtx=nvtx,
-        cprofile=cprofile,
-        record=record,
-        sort=sort,
-        top=top,
-        name=name,
-        quiet=quiet,
-        save=None if save is None else os.fspath(save),
-    )
+    inspect.signature(profile).bind(function, **keywords)  # a TypeError for options of a loop
+    options = Options(**keywords)
     check(options)
     caller = sys._getframe(1)
-    run = ProfileRun(options, name or _place_of(caller), caller.f_globals)
+    run = ProfileRun(options, options.name or _place_of(caller), caller.f_globals)
     return run if function is None else run(function)
 
 
@@ -215,7 +171,7 @@ def steps(
     cprofile: int | None = None,
     keep_going: bool = False,
     every: int | None = None,
-    save: str | os.PathLike[str] | None = None,
+    save: PathText | None = None,
 ) -> Steps[Item]:
     """Warm a loop up, record some of its iterations, then end it: write it around its items.
 
@@ -239,7 +195,7 @@ def steps(
         cprofile_steps=cprofile,
         keep_going=keep_going,
         every=every,
-        save=None if save is None else os.fspath(save),
+        save=save,
     )
     check(options)
     caller = _user_above(sys._getframe(1))
@@ -278,7 +234,7 @@ def check(options: Options) -> None:
         _check_writable(rank_file(_target(options.save), process_rank()))
 
 
-def _target(save: str) -> Path:
+def _target(save: PathText) -> Path:
     try:
         return Path(save).expanduser()
     except RuntimeError as error:
@@ -373,7 +329,7 @@ def of_cycle(options: Options, metadata: Mapping[str, Any]) -> Options:
     return options.changed(save=str(path.with_name(f"{path.stem}_step{first}{path.suffix}")))
 
 
-def _rank_files(metadata: Mapping[str, Any], save: str | None) -> dict[str, list[str]]:
+def _rank_files(metadata: Mapping[str, Any], save: PathText | None) -> dict[str, list[str]]:
     """For the metadata: where the profiles of all ranks are; empty for a program that ran alone."""
     from gpuprof_widgets.capture.ranks.file_names import files_of_ranks
     from gpuprof_widgets.capture.ranks.gathered import rank_in

@@ -5,6 +5,7 @@ The module is not called ``ranks``: ``gpuprof_widgets.ranks`` is the function th
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import gpuprof_widgets
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.options import Options, ProfileOptions, with_keywords
 from gpuprof_widgets.profiling import check
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ class _Body:
             self.function(rank, *self.args)
 
 
+@with_keywords(ProfileOptions)
 def profile_ranks(
     fn: Callable[..., Any],
     nprocs: int = 4,
@@ -40,15 +43,16 @@ def profile_ranks(
     args: Sequence[Any] = (),
     backend: str = "gloo",
     save: str | os.PathLike[str] = "run",
+    quiet: bool = True,
     **options: Any,
 ) -> Profile:
     """Run ``fn(rank, *args)`` in ``nprocs`` processes of one group, and record each of them.
 
     Returns the profile of rank 0; ``metadata["rank_files"]`` has the paths of all:
-    ``run.rank0.gpuprof``, ... for ``save="run"``. ``options`` are those of `profile()`. An
-    exception of a rank ends the others and is raised here. With gloo the ranks are forked, so that
-    functions of a notebook work, and have one CPU thread each; with nccl, or once CUDA is in use
-    here, they are spawned, and ``fn`` has to be importable.
+    ``run.rank0.gpuprof``, ... for ``save="run"``. ``options`` are those of `profile()`; unless
+    ``quiet`` that of rank 0 is shown. An exception of a rank ends the others and is raised here.
+    With gloo the ranks are forked, so that functions of a notebook work, and have one CPU thread
+    each; with nccl, or once CUDA is in use here, they are spawned, and ``fn`` has to be importable.
     """
     from gpuprof_widgets.capture.active import Active
     from gpuprof_widgets.capture.ranks.file_names import name_for_ranks, rank_file
@@ -65,7 +69,7 @@ def profile_ranks(
         raise OptionError(f"nprocs is a number of processes, at least 1, not {nprocs!r}")
     options = {"name": getattr(fn, "__qualname__", "profile_ranks"), **options}
     body = _Body(fn, tuple(args), str(name_for_ranks(_target(save))), options)
-    _check_options(body)
+    checked = _checked(body)
     paths = [rank_file(body.save, ProcessRank(rank, nprocs)) for rank in range(nprocs)]
     method = start_method(fn, body.args, backend)
     try:
@@ -74,6 +78,8 @@ def profile_ranks(
         _remove_unfinished(paths)
     profile = gpuprof_widgets.load(paths[0])
     gpuprof_widgets.last = profile
+    if not quiet:
+        profile.show(sort=checked.sort, top=checked.top)
     return profile
 
 
@@ -83,14 +89,15 @@ def _target(save: str | os.PathLike[str]) -> Path:
     return path if path.suffix in (".gpuprof", ".zip") else path.with_name(f"{path.name}.gpuprof")
 
 
-def _check_options(body: _Body) -> None:
-    """An `OptionError` before any process starts."""
-    from gpuprof_widgets.capture.options import Options
-
+def _checked(body: _Body) -> Options:
+    """Return the options of a rank, or raise an `OptionError` before any process starts."""
     try:
-        check(Options(quiet=True, save=body.save, **body.options))
+        inspect.signature(gpuprof_widgets.profile).bind(**body.options)
     except TypeError as error:
         raise OptionError(f"profile_ranks: {error}") from None
+    options = Options(quiet=True, save=body.save, **body.options)
+    check(options)
+    return options
 
 
 def _remove_unfinished(paths: list[Path]) -> None:

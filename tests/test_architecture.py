@@ -23,7 +23,9 @@ LAYERS = {
     "registry": set(),
     "exceptions": {"printable"},
     "trace": {"exceptions", "registry"},
-    "capture": {"exceptions", "trace"},
+    "options": {"exceptions"},
+    "option_parsing": {"exceptions", "options", "analyses"},
+    "capture": {"exceptions", "options", "trace"},
     "analyses": {"exceptions", "printable", "registry", "trace"},
     "views": {"exceptions", "printable", "trace", "analyses"},
     "analysed": {"exceptions", "trace", "analyses"},
@@ -37,14 +39,16 @@ LAYERS = {
     "snakeviz_server": {"exceptions", "trace"},
     "unrecorded": {"exceptions", "profiles"},
     "profiling": {
-        *("exceptions", "trace", "capture", "analyses", "views", "profiles", "unrecorded"),
+        *("exceptions", "options", "trace", "capture", "analyses", "views", "profiles"),
+        "unrecorded",
     },
-    "profiling_ranks": {"exceptions", "capture", "profiles", "profiling"},
+    "profiling_ranks": {"exceptions", "options", "capture", "profiles", "profiling"},
     "runtime_carrier": set(),
-    "defaults": {"exceptions", "capture", "profiling"},
+    "defaults": {"exceptions", "options", "profiling"},
     "commands": {
         *("exceptions", "trace", "capture", "analyses", "views", "profiles", "profiling"),
         *("comparisons", "many_ranks", "defaults", "exports", "printable", "unrecorded"),
+        *("options", "option_parsing"),
     },
 }
 """What each layer may import of ours, besides itself."""
@@ -65,6 +69,7 @@ LIBRARIES = {
     "comparisons": {"pandas"},
     "many_ranks": {"numpy", "pandas", "dask", "distributed"},
     "defaults": {"traitlets"},
+    "option_parsing": {"click"},
     "commands": {"jupyter_client", "click", "rich", "pandas"},
     "cli": {"click", "rich"},
 }
@@ -190,7 +195,8 @@ def _visit(module: str, edges: dict[str, set[str]], path: list[str], done: set[s
     [
         ("trace/model.py", "import gpuprof_widgets.analyses.operators"),
         ("trace/model.py", "def f():\n    from gpuprof_widgets.capture import recorder"),
-        ("analyses/idle.py", "from gpuprof_widgets.capture.options import Options"),
+        ("analyses/idle.py", "from gpuprof_widgets.options import Options"),
+        ("options.py", "from gpuprof_widgets.capture import recorder"),
         ("capture/cell.py", "from gpuprof_widgets.analyses import idle"),
         ("views/static.py", "from gpuprof_widgets.profiles import Profile"),
         ("magics/gpuprofile.py", "from gpuprof_widgets import cli"),
@@ -218,6 +224,8 @@ def test_the_check_sees_a_wrong_layer(module: str, line: str) -> None:
         ("profiles.py", "import bokeh"),
         ("profiling.py", "from lightning.pytorch import Callback"),
         ("analyses/idle.py", "import cProfile"),
+        ("capture/recorder.py", "import click"),
+        ("options.py", "import click"),
     ],
 )
 def test_the_check_sees_a_foreign_library(module: str, line: str) -> None:

@@ -153,13 +153,13 @@ def test_point_07_a_syntax_error_is_one_error_without_profile(kernel: Kernel, bo
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("--shape", "Did you mean --shapes?"),
-        ("--top many", "invalid int value"),
+        ("--shape", "--shapes"),
+        ("--top many", "not a valid integer"),
         ("--top 0", "at least 1"),
         ("--sort cpu_slef", "Did you mean 'cpu_self'?"),
         ("--sort totime", "of Python functions pstats': tottime, cumtime"),
         ("-o 2x", "cannot be"),
-        ("--save", "needs a value"),
+        ("--save", "requires an argument"),
         ("work()", "takes only options"),
     ],
 )

@@ -8,18 +8,17 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 
-from gpuprof_widgets.capture.arguments import arguments
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.commands.group import SIGPIPE_STATUS
-from gpuprof_widgets.commands.recording_options import with_bare_values
 from gpuprof_widgets.commands.run import run
+from gpuprof_widgets.option_parsing import parse
+from gpuprof_widgets.options import OPTIONS, Options
 from gpuprof_widgets.profiles import Profile
 from tests.command_lines import TIMEOUT_S
 from tests.forked_calls import ROOT, Calls, Done, calls
@@ -360,40 +359,40 @@ def _with_closed_output(command: list[str]) -> tuple[int, str]:
     return done.returncode, done.stderr.decode()
 
 
-def options() -> dict[str, click.Option]:
-    return {flag: one for one in run.params if isinstance(one, click.Option) for flag in one.opts}
-
-
 def test_it_has_the_magics_options_under_the_same_names() -> None:
-    flags = {flag for one in arguments() if one.field != "output" for flag in one.flags}
-    assert flags <= set(options())
-    assert set(options()) - flags == {"-m", "-o", "--output"}
+    parameters = run.get_params(click.Context(run))
+    options = [each for each in parameters if isinstance(each, click.Option)]
+    flags = {flag for option in options for flag in option.opts}
+    table = {flag for name, row in OPTIONS.items() if name != "output" for flag in row.flags}
+    assert table <= flags
+    assert flags - table == {"-m", "-o", "--output", "--help"}
 
 
 def test_what_is_not_given_is_as_in_the_magic(monkeypatch: pytest.MonkeyPatch) -> None:
     assert given(monkeypatch) == Options()
 
 
-@pytest.mark.parametrize("argument", list(arguments()), ids=lambda one: one.flags[-1])
-def test_every_option_does_what_it_does_in_the_magic(
-    argument: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if argument.field == "output":
-        return
-    from gpuprof_widgets.capture.command_line import parse
+def flags_with_values() -> Iterator[str]:
+    """Every flag of the table, with an example of a value, and every opposite."""
+    examples = {"modules": "=model", "record": "=ops,shapes"}
+    values = {bool: "", int: "=7", str: "=cpu_total"}
+    for option in OPTIONS.values():
+        if option.name != "output":
+            yield option.flag + examples.get(option.name, values[option.kind])
+            yield from filter(None, [option.opposite])
 
-    values = {int: "7", str: "cpu_total"}
-    value = {"modules": "model", "record": "ops,shapes"}.get(argument.field)
-    words = [argument.flags[-1]]
-    if argument.needs_value or (value and argument.listed):
-        words = [f"{words[0]}={value or values[argument.keywords['type']]}"]
-    loop = ["--steps", "2"] if argument.group == "loop" and "steps" not in words[0] else []
-    if "cprofile-steps" in words[0]:
-        loop = ["--steps", "2"]
-    if "--every" in words[0]:
-        loop += ["--keep-going", "--save", "run.gpuprof"]
-    expected, _ = parse(" ".join([*words, *loop]))
-    assert given(monkeypatch, *words, *loop) == expected
+
+@pytest.mark.parametrize("flag", list(flags_with_values()))
+def test_every_option_does_what_it_does_in_the_magic(
+    flag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [flag] if "-steps" in flag else ["--steps", "2", flag]
+    if "cprofile-steps" in flag:
+        words += ["--steps", "2"]
+    if "--every" in flag:
+        words += ["--keep-going", "--save", "run.gpuprof"]
+    expected, _ = parse(" ".join(words))
+    assert given(monkeypatch, *words) == expected
 
 
 def given(monkeypatch: pytest.MonkeyPatch, *words: str) -> Options:
@@ -408,24 +407,38 @@ def given(monkeypatch: pytest.MonkeyPatch, *words: str) -> Options:
     return found[0]
 
 
-def test_every_option_is_one_of_the_magics_fields() -> None:
-    assert {one.field for one in arguments()} == {one.name for one in fields(Options)}
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--modules a.py", {"modules": "all", "script": "a.py"}),
+        ("--modules=m a.py", {"modules": "m", "script": "a.py"}),
+        ("--top 3 --modules a.py --modules",
+         {"top": 3, "modules": "all", "script": "a.py", "words": ("--modules",)}),
+        ("--name --modules a.py", {"name": "--modules", "script": "a.py"}),
+        ("-m --modules a", {"is_module": True, "modules": "all", "script": "a"}),
+        ("-- --modules", {"script": "--modules"}),
+        ("- --modules", {"script": "-", "words": ("--modules",)}),
+        ("--shapes --no-shapes --shapes a.py", {"shapes": True, "script": "a.py"}),
+        ("--steps 3 --no-steps a.py", {"steps": None, "script": "a.py"}),
+        ("--no-steps --steps 3 a.py", {"steps": 3, "script": "a.py"}),
+    ],
+)  # fmt: skip
+def test_the_options_end_where_the_script_begins(words: str, expected: dict[str, Any]) -> None:
+    rest = {"is_module": False, "target": None, "words": ()}
+    assert run.make_context("run", words.split()).params == rest | expected
 
 
 @pytest.mark.parametrize(
-    ("words", "passed"),
+    ("words", "typed", "offered"),
     [
-        (["--modules", "a.py"], ["--modules=all", "a.py"]),
-        (["--modules=m", "a.py"], ["--modules=m", "a.py"]),
-        (["--top", "3", "--modules", "a.py", "--modules"],
-         ["--top", "3", "--modules=all", "a.py", "--modules"]),
-        (["--name", "--modules", "a.py"], ["--name", "--modules", "a.py"]),
-        (["-m", "--modules", "a"], ["-m", "--modules=all", "a"]),
-        (["--", "--modules"], ["--", "--modules"]),
-        (["--name"], ["--name"]),
+        (["--record"], "ops,m", ["ops,modules", "ops,memory"]),
+        (["--sort"], "tott", ["tottime"]),
+        ([], "--no-st", ["--no-steps", "--no-stack"]),
+        (["--shapes"], "--sh", []),
     ],
-)  # fmt: skip
-def test_a_flag_without_a_value_leaves_the_script_alone(
-    words: list[str], passed: list[str]
+)
+def test_a_shell_completes_options_and_their_values(
+    words: list[str], typed: str, offered: list[str]
 ) -> None:
-    assert list(with_bare_values(words)) == passed
+    items = ShellComplete(run, {}, "gpuprof run", "").get_completions(words, typed)
+    assert sorted(item.value for item in items) == sorted(offered)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuprof_widgets.capture.arguments import arguments
+from gpuprof_widgets.options import OPTIONS
 from tests.command_lines import gpuprof
 from tests.traces import Shared
 
@@ -52,7 +52,7 @@ def test_an_example_on_a_real_trace_runs(
 
 
 def test_the_options_in_the_examples_of_run_exist() -> None:
-    flags = {flag for one in arguments() for flag in one.flags} | {"-m", "-o"}
+    flags = {flag for option in OPTIONS.values() for flag in option.flags} | {"-m", "-o"}
     lines = [line for line in PAGE.splitlines() if line.startswith("gpuprof run ")]
     assert lines
     for line in lines:

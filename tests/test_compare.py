@@ -18,9 +18,9 @@ from gpuprof_widgets.analyses.compare.matching import without_numbers, without_t
 from gpuprof_widgets.analyses.compare.paired_tree import paired_tree
 from gpuprof_widgets.analyses.compare.sentences import RECORDED
 from gpuprof_widgets.analyses.operators import operators
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES

@@ -16,8 +16,8 @@ import gpuprof_widgets
 from gpuprof_widgets.analyses.compile_events import compiled_functions, compiling_time, is_compiling
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
 from gpuprof_widgets.capture.compilations import MOST_TOLD, Compilations
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.part import Context
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.model import Record

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets import TraitError
 
 from gpuprof_widgets import load_ipython_extension, unload_ipython_extension
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.defaults import GpuProfile
+from gpuprof_widgets.options import OPTIONS, Options
 from tests.kernels import Kernel
 from tests.shells import a_shell, loaded
 
@@ -42,7 +41,7 @@ def last_options(shell: InteractiveShell, line: str = "") -> dict[str, Any]:
 
 def test_every_option_of_more_than_one_cell_has_a_default_to_set() -> None:
     traits = GpuProfile.class_traits(config=True)
-    expected = {one.name: one.default for one in fields(Options) if one.name not in OF_ONE_CELL}
+    expected = {name: row.default for name, row in OPTIONS.items() if name not in OF_ONE_CELL}
     assert {name: trait.default_value for name, trait in traits.items()} == expected
     assert GpuProfile().options() == Options()
 
@@ -54,10 +53,10 @@ def test_config_lists_the_defaults_with_their_help(
     assert "GpuProfile" in capsys.readouterr().out.split()
     shell.run_line_magic("config", "GpuProfile")
     shown = " ".join(capsys.readouterr().out.split())
-    for one in fields(Options):
-        if one.name not in OF_ONE_CELL:
-            assert f"GpuProfile.{one.name}=<" in shown
-            assert one.metadata["help"] in shown
+    for name, option in OPTIONS.items():
+        if name not in OF_ONE_CELL:
+            assert f"GpuProfile.{name}=<" in shown
+            assert option.help in shown
 
 
 def test_a_default_holds_for_the_cells_that_follow(shell: InteractiveShell) -> None:

@@ -17,9 +17,9 @@ from gpuprof_widgets.analyses.findings import FINDINGS, Finding
 from gpuprof_widgets.analyses.plumbing import is_communication, is_dispatch
 from gpuprof_widgets.capture import environment
 from gpuprof_widgets.capture.environment import cpus
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.part import Context
 from gpuprof_widgets.capture.process_state import process_state
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import parse
 from tests import cells

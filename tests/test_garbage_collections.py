@@ -20,9 +20,9 @@ from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
 from gpuprof_widgets.analyses.findings.garbage_collection import garbage_collection
 from gpuprof_widgets.capture import garbage_collections
 from gpuprof_widgets.capture.garbage_collections import LONG_NS, GarbageCollections
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.part import Context
 from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.capture.torch_profiler import SYNCHRONISE_REGION
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 

@@ -11,8 +11,8 @@ import torch
 from gpuprof_widgets.analyses.allocator import allocator_events
 from gpuprof_widgets.analyses.findings import FINDINGS
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Record
 
 pytestmark = [

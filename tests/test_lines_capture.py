@@ -15,8 +15,8 @@ from gpuprof_widgets.analyses.modules import modules
 from gpuprof_widgets.capture.lines import regions as lines_regions
 from gpuprof_widgets.capture.lines import rewrite as lines_rewrite
 from gpuprof_widgets.capture.lines.recording import LinesRewrite
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.links import nearest_ancestor
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.owners import is_engine

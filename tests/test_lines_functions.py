@@ -259,8 +259,8 @@ def test_a_pickled_region_does_nothing() -> None:
 def test_steps_leave_every_line_its_limit_and_show_the_loop_around() -> None:
     from gpuprof_widgets.capture.lines.recording import LinesRewrite
     from gpuprof_widgets.capture.loop.bound import loop_bound
-    from gpuprof_widgets.capture.options import Options
     from gpuprof_widgets.capture.recorder import Recorder
+    from gpuprof_widgets.options import Options
     from tests.cells import compiled, run
 
     options = Options(steps=2, warmup=1, quiet=True)

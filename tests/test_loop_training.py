@@ -17,7 +17,7 @@ import gpuprof_widgets
 from gpuprof_widgets.capture.loop.bound import LoopBound
 from gpuprof_widgets.capture.loop.elsewhere import FunctionsElsewhere
 from gpuprof_widgets.capture.loop.watching import Look, LoopUse
-from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Record
 from tests.cells import Outcome, recorded
 

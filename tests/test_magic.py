@@ -97,7 +97,7 @@ def test_question_mark_shows_the_help(kernel: Kernel) -> None:
         shown.append(payload["data"]["text/plain"])
     for text in shown:
         assert "--no-cprofile" in text
-        assert "example:" in text
+        assert "Example:" in text
 
 
 @pytest.mark.parametrize("magic", ["%gpuprofile", "%%gpuprofile"])

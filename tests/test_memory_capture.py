@@ -16,8 +16,8 @@ from torch.optim import optimizer as optimizers
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
 from gpuprof_widgets.capture.memory import recording as memory_owners
 from gpuprof_widgets.capture.memory import torch_categories as memory_torch
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load

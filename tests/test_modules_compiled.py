@@ -15,8 +15,8 @@ from torch._dynamo.testing import CompileCounter
 from torch.func import functional_call, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Record
 
 X = torch.ones(2, 3)
@@ -179,7 +179,7 @@ def test_a_first_compilation_in_the_run_is_seen() -> None:
     code = """
 import sys, warnings, torch
 from torch import nn
-from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
 assert "torch._dynamo" not in sys.modules
 original, graphs = torch.compile, []

@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from gpuprof_widgets.analyses.findings.overhead import overhead as finding
 from gpuprof_widgets.capture import overhead as measured
-from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.options import Options
 from tests.cells import recorded
 from tests.traces import annotation, kernel, memory, op, python, trace_of
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from gpuprof_widgets.analyses.breakdown import breakdown
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Record
 from tests.traces import Row, backward_op, calls_of, op, python, trace_of
 

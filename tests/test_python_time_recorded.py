@@ -13,8 +13,8 @@ import torch
 from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.waits import waits
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.edit import NewSlice, with_slices
 from gpuprof_widgets.trace.model import Record
 

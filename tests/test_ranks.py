@@ -58,6 +58,16 @@ def test_every_rank_writes_a_file_and_rank_0_returns(nprocs: int, tmp_path: Path
     assert profile.metadata["rank"] == 0
 
 
+@pytest.mark.parametrize("quiet", [True, False])
+def test_the_profile_of_rank_0_is_shown_unless_quiet(
+    quiet: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    gpuprof_widgets.profile_ranks(
+        mean_rank, 1, args=(1.0,), save=tmp_path / "run", top=2, quiet=quiet
+    )
+    assert ("Ops by CPU self: 2 of" in capfd.readouterr().out) is not quiet
+
+
 def test_a_folder_of_the_same_name_is_in_nobody_s_way(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     profile = gpuprof_widgets.profile_ranks(mean_rank, 1, args=(1.0,), save=tmp_path / "run")
@@ -185,6 +195,8 @@ def test_what_cannot_work_is_said_before_any_process_starts(tmp_path: Path) -> N
         run("failing")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="colour"):
         run(failing, 2, save=tmp_path / "run", colour="red")
+    with pytest.raises(OptionError, match="unexpected keyword argument 'steps'"):
+        run(failing, 2, save=tmp_path / "run", steps=3)
     with pytest.raises(OptionError, match="there is no folder"):
         run(failing, 2, save=tmp_path / "none" / "run")
     with pytest.raises(OptionError, match="cannot be sent"):

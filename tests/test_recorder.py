@@ -27,11 +27,11 @@ from gpuprof_widgets.capture import torch_profiler
 from gpuprof_widgets.capture.active import Active
 from gpuprof_widgets.capture.cprofile import CallsRecording
 from gpuprof_widgets.capture.giving_way import Entrances
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.capture.torch_profiler import TorchRecording
 from gpuprof_widgets.capture.unseen_threads import note_on_threads
 from gpuprof_widgets.exceptions import RecordingError
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Calls, Record
 from tests.traces import calls_of
 

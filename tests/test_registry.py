@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import runpy
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -22,15 +20,12 @@ from gpuprof_widgets.analyses import ANALYSES, Analysis
 from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.page_panels import panels
+from scripts import make_docs
 from tests.command_lines import TIMEOUT_S, gpuprof, small_trace
 from tests.traces import op, trace_of
 
 ROOT = Path(__file__).parents[1]
 EXTENDING = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-
-
-def script(name: str) -> dict[str, Callable[[], str]]:
-    return runpy.run_path(str(ROOT / "scripts" / f"{name}.py"))
 
 
 def text_of(row: object, package: str) -> str:
@@ -91,9 +86,13 @@ def test_the_table_can_be_read_while_others_are_imported(monkeypatch: pytest.Mon
     assert seen == [["ours"]]
 
 
+@pytest.mark.parametrize("path", make_docs.made(), ids=lambda path: path.name)
+def test_what_is_made_from_the_tables_is_as_they_are(path: Path) -> None:
+    assert path.read_text(encoding="utf-8") == make_docs.made()[path], "run `make docs`"
+
+
 def test_the_stub_has_the_methods_of_the_table() -> None:
     stub = (ROOT / "gpuprof_widgets" / "analysed.pyi").read_text(encoding="utf-8")
-    assert stub == script("make_stub")["stub"](), "run `make questions`"
     assert re.findall(r"^    (\w+) =", stub, re.MULTILINE) == ["findings", *ANALYSES]
 
 
@@ -134,10 +133,8 @@ def test_an_analysis_is_a_function_and_a_row(
     ]  # fmt: skip
     assert shown.rows.values.tolist() == [["aten::mm", 2, 10]]
 
-    assert (
-        "| Which ops come again and again? | `many_ops()` |" in script("make_questions")["table"]()
-    )
-    assert "    many_ops = _many_ops" not in script("make_stub")["stub"]()  # of ours alone
+    assert "| Which ops come again and again? | `many_ops()` |" in make_docs.questions()
+    assert "    many_ops = _many_ops" not in make_docs.stub()  # of ours alone
 
 
 def test_a_tab_whose_analysis_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

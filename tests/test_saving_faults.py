@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from gpuprof_widgets import Profile
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.exceptions import OptionError, TraceError
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.profiling import check
 from gpuprof_widgets.trace.files import write_whole
 from tests.records import assert_same_record

@@ -6,8 +6,8 @@ import torch
 
 from gpuprof_widgets import Profile
 from gpuprof_widgets.analyses.waits import waits
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.options import Options
 from notebooks.simulated_gpu import LABEL, ImaginaryGpu, simulate
 from tests.traces import Row, annotation, op, trace_of
 

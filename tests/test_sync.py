@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.recorder import Recorder
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.readers import load
 from tests.traces import Shared

@@ -17,8 +17,8 @@ import torch
 import torch.autograd.profiler
 
 from gpuprof_widgets.capture.giving_way import Entrances, profiler_is_running
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.part import Context
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Trace
 
 # Untyped in torch.

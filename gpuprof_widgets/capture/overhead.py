@@ -18,7 +18,7 @@ from gpuprof_widgets.capture.giving_way import profiler_is_running
 from gpuprof_widgets.capture.lines.regions import LineMark
 from gpuprof_widgets.capture.modules.marks import ModuleMarks
 from gpuprof_widgets.capture.one_thread import hear_this_thread_only
-from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, MEMORY_EVENT
 

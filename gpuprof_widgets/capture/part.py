@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gpuprof_widgets.capture.cell import CellCode
-from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Trace
 
 

@@ -24,7 +24,6 @@ from gpuprof_widgets.capture.environment import environment
 from gpuprof_widgets.capture.interrupts import Held
 from gpuprof_widgets.capture.loop.bound import loop_bound_of
 from gpuprof_widgets.capture.nvtx import emits_nvtx
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.overhead import counted, overhead
 from gpuprof_widgets.capture.own_frames import (
     without_own_calls,
@@ -38,6 +37,7 @@ from gpuprof_widgets.capture.window import started
 from gpuprof_widgets.capture.window_series import WindowSeries
 from gpuprof_widgets.capture.workers.recording import calls_of_workers
 from gpuprof_widgets.exceptions import RecordingError
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.garbage import without_garbage_collection
 from gpuprof_widgets.trace.model import Calls, Record, Trace
 from gpuprof_widgets.trace.python_frames import calls_from_slices, with_cell_labels

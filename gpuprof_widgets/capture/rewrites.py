@@ -11,7 +11,7 @@ from gpuprof_widgets.capture.cell import Rewrite
 from gpuprof_widgets.capture.lines.recording import lines_rewrite
 from gpuprof_widgets.capture.loop.bound import loop_bound
 from gpuprof_widgets.capture.loop.expected import guards
-from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.options import Options
 
 REWRITES: tuple[Callable[[Options], Rewrite | None], ...] = (
     guards,

@@ -19,9 +19,9 @@ from gpuprof_widgets.capture.giving_way import Entrances, profiler_is_running
 from gpuprof_widgets.capture.interrupts import Held
 from gpuprof_widgets.capture.memory.torch_categories import with_torch_categories
 from gpuprof_widgets.capture.nvtx import emits_nvtx
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.temporary import temporary_folder
 from gpuprof_widgets.exceptions import RecordingError
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.assemble import empty_trace
 from gpuprof_widgets.trace.chrome_trace import parse_chrome_trace
 from gpuprof_widgets.trace.model import Record, Trace

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from gpuprof_widgets.capture.cprofile import CallsRecording
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.part import Part
 from gpuprof_widgets.capture.torch_profiler import TorchRecording
 from gpuprof_widgets.capture.window import Note, Window
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.assemble import empty_trace
 from gpuprof_widgets.trace.join import joined, starts_when_joined
 from gpuprof_widgets.trace.model import Calls, Trace

@@ -7,20 +7,15 @@ import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NoReturn, Self
+from typing import IO, TYPE_CHECKING, Any, NoReturn, Self
 
 import click
 
-from gpuprof_widgets.capture.command_line import options_given
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.own_tracebacks import leave_out_ours
 from gpuprof_widgets.commands.group import Interrupted
 from gpuprof_widgets.commands.outputs import check_outputs
-from gpuprof_widgets.commands.recording_options import (
-    RecordingCommand,
-    options_of,
-    recording_options,
-)
+from gpuprof_widgets.option_parsing import RecordingCommand, options_given
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.printable import printable_lines
 
 if TYPE_CHECKING:
@@ -34,7 +29,6 @@ if TYPE_CHECKING:
 @click.command(
     "run",
     cls=RecordingCommand,
-    context_settings={"allow_interspersed_args": False},
     epilog="\b\nExamples:\n  gpuprof run train.py --epochs 1\n"
     "  gpuprof run --steps 8 --shapes -o run.gpuprof train.py\n"
     "  gpuprof run -o report.html -m package.train",
@@ -51,9 +45,8 @@ if TYPE_CHECKING:
 )
 @click.argument("script", type=click.Path())
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
-@click.pass_context
 def run(
-    ctx: click.Context, is_module: bool, target: str | None, script: str, words: tuple[str, ...]
+    is_module: bool, target: str | None, script: str, words: tuple[str, ...], **given: Any
 ) -> None:
     """Record SCRIPT as python would run it, and say why it is slow.
 
@@ -61,18 +54,14 @@ def run(
     printed on stderr at the end. The options of the recording are those of %%gpuprofile; --steps
     bounds the loop that trains, in main() or another module as well.
     """
-    given = options_of(ctx)
     page = target if target is not None and _is_export(target) else None
     if target is not None and page is None:
         if "save" in given:
-            raise click.UsageError("-o and --save both name the file of the profile", ctx)
+            raise click.UsageError("-o and --save both name the file of the profile")
         given["save"] = target
     options = options_given(given)
     _check(options, page)
     _execute(script, words, options, is_module=is_module, page=page)
-
-
-run.params[0:0] = list(recording_options())
 
 
 def _is_export(target: str) -> bool:
@@ -140,7 +129,11 @@ class _Files:
 
     @classmethod
     def of(cls, options: Options, page: str | None) -> Self:
-        return cls(Path().absolute(), options.save, page)
+        return cls(Path().absolute(), None, page).saving(options)
+
+    def saving(self, options: Options) -> Self:
+        """The files, with the profile's as the options say."""
+        return replace(self, save=None if options.save is None else os.fspath(options.save))
 
     def of_rank(self, found: ProcessRank | None) -> Self:
         """The files that this rank writes."""
@@ -229,7 +222,7 @@ def _report(recorder: Recorder, options: Options, files: _Files, stderr: IO[str]
     problems = finish(recorder, files.placed(options), profile)
     if is_recorded(profile):
         try:
-            files = replace(files, save=of_cycle(options, profile.metadata).save)
+            files = files.saving(of_cycle(options, profile.metadata))
             kept = _kept(profile, options, files.of_rank(rank_in(profile.metadata)))
             if not options.quiet:
                 print(_words(profile, options), *kept, sep="\n", file=stderr)

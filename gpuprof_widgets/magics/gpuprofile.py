@@ -17,11 +17,11 @@ from IPython.core.magic import (
     output_can_be_silenced,
 )
 
-from gpuprof_widgets.capture import command_line
+from gpuprof_widgets import option_parsing
 from gpuprof_widgets.capture.interrupts import Raised
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.defaults import defaults_of
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.profiling import check, is_recorded, keep, keeper, read
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class GpuprofMagics(Magics):
         """The options and the statement behind them; a `UsageError` before anything runs."""
         try:
             defaults = self.defaults.options()
-            options, statement = command_line.parse(line, defaults, loop=over_cell)
+            options, statement = option_parsing.parse(line, defaults, loop=over_cell)
             check(options)
         except OptionError as error:
             raise UsageError(f"%{'%' * over_cell}{NAME}: {error}") from None
@@ -210,4 +210,4 @@ class _Recorded:
             self.__exit__(*sys.exc_info())
 
 
-GpuprofMagics.gpuprofile.__doc__ = command_line.help_text()
+GpuprofMagics.gpuprofile.__doc__ = option_parsing.help_text()

@@ -9,13 +9,11 @@ from weakref import WeakKeyDictionary
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
-from gpuprof_widgets import runtime_carrier
-from gpuprof_widgets.analyses.sort_keys import PSTATS_KEYS, SORT_KEYS
-from gpuprof_widgets.capture import command_line
-from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets import option_parsing, runtime_carrier
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.magics.cell_transformer import CellTransformer
 from gpuprof_widgets.magics.gpuprofile import NAME, GpuprofMagics
+from gpuprof_widgets.options import Options
 
 
 class _Installed:
@@ -107,4 +105,4 @@ def _warm_up() -> None:
 
 
 def _completions(shell: InteractiveShell, event: Any) -> list[str]:
-    return command_line.complete(event.text_until_cursor, {"sort": tuple(SORT_KEYS | PSTATS_KEYS)})
+    return option_parsing.complete(event.text_until_cursor)

@@ -25,8 +25,8 @@ from gpuprof_widgets.capture.lines.sources import (
 )
 from gpuprof_widgets.capture.loop.bound import loop_bound_of
 from gpuprof_widgets.capture.nvtx import emits_nvtx
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.part import Context
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.edit import NewSlice, Region, with_regions, with_slices
 from gpuprof_widgets.trace.model import Trace
 

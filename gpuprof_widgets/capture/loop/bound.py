@@ -24,7 +24,7 @@ from gpuprof_widgets.capture.loop.schedule import Schedule
 from gpuprof_widgets.capture.loop.steps import Counting
 from gpuprof_widgets.capture.loop.training import Level, LoopSite, Program
 from gpuprof_widgets.capture.loop.watching import LoopRun, with_watched_loops
-from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.options import Options
 
 _EXPLICIT = (
     "the code bounds a loop itself, with gpuprof_widgets.steps or a callback: that one was "

@@ -11,8 +11,8 @@ from typing import Any
 
 from gpuprof_widgets.capture.cell import CellTree, Rewrite
 from gpuprof_widgets.capture.embedded import Embedded
-from gpuprof_widgets.capture.options import Options
 from gpuprof_widgets.capture.part import Context
+from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Trace
 
 

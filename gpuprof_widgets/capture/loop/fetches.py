@@ -24,7 +24,7 @@ from gpuprof_widgets.capture.loop.bound import LoopBound
 from gpuprof_widgets.capture.loop.elsewhere import is_users
 from gpuprof_widgets.capture.loop.schedule import Schedule
 from gpuprof_widgets.capture.loop.steps import Counting, fetched
-from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.options import Options
 
 _BY_HAND = (
     "write `for batch in gpuprof_widgets.steps(loader)` in it, or give the trainer a "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-from gpuprof_widgets.capture.options import Options
+from gpuprof_widgets.options import Options
 
 Kind = Literal["wait", "warmup", "recorded", "cprofile"]
 

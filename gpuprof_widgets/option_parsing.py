@@ -1,0 +1,223 @@
+"""The options of the table on a command line, parsed by click: `gpuprof run`, and the magics'."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import islice
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem, ShellComplete
+
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.options import GROUPS, OPTIONS, TOPICS, Option, Options
+
+_WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+|\S+""")
+_QUOTES = re.compile(r""""([^"]*)"|'([^']*)'""")
+
+
+def _sort_keys(ctx: click.Context, sort: click.Parameter, typed: str) -> list[str]:
+    from gpuprof_widgets.analyses.sort_keys import PSTATS_KEYS, SORT_KEYS
+
+    return [key for key in SORT_KEYS | PSTATS_KEYS if key.startswith(typed)]
+
+
+def _further_topics(ctx: click.Context, record: click.Parameter, typed: str) -> list[str]:
+    *named, last = typed.split(",")
+    free = (topic for topic in TOPICS if topic not in named and topic.startswith(last))
+    return [",".join([*named, topic]) for topic in free]
+
+
+_VALUES = {"KEY": _sort_keys, "TOPICS": _further_topics}
+"""What completes the value of an option, by its metavar."""
+
+
+class _Parameter(click.Option):
+    """A row of the table for click: a flag and its unlisted opposite, or a flag with a value.
+
+    What is not given is left out of the values: its default is that of `Options`.
+    """
+
+    def __init__(self, option: Option) -> None:
+        kind: dict[str, Any] = {
+            "type": option.kind,
+            "metavar": f"[={option.metavar}]" if option.bare else option.metavar,
+            "default": option.default,
+            "show_default": option.default is not None,
+            "shell_complete": _VALUES.get(option.metavar),
+        }
+        if option.is_flag:
+            kind = {"is_flag": True, "flag_value": not option.default}
+        super().__init__([*option.flags, option.name], help=option.help, **kind)
+        self.option = option
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        super().add_to_parser(parser, ctx)
+        opposite, const = self.option.opposite, self.option.undone
+        if opposite:
+            parser.add_option(self, [opposite], self.name, action="store_const", const=const)
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        given = self.name in opts
+        return super().handle_parse_result(ctx, opts, args) if given else (None, args)
+
+
+_parameter = cache(_Parameter)
+
+
+class RecordingCommand(click.Command):
+    """A command with the options of a recording, which end where the words of the code begin.
+
+    Its values have those that were given, by the names of `Options`. An option of the table is left
+    out where the command has another by its flags.
+    """
+
+    allow_interspersed_args = False
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        taken = {flag for parameter in self.params for flag in parameter.opts}
+        options = [option for option in OPTIONS.values() if taken.isdisjoint(option.flags)]
+        return [*map(_parameter, options), *super().get_params(ctx)]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, list(self.with_bare_values(ctx, args)))
+
+    def with_bare_values(self, ctx: click.Context, words: Sequence[str]) -> Iterator[str]:
+        """Yield the words, with its value at each flag that is given without one.
+
+        click would take the next word for that value, with which the code may begin.
+        """
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        bare = {option.flag: option.bare for option in OPTIONS.values() if option.bare}
+        valued = {flag for option in options if not option.is_flag for flag in option.opts}
+        rest = iter(words)
+        for word in rest:
+            yield f"{word}={bare[word]}" if word in bare else word
+            if word in valued - bare.keys():
+                yield from islice(rest, 1)
+            elif word in ("-", "--") or not word.startswith("-"):
+                break
+        yield from rest
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the options of the table by their groups, then those of the command itself."""
+        listed: dict[str, list[tuple[str, str]]] = {heading: [] for heading in GROUPS.values()}
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)):
+                row = parameter.option if isinstance(parameter, _Parameter) else None
+                listed.setdefault(GROUPS[row.group] if row else "Options", []).append(record)
+        for heading, records in listed.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The options not yet given; their opposites where it can only be one of them."""
+        opposites = [option.opposite for option in OPTIONS.values() if option.opposite]
+        return super().shell_complete(ctx, incomplete) or [
+            CompletionItem(flag) for flag in opposites if flag.startswith(incomplete)
+        ]
+
+
+def options_given(
+    given: Mapping[str, Any], defaults: Options | None = None, *, loop: bool = True
+) -> Options:
+    """Return the options that these make of the defaults, of code with or without a ``loop``."""
+    options = (defaults or Options()).changed(**given)
+    bounding = [option for option in OPTIONS.values() if option.group == "loop"]
+    flags = [option.flag for option in bounding if option.name in given]
+    if flags and not loop:
+        raise OptionError(f"{flags[0]} bounds the loop of a cell: put %%gpuprofile over the cell")
+    if not loop:
+        return options.changed(**{option.name: option.default for option in bounding})
+    if flags and options.steps is None and flags != ["--steps"]:
+        raise OptionError(f"{flags[0]} is for a bounded loop: give --steps N as well")
+    return options
+
+
+_HELP = """\
+Profile a PyTorch cell, or one statement, and show under it why it is slow.
+
+The code runs once, as it would without the magic. Its last value stays the cell's output."""
+
+_EPILOG = f"""\
+\b
+Topics of --record, separated by commas (ops are always recorded):
+  {", ".join(TOPICS)}
+
+\b
+Defaults of the cells that follow, each undone by its opposite (--no-shapes, --lines):
+  %config GpuProfile.shapes = True      and `%config GpuProfile` lists them all
+
+\b
+Example:
+  %%gpuprofile --shapes --top 20 -o run
+  for images, labels in loader:
+      train_step(images, labels)
+
+`run` is then the profile: `run.operators()`, `run.findings()`, `run.save("step.zip")`."""
+
+
+def _options_at_start(ctx: click.Context, code: click.Parameter, typed: str) -> Any:
+    return [] if typed or ctx.params["code"] else ctx.command.shell_complete(ctx, "-")
+
+
+_CODE = click.Argument(
+    ["code"],
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="| %gpuprofile [OPTIONS] CODE",
+    shell_complete=_options_at_start,
+)
+_MAGIC = RecordingCommand(
+    "%%gpuprofile", params=[_CODE], help=_HELP, epilog=_EPILOG, add_help_option=False
+)
+
+
+def help_text() -> str:
+    """Return what `%%gpuprofile?` shows: every option with its default, and an example."""
+    # The width is not the terminal's: a kernel has none.
+    return _MAGIC.get_help(click.Context(_MAGIC, info_name=_MAGIC.name, terminal_width=88))
+
+
+def parse(line: str, defaults: Options | None = None, *, loop: bool = True) -> tuple[Options, str]:
+    """Return the options at the start of the line, and the rest of it, untouched.
+
+    What is not given is as in ``defaults``; a line has no ``loop`` to bound. `--` ends the options.
+    An unknown option or a wrong value is an `OptionError`.
+    """
+    given, code = _split(line)
+    return options_given(given, defaults, loop=loop), code
+
+
+def _split(line: str) -> tuple[dict[str, Any], str]:
+    """Return the options that a line gives, and where the code begins all that is left of it."""
+    words = list(_WORD.finditer(line))
+    try:
+        given = _MAGIC.make_context(None, [word[0] for word in words]).params
+    except click.ClickException as error:
+        raise OptionError(error.format_message()) from None
+    code = given.pop("code")
+    start = words[-len(code)].start() if code else len(line)
+    return {name: _unquoted(value) for name, value in given.items()}, line[start:].rstrip()
+
+
+def _unquoted(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return _QUOTES.sub(lambda quoted: quoted[1] or quoted[2] or "", value)
+
+
+def complete(text_until_cursor: str) -> list[str]:
+    """Return what may stand where the cursor is: options not yet given, or an option's values.
+
+    Of a list of topics it is the next one alone, as IPython completes by words.
+    """
+    _, *words = text_until_cursor.split()
+    typed = words.pop() if words and not text_until_cursor[-1].isspace() else ""
+    words = list(_MAGIC.with_bare_values(click.Context(_MAGIC), words))
+    items = ShellComplete(_MAGIC, {}, "", "").get_completions(words, typed)
+    return [str(item.value).rpartition(",")[2] for item in items]

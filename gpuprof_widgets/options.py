@@ -1,0 +1,316 @@
+"""The options of a recording: the one table that every front door is made from."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import keyword
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields, replace
+from functools import partial
+from typing import Any, Self, TypeVar
+
+from gpuprof_widgets.exceptions import OptionError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+GROUPS = {
+    "topics": "What is recorded",
+    "loop": "A bounded, warmed-up window of the loop that trains",
+    "output": "What is shown and kept",
+}
+"""The groups in which help lists the options, with the heading of each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """A row of the table: one field of `Options`, with all that a front door says of it.
+
+    ``bare`` is what its flag means without a value and ``none`` what its opposite means. ``topic``
+    is the word of ``record`` for it, ``least`` the smallest number that it takes. An option that is
+    not ``lasting`` is of one profile, and `%config` sets no default for it.
+    """
+
+    name: str
+    kind: type
+    default: Any
+    help: str
+    group: str
+    short: str = ""
+    metavar: str = ""
+    bare: str | None = None
+    none: str | None = None
+    topic: str = ""
+    least: int = 1
+    lasting: bool = True
+
+    @classmethod
+    def of(cls, row: Field[Any]) -> Self:
+        """Return the row of that field; flags are bool, counts int, and all others text."""
+        kind = {"bool": bool, "int": int}.get(str(row.type).removesuffix(" | None"), str)
+        return cls(name=row.name, kind=kind, default=row.default, **row.metadata)
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it is given without a value."""
+        return self.kind is bool
+
+    @property
+    def flag(self) -> str:
+        """How a command line spells it; what is on by default is switched off."""
+        return self._spelled(no=self.default is True)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Its flag, behind the short one if it has one."""
+        return (self.short, self.flag) if self.short else (self.flag,)
+
+    @property
+    def opposite(self) -> str | None:
+        """The flag that undoes a default which the user has set, where there is one."""
+        undoable = self.is_flag or self.default is None or self.none
+        return self._spelled(no=self.default is not True) if undoable else None
+
+    @property
+    def undone(self) -> Any:
+        """The value that the opposite stands for."""
+        return self.none or self.default
+
+    def _spelled(self, *, no: bool) -> str:
+        return f"--{'no-' * no}{self.name.replace('_', '-')}"
+
+    def check(self, value: object) -> None:
+        """Raise an `OptionError` for a value of another kind, or too small a number."""
+        if value is None and self.default is None:
+            return
+        if not isinstance(value, self.kind) or (self.kind is int and isinstance(value, bool)):
+            words = {bool: "True or False", int: "a whole number", str: "text"}[self.kind]
+            raise OptionError(f"{self.name} takes {words}, not {value!r}")
+        if self.kind is int and isinstance(value, int) and value < self.least:
+            raise OptionError(f"{self.name} is at least {self.least}, not {value}")
+
+
+def _row(default: Any, help: str, **about: Any) -> Any:
+    return field(default=default, metadata={"help": help, **about})
+
+
+_topic, _loop, _output = (partial(_row, group=group) for group in GROUPS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions:
+    """The options of any recording: the keywords of `profile()`, with their types and defaults."""
+
+    shapes: bool = _topic(False, "record the input shapes of every op", topic="shapes")
+    stack: bool = _topic(False, "record Python frames and source lines", topic="stacks")
+    modules: str = _topic(
+        "auto",
+        "mark the nn.Modules of all variables, or of these; auto: where there are any; "
+        "--no-modules: none",
+        topic="modules",
+        metavar="NAMES",
+        bare="all",
+        none="none",
+    )
+    lines: bool = _topic(True, "do not mark the lines of the cell", topic="lines")
+    memory: bool = _topic(False, "record allocations and releases", topic="memory")
+    sync: bool = _topic(False, "record CUDA's synchronisation events", topic="sync")
+    flops: bool = _topic(False, "estimate FLOPs of matmuls and convolutions", topic="flops")
+    workers: bool = _topic(False, "record the DataLoader's worker processes", topic="workers")
+    nvtx: bool = _topic(False, "emit NVTX ranges for Nsight Systems instead")
+    cprofile: bool = _topic(True, "do not run cProfile")
+    record: str | None = _topic(
+        None,
+        "record these topics, and what other switches ask for, and nothing else (cProfile apart: "
+        "--no-cprofile)",
+        metavar="TOPICS",
+    )
+    expect: str | None = _output(
+        None, "regions that should run: say which did not", metavar="NAMES"
+    )
+    sort: str = _output(
+        "device_self",
+        "column that sorts the op table, or pstats' key for Python functions",
+        metavar="KEY",
+    )
+    top: int = _output(15, "rows of the op table in the static output", metavar="N")
+    name: str | None = _output(None, "label of this profile", metavar="LABEL", lasting=False)
+    quiet: bool = _output(False, "show nothing", short="-q")
+    save: str | os.PathLike[str] | None = _output(  # noqa: RUF009, since it is a field
+        None, "also save the profile to this file", metavar="PATH", lasting=False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(ProfileOptions):
+    """What to record and how to show it; what follows is for code that the magic or a command runs.
+
+    The topics of ``record`` are resolved here: whoever records reads ``lines``, ``shapes``, ...
+    """
+
+    output: str | None = _output(
+        None, "variable that receives the profile", short="-o", metavar="VAR", lasting=False
+    )
+    steps: int | None = _loop(
+        None, "bound the loop: record this many iterations, then end it", metavar="N"
+    )
+    warmup: int = _loop(
+        3, "unrecorded iterations right before the recorded ones", metavar="N", least=0
+    )
+    wait: int = _loop(0, "unrecorded iterations before the warm-up", metavar="N", least=0)
+    repeat: int = _loop(1, "times to wait, warm up and record", metavar="N")
+    cprofile_steps: int | None = _loop(
+        None, "iterations that cProfile records, if more", metavar="N"
+    )
+    keep_going: bool = _loop(False, "then let the loop run to its end, unrecorded")
+    every: int | None = _loop(
+        None,
+        "with --keep-going: record again every so many iterations, each to a file of its own",
+        metavar="N",
+        lasting=False,
+    )
+
+    def __post_init__(self) -> None:
+        if isinstance(self.save, os.PathLike):
+            object.__setattr__(self, "save", os.fspath(self.save))
+        for name, option in options_of(type(self)).items():
+            option.check(getattr(self, name))
+        if self.output is not None and not _is_variable(self.output):
+            raise OptionError(f"output names a variable, which {self.output!r} cannot be")
+        if self.save == "":
+            raise OptionError("save is the path of a file, not an empty text")
+        if not self.modules:
+            raise OptionError("modules is all, none or the names of variables, not an empty text")
+        if self.every is not None:
+            self._check_every(self.every)
+        if self.record is not None:
+            self._resolve_topics(topics_in(self.record))
+
+    def _check_every(self, every: int) -> None:
+        if not self.keep_going:
+            raise OptionError("every is for a loop that goes on: give --keep-going as well")
+        if self.save is None:
+            raise OptionError(
+                "every saves each recording to a file of its own: give --save as well"
+            )
+        cycle = self.wait + self.warmup + max(self.steps or 1, self.cprofile_steps or 0)
+        if every < self.repeat * cycle:
+            raise OptionError(
+                f"every is at least the {self.repeat * cycle} iterations that are waited, warmed "
+                f"up and recorded each time, not {every}"
+            )
+
+    def _resolve_topics(self, wanted: set[str]) -> None:
+        """Make the single switches say what ``record`` says; those that ask for more add to it."""
+        for topic, name in _SWITCHES.items():
+            value, default = getattr(self, name), OPTIONS[name].default
+            if topic in wanted and value in _OFF and default not in _OFF:
+                raise OptionError(f"record asks for {topic}, which {name}={value!r} leaves out")
+            if value not in _OFF and value != default:
+                wanted.add(topic)
+        for name, value in self._switches_for(wanted).items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "record", _joined(wanted))
+
+    def _switches_for(self, wanted: set[str]) -> dict[str, Any]:
+        """The switches that have to change for these topics, and to what."""
+        return {
+            name: _switched(name, on=topic in wanted)
+            for topic, name in _SWITCHES.items()
+            if (getattr(self, name) in _OFF) == (topic in wanted)
+        }
+
+    def changed(self, **given: Any) -> Self:
+        """These options with others in place of some, given later and therefore stronger.
+
+        A ``record`` that is given replaces every topic at once; a single switch that is given
+        beside an older ``record`` adds its topic or takes it away.
+        """
+        record = given.get("record", self.record)
+        if record is None:
+            plain = {name: OPTIONS[name].default for name in _SWITCHES.values()}
+            return replace(self, **((plain if self.record else {}) | given))
+        asked = {
+            topic: given[name] not in _OFF for topic, name in _SWITCHES.items() if name in given
+        }
+        wanted = topics_in(record) | {topic for topic, on in asked.items() if on}
+        refused = {topic for topic, on in asked.items() if not on} & wanted
+        if refused and "record" in given:
+            raise OptionError(
+                f"record asks for {_joined(refused)}, which another switch leaves out"
+            )
+        wanted -= refused
+        return replace(self, **(self._switches_for(wanted) | given | {"record": _joined(wanted)}))
+
+
+def options_of(table: type[ProfileOptions]) -> dict[str, Option]:
+    """Return the rows of a table by name."""
+    return {row.name: Option.of(row) for row in fields(table)}
+
+
+OPTIONS: Mapping[str, Option] = options_of(Options)
+"""Every option by name: magics, `gpuprof run`, `%config`, completion and docs are made of it."""
+
+
+def with_keywords(table: Callable[..., ProfileOptions]) -> Callable[[Function], Function]:
+    """Return what gives a function's signature the options of a table for its ``**keywords``.
+
+    That is what `help`, the ``?`` of a notebook and completion show.
+    """
+    rows = inspect.signature(table).parameters
+
+    def shown(function: Function) -> Function:
+        signature = inspect.signature(function)
+        named = [it for it in signature.parameters.values() if it.kind is not it.VAR_KEYWORD]
+        added = [row for name, row in rows.items() if name not in signature.parameters]
+        vars(function)["__signature__"] = signature.replace(parameters=[*named, *added])
+        return function
+
+    return shown
+
+
+_OFF = (False, "none")
+_SWITCHES = {option.topic: option.name for option in OPTIONS.values() if option.topic}
+TOPICS = ("ops", *_SWITCHES)
+"""What ``record`` can name. Ops are always recorded: the others hang on them."""
+
+_WORDS: dict[str, tuple[str, ...]] = {
+    **{name: (name,) for name in TOPICS},
+    "ALL": TOPICS,
+    "COMMAND": ("ops",),
+    "OPERATOR": ("ops",),
+    "TENSOR_LIFETIME": ("memory",),
+    "TENSOR_PROP": ("shapes",),
+    "SHAPE_INFER": ("shapes",),  # PyTorch infers no shapes ahead of an op: it has those of its run
+    "SYNC": ("sync",),
+    "SCOPE": ("modules",),
+}
+"""What ``record`` takes: the topics, and MegEngine's words for them."""
+
+
+def topics_in(record: str) -> set[str]:
+    """The topics that a text like ``"ops,shapes"`` names, with ``ops`` always among them."""
+    words = {name.strip() for name in record.split(",")}
+    for name in sorted(words.difference(_WORDS)):
+        close = difflib.get_close_matches(name, TOPICS, n=1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        known = f"Topics are {', '.join(TOPICS)}; ALL is all of them"
+        raise OptionError(f"record knows no topic {name!r}.{hint} {known}")
+    return {"ops", *(topic for word in words for topic in _WORDS[word])}
+
+
+def _joined(topics: set[str]) -> str:
+    return ",".join(topic for topic in TOPICS if topic in topics)
+
+
+def _switched(name: str, *, on: bool) -> Any:
+    """The value of a topic's switch where nothing more is said than on or off."""
+    default = OPTIONS[name].default
+    if on:
+        return default or True
+    return "none" if isinstance(default, str) else False
+
+
+def _is_variable(text: str) -> bool:
+    return text.isidentifier() and not keyword.iskeyword(text)

@@ -1,0 +1,194 @@
+"""Write what is made from the package's tables anew: tables of the docs, and the methods' stub.
+
+    python scripts/make_docs.py
+
+A test compares them, so that no page can go stale.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from gpuprof_widgets.analyses import ANALYSES, Analysis
+from gpuprof_widgets.analyses.findings import FINDINGS, findings
+from gpuprof_widgets.analyses.findings.thresholds import thresholds_of
+from gpuprof_widgets.analyses.ranks.findings import FINDINGS as OF_RANKS
+from gpuprof_widgets.commands.signature import keywords_of
+from gpuprof_widgets.exports import WRITERS
+from gpuprof_widgets.options import GROUPS, OPTIONS, TOPICS, Option, ProfileOptions, options_of
+from gpuprof_widgets.trace.readers import READERS
+
+ROOT = Path(__file__).parents[1]
+STUB = ROOT / "gpuprof_widgets" / "analysed.pyi"
+
+Row = Iterable[str]
+
+
+def table(headings: Row, rows: Iterable[Row]) -> str:
+    """Return a table of Markdown."""
+    lines = (headings, ["---" for _ in headings], *rows)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+# docs/questions.md
+
+OTHER_QUESTIONS = (
+    (
+        "Why is it slow, and what to do about it?",
+        "`findings()`",
+        "`gpuprof findings TRACE`",
+        "findings",
+        "TensorBoard plugin, XProf, nsys analyze, torch's pattern matcher",
+    ),
+    (
+        "What changed from one run to another, and what is only noise?",
+        "`gpuprof_widgets.compare(a, b)`",
+        "`gpuprof diff A B`",
+        "differential flame graph, two timelines",
+        "HTA TraceDiff, TensorBoard plugin, nsys diff",
+    ),
+    (
+        "Which rank is late, and who waits for whom?",
+        "`gpuprof_widgets.ranks(paths)`",
+        "`gpuprof ranks DIR`",
+        "timelines of all ranks",
+        "HTA, TraceLens",
+    ),
+)
+"""What no row of `ANALYSES` answers: it is no table of one profile."""
+
+HAND_WRITTEN = {"analyze": "analyze TRACE --aggregate-by type"}
+"""Commands of analyses that are more than their name and a trace."""
+
+
+def questions() -> str:
+    """Return the table of questions, with the method, the command and the tab that answer each."""
+    headings = ("question", "method", "command", "view", "peer that answered it")
+    return table(headings, [*OTHER_QUESTIONS, *map(_question, ANALYSES.values())])
+
+
+def _question(row: Analysis) -> Row:
+    keywords = keywords_of(row.function).values()
+    needed = [keyword.name for keyword in keywords if keyword.default is keyword.empty]
+    words = " ".join([row.name, "TRACE", *map(str.upper, needed)])
+    method = f"`{row.name}({', '.join(needed)})`"
+    command = f"`gpuprof {HAND_WRITTEN.get(row.name, words)}`"
+    return row.question, method, command, row.view or row.tab, row.peers
+
+
+# docs/findings.md
+
+
+def thresholds() -> str:
+    """Return the table of all thresholds of findings."""
+    declared = thresholds_of(*FINDINGS.values(), *OF_RANKS.values())
+    rows = ((f"`{name}`", str(each.default), each.meaning) for name, each in declared.items())
+    return table(("threshold", "default", "what it is"), rows)
+
+
+# docs/formats.md
+
+
+def readers() -> str:
+    """Return the table of what can be read."""
+    return table(("what", "written by"), ((row.name, row.written_by) for row in READERS.values()))
+
+
+def writers() -> str:
+    """Return the table of what can be written."""
+    rows = (
+        (", ".join(f"`{ending}`" for ending in row.endings), row.name, row.choice, row.opens_in)
+        for row in WRITERS.values()
+    )
+    return table(("ending", "what is written", "`what=`", "opens in"), rows)
+
+
+# README.md and docs/usage.md
+
+
+def options() -> str:
+    """Return the table of the options of a recording, with the topics of ``--record``."""
+    topics = ", ".join(f"`{topic}`" for topic in TOPICS)
+    rows = table(("option", "keyword", "meaning", "default"), _options())
+    return f"{rows}\n\n`TOPICS` are separated by commas: {topics}."
+
+
+def _options() -> Iterator[Row]:
+    keywords = options_of(ProfileOptions)
+    for group, heading in GROUPS.items():
+        yield f"**{heading}**", "", "", ""
+        for name, option in OPTIONS.items():
+            if option.group == group:
+                keyword = f"`{name}`" if name in keywords else ""
+                meaning = re.sub(r"(?<!\S)--[\w-]+", r"`\g<0>`", option.help)
+                yield _flags(option), keyword, meaning, _default(option)
+
+
+def _flags(option: Option) -> str:
+    value = f"[={option.metavar}]" if option.bare else f" {option.metavar}".rstrip()
+    *short, long = option.flags
+    return ", ".join(f"`{flag}`" for flag in (*short, f"{long}{value}"))
+
+
+def _default(option: Option) -> str:
+    if option.is_flag:
+        return "on" if option.default else "off"
+    return "" if option.default is None else f"`{option.default}`"
+
+
+# gpuprof_widgets/analysed.pyi
+
+STUB_TEXT = """\
+# Written by scripts/make_docs.py from ANALYSES: do not edit.
+{imports}
+from gpuprof_widgets.trace.model import Record
+
+class Analysed(Record):
+{methods}
+"""
+
+
+def stub() -> str:
+    """Return the stub: each method is the function of the analysis; others' are left out."""
+    functions = [findings, *(inspect.unwrap(row.function) for row in ANALYSES.values())]
+    ours = [each for each in functions if each.__module__.startswith("gpuprof_widgets.")]
+    imports = sorted(
+        f"from {each.__module__} import {each.__name__} as _{each.__name__}" for each in ours
+    )
+    methods = [f"    {each.__name__} = _{each.__name__}" for each in ours]
+    return STUB_TEXT.format(imports="\n".join(imports), methods="\n".join(methods))
+
+
+TABLES: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
+    "ANALYSES": (questions, ("docs/questions.md",)),
+    "FINDINGS": (thresholds, ("docs/findings.md",)),
+    "READERS": (readers, ("docs/formats.md",)),
+    "WRITERS": (writers, ("docs/formats.md",)),
+    "OPTIONS": (options, ("README.md", "docs/usage.md")),
+}
+"""The table between the marks of each name, and the pages that have it."""
+
+
+def made() -> dict[Path, str]:
+    """Return the text of each file as it has to be."""
+    pages: dict[Path, str] = {}
+    for name, (text, paths) in TABLES.items():
+        for path in map(ROOT.joinpath, paths):
+            page = pages.get(path) or path.read_text(encoding="utf-8")
+            pages[path] = _with_table(page, name, text())
+    return pages | {STUB: stub()}
+
+
+def _with_table(page: str, name: str, text: str) -> str:
+    begin, end = f"<!-- from {name}: begin -->", f"<!-- from {name}: end -->"
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{text}\n{end}{after}"
+
+
+if __name__ == "__main__":
+    for path, text in made().items():
+        path.write_text(text, encoding="utf-8")
