@@ -21,9 +21,6 @@ from scripts import make_docs
 from tests.command_lines import gpuprof
 from tests.traces import kernel, op, trace_of
 
-ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
-
 RULES = [*FINDINGS.values(), *OF_RANKS.values()]
 
 
