@@ -161,9 +161,11 @@ def test_no_figure_changes(record: Record) -> None:
     for name in NUMBERS:
         pd.testing.assert_series_equal(clean.trace.slices[name], record.trace.slices[name])
     pd.testing.assert_frame_equal(clean.trace.flows, record.trace.flows)
-    assert list(clean.trace.args) == list(record.trace.args)
-    for key, values in clean.trace.args.items():
-        assert values.index.tolist() == record.trace.args[key].index.tolist()
+    # Their names may change: one that is a path tells of its author.
+    args, clean_args = record.trace.args.values(), clean.trace.args.values()
+    assert [values.index.tolist() for values in clean_args] == [
+        values.index.tolist() for values in args
+    ]
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
