@@ -7,6 +7,9 @@ takes, and its columns with their units, are said there. ``analysed.pyi``, which
 
 from __future__ import annotations
 
+from types import MethodType
+from typing import Any
+
 from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.analyses.lacking import explained
@@ -18,7 +21,17 @@ class Analysed(Record):
 
     findings = explained(findings)
 
+    def __getattr__(self, name: str) -> Any:
+        """Return an analysis of another package, which may import this class."""
+        if name.startswith("_") or name not in ANALYSES:
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+            )
+        return MethodType(ANALYSES[name].function, self)
 
-for _name, _analysis in ANALYSES.items():
-    if not hasattr(Record, _name):  # another package's must not take the place of the record's own
-        setattr(Analysed, _name, _analysis.function)
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *ANALYSES]
+
+
+for _name, _analysis in ANALYSES.ours.items():
+    setattr(Analysed, _name, _analysis.function)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -53,6 +55,11 @@ class _Parameter(click.Option):
         super().__init__([*option.flags, option.name], help=option.help, **kind)
         self.option = option
 
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """Return the value; a line of a notebook is no shell, which takes quotes away."""
+        quoted = ctx.command is _MAGIC and isinstance(value, str)
+        return super().type_cast_value(ctx, _unquoted(value) if quoted else value)
+
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         super().add_to_parser(parser, ctx)
         opposite, const = self.option.opposite, self.option.undone
@@ -96,8 +103,10 @@ class RecordingCommand(click.Command):
         valued = {flag for option in options if not option.is_flag for flag in option.opts}
         rest = iter(words)
         for word in rest:
+            if re.match(r"-\w+=", word):  # click takes it for long options alone
+                word = word.replace("=", "", 1)
             yield f"{word}={bare[word]}" if word in bare else word
-            if word in valued - bare.keys():
+            if _wants_value(word, valued - bare.keys()):
                 yield from islice(rest, 1)
             elif word in ("-", "--") or not word.startswith("-"):
                 break
@@ -138,6 +147,14 @@ def options_given(
     return options
 
 
+def _wants_value(word: str, valued: AbstractSet[str]) -> bool:
+    """Return whether the next word is the value of an option, in a bundle of letters the last."""
+    if word.startswith("--") or not word.startswith("-"):
+        return word in valued
+    with_value = (place for place, letter in enumerate(word) if f"-{letter}" in valued)
+    return next(with_value, None) == len(word) - 1
+
+
 _HELP = """\
 Profile a PyTorch cell, or one statement, and show under it why it is slow.
 
@@ -169,7 +186,7 @@ _CODE = click.Argument(
     ["code"],
     nargs=-1,
     type=click.UNPROCESSED,
-    metavar="| %gpuprofile [OPTIONS] CODE",
+    metavar="(over a cell) | %gpuprofile [OPTIONS] CODE (on a line)",
     shell_complete=_options_at_start,
 )
 _MAGIC = RecordingCommand(
@@ -199,16 +216,28 @@ def _split(line: str) -> tuple[dict[str, Any], str]:
     try:
         given = _MAGIC.make_context(None, [word[0] for word in words]).params
     except click.ClickException as error:
-        raise OptionError(error.format_message()) from None
+        raise OptionError(_message(error)) from None
     code = given.pop("code")
     start = words[-len(code)].start() if code else len(line)
-    return {name: _unquoted(value) for name, value in given.items()}, line[start:].rstrip()
+    return given, line[start:].rstrip()
 
 
-def _unquoted(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    return _QUOTES.sub(lambda quoted: quoted[1] or quoted[2] or "", value)
+def _message(error: click.ClickException) -> str:
+    """Return what is wrong with a line in one sentence, and what to type instead."""
+    if isinstance(error, click.NoSuchOption):
+        flags = {flag: option for option in OPTIONS.values() for flag in option.flags}
+        close = difflib.get_close_matches(error.option_name, flags, n=1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        return f"No such option {error.option_name}.{hint} %%gpuprofile? lists them."
+    if isinstance(error, click.BadOptionUsage):
+        options = (option for option in OPTIONS.values() if error.option_name in option.flags)
+        wanted = next((f": {error.option_name} {option.metavar}" for option in options), "")
+        return error.format_message().removesuffix(".") + wanted
+    return error.format_message()
+
+
+def _unquoted(text: str) -> str:
+    return _QUOTES.sub(lambda quoted: quoted[1] or quoted[2] or "", text)
 
 
 def complete(text_until_cursor: str) -> list[str]:

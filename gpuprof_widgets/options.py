@@ -134,8 +134,15 @@ class ProfileOptions:
         "column that sorts the op table, or pstats' key for Python functions",
         metavar="KEY",
     )
-    top: int = _output(15, "rows of the op table in the static output", metavar="N")
-    name: str | None = _output(None, "label of this profile", metavar="LABEL", lasting=False)
+    top: int = _output(
+        15, "rows of the op table in the static output; the live table has them all", metavar="N"
+    )
+    name: str | None = _output(
+        None,
+        "label of this profile; without one, the cell's number or the place in the code",
+        metavar="LABEL",
+        lasting=False,
+    )
     quiet: bool = _output(False, "show nothing", short="-q")
     save: str | os.PathLike[str] | None = _output(  # noqa: RUF009, since it is a field
         None, "also save the profile to this file", metavar="PATH", lasting=False
@@ -153,7 +160,9 @@ class Options(ProfileOptions):
         None, "variable that receives the profile", short="-o", metavar="VAR", lasting=False
     )
     steps: int | None = _loop(
-        None, "bound the loop: record this many iterations, then end it", metavar="N"
+        None,
+        "bound the loop: record this many iterations, not the whole cell, then end it",
+        metavar="N",
     )
     warmup: int = _loop(
         3, "unrecorded iterations right before the recorded ones", metavar="N", least=0

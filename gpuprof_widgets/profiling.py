@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Function = TypeVar("Function", bound=Callable[..., Any])
 Keywords = ParamSpec("Keywords")
-PathText = str | os.PathLike[str]
 
 
 class ProfileRun:
@@ -153,7 +152,10 @@ def profile(function: Callable[..., Any] | None = None, /, **keywords: Any) -> A
     unchanged, and what ran is still recorded. Until the block has ended, and where nothing could be
     recorded, using ``run`` is a `RecordingError` that says so.
     """
-    inspect.signature(profile).bind(function, **keywords)  # a TypeError for options of a loop
+    try:
+        inspect.signature(profile).bind(function, **keywords)
+    except TypeError as error:  # an option of a loop, or of no recording
+        raise TypeError(f"profile() {error}") from None
     options = Options(**keywords)
     check(options)
     caller = sys._getframe(1)
@@ -171,7 +173,7 @@ def steps(
     cprofile: int | None = None,
     keep_going: bool = False,
     every: int | None = None,
-    save: PathText | None = None,
+    save: str | os.PathLike[str] | None = None,
 ) -> Steps[Item]:
     """Warm a loop up, record some of its iterations, then end it: write it around its items.
 
@@ -234,7 +236,7 @@ def check(options: Options) -> None:
         _check_writable(rank_file(_target(options.save), process_rank()))
 
 
-def _target(save: PathText) -> Path:
+def _target(save: str | os.PathLike[str]) -> Path:
     try:
         return Path(save).expanduser()
     except RuntimeError as error:
@@ -329,7 +331,9 @@ def of_cycle(options: Options, metadata: Mapping[str, Any]) -> Options:
     return options.changed(save=str(path.with_name(f"{path.stem}_step{first}{path.suffix}")))
 
 
-def _rank_files(metadata: Mapping[str, Any], save: PathText | None) -> dict[str, list[str]]:
+def _rank_files(
+    metadata: Mapping[str, Any], save: str | os.PathLike[str] | None
+) -> dict[str, list[str]]:
     """For the metadata: where the profiles of all ranks are; empty for a program that ran alone."""
     from gpuprof_widgets.capture.ranks.file_names import files_of_ranks
     from gpuprof_widgets.capture.ranks.gathered import rank_in

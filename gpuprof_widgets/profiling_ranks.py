@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import gpuprof_widgets
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.options import Options, ProfileOptions, with_keywords
+from gpuprof_widgets.options import OPTIONS, Options, ProfileOptions, with_keywords
 from gpuprof_widgets.profiling import check
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def profile_ranks(
         raise OptionError(f"profile_ranks runs a function fn(rank, *args), which {fn!r} is not")
     if not isinstance(nprocs, int) or nprocs < 1:
         raise OptionError(f"nprocs is a number of processes, at least 1, not {nprocs!r}")
+    OPTIONS["quiet"].check(quiet)
     options = {"name": getattr(fn, "__qualname__", "profile_ranks"), **options}
     body = _Body(fn, tuple(args), str(name_for_ranks(_target(save))), options)
     checked = _checked(body)

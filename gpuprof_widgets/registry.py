@@ -6,9 +6,10 @@ lists or calls them is made. Another package adds a row by an entry point of the
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import TypeVar
 
 Row = TypeVar("Row")
@@ -17,8 +18,9 @@ Row = TypeVar("Row")
 class Registry(MutableMapping[str, Row]):
     """The rows of one kind by name: ours in their order, then those of other packages.
 
-    ``group``: the group of entry points in which other packages name theirs; ``checked``: returns
-    what such an entry point names as a row, given the package's name, or raises a TypeError.
+    ``group``: the group of entry points in which other packages name theirs; ``checked``: gets the
+    name, what the entry point stands for and the package's name, and returns the row, or raises a
+    TypeError that says why there can be none. ``ours``: the rows without those of others.
 
     Other packages are imported when the table is first read, not when it is made: they may import
     its module themselves. One that cannot be imported, or whose name is taken, is left out with a
@@ -28,47 +30,59 @@ class Registry(MutableMapping[str, Row]):
     def __init__(
         self,
         group: str,
-        rows: Mapping[str, Row],
-        checked: Callable[[object, str], Row],
+        ours: Mapping[str, Row],
+        checked: Callable[[str, object, str], Row],
     ) -> None:
+        self.ours = ours
         self._group = group
-        self._rows = dict(rows)
         self._checked = checked
-        self._is_complete = False
+        self._rows: dict[str, Row] | None = None
+        self._loading = threading.RLock()
+        self._is_loading = False
 
     def __getitem__(self, name: str) -> Row:
-        return self._complete()[name]
+        return self._all()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._complete())
+        return iter(self._all())
 
     def __len__(self) -> int:
-        return len(self._complete())
+        return len(self._all())
 
     def __setitem__(self, name: str, row: Row) -> None:
-        self._complete()[name] = row
+        self._all()[name] = row
 
     def __delitem__(self, name: str) -> None:
-        del self._complete()[name]
+        del self._all()[name]
 
-    def _complete(self) -> dict[str, Row]:
-        if not self._is_complete:
-            self._is_complete = True  # who reads it while the others are imported gets ours
-            rows = dict(self._rows)
-            for point in entry_points(group=self._group):
-                self._add(point, rows)
-            self._rows = rows
+    def _all(self) -> dict[str, Row]:
+        if self._rows is not None:
+            return self._rows
+        with self._loading:  # other threads wait, and the one that loads gets ours meanwhile
+            if self._is_loading:
+                return dict(self.ours)
+            if self._rows is None:
+                self._is_loading = True
+                try:
+                    self._rows, problems = self._loaded()
+                finally:
+                    self._is_loading = False
+                for problem in problems:
+                    warnings.warn(problem, stacklevel=4)
         return self._rows
 
-    def _add(self, point: EntryPoint, rows: dict[str, Row]) -> None:
-        package = point.module if point.dist is None else point.dist.name
-        try:
-            if point.name in rows:
-                raise TypeError(f"there is a {point.name} already")
-            rows[point.name] = self._checked(point.load(), package)
-        except Exception as error:  # other people's code may raise anything
-            warnings.warn(
-                f"{package} adds {point.name} to {self._group} by {point.value}, which is left "
-                f"out: {type(error).__name__}: {error}",
-                stacklevel=2,
-            )
+    def _loaded(self) -> tuple[dict[str, Row], list[str]]:
+        """Return all rows, and what was left out with the reason."""
+        rows, problems = dict(self.ours), []
+        for point in entry_points(group=self._group):
+            package = point.module if point.dist is None else point.dist.name
+            try:
+                if point.name in rows:
+                    raise TypeError(f"there is a {point.name} already")
+                rows[point.name] = self._checked(point.name, point.load(), package)
+            except Exception as error:  # other people's code may raise anything
+                problems.append(
+                    f"{package} adds {point.name} to {self._group} by {point.value}, which is left "
+                    f"out: {type(error).__name__}: {error}"
+                )
+        return rows, problems

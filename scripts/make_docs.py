@@ -135,7 +135,7 @@ def _flags(option: Option) -> str:
 
 def _default(option: Option) -> str:
     if option.is_flag:
-        return "on" if option.default else "off"
+        return f"`{option.default}`"
     return "" if option.default is None else f"`{option.default}`"
 
 

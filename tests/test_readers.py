@@ -43,7 +43,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def add(recognises: Any = is_toy, parse: Any = parse_toy) -> None:
         reader = Reader(TOY.name, recognises, parse)
-        monkeypatch.setitem(READERS, "toy", guarded(reader, "toy-reader"))
+        monkeypatch.setitem(READERS, "toy", guarded("toy", reader, "toy-reader"))
 
     return add
 
@@ -138,4 +138,4 @@ def test_its_own_words_and_what_any_reader_may_raise_stay(
 
 def test_what_is_no_reader_is_refused() -> None:
     with pytest.raises(TypeError, match=r"a function is no gpuprof_widgets\.trace\.readers\.Read"):
-        guarded(is_toy, "toy-reader")
+        guarded("toy", is_toy, "toy-reader")

@@ -7,16 +7,26 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from gpuprof_widgets import registry
 from gpuprof_widgets.analysed import Analysed
 from gpuprof_widgets.analyses import ANALYSES, Analysis
+from gpuprof_widgets.analyses.added import TAKEN, TAKEN_OPTIONS, added_analysis
+from gpuprof_widgets.cli import COMMANDS
+from gpuprof_widgets.commands.analysis import command_of
+from gpuprof_widgets.commands.group import ALIASES
+from gpuprof_widgets.commands.signature import SHARED
+from gpuprof_widgets.exceptions import GpuprofError
+from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.page_panels import panels
@@ -28,7 +38,7 @@ ROOT = Path(__file__).parents[1]
 EXTENDING = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 
 
-def text_of(row: object, package: str) -> str:
+def text_of(name: str, row: object, package: str) -> str:
     if not isinstance(row, str):
         raise TypeError(f"no text: {row}")
     return f"{row} of {package}"
@@ -77,9 +87,9 @@ def test_the_table_can_be_read_while_others_are_imported(monkeypatch: pytest.Mon
     with_entry_points(monkeypatch, name="sys:platform")
     seen: list[list[str]] = []
 
-    def checked(row: object, package: str) -> str:
+    def checked(name: str, row: object, package: str) -> str:
         seen.append(list(table))
-        return text_of(row, package)
+        return text_of(name, row, package)
 
     table = Registry("a.group", {"ours": "row"}, checked)
     assert len(table) == 2
@@ -97,10 +107,40 @@ def test_the_stub_has_the_methods_of_the_table() -> None:
 
 
 def test_every_method_is_the_function_of_its_row() -> None:
-    for name, row in ANALYSES.items():
+    for name, row in ANALYSES.ours.items():
         assert getattr(Analysed, name) is row.function
         assert row.name == name
         assert row.function.__doc__
+
+
+@pytest.mark.filterwarnings("error")
+def test_warnings_that_are_errors_leave_the_table_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_entry_points(monkeypatch, bad="sys:not_there", good="sys:platform")
+    table = Registry("a.group", {"ours": "row"}, text_of)
+    with pytest.raises(UserWarning, match="adds bad"):
+        len(table)
+    assert list(table) == ["ours", "good"]
+
+
+def test_every_thread_sees_the_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_entry_points(monkeypatch, name="sys:platform")
+    begun, seen = threading.Event(), []
+
+    def checked(name: str, row: object, package: str) -> str:
+        begun.set()
+        reader.join(0.2)  # it waits for this to end
+        return text_of(name, row, package)
+
+    def read() -> None:
+        begun.wait()
+        seen.extend(table)
+
+    table = Registry("a.group", {"ours": "row"}, checked)
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert list(table) == ["ours", "name"]
+    reader.join()
+    assert seen == ["ours", "name"]
 
 
 def many_ops(record: Record, *, least: int = 2) -> pd.DataFrame:
@@ -136,6 +176,57 @@ def test_an_analysis_is_a_function_and_a_row(
     assert "| Which ops come again and again? | `many_ops()` |" in make_docs.questions()
     assert "    many_ops = _many_ops" not in make_docs.stub()  # of ours alone
 
+    profile = Profile(record.trace)
+    assert profile.many_ops(least=3).empty  # type: ignore[attr-defined]
+    assert "many_ops" in dir(profile)
+    with pytest.raises(AttributeError, match="'Profile' object has no attribute 'many_opps'"):
+        profile.many_opps()  # type: ignore[attr-defined]
+
+
+ODD = {
+    "lists": [[1, 2], []],
+    "arrays": [np.zeros(2), None],
+    "bools": [True, False],
+    "complex": [1j, 2j],
+    "whole": pd.array([1, None], "Int64"),
+    "day": pd.to_datetime(["2026-01-01", None]),
+    "kind": pd.Categorical(["a", None]),
+    "dur_ns": [0.5, float("nan")],
+    "start_ns": [5, -1],
+    "row": ["x", "y"],
+}
+
+
+def test_a_table_of_any_columns_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def odd(record: Record) -> pd.DataFrame:
+        return pd.DataFrame(ODD, index=[7, 9])
+
+    monkeypatch.setitem(ANALYSES, "odd", Analysis(odd, "What?", tab="Odd"))
+    profile = Profile(trace_of(op("aten::mm", ts=0, dur=5)).trace)
+    shown = panels(profile)["odd"]
+    units = {column.key: column.unit for column in shown.columns}
+    assert units == dict.fromkeys(ODD, "text") | {"dur_ns": "ns", "start_ns": "ns"}
+    assert shown.rows["bools"].tolist() == ["yes", "no"]
+    assert shown.rows["whole"].tolist() == ["1", ""]
+    assert shown.rows["kind"].tolist() == ["a", ""]
+    assert shown.rows["start_ns"].iloc[0] == 5
+    assert np.isnan(shown.rows["start_ns"].iloc[1])
+    assert shown.events is None
+    assert "Odd" in profile.report()
+
+
+def test_rows_with_times_are_ranges_of_the_timeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slices(record: Record) -> pd.DataFrame:
+        return pd.DataFrame({"row": [0, -1], "start_ns": [3, 9], "dur_ns": [2, 1]}, index=[4, 2])
+
+    monkeypatch.setitem(ANALYSES, "slices", Analysis(slices, "Which?", tab="Slices"))
+    shown = panels(trace_of(op("aten::mm", ts=3, dur=2)))["slices"]
+    assert shown.events is not None
+    assert shown.events.to_dict("list") == {
+        "start_ns": [3, 9], "end_ns": [5, 10], "row": [0, -1], "group": [0, 1]
+    }  # fmt: skip
+    assert [(c.key, c.aggregate) for c in shown.columns] == [("start_ns", ""), ("dur_ns", "time")]
+
 
 def test_a_tab_whose_analysis_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(record: Record) -> pd.DataFrame:
@@ -144,6 +235,88 @@ def test_a_tab_whose_analysis_fails_is_left_out(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(ANALYSES, "failing", Analysis(failing, "Why?", tab="Failing"))
     with pytest.warns(UserWarning, match=r"the tab Failing is left out: KeyError\('depth'\)"):
         assert "failing" not in panels(trace_of(op("aten::mm", ts=0, dur=5)))
+
+
+def plain(record: Record) -> pd.DataFrame:
+    return pd.DataFrame()
+
+
+def told(record: Record, name: str) -> pd.DataFrame:
+    return pd.DataFrame()
+
+
+def of_dict(record: Record, *, what: dict[str, int] | None = None) -> pd.DataFrame:
+    return pd.DataFrame()
+
+
+def to_csv(record: Record, *, csv: str = "") -> pd.DataFrame:
+    return pd.DataFrame()
+
+
+def unnamed(record: Record, **options: int) -> pd.DataFrame:
+    return pd.DataFrame()
+
+
+def of_nothing() -> pd.DataFrame:
+    return pd.DataFrame()
+
+
+def unknown_hint(record: NotImported, *, least: int = 1) -> pd.DataFrame:  # type: ignore[name-defined]  # noqa: F821
+    return pd.DataFrame()
+
+
+def save(record: Record) -> pd.DataFrame:
+    return pd.DataFrame()
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "why"),
+    [
+        ("plain", plain, "an Analysis is expected, not <function plain"),
+        ("plain", Analysis("kernels", "?"), "an analysis is a function, not 'kernels'"),
+        ("other", Analysis(plain, "?"), "its function is called plain"),
+        ("save", Analysis(save, "?"), "no method and command can be called save"),
+        ("<lambda>", Analysis(lambda record: pd.DataFrame(), "?"), "can be called <lambda>"),
+        ("told", Analysis(told, "?"), "has an example where, and only where"),
+        ("plain", Analysis(plain, "?", example="x"), "has an example where, and only where"),
+        ("of_dict", Analysis(of_dict, "?"), "its option what: .* is of a type that no option has"),
+        ("to_csv", Analysis(to_csv, "?"), "every command has an option csv"),
+        ("unnamed", Analysis(unnamed, "?"), r"its options have no names: \*\*options"),
+        ("of_nothing", Analysis(of_nothing, "?"), "it takes no record"),
+        ("unknown_hint", Analysis(unknown_hint, "?"), "a type hint of unknown_hint is not known"),
+    ],
+)
+def test_an_analysis_that_could_not_be_called_is_refused(name: str, row: object, why: str) -> None:
+    with pytest.raises(TypeError, match=why):
+        ANALYSES._checked(name, row, "their-package")
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        (None, "a NoneType, where a DataFrame is expected"),
+        (pd.Series([1]), "a Series, where a DataFrame is expected"),
+        (pd.DataFrame({0: [1]}), "a table whose columns are not texts that differ"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "a table whose columns are not texts"),
+        (pd.DataFrame({"a": [1]}, pd.Index([1], name="b")), r"a table with a named index: call"),
+    ],
+)
+def test_what_is_no_table_names_its_package(table: Any, why: str) -> None:
+    def odd(record: Record) -> Any:
+        return table
+
+    function = added_analysis("odd", odd, "their-package", "")
+    with pytest.raises(GpuprofError, match=f"odd of their-package returned {why}"):
+        function(trace_of())
+
+
+def test_the_names_that_are_taken_are_those_of_profiles_and_commands() -> None:
+    of_profiles = {name for name in dir(Profile) if not name.startswith("_")}
+    commands = {row.name for row in COMMANDS} | set(ALIASES)
+    names = of_profiles | set(Profile.__dataclass_fields__) | commands
+    assert names - set(ANALYSES) == TAKEN
+    options = {str(option.name) for option in command_of("iterations").params}
+    assert options - set(SHARED) == TAKEN_OPTIONS
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +380,7 @@ def test_an_analysis_of_another_package_has_method_command_and_tab(
 import gpuprof_widgets
 profile = gpuprof_widgets.load({many_adds!r})
 print(profile.short_ops(limit_ns=3_000).to_dict("records"), "short_ops" in dir(profile))
-print("Short ops" in profile.report(), gpuprof_widgets.Profile.short_ops.__doc__[:12])
+print("Short ops" in profile.report(), profile.short_ops.__doc__[:12])
 """
     rows, page = in_its_process(installed, "-c", code).splitlines()
     assert rows == "[{'name': 'aten::add', 'calls': 120, 'total_ns': 240000}] True"
@@ -217,6 +390,15 @@ print("Short ops" in profile.report(), gpuprof_widgets.Profile.short_ops.__doc__
     assert "Which ops are short and many?" in in_its_process(installed, *gpuprof, "--help")
     printed = in_its_process(installed, *gpuprof, "short_ops", many_adds, "--limit-ns", "3us")
     assert printed.split() == ["name", "calls", "total", "aten::add", "120", "240", "µs"]
+
+
+def test_a_package_may_import_what_it_adds_to(installed: Path, many_adds: str) -> None:
+    """Whichever is imported first."""
+    rules = installed / "my_rules.py"
+    rules.write_text(f"from gpuprof_widgets import Profile, load\n{rules.read_text()}")
+    code = f"gpuprof_widgets.load({many_adds!r}).short_ops()['calls'].tolist()"
+    for first in ("import my_rules, gpuprof_widgets", "import gpuprof_widgets, my_rules"):
+        assert in_its_process(installed, "-c", f"{first}; print({code})") == "[120]\n"
 
 
 def test_a_finding_of_another_package_is_said_and_has_its_limit(

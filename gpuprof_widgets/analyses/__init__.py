@@ -8,7 +8,7 @@ real traces come from there.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -54,13 +54,12 @@ class Analysis:
         return explained(getattr(module, self.name))
 
 
-def _checked(row: object, package: str) -> Analysis:
-    from gpuprof_widgets.analyses.option_types import option_kinds
+def _checked(name: str, row: object, package: str) -> Analysis:
+    from gpuprof_widgets.analyses.added import added_analysis  # loads numpy and pandas
 
     if not isinstance(row, Analysis):
         raise TypeError(f"an Analysis is expected, not {row!r:.80}")
-    option_kinds(row.function)
-    return row
+    return replace(row, source=added_analysis(name, row.source, package, row.example))
 
 
 _ROWS = (

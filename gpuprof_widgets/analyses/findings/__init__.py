@@ -76,13 +76,13 @@ __all__ = ["FINDINGS", "Finding", "findings"]
 Rule = Callable[..., list[Finding]]
 
 
-def of_package(rule: object, package: str) -> Rule:
+def of_package(name: str, rule: object, package: str) -> Rule:
     """Return another package's rule, which has nothing to say but a warning where it fails."""
     if not callable(rule):
         raise TypeError(f"a finding is a function, not {type(rule).__name__}")
-    for name, threshold in thresholds_of(rule).items():
+    for limit, threshold in thresholds_of(rule).items():
         if not isinstance(threshold.default, int | float):
-            raise TypeError(f"its threshold {name} has no number as its default")
+            raise TypeError(f"its threshold {limit} has no number as its default")
 
     @wraps(rule)
     def asked(record: Record, **limits: float) -> list[Finding]:
@@ -92,7 +92,6 @@ def of_package(rule: object, package: str) -> Rule:
                 raise TypeError("it returned something else than findings")
             return said
         except Exception as error:  # other people's code may raise anything
-            name = getattr(rule, "__qualname__", rule)
             warnings.warn(
                 f"the finding {name} of {package} is left out: {type(error).__name__}: {error}",
                 stacklevel=2,

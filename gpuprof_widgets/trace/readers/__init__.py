@@ -101,7 +101,7 @@ class _Guard:
         )
 
 
-def guarded(row: object, package: str) -> Reader:
+def guarded(name: str, row: object, package: str) -> Reader:
     """Return another package's reader with its failures guarded; a TypeError where it is none."""
     if not isinstance(row, Reader):
         raise TypeError(f"a {type(row).__name__} is no gpuprof_widgets.trace.readers.Reader")
