@@ -51,7 +51,7 @@ def thresholds_of(*rules: AnyRule) -> dict[str, Threshold]:
 
 def check_limits(limits: Mapping[str, Any], *rules: AnyRule) -> None:
     """Raise an `OptionError` for a name that no rule declares, and for what is no finite number."""
-    known = thresholds_of(*rules)
+    known = thresholds_of(*rules) if limits else {}
     for name, limit in limits.items():
         if name not in known:
             near = get_close_matches(name, known, 1)
@@ -63,7 +63,7 @@ def check_limits(limits: Mapping[str, Any], *rules: AnyRule) -> None:
 
 def limits_for(rule: AnyRule, limits: Mapping[str, float]) -> dict[str, float]:
     """Return those of the limits that the rule declares."""
-    return {name: limits[name] for name in _declared(rule) if name in limits}
+    return {name: limit for name, limit in limits.items() if name in _declared(rule)}
 
 
 def _declared(rule: AnyRule) -> dict[str, float]:
