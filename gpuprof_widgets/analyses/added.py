@@ -26,7 +26,7 @@ TAKEN = frozenset(
 TAKEN_OPTIONS = frozenset({"trace", "window", "csv", "json", "parquet"})
 """Options that every command has."""
 
-KNOWN = "bool, int, float, str, tuple[int, int] and Sequence[str], or None besides"
+KNOWN = "bool, int, float, str, tuple[int, int] and Sequence[str], each with or without None"
 
 Function = Callable[..., pd.DataFrame]
 
@@ -39,9 +39,9 @@ def added_analysis(name: str, function: Any, package: str, example: str) -> Func
     if not inspect.isfunction(function):
         raise TypeError(f"an analysis is a function, not {function!r:.80}")
     if function.__name__ != name:
-        raise TypeError(f"its function is called {function.__name__}, and so it has to be itself")
+        raise TypeError(f"the entry point needs the name of its function, {function.__name__}")
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_") or name in TAKEN:
-        raise TypeError(f"no method and command can be called {name}")
+        raise TypeError(f"neither a method nor a command can be called {name}")
     _check_options(function, example)
 
     @wraps(function)
@@ -61,13 +61,13 @@ def _check_options(function: Callable[..., Any], example: str) -> None:
         raise TypeError("it takes no record")
     for option in parameters[1:]:
         if option.kind in (option.VAR_POSITIONAL, option.VAR_KEYWORD):
-            raise TypeError(f"its options have no names: {option}")
+            raise TypeError(f"{option} is no option with a name")
         if option.name in TAKEN_OPTIONS:
-            raise TypeError(f"every command has an option {option.name}: call it otherwise")
+            raise TypeError(f"every command has an option {option.name} already")
         if not _is_known(kinds[option.name]):
-            raise TypeError(f"its option {option} is of a type that no option has: {KNOWN}")
+            raise TypeError(f"the type of its option {option} is none of {KNOWN}")
     if bool(example) != any(option.default is option.empty for option in parameters[1:]):
-        raise TypeError("its row has an example where, and only where, an option has no default")
+        raise TypeError("its row needs an example if an option has no default, and only then")
 
 
 def _is_known(kind: Any) -> bool:
