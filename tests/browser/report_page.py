@@ -12,8 +12,8 @@ from playwright.sync_api import Error, Locator, Page, expect
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.trace.model import Record
 
-COLUMNS = {"calls": "calls", "cpu_total": "cpu_total_ns", "cpu_self": "cpu_self_ns"}
-"""Columns of the page's op table and of Python's."""
+COLUMNS = ["calls", "cpu_total_ns", "cpu_self_ns"]
+"""Columns of the op table."""
 
 BOOT_MS = 120_000
 """A bound against hanging, from the page's script to its first table."""
@@ -72,7 +72,7 @@ class Report:
         more = self.page.get_by_role("button", name="Show all").first
         if more.is_visible():
             more.click()
-        rows: list[list[Any]] = self.table.evaluate(READ_ROWS, list(COLUMNS))
+        rows: list[list[Any]] = self.table.evaluate(READ_ROWS, COLUMNS)
         return {name: tuple(round(value) for value in values) for name, *values in rows}
 
     def brushed(self) -> tuple[int, int]:
@@ -104,5 +104,5 @@ def expected_rows(record: Record) -> dict[str, tuple[int, ...]]:
     """The same rows, computed in Python."""
     table: pd.DataFrame = operators(record)
     names = table["name"] + " (" + table["category"].astype(str) + ")"
-    numbers = table[list(COLUMNS.values())].astype(int).itertuples(index=False, name=None)
+    numbers = table[COLUMNS].astype(int).itertuples(index=False, name=None)
     return dict(zip(names, numbers, strict=True))

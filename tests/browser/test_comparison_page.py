@@ -129,7 +129,7 @@ def selected(page: Page) -> list[list[str]]:
 
 def test_a_row_of_the_differences_lights_up_in_both_timelines(open_page: Any) -> None:
     page = open_page(Comparison(A, B).report())
-    table = page.get_by_role("table", name="Differences")
+    table = page.get_by_role("table", name="What differs")
     page.get_by_role("combobox", name="Show").select_option(label="Ops by CPU self time per step")
     row = table.locator("tbody tr", has_text="aten::mm")
     expect(row).to_contain_text("−199 ns")
@@ -148,14 +148,14 @@ def test_a_row_of_the_differences_lights_up_in_both_timelines(open_page: Any) ->
 def test_differences_are_sorted_and_filtered(open_page: Any) -> None:
     page = open_page(Comparison(A, B).report())
     page.get_by_role("combobox", name="Show").select_option(label="Ops by CPU self time per step")
-    table = page.get_by_role("table", name="Differences")
+    table = page.get_by_role("table", name="What differs")
     table.get_by_role("button", name="Op", exact=True).click()
     names = table.locator("tbody tr td:first-child").all_text_contents()
     assert names == sorted(names)
     assert "aten::add" not in names
     page.get_by_label("also noise and the same").check()
     expect(table.locator("tbody tr", has_text="aten::add")).to_contain_text("same")
-    page.get_by_label("Filter the differences").fill("aten::o")
+    page.get_by_label("Filter rows").fill("aten::o")
     expect(table.locator("tbody tr")).to_have_count(1)
 
 
@@ -164,12 +164,12 @@ def test_bars_of_the_differences_stand_beside_their_zero_mark(open_page: Any) ->
     page = open_page(Comparison(A, B).report())
     page.get_by_role("combobox", name="Show").select_option(label="Ops by CPU self time per step")
     page.get_by_label("also noise and the same").check()
-    from_zero = """row => Array.from(row.querySelectorAll(".bars > *"), bar => {
+    from_zero = """row => Array.from(row.querySelectorAll(".change > *"), bar => {
         const {left, width} = bar.parentElement.getBoundingClientRect()
         const {left: from, right: to} = bar.getBoundingClientRect()
         return [from - left - width / 2, to - left - width / 2]
     })"""
-    row = page.get_by_role("table", name="Differences").locator("tbody tr")
+    row = page.get_by_role("table", name="What differs").locator("tbody tr")
     [(less, mark)] = row.filter(has_text="aten::old").evaluate(from_zero)
     assert less < -1
     assert mark == pytest.approx(0, abs=0.1)

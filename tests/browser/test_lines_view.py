@@ -41,15 +41,9 @@ LINES = {
         },
     ]
 }
-COLUMNS = {
-    "self": "self_ns",
-    "wall": "wall_ns",
-    "cpu_self": "cpu_self_ns",
-    "device": "device_ns",
-    "backward_device": "backward_device_ns",
-    "wait": "wait_ns",
-    "calls": "calls",
-}
+COLUMNS = [
+    *("self_ns", "wall_ns", "cpu_self_ns", "device_ns", "backward_device_ns", "wait_ns", "calls"),
+]
 
 
 ENCODER = {"class": "EncoderLayer", "root": "model"}
@@ -107,24 +101,24 @@ def table(report: Report) -> Locator:
 
 
 def line(report: Report, code: str) -> Locator:
-    return table(report).locator("tr[data-line]", has_text=code)
+    return table(report).locator("tr[data-key]", has_text=code)
 
 
-def shown(report: Report, columns: dict[str, str] = COLUMNS) -> list[list[int]]:
+def shown(report: Report, columns: list[str] = COLUMNS) -> list[list[int]]:
     """The numbers of every line as the view shows them."""
     values: list[list[float]] = table(report).evaluate(
         """(table, columns) => {
             const value = (line, key) => line.querySelector(`[data-column=${key}]`).dataset.value
-            const lines = Array.from(table.querySelectorAll("tr[data-line]"))
+            const lines = Array.from(table.querySelectorAll("tr[data-key]"))
             return lines.map((line) => columns.map((key) => Number(value(line, key))))
         }""",
-        list(columns),
+        columns,
     )
     return [[round(value) for value in row] for row in values]
 
 
-def expected(record: Record, columns: dict[str, str] = COLUMNS) -> list[list[int]]:
-    numbers: list[list[int]] = lines(record)[list(columns.values())].to_numpy().tolist()
+def expected(record: Record, columns: list[str] = COLUMNS) -> list[list[int]]:
+    numbers: list[list[int]] = lines(record)[columns].to_numpy().tolist()
     return numbers
 
 
@@ -163,7 +157,7 @@ def test_numbers_are_pythons_and_follow_the_brushed_range(open_report: Open) -> 
 
 def test_the_source_stands_there_whole_but_for_long_silence(open_report: Open) -> None:
     report = open_report(training())
-    text = table(report).locator("tbody").first.locator("td.code").all_text_contents()
+    text = table(report).locator("tbody").first.locator(".text").all_text_contents()
     assert text == SOURCE.splitlines()
     assert table(report).locator("tbody").nth(1).locator("tr.gap").text_content() == (
         "⋯ 24 lines without recorded statements"
@@ -276,7 +270,7 @@ def test_code_is_legible_on_its_heat(open_report: Open, scheme: str) -> None:
             const {contrast, parse_colour} = store.constructor.colours
             const style = (selector) => getComputedStyle(table.querySelector(selector))
             const heat = parse_colour(style(".heat").backgroundColor).rgb
-            return contrast(heat, parse_colour(style("tr[data-line] .text").color).rgb)
+            return contrast(heat, parse_colour(style("tr[data-key] .text").color).rgb)
         }"""
     )
     assert heat >= 4.5
@@ -301,9 +295,9 @@ def test_a_transformers_lines_and_modules_in_jupyterlab(browser: Browser, lab: L
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SCREENSHOTS / "lines.png")
     record = load(lab.root / "lines.gpuprof")
-    text = table(report).locator("td.code").all_text_contents()
+    text = table(report).locator(".text").all_text_contents()
     assert text == TRANSFORMER[-1].splitlines()
-    columns = {"self": "self_ns", "wall": "wall_ns", "calls": "calls"}
+    columns = ["self_ns", "wall_ns", "calls"]
     assert shown(report, columns) == expected(record, columns)
     ran = dict(zip(lines(record)["code"], lines(record)["calls"], strict=True))
     assert ran["loss.backward()"] == 3

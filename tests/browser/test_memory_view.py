@@ -82,8 +82,8 @@ def test_the_biggest_blocks_come_first_with_their_owners(open_report: Open) -> N
     report = open_report(allocating())
     cells = blocks(report).first.locator("td").all_inner_texts()
     assert cells == [
-        "30.0 MiB",
         "activations",
+        "30.0 MiB",
         "from 12.0 ms for 53.0 ms",
         "4: y = model(x)",
         "encoder",

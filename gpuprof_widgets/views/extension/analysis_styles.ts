@@ -16,33 +16,8 @@ export const CURVES_CSS = `
 .lanes .scale { color: var(--gp-muted, #595959); font-variant-numeric: tabular-nums; }
 `
 
-export const ANALYSIS_CSS = `
-:host { padding: 6px 0 10px; }
-/* A shadow at the edge behind which there are more columns; the upper layer moves with them and covers it at the end. */
-.frame {
-  overflow-x: auto; margin-top: 4px;
-  background: linear-gradient(to left, var(--bg) 40%, transparent) right / 40px 100% no-repeat local,
-    linear-gradient(to left, rgba(128, 128, 128, 0.6), transparent) right / 16px 100% no-repeat scroll;
-}
-table { border-collapse: collapse; width: 100%; table-layout: fixed; }
-th, td { padding: 2px 8px; text-align: left; border-bottom: 1px solid var(--line); height: 24px; }
-th { padding: 0 2px; font-weight: 600; vertical-align: bottom; }
-th button { border: 0; background: none; width: 100%; text-align: inherit; font-weight: 600; padding: 2px 6px; line-height: 1.25; }
-th.number { white-space: normal; }
-th.number button { text-align: right; white-space: normal; }
-th:first-child, td:first-child { position: sticky; left: 0; z-index: 1; background: var(--bg); }
-td { position: relative; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-td.number { text-align: right; }
-td.whole, th.whole button { color: var(--muted); }
-th.whole button { text-decoration: underline dotted; text-underline-offset: 3px; }
-tbody tr { cursor: pointer; }
-tbody tr.fixed { cursor: default; }
-tbody tr:hover, tbody tr:hover td:first-child { background: var(--band); }
-tbody tr[aria-selected=true] td:first-child { background: var(--band); box-shadow: inset 3px 0 0 var(--accent); }
-tbody tr[aria-selected=true] { background: var(--band); box-shadow: inset 3px 0 0 var(--accent); }
-tbody tr:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
-.fill { position: absolute; left: 8px; bottom: 2px; height: 3px; border-radius: 1px; background: var(--accent); }
-.more { margin-top: 6px; }
+export const PLOTS_CSS = `
+:host { padding: 6px 0 10px; border-top: 0; }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 12px; margin: 2px 0 4px; color: var(--muted); }
 .bars { display: grid; grid-template-columns: max-content minmax(0, 1fr) max-content; gap: 3px 10px; align-items: center; max-height: 320px; overflow-y: auto; margin-bottom: 8px; }
 .bars .group { max-width: 240px; text-align: right; }

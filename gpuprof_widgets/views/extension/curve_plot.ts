@@ -6,10 +6,9 @@ import {CURVES_CSS} from "./analysis_styles"
 import {AnalysisTabs} from "./analysis_tabs"
 import {css} from "./colour"
 import {element} from "./element"
-import {at_time, drawn_steps, format_ns} from "./engine"
+import {at_time, cell_text, drawn_steps, format_ns} from "./engine"
 import type {PanelCurve} from "./engine"
 import {paint_frame} from "./paint_frame"
-import {panel_text} from "./panel_text"
 import {paint_bands, paint_edges} from "./range_bands"
 import type {Point} from "./surface"
 import {TimePlotView} from "./time_plot"
@@ -69,8 +68,8 @@ export class CurvePlotView extends TimePlotView {
 
   private scale_text(curve: PanelCurve): string {
     const [low, high] = extremes(curve)
-    const most = panel_text(high, curve.unit)
-    return low < 0 ? `${panel_text(low, curve.unit)} to ${most}` : `0 to ${most}`
+    const most = cell_text(high, curve.unit)
+    return low < 0 ? `${cell_text(low, curve.unit)} to ${most}` : `0 to ${most}`
   }
 
   protected _paint(ctx: Context2d): void {
@@ -114,7 +113,7 @@ export class CurvePlotView extends TimePlotView {
   protected hover({x, event}: Point): void {
     const time = this.time_at(x)
     this.surface.cursor(this.dragging.edge_at(x) != null ? "ew-resize" : "crosshair")
-    const facts = this.curves.map((curve): Fact => [curve.name, panel_text(at_time(curve, time), curve.unit)])
+    const facts = this.curves.map((curve): Fact => [curve.name, cell_text(at_time(curve, time), curve.unit)])
     this.tooltip?.show(`at ${format_ns(time)}`, facts, event.clientX, event.clientY)
   }
 }

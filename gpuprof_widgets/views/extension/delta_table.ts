@@ -1,39 +1,27 @@
 import type * as p from "@bokehjs/core/properties"
 
-import {copy_text} from "./clipboard"
-import {css} from "./colour"
-import {DELTA_COLUMNS, delta, sorted_deltas} from "./delta_columns"
-import type {DeltaColumn, DeltaRow} from "./delta_columns"
-import {GREW, SHRANK} from "./diff_colour"
-import {button, choice, element} from "./element"
-import {format_count, merged_name, to_csv} from "./engine"
-import type {Store} from "./engine"
-import {Panel, PanelView} from "./panel"
+import {choice, element} from "./element"
+import {format_count, merged_name} from "./engine"
+import type {Cell, Store, TableHeader} from "./engine"
+import {Panel} from "./panel"
 import {StoreGroup} from "./store_group"
-import {DELTA_CSS, TABLE_CSS} from "./styles"
+import {TableView} from "./table"
+import type {Column} from "./table"
 
-type DeltaKind = {key: string, title: string, noun: string, rows: DeltaRow[], total: number}
+/** A table of views/delta_rows.py. Of each row the names of its events in either run, and their `category`: "" for none. */
+type Deltas = TableHeader & {key: string, noun: string, total: number, category: string[], names: [string[], string[]][]}
 
-const FIRST_ROWS = 20
-const REAL = new Set(["added", "gone", "more", "less"])
+const CHANGED = new Set(["new in B", "gone", "more", "less"])
 
 /** Tables of what differs; a row lights up its events in both timelines. */
-export class DeltaTableView extends PanelView {
+export class DeltaTableView extends TableView<number> {
   declare model: DeltaTable
 
-  protected readonly css = TABLE_CSS + DELTA_CSS
-  private kind: DeltaKind
-  private order = {key: "delta", descending: true}
+  private deltas: Deltas
   private everything = false
-  private show_all = false
-  private filter = ""
-  private current: DeltaRow | null = null
-  private table: HTMLTableElement
-  private status: HTMLElement
-  private more: HTMLButtonElement
 
-  get kinds(): DeltaKind[] {
-    return this.model.tables as DeltaKind[]
+  get tables(): Deltas[] {
+    return this.model.tables as Deltas[]
   }
 
   override async lazy_initialize(): Promise<void> {
@@ -44,186 +32,102 @@ export class DeltaTableView extends PanelView {
   override connect_signals(): void {
     super.connect_signals()
     this.connect(this.model.group.selection_changed, () => this.fill())
-    this.connect(this.store.was_reset, () => {
-      this.filter = ""
-      this.shadow_el.querySelector<HTMLInputElement>("input[type=search]")!.value = ""
-      this.fill()
-    })
   }
 
-  protected build_content(): Node[] {
-    this.kind = this.kinds[0]
-    this.table = element("table", {"aria-label": "Differences"})
-    this.table.addEventListener("keydown", (event) => this.key(event))
-    this.status = element("span", {class: "muted number", role: "status"})
-    this.more = button("", {class: "more"}, () => {
-      this.show_all = !this.show_all
-      this.fill()
-    })
-    const search = element("input", {type: "search", placeholder: "Filter", "aria-label": "Filter the differences", size: 18})
-    search.addEventListener("input", () => {
-      this.filter = search.value
-      this.fill()
-    })
+  protected get title(): string {
+    return "What differs"
+  }
+
+  protected override build_content(): Node[] {
+    this.deltas = this.tables[0]
+    return super.build_content()
+  }
+
+  protected override open(): void {
+    this.order = {key: this.deltas.sort, descending: true}
+    super.open()
+  }
+
+  protected list_columns(): Column<number>[] {
+    const {columns, values} = this.deltas
+    return columns.map(([key, label, unit], at) =>
+      ({key, label, unit, title: TITLES[key], note: key == "name" ? (row) => this.names_of(row) : undefined, value: (row) => values[at][row]}))
+  }
+
+  /** What a row is called in either run. */
+  private names_of(row: number): string {
+    const [a, b] = this.deltas.names[row].map((names) => names.join(", "))
+    return a == b ? String(this.value("name", row)) : `A: ${a}\nB: ${b}`
+  }
+
+  private value(key: string, row: number): Cell {
+    return this.columns.find((column) => column.key == key)!.value(row)
+  }
+
+  protected list_rows(): number[] {
+    return Array.from({length: this.deltas.length}, (_, row) => row)
+  }
+
+  protected override tools(): Node[] {
     const every = element("input", {type: "checkbox"})
     every.addEventListener("change", () => {
       this.everything = every.checked
       this.fill()
     })
-    const tables = choice("Show", this.kinds.map(({key, title}): [string, string] => [key, title]), this.kind.key, (key) => {
-      this.kind = this.kinds.find((kind) => kind.key == key)!
-      this.show_all = false
-      this.fill()
+    const shown = choice("Show", this.tables.map(({key, title}): [string, string] => [key, title]), this.deltas.key, (key) => {
+      this.deltas = this.tables.find((other) => other.key == key)!
+      this.open()
     })
-    this.fill()
-    return [
-      element("div", {class: "row"}, element("h3", {}, "What differs"), tables, this.status,
-        element("div", {class: "row push"}, element("label", {class: "choice"}, every, " also noise and the same"), search,
-          button("Copy", {title: "Copy these rows as CSV, times in ns"}, () => void this.copy()))),
-      element("div", {class: "frame"}, this.table), this.more,
-    ]
+    return [element("label", {class: "choice"}, every, " also noise and the same"), shown]
   }
 
-  private filtered(): DeltaRow[] {
-    const wanted = this.filter.toLowerCase()
-    const is_shown = ({name, change}: DeltaRow): boolean =>
-      (this.everything || REAL.has(change)) && name.toLowerCase().includes(wanted)
-    const rows = this.kind.rows.filter(is_shown)
-    return sorted_deltas(rows, this.order.key, this.order.descending)
+  protected override is_listed(row: number): boolean {
+    return this.everything || CHANGED.has(String(this.value("change", row)))
   }
 
-  private fill(): void {
-    const rows = this.filtered()
-    const shown = this.show_all ? rows : rows.slice(0, FIRST_ROWS)
-    const left_out = this.kind.total - this.kind.rows.length
-    this.status.textContent = format_count(rows.length, "row") + (left_out > 0 ? `; ${left_out} that moved less are left out` : "")
-    const had_focus = this.table.contains(this.shadow_el.activeElement)
-    this.current = this.current != null && shown.includes(this.current) ? this.current : shown[0] ?? null
-    const most = Math.max(1, ...this.kind.rows.map((row) => Math.abs(delta(row))))
-    this.table.replaceChildren(
-      element("colgroup", {}, element("col"), ...this.columns.map(({width, extra}) =>
-        element("col", {style: `width:${width}`, class: extra ? "extra" : ""}))),
-      this.head(), this.body(shown, most))
-    this.more.hidden = rows.length <= FIRST_ROWS
-    this.more.textContent = this.show_all ? `Show the first ${FIRST_ROWS}` : `Show all ${rows.length} rows`
-    if (had_focus) {
-      this.table.querySelector<HTMLElement>("tbody tr[tabindex='0']")?.focus({preventScroll: true})
-    }
+  protected override is_selectable(row: number): boolean {
+    return this.deltas.category[row] != ""
   }
 
-  /** Those that say something of this table. */
-  private get columns(): DeltaColumn[] {
-    const {rows} = this.kind
-    return DELTA_COLUMNS.filter(({key}) => key != "calls" && key != "spread" || rows.some((row) => row[key] != null))
+  protected summary(count: number): string {
+    const left_out = this.deltas.total - this.deltas.length
+    return format_count(count, "row") + (left_out > 0 ? `; ${left_out} that moved less are left out` : "")
   }
 
-  private head(): HTMLElement {
-    return element("thead", {}, element("tr", {}, this.heading("name", this.kind.noun, "Sort by name", ""),
-      ...this.columns.map(({key, text, title, extra}) => this.heading(key, text, title, extra ? "number extra" : "number"))))
+  protected override nothing(): string {
+    return this.is_filtered ? super.nothing() : "Nothing differs beyond the noise."
   }
 
-  private heading(key: string, text: string, title: string, css_class: string): HTMLElement {
-    const active = this.order.key == key
-    const sign = active ? this.order.descending ? " ▾" : " ▴" : ""
-    const head = button(text + sign, {title, "data-sort": key}, () => {
-      this.order = {key, descending: active ? !this.order.descending : key != "name"}
-      this.fill()
-      this.table.querySelector<HTMLElement>(`[data-sort="${key}"]`)?.focus()
-    })
-    const direction = this.order.descending ? "descending" : "ascending"
-    return element("th", {scope: "col", class: css_class, "aria-sort": active ? direction : "none"}, head)
+  protected key_of(row: number): string {
+    return `${this.deltas.key} ${row}`
   }
 
-  private body(rows: DeltaRow[], most: number): HTMLElement {
-    if (rows.length == 0) {
-      const text = this.filter != "" ? "Nothing of that name differs." : "Nothing differs beyond the noise."
-      return element("tbody", {}, element("tr", {}, element("td", {colspan: this.columns.length + 1, class: "muted"}, text)))
-    }
-    return element("tbody", {}, ...rows.map((row) => this.line(row, most)))
+  protected chosen_keys(): Set<string> {
+    return new Set(this.model.group.stores.flatMap(({selection}) => selection?.source == "table" ? [selection.key] : []))
   }
 
-  private line(row: DeltaRow, most: number): HTMLTableRowElement {
-    const selectable = row.category != ""
-    const [a, b] = row.names.map((names) => names.join(", "))
-    const line = element("tr", {
-      tabindex: row === this.current ? 0 : -1, "aria-selected": String(this.is_chosen(row)), class: selectable ? "" : "fixed",
-      title: selectable ? "Highlight its events in both timelines" : null,
-    }, element("td", {title: a == b ? row.name : `A: ${a}\nB: ${b}`}, row.name),
-    ...this.columns.map((column) => this.cell(column, row, most)))
-    line.addEventListener("click", () => {
-      this.current = row
-      this.choose(row)
-    })
-    return line
-  }
-
-  private cell({key, format, extra}: DeltaColumn, row: DeltaRow, most: number): HTMLElement {
-    const css_class = `number${extra ? " extra" : ""}`
-    if (key != "delta") {
-      return element("td", {class: css_class, "data-column": key}, format(row))
-    }
-    // To the right of the zero mark what grew, to the left of it what shrank.
-    const part = delta(row) / most * 50
-    const side = part < 0 ? `right:50%;background:${css(SHRANK)}` : `left:calc(50% + 1px);background:${css(GREW)}`
-    const bar = part == 0 ? [] : [element("span", {style: `width:${Math.abs(part)}%;${side}`})]
-    return element("td", {class: `${css_class} delta`, "data-column": key, "data-value": delta(row)}, format(row),
-      element("span", {class: "bars", "aria-hidden": "true"}, ...bar))
-  }
-
-  private is_chosen(row: DeltaRow): boolean {
-    const key = this.key_of(row)
-    return this.model.group.stores.some(({selection}) => selection?.source == "table" && selection.key == key)
-  }
-
-  private key_of({name, category}: DeltaRow): string {
-    return `${this.kind.key}\n${category}\n${name}`
-  }
-
-  private choose(row: DeltaRow): void {
+  protected choose(row: number): void {
     const {group} = this.model
-    if (row.category == "") {
+    const key = this.key_of(row)
+    if (this.chosen_keys().has(key)) {
+      group.choose(group.stores.map(() => null))
       return
     }
-    const again = this.is_chosen(row)
     group.choose(group.stores.map(({data}, side) => {
-      if (again) {
-        return null
-      }
-      const labels = labels_of(data, new Set(row.names[side]), row.category)
+      const labels = labels_of(data, new Set(this.deltas.names[row][side]), this.deltas.category[row])
       const rows = Int32Array.from([...labels].flatMap((label) => [...data.instances(label)])).sort()
-      return {source: "table", row: -1, rows, key: this.key_of(row), labels, text: row.name}
+      return {source: "table", row: -1, rows, key, labels, text: String(this.value("name", row))}
     }))
   }
+}
 
-  private key(event: KeyboardEvent): void {
-    const line = event.target instanceof HTMLTableRowElement ? event.target : null
-    const lines = [...this.table.querySelectorAll<HTMLTableRowElement>("tbody tr[tabindex]")]
-    const at = line == null ? -1 : lines.indexOf(line)
-    const to = {ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: lines.length - 1}[event.key]
-    if (at < 0 || (to == null && event.key != "Enter" && event.key != " ")) {
-      return
-    }
-    event.preventDefault()
-    event.stopPropagation()
-    if (to == null) {
-      line!.click()
-      return
-    }
-    const next = lines[Math.max(0, Math.min(to, lines.length - 1))]
-    line!.tabIndex = -1
-    next.tabIndex = 0
-    next.focus()
-    this.current = this.filtered()[lines.indexOf(next)] ?? this.current
-  }
-
-  private async copy(): Promise<void> {
-    const rows = this.filtered()
-    const lines = rows.map((row) =>
-      [row.name, row.category, row.change, ...row.time, delta(row), row.spread ?? "", ...row.calls ?? ["", ""]])
-    const heads = ["name", "category", "change", "a_ns", "b_ns", "delta_ns", "spread_ns", "calls_a", "calls_b"]
-    const copied = await copy_text(to_csv(heads, lines), this.shadow_el)
-    this.status.textContent = copied ? `Copied ${format_count(rows.length, "row")} (times in ns)` : "The browser did not allow copying"
-  }
+const TITLES: Record<string, string> = {
+  delta_ns: "Time in B less time in A, by its size",
+  a_ns: "Time in A",
+  b_ns: "Time in B",
+  ratio: "Time in B as a share of that in A",
+  spread_ns: "How far the steps of one run lie apart (interquartile range)",
+  change: "Whether it is more, less, new, gone, or noise",
 }
 
 /** The labels of these names; all steps of a profiler go by one name. */

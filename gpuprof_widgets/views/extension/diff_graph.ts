@@ -5,12 +5,11 @@ import {Renderer} from "@bokehjs/models/renderers/renderer"
 
 import {diff_paint} from "./diff_colour"
 import {
-  change_of, flame, flame_instances, flame_sources, format_count, format_ns, lay_out, paired_tree, width_in,
+  change_of, flame, flame_instances, flame_sources, format_change, format_count, format_ns, lay_out, paired_tree, width_in,
 } from "./engine"
 import type {DiffMode, DiffNode, FlameNode, FlameSource, Window} from "./engine"
 import {IcicleView} from "./icicle"
 import {short_name} from "./labels"
-import {signed_ns} from "./signed"
 import {StoreGroup} from "./store_group"
 import type {Fact} from "./tooltip"
 
@@ -44,7 +43,7 @@ export class DiffGraphView extends IcicleView<DiffNode> {
   }
 
   protected facts({total, self, device, calls}: DiffNode): Fact[] {
-    const pair = ([a, b]: [number, number]): string => `${format_ns(a)} → ${format_ns(b)} (${signed_ns(b - a)})`
+    const pair = ([a, b]: [number, number]): string => `${format_ns(a)} → ${format_ns(b)} (${format_change(b - a)})`
     const count = (value: number): string => Number(value.toPrecision(4)).toLocaleString("en")
     const facts: Fact[] = [["Total, A → B", pair(total)], ["Self, A → B", pair(self)]]
     if (device[0] + device[1] > 0) {
@@ -197,7 +196,7 @@ export class DiffGraph extends Renderer {
       return "="
     }
     const only = a == 0 && calls[0] == 0 ? " new" : b == 0 && calls[1] == 0 ? " gone" : ""
-    return `${signed_ns(b - a)}${only}`
+    return `${format_change(b - a)}${only}`
   }
 
   get tree(): this {

@@ -3,13 +3,13 @@ import type {Store} from "./engine"
 /** What stands in the lines view: a line with the index of its row of numbers (-1 for none), or a gap. */
 export type TextLine = {kind: "line", number: number, text: string, index: number} | {kind: "gap", lines: number}
 
-export type CellText = {name: string, lines: TextLine[]}
+export type CellSource = {name: string, lines: TextLine[]}
 
 /** Of a longer stretch in which no statement was recorded, only this many lines beside one are shown. */
 const AROUND = 3
 
 /** The text of every recorded cell; where it is not known, of the lines that ran. */
-export function cell_texts(store: Store): CellText[] {
+export function cell_sources(store: Store): CellSource[] {
   const table = store.header.lines
   return (table?.cells ?? []).map(({name, first, text}, cell) => {
     const index_of = new Map(table!.lines.flatMap(([of, number], index) => of == cell ? [[number, index]] : []))

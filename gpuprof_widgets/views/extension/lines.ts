@@ -2,163 +2,175 @@ import {OKABE_ITO} from "./categories"
 import {contrast, css, mix} from "./colour"
 import type {RGB} from "./colour"
 import {button, element} from "./element"
-import {format_count, format_ns, format_share, line_instances, line_of_row, line_rows} from "./engine"
+import {cell_text, format_count, line_instances, line_of_row, line_rows} from "./engine"
 import type {LineRow} from "./engine"
-import {columns_of} from "./line_columns"
-import type {LineColumn} from "./line_columns"
-import {cell_texts} from "./line_text"
-import type {CellText, TextLine} from "./line_text"
-import {Panel, PanelView} from "./panel"
-import {LINES_CSS} from "./styles"
+import {cell_sources} from "./line_text"
+import type {CellSource, TextLine} from "./line_text"
+import {Panel} from "./panel"
+import {LINES_CSS, TABLE_CSS} from "./styles"
+import {TableView} from "./table"
+import type {Column} from "./table"
 
 const LEGIBLE = 7
+/** Pixels of the line numbers. */
+const GUTTER = 40
 /** Of a selection of many events, so many are asked for their line. */
 const ASKED = 1000
 
+/** A line of a cell, with its numbers if any statement of it was recorded; or a stretch of lines that is left out. */
+type Row = {text: TextLine, cell: number, numbers: LineRow | null}
+
+type Quantity = "calls" | "wall" | "self" | "cpu_self" | "device" | "backward_cpu" | "backward_device" | "wait" | "allocated"
+
+/** A column that can be shown as bars behind the code. */
+type NumberColumn = Column<Row> & {
+  of: Quantity
+  /** Whether each is a share of what the lines' values add up to; times in lines are shares of the range. */
+  adds_up: boolean
+}
+
 /** The source of the recorded cells: numbers beside each line, and one of them as heat behind the code. */
-export class LinesView extends PanelView {
+export class LinesView extends TableView<Row> {
   declare model: Lines
 
-  protected readonly css = LINES_CSS
-  /** Numbers of all lines in the range, in the order of the cells. */
-  rows: LineRow[] = []
-  private cells: CellText[]
-  private columns: LineColumn[]
-  private heat: LineColumn
-  private chosen = -1
-  /** The one line that the Tab key reaches. */
-  private reachable = -1
-  private readonly lines = new Map<number, HTMLTableRowElement>()
-  private table: HTMLTableElement
-  private frame: HTMLElement
-  private status: HTMLElement
+  protected override readonly css = TABLE_CSS + LINES_CSS
+  protected override readonly first_rows = Infinity
+  private cells: CellSource[]
+  private numbers: NumberColumn[]
+  private heat: NumberColumn
+  private by_index: LineRow[]
+  private largest = 0
+  private sum = 0
 
   override connect_signals(): void {
     super.connect_signals()
     const {store} = this
-    this.connect(store.properties.window.change, () => this.recompute())
     this.connect(store.selection_changed, () => this.follow_selection())
     this.connect(store.theme.changed, () => this.recolour())
   }
 
-  protected build_content(): Node[] {
-    const {data} = this.store
-    this.cells = cell_texts(data)
-    this.columns = columns_of(line_rows(data, data.whole))
-    this.heat = this.columns[0]
-    this.table = element("table", {"aria-label": "Lines"})
-    this.table.addEventListener("keydown", (event) => this.key(event))
-    this.status = element("span", {class: "muted", role: "status"})
-    this.frame = element("div", {class: "frame"}, this.table)
-    this.recompute()
+  protected get title(): string {
+    return "Lines"
+  }
+
+  protected override build_content(): Node[] {
+    this.cells = cell_sources(this.store.data)
+    this.numbers = this.number_columns()
+    this.heat = this.numbers[0]
+    const content = super.build_content()
+    this.recolour()
+    return content
+  }
+
+  protected override tools(): Node[] {
+    return [element("span", {class: "muted"}, "A heading chooses what the bars show.")]
+  }
+
+  protected list_columns(): Column<Row>[] {
     return [
-      element("div", {class: "row"}, element("h3", {}, "Lines"), this.status,
-        element("span", {class: "muted push"}, "Click a line: its executions light up. A heading chooses what the bars show.")),
-      this.frame,
+      {key: "cell", label: "Cell", unit: "text", value: ({cell}) => this.cells[cell].name, is_hidden: true},
+      {key: "line", label: "Line", unit: "count", value: ({text}) => text.kind == "line" ? text.number : null, is_hidden: true},
+      {key: "code", label: "Code", unit: "text", is_code: true, before: GUTTER, value: ({text}) => text.kind == "line" ? text.text : null},
+      ...this.numbers,
     ]
   }
 
-  private recompute(): void {
-    this.rows = line_rows(this.store.data, this.store.range)
-    this.fill()
+  /** The columns that have anything to say in the whole record; of the backward pass the GPU's, if it has any. */
+  private number_columns(): NumberColumn[] {
+    const {data} = this.store
+    const rows = line_rows(data, data.whole)
+    const has = (of: Quantity): boolean => rows.some((row) => row[of] != 0)
+    const shown = QUANTITIES.filter(({of, optional}) => (!optional || has(of)) && !(of == "backward_cpu" && has("backward_device")))
+    return shown.map(({of, adds_up, ...column}) => ({
+      unit: "ns", ...column, of, adds_up: adds_up ?? true,
+      value: ({numbers}) => numbers?.[of] ?? null,
+      text: ({numbers}) => numbers == null ? "" : cell_text(numbers[of] == 0 ? null : numbers[of], column.unit ?? "ns"),
+    }))
   }
 
-  private fill(): void {
-    const had_focus = this.table.contains(this.shadow_el.activeElement)
-    this.lines.clear()
-    this.reachable = this.reachable < 0 ? this.first_line() : this.reachable
-    this.table.replaceChildren(this.widths(), this.head(), ...this.cells.map((cell) => this.cell_body(cell)))
-    this.status.textContent = this.summary()
-    this.recolour()
-    this.mark(this.chosen)
-    if (had_focus) {
-      this.lines.get(this.reachable)?.focus({preventScroll: true})
-    }
+  protected list_rows(): Row[] {
+    this.by_index = line_rows(this.store.data, this.store.range)
+    return this.cells.flatMap(({lines}, cell) => lines.map((text): Row =>
+      ({text, cell, numbers: text.kind == "line" && text.index >= 0 ? this.by_index[text.index] : null})))
   }
 
-  private first_line(): number {
-    return this.rows.length == 0 ? -1 : 0
-  }
-
-  private summary(): string {
-    const {window} = this.store
-    const ran = this.rows.filter(({wall, calls}) => wall > 0 || calls > 0).length
-    const where = window == null ? "whole trace" : `selected range, ${format_ns(window[1] - window[0])}`
-    return `${format_count(ran, "line")} ran · ${where}`
-  }
-
-  private widths(): HTMLElement {
-    return element("colgroup", {}, element("col", {class: "at"}), element("col"),
-      ...this.columns.map((column) => element("col", {class: this.class_of(column), style: `width:${column.width + (column == this.heat ? 40 : 0)}px`})))
-  }
-
-  private class_of({extra}: LineColumn): string {
-    return extra ? "number extra" : "number"
-  }
-
-  private head(): HTMLElement {
-    return element("thead", {}, element("tr", {},
-      element("th", {scope: "col", class: "at"}, element("span", {class: "off"}, "Line")),
-      element("th", {scope: "col", class: "code"}, "Code"),
-      ...this.columns.map((column) => this.heading(column))))
-  }
-
-  private heading(column: LineColumn): HTMLElement {
-    const pressed = column == this.heat
-    const title = `${column.title}. ${pressed ? "Shown" : "Show it"} as bars behind the code`
-    const name = button(column.text, {title, "aria-pressed": String(pressed), "data-heat": column.key}, () => {
-      this.heat = column
-      this.fill()
-      this.table.querySelector<HTMLElement>(`[data-heat="${column.key}"]`)?.focus({preventScroll: true})
-    })
-    return element("th", {scope: "col", class: this.class_of(column)}, name)
-  }
-
-  private cell_body({name, lines}: CellText): HTMLElement {
-    const heading = element("tr", {class: "cell"}, element("th", {colspan: this.columns.length + 2, scope: "rowgroup"}, name))
-    const largest = Math.max(...this.rows.map((row) => row[this.heat.key]), 0)
-    const sum = this.rows.reduce((sum, row) => sum + row[this.heat.key], 0)
-    const title = this.cells.length > 1 ? [heading] : []
-    return element("tbody", {"aria-label": name}, ...title, ...lines.map((line) => this.line(line, largest, sum)))
-  }
-
-  private line(line: TextLine, largest: number, sum: number): HTMLElement {
-    if (line.kind == "gap") {
-      const words = `⋯ ${format_count(line.lines, "line")} without recorded statements`
-      return element("tr", {class: "gap"}, element("td", {class: "at"}), element("td", {colspan: this.columns.length + 1, class: "muted"}, words))
-    }
-    const {number, text, index} = line
-    const at = element("td", {class: "at muted"}, String(number))
-    const code = element("span", {class: "text"}, text)
-    if (index < 0) {
-      return element("tr", {class: "silent"}, at, element("td", {class: "code"}, code), element("td", {colspan: this.columns.length}))
-    }
-    const row = this.rows[index]
-    const share = largest == 0 ? 0 : row[this.heat.key] / largest
-    const heat = element("span", {class: "heat", style: `width:${(100 * share).toFixed(2)}%`})
-    const el = element("tr", {tabindex: index == this.reachable ? 0 : -1, "data-line": index, "aria-selected": "false", title: text.trim(),
-      class: row.wall == 0 && row.calls == 0 ? "silent" : ""},
-      at, element("td", {class: "code"}, heat, code), ...this.columns.map((column) => this.number(column, row, sum)))
-    el.addEventListener("click", () => this.choose(index))
-    this.lines.set(index, el)
-    return el
-  }
-
-  private number(column: LineColumn, row: LineRow, sum: number): HTMLElement {
-    const value = row[column.key]
-    const attributes = {class: this.class_of(column), "data-column": column.key, "data-value": value}
-    if (value == 0) {
-      return element("td", {...attributes, class: `${attributes.class} muted`}, "–")
-    }
-    const whole = column.adds_up ? sum : this.span()
-    const share = column == this.heat && column.key != "calls" && whole > 0
-      ? [" ", element("span", {class: "muted"}, format_share(value / whole).replace("less than ", "<"))] : []
-    return element("td", attributes, column.format(value), ...share)
+  protected override fill(): void {
+    const {of, adds_up} = this.heat
+    this.largest = this.by_index.reduce((most, row) => Math.max(most, row[of]), 0)
+    this.sum = adds_up ? this.by_index.reduce((sum, row) => sum + row[of], 0) : this.span()
+    super.fill()
   }
 
   private span(): number {
     const {data, range} = this.store
     return data.ns(range.end - range.start)
+  }
+
+  protected summary(): string {
+    const ran = this.by_index.filter(({wall, calls}) => wall > 0 || calls > 0).length
+    return `${format_count(ran, "line")} ran · ${this.where}`
+  }
+
+  protected override sorting(): null {
+    return null
+  }
+
+  /** The lines stay where the source has them: a heading chooses the bars. */
+  protected override heading(column: Column<Row>): HTMLElement {
+    const {key, label, title} = column
+    const number = this.numbers.find((other) => other.key == key)
+    if (number == null) {
+      return element("span", {}, label)
+    }
+    const pressed = number == this.heat
+    const words = `${title}. ${pressed ? "Shown" : "Show it"} as bars behind the code`
+    return button(label, {title: words, "aria-pressed": String(pressed), "data-head": key}, () => this.press(key, () => { this.heat = number }))
+  }
+
+  protected override bodies(rows: Row[], chosen: Set<string>): HTMLElement[] {
+    return this.cells.map(({name}, at) => {
+      const heading = element("tr", {class: "cell"}, element("th", {colspan: this.shown_columns.length, scope: "rowgroup"}, name))
+      const lines = this.row_elements(rows.filter(({cell}) => cell == at), chosen)
+      return element("tbody", {"aria-label": name}, ...this.cells.length > 1 ? [heading] : [], ...lines)
+    })
+  }
+
+  protected override row_element(row: Row, chosen: Set<string>, most: number[]): HTMLTableRowElement {
+    const {text, numbers} = row
+    if (text.kind == "gap") {
+      const words = `⋯ ${format_count(text.lines, "line")} without recorded statements`
+      return element("tr", {class: "gap"}, element("td", {colspan: this.shown_columns.length, class: "muted"}, words))
+    }
+    const line = super.row_element(row, chosen, most)
+    line.classList.toggle("silent", numbers == null || numbers.wall == 0 && numbers.calls == 0)
+    return line
+  }
+
+  protected override cell(column: Column<Row>, row: Row, most: number): HTMLElement {
+    const {text, numbers} = row
+    if (column.key != "code" || text.kind == "gap") {
+      const share = column.key == this.heat.key && column.key != "calls" && this.sum > 0
+      return super.cell(share ? {...column, share: () => (numbers?.[this.heat.of] ?? 0) / this.sum} : column, row, most)
+    }
+    const heat = numbers == null ? [] : [element("span", {class: "heat", style: `width:${(100 * this.heat_of(numbers)).toFixed(2)}%`})]
+    return element("td", {class: "code", title: text.text.trim()},
+      element("span", {class: "at muted"}, String(text.number)), element("span", {class: "source"}, ...heat, element("span", {class: "text"}, text.text)))
+  }
+
+  private heat_of(numbers: LineRow): number {
+    return this.largest == 0 ? 0 : numbers[this.heat.of] / this.largest
+  }
+
+  protected override is_listed({text}: Row): boolean {
+    return text.kind == "line" || !this.is_filtered
+  }
+
+  protected override is_selectable({numbers}: Row): boolean {
+    return numbers != null
+  }
+
+  protected override is_copied({numbers}: Row): boolean {
+    return numbers != null
   }
 
   /** The heat's colour is as strong as the page's text allows. */
@@ -171,58 +183,43 @@ export class LinesView extends PanelView {
     this.table.style.setProperty("--heat", css(heat))
   }
 
-  private choose(index: number): void {
+  protected key_of({text}: Row): string {
+    return text.kind == "line" ? String(text.index) : ""
+  }
+
+  protected choose(row: Row): void {
     const {store} = this
-    this.reachable = index
-    if (store.selection?.source == "lines" && store.selection.key == String(index)) {
+    const key = this.key_of(row)
+    if (store.selection?.source == "lines" && store.selection.key == key) {
       store.choose(null)
       return
     }
-    const {line, code} = this.rows[index]
-    const rows = line_instances(store.data, index)
-    const labels = new Set(Array.from(rows, (row) => store.data.label[row]))
-    store.choose({source: "lines", row: -1, rows, key: String(index), labels, text: `Line ${line}: ${code}`})
+    const {line, code} = row.numbers!
+    const rows = line_instances(store.data, Number(key))
+    const labels = new Set(Array.from(rows, (slice) => store.data.label[slice]))
+    store.choose({source: "lines", row: -1, rows, key, labels, text: `Line ${line}: ${code}`})
   }
 
-  private follow_selection(): void {
-    this.mark(this.line_of_selection())
-    const line = this.lines.get(this.chosen)
-    if (line != null && this.store.selection?.source != "lines") {
-      this.bring_into_view(line)
-    }
-  }
-
-  private line_of_selection(): number {
+  protected chosen_keys(): Set<string> {
     const {selection, data} = this.store
     if (selection == null) {
-      return -1
+      return new Set()
     }
     if (selection.source == "lines") {
-      return Number(selection.key)
+      return new Set([selection.key])
     }
     const rows = selection.row >= 0 ? [selection.row] : Array.from(selection.rows.subarray(0, ASKED))
     const lines = new Set(rows.map((row) => line_of_row(data, row)))
-    return lines.size == 1 ? [...lines][0] : -1
+    return new Set(lines.size == 1 ? [...lines].map(String) : [])
   }
 
-  private mark(index: number): void {
-    this.lines.get(this.chosen)?.setAttribute("aria-selected", "false")
-    this.lines.get(index)?.setAttribute("aria-selected", "true")
-    this.chosen = index
-    if (index >= 0 && !this.table.contains(this.shadow_el.activeElement)) {
-      this.make_reachable(index)
-    }
-  }
-
-  private make_reachable(index: number): void {
-    this.lines.get(this.reachable)?.setAttribute("tabindex", "-1")
-    this.lines.get(index)?.setAttribute("tabindex", "0")
-    this.reachable = index
-  }
-
-  /** Scrolls the view itself, never the page. */
-  private bring_into_view(line: HTMLElement): void {
+  /** Brings the line of what was selected elsewhere into view: scrolls the table itself, never the page. */
+  private follow_selection(): void {
     const {frame} = this
+    const line = this.table.querySelector<HTMLElement>("tr[aria-selected=true]")
+    if (line == null || this.store.selection?.source == "lines") {
+      return
+    }
     const head = this.table.tHead?.offsetHeight ?? 0
     if (line.offsetTop - head < frame.scrollTop) {
       frame.scrollTop = line.offsetTop - head
@@ -230,28 +227,22 @@ export class LinesView extends PanelView {
       frame.scrollTop = line.offsetTop + line.offsetHeight - frame.clientHeight
     }
   }
-
-  private key(event: KeyboardEvent): void {
-    const line = event.target instanceof HTMLTableRowElement ? event.target : null
-    if (line == null || event.ctrlKey || event.metaKey || event.altKey) {
-      return
-    }
-    const all = [...this.lines.keys()]
-    const place = all.indexOf(Number(line.dataset.line))
-    const to = {ArrowDown: place + 1, ArrowUp: place - 1, Home: 0, End: all.length - 1}[event.key]
-    if (to != null) {
-      this.make_reachable(all[Math.max(0, Math.min(to, all.length - 1))])
-      this.lines.get(this.reachable)!.focus({preventScroll: true})
-      this.bring_into_view(this.lines.get(this.reachable)!)
-    } else if (event.key == "Enter" || event.key == " ") {
-      this.choose(Number(line.dataset.line))
-    } else {
-      return
-    }
-    event.preventDefault()
-    event.stopPropagation()
-  }
 }
+
+const QUANTITIES: (Pick<NumberColumn, "key" | "of" | "label" | "title"> & {unit?: "bytes" | "count", adds_up?: boolean, optional: boolean})[] = [
+  {of: "self", key: "self_ns", label: "Self", title: "Time in the line without the lines that ran within it", adds_up: false, optional: false},
+  {of: "wall", key: "wall_ns", label: "Wall", title: "Time in which the line was running, with the lines within it", adds_up: false, optional: false},
+  {of: "cpu_self", key: "cpu_self_ns", label: "CPU ops", title: "CPU time of the ops and runtime calls in the line itself", optional: true},
+  {of: "device", key: "device_ns", label: "GPU", title: "GPU time of what the line itself launched", optional: true},
+  {of: "backward_device", key: "backward_device_ns", label: "GPU backward", title: "GPU time of the backward ops whose forward op ran in the line", optional: true},
+  {of: "backward_cpu", key: "backward_cpu_ns", label: "CPU backward", title: "CPU time of the backward ops whose forward op ran in the line", optional: true},
+  {of: "wait", key: "wait_ns", label: "GPU wait", title: "Time in which the line stood still until the GPU was done", optional: true},
+  {
+    of: "allocated", key: "allocated_bytes", label: "Allocated", unit: "bytes",
+    title: "Bytes that the line itself allocated, releases not subtracted", optional: true,
+  },
+  {of: "calls", key: "calls", label: "Calls", unit: "count", title: "How often the line began within the range", optional: false},
+]
 
 export class Lines extends Panel {
   declare __view_type__: LinesView

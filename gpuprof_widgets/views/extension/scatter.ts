@@ -1,6 +1,6 @@
-import type {PanelColumn, PanelData, PanelValue} from "./engine"
+import {cell_text} from "./engine"
+import type {Cell, PanelColumn, PanelData} from "./engine"
 import {LogScale} from "./log_scale"
-import {panel_text, row_name} from "./panel_text"
 
 const HEIGHT = 300
 const LEFT = 96
@@ -34,7 +34,7 @@ export class Scatter {
     this.el.addEventListener("blur", () => this.move_to(-1))
   }
 
-  draw(data: PanelData, values: PanelValue[][], shown: number[], chosen: Set<number>, width: number): void {
+  draw(data: PanelData, values: Cell[][], shown: number[], chosen: Set<number>, width: number): void {
     const points = data.points!
     const [x_at, y_at] = [points.x, points.y].map((key) => data.at(key))
     const number = (at: number, row: number): number => Number(values[at][row] ?? 0)
@@ -47,7 +47,7 @@ export class Scatter {
     const sizes = drawn.map((row) => points.size == "" ? 0 : number(data.at(points.size), row))
     const most = Math.max(...sizes, 0)
     this.dots = drawn.map((row, i) => ({
-      row, x: x.at(number(x_at, row)), y: y.at(number(y_at, row)), name: row_name(data, values, row),
+      row, x: x.at(number(x_at, row)), y: y.at(number(y_at, row)), name: data.row_name(row),
       radius: most == 0 ? SMALL + 1 : SMALL + (BIG - SMALL) * Math.sqrt(sizes[i] / most),
     })).sort((a, b) => b.radius - a.radius)
     const roofs = roof_labels(lines, x, y, right)
@@ -175,7 +175,7 @@ function box_of({x, y, radius}: Dot): Box {
 
 /** A round value without the zeros behind its point. */
 function tick_text(value: number, {unit}: PanelColumn): string {
-  return panel_text(value, unit).replace(/\.0+(?=\D|$)/, "")
+  return cell_text(value, unit).replace(/\.0+(?=\D|$)/, "")
 }
 
 function svg<K extends keyof SVGElementTagNameMap>(tag: K, attributes: Attributes): SVGElementTagNameMap[K] {

@@ -1,7 +1,6 @@
 import {element} from "./element"
-import {format_share} from "./engine"
-import type {PanelData, PanelValue} from "./engine"
-import {panel_text} from "./panel_text"
+import {cell_text, format_share} from "./engine"
+import type {Cell, PanelData} from "./engine"
 import {part_colour} from "./part_colours"
 
 /** Pixels that a bar has at least, and that a letter takes: what fits is written into the parts. */
@@ -20,7 +19,7 @@ export type PartHandlers = {
 
 /** One bar per group, stacked of its parts, all on one scale; the table has the same in words. */
 export function stacked_bars(
-  data: PanelData, values: PanelValue[][], shown: number[], chosen: Set<number>, handlers: PartHandlers,
+  data: PanelData, values: Cell[][], shown: number[], chosen: Set<number>, handlers: PartHandlers,
 ): HTMLElement[] {
   const {bars} = data
   if (bars == null) {
@@ -31,7 +30,7 @@ export function stacked_bars(
   const names = [...new Set(Array.from({length: data.length}, (_, row) => String(values[part_at][row])))]
   const groups = new Map<string, Part[]>()
   for (const row of [...shown].sort((a, b) => a - b)) {
-    const group = group_at < 0 ? data.title : panel_text(values[group_at][row], data.columns[group_at].unit)
+    const group = group_at < 0 ? data.title : cell_text(values[group_at][row], data.columns[group_at].unit)
     const parts = groups.get(group) ?? names.map((name): Part => ({rows: [], name, value: 0}))
     const part = parts[names.indexOf(String(values[part_at][row]))]
     part.rows.push(row)
@@ -45,7 +44,7 @@ export function stacked_bars(
       const {fill, ink} = part_colour(name)
       const share = value / most
       const percent = format_share(value / totals[i])
-      const words = `${panel_text(value, unit)} (${percent})`
+      const words = `${cell_text(value, unit)} (${percent})`
       const inside = share * ROOM > name.length * LETTER + 40 ? `${name} ${percent}` : share * ROOM > 40 ? percent : ""
       const part = element("span", {
         class: "part", style: `width:${100 * share}%;background:${fill};color:${ink}`, "aria-selected": rows.some((row) => chosen.has(row)) ? "true" : null,
@@ -57,7 +56,7 @@ export function stacked_bars(
     })
     return [
       element("div", {class: "group clip", title: group}, group), element("div", {class: "stack"}, ...stack),
-      element("div", {class: "number muted"}, panel_text(totals[i], unit)),
+      element("div", {class: "number muted"}, cell_text(totals[i], unit)),
     ]
   })
   const used = new Set(shown.filter((row) => Number(values[value_at][row]) > 0).map((row) => String(values[part_at][row])))

@@ -96,57 +96,52 @@ export const DETAIL_CSS = `
 
 export const TABLE_CSS = `
 :host { padding: 8px 0; border-top: 1px solid var(--line); }
-.frame { overflow-x: auto; margin-top: 6px; container-type: inline-size; }
-@container (max-width: 880px) { .extra { display: none; } }
-@container (max-width: 1060px) { .many .extra { display: none; } }
-table { border-collapse: collapse; width: 100%; table-layout: fixed; }
-th, td { padding: 2px 8px; text-align: right; border-bottom: 1px solid var(--line); height: 24px; }
-th:first-child, td:first-child { text-align: left; width: auto; }
-th.shape, td.shape { text-align: left; }
-th { position: relative; padding: 0 2px; font-weight: 600; background: var(--bg); }
-th button { border: 0; background: none; width: 100%; text-align: inherit; font-weight: 600; padding: 2px 6px; white-space: nowrap; }
-tbody tr { cursor: pointer; }
-tbody tr:hover { background: var(--band); }
-tbody tr[aria-selected=true] { background: var(--band); box-shadow: inset 3px 0 0 var(--accent); }
-tbody tr:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
-td { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-td.share { position: relative; padding-left: 2px; }
-.below { margin-top: 6px; }
-.fill { position: absolute; left: 8px; bottom: 2px; height: 3px; border-radius: 1px; background: var(--bar, var(--accent)); }
-.more { margin-top: 6px; }
-`
-
-export const DELTA_CSS = `
-tr.fixed { cursor: default; }
-td.delta { position: relative; }
+/* A shadow at the edge behind which there are more columns; the upper layer moves with them and covers it at the end. */
+.frame {
+  overflow-x: auto; margin-top: 6px;
+  background: linear-gradient(to left, var(--bg) 40%, transparent) right / 40px 100% no-repeat local,
+    linear-gradient(to left, rgba(128, 128, 128, 0.6), transparent) right / 16px 100% no-repeat scroll;
+}
+table { border-collapse: separate; border-spacing: 0; table-layout: fixed; }
+th, td { padding: 2px 8px; text-align: left; border-bottom: 1px solid var(--line); height: 24px; }
+th { padding: 0 2px; font-weight: 600; vertical-align: bottom; }
+th button { border: 0; background: none; width: 100%; text-align: inherit; font-weight: 600; padding: 2px 6px; line-height: 1.25; }
+th.number button { text-align: right; white-space: normal; }
+td { position: relative; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+td.number { text-align: right; }
+td.code { font: 12px var(--mono); }
+td.whole, th.whole button { color: var(--muted); }
+th.whole button { text-decoration: underline dotted; text-underline-offset: 3px; }
+th:first-child, td:first-child { position: sticky; left: 0; z-index: 1; background: var(--bg); }
+tr[data-key] { cursor: pointer; }
+tr[data-key]:hover, tr[data-key]:hover td:first-child { background: var(--band); }
+tr[aria-selected=true], tr[aria-selected=true] td:first-child { background: var(--band); }
+tr[aria-selected=true] td:first-child { box-shadow: inset 3px 0 0 var(--accent); }
+tr:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
+td .swatch { background: var(--row); }
+.fill { position: absolute; left: 8px; bottom: 2px; height: 3px; border-radius: 1px; background: var(--row, var(--accent)); }
+.change { position: absolute; left: 8px; right: 8px; bottom: 2px; height: 3px; }
+.change::before { content: ""; position: absolute; left: 50%; top: -2px; bottom: -1px; width: 1px; background: var(--muted); }
+.change span { position: absolute; top: 0; bottom: 0; border-radius: 1px; min-width: 1px; }
+.below, .more { margin-top: 6px; }
+.below:empty { display: none; }
 input[type=checkbox] { height: auto; vertical-align: -2px; accent-color: var(--accent); }
-.bars { position: absolute; left: 8px; right: 8px; bottom: 2px; height: 3px; }
-.bars::before { content: ""; position: absolute; left: 50%; top: -2px; bottom: -1px; width: 1px; background: var(--muted); }
-.bars span { position: absolute; top: 0; bottom: 0; border-radius: 1px; min-width: 1px; }
 `
 
 export const LINES_CSS = `
-:host { padding: 8px 0; border-top: 1px solid var(--line); }
-.frame { position: relative; overflow: auto; max-width: 1440px; max-height: 430px; margin-top: 6px; container-type: inline-size; border-bottom: 1px solid var(--line); }
-@container (max-width: 880px) { .extra { display: none; } }
-table { border-collapse: separate; border-spacing: 0; width: 100%; table-layout: fixed; }
-col.at { width: 44px; }
-th, td { padding: 0 8px; text-align: right; height: 20px; line-height: 20px; overflow: hidden; white-space: nowrap; }
-thead th { position: sticky; top: 0; z-index: 2; padding: 0 2px; font-weight: 600; background: var(--bg); border-bottom: 1px solid var(--line); height: 26px; }
-thead th.code { padding-left: 8px; }
-th button { border: 0; background: none; width: 100%; text-align: right; font-weight: 600; padding: 2px 6px; white-space: nowrap; }
+.frame { position: relative; overflow: auto; max-height: 430px; border-bottom: 1px solid var(--line); }
+th, td { border-bottom: 0; padding: 0 8px; height: 20px; line-height: 20px; white-space: nowrap; }
+thead th { position: sticky; top: 0; z-index: 2; padding: 0 2px; background: var(--bg); border-bottom: 1px solid var(--line); height: 26px; vertical-align: middle; }
+thead th:first-child { z-index: 3; padding-left: 8px; }
 th button[aria-pressed=true] { border-radius: 0; box-shadow: inset 0 -3px 0 var(--accent); }
-.cell th { text-align: left; font-weight: 600; background: var(--band); }
-.at { text-align: right; font-variant-numeric: tabular-nums; user-select: none; }
-.code { position: relative; text-align: left; text-overflow: ellipsis; }
-td.code, .at { font: 12px/20px var(--mono); }
-.text { position: relative; white-space: pre; tab-size: 4; }
-.heat { position: absolute; left: 4px; top: 1px; bottom: 1px; min-width: 0; max-width: calc(100% - 8px); border-radius: 2px; background: var(--heat); }
+.cell th { background: var(--band); }
+tr[data-key] { scroll-margin-top: 28px; }
+td.code { line-height: 20px; }
+.at { display: inline-block; width: 32px; margin-right: 8px; text-align: right; font-variant-numeric: tabular-nums; user-select: none; }
+.source { position: absolute; inset: 0 4px 0 44px; }
+.text { position: relative; left: 4px; white-space: pre; tab-size: 4; }
+.heat { position: absolute; left: 0; top: 1px; bottom: 1px; min-width: 0; border-radius: 2px; background: var(--heat); }
 .silent .text { color: var(--muted); }
-tr[data-line] { cursor: pointer; }
-tr[data-line]:hover { background: var(--band); }
-tr[aria-selected=true] { background: var(--band); box-shadow: inset 3px 0 0 var(--accent); }
-tr:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
 `
 
 export const PLOT_CSS = `

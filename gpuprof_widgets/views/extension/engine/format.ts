@@ -1,5 +1,7 @@
 /** Numbers as people read them, exactly as analyses/quantity.py writes them. */
 
+import type {Cell, Unit} from "./header"
+
 type Units = readonly (readonly [size: number, unit: string])[]
 
 const TIMES: Units = [[1, "ns"], [1e3, "µs"], [1e6, "ms"], [1e9, "s"]]
@@ -39,6 +41,43 @@ export function format_share(share: number): string {
 /** One time as a share of another, as `38 %`; from ten times as long on as `434x`. */
 export function format_ratio(ratio: number): string {
   return ratio < 10 ? format_share(ratio) : `${Math.round(ratio).toLocaleString("en")}x`
+}
+
+/** What stands for no value, and where nothing of a quantity was measured. */
+const NONE = "–"
+const WITH_ZERO: Unit[] = ["moment", "ratio", "address"]
+
+/** A value of a table, as its unit says. */
+export function cell_text(value: Cell, unit: Unit): string {
+  if (value == null || typeof value == "string") {
+    return value ?? NONE
+  }
+  const format = FORMATS[unit]
+  return format == null ? format_number(value) : value == 0 && !WITH_ZERO.includes(unit) ? NONE : format(value)
+}
+
+const FORMATS: Partial<Record<Unit, (value: number) => string>> = {
+  "ns": format_ns,
+  "change": format_change,
+  "bytes": format_bytes,
+  "bytes/s": format_bandwidth,
+  "flop": format_flops,
+  "flop/s": (value) => `${format_flops(value)}/s`,
+  "share": (value) => format_share(value).replace("less than", "<"),
+  "ratio": format_ratio,
+  "moment": (ns) => `${(ns/1e6).toLocaleString("en", {minimumFractionDigits: 6, maximumFractionDigits: 6})} ms`,
+  "address": (address) => `0x${address.toString(16)}`,
+}
+
+/** A count or a ratio: three significant digits, whole numbers whole. */
+function format_number(value: number): string {
+  const is_whole = Number.isInteger(value) || Math.abs(value) >= 999.5
+  return is_whole ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)))
+}
+
+/** A difference of times, with its sign. */
+export function format_change(ns: number): string {
+  return `${ns < 0 ? "−" : ns > 0 ? "+" : ""}${format_ns(Math.abs(ns))}`
 }
 
 /** `1 call`, `320 calls`, `12,345 calls`. */

@@ -94,22 +94,29 @@ export type MemoryColumns = {
 /** Values of any length behind the columns; "steps" are sign-folded differences to the one before. */
 export type ArrayInfo = {length: number, width: number, encoding: "plain" | "signed" | "steps" | "float"}
 
-export type Unit = "text" | "count" | "ns" | "bytes" | "flop" | "share" | "bytes/s" | "flop/s" | "number"
+/** What the values of a column are, see views/table.py. A "change" is a signed time, a "moment" one since the trace's start. */
+export type Unit =
+  "text" | "count" | "number" | "ns" | "change" | "moment" | "bytes" | "bytes/s" | "flop" | "flop/s" | "share" | "ratio" | "address"
 export type Aggregate = "" | "time" | "count" | "sum" | "mean" | "min" | "max" | "covered" | "share" | "ratio"
+export type Cell = string | number | null
 
-/** A panel of views/panels, see views/page_panels.py; numbers that name an array are positions in `arrays`. */
-export type PanelHeader = {
-  name: string
+/** A table as views/table.py sends it. */
+export type TableHeader = {
   title: string
-  note: string
   sort: string
   /** key, label, unit, aggregate, of */
   columns: [string, string, Unit, Aggregate, string][]
   length: number
+  /** per column its values, null where there is none */
+  values: Cell[][]
+}
+
+/** A panel of views/panels, see views/page_panels.py; numbers that name an array are positions in `arrays`. */
+export type PanelHeader = TableHeader & {
+  name: string
+  note: string
   /** only the longest of too many events are there */
   cut: boolean
-  /** per column its values, null where there is none */
-  values: (string | number | null)[][]
   /**
    * Slices by row, `count` of each; or ranges (ticks) by time: row of each, start after the end of the one before; or the stretches
    * in which slices of some `tracks` were innermost: `frames`, per label its row + 1.

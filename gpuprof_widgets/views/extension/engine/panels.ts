@@ -1,12 +1,11 @@
 /** The panels: what each row of a table stands for, and its numbers in any range of time. */
 
-import type {Aggregate, PanelHeader, Unit} from "./header"
+import type {Aggregate, Cell, PanelHeader, Unit} from "./header"
 import {innermost} from "./innermost"
 import type {Store, Window} from "./store"
 import {NONE} from "./store"
 
 export type PanelColumn = {key: string, label: string, unit: Unit, aggregate: Aggregate, of: string}
-export type PanelValue = string | number | null
 /** A quantity that keeps its value until it changes; times in ns. */
 export type PanelCurve = {name: string, unit: Unit, ts: Float64Array, value: Float64Array, exact: boolean}
 
@@ -24,6 +23,8 @@ type Events = {
 }
 
 const DERIVED: Aggregate[] = ["share", "ratio"]
+/** Texts that are enough to tell a row. */
+const MOST_TEXTS = 3
 
 export class PanelData {
   readonly name: string
@@ -38,7 +39,7 @@ export class PanelData {
   readonly points: PanelHeader["points"]
   readonly bars: PanelHeader["bars"]
   readonly events: Events | null
-  private readonly whole: PanelValue[][]
+  private readonly whole: Cell[][]
 
   constructor(private readonly store: Store, header: PanelHeader) {
     this.name = header.name
@@ -58,6 +59,18 @@ export class PanelData {
   /** Position of a column, -1 where there is none of that name. */
   at(key: string): number {
     return this.columns.findIndex((column) => column.key == key)
+  }
+
+  /** What a row is called: its first text. */
+  row_name(row: number): string {
+    const at = this.columns.findIndex(({unit}) => unit == "text")
+    return at < 0 ? this.title : String(this.whole[at][row])
+  }
+
+  /** What tells a row from all others: its texts, as far as it has any. */
+  row_text(row: number): string {
+    const texts = this.columns.flatMap(({unit}, at) => unit == "text" && this.whole[at][row] ? [String(this.whole[at][row]).trim()] : [])
+    return texts.length == 0 ? this.title : texts.slice(0, MOST_TEXTS).join(" · ")
   }
 
   /** Whether a column is known for any range, not for the whole run alone. */
@@ -82,7 +95,7 @@ export class PanelData {
   }
 
   /** Values per column and row: those of the whole run (null), or as far as they follow from the events of a range. */
-  values(window: Window | null): PanelValue[][] {
+  values(window: Window | null): Cell[][] {
     if (window == null) {
       return this.whole
     }
@@ -96,7 +109,7 @@ export class PanelData {
     return values
   }
 
-  private aggregated({aggregate, of}: PanelColumn, window: Window): PanelValue[] {
+  private aggregated({aggregate, of}: PanelColumn, window: Window): Cell[] {
     return Array.from({length: this.length}, (_, row) => {
       const inside = this.inside(row, window)
       switch (aggregate) {
@@ -114,7 +127,7 @@ export class PanelData {
     return (aggregate == "ratio" ? [first, second] : [first]).map((key) => this.at(key))
   }
 
-  private derived(column: PanelColumn, values: PanelValue[][]): PanelValue[] {
+  private derived(column: PanelColumn, values: Cell[][]): Cell[] {
     if (column.aggregate == "ratio") {
       const [above, below] = this.sources(column).map((source) => values[source])
       const scale = column.unit.endsWith("/s") ? 1e9 : 1

@@ -1,0 +1,457 @@
+import {copy_text} from "./clipboard"
+import {css} from "./colour"
+import {GREW, SHRANK} from "./diff_colour"
+import {button, element} from "./element"
+import {cell_text, format_count, format_ns, format_share, to_csv} from "./engine"
+import type {Cell, Unit} from "./engine"
+import {matcher} from "./matcher"
+import {PanelView} from "./panel"
+import {TABLE_CSS} from "./styles"
+
+/** A column of a table; `key` is the name of the same column in Python. */
+export type Column<Row> = {
+  key: string
+  label: string
+  unit: Unit
+  value: (row: Row) => Cell
+  /** How the value is written, where its unit does not say it. */
+  text?: (row: Row) => string
+  /** Which part of a whole the value is: written beside it, and the bar below it. */
+  share?: (row: Row) => number
+  /** What the column holds, where its label is not enough. */
+  title?: string
+  /** What has to be known about the value in one row, if anything has. */
+  note?: (row: Row) => string | null
+  /** Has a square of the row's colour. */
+  has_swatch?: boolean
+  /** Pixels of what else stands before the text. */
+  before?: number
+  is_code?: boolean
+  /** Is in the copied text only. */
+  is_hidden?: boolean
+}
+
+export type Order = {key: string, descending: boolean}
+
+/** Rows that a long table lists: it says how many more the filter can reach. */
+const MOST_ROWS = 1_000
+
+/** Pixels of a letter, of a cell's padding, and of columns. */
+const LETTER = 7.5
+const PADDING = 18
+const NUMBER_WIDTH: Partial<Record<Unit, number>> = {"flop": 104, "flop/s": 114, "bytes/s": 96, "change": 150, "moment": 116, "address": 140}
+const ANY_NUMBER = 84
+const SHARE_WIDTH = 46
+const WIDEST = 640
+/** What is left of the first and of other texts where there is little room, and of these in a table that scrolls. */
+const LEAST_FIRST = 180
+const LEAST_TEXT = 70
+const MOST_TEXT = 200
+
+/** A table: its headings sort it, a filter searches its texts, its rows are linked to the selection, walked by keys, and copied as CSV. */
+export abstract class TableView<Row> extends PanelView {
+  protected readonly css: string = TABLE_CSS
+  /** Rows of the range, in no order. */
+  rows: Row[] = []
+  protected columns: Column<Row>[] = []
+  protected order: Order | null = null
+  /** Rows that are listed until all are asked for. */
+  protected readonly first_rows: number = 20
+  protected table: HTMLTableElement
+  protected frame: HTMLElement
+  protected status: HTMLElement
+  private below: HTMLElement
+  private more: HTMLButtonElement
+  private search: HTMLInputElement
+  private as_regex = false
+  private show_all = false
+  /** Key of the row that the Tab key reaches. */
+  private reachable: string | null = null
+  private readonly listed = new Map<string, Row>()
+  private widths: number[] = []
+  private observer: ResizeObserver
+
+  /** What the table is called. */
+  protected abstract get title(): string
+
+  protected abstract list_columns(): Column<Row>[]
+
+  protected abstract list_rows(): Row[]
+
+  /** Tells a row from all others, in any range. */
+  protected abstract key_of(row: Row): string
+
+  /** Keys of the rows that hold what is selected, in whichever view that was done. */
+  protected abstract chosen_keys(): Set<string>
+
+  /** Selects a row, or releases it. */
+  protected abstract choose(row: Row, event: MouseEvent | KeyboardEvent): void
+
+  /** What is said of the listed rows beside the title. */
+  protected abstract summary(count: number): string
+
+  protected nothing(): string {
+    return this.search.value == "" ? "Nothing of it lies in this range." : "No row has this in its name."
+  }
+
+  protected is_listed(_row: Row): boolean {
+    return true
+  }
+
+  /** Whether a click on a row selects anything. */
+  protected is_selectable(_row: Row): boolean {
+    return true
+  }
+
+  /** Colour of a row's square and bars. */
+  protected colour_of(_row: Row): string | null {
+    return null
+  }
+
+  /** Whether the numbers of a column are of the whole trace though a range is selected. */
+  protected is_of_whole_trace(_column: Column<Row>): boolean {
+    return false
+  }
+
+  /** Whether rows that were selected elsewhere are listed in any case; what lies below the table moves then. */
+  protected get lists_chosen(): boolean {
+    return this.store.selection?.source != "panel"
+  }
+
+  protected heading_of_table(): Node[] {
+    return [element("h3", {}, this.title)]
+  }
+
+  /** What stands below the table. */
+  protected totals(): string {
+    return ""
+  }
+
+  /** What stands between the search box and the button that copies. */
+  protected tools(): Node[] {
+    return []
+  }
+
+  /** Whether a key that was pressed on a row did something. */
+  protected on_row_key(_row: Row, _event: KeyboardEvent): boolean {
+    return false
+  }
+
+  override connect_signals(): void {
+    super.connect_signals()
+    const {store} = this
+    this.connect(store.properties.window.change, () => this.recompute())
+    this.connect(store.selection_changed, () => this.fill())
+    this.connect(store.was_reset, () => this.clear_filter())
+  }
+
+  override remove(): void {
+    this.observer?.disconnect()
+    super.remove()
+  }
+
+  protected build_content(): Node[] {
+    this.status = element("span", {class: "muted", role: "status"})
+    this.table = element("table", {})
+    this.table.addEventListener("keydown", (event) => this.key(event))
+    this.frame = element("div", {class: "frame"}, this.table)
+    this.below = element("p", {class: "number below"})
+    this.more = button("", {class: "more"}, () => {
+      this.show_all = !this.show_all
+      this.fill()
+    })
+    const tools = element("div", {class: "row push"}, ...this.search_box(), ...this.tools(), button("Copy CSV", {}, () => void this.copy()))
+    const bar = element("div", {class: "row"}, ...this.heading_of_table(), this.status, tools)
+    this.observer = new ResizeObserver(() => this.lay_out())
+    this.observer.observe(this.frame)
+    this.open()
+    return [element("section", {"aria-label": this.title}, bar, this.frame, this.below, this.more)]
+  }
+
+  private search_box(): Node[] {
+    this.search = element("input", {type: "search", placeholder: "Filter rows", "aria-label": "Filter rows", size: 18})
+    this.search.addEventListener("input", () => this.fill())
+    const regex = button(".*", {title: "Read the filter as a regular expression", "aria-label": "Regular expression", "aria-pressed": "false"}, () => {
+      this.as_regex = !this.as_regex
+      regex.setAttribute("aria-pressed", String(this.as_regex))
+      this.fill()
+    })
+    return [this.search, regex]
+  }
+
+  /** Shows another table: with columns of its own, from its first row. */
+  protected open(): void {
+    this.show_all = false
+    this.reachable = null
+    this.search.value = ""
+    this.table.setAttribute("aria-label", this.title)
+    this.change_columns()
+  }
+
+  protected change_columns(): void {
+    this.columns = this.list_columns()
+    this.widths = []
+    this.recompute()
+  }
+
+  protected recompute(): void {
+    this.rows = this.list_rows()
+    if (this.widths.length == 0 || this.store.window == null) {
+      // A brushed range leaves the columns where they are.
+      this.widths = this.shown_columns.map((column) => this.width(column))
+    }
+    this.fill()
+  }
+
+  private clear_filter(): void {
+    this.search.value = ""
+    this.fill()
+  }
+
+  protected get shown_columns(): Column<Row>[] {
+    return this.columns.filter(({is_hidden}) => !is_hidden)
+  }
+
+  /** The rows that pass the filter, in order. */
+  private filtered(): {rows: Row[], error: string | null} {
+    const {test, error} = matcher(this.search.value, this.as_regex)
+    const texts = this.shown_columns.filter(({unit}) => unit == "text")
+    const passes = (row: Row): boolean => this.search.value == "" || texts.some(({value}) => test(String(value(row) ?? "")))
+    const rows = this.rows.filter((row) => this.is_listed(row) && passes(row))
+    const column = this.columns.find(({key}) => key == this.order?.key)
+    return {rows: column == null ? rows : sorted(rows, column, this.order!.descending), error}
+  }
+
+  protected get is_filtered(): boolean {
+    return this.search.value != ""
+  }
+
+  protected fill(): void {
+    const {rows, error} = this.filtered()
+    if (error != null) {
+      this.status.textContent = error
+      return
+    }
+    const chosen = this.chosen_keys()
+    const first = rows.slice(0, this.show_all ? MOST_ROWS : this.first_rows)
+    const shown = [...first, ...this.chosen_beyond(first, chosen)]
+    const had_focus = this.table.contains(this.shadow_el.activeElement)
+    this.listed.clear()
+    shown.filter((row) => this.is_selectable(row)).forEach((row) => this.listed.set(this.key_of(row), row))
+    if (this.reachable == null || !this.listed.has(this.reachable)) {
+      const keys = [...this.listed.keys()]
+      this.reachable = keys.find((key) => chosen.has(key)) ?? keys[0] ?? null
+    }
+    this.table.replaceChildren(element("colgroup", {}, ...this.shown_columns.map(() => element("col"))), this.head(), ...this.bodies(shown, chosen))
+    this.lay_out()
+    this.status.textContent = this.summary(rows.length)
+    this.below.textContent = this.totals()
+    this.more.hidden = rows.length <= this.first_rows
+    this.more.textContent = this.show_all ? `Show the first ${this.first_rows}`
+      : rows.length > MOST_ROWS ? `Show the first ${MOST_ROWS} of ${format_count(rows.length, "row")}` : `Show all ${rows.length} rows`
+    if (had_focus) {
+      this.line_of(this.reachable)?.focus({preventScroll: true})
+    }
+  }
+
+  /** What was selected in another view is listed, wherever it stands. */
+  private chosen_beyond(listed: Row[], chosen: Set<string>): Row[] {
+    if (!this.lists_chosen || chosen.size == 0) {
+      return []
+    }
+    const keys = new Set(listed.map((row) => this.key_of(row)))
+    return this.rows.filter((row) => chosen.has(this.key_of(row)) && !keys.has(this.key_of(row))).slice(0, this.first_rows)
+  }
+
+  private line_of(key: string | null): HTMLTableRowElement | undefined {
+    return this.lines.find(({dataset}) => dataset.key == key)
+  }
+
+  /** The rows that can be selected. */
+  private get lines(): HTMLTableRowElement[] {
+    return [...this.table.querySelectorAll<HTMLTableRowElement>("tr[data-key]")]
+  }
+
+  /** Pixels that a column needs for what may stand in it. */
+  private width({label, unit, value, share, has_swatch, before}: Column<Row>): number {
+    if (unit != "text") {
+      // A heading may take two lines.
+      const words = label.split(" ").map((word) => word.length)
+      const heading = Math.max(...words, label.length / 2) * LETTER + PADDING + 8
+      return Math.max((NUMBER_WIDTH[unit] ?? ANY_NUMBER) + (share == null ? 0 : SHARE_WIDTH), heading)
+    }
+    const letters = this.rows.filter((row) => this.is_listed(row)).reduce((most, row) => Math.max(most, String(value(row) ?? "").length), label.length + 2)
+    const swatch = has_swatch ? PADDING : 0
+    return Math.max(LEAST_TEXT, Math.min(letters * LETTER + PADDING + swatch + (before ?? 0), WIDEST))
+  }
+
+  private lay_out(): void {
+    const widths = fitted(this.widths, this.shown_columns.map(({unit}) => unit == "text"), this.frame.clientWidth)
+    this.table.style.width = `${widths.reduce((sum, width) => sum + width, 0)}px`
+    this.table.querySelectorAll("col").forEach((col, at) => { col.style.width = `${widths[at]}px` })
+  }
+
+  private head(): HTMLElement {
+    return element("thead", {}, element("tr", {}, ...this.shown_columns.map((column) => {
+      const is_whole = this.is_of_whole_trace(column)
+      return element("th", {scope: "col", class: classes(column, is_whole), "aria-sort": this.sorting(column)}, this.heading(column, is_whole))
+    })))
+  }
+
+  protected sorting({key}: Column<Row>): string | null {
+    return this.order?.key != key ? "none" : this.order.descending ? "descending" : "ascending"
+  }
+
+  protected heading({key, label, unit, title}: Column<Row>, is_whole: boolean): HTMLElement {
+    const active = this.order?.key == key
+    const descending = active && this.order!.descending
+    const words = title ?? `Sort by ${label}`
+    return button(label + (active ? descending ? "\u00a0▾" : "\u00a0▴" : ""), {"data-head": key, title: is_whole ? `${words}; of the whole trace` : words}, () => {
+      this.press(key, () => { this.order = {key, descending: active ? !descending : unit != "text"} })
+    })
+  }
+
+  /** Does what a heading is for; the focus stays on it. */
+  protected press(key: string, change: () => void): void {
+    change()
+    this.fill()
+    this.table.querySelector<HTMLElement>(`[data-head="${key}"]`)?.focus({preventScroll: true})
+  }
+
+  protected bodies(rows: Row[], chosen: Set<string>): HTMLElement[] {
+    if (rows.length == 0) {
+      return [element("tbody", {}, element("tr", {}, element("td", {colspan: this.shown_columns.length, class: "muted"}, this.nothing())))]
+    }
+    return [element("tbody", {}, ...this.row_elements(rows, chosen))]
+  }
+
+  protected row_elements(rows: Row[], chosen: Set<string>): HTMLTableRowElement[] {
+    const most = this.shown_columns.map(({unit, value}) =>
+      unit == "change" ? this.rows.reduce((most, row) => Math.max(most, Math.abs(Number(value(row)))), 0) : 1)
+    return rows.map((row) => this.row_element(row, chosen, most))
+  }
+
+  protected row_element(row: Row, chosen: Set<string>, most: number[]): HTMLTableRowElement {
+    const cells = this.shown_columns.map((column, at) => this.cell(column, row, most[at]))
+    const colour = this.colour_of(row)
+    const style = colour == null ? null : `--row:${colour}`
+    if (!this.is_selectable(row)) {
+      return element("tr", {style}, ...cells)
+    }
+    const key = this.key_of(row)
+    const line = element("tr", {style, tabindex: key == this.reachable ? 0 : -1, "aria-selected": String(chosen.has(key)), "data-key": key}, ...cells)
+    line.addEventListener("click", (event) => {
+      this.reachable = key
+      this.choose(row, event)
+    })
+    return line
+  }
+
+  protected cell(column: Column<Row>, row: Row, most: number): HTMLElement {
+    const {key, unit} = column
+    const value = column.value(row)
+    const words = column.text?.(row) ?? cell_text(value, unit)
+    const note = column.note?.(row) ?? null
+    if (unit == "text") {
+      const swatch = column.has_swatch ? [element("span", {class: "swatch"})] : []
+      return element("td", {class: classes(column, false), title: note ?? (words == "" ? null : words)}, ...swatch, words)
+    }
+    const share = value == 0 ? null : column.share?.(row) ?? null
+    const beside = share == null ? [] : [" ", element("span", {class: "muted"}, format_share(share).replace("less than ", "<"))]
+    return element("td", {class: classes(column, this.is_of_whole_trace(column)), title: note, "data-column": key, "data-value": value},
+      words, ...beside, ...bar(unit, value, share, most))
+  }
+
+  private key(event: KeyboardEvent): void {
+    const line = event.target instanceof HTMLTableRowElement ? event.target : null
+    const row = this.listed.get(line?.dataset.key ?? "")
+    if (row != null && !event.ctrlKey && !event.metaKey && !event.altKey && this.row_key(row, event)) {
+      event.preventDefault()
+      event.stopPropagation()
+    }
+  }
+
+  private row_key(row: Row, event: KeyboardEvent): boolean {
+    const {lines} = this
+    const at = lines.findIndex(({dataset}) => dataset.key == this.key_of(row))
+    const to = {ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: lines.length - 1}[event.key]
+    if (to != null) {
+      const next = lines[Math.max(0, Math.min(to, lines.length - 1))]
+      lines[at].tabIndex = -1
+      next.tabIndex = 0
+      next.focus()
+      this.reachable = next.dataset.key!
+      return true
+    }
+    if (event.key == "Enter" || event.key == " ") {
+      this.choose(row, event)
+      return true
+    }
+    return this.on_row_key(row, event)
+  }
+
+  private async copy(): Promise<void> {
+    const rows = this.filtered().rows.filter((row) => this.is_copied(row))
+    const text = to_csv(this.columns.map(({key}) => key), rows.map((row) => this.columns.map(({value}) => value(row) ?? "")))
+    const copied = await copy_text(text, this.shadow_el)
+    this.status.textContent = copied ? `Copied ${format_count(rows.length, "row")} (times in ns, sizes in bytes)` : "The browser did not allow copying"
+  }
+
+  protected is_copied(_row: Row): boolean {
+    return true
+  }
+
+  /** Which part of the trace the numbers are of. */
+  protected get where(): string {
+    const {window} = this.store
+    return window == null ? "whole trace" : `selected range, ${format_ns(window[1] - window[0])}`
+  }
+}
+
+function classes({unit, is_code}: {unit: Unit, is_code?: boolean}, is_whole: boolean): string | null {
+  const names = [unit == "text" ? "" : "number", is_code ? "code" : "", is_whole ? "whole" : ""].filter((name) => name != "")
+  return names.length == 0 ? null : names.join(" ")
+}
+
+/** The bar at the foot of a cell: as long as a share; of a change from the middle to the side on which it lies. */
+function bar(unit: Unit, value: Cell, share: number | null, most: number): HTMLElement[] {
+  if (typeof value != "number") {
+    return []
+  }
+  if (unit == "change") {
+    const part = most == 0 ? 0 : value / most * 50
+    const side = part < 0 ? `right:50%;background:${css(SHRANK)}` : `left:calc(50% + 1px);background:${css(GREW)}`
+    const half = part == 0 ? [] : [element("span", {style: `width:${Math.abs(part)}%;${side}`})]
+    return [element("span", {class: "change", "aria-hidden": "true"}, ...half)]
+  }
+  const part = unit == "share" ? value : share ?? 0
+  return part > 0 ? [element("span", {class: "fill", style: `width:calc((100% - 16px) * ${Math.min(1, part)})`})] : []
+}
+
+/** Widths that fit into the room: all texts give way, as far as they are legible then; else the table scrolls. */
+function fitted(widths: number[], are_texts: boolean[], room: number): number[] {
+  const least = widths.map((width, at) => Math.min(width, at == 0 ? LEAST_FIRST : are_texts[at] ? LEAST_TEXT : width))
+  const [needed, minimum] = [widths, least].map((all) => all.reduce((sum, each) => sum + each, 0))
+  if (minimum > room) {
+    return widths.map((width, at) => at == 0 ? least[0] : are_texts[at] ? Math.min(width, MOST_TEXT) : width)
+  }
+  const part = needed <= room ? 0 : (needed - room) / (needed - minimum)
+  return widths.map((width, at) => Math.floor(width - part * (width - least[at])))
+}
+
+/** Rows by a column: changes by their size, those without a value last, equal ones as they stand. */
+function sorted<Row>(rows: Row[], {unit, value}: Column<Row>, descending: boolean): Row[] {
+  const sign = descending ? -1 : 1
+  const values = rows.map(value)
+  return rows.map((_, at) => at).sort((a, b) => {
+    const [left, right] = [values[a], values[b]]
+    if (left == null || right == null) {
+      return Number(left == null) - Number(right == null) || a - b
+    }
+    if (typeof left == "string") {
+      return sign * left.localeCompare(String(right)) || a - b
+    }
+    const [one, other] = unit == "change" ? [Math.abs(left), Math.abs(Number(right))] : [left, Number(right)]
+    return sign * (one - other) || a - b
+  }).map((at) => rows[at])
+}
