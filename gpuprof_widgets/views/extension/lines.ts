@@ -71,8 +71,13 @@ export class LinesView extends TableView<Row> {
       {key: "cell", label: "Cell", unit: "text", value: ({cell}) => this.cells[cell].name, is_hidden: true},
       {key: "line", label: "Line", unit: "count", value: ({text}) => text.kind == "line" ? text.number : null, is_hidden: true},
       {key: "code", label: "Code", unit: "text", is_code: true, before: GUTTER, value: ({text}) => text.kind == "line" ? text.text : null},
-      ...this.numbers,
+      ...this.numbers.map((column) => column == this.heat && column.key != "calls" ? {...column, share: this.share_of(column)} : column),
     ]
+  }
+
+  /** The share that the bars behind the code show. */
+  private share_of({of}: NumberColumn): (row: Row) => number {
+    return ({numbers}) => this.sum == 0 ? 0 : numbers![of] / this.sum
   }
 
   /** The columns that have anything to say in the whole record; of the backward pass the GPU's, if it has any. */
@@ -124,7 +129,12 @@ export class LinesView extends TableView<Row> {
     }
     const pressed = number == this.heat
     const words = `${title}. ${pressed ? "Shown" : "Show it"} as bars behind the code`
-    return button(label, {title: words, "aria-pressed": String(pressed), "data-head": key}, () => this.press(key, () => { this.heat = number }))
+    return button(label, {title: words, "aria-pressed": String(pressed), "data-head": key}, () => {
+      this.press(key, () => {
+        this.heat = number
+        this.change_columns()
+      })
+    })
   }
 
   protected override bodies(rows: Row[], chosen: Set<string>): HTMLElement[] {
@@ -149,8 +159,7 @@ export class LinesView extends TableView<Row> {
   protected override cell(column: Column<Row>, row: Row, most: number): HTMLElement {
     const {text, numbers} = row
     if (column.key != "code" || text.kind == "gap") {
-      const share = column.key == this.heat.key && column.key != "calls" && this.sum > 0
-      return super.cell(share ? {...column, share: () => (numbers?.[this.heat.of] ?? 0) / this.sum} : column, row, most)
+      return super.cell(column, row, most)
     }
     const heat = numbers == null ? [] : [element("span", {class: "heat", style: `width:${(100 * this.heat_of(numbers)).toFixed(2)}%`})]
     return element("td", {class: "code", title: text.text.trim()},

@@ -142,6 +142,8 @@ td.code { line-height: 20px; }
 .text { position: relative; left: 4px; white-space: pre; tab-size: 4; }
 .heat { position: absolute; left: 0; top: 1px; bottom: 1px; min-width: 0; border-radius: 2px; background: var(--heat); }
 .silent .text { color: var(--muted); }
+/* The heat shows the shares. */
+.fill { display: none; }
 `
 
 export const PLOT_CSS = `

@@ -248,7 +248,7 @@ export abstract class TableView<Row> extends PanelView {
     this.below.textContent = this.totals()
     this.more.hidden = rows.length <= this.first_rows
     this.more.textContent = this.show_all ? `Show the first ${this.first_rows}`
-      : rows.length > MOST_ROWS ? `Show the first ${MOST_ROWS} of ${format_count(rows.length, "row")}` : `Show all ${rows.length} rows`
+      : rows.length > MOST_ROWS ? `Show the first ${MOST_ROWS.toLocaleString("en")} of ${format_count(rows.length, "row")}` : `Show all ${format_count(rows.length, "row")}`
     if (had_focus) {
       this.line_of(this.reachable)?.focus({preventScroll: true})
     }
@@ -307,14 +307,16 @@ export abstract class TableView<Row> extends PanelView {
     const descending = active && this.order!.descending
     const words = title ?? `Sort by ${label}`
     return button(label + (active ? descending ? "\u00a0▾" : "\u00a0▴" : ""), {"data-head": key, title: is_whole ? `${words}; of the whole trace` : words}, () => {
-      this.press(key, () => { this.order = {key, descending: active ? !descending : unit != "text"} })
+      this.press(key, () => {
+        this.order = {key, descending: active ? !descending : unit != "text"}
+        this.fill()
+      })
     })
   }
 
   /** Does what a heading is for; the focus stays on it. */
   protected press(key: string, change: () => void): void {
     change()
-    this.fill()
     this.table.querySelector<HTMLElement>(`[data-head="${key}"]`)?.focus({preventScroll: true})
   }
 
@@ -356,7 +358,7 @@ export abstract class TableView<Row> extends PanelView {
       const swatch = column.has_swatch ? [element("span", {class: "swatch"})] : []
       return element("td", {class: classes(column, false), title: note ?? (words == "" ? null : words)}, ...swatch, words)
     }
-    const share = value == 0 ? null : column.share?.(row) ?? null
+    const share = value == null || value == 0 ? null : column.share?.(row) ?? null
     const beside = share == null ? [] : [" ", element("span", {class: "muted"}, format_share(share).replace("less than ", "<"))]
     return element("td", {class: classes(column, this.is_of_whole_trace(column)), title: note, "data-column": key, "data-value": value},
       words, ...beside, ...bar(unit, value, share, most))
