@@ -9,7 +9,8 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.panels.panel import Bars, Column, Curve, Panel, Points
+from gpuprof_widgets.views.panels.panel import Bars, Curve, Panel, Points
+from gpuprof_widgets.views.table import Column
 
 KERNELS = (
     Column("name", "Kernel", "text"),
@@ -41,7 +42,7 @@ def kernels_panel(record: Record) -> Panel:
         KERNELS,
         table.assign(part=table["total_ns"] / max(table["total_ns"].sum(), 1)),
         pd.DataFrame(events),
-        note="Every kernel and copy.",
+        notes=("Every kernel and copy.",),
         sort="total_ns",
         points=Points("calls", "average_ns", lines=(((1, 2, 100), (1e5, 1e6, 1e6), "a roof"),)),
     )

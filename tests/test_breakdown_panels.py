@@ -41,7 +41,7 @@ def test_the_breakdown_has_a_row_per_class_and_its_segments_as_events() -> None:
     assert panel.rows["time_ns"].tolist() == table.loc[table["time_ns"] > 0, "time_ns"].tolist()
     assert time_of_events(panel) == panel.rows["time_ns"].tolist()
     assert set(panel.rows["where"]) == {"GPU 0"}
-    assert panel.note == "Every nanosecond is in exactly one class."
+    assert " ".join(filter(None, panel.notes)) == "Every nanosecond is in exactly one class."
 
 
 def test_without_a_gpu_it_is_the_cpus_breakdown() -> None:

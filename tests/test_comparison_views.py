@@ -6,6 +6,7 @@ import pytest
 
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.views.delta_rows import delta_tables
 from tests.displays import displayed
 from tests.traces import annotation, kernel, op, runtime, trace_of
 
@@ -44,6 +45,25 @@ def test_html_needs_no_script_and_escapes_names(comparison: Comparison) -> None:
     assert "&lt;/script&gt;&lt;b&gt;" in html
     assert "<script" not in html
     assert "</script" not in html
+
+
+def test_the_page_gets_columns_of_the_rows_that_moved_most(comparison: Comparison) -> None:
+    alone = Comparison(run_of(300, "a"), trace_of(op("aten::add", ts=0, dur=9)))
+    (ops, *_) = (table for table in delta_tables(alone._runs) if table["noun"] == "Op")
+    keys = [key for key, *_ in ops["columns"]]
+    assert keys == ["name", "delta_ns", "a_ns", "b_ns", "ratio", "calls_a", "calls_b", "change"]
+    assert [unit for _, _, unit, *_ in ops["columns"]][1:5] == ["change", "ns", "ns", "ratio"]
+    values = dict(zip(keys, ops["values"], strict=True))
+    place = values["name"].index("aten::add")
+    row = [values[key][place] for key in ("delta_ns", "a_ns", "b_ns", "ratio", "calls_b")]
+    assert row == [9, 0, 9, None, 1]
+    assert values["change"][place] == "new in B"
+    assert (ops["category"][place], ops["names"][place]) == ("cpu_op", [[], ["aten::add"]])
+    assert (ops["sort"], ops["length"], ops["total"]) == ("delta_ns", len(values["name"]), 4)
+
+    stepped = {table["noun"]: table for table in delta_tables(comparison._runs)}
+    assert ["spread_ns", "Spread", "ns", "", ""] in stepped["Op"]["columns"]
+    assert "calls_a" not in [key for key, *_ in stepped["Class"]["columns"]]
 
 
 def test_what_is_noise_is_in_no_static_table(comparison: Comparison) -> None:

@@ -262,8 +262,8 @@ def test_modules_are_indented_so_far_and_the_note_says_so() -> None:
     assert flat is not None
     indents = [label.count(modules_shown.INDENT) for label in deep.rows["label"]]
     assert max(indents) == modules_shown.DEEPEST
-    assert f"more than {modules_shown.DEEPEST} deep" in deep.note
-    assert "deep" not in flat.note
+    assert f"more than {modules_shown.DEEPEST} deep" in " ".join(deep.notes)
+    assert "deep" not in " ".join(flat.notes)
 
 
 def test_collapsed_stacks_hold_one_path_at_a_time() -> None:

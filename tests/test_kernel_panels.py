@@ -16,8 +16,9 @@ from gpuprof_widgets.views.panels.copies import copies_panel
 from gpuprof_widgets.views.panels.kernel_names import LONGEST, kernel_name
 from gpuprof_widgets.views.panels.kernels import kernels_panel
 from gpuprof_widgets.views.panels.launches import launches_panel
-from gpuprof_widgets.views.panels.panel import Column, Panel
+from gpuprof_widgets.views.panels.panel import Panel
 from gpuprof_widgets.views.panels.sequences import sequences_panel
+from gpuprof_widgets.views.table import Column
 from tests.traces import cell_line, copy, kernel, op, runtime, trace_of
 
 PANELS: dict[str, Callable[[Record], Panel | None]] = {
@@ -99,7 +100,7 @@ def test_kernels_say_who_launched_them_and_whether_they_use_tensor_cores() -> No
         ["Memcpy HtoD (Pageable -> Device)", 1, 10, "", "aten::to"],
         ["stray", 1, 5, "", ""],
     ]
-    assert panel.note.startswith("GPU 0: 43 % a kernel ran")
+    assert " ".join(panel.notes).startswith("GPU 0: 43 % a kernel ran")
 
 
 def test_launches_have_the_queues_as_curves() -> None:
@@ -115,8 +116,8 @@ def test_launches_have_the_queues_as_curves() -> None:
     assert curve.changes[["ts_ns", "value"]].to_numpy().tolist() == [
         *([5, 1], [10, 0], [45, 1], [60, 0])
     ]
-    assert "1 of 2 launches took longer" in panel.note
-    assert "1 GPU event without a launch" in panel.note
+    assert "1 of 2 launches took longer" in " ".join(panel.notes)
+    assert "1 GPU event without a launch" in " ".join(panel.notes)
 
 
 def test_copies_say_where_they_were_asked_for() -> None:

@@ -132,7 +132,7 @@ def test_the_panel_shows_segments_by_state() -> None:
         "free": 2 * MIB,
     }
     assert panel.rows["share"].tolist() == [0.5] * 4
-    assert format_bytes(4 * MIB) in panel.note
+    assert format_bytes(4 * MIB) in " ".join(panel.notes)
 
 
 def test_anything_else_has_no_segments_and_says_so() -> None:

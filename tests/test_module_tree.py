@@ -230,4 +230,4 @@ def test_the_panel_shows_the_tree_and_the_calls(monkeypatch: pytest.MonkeyPatch)
     fewer = modules_panel(trained())
     assert fewer is not None
     assert fewer.rows["name"].tolist() == ["model", "second"]
-    assert "costliest 2 of 3 modules" in fewer.note
+    assert "costliest 2 of 3 modules" in " ".join(fewer.notes)

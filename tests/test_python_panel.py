@@ -98,7 +98,7 @@ def test_samples_have_no_calls_and_say_so() -> None:
     panel = python_time_panel(replace(record, metadata={**record.metadata, SAMPLED: True}))
     assert panel is not None
     assert "calls" not in [column.key for column in panel.columns]
-    assert "estimates" in panel.note
+    assert "estimates" in " ".join(panel.notes)
 
 
 def test_a_run_without_python_has_no_such_panel() -> None:
@@ -131,4 +131,4 @@ def test_annotations_without_gpu_work_stand_by_their_cpu_time() -> None:
     assert panel is not None
     assert panel.rows["name"].tolist() == ["long", "short"]
     assert not [column.label for column in panel.columns if "GPU" in column.label]
-    assert "GPU" not in panel.note
+    assert "GPU" not in " ".join(panel.notes)

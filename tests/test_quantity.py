@@ -14,7 +14,9 @@ from gpuprof_widgets.analyses.quantity import (
     format_count,
     format_flops,
     format_ns,
+    format_ratio,
     format_share,
+    signed_ns,
 )
 
 
@@ -78,6 +80,15 @@ def test_a_bandwidth_is_decimal_as_in_data_sheets() -> None:
 )
 def test_shares_are_percentages(share: float, text: str) -> None:
     assert format_share(share) == text
+
+
+def test_a_time_is_many_times_another_not_thousands_of_percent_of_it() -> None:
+    ratios = [0.385, 1.5, 9.99, 10, 433.03, 12345]
+    assert list(map(format_ratio, ratios)) == ["38 %", "150 %", "999 %", "10x", "433x", "12,345x"]
+
+
+def test_a_difference_has_its_sign() -> None:
+    assert list(map(signed_ns, [-2_000, 0, 61])) == ["−2.00 µs", "0 ns", "+61 ns"]
 
 
 def test_counts_agree_with_their_noun() -> None:

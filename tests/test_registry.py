@@ -30,6 +30,7 @@ from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.page_panels import panels
+from gpuprof_widgets.views.table_renderers import page_table
 from scripts import make_docs
 from tests.command_lines import TIMEOUT_S, gpuprof, small_trace
 from tests.traces import op, trace_of
@@ -167,7 +168,7 @@ def test_an_analysis_is_a_function_and_a_row(
 
     record = trace_of(op("aten::mm", ts=0, dur=5), op("aten::mm", ts=9, dur=5))
     shown = panels(record)["many_ops"]
-    assert (shown.title, shown.note) == ("Many ops", "Which ops come again and again?")
+    assert (shown.title, shown.notes) == ("Many ops", ("Which ops come again and again?",))
     assert [(c.label, c.unit) for c in shown.columns] == [
         ("Name", "text"), ("Calls", "count"), ("Total", "ns")
     ]  # fmt: skip
@@ -205,12 +206,18 @@ def test_a_table_of_any_columns_is_shown(monkeypatch: pytest.MonkeyPatch) -> Non
     profile = Profile(trace_of(op("aten::mm", ts=0, dur=5)).trace)
     shown = panels(profile)["odd"]
     units = {column.key: column.unit for column in shown.columns}
-    assert units == dict.fromkeys(ODD, "text") | {"dur_ns": "ns", "start_ns": "ns"}
-    assert shown.rows["bools"].tolist() == ["yes", "no"]
-    assert shown.rows["whole"].tolist() == ["1", ""]
-    assert shown.rows["kind"].tolist() == ["a", ""]
-    assert shown.rows["start_ns"].iloc[0] == 5
-    assert np.isnan(shown.rows["start_ns"].iloc[1])
+    numbers = {"whole": "count", "dur_ns": "ns", "start_ns": "moment"}
+    assert units == dict.fromkeys(ODD, "text") | numbers
+    page = page_table(shown, 9)
+    values = dict(zip(units, page["values"], strict=True))
+    assert values["lists"] == ["[1, 2]", "[]"]
+    assert values["arrays"] == ["[0. 0.]", ""]
+    assert values["bools"] == ["yes", "no"]
+    assert values["whole"] == [1, None]
+    assert values["day"] == ["2026-01-01 00:00:00", ""]
+    assert values["kind"] == ["a", ""]
+    assert values["dur_ns"] == [0.5, None]
+    assert values["start_ns"] == [5, None]
     assert shown.events is None
     assert "Odd" in profile.report()
 

@@ -6,10 +6,21 @@ import math
 from typing import Any, Literal
 
 import pandas as pd
+from pandas.api.types import is_float_dtype, is_integer_dtype
 
-Unit = Literal["", "ns", "bytes", "bytes/s", "flop", "flop/s", "share"]
+Unit = Literal[
+    "text", "count", "number", "ns", "bytes", "flop", "share", "bytes/s", "flop/s",
+    "moment", "change", "ratio", "address",
+]  # fmt: skip
+"""What the cells of a column are: a ``moment`` of the trace is a time (ns), ``change`` a difference
+of times (ns), ``ratio`` one time as a share of another.
+"""
+
+MOMENTS = ("start_ns", "end_ns", "ts_ns", "launch_ns", "first_ns", "last_ns")
+"""Columns of moments of the trace, which are written so that ``--window`` takes them."""
 
 ENDINGS: tuple[tuple[str, Unit], ...] = (
+    ("delta_ns", "change"),
     ("bytes_per_s", "bytes/s"),
     ("flops_per_s", "flop/s"),
     ("_ns", "ns"),
@@ -19,6 +30,7 @@ ENDINGS: tuple[tuple[str, Unit], ...] = (
     ("efficiency", "share"),
     ("occupancy", "share"),
     ("flops", "flop"),
+    ("address", "address"),
 )
 """The unit of a column by the end of its name; the first that fits."""
 
@@ -35,9 +47,15 @@ SIGNED = ("delta", "offset", "shift", "_memory", "increase")
 """Parts of the names of whole-number columns in which -1 is a value; elsewhere it is: none."""
 
 
-def unit_of(column: str) -> Unit:
-    """Return the unit of the numbers in a column; "" for counts, ratios and texts."""
-    return next((unit for end, unit in ENDINGS if column.endswith(end)), "")
+def unit_of(table: pd.DataFrame, column: str) -> Unit:
+    """Return the unit of a column: of numbers what the name says, else counts or plain numbers."""
+    is_whole = is_integer_dtype(table[column])
+    if not is_whole and not is_float_dtype(table[column]):
+        return "text"
+    if column in MOMENTS:
+        return "moment"
+    plain: Unit = "count" if is_whole else "number"
+    return next((unit for end, unit in ENDINGS if column.endswith(end)), plain)
 
 
 def heading(column: str) -> str:
@@ -50,14 +68,18 @@ def heading(column: str) -> str:
 
 def is_link(table: pd.DataFrame, column: str) -> bool:
     """Return whether a column names rows of the trace, which nobody reads."""
-    return column in LINKS and pd.api.types.is_integer_dtype(table[column])
+    return column in LINKS and is_integer_dtype(table[column])
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether there is no value."""
+    is_nan = isinstance(value, float) and math.isnan(value)
+    return value is None or value is pd.NA or value is pd.NaT or is_nan
 
 
 def is_none(column: str, value: Any) -> bool:
     """Return whether a cell is empty: in whole numbers that cannot be negative, -1 says so."""
-    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
-        return True
-    return isinstance(value, int) and value == -1 and not is_signed(column)
+    return is_missing(value) or (isinstance(value, int) and value == -1 and not is_signed(column))
 
 
 def is_signed(column: str) -> bool:

@@ -38,6 +38,16 @@ def format_share(share: float) -> str:
     return f"{percent:.0f} %" if percent >= 9.95 or percent == 0 else f"{percent:.1f} %"
 
 
+def format_ratio(ratio: float) -> str:
+    """One time as a share of another, as ``38 %``; from ten times as long on as ``434x``."""
+    return format_share(ratio) if ratio < 10 else f"{ratio:,.0f}x"
+
+
+def signed_ns(ns: float) -> str:
+    """A difference of times, with its sign: ``−61.0 ms``."""
+    return f"{'−' if ns < 0 else '+' if ns > 0 else ''}{format_ns(abs(ns))}"
+
+
 def format_count(count: int, noun: str) -> str:
     """``1 call``, ``320 calls``, ``12,345 calls``."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from gpuprof_widgets.analyses.columns import is_none, unit_of
+from gpuprof_widgets.analyses.columns import ENDINGS, is_none
 from gpuprof_widgets.analyses.quantity import (
     format_bandwidth,
     format_bytes,
@@ -93,7 +93,9 @@ def _format_of(column: str) -> Format:
         return _only_numbers(signed_ns)
     if column.endswith("address"):
         return _only_numbers(address)
-    return _only_numbers(FORMATS.get(unit_of(column), number))
+    return _only_numbers(
+        FORMATS.get(next((u for end, u in ENDINGS if column.endswith(end)), ""), number)
+    )
 
 
 def _only_numbers(written: Format) -> Format:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -15,7 +15,9 @@ from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.arrays import Arrays
 from gpuprof_widgets.views.busiest_tracks import with_busiest_tracks
 from gpuprof_widgets.views.panels import all_panels
-from gpuprof_widgets.views.panels.panel import Column, Curve, Panel, Points
+from gpuprof_widgets.views.panels.panel import Curve, Panel, Points
+from gpuprof_widgets.views.table import Column
+from gpuprof_widgets.views.table_renderers import first_rows, page_table
 
 Ints = npt.NDArray[np.int64]
 
@@ -66,36 +68,22 @@ def page_panels(
 def _page_panel(
     name: str, panel: Panel, record: Record, arrays: Arrays, tick_ns: int, label: Ints | None
 ) -> dict[str, Any]:
-    rows = panel.rows.head(MOST_ROWS)
-    found = None if label is None else _page_frames(panel, len(rows), record, label, arrays)
-    events, notes = (None, []) if found else _events(panel, len(rows))
-    columns = tuple(column for column in panel.columns if _tells(rows[column.key], column))
-    cut = bool(notes)
-    if cut:
-        columns = tuple(map(_of_the_run, columns))
-    if len(rows) < len(panel.rows):
-        notes.append(f"{len(panel.rows) - len(rows):,} more rows are not listed here")
+    listed = first_rows(panel, MOST_ROWS)
+    length = len(listed.rows)
+    found = None if label is None else _page_frames(panel, length, record, label, arrays)
+    events, note = (None, "") if found else _events(panel, length)
+    if note:
+        listed = replace(listed, columns=tuple(map(_of_the_run, listed.columns)))
     return {
         "name": name,
-        "title": panel.title,
-        "note": " ".join(filter(None, [panel.note, *(f"{_capital(note)}." for note in notes)])),
-        "sort": panel.sort,
-        "columns": [[c.key, c.label, c.unit, c.aggregate, c.of] for c in columns],
-        "length": len(rows),
-        "cut": cut,
-        "values": [_values(rows, column) for column in columns],
+        **page_table(replace(panel, columns=listed.columns, notes=(*panel.notes, note)), MOST_ROWS),
+        "cut": bool(note),
         "events": found
-        or _page_events(events, len(rows), columns, record, arrays, tick_ns, label is not None),
+        or _page_events(events, length, listed.columns, record, arrays, tick_ns, label is not None),
         "curves": [_page_curve(curve, record, arrays) for curve in panel.curves[:MOST_CURVES]],
-        "points": asdict(panel.points) if _has_points(panel.points, columns) else None,
+        "points": asdict(panel.points) if _has_points(panel.points, listed.columns) else None,
         "bars": None if panel.bars is None else asdict(panel.bars),
     }
-
-
-def _tells(values: pd.Series[Any], column: Column) -> bool:
-    """Whether any row has something in a column; the module of a run without modules has not."""
-    known = values.notna()
-    return bool((known & (values != "") if column.unit == "text" else known).any())
 
 
 def _has_points(points: Points | None, columns: tuple[Column, ...]) -> TypeGuard[Points]:
@@ -103,30 +91,25 @@ def _has_points(points: Points | None, columns: tuple[Column, ...]) -> TypeGuard
     return points is not None and {points.x, points.y} <= keys
 
 
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
-
-
 def _of_the_run(column: Column) -> Column:
     return Column(column.key, column.label, column.unit)
 
 
-def _events(panel: Panel, length: int) -> tuple[pd.DataFrame | None, list[str]]:
+def _events(panel: Panel, length: int) -> tuple[pd.DataFrame | None, str]:
     """The events of the listed rows, and what was left out of them."""
     if panel.events is None or not len(panel.events):
-        return None, []
+        return None, ""
     events = panel.events[panel.events["group"] < length]
-    notes = []
-    if len(events) > panel.most_events:
-        longest = min(LONGEST, panel.most_events)
-        left_out = len(events) - longest
-        dur = events["end_ns"] - events["start_ns"]
-        events = events.loc[dur.sort_values(ascending=False, kind="stable").index[:longest]]
-        notes.append(
-            f"the {left_out:,} shortest events are left out, "
-            "so that all numbers are those of the whole run"
-        )
-    return events, notes
+    left_out = len(events) - min(LONGEST, panel.most_events)
+    if len(events) <= panel.most_events:
+        return events, ""
+    dur = events["end_ns"] - events["start_ns"]
+    longest = dur.sort_values(ascending=False, kind="stable").index[:-left_out]
+    note = (
+        f"The {left_out:,} shortest events are left out, "
+        "so that all numbers are those of the whole run."
+    )
+    return events.loc[longest], note
 
 
 def _page_frames(
@@ -144,20 +127,6 @@ def _page_frames(
         "tracks": tracks.tolist(),
         "of": {},
     }
-
-
-def _values(rows: pd.DataFrame, column: Column) -> list[Any]:
-    values = rows[column.key]
-    if column.unit == "text":
-        return ["" if pd.isna(value) else str(value) for value in values]
-    return [_number(value) for value in values.tolist()]
-
-
-def _number(value: Any) -> float | None:
-    """JSON knows neither NaN nor infinities; nine digits are more than any reader needs."""
-    if pd.isna(value) or np.isinf(value):
-        return None
-    return int(value) if float(value).is_integer() else float(f"{value:.9g}")
 
 
 def _page_events(

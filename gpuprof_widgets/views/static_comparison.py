@@ -9,9 +9,9 @@ import pandas as pd
 from gpuprof_widgets.analyses.compare import tables
 from gpuprof_widgets.analyses.compare.deltas import NOISE, SAME
 from gpuprof_widgets.analyses.compare.measured import QUANTITIES
-from gpuprof_widgets.analyses.compare.sentences import comparison_findings, signed_ns
+from gpuprof_widgets.analyses.compare.sentences import comparison_findings
 from gpuprof_widgets.analyses.compare.tables import MEASURE, Runs
-from gpuprof_widgets.analyses.quantity import format_ns
+from gpuprof_widgets.analyses.quantity import format_ns, signed_ns
 from gpuprof_widgets.views.static import html_findings, html_table, text_findings, text_table
 from gpuprof_widgets.views.static_tables import Column, OpTable
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import Unit
 from gpuprof_widgets.analyses.quantity import (
     format_bandwidth,
     format_bytes,
@@ -16,9 +17,9 @@ from gpuprof_widgets.analyses.quantity import (
 )
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.page_panels import panels
-from gpuprof_widgets.views.panels.panel import Column as PanelColumn
-from gpuprof_widgets.views.panels.panel import Panel, Unit
+from gpuprof_widgets.views.panels.panel import Panel
 from gpuprof_widgets.views.static_tables import Column, OpTable
+from gpuprof_widgets.views.table import Column as PanelColumn
 
 STATIC_PANELS = ("breakdown", "idle", "critical_path")
 MOST_ROWS = 6

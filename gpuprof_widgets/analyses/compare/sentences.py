@@ -15,7 +15,7 @@ from gpuprof_widgets.analyses.compare.measured import QUANTITIES, ops, python_re
 from gpuprof_widgets.analyses.compare.tables import MEASURE, Runs, differ
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.findings.wording import code
-from gpuprof_widgets.analyses.quantity import format_ns, format_share
+from gpuprof_widgets.analyses.quantity import format_ns, format_share, signed_ns
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import SAMPLED
 
@@ -152,11 +152,6 @@ def _moved(
 def _difference(row: Mapping[Any, Any]) -> str:
     words = f"{code(str(row['name']))} {signed_ns(row['delta_ns'])}"
     return words + {ADDED: " (new in B)", GONE: " (gone)"}.get(row["change"], "")
-
-
-def signed_ns(ns: float) -> str:
-    """A difference, always with its sign: ``−61 ms``."""
-    return f"{'−' if ns < 0 else '+'}{format_ns(abs(ns))}"
 
 
 def _coded_lines(table: pd.DataFrame) -> pd.DataFrame:

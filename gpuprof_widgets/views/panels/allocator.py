@@ -7,7 +7,8 @@ import pandas as pd
 from gpuprof_widgets.analyses.memory_segments import memory_segments
 from gpuprof_widgets.analyses.quantity import format_bytes, format_count, format_share
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.panels.panel import Bars, Column, Panel
+from gpuprof_widgets.views.panels.panel import Bars, Panel
+from gpuprof_widgets.views.table import Column
 
 COLUMNS = (
     Column("where", "Segment", "text"),
@@ -30,8 +31,8 @@ def allocator_panel(record: Record) -> Panel | None:
     table = table.assign(where=_names(table))
     rows = pd.concat([_of(table, part) for part in PARTS]).sort_index(kind="stable")
     rows = rows[rows["size"] > 0].reset_index(drop=True)
-    note = " ".join(_sentence(str(device), own) for device, own in table.groupby("device"))
-    return Panel("Allocator", COLUMNS, rows, note=note, bars=Bars("where", "state", "size"))
+    notes = tuple(_sentence(str(device), own) for device, own in table.groupby("device"))
+    return Panel("Allocator", COLUMNS, rows, notes=notes, bars=Bars("where", "state", "size"))
 
 
 def _names(table: pd.DataFrame) -> list[str]:

@@ -9,7 +9,8 @@ from gpuprof_widgets.analyses.annotations import annotation_slices
 from gpuprof_widgets.analyses.annotations import annotations as by_annotation
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.panels.panel import Column, Panel
+from gpuprof_widgets.views.panels.panel import Panel
+from gpuprof_widgets.views.table import Column
 
 MOST_ROWS = 200
 MOST_EVENTS = 10_000
@@ -46,7 +47,7 @@ def annotations_panel(record: Record) -> Panel | None:
         COLUMNS if on_gpu else tuple(each for each in COLUMNS if each.key not in GPU_COLUMNS),
         rows,
         events[columns].reset_index(drop=True),
-        note=GPU_NOTE if on_gpu else "",
+        notes=(GPU_NOTE,) if on_gpu else (),
         sort=sort,
         most_events=MOST_EVENTS,
     )

@@ -12,7 +12,8 @@ from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE
 from gpuprof_widgets.views.panels.coarse import coarse
-from gpuprof_widgets.views.panels.panel import Bars, Column, Panel
+from gpuprof_widgets.views.panels.panel import Bars, Panel
+from gpuprof_widgets.views.table import Column
 
 MOST_EVENTS = 8_000
 MOST_ROWS = 500
@@ -35,8 +36,8 @@ def breakdown_panel(record: Record) -> Panel | None:
     events, width = _events(record, rows)
     on_gpu = bool((rows["state"] != HOST).any())
     title = "Breakdown" if on_gpu else "Breakdown (CPU)"
-    exact = f" Of a selected range it is exact to {format_ns(width)}." if width else ""
-    return Panel(title, COLUMNS, rows, events, note=f"{NOTE}{exact}", bars=BARS)
+    exact = f"Of a selected range it is exact to {format_ns(width)}." if width else ""
+    return Panel(title, COLUMNS, rows, events, notes=(NOTE, exact), bars=BARS)
 
 
 def step_breakdown_panel(record: Record) -> Panel | None:
@@ -53,8 +54,8 @@ def step_breakdown_panel(record: Record) -> Panel | None:
     events = events.assign(group=np.arange(len(rows)), row=NONE)
     columns = tuple(Column(column.key, column.label, column.unit) for column in COLUMNS)
     left_out = len(shown) - len(shown[:fitting])
-    more = f" Of {left_out:,} more steps only the timeline tells." if left_out else ""
-    return Panel("Steps", columns, rows, events, note=f"{NOTE}{more}", bars=BARS)
+    more = f"Of {left_out:,} more steps only the timeline tells." if left_out else ""
+    return Panel("Steps", columns, rows, events, notes=(NOTE, more), bars=BARS)
 
 
 def _rows(table: pd.DataFrame) -> pd.DataFrame:

@@ -8,7 +8,8 @@ import pandas as pd
 from gpuprof_widgets.analyses.collective_calls import collective_calls
 from gpuprof_widgets.analyses.collectives import collective_groups, collectives
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.panels.panel import Column, Panel
+from gpuprof_widgets.views.panels.panel import Panel
+from gpuprof_widgets.views.table import Column
 
 COLUMNS = (
     Column("name", "Collective", "text"),
@@ -49,7 +50,7 @@ def collectives_panel(record: Record) -> Panel | None:
         rows[key] = rows[key].where(known, np.nan)
     events = _events(record, table)
     keys = [column.key for column in COLUMNS]
-    return Panel("Collectives", COLUMNS, rows[keys], events, NOTE, "time_ns")
+    return Panel("Collectives", COLUMNS, rows[keys], events, notes=(NOTE,), sort="time_ns")
 
 
 def _group(group: str, ranks: int) -> str:

@@ -10,7 +10,8 @@ from gpuprof_widgets.analyses.copies import copies
 from gpuprof_widgets.analyses.copy_bandwidth import copy_bandwidth
 from gpuprof_widgets.analyses.grouped import group_rows
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.panels.panel import Column, Curve, Panel
+from gpuprof_widgets.views.panels.panel import Curve, Panel
+from gpuprof_widgets.views.table import Column
 
 COLUMNS = (
     Column("direction", "Copy", "text"),
@@ -62,9 +63,9 @@ def copies_panel(record: Record) -> Panel | None:
         COLUMNS,
         rows[[column.key for column in COLUMNS]].reset_index(drop=True),
         each.drop(columns=SAME),
-        f"{unsized:,} copies of unknown size count as none." if unsized else "",
-        "time_ns",
-        tuple(_curves(record)),
+        notes=(f"{unsized:,} copies of unknown size count as none." if unsized else "",),
+        sort="time_ns",
+        curves=tuple(_curves(record)),
     )
 
 

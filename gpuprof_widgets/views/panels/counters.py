@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import Unit
 from gpuprof_widgets.analyses.counters import counters
 from gpuprof_widgets.analyses.memory_blocks import memory_events
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.panels.panel import Column, Curve, Panel, Unit
+from gpuprof_widgets.views.panels.panel import Curve, Panel
+from gpuprof_widgets.views.table import Column
 
 COLUMNS = (
     Column("counter", "Counter", "text"),

@@ -8,7 +8,8 @@ import pandas as pd
 from gpuprof_widgets.analyses.critical_path import critical_path
 from gpuprof_widgets.analyses.what_if import what_ifs
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.panels.panel import Bars, Column, Panel
+from gpuprof_widgets.views.panels.panel import Bars, Panel
+from gpuprof_widgets.views.table import Column
 
 COLUMNS = (
     Column("name", "On the path", "text"),
@@ -46,9 +47,12 @@ def critical_path_panel(record: Record) -> Panel | None:
         COLUMNS,
         rows,
         events.assign(group=place[grouped.ngroup().to_numpy()]),
-        note="The chain of work that made the run as long as it is; what is not on it could be "
-        "slower for free. The last column replays the run without the op and all that it launched: "
-        "once per op, for all its rows together. What two ops would save need not add up.",
+        notes=(
+            "The chain of work that made the run as long as it is; what is not on it could be "
+            "slower for free.",
+            "The last column replays the run without the op and all that it launched: once per op, "
+            "for all its rows together. What two ops would save need not add up.",
+        ),
         bars=Bars("", "kind", "time_ns"),
     )
 

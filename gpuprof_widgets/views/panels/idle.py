@@ -7,7 +7,8 @@ import re
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE
-from gpuprof_widgets.views.panels.panel import Bars, Column, Panel
+from gpuprof_widgets.views.panels.panel import Bars, Panel
+from gpuprof_widgets.views.table import Column
 
 COLUMNS = (
     Column("where", "Device", "text"),
@@ -44,9 +45,11 @@ def idle_panel(record: Record) -> Panel | None:
         COLUMNS,
         rows.reset_index(drop=True),
         events,
-        note="Gaps in which no stream of the GPU had anything to do. The cause is how a gap came "
-        "about (synchronise: the CPU had just waited for the GPU, so nothing was queued); what the "
-        "CPU did from moment to moment of it is in Breakdown.",
+        notes=(
+            "Gaps in which no stream of the GPU had anything to do.",
+            "The cause is how a gap came about (synchronise: the CPU had just waited for the GPU, "
+            "so nothing was queued); what the CPU did from moment to moment of it is in Breakdown.",
+        ),
         sort="time_ns",
         bars=Bars("where", "cause", "time_ns"),
     )

@@ -11,7 +11,8 @@ from gpuprof_widgets.analyses.kernels import counted_gpu_rows, kernels
 from gpuprof_widgets.analyses.quantity import format_share
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.panels.kernel_names import kernel_name
-from gpuprof_widgets.views.panels.panel import Column, Curve, Panel
+from gpuprof_widgets.views.panels.panel import Curve, Panel
+from gpuprof_widgets.views.table import Column
 
 COLUMNS = (
     Column("label", "Name", "text"),
@@ -51,7 +52,7 @@ def kernels_panel(record: Record) -> Panel | None:
         COLUMNS,
         rows[keys],
         _events(record, table),
-        _note(record),
+        notes=(_note(record),),
         curves=tuple(_curves(record)),
     )
 

@@ -7,7 +7,8 @@ from gpuprof_widgets.analyses.launches import UNLINKED, by_call, launches
 from gpuprof_widgets.analyses.quantity import format_count, format_ns
 from gpuprof_widgets.analyses.queue_length import queue_length, queues
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.panels.panel import Column, Curve, Panel
+from gpuprof_widgets.views.panels.panel import Curve, Panel
+from gpuprof_widgets.views.table import Column
 
 COLUMNS = (
     Column("op_name", "Launched by", "text"),
@@ -58,9 +59,9 @@ def launches_panel(record: Record) -> Panel | None:
         COLUMNS,
         rows[[column.key for column in COLUMNS]].reset_index(drop=True),
         each,
-        _note(record),
-        "call_ns",
-        tuple(_curves(record)),
+        notes=(_note(record),),
+        sort="call_ns",
+        curves=tuple(_curves(record)),
     )
 
 

@@ -8,7 +8,8 @@ import pandas as pd
 from gpuprof_widgets.analyses.modules import module_slices, modules
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.panels.panel import Column, Panel
+from gpuprof_widgets.views.panels.panel import Panel
+from gpuprof_widgets.views.table import Column
 
 MOST_ROWS = 500
 MOST_EVENTS = 10_000
@@ -38,11 +39,11 @@ def modules_panel(record: Record) -> Panel | None:
         return None
     named = table[table["name"] != ""]
     rows = named.loc[_shown(named)]
-    note = "With the modules within, but for self; the backward pass by its forward ops."
+    notes = ["With the modules within, but for self; the backward pass by its forward ops."]
     if len(rows) < len(named):
-        note += f" The costliest {len(rows)} of {len(named):,} modules."
+        notes.append(f"The costliest {len(rows)} of {len(named):,} modules.")
     if (rows["depth"] > DEEPEST).any():
-        note += f" Those more than {DEEPEST} deep are indented as if they were {DEEPEST} deep."
+        notes.append(f"Those more than {DEEPEST} deep are indented as if they were {DEEPEST} deep.")
     indented = [
         INDENT * min(depth, DEEPEST) + name
         for depth, name in zip(rows["depth"], rows["name"], strict=True)
@@ -54,7 +55,7 @@ def modules_panel(record: Record) -> Panel | None:
         shown,
         rows.reset_index(drop=True),
         _events(record, rows),
-        note=note,
+        notes=tuple(notes),
         most_events=MOST_EVENTS,
     )
 

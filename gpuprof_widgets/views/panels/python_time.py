@@ -13,7 +13,8 @@ from gpuprof_widgets.analyses.thread_waits import python_lanes
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.python_frames import function_kind
 from gpuprof_widgets.trace.schema import NONE, SAMPLED
-from gpuprof_widgets.views.panels.panel import Column, Panel
+from gpuprof_widgets.views.panels.panel import Panel
+from gpuprof_widgets.views.table import Column
 
 Ints = npt.NDArray[np.int64]
 
@@ -55,7 +56,7 @@ def python_time_panel(record: Record) -> Panel | None:
         (Column("label", "Function", "text"), *(() if sampled else (CALLS,)), *TIMES, *waits),
         rows,
         _pieces(record, frames),
-        _note(table, sampled=sampled),
+        notes=(_note(table, sampled=sampled),),
         sort="self_ns",
         most_events=MOST_PIECES,
         frames=frames if (frames >= 0).any() else None,

@@ -9,7 +9,8 @@ from gpuprof_widgets.analyses.roofline import grouped_pieces, roofline
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.peaks import Peaks
-from gpuprof_widgets.views.panels.panel import Column, Panel, Points
+from gpuprof_widgets.views.panels.panel import Panel, Points
+from gpuprof_widgets.views.table import Column
 
 MOST_ROWS = 300
 MOST_EVENTS = 10_000
@@ -48,7 +49,7 @@ def roofline_panel(record: Record) -> Panel | None:
         COLUMNS,
         rows,
         _events(record, rows),
-        note=note[:1].upper() + note[1:],
+        notes=(note[:1].upper() + note[1:],),
         sort="time_ns",
         points=Points("intensity", "flops_per_s", "time_ns", _roofs(rows, peaks)),
         most_events=MOST_EVENTS,

@@ -8,7 +8,8 @@ from gpuprof_widgets.analyses.sequences import ARROW, LENGTH, occurrences, seque
 from gpuprof_widgets.analyses.stacks import BACKWARD_PREFIX
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.panels.kernel_names import function_name
-from gpuprof_widgets.views.panels.panel import Column, Panel
+from gpuprof_widgets.views.panels.panel import Panel
+from gpuprof_widgets.views.table import Column
 
 MOST = 100
 LONGEST = 300
@@ -44,8 +45,10 @@ def sequences_panel(record: Record) -> Panel | None:
         COLUMNS,
         rows[[column.key for column in COLUMNS]],
         _calls(record, table),
-        note=f"Outermost ops that launch {LENGTH} or more kernels in a call, by what they launch: "
-        "fused to one, they are launched once and pass no intermediate results through memory.",
+        notes=(
+            f"Outermost ops that launch {LENGTH} or more kernels in a call, by what they launch: "
+            "fused to one, they are launched once and pass no intermediate results through memory.",
+        ),
         sort="gpu_ns",
     )
 

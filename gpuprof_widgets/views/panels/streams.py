@@ -9,7 +9,8 @@ from gpuprof_widgets.analyses.gpu_kinds import gpu_kinds
 from gpuprof_widgets.analyses.idle import stream_of
 from gpuprof_widgets.analyses.streams import streams
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.panels.panel import Bars, Column, Panel
+from gpuprof_widgets.views.panels.panel import Bars, Panel
+from gpuprof_widgets.views.table import Column
 
 COLUMNS = (
     Column("where", "Stream", "text"),
@@ -49,8 +50,10 @@ def streams_panel(record: Record) -> Panel | None:
         COLUMNS,
         rows,
         slices[["start_ns", "end_ns", "row"]].assign(group=grouped.ngroup()),
-        note="The last three columns are those of the whole stream in the whole run, "
-        "told once per stream.",
+        notes=(
+            "The last three columns are those of the whole stream in the whole run, "
+            "told once per stream.",
+        ),
         bars=Bars("where", "kind", "time_ns"),
     )
 

@@ -1,0 +1,155 @@
+"""A table as a value: its columns, its rows, and how a cell of each unit reads.
+
+What an analysis, a panel or a comparison shows is a `Table`; `table_renderers` makes text, HTML and
+what the page needs of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
+
+import pandas as pd
+
+from gpuprof_widgets.analyses.columns import Unit, heading, is_missing, is_none, unit_of
+from gpuprof_widgets.analyses.quantity import (
+    format_bandwidth,
+    format_bytes,
+    format_flops,
+    format_ns,
+    format_ratio,
+    format_share,
+    signed_ns,
+)
+from gpuprof_widgets.printable import printable
+
+Aggregate = Literal["", "time", "count", "sum", "mean", "min", "max", "covered", "share", "ratio"]
+
+NONE = "–"
+NARROWEST = 12
+"""Characters below which no column of texts is cut: others are left out before."""
+
+LARGE = 999.5
+"""From here on three digits would not reach to the point: a mean of calls is written whole."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: where its values are in the rows, its heading and its unit.
+
+    ``aggregate`` says how the page computes it anew from the row's events for a brushed range:
+    "" not at all (it is that of the whole run), "time" the events' time within the range, "covered"
+    the time in which at least one of them ran, "count" how many lie in the range at least in part,
+    "sum", "mean", "min", "max" of the events' column ``of`` (of those in the range; where it is
+    empty, of their time within the range); "share" of the table's column ``of`` in its sum over all
+    rows, or with ``of="time_ns/device"`` over the rows of the same ``device``; "ratio" of two of
+    the table's columns, ``of="bytes/time_ns"`` (per second where the unit says so).
+    """
+
+    key: str
+    label: str
+    unit: Unit = "text"
+    aggregate: Aggregate = ""
+    of: str = ""
+
+    @property
+    def is_text(self) -> bool:
+        return self.unit == "text"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, columns, and a row of ``rows`` per line; the first column says what a row is.
+
+    ``sort``: column by which it is sorted, numbers from the largest down; as ``rows`` stand where
+    it is empty. ``notes``: sentences that stand beside it. ``expendable``: keys of the columns that
+    are left out, in this order, of a text that is too narrow for names of ``narrowest`` characters.
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: pd.DataFrame
+    _: KW_ONLY
+    sort: str = ""
+    notes: tuple[str, ...] = ()
+    expendable: tuple[str, ...] = ()
+    narrowest: int = NARROWEST
+
+
+def table_of(
+    frame: pd.DataFrame, title: str = "", *, label: Callable[[str], str] = heading
+) -> Table:
+    """Return all rows and columns of the table of an analysis: the name of a column says its unit.
+
+    Its cells are numbers and texts; those without a value are None, as are those whose -1 means it.
+    """
+    keys = list(map(str, frame.columns))
+    cells = {key: [_cell(key, value) for value in frame[key].tolist()] for key in keys}
+    columns = tuple(Column(key, label(key), unit_of(frame, key)) for key in keys)
+    return Table(title, columns, pd.DataFrame(cells, dtype=object))
+
+
+def _cell(key: str, value: Any) -> float | str | None:
+    if is_none(key, value):
+        return None
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, int | float) else str(value)
+
+
+def cell_texts(table: Table, column: Column) -> list[str]:
+    """Return the cells of one column as they read."""
+    return [cell_text(value, column.unit) for value in table.rows[column.key].tolist()]
+
+
+def cell_text(value: Any, unit: Unit) -> str:
+    """Return a cell as it reads, every character of it printable."""
+    return NONE if is_missing(value) else FORMATS[unit](value)
+
+
+def _text(value: Any) -> str:
+    return _number(value) if isinstance(value, int | float) else printable(str(value))
+
+
+def _number(value: float) -> str:
+    """Three significant digits, whole numbers whole."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    is_whole = value.is_integer() or abs(value) >= LARGE
+    return f"{value:,.0f}" if is_whole else f"{value:.3g}"
+
+
+def _share(share: float) -> str:
+    return format_share(share).replace("less than", "<")
+
+
+def _flops_per_s(value: float) -> str:
+    return f"{format_flops(value)}/s"
+
+
+def _moment(ns: float) -> str:
+    """A time of the trace: milliseconds, to the nanosecond."""
+    return f"{ns / 1e6:,.6f} ms"
+
+
+def _address(value: float) -> str:
+    return f"{int(value):#x}"
+
+
+FORMATS: Mapping[Unit, Callable[[Any], str]] = {
+    "text": _text,
+    "count": _number,
+    "number": _number,
+    "ns": format_ns,
+    "bytes": format_bytes,
+    "flop": format_flops,
+    "share": _share,
+    "bytes/s": format_bandwidth,
+    "flop/s": _flops_per_s,
+    "moment": _moment,
+    "change": signed_ns,
+    "ratio": format_ratio,
+    "address": _address,
+}
+"""How a value of each unit reads."""
