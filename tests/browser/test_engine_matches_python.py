@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from playwright.sync_api import Browser
 
-from gpuprof_widgets.analyses import quantity
 from gpuprof_widgets.analyses.call_tree import call_tree
+from gpuprof_widgets.analyses.columns import Unit
 from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.operators import SELF_TIMES, operators
@@ -23,6 +23,7 @@ from gpuprof_widgets.trace.links import self_times
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 from gpuprof_widgets.trace.window import window
+from gpuprof_widgets.views.table import cell_text
 from tests.browser.engine import Engine, start_engine
 from tests.records import records
 from tests.traces import (
@@ -210,21 +211,22 @@ NUMBERS = st.one_of(
 )
 
 
+SIZES: dict[Unit, float] = {"share": 1e-13, "ratio": 1e-11, "number": 1e-8}
+"""What the largest numbers are multiplied by where they would make no sense in a unit."""
+
+
 @given(st.lists(NUMBERS, min_size=50, max_size=200))
 @example([0, 999, 1000, 999.4, 999.6, 999_500, 1125, 2500, 1_000_000_000, 512.5, 0.125, -1500])
 @settings(max_examples=20)
-def test_numbers_are_written_as_in_python(engine: Engine, values: list[float]) -> None:
-    written = engine.run(
-        """values => values.map((value) => [
-            engine.format_ns(value), engine.format_bytes(value), engine.format_share(value/1e6),
-            engine.format_flops(value),
-        ])""",
-        values,
-    )
-    for value, texts in zip(values, written, strict=True):
-        share = quantity.format_share(value / 1e6)
-        flops = quantity.format_flops(value)
-        assert texts == [quantity.format_ns(value), quantity.format_bytes(value), share, flops]
+def test_cells_are_written_as_in_python(engine: Engine, numbers: list[float]) -> None:
+    for unit in set(get_args(Unit)) - {"text"}:
+        values = [SIZES.get(unit, 1) * number for number in numbers]
+        if unit in ("count", "moment", "address"):
+            values = [abs(round(value)) for value in values]
+        # Of what is zero the page has a dash, and of what is next to zero no exponent.
+        values = [value for value in values if abs(value) > 1e-3]
+        write = "([values, unit]) => values.map((value) => engine.cell_text(value, unit))"
+        assert engine.run(write, [values, unit]) == [cell_text(v, unit) for v in values], unit
 
 
 def assert_same_tables(engine: Engine, record: Record, ends: Bounds) -> None:

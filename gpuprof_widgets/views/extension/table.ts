@@ -441,6 +441,9 @@ function fitted(widths: number[], are_texts: boolean[], room: number): number[] 
   return widths.map((width, at) => Math.floor(width - part * (width - least[at])))
 }
 
+/** Names as people sort them: line 9 before line 10. */
+const ALPHABET = new Intl.Collator("en", {numeric: true})
+
 /** Rows by a column: changes by their size, those without a value last, equal ones as they stand. */
 function sorted<Row>(rows: Row[], {unit, value}: Column<Row>, descending: boolean): Row[] {
   const sign = descending ? -1 : 1
@@ -451,7 +454,7 @@ function sorted<Row>(rows: Row[], {unit, value}: Column<Row>, descending: boolea
       return Number(left == null) - Number(right == null) || a - b
     }
     if (typeof left == "string") {
-      return sign * left.localeCompare(String(right)) || a - b
+      return sign * ALPHABET.compare(left, String(right)) || a - b
     }
     const [one, other] = unit == "change" ? [Math.abs(left), Math.abs(Number(right))] : [left, Number(right)]
     return sign * (one - other) || a - b

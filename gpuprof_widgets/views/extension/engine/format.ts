@@ -69,10 +69,12 @@ const FORMATS: Partial<Record<Unit, (value: number) => string>> = {
   "address": (address) => `0x${address.toString(16)}`,
 }
 
-/** A count or a ratio: three significant digits, whole numbers whole. */
+/** A count or any other number: three significant digits, whole numbers whole. */
 function format_number(value: number): string {
-  const is_whole = Number.isInteger(value) || Math.abs(value) >= 999.5
-  return is_whole ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)))
+  if (Number.isInteger(value) || Math.abs(value) >= 999.5) {
+    return Number(fixed(value, 0)).toLocaleString("en")
+  }
+  return String(Number(fixed(value, 2 - Math.floor(Math.log10(Math.abs(value))))))
 }
 
 /** A difference of times, with its sign. */
