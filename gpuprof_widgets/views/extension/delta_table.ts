@@ -2,11 +2,10 @@ import type * as p from "@bokehjs/core/properties"
 
 import {choice, element} from "./element"
 import {format_count, merged_name} from "./engine"
-import type {Cell, Store, TableHeader} from "./engine"
+import type {Cell, Column, Store, TableHeader} from "./engine"
 import {Panel} from "./panel"
 import {StoreGroup} from "./store_group"
 import {TableView} from "./table"
-import type {Column} from "./table"
 
 /** A table of views/delta_rows.py. Of each row the names of its events in either run, and their `category`: "" for none. */
 type Deltas = TableHeader & {key: string, noun: string, total: number, category: string[], names: [string[], string[]][]}

@@ -3,13 +3,12 @@ import {contrast, css, mix} from "./colour"
 import type {RGB} from "./colour"
 import {button, element} from "./element"
 import {cell_text, format_count, line_instances, line_of_row, line_rows} from "./engine"
-import type {LineRow} from "./engine"
+import type {Column, LineRow} from "./engine"
 import {cell_sources} from "./line_text"
 import type {CellSource, TextLine} from "./line_text"
 import {Panel} from "./panel"
 import {LINES_CSS, TABLE_CSS} from "./styles"
 import {TableView} from "./table"
-import type {Column} from "./table"
 
 const LEGIBLE = 7
 /** Pixels of the line numbers. */

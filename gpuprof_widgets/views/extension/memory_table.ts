@@ -1,13 +1,12 @@
 import type * as p from "@bokehjs/core/properties"
 
 import {format_count} from "./engine"
-import type {MemoryBlock} from "./engine"
+import type {Column, MemoryBlock} from "./engine"
 import {memory_colour} from "./memory_colours"
 import {MemoryPlot} from "./memory_plot"
 import {lifetime, memory_of, select_block, selected_block} from "./memory_select"
 import {Panel} from "./panel"
 import {TableView} from "./table"
-import type {Column} from "./table"
 
 /** The biggest allocations of the range; each row selects its block. */
 export class MemoryTableView extends TableView<MemoryBlock> {

@@ -2,10 +2,9 @@ import {kind_of} from "./categories"
 import {css} from "./colour"
 import {choice} from "./element"
 import {cell_text, format_count, format_ns, op_row_instances, op_row_key, op_table, recorded, self_times} from "./engine"
-import type {Grouping, OpRow, Recorded, SelfTimes} from "./engine"
+import type {Column, Grouping, OpRow, Order, Recorded, SelfTimes} from "./engine"
 import {Panel} from "./panel"
 import {TableView} from "./table"
-import type {Column, Order} from "./table"
 
 const GROUPINGS: [Grouping, string][] = [["name", "name"], ["name_shape", "name and shape"], ["category", "category"]]
 

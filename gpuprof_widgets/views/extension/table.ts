@@ -2,36 +2,11 @@ import {copy_text} from "./clipboard"
 import {css} from "./colour"
 import {GREW, SHRANK} from "./diff_colour"
 import {button, element} from "./element"
-import {cell_text, format_count, format_ns, format_share, to_csv} from "./engine"
-import type {Cell, Unit} from "./engine"
+import {cell_text, fitted, format_count, format_ns, format_share, sorted, to_csv} from "./engine"
+import type {Cell, Column, Order, Unit} from "./engine"
 import {matcher} from "./matcher"
 import {PanelView} from "./panel"
 import {TABLE_CSS} from "./styles"
-
-/** A column of a table; `key` is the name of the same column in Python. */
-export type Column<Row> = {
-  key: string
-  label: string
-  unit: Unit
-  value: (row: Row) => Cell
-  /** How the value is written, where its unit does not say it. */
-  text?: (row: Row) => string
-  /** Which part of a whole the value is: written beside it, and the bar below it. */
-  share?: (row: Row) => number
-  /** What the column holds, where its label is not enough. */
-  title?: string
-  /** What has to be known about the value in one row, if anything has. */
-  note?: (row: Row) => string | null
-  /** Has a square of the row's colour. */
-  has_swatch?: boolean
-  /** Pixels of what else stands before the text. */
-  before?: number
-  is_code?: boolean
-  /** Is in the copied text only. */
-  is_hidden?: boolean
-}
-
-export type Order = {key: string, descending: boolean}
 
 /** Rows that a long table lists: it says how many more the filter can reach. */
 const MOST_ROWS = 1_000
@@ -43,10 +18,6 @@ const NUMBER_WIDTH: Partial<Record<Unit, number>> = {"flop": 104, "flop/s": 114,
 const ANY_NUMBER = 84
 const SHARE_WIDTH = 46
 const WIDEST = 640
-/** What is left of the first and of other texts where there is little room, and of these in a table that scrolls. */
-const LEAST_FIRST = 180
-const LEAST_TEXT = 70
-const MOST_TEXT = 200
 
 /** A table: its headings sort it, a filter searches its texts, its rows are linked to the selection, walked by keys, and copied as CSV. */
 export abstract class TableView<Row> extends PanelView {
@@ -282,7 +253,7 @@ export abstract class TableView<Row> extends PanelView {
     }
     const letters = this.rows.filter((row) => this.is_listed(row)).reduce((most, row) => Math.max(most, String(value(row) ?? "").length), label.length + 2)
     const swatch = has_swatch ? PADDING : 0
-    return Math.max(LEAST_TEXT, Math.min(letters * LETTER + PADDING + swatch + (before ?? 0), WIDEST))
+    return Math.min(letters * LETTER + PADDING + swatch + (before ?? 0), WIDEST)
   }
 
   private lay_out(): void {
@@ -428,35 +399,4 @@ function bar(unit: Unit, value: Cell, share: number | null, most: number): HTMLE
   }
   const part = unit == "share" ? value : share ?? 0
   return part > 0 ? [element("span", {class: "fill", style: `width:calc((100% - 16px) * ${Math.min(1, part)})`})] : []
-}
-
-/** Widths that fit into the room: all texts give way, as far as they are legible then; else the table scrolls. */
-function fitted(widths: number[], are_texts: boolean[], room: number): number[] {
-  const least = widths.map((width, at) => Math.min(width, at == 0 ? LEAST_FIRST : are_texts[at] ? LEAST_TEXT : width))
-  const [needed, minimum] = [widths, least].map((all) => all.reduce((sum, each) => sum + each, 0))
-  if (minimum > room) {
-    return widths.map((width, at) => at == 0 ? least[0] : are_texts[at] ? Math.min(width, MOST_TEXT) : width)
-  }
-  const part = needed <= room ? 0 : (needed - room) / (needed - minimum)
-  return widths.map((width, at) => Math.floor(width - part * (width - least[at])))
-}
-
-/** Names as people sort them: line 9 before line 10. */
-const ALPHABET = new Intl.Collator("en", {numeric: true})
-
-/** Rows by a column: changes by their size, those without a value last, equal ones as they stand. */
-function sorted<Row>(rows: Row[], {unit, value}: Column<Row>, descending: boolean): Row[] {
-  const sign = descending ? -1 : 1
-  const values = rows.map(value)
-  return rows.map((_, at) => at).sort((a, b) => {
-    const [left, right] = [values[a], values[b]]
-    if (left == null || right == null) {
-      return Number(left == null) - Number(right == null) || a - b
-    }
-    if (typeof left == "string") {
-      return sign * ALPHABET.compare(left, String(right)) || a - b
-    }
-    const [one, other] = unit == "change" ? [Math.abs(left), Math.abs(Number(right))] : [left, Number(right)]
-    return sign * (one - other) || a - b
-  }).map((at) => rows[at])
 }

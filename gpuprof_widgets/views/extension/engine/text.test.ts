@@ -1,7 +1,6 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
-import {to_csv} from "./csv"
 import {format_bandwidth, format_bytes, format_count, format_ns, format_ratio, format_share} from "./format"
 import {compile} from "./search"
 
@@ -37,9 +36,4 @@ test("an unfinished pattern is a message, not an exception", () => {
   const {regex, error} = compile("aten::(")
   assert.equal(regex, null)
   assert.match(error!, /^Not a regular expression: .+/)
-})
-
-test("CSV quotes what needs it and disarms formulas", () => {
-  const text = to_csv(["name", "calls"], [['say "hi", you', 1], ["=1+1", -2], ["@x", 0.5], ["＝1", 1], ["'=1", 1], ["\n=1", 1], ["a\nb", 3]])
-  assert.equal(text, 'name,calls\r\n"say ""hi"", you",1\r\n\'=1+1,-2\r\n\'@x,0.5\r\n\'＝1,1\r\n\'\'=1,1\r\n"\'\n=1",1\r\n"a\nb",3\r\n')
 })

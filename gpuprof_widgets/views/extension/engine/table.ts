@@ -1,0 +1,80 @@
+/** Tables without their look: what a column is, in which order the rows stand, how wide the columns are, and CSV. */
+
+import type {Cell, Unit} from "./header"
+
+/** A column of a table; `key` is the name of the same column in Python. */
+export type Column<Row> = {
+  key: string
+  label: string
+  unit: Unit
+  value: (row: Row) => Cell
+  /** How the value is written, where its unit does not say it. */
+  text?: (row: Row) => string
+  /** Which part of a whole the value is: written beside it, and the bar below it. */
+  share?: (row: Row) => number
+  /** What the column holds, where its label is not enough. */
+  title?: string
+  /** What has to be known about the value in one row, if anything has. */
+  note?: (row: Row) => string | null
+  /** Has a square of the row's colour. */
+  has_swatch?: boolean
+  /** Pixels of what else stands before the text. */
+  before?: number
+  is_code?: boolean
+  /** Is in the copied text only. */
+  is_hidden?: boolean
+}
+
+export type Order = {key: string, descending: boolean}
+
+/** What is left of the first and of other texts where there is little room, and of these in a table that scrolls. */
+const LEAST_FIRST = 180
+const LEAST_TEXT = 70
+const MOST_TEXT = 200
+
+/** Widths that fit into the room: all texts give way, as far as they are legible then; else the table scrolls. */
+export function fitted(widths: number[], are_texts: boolean[], room: number): number[] {
+  const least = widths.map((width, at) => Math.min(width, at == 0 ? LEAST_FIRST : are_texts[at] ? LEAST_TEXT : width))
+  const [needed, minimum] = [widths, least].map((all) => all.reduce((sum, each) => sum + each, 0))
+  if (minimum > room) {
+    return widths.map((width, at) => at == 0 ? least[0] : are_texts[at] ? Math.min(width, MOST_TEXT) : width)
+  }
+  const part = needed <= room ? 0 : (needed - room) / (needed - minimum)
+  return widths.map((width, at) => Math.floor(width - part * (width - least[at])))
+}
+
+/** Names as people sort them: line 9 before line 10. */
+const ALPHABET = new Intl.Collator("en", {numeric: true})
+
+/** Rows by a column: changes by their size, those without a value last, equal ones as they stand. */
+export function sorted<Row>(rows: Row[], {unit, value}: Column<Row>, descending: boolean): Row[] {
+  const sign = descending ? -1 : 1
+  const values = rows.map(value)
+  return rows.map((_, at) => at).sort((a, b) => {
+    const [left, right] = [values[a], values[b]]
+    if (left == null || right == null) {
+      return Number(left == null) - Number(right == null) || a - b
+    }
+    if (typeof left == "string") {
+      return sign * ALPHABET.compare(left, String(right)) || a - b
+    }
+    const [one, other] = unit == "change" ? [Math.abs(left), Math.abs(Number(right))] : [left, Number(right)]
+    return sign * (one - other) || a - b
+  }).map((at) => rows[at])
+}
+
+/** How a cell begins that a spreadsheet may run, as in trace/writers/tables.py; and one that begins with an apostrophe of its own. */
+const MARKED = /^['=+\-@\t\r\n＝＋－＠]/
+
+/** RFC 4180; a text that a spreadsheet would take for a formula gets an apostrophe in front. */
+export function to_csv(columns: readonly string[], rows: readonly (readonly (string | number)[])[]): string {
+  return [columns, ...rows].map((row) => `${row.map(cell).join(",")}\r\n`).join("")
+}
+
+function cell(value: string | number): string {
+  if (typeof value == "number") {
+    return String(value)
+  }
+  const safe = MARKED.test(value) ? `'${value}` : value
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe
+}
