@@ -13,6 +13,8 @@ import {TableView} from "./table"
 const LEGIBLE = 7
 /** Pixels of the line numbers. */
 const GUTTER = 40
+/** Pixels that line numbers and code keep at least. */
+const LEAST_CODE = 320
 /** Of a selection of many events, so many are asked for their line. */
 const ASKED = 1000
 
@@ -69,7 +71,10 @@ export class LinesView extends TableView<Row> {
     return [
       {key: "cell", label: "Cell", unit: "text", value: ({cell}) => this.cells[cell].name, is_hidden: true},
       {key: "line", label: "Line", unit: "count", value: ({text}) => text.kind == "line" ? text.number : null, is_hidden: true},
-      {key: "code", label: "Code", unit: "text", is_code: true, before: GUTTER, value: ({text}) => text.kind == "line" ? text.text : null},
+      {
+        key: "code", label: "Code", unit: "text", is_code: true, before: GUTTER, least: LEAST_CODE,
+        value: ({text}) => text.kind == "line" ? text.text : null,
+      },
       ...this.numbers.map((column) => column == this.heat && column.key != "calls" ? {...column, share: this.share_of(column)} : column),
     ]
   }

@@ -31,6 +31,7 @@ export abstract class TableView<Row> extends PanelView {
   protected table: HTMLTableElement
   protected frame: HTMLElement
   protected status: HTMLElement
+  private section: HTMLElement
   private below: HTMLElement
   private more: HTMLButtonElement
   private search: HTMLInputElement
@@ -135,8 +136,9 @@ export abstract class TableView<Row> extends PanelView {
     const bar = element("div", {class: "row"}, ...this.heading_of_table(), this.status, tools)
     this.observer = new ResizeObserver(() => this.lay_out())
     this.observer.observe(this.frame)
+    this.section = element("section", {}, bar, this.frame, this.below, this.more)
     this.open()
-    return [element("section", {"aria-label": this.title}, bar, this.frame, this.below, this.more)]
+    return [this.section]
   }
 
   private search_box(): Node[] {
@@ -155,7 +157,9 @@ export abstract class TableView<Row> extends PanelView {
     this.show_all = false
     this.reachable = null
     this.search.value = ""
-    this.table.setAttribute("aria-label", this.title)
+    for (const el of [this.section, this.table]) {
+      el.setAttribute("aria-label", this.title)
+    }
     this.change_columns()
   }
 
@@ -257,7 +261,7 @@ export abstract class TableView<Row> extends PanelView {
   }
 
   private lay_out(): void {
-    const widths = fitted(this.widths, this.shown_columns.map(({unit}) => unit == "text"), this.frame.clientWidth)
+    const widths = fitted(this.widths, this.shown_columns, this.frame.clientWidth)
     this.table.style.width = `${widths.reduce((sum, width) => sum + width, 0)}px`
     this.table.querySelectorAll("col").forEach((col, at) => { col.style.width = `${widths[at]}px` })
   }

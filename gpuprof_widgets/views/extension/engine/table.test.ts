@@ -28,16 +28,16 @@ test("changes are sorted by their size, names as people count", () => {
 })
 
 test("texts give way as far as they are legible, then the table scrolls", () => {
-  const are_texts = [true, false, true]
+  const columns = [column("text"), column("ns"), column("text")]
   const sum = (widths: number[]): number => widths.reduce((all, width) => all + width, 0)
-  assert.deepEqual(fitted([300, 100, 300], are_texts, 900), [300, 100, 300])
+  assert.deepEqual(fitted([300, 100, 300], columns, 900), [300, 100, 300])
   for (let room = 350; room < 700; room++) {
-    const widths = fitted([300, 100, 300], are_texts, room)
+    const widths = fitted([300, 100, 300], columns, room)
     assert.ok(sum(widths) <= room && sum(widths) > room - 3)
     assert.ok(widths[0] >= 180 && widths[1] == 100 && widths[2] >= 70)
   }
-  assert.deepEqual(fitted([300, 100, 300], are_texts, 349), [180, 100, 200])
-  assert.deepEqual(fitted([90, 100, 80], are_texts, 10), [90, 100, 80])
+  assert.deepEqual(fitted([300, 100, 300], columns, 349), [180, 100, 200])
+  assert.deepEqual(fitted([90, 100, 80], columns, 10), [90, 100, 80])
 })
 
 test("CSV quotes what needs it and disarms formulas", () => {

@@ -20,6 +20,8 @@ export type Column<Row> = {
   has_swatch?: boolean
   /** Pixels of what else stands before the text. */
   before?: number
+  /** Pixels that a text keeps at least, where there is little room. */
+  least?: number
   is_code?: boolean
   /** Is in the copied text only. */
   is_hidden?: boolean
@@ -27,17 +29,20 @@ export type Column<Row> = {
 
 export type Order = {key: string, descending: boolean}
 
-/** What is left of the first and of other texts where there is little room, and of these in a table that scrolls. */
+/** Pixels that the first text keeps, and others; and what these have at most in a table that scrolls. */
 const LEAST_FIRST = 180
 const LEAST_TEXT = 70
 const MOST_TEXT = 200
 
 /** Widths that fit into the room: all texts give way, as far as they are legible then; else the table scrolls. */
-export function fitted(widths: number[], are_texts: boolean[], room: number): number[] {
-  const least = widths.map((width, at) => Math.min(width, at == 0 ? LEAST_FIRST : are_texts[at] ? LEAST_TEXT : width))
+export function fitted<Row>(widths: number[], columns: Pick<Column<Row>, "unit" | "least">[], room: number): number[] {
+  const least = widths.map((width, at) => {
+    const {unit, least} = columns[at]
+    return unit == "text" ? Math.min(width, least ?? (at == 0 ? LEAST_FIRST : LEAST_TEXT)) : width
+  })
   const [needed, minimum] = [widths, least].map((all) => all.reduce((sum, each) => sum + each, 0))
   if (minimum > room) {
-    return widths.map((width, at) => at == 0 ? least[0] : are_texts[at] ? Math.min(width, MOST_TEXT) : width)
+    return widths.map((width, at) => at == 0 || columns[at].unit != "text" ? least[at] : Math.min(width, MOST_TEXT))
   }
   const part = needed <= room ? 0 : (needed - room) / (needed - minimum)
   return widths.map((width, at) => Math.floor(width - part * (width - least[at])))

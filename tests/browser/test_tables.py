@@ -1,0 +1,166 @@
+"""What every table of the page does alike: ops, lines, allocations, analyses and differences."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from gpuprof_widgets.comparisons import Comparison
+from gpuprof_widgets.views.report import standalone_html
+from tests.browser import test_comparison_page, test_lines_view, test_memory_view
+from tests.traces import kernel, op, trace_of
+
+MS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table: its page, title, the column of numbers by which it is sorted here, and a text."""
+
+    html: Callable[[], str]
+    title: str
+    number: str
+    text: str
+
+
+def _of_ops() -> str:
+    ops = [op(f"aten::op{i}", ts=20 * i * MS, dur=(i % 7 + 1) * MS) for i in range(30)]
+    return standalone_html(trace_of(*ops, kernel("gemm", ts=MS, dur=3 * MS, launched_by=0)))
+
+
+def _differences() -> str:
+    return Comparison(test_comparison_page.A, test_comparison_page.B).report()
+
+
+def _of_memory() -> str:
+    return standalone_html(test_memory_view.allocating())
+
+
+def _of_lines() -> str:
+    return standalone_html(test_lines_view.training())
+
+
+TABLES = [
+    Shown(_of_ops, "Operators", "CPU self", "op12"),
+    Shown(_of_memory, "Biggest allocations", "Size", "gradients"),
+    Shown(_of_ops, "Kernels", "Calls", "gemm"),
+    Shown(_differences, "What differs", "B − A", "compute"),
+    Shown(_of_lines, "Lines", "", "backward"),
+]
+SORTED = [shown for shown in TABLES if shown.number]
+
+
+@pytest.fixture
+def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[[Shown], Locator]]:
+    context = browser.new_context(offline=True, viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+
+    def region(shown: Shown) -> Locator:
+        path = tmp_path / "page.html"
+        path.write_text(shown.html(), encoding="utf-8")
+        page.goto(path.as_uri())
+        page.get_by_label("Findings").wait_for(state="attached", timeout=120_000)
+        tab = page.get_by_role("tab", name=shown.title, exact=True)
+        if tab.count():
+            tab.click()
+        region = page.get_by_role("region", name=shown.title)
+        region.locator("tbody tr").first.wait_for()
+        return region
+
+    yield region
+    assert errors == []
+    context.close()
+
+
+def first_cells(region: Locator) -> list[str]:
+    return region.locator("tbody td:first-child").all_inner_texts()
+
+
+def copied(region: Locator, page: Page) -> list[list[str]]:
+    """The rows that the button copies, the heads first."""
+    page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text }")
+    region.get_by_role("button", name="Copy CSV").click()
+    expect(region.get_by_role("status")).to_contain_text("Copied")
+    return list(csv.reader(io.StringIO(page.evaluate("window.copied"))))
+
+
+@pytest.mark.parametrize("shown", SORTED, ids=lambda shown: shown.title)
+def test_a_heading_sorts_and_keeps_the_focus(
+    opened: Callable[[Shown], Locator], shown: Shown
+) -> None:
+    region = opened(shown)
+    head = region.locator("th", has_text=shown.number)
+    head.get_by_role("button").click()
+    directions = [head.get_attribute("aria-sort")]
+    first = first_cells(region)
+    expect(head.get_by_role("button")).to_be_focused()
+    region.page.keyboard.press("Enter")
+    directions.append(head.get_attribute("aria-sort"))
+    assert sorted(map(str, directions)) == ["ascending", "descending"]
+    assert len(first) == 1 or first_cells(region)[0] != first[0]
+
+
+@pytest.mark.parametrize("shown", TABLES, ids=lambda shown: shown.title)
+def test_the_filter_finds_texts_and_says_what_is_no_expression(
+    opened: Callable[[Shown], Locator], shown: Shown
+) -> None:
+    region = opened(shown)
+    rows = region.locator("tbody tr:has(td)")
+    whole = rows.count()
+    search = region.get_by_label("Filter rows")
+    search.fill(shown.text)
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text(shown.text)
+    region.get_by_role("button", name="Regular expression").click()
+    search.fill(f"{shown.text[:-1]}({shown.text[-1]}|x)")
+    expect(rows).to_have_count(1)
+    search.fill("(")
+    expect(region.get_by_role("status")).to_contain_text("Not a regular expression")
+    search.fill("")
+    expect(rows).to_have_count(whole)
+
+
+@pytest.mark.parametrize("shown", TABLES, ids=lambda shown: shown.title)
+def test_keys_reach_every_row_and_only_one_is_on_the_way(
+    opened: Callable[[Shown], Locator], shown: Shown
+) -> None:
+    region = opened(shown)
+    rows = region.locator("tr[data-key]")
+    if not rows.count():
+        pytest.skip("none of its rows stands for events")
+    expect(region.locator("tr[tabindex='0']")).to_have_count(1)
+    rows.first.focus()
+    region.page.keyboard.press("End")
+    expect(rows.last).to_be_focused()
+    region.page.keyboard.press("Enter")
+    expect(rows.last).to_be_focused()
+    expect(rows.last).to_have_attribute("aria-selected", "true")
+    region.page.keyboard.press("Home")
+    expect(rows.first).to_be_focused()
+    expect(region.locator("tr[tabindex='0']")).to_have_count(1)
+    region.page.keyboard.press("Escape")
+    expect(region.locator("[aria-selected=true]")).to_have_count(0)
+
+
+@pytest.mark.parametrize("shown", TABLES, ids=lambda shown: shown.title)
+def test_what_is_copied_are_all_rows_that_pass_the_filter(
+    opened: Callable[[Shown], Locator], shown: Shown
+) -> None:
+    region = opened(shown)
+    heads, *rows = copied(region, region.page)
+    assert len(rows) >= region.locator("tr[data-key]").count()
+    assert len(set(heads)) == len(heads)
+    assert {len(row) for row in rows} == {len(heads)}
+    region.get_by_label("Filter rows").fill(shown.text)
+    again, only = copied(region, region.page)
+    assert again == heads
+    assert only in rows
+    assert any(shown.text in cell for cell in only)
