@@ -40,7 +40,7 @@ export class LinesView extends TableView<Row> {
   private numbers: NumberColumn[]
   private heat: NumberColumn
   private by_index: LineRow[]
-  private largest = 0
+  private longest_bar = 0
   private sum = 0
 
   override connect_signals(): void {
@@ -105,7 +105,7 @@ export class LinesView extends TableView<Row> {
 
   protected override fill(): void {
     const {of, adds_up} = this.heat
-    this.largest = this.by_index.reduce((most, row) => Math.max(most, row[of]), 0)
+    this.longest_bar = this.by_index.reduce((most, row) => Math.max(most, row[of]), 0)
     this.sum = adds_up ? this.by_index.reduce((sum, row) => sum + row[of], 0) : this.span()
     super.fill()
   }
@@ -144,26 +144,26 @@ export class LinesView extends TableView<Row> {
   protected override bodies(rows: Row[], chosen: Set<string>): HTMLElement[] {
     return this.cells.map(({name}, at) => {
       const heading = element("tr", {class: "cell"}, element("th", {colspan: this.shown_columns.length, scope: "rowgroup"}, name))
-      const lines = this.row_elements(rows.filter(({cell}) => cell == at), chosen)
+      const lines = rows.filter(({cell}) => cell == at).map((row) => this.row_element(row, chosen))
       return element("tbody", {"aria-label": name}, ...this.cells.length > 1 ? [heading] : [], ...lines)
     })
   }
 
-  protected override row_element(row: Row, chosen: Set<string>, most: number[]): HTMLTableRowElement {
+  protected override row_element(row: Row, chosen: Set<string>): HTMLTableRowElement {
     const {text, numbers} = row
     if (text.kind == "gap") {
       const words = `⋯ ${format_count(text.lines, "line")} without recorded statements`
       return element("tr", {class: "gap"}, element("td", {colspan: this.shown_columns.length, class: "muted"}, words))
     }
-    const line = super.row_element(row, chosen, most)
+    const line = super.row_element(row, chosen)
     line.classList.toggle("silent", numbers == null || numbers.wall == 0 && numbers.calls == 0)
     return line
   }
 
-  protected override cell(column: Column<Row>, row: Row, most: number): HTMLElement {
+  protected override cell(column: Column<Row>, row: Row): HTMLElement {
     const {text, numbers} = row
     if (column.key != "code" || text.kind == "gap") {
-      return super.cell(column, row, most)
+      return super.cell(column, row)
     }
     const heat = numbers == null ? [] : [element("span", {class: "heat", style: `width:${(100 * this.heat_of(numbers)).toFixed(2)}%`})]
     return element("td", {class: "code", title: text.text.trim()},
@@ -171,7 +171,7 @@ export class LinesView extends TableView<Row> {
   }
 
   private heat_of(numbers: LineRow): number {
-    return this.largest == 0 ? 0 : numbers[this.heat.of] / this.largest
+    return this.longest_bar == 0 ? 0 : numbers[this.heat.of] / this.longest_bar
   }
 
   protected override is_listed({text}: Row): boolean {

@@ -41,6 +41,8 @@ export abstract class TableView<Row> extends PanelView {
   private reachable: string | null = null
   private readonly listed = new Map<string, Row>()
   private widths: number[] = []
+  /** The largest change in each column of changes. */
+  private largest = new Map<string, number>()
   private observer: ResizeObserver
 
   /** What the table is called. */
@@ -171,6 +173,9 @@ export abstract class TableView<Row> extends PanelView {
 
   protected recompute(): void {
     this.rows = this.list_rows()
+    const size = (row: Row, {value}: Column<Row>): number => Math.abs(Number(value(row)))
+    this.largest = new Map(this.columns.filter(({unit}) => unit == "change")
+      .map((column) => [column.key, this.rows.reduce((most, row) => Math.max(most, size(row, column)), 0)]))
     if (this.widths.length == 0 || this.store.window == null) {
       // A brushed range leaves the columns where they are.
       this.widths = this.shown_columns.map((column) => this.width(column))
@@ -299,17 +304,11 @@ export abstract class TableView<Row> extends PanelView {
     if (rows.length == 0) {
       return [element("tbody", {}, element("tr", {}, element("td", {colspan: this.shown_columns.length, class: "muted"}, this.nothing())))]
     }
-    return [element("tbody", {}, ...this.row_elements(rows, chosen))]
+    return [element("tbody", {}, ...rows.map((row) => this.row_element(row, chosen)))]
   }
 
-  protected row_elements(rows: Row[], chosen: Set<string>): HTMLTableRowElement[] {
-    const most = this.shown_columns.map(({unit, value}) =>
-      unit == "change" ? this.rows.reduce((most, row) => Math.max(most, Math.abs(Number(value(row)))), 0) : 1)
-    return rows.map((row) => this.row_element(row, chosen, most))
-  }
-
-  protected row_element(row: Row, chosen: Set<string>, most: number[]): HTMLTableRowElement {
-    const cells = this.shown_columns.map((column, at) => this.cell(column, row, most[at]))
+  protected row_element(row: Row, chosen: Set<string>): HTMLTableRowElement {
+    const cells = this.shown_columns.map((column) => this.cell(column, row))
     const colour = this.colour_of(row)
     const style = colour == null ? null : `--row:${colour}`
     if (!this.is_selectable(row)) {
@@ -324,7 +323,7 @@ export abstract class TableView<Row> extends PanelView {
     return line
   }
 
-  protected cell(column: Column<Row>, row: Row, most: number): HTMLElement {
+  protected cell(column: Column<Row>, row: Row): HTMLElement {
     const {key, unit} = column
     const value = column.value(row)
     const words = column.text?.(row) ?? cell_text(value, unit)
@@ -336,7 +335,7 @@ export abstract class TableView<Row> extends PanelView {
     const share = value == null || value == 0 ? null : column.share?.(row) ?? null
     const beside = share == null ? [] : [" ", element("span", {class: "muted"}, format_share(share).replace("less than ", "<"))]
     return element("td", {class: classes(column, this.is_of_whole_trace(column)), title: note, "data-column": key, "data-value": value},
-      words, ...beside, ...bar(unit, value, share, most))
+      words, ...beside, ...bar(unit, value, share, this.largest.get(key) ?? 0))
   }
 
   private key(event: KeyboardEvent): void {
