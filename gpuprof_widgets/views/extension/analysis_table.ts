@@ -1,18 +1,17 @@
 import type * as p from "@bokehjs/core/properties"
 
-import {PLOTS_CSS} from "./analysis_styles"
 import {AnalysisTabs} from "./analysis_tabs"
 import {button, element} from "./element"
 import {cell_text, format_count} from "./engine"
 import type {Cell, Column, Order, PanelColumn, PanelData} from "./engine"
 import {Panel} from "./panel"
-import {jump_to_event, rows_key, select_rows, selected_rows} from "./panel_select"
 import {Scatter} from "./scatter"
 import {stacked_bars} from "./stacked_bars"
-import {TABLE_CSS} from "./styles"
-import {TableView} from "./table"
+import {TABLE_CSS, TableView} from "./table"
 import {Tooltip} from "./tooltip"
 import type {Fact} from "./tooltip"
+import type {TraceStore} from "./trace_store"
+import {reveal, zoom_to} from "./viewport"
 
 const PYTHON_PANEL = "python_time"
 const DOUBLE_CLICK_MS = 400
@@ -259,3 +258,83 @@ export namespace AnalysisTable {
 }
 
 export interface AnalysisTable extends AnalysisTable.Attrs {}
+
+/** Of each row that is selected, the longest events of which one should be in view. */
+const MOST_TRIED = 1_000
+
+/** Selects rows of a panel: their events light up, and one of them is brought into view. */
+function select_rows(store: TraceStore, data: PanelData, panel_rows: number[], text: string): void {
+  const rows = Int32Array.from(new Set(panel_rows.flatMap((row) => [...data.slices(row)]))).sort()
+  const ranges = panel_rows.flatMap((row) => data.ranges(row)).sort((a, b) => a[0] - b[0])
+  if (rows.length + ranges.length > 0) {
+    const row_alone = rows.length == 1 && ranges.length == 0 ? rows[0] : -1
+    const labels = new Set(Array.from(rows, (slice) => store.data.label[slice]))
+    store.choose({source: "panel", row: row_alone, rows, ranges, key: rows_key(data, panel_rows), labels, text})
+    bring_into_view(store, panel_rows.flatMap((row) => data.longest(row).slice(0, MOST_TRIED)))
+  }
+}
+
+/** Where none of these ranges is in view, the view moves to the first of them. */
+function bring_into_view(store: TraceStore, ranges: [number, number][]): void {
+  const {start, end} = store.visible
+  if (ranges.length > 0 && !ranges.some(([from, to]) => to >= start && from <= end)) {
+    reveal(store, ...ranges[0])
+  }
+}
+
+/** Zooms to one of a row's events: the longest is number 0. Returns how many there are. */
+function jump_to_event(store: TraceStore, data: PanelData, row: number, number: number): number {
+  const ranges = data.longest(row)
+  if (ranges.length > 0) {
+    zoom_to(store, ...ranges[number % ranges.length], 0.5)
+  }
+  return ranges.length
+}
+
+/** The rows of a panel that hold what is selected, in whichever view that was done. */
+function selected_rows(store: TraceStore, data: PanelData): Set<number> {
+  const {selection} = store
+  if (selection == null) {
+    return new Set()
+  }
+  if (selection.source == "panel" && selection.key.startsWith(`${data.name} `)) {
+    return new Set(selection.key.slice(data.name.length + 1).split(",").map(Number))
+  }
+  const slices = selection.row >= 0 ? [selection.row] : selection.rows
+  const holding = data.holding(slices)
+  return new Set(holding.length > 0 ? holding : data.holding(caused_on_gpu(store, slices)))
+}
+
+/** The GPU work of some ops or launches. */
+function caused_on_gpu({data}: TraceStore, rows: ArrayLike<number>): number[] {
+  const causes = new Set(Array.from(rows))
+  const caused = []
+  for (let row = 0; row < data.rows; row++) {
+    if (data.on_gpu[row] == 1 && (causes.has(data.op[row]) || causes.has(data.owner[row]))) {
+      caused.push(row)
+    }
+  }
+  return caused
+}
+
+function rows_key(data: PanelData, rows: number[]): string {
+  return `${data.name} ${rows.join(",")}`
+}
+
+const PLOTS_CSS = `
+:host { padding: 6px 0 10px; border-top: 0; }
+.legend { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 12px; margin: 2px 0 4px; color: var(--muted); }
+.bars { display: grid; grid-template-columns: max-content minmax(0, 1fr) max-content; gap: 3px 10px; align-items: center; max-height: 320px; overflow-y: auto; margin-bottom: 8px; }
+.bars .group { max-width: 240px; text-align: right; }
+.bars .stack { display: flex; height: 18px; }
+.bars .part { flex: none; min-width: 0; border: 0; border-radius: 0; padding: 0; cursor: pointer; box-shadow: inset -1px 0 0 var(--bg); font-size: 11px; line-height: 18px; text-align: center; overflow: hidden; white-space: nowrap; }
+.bars .part[aria-selected=true] { outline: 2px solid var(--fg); outline-offset: -2px; }
+.points { display: block; width: 100%; height: 300px; margin-bottom: 6px; outline-offset: -2px; }
+.points text { font: 11px var(--jp-ui-font-family, system-ui, sans-serif); fill: var(--muted); }
+.points text.label { fill: var(--fg); paint-order: stroke; stroke: var(--bg); stroke-width: 3px; }
+.points .grid { stroke: var(--line); stroke-width: 1; shape-rendering: crispEdges; }
+.points .roof { fill: none; stroke: var(--fg); stroke-width: 1.5; }
+.points circle { fill: var(--accent); fill-opacity: 0.45; stroke: var(--accent); stroke-width: 1; cursor: pointer; }
+.points circle.chosen { fill: #d55e00; fill-opacity: 0.9; stroke: var(--fg); stroke-width: 2; }
+.points circle.under { stroke: var(--fg); stroke-width: 2; }
+`

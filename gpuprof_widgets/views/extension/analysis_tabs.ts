@@ -1,6 +1,5 @@
 import type * as p from "@bokehjs/core/properties"
 
-import {TABS_CSS} from "./analysis_styles"
 import {button, element} from "./element"
 import {PATH_PANEL, panel} from "./engine"
 import type {PanelData} from "./engine"
@@ -85,3 +84,13 @@ export namespace AnalysisTabs {
 }
 
 export interface AnalysisTabs extends AnalysisTabs.Attrs {}
+
+const TABS_CSS = `
+:host { padding: 8px 0 2px; border-top: 1px solid var(--line); }
+.tabs { display: flex; flex-wrap: wrap; gap: 0 2px; margin-top: 4px; border-bottom: 1px solid var(--line); }
+.tabs button { border: 0; border-bottom: 3px solid transparent; border-radius: 4px 4px 0 0; margin-bottom: -1px; padding: 3px 10px 2px; background: none; color: var(--muted); }
+.tabs button:hover { background: var(--band); }
+.tabs button[aria-selected=true] { border-bottom-color: var(--accent); color: var(--fg); }
+.tabs button:focus-visible { outline-offset: -2px; }
+.note { margin-top: 5px; color: var(--muted); max-width: 1100px; }
+`

@@ -2,7 +2,6 @@ import type * as p from "@bokehjs/core/properties"
 import type {Context2d} from "@bokehjs/core/util/canvas"
 import {Renderer} from "@bokehjs/models/renderers/renderer"
 
-import {CURVES_CSS} from "./analysis_styles"
 import {AnalysisTabs} from "./analysis_tabs"
 import {css} from "./colour"
 import {element} from "./element"
@@ -153,3 +152,10 @@ export namespace CurvePlot {
 }
 
 export interface CurvePlot extends CurvePlot.Attrs {}
+
+const CURVES_CSS = `
+.lanes { position: absolute; left: 0; overflow: hidden; pointer-events: none; font: 11px/14px var(--jp-ui-font-family, system-ui, sans-serif); color: var(--gp-foreground, #212121); }
+.lanes > div { position: absolute; left: 2px; right: 8px; }
+.lanes > div > div { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.lanes .scale { color: var(--gp-muted, #595959); font-variant-numeric: tabular-nums; }
+`

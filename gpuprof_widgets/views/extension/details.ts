@@ -1,9 +1,8 @@
 import {button, element} from "./element"
-import {chain, format_count, format_ns, format_share, totals} from "./engine"
-import {ROLES, facts_of} from "./facts"
+import {chain, format_bytes, format_count, format_ns, format_share, MODULES, totals} from "./engine"
+import type {Link, Store} from "./engine"
 import {Panel, PanelView} from "./panel"
-import {select_event} from "./select_event"
-import {DETAIL_CSS} from "./styles"
+import {select_event} from "./selection"
 import type {Selection} from "./selection"
 import type {Fact} from "./tooltip"
 
@@ -96,3 +95,62 @@ export class Details extends Panel {
     this.prototype.default_view = DetailsView
   }
 }
+
+/** What is known about one event, for the tooltip and the detail line. */
+export function facts_of(store: Store, row: number): Fact[] {
+  const track = store.header.tracks[store.track[row]]
+  const duration = store.end[row] - store.ts[row]
+  const facts: Fact[] = [["Duration", format_ns(store.ns(duration))]]
+  const self = store.self_time(row)
+  if (self != duration) {
+    facts.push(["Self time", format_ns(store.ns(self))])
+  }
+  facts.push(["Start", format_ns(store.ns(store.ts[row]))])
+  if (store.count[row] > 1) {
+    facts.push(["Stands for", `${store.count[row]} short events, merged to save space`])
+  }
+  if (store.shape(row) != "") {
+    facts.push(["Shapes", store.shape(row)])
+  }
+  if (store.bytes(row) != 0) {
+    facts.push(["Size", format_bytes(store.bytes(row))])
+  }
+  const {module_classes} = store.header
+  const name = store.name(row)
+  if (MODULES.includes(store.category(row)) && Object.hasOwn(module_classes, name)) {
+    facts.push(["Class", module_classes[name]])
+  }
+  facts.push(["Category", store.category(row)])
+  facts.push(track.stream >= 0 ? ["Stream", `${track.stream} on GPU ${track.device}`] : ["Track", track.label])
+  return facts
+}
+
+/** The owners of an event from the outermost known down to itself, as one line; empty where none is known. */
+export function chain_text(store: Store, row: number): string {
+  const links = chain(store, row)
+  return links.length < 2 ? "" : links.map(({role, text}) => `${ROLES[role]}: ${text}`).join(" › ")
+}
+
+/** What the page calls the members of a chain. */
+const ROLES: Record<Link["role"], string> = {
+  "line": "line", "annotation": "annotation", "module": "module", "python": "Python", "forward line": "forward line",
+  "forward module": "forward module", "forward": "forward op", "op": "op", "launch": "launch", "gpu": "GPU",
+}
+
+const DETAIL_CSS = `
+:host { padding: 6px 0 8px; }
+.range { min-height: 26px; }
+/* Of one height whatever is selected: nothing below moves. */
+.chosen { height: 62px; overflow-y: auto; padding: 4px 10px; background: var(--band); border-radius: 4px; }
+.chain { list-style: none; display: flex; flex-wrap: wrap; gap: 3px 4px; margin-top: 3px; }
+.chain button { max-width: 420px; text-align: left; }
+.chain button[aria-current] { border-color: var(--accent); }
+.chain li { display: flex; align-items: center; gap: 4px; max-width: 100%; min-width: 0; }
+.chain li + li::before { content: "›"; color: var(--muted); }
+.facts { display: flex; flex-wrap: wrap; gap: 0 14px; }
+.chain > .facts { flex-basis: 100%; }
+.title { display: flex; gap: 0 14px; }
+.title .name { flex: 0 1 auto; max-width: 60%; }
+.title .facts { flex: 1 1 0; min-width: 0; }
+.name { font-weight: 600; }
+`

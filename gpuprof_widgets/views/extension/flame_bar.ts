@@ -1,11 +1,10 @@
 import type * as p from "@bokehjs/core/properties"
 
 import {button, choice, element} from "./element"
-import {flame_sources, format_count, format_ns, format_share, totals} from "./engine"
+import {flame_sources, format_count, format_ns, format_share, matcher, totals} from "./engine"
 import type {FlameSource, FlameTime} from "./engine"
 import {FlameGraph} from "./flame_graph"
 import {MAX_LEVELS} from "./icicle"
-import {matcher} from "./matcher"
 import {Panel, PanelView} from "./panel"
 import {BAR_CSS} from "./styles"
 

@@ -5,12 +5,11 @@ import {Renderer} from "@bokehjs/models/renderers/renderer"
 
 import {paint_of} from "./categories"
 import type {Paint} from "./categories"
-import {flame_sources, flame_width, format_count, format_ns, format_share, totals, UNLAUNCHED} from "./engine"
+import {flame_sources, flame_width, format_count, format_ns, format_share, matcher, totals, UNLAUNCHED} from "./engine"
 import type {FlameNode, FlameSource, FlameTime} from "./engine"
 import {FlameTree, has_width} from "./flame_tree"
 import {IcicleView, MAX_LEVELS} from "./icicle"
 import {short_name} from "./labels"
-import {matcher} from "./matcher"
 import type {Fact} from "./tooltip"
 import {TraceStore} from "./trace_store"
 

@@ -3,12 +3,9 @@ import {contrast, css, mix} from "./colour"
 import type {RGB} from "./colour"
 import {button, element} from "./element"
 import {cell_text, format_count, line_instances, line_of_row, line_rows} from "./engine"
-import type {Column, LineRow} from "./engine"
-import {cell_sources} from "./line_text"
-import type {CellSource, TextLine} from "./line_text"
+import type {Column, LineRow, Store} from "./engine"
 import {Panel} from "./panel"
-import {LINES_CSS, TABLE_CSS} from "./styles"
-import {TableView} from "./table"
+import {TABLE_CSS, TableView} from "./table"
 
 const LEGIBLE = 7
 /** Pixels of the line numbers. */
@@ -266,3 +263,68 @@ export class Lines extends Panel {
     this.prototype.default_view = LinesView
   }
 }
+
+/** What stands in the lines view: a line with the index of its row of numbers (-1 for none), or a gap. */
+type TextLine = {kind: "line", number: number, text: string, index: number} | {kind: "gap", lines: number}
+
+type CellSource = {name: string, lines: TextLine[]}
+
+/** Of a longer stretch in which no statement was recorded, only this many lines beside one are shown. */
+const AROUND = 3
+
+/** The text of every recorded cell; where it is not known, of the lines that ran. */
+function cell_sources(store: Store): CellSource[] {
+  const table = store.header.lines
+  return (table?.cells ?? []).map(({name, first, text}, cell) => {
+    const index_of = new Map(table!.lines.flatMap(([of, number], index) => of == cell ? [[number, index]] : []))
+    const code_of = new Map(table!.lines.flatMap(([of, number, code]) => of == cell ? [[number, code]] : []))
+    const numbers = text.length > 0 ? text.map((_, i) => first + i) : [...index_of.keys()]
+    const lines = numbers.map((number): TextLine & {kind: "line"} =>
+      ({kind: "line", number, text: text[number - first] ?? code_of.get(number) ?? "", index: index_of.get(number) ?? -1}))
+    return {name, lines: without_long_gaps(lines)}
+  })
+}
+
+function without_long_gaps(lines: (TextLine & {kind: "line"})[]): TextLine[] {
+  const shown: TextLine[] = []
+  let silent: typeof lines = []
+  const close = (is_last: boolean): void => {
+    const before = shown.length == 0 ? 0 : AROUND
+    const after = is_last ? 0 : AROUND
+    if (silent.length <= before + after + AROUND) {
+      shown.push(...silent)
+    } else {
+      const left_out = silent.length - before - after
+      shown.push(...silent.slice(0, before), {kind: "gap", lines: left_out}, ...silent.slice(before + left_out))
+    }
+    silent = []
+  }
+  for (const line of lines) {
+    if (line.index < 0) {
+      silent.push(line)
+    } else {
+      close(false)
+      shown.push(line)
+    }
+  }
+  close(true)
+  return shown
+}
+
+const LINES_CSS = `
+.frame { position: relative; overflow: auto; max-height: 430px; border-bottom: 1px solid var(--line); }
+th, td { border-bottom: 0; padding: 0 8px; height: 20px; line-height: 20px; white-space: nowrap; }
+thead th { position: sticky; top: 0; z-index: 2; padding: 0 2px; background: var(--bg); border-bottom: 1px solid var(--line); height: 26px; vertical-align: middle; }
+thead th:first-child { z-index: 3; padding-left: 8px; }
+th button[aria-pressed=true] { border-radius: 0; box-shadow: inset 0 -3px 0 var(--accent); }
+.cell th { background: var(--band); }
+tr[data-key] { scroll-margin-top: 28px; }
+td.code { line-height: 20px; }
+.at { display: inline-block; width: 32px; margin-right: 8px; text-align: right; font-variant-numeric: tabular-nums; user-select: none; }
+.source { position: absolute; inset: 0 4px 0 44px; overflow: hidden; text-overflow: ellipsis; }
+.text { position: relative; left: 4px; white-space: pre; tab-size: 4; }
+.heat { position: absolute; left: 0; top: 1px; bottom: 1px; min-width: 0; border-radius: 2px; background: var(--heat); }
+.silent .text { color: var(--muted); }
+/* The heat shows the shares. */
+.fill { display: none; }
+`

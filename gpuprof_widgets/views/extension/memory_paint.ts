@@ -1,9 +1,9 @@
 import type {Context2d} from "@bokehjs/core/util/canvas"
 
-import {css} from "./colour"
-import type {Memory, MemoryBlock} from "./engine"
+import {css, hex, mix} from "./colour"
+import type {RGB} from "./colour"
 import {format_bytes} from "./engine"
-import {memory_colour} from "./memory_colours"
+import type {Memory, MemoryBlock} from "./engine"
 import type {Palette} from "./theme"
 
 /** A time range (ns) over a width, and bytes from `low` to `high` over a height, in pixels. */
@@ -136,4 +136,22 @@ export function paint_block(ctx: Context2d, block: MemoryBlock, scale: MemorySca
   ctx.strokeStyle = css(palette.accent)
   ctx.strokeRect(x0 + 1, top, width - 2, bottom - top - 1)
   ctx.restore()
+}
+
+/** Okabe-Ito's colours by what memory was for; a category that is not named is grey. */
+const COLOURS: Record<string, RGB> = {
+  "parameters": hex("#009E73"),
+  "gradients": hex("#0072B2"),
+  "optimizer state": hex("#E69F00"),
+  "inputs": hex("#F0E442"),
+  "activations": hex("#D55E00"),
+  "autograd detail": hex("#CC79A7"),
+  "temporaries": hex("#56B4E9"),
+}
+const GREY = hex("#999999")
+const BEFORE = "before the record"
+
+/** Fill of a category; what nobody is known to own steps back. */
+export function memory_colour(category: string, background: RGB): string {
+  return css(category == BEFORE ? mix(GREY, background, 0.55) : COLOURS[category] ?? GREY)
 }

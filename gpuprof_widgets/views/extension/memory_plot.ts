@@ -10,7 +10,6 @@ import type {MemoryScale} from "./memory_paint"
 import {block_facts, go_to_peak, memory_of, select_block, selected_block} from "./memory_select"
 import {paint_frame} from "./paint_frame"
 import {paint_bands, paint_edges} from "./range_bands"
-import {MEMORY_PLOT_CSS} from "./memory_styles"
 import type {Point} from "./surface"
 import {TimePlotView} from "./time_plot"
 import type {Fact} from "./tooltip"
@@ -207,3 +206,9 @@ export namespace MemoryPlot {
 }
 
 export interface MemoryPlot extends MemoryPlot.Attrs {}
+
+/** The look of the memory view's own parts. */
+const MEMORY_PLOT_CSS = `
+.bytes { position: absolute; left: 0; overflow: hidden; pointer-events: none; font: 11px/12px var(--jp-ui-font-family, system-ui, sans-serif); color: var(--gp-foreground, #212121); }
+.bytes > div { position: absolute; right: 8px; transform: translateY(-50%); font-variant-numeric: tabular-nums; }
+`

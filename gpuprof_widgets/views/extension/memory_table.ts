@@ -2,7 +2,7 @@ import type * as p from "@bokehjs/core/properties"
 
 import {format_count} from "./engine"
 import type {Column, MemoryBlock} from "./engine"
-import {memory_colour} from "./memory_colours"
+import {memory_colour} from "./memory_paint"
 import {MemoryPlot} from "./memory_plot"
 import {lifetime, memory_of, select_block, selected_block} from "./memory_select"
 import {Panel} from "./panel"

@@ -1,7 +1,9 @@
+import type * as p from "@bokehjs/core/properties"
+
 import {button, element} from "./element"
 import {format_count} from "./engine"
 import {Panel, PanelView} from "./panel"
-import {HEADER_CSS} from "./styles"
+import {StoreGroup} from "./store_group"
 import type {FindingLine, TraceStore} from "./trace_store"
 import {zoom_to} from "./viewport"
 
@@ -95,3 +97,76 @@ export class ReportHeader extends Panel {
     this.prototype.default_view = ReportHeaderView
   }
 }
+
+/** The first lines of a report on several traces; a finding may be about one of them. */
+export class GroupHeaderView extends ReportHeaderView {
+  declare model: GroupHeader
+
+  override async lazy_initialize(): Promise<void> {
+    await super.lazy_initialize()
+    await this.model.group.ready
+  }
+
+  protected override get label(): string {
+    return this.model.label
+  }
+
+  protected override get finding_lines(): FindingLine[] {
+    return this.model.findings as FindingLine[]
+  }
+
+  /** What the page did to fit each trace is said once. */
+  protected override get notes(): string[] {
+    const {group, notes} = this.model
+    return [...new Set([...notes, ...group.stores.flatMap((store) => store.data.header.notes)])]
+  }
+
+  protected override store_of({of}: FindingLine): TraceStore {
+    return this.model.group.stores[of ?? 0]
+  }
+}
+
+export class GroupHeader extends ReportHeader {
+  declare properties: GroupHeader.Props
+  declare __view_type__: GroupHeaderView
+
+  static override __module__ = "gpuprof_widgets.views.models"
+
+  static {
+    this.prototype.default_view = GroupHeaderView
+    this.define<GroupHeader.Props>(({List, Ref, Str, Unknown}) => ({
+      group: [Ref(StoreGroup)],
+      label: [Str, ""],
+      findings: [List(Unknown), []],
+      notes: [List(Str), []],
+    }))
+  }
+}
+
+export namespace GroupHeader {
+  export type Attrs = p.AttrsOf<Props>
+  export type Props = Panel.Props & {
+    group: p.Property<StoreGroup>
+    label: p.Property<string>
+    findings: p.Property<unknown[]>
+    notes: p.Property<string[]>
+  }
+}
+
+export interface GroupHeader extends GroupHeader.Attrs {}
+
+const HEADER_CSS = `
+:host { padding: 4px 0 8px; }
+.findings { list-style: none; margin: 6px 0 0; display: grid; gap: 4px; }
+.findings li { display: flex; gap: 8px; align-items: baseline; }
+.findings li > span { flex: 0 1 68em; min-width: 0; overflow-wrap: anywhere; }
+.findings li::before { content: ""; flex: none; width: 6px; height: 6px; border-radius: 50%; background: var(--accent); align-self: start; margin-top: 7px; }
+.findings button { flex: none; }
+:host > .findings li:first-child > span { font-weight: 600; }
+.findings code { font: 12px var(--mono); }
+.remedy { color: var(--muted); font-weight: 400; }
+details { margin-top: 6px; }
+summary { cursor: pointer; color: var(--muted); }
+details ul { margin: 2px 0 0 18px; color: var(--muted); }
+details .findings { margin: 4px 0 0; color: var(--fg); }
+`

@@ -2,7 +2,6 @@ import type * as p from "@bokehjs/core/properties"
 
 import {element} from "./element"
 import {Panel, PanelView} from "./panel"
-import {STATIC_CSS} from "./styles"
 
 /** A part of the script-free summary that stands in the live report as well. */
 export class StaticPartView extends PanelView {
@@ -37,3 +36,8 @@ export namespace StaticPart {
 }
 
 export interface StaticPart extends StaticPart.Attrs {}
+
+const STATIC_CSS = `
+:host { padding: 8px 0; border-top: 1px solid var(--line); overflow-x: auto; }
+code { font: 12px var(--mono); }
+`

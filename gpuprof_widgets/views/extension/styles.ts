@@ -35,33 +35,6 @@ input::placeholder { color: var(--muted); opacity: 1; }
 .off { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 `
 
-export const HEADER_CSS = `
-:host { padding: 4px 0 8px; }
-.findings { list-style: none; margin: 6px 0 0; display: grid; gap: 4px; }
-.findings li { display: flex; gap: 8px; align-items: baseline; }
-.findings li > span { flex: 0 1 68em; min-width: 0; overflow-wrap: anywhere; }
-.findings li::before { content: ""; flex: none; width: 6px; height: 6px; border-radius: 50%; background: var(--accent); align-self: start; margin-top: 7px; }
-.findings button { flex: none; }
-:host > .findings li:first-child > span { font-weight: 600; }
-.findings code { font: 12px var(--mono); }
-.remedy { color: var(--muted); font-weight: 400; }
-details { margin-top: 6px; }
-summary { cursor: pointer; color: var(--muted); }
-details ul { margin: 2px 0 0 18px; color: var(--muted); }
-details .findings { margin: 4px 0 0; color: var(--fg); }
-`
-
-export const TITLE_CSS = `
-:host { padding: 6px 0 1px; }
-.title { flex-wrap: nowrap; }
-.chosen { min-width: 0; }
-`
-
-export const STATIC_CSS = `
-:host { padding: 8px 0; border-top: 1px solid var(--line); overflow-x: auto; }
-code { font: 12px var(--mono); }
-`
-
 export const BAR_CSS = `
 :host { padding: 8px 0 4px; border-top: 1px solid var(--line); }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 12px; color: var(--muted); }
@@ -74,76 +47,6 @@ dd { margin: 0; }
 .crumbs button { max-width: 260px; }
 .note { color: var(--muted); }
 .bad { color: var(--fg); text-decoration: underline wavy #d55e00; }
-`
-
-export const DETAIL_CSS = `
-:host { padding: 6px 0 8px; }
-.range { min-height: 26px; }
-/* Of one height whatever is selected: nothing below moves. */
-.chosen { height: 62px; overflow-y: auto; padding: 4px 10px; background: var(--band); border-radius: 4px; }
-.chain { list-style: none; display: flex; flex-wrap: wrap; gap: 3px 4px; margin-top: 3px; }
-.chain button { max-width: 420px; text-align: left; }
-.chain button[aria-current] { border-color: var(--accent); }
-.chain li { display: flex; align-items: center; gap: 4px; max-width: 100%; min-width: 0; }
-.chain li + li::before { content: "›"; color: var(--muted); }
-.facts { display: flex; flex-wrap: wrap; gap: 0 14px; }
-.chain > .facts { flex-basis: 100%; }
-.title { display: flex; gap: 0 14px; }
-.title .name { flex: 0 1 auto; max-width: 60%; }
-.title .facts { flex: 1 1 0; min-width: 0; }
-.name { font-weight: 600; }
-`
-
-export const TABLE_CSS = `
-:host { padding: 8px 0; border-top: 1px solid var(--line); }
-/* A shadow at the edge behind which there are more columns; the upper layer moves with them and covers it at the end. */
-.frame {
-  overflow-x: auto; margin-top: 6px;
-  background: linear-gradient(to left, var(--bg) 40%, transparent) right / 40px 100% no-repeat local,
-    linear-gradient(to left, rgba(128, 128, 128, 0.6), transparent) right / 16px 100% no-repeat scroll;
-}
-table { border-collapse: separate; border-spacing: 0; table-layout: fixed; }
-th, td { padding: 2px 8px; text-align: left; border-bottom: 1px solid var(--line); height: 24px; }
-th { padding: 0 2px; font-weight: 600; vertical-align: bottom; }
-th button { border: 0; background: none; width: 100%; text-align: inherit; font-weight: 600; padding: 2px 6px; line-height: 1.25; }
-th.number button { text-align: right; white-space: normal; }
-td { position: relative; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-td.number { text-align: right; }
-td.code { font: 12px var(--mono); }
-td.whole, th.whole button { color: var(--muted); }
-th.whole button { text-decoration: underline dotted; text-underline-offset: 3px; }
-th:first-child, td:first-child { position: sticky; left: 0; z-index: 1; background: var(--bg); }
-tr[data-key] { cursor: pointer; }
-tr[data-key]:hover, tr[data-key]:hover td:first-child { background: var(--band); }
-tr[aria-selected=true], tr[aria-selected=true] td:first-child { background: var(--band); }
-tr[aria-selected=true] td:first-child { box-shadow: inset 3px 0 0 var(--accent); }
-tr:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
-td .swatch { background: var(--row); }
-.fill { position: absolute; left: 8px; bottom: 2px; height: 3px; border-radius: 1px; background: var(--row, var(--accent)); }
-.change { position: absolute; left: 8px; right: 8px; bottom: 2px; height: 3px; }
-.change::before { content: ""; position: absolute; left: 50%; top: -2px; bottom: -1px; width: 1px; background: var(--muted); }
-.change span { position: absolute; top: 0; bottom: 0; border-radius: 1px; min-width: 1px; }
-.below, .more { margin-top: 6px; }
-.below:empty { display: none; }
-input[type=checkbox] { height: auto; vertical-align: -2px; accent-color: var(--accent); }
-`
-
-export const LINES_CSS = `
-.frame { position: relative; overflow: auto; max-height: 430px; border-bottom: 1px solid var(--line); }
-th, td { border-bottom: 0; padding: 0 8px; height: 20px; line-height: 20px; white-space: nowrap; }
-thead th { position: sticky; top: 0; z-index: 2; padding: 0 2px; background: var(--bg); border-bottom: 1px solid var(--line); height: 26px; vertical-align: middle; }
-thead th:first-child { z-index: 3; padding-left: 8px; }
-th button[aria-pressed=true] { border-radius: 0; box-shadow: inset 0 -3px 0 var(--accent); }
-.cell th { background: var(--band); }
-tr[data-key] { scroll-margin-top: 28px; }
-td.code { line-height: 20px; }
-.at { display: inline-block; width: 32px; margin-right: 8px; text-align: right; font-variant-numeric: tabular-nums; user-select: none; }
-.source { position: absolute; inset: 0 4px 0 44px; overflow: hidden; text-overflow: ellipsis; }
-.text { position: relative; left: 4px; white-space: pre; tab-size: 4; }
-.heat { position: absolute; left: 0; top: 1px; bottom: 1px; min-width: 0; border-radius: 2px; background: var(--heat); }
-.silent .text { color: var(--muted); }
-/* The heat shows the shares. */
-.fill { display: none; }
 `
 
 export const PLOT_CSS = `
@@ -160,16 +63,3 @@ export const PLOT_CSS = `
 .scroll { position: absolute; z-index: 2; overflow-y: scroll; overflow-x: hidden; width: 14px; }
 `
 
-export const TOOLTIP_CSS = `
-.gp-tooltip {
-  position: absolute; z-index: 20; pointer-events: none; box-sizing: border-box; max-width: min(520px, 90%);
-  padding: 6px 9px; border-radius: 5px; border: 1px solid var(--gp-line, #ccc);
-  background: var(--gp-background, #fff); color: var(--gp-foreground, #212121);
-  font: 12px/1.4 var(--jp-ui-font-family, system-ui, sans-serif); box-shadow: 0 2px 8px rgb(0 0 0 / 25%);
-}
-.gp-tooltip[hidden] { display: none; }
-.gp-tooltip b { display: block; overflow-wrap: anywhere; }
-.gp-tooltip dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 0 10px; margin: 3px 0 0; }
-.gp-tooltip dt { color: var(--gp-muted, #595959); }
-.gp-tooltip dd { margin: 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; max-height: 2.8em; overflow: hidden; }
-`

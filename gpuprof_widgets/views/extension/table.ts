@@ -1,12 +1,9 @@
-import {copy_text} from "./clipboard"
 import {css} from "./colour"
 import {GREW, SHRANK} from "./diff_colour"
 import {button, element} from "./element"
-import {cell_text, fitted, format_count, format_ns, format_share, sorted, to_csv} from "./engine"
+import {cell_text, fitted, format_count, format_ns, format_share, matcher, sorted, to_csv} from "./engine"
 import type {Cell, Column, Order, Unit} from "./engine"
-import {matcher} from "./matcher"
 import {PanelView} from "./panel"
-import {TABLE_CSS} from "./styles"
 
 /** Rows that a long table lists: it says how many more the filter can reach. */
 const MOST_ROWS = 1_000
@@ -403,3 +400,59 @@ function bar(unit: Unit, value: Cell, share: number | null, most: number): HTMLE
   const part = unit == "share" ? value : share ?? 0
   return part > 0 ? [element("span", {class: "fill", style: `width:calc((100% - 16px) * ${Math.min(1, part)})`})] : []
 }
+
+/** Copies text, also where the page may not use the clipboard API (as in `file://` pages and iframes). */
+async function copy_text(text: string, host: ShadowRoot): Promise<boolean> {
+  try {
+    await navigator.clipboard.writeText(text)
+    return true
+  } catch {
+    return copy_by_selection(text, host)
+  }
+}
+
+function copy_by_selection(text: string, host: ShadowRoot): boolean {
+  const area = document.createElement("textarea")
+  area.value = text
+  area.style.position = "fixed"
+  area.style.opacity = "0"
+  host.append(area)
+  area.select()
+  const copied = document.execCommand("copy")
+  area.remove()
+  return copied
+}
+
+export const TABLE_CSS = `
+:host { padding: 8px 0; border-top: 1px solid var(--line); }
+/* A shadow at the edge behind which there are more columns; the upper layer moves with them and covers it at the end. */
+.frame {
+  overflow-x: auto; margin-top: 6px;
+  background: linear-gradient(to left, var(--bg) 40%, transparent) right / 40px 100% no-repeat local,
+    linear-gradient(to left, rgba(128, 128, 128, 0.6), transparent) right / 16px 100% no-repeat scroll;
+}
+table { border-collapse: separate; border-spacing: 0; table-layout: fixed; }
+th, td { padding: 2px 8px; text-align: left; border-bottom: 1px solid var(--line); height: 24px; }
+th { padding: 0 2px; font-weight: 600; vertical-align: bottom; }
+th button { border: 0; background: none; width: 100%; text-align: inherit; font-weight: 600; padding: 2px 6px; line-height: 1.25; }
+th.number button { text-align: right; white-space: normal; }
+td { position: relative; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+td.number { text-align: right; }
+td.code { font: 12px var(--mono); }
+td.whole, th.whole button { color: var(--muted); }
+th.whole button { text-decoration: underline dotted; text-underline-offset: 3px; }
+th:first-child, td:first-child { position: sticky; left: 0; z-index: 1; background: var(--bg); }
+tr[data-key] { cursor: pointer; }
+tr[data-key]:hover, tr[data-key]:hover td:first-child { background: var(--band); }
+tr[aria-selected=true], tr[aria-selected=true] td:first-child { background: var(--band); }
+tr[aria-selected=true] td:first-child { box-shadow: inset 3px 0 0 var(--accent); }
+tr:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
+td .swatch { background: var(--row); }
+.fill { position: absolute; left: 8px; bottom: 2px; height: 3px; border-radius: 1px; background: var(--row, var(--accent)); }
+.change { position: absolute; left: 8px; right: 8px; bottom: 2px; height: 3px; }
+.change::before { content: ""; position: absolute; left: 50%; top: -2px; bottom: -1px; width: 1px; background: var(--muted); }
+.change span { position: absolute; top: 0; bottom: 0; border-radius: 1px; min-width: 1px; }
+.below, .more { margin-top: 6px; }
+.below:empty { display: none; }
+input[type=checkbox] { height: auto; vertical-align: -2px; accent-color: var(--accent); }
+`

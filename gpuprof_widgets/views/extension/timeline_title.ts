@@ -3,7 +3,6 @@ import type * as p from "@bokehjs/core/properties"
 import {element} from "./element"
 import {format_count, format_ns, format_share, totals} from "./engine"
 import {Panel, PanelView} from "./panel"
-import {TITLE_CSS} from "./styles"
 
 /** One line above one of several timelines: whose it is, how busy it was in the range, what is selected. */
 export class TimelineTitleView extends PanelView {
@@ -70,3 +69,9 @@ export namespace TimelineTitle {
 }
 
 export interface TimelineTitle extends TimelineTitle.Attrs {}
+
+const TITLE_CSS = `
+:host { padding: 6px 0 1px; }
+.title { flex-wrap: nowrap; }
+.chosen { min-width: 0; }
+`

@@ -1,5 +1,4 @@
 import {element} from "./element"
-import {TOOLTIP_CSS} from "./styles"
 
 export type Fact = [label: string, value: string]
 
@@ -43,3 +42,17 @@ export class Tooltip {
     this.el.style.top = `${Math.max(0, top - host.top)}px`
   }
 }
+
+const TOOLTIP_CSS = `
+.gp-tooltip {
+  position: absolute; z-index: 20; pointer-events: none; box-sizing: border-box; max-width: min(520px, 90%);
+  padding: 6px 9px; border-radius: 5px; border: 1px solid var(--gp-line, #ccc);
+  background: var(--gp-background, #fff); color: var(--gp-foreground, #212121);
+  font: 12px/1.4 var(--jp-ui-font-family, system-ui, sans-serif); box-shadow: 0 2px 8px rgb(0 0 0 / 25%);
+}
+.gp-tooltip[hidden] { display: none; }
+.gp-tooltip b { display: block; overflow-wrap: anywhere; }
+.gp-tooltip dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 0 10px; margin: 3px 0 0; }
+.gp-tooltip dt { color: var(--gp-muted, #595959); }
+.gp-tooltip dd { margin: 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; max-height: 2.8em; overflow: hidden; }
+`

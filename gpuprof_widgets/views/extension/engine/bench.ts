@@ -2,13 +2,13 @@
 
 import {readFileSync} from "node:fs"
 
+import {totals} from "./device_time"
 import {flame} from "./flame"
 import {level_of_detail} from "./lod"
 import {op_table} from "./op_table"
 import {Store} from "./store"
 import {random, store_of} from "./testing/traces"
 import type {Row} from "./testing/traces"
-import {totals} from "./totals"
 
 const PIXELS = 1200
 

@@ -1,9 +1,8 @@
 /** Where a slice comes from: cell line, annotation, module, Python line, op, launch, GPU slice. */
 
-import {is_launch_category} from "./categories"
 import {line_owners} from "./lines"
+import {is_launch_category, NONE} from "./store"
 import type {Store} from "./store"
-import {NONE} from "./store"
 
 export type Role = "line" | "annotation" | "module" | "python" | "forward line" | "forward module" | "forward" | "op" | "launch" | "gpu"
 export type Link = {role: Role, text: string, row: number}

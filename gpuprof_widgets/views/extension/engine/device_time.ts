@@ -1,7 +1,8 @@
 /** GPU time of a window, given to the ops that caused it. */
 
-import type {Store, Window} from "./store"
+import {Intervals} from "./intervals"
 import {group_rows, NONE} from "./store"
+import type {Store, Window} from "./store"
 
 /** GPU rows in the order of their rows; few beside the CPU rows, and needed for every window. */
 export function gpu_rows(store: Store): Int32Array {
@@ -41,4 +42,28 @@ export function subtree_sums(own: Float64Array, parent: Int32Array): Float64Arra
     }
   }
   return sums
+}
+
+/** Times in ns. */
+export type DeviceTotals = {device: number, busy: number, idle: number}
+export type Totals = {span: number, devices: DeviceTotals[]}
+
+/** Busy time of each GPU: any kernel, copy or memset on any stream. */
+export function totals(store: Store, window: Window): Totals {
+  const span = window.end - window.start
+  const devices = [...device_busy(store)].map(([device, intervals]) => {
+    const busy = intervals.covered(window.start, window.end)
+    return {device, busy: store.ns(busy), idle: store.ns(span - busy)}
+  })
+  return {span: store.ns(span), devices}
+}
+
+function device_busy(store: Store): Map<number, Intervals> {
+  return store.lazily("device_busy", () => {
+    const device_of = (row: number): number => store.header.tracks[store.track[row]].device
+    const rows = Array.from(gpu_rows(store)).sort((a, b) => store.ts[a] - store.ts[b])
+    const devices = [...new Set(rows.map(device_of))].sort((a, b) => a - b)
+    return new Map(devices.map((device) =>
+      [device, Intervals.union(store.ts, store.end, rows.filter((row) => device_of(row) == device))]))
+  })
 }

@@ -2,7 +2,7 @@
 
 import {gpu_rows, launched_device_times} from "./device_time"
 import {INSIDE, kept_rows, OUTSIDE} from "./kept"
-import {merged_labels, merged_name} from "./merged_steps"
+import {merged_labels, merged_name} from "./steps"
 import {add_self_times, gather, nest, subtree_ends} from "./nest"
 import type {Nesting} from "./nest"
 import type {Store, Window} from "./store"

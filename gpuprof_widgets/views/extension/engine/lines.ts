@@ -5,10 +5,9 @@ import {gpu_rows} from "./device_time"
 import type {LineTable} from "./header"
 import {Intervals} from "./intervals"
 import {INSIDE, kept_rows, OUTSIDE} from "./kept"
-import {listed_rows, self_times_among} from "./op_rows"
-import {memory_rows} from "./op_table"
-import type {Store, Window} from "./store"
+import {listed_rows, memory_rows, self_times_among} from "./op_table"
 import {NONE} from "./store"
+import type {Store, Window} from "./store"
 
 /** Times in ns. */
 export type LineRow = {

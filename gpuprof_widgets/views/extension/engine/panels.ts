@@ -1,9 +1,9 @@
 /** The panels: what each row of a table stands for, and its numbers in any range of time. */
 
 import type {Aggregate, Cell, PanelHeader, Unit} from "./header"
-import {innermost} from "./innermost"
-import type {Store, Window} from "./store"
+import {innermost} from "./nest"
 import {NONE} from "./store"
+import type {Store, Window} from "./store"
 
 export type PanelColumn = {key: string, label: string, unit: Unit, aggregate: Aggregate, of: string}
 /** A quantity that keeps its value until it changes; times in ns. */
@@ -319,4 +319,24 @@ function reduced(how: Aggregate, values: number[]): number | null {
   }
   return how == "mean" ? sum(known)/known.length
     : known.reduce((a, b) => how == "min" ? Math.min(a, b) : Math.max(a, b))
+}
+
+/** The analysis whose events the path's pieces are. */
+export const PATH_PANEL = "critical_path"
+
+/** One piece of the path; times in ns; `row` and `track` are -1 where it is no slice, or of no track. */
+export type PathPiece = {start: number, end: number, row: number, track: number}
+
+export function has_path(store: Store): boolean {
+  return store.header.panels.some(({name}) => name == PATH_PANEL)
+}
+
+/** The pieces in order of time; none where no path is known. */
+export function path_pieces(store: Store): PathPiece[] {
+  return store.lazily("path", () => {
+    const events = panel(store, PATH_PANEL)?.events
+    const pieces = events == null ? [] : Array.from(events.start, (start, i): PathPiece =>
+      ({start: store.ns(start), end: store.ns(events.end[i]), row: events.row[i], track: events.track[i]}))
+    return pieces.sort((a, b) => a.start - b.start || a.end - b.end)
+  })
 }

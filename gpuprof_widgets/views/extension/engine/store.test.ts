@@ -1,11 +1,11 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
-import {bands} from "./bands"
 import {chain} from "./chain"
-import {random_store, row_named, SEEDS, store_of} from "./testing/traces"
+import {totals} from "./device_time"
+import {bands} from "./steps"
 import {covered, rows_of_track} from "./testing/oracles"
-import {totals} from "./totals"
+import {random_store, row_named, SEEDS, store_of} from "./testing/traces"
 
 const STEP = store_of([
   {name: "ProfilerStep#3", ts: 0, dur: 90, category: "user_annotation"},

@@ -1,8 +1,7 @@
 /** The decoded record: columns by row, in ticks, with everything that follows from them. */
 
-import {is_launch_category} from "./categories"
-import type {Columns} from "./decode"
 import {decode_payload} from "./decode"
+import type {Columns} from "./decode"
 import type {Header} from "./header"
 import {add_self_times, depths, nearest_ancestors, nest, subtree_ends} from "./nest"
 
@@ -291,4 +290,11 @@ export function group_rows(keys: ArrayLike<number>, offset: number): Int32Array[
     groups[keys[i]][filled[keys[i]]++] = offset + i
   }
   return groups
+}
+
+/** Categories that are told apart by their form. */
+
+/** Calls of a device's runtime or driver: CUDA, ROCm, XPU, ... */
+export function is_launch_category(category: string): boolean {
+  return /_(runtime|driver)$/.test(category)
 }

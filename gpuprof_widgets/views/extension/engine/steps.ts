@@ -1,6 +1,26 @@
-/** Steps and annotations: the ranges that the user named, drawn as bands behind the tracks. */
+/** Steps of a profiler: one line of the op table and one node of a call tree, as in torch, and bands behind the plots. */
 
 import type {Store} from "./store"
+
+/** The name that a slice goes by in op tables and call trees. */
+export function merged_name(name: string): string {
+  return name.startsWith("ProfilerStep#") ? "ProfilerStep*" : name
+}
+
+/** Per label, the first one with its category and merged name. */
+export function merged_labels(store: Store): Int32Array {
+  return store.lazily("merged_labels", () => {
+    const {names, label} = store.header
+    const first = new Map<string, number>()
+    return Int32Array.from(label, ([name, category], i) => {
+      const key = `${category} ${merged_name(names[name])}`
+      if (!first.has(key)) {
+        first.set(key, i)
+      }
+      return first.get(key)!
+    })
+  })
+}
 
 /** Times in ticks. */
 export type Band = {kind: "step" | "annotation", name: string, row: number, start: number, end: number}
