@@ -17,8 +17,6 @@ TOP = 12
 """Rows of each table; what is noise or the same is in none of them."""
 
 PER = {True: "per step", False: "of the run"}
-
-
 COLUMNS = (
     Column("a_ns", "A", "ns"),
     Column("b_ns", "B", "ns"),

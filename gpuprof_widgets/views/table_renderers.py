@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,40 +37,33 @@ def fitted(table: Table, width: int) -> Table:
     The expendable columns are left out in their order until texts have the room that they need;
     then the texts are cut alike, the longest first.
     """
-    columns = list(table.columns)
-    texts = {column.key: cell_texts(table, column) for column in columns}
-    widths = {column.key: _width(column, texts[column.key]) for column in columns}
-    least = {column.key: _least(table, column, widths[column.key]) for column in columns}
+    texts = {column: cell_texts(table, column) for column in table.columns}
+    widths = {c: max(map(cell_len, (c.label, *texts[c]))) for c in texts}
+    columns = list(texts)
     for key in table.expendable:
-        if _together([least[column.key] for column in columns]) <= width:
+        if _together(_least(table, c, widths[c]) for c in columns) <= width:
             break
-        columns = [column for column in columns if column.key != key]
-    limit = max((widths[column.key] for column in columns if column.is_text), default=0)
-    while limit > 1 and _together([_cut(widths[c.key], c, limit) for c in columns]) > width:
+        columns = [c for c in columns if c.key != key]
+    limit = max((widths[c] for c in columns if c.is_text), default=0)
+    while limit > 1 and _together(_cut(c, widths[c], limit) for c in columns) > width:
         limit -= 1
-    rows = {
-        c.key: [shortened(text, limit) if c.is_text else text for text in texts[c.key]]
-        for c in columns
-    }
+    rows = {c.key: [shortened(t, limit) if c.is_text else t for t in texts[c]] for c in columns}
     return replace(table, columns=tuple(columns), rows=pd.DataFrame(rows, dtype=object))
-
-
-def _width(column: Column, texts: Sequence[str]) -> int:
-    return max(map(cell_len, (column.label, *texts)))
 
 
 def _least(table: Table, column: Column, width: int) -> int:
     """What a column needs: numbers all of it, texts enough to tell them apart."""
     enough = table.narrowest if column.key == "name" else NARROWEST
-    return _cut(width, column, max(enough, cell_len(column.label)))
+    return _cut(column, width, max(enough, cell_len(column.label)))
 
 
-def _cut(width: int, column: Column, limit: int) -> int:
+def _cut(column: Column, width: int, limit: int) -> int:
     return min(width, limit) if column.is_text else width
 
 
-def _together(widths: Sequence[int]) -> int:
-    return sum(widths) + len(GAP) * (len(widths) - 1)
+def _together(widths: Iterable[int]) -> int:
+    """The width of a line of columns."""
+    return sum(width + len(GAP) for width in widths) - len(GAP)
 
 
 def text_lines(table: Table, width: int = 0) -> list[str]:
@@ -78,6 +71,7 @@ def text_lines(table: Table, width: int = 0) -> list[str]:
     texts = [[column.label, *cell_texts(table, column)] for column in table.columns]
     widths = [max(map(cell_len, column)) for column in texts]
     widths[0] += max(width - _together(widths), 0)
+    # rich writes the same without a box, and takes 30 times as long for long tables.
     padded = [
         [_padded(text, room, column) for text in column_texts]
         for column, column_texts, room in zip(table.columns, texts, widths, strict=True)
