@@ -60,7 +60,7 @@ LIBRARIES = {
     "trace": {"numpy", "pandas", "msgspec", "zstandard"},
     "capture": {"torch", "cProfile", "numpy", "pandas"},
     "analyses": {"numpy", "pandas"},
-    "views": {"bokeh", "numpy", "pandas", "matplotlib", "PIL"},
+    "views": {"bokeh", "numpy", "pandas", "matplotlib", "PIL", "rich"},
     "magics": {"IPython"},
     "widgets": {"IPython", "ipywidgets"},
     "integrations": {"lightning", "pytorch_lightning", "transformers"},

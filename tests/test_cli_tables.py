@@ -1,9 +1,10 @@
-"""How tables look: units, room, terminals and pipes, and names that are up to no good."""
+"""How tables are printed: room, terminals and pipes, and names that are up to no good."""
 
 from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -11,26 +12,15 @@ import pytest
 from rich.cells import cell_len
 
 from gpuprof_widgets.analyses.columns import heading
-from gpuprof_widgets.commands.cells import cell_texts
+from gpuprof_widgets.commands.printing import print_table, print_text, printed
 from gpuprof_widgets.commands.sorting import sort_columns, sorted_by
-from gpuprof_widgets.commands.tables import columns_of, print_table, print_text
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.printable import printable
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.views.text import shortened
 from tests.command_lines import gpuprof
+from tests.test_tables import HOSTILE
 from tests.traces import kernel, op, trace_of
-
-HOSTILE = (
-    "\x1b[31mred\x1b[0m",
-    "\x1b]0;title\x07",
-    "[bold red]markup[/] [link=file:///etc/passwd]x[/link] [/nothing]",
-    "<script>alert(1)</script>",
-    "two\nlines\rover\ttab",
-    "bidi \u202e txt.exe",
-    ":warning: emoji",
-    "漢字の名前",
-)
 
 
 class Terminal(io.StringIO):
@@ -65,46 +55,6 @@ def table_of(*names: str) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "text"),
-    [
-        ("total_ns", 1_234_567, "1.23 ms"),
-        ("start_ns", 30_429_352_017, "30,429.352017 ms"),
-        ("delta_ns", -2_000, "−2.00 µs"),
-        ("delta_ns", 2_000, "+2.00 µs"),
-        ("bytes", 1_536, "1.50 KiB"),
-        ("memory_bytes", -2_048, "-2.00 KiB"),
-        ("bandwidth_bytes_per_s", 2e9, "2.00 GB/s"),
-        ("flops_per_s", 2.5e12, "2.50 TFLOP/s"),
-        ("computation_flops", 2_710_000, "2.71 MFLOP"),
-        ("busy_share", 0.0001, "< 0.1 %"),
-        ("calls", 12_345, "12,345"),
-        ("calls_a", 1_500_000.5, "1,500,000"),
-        ("calls_a", 999.7, "1,000"),
-        ("calls_a", 12.53, "12.5"),
-        ("ratio", float("inf"), "inf"),
-        ("memory_bytes", -1, "–"),
-        ("cpu_memory_bytes", -1, "-1 B"),
-        ("self_size_increase_bytes", -1, "-1 B"),
-        ("address", 139_637_976_727_552, "0x7f0000000000"),
-        ("address", -1, "–"),
-        ("registers", -1, "–"),
-        ("launch", -1, "–"),
-        ("calls_delta", -1, "-1"),
-        ("intensity", 0.18751, "0.188"),
-        ("occupancy", 0.18751, "19 %"),
-        ("occupancy", float("nan"), "–"),
-        ("complete", True, "yes"),
-        ("name", "aten::mm", "aten::mm"),
-        ("tensor", None, "–"),
-        ("grid", [1, 2, 3], "[1, 2, 3]"),
-        ("share", "none", "none"),
-    ],
-)
-def test_a_cell_has_its_unit(column: str, value: object, text: str) -> None:
-    assert cell_texts(column, [value]) == [text]
-
-
-@pytest.mark.parametrize(
     ("column", "shown"),
     [
         ("cpu_self_ns", "cpu_self"),
@@ -118,17 +68,17 @@ def test_a_heading_is_the_sort_key(column: str, shown: str) -> None:
     assert heading(column) == shown
 
 
-def printed(table: pd.DataFrame, **given: object) -> list[str]:
+def piped(frame: pd.DataFrame, *, notes: Sequence[str] = (), keep: str = "") -> list[str]:
     """The lines of a table that is piped."""
     file = io.StringIO()
-    print_table(columns_of(table), file=file, **given)  # type: ignore[arg-type]
+    print_table(printed(frame, notes=notes, keep=keep), file=file)
     return file.getvalue().splitlines()
 
 
 def test_piped_it_is_plain_aligned_and_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     long = "void gemm<" + "float, " * 40 + ">"
-    lines = printed(table_of(long, "aten::mm"), notes=["that is all"])
+    lines = piped(table_of(long, "aten::mm"), notes=["that is all"])
     assert lines[1].startswith(long)
     assert lines[2].split() == ["aten::mm", "20", "2", "2.47", "ms", "25", "%"]
     assert lines[3] == "that is all"
@@ -142,7 +92,7 @@ def test_nothing_is_wider_than_the_columns_that_are_given(
     width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    lines = printed(table_of("void gemm<" + "float, " * 40 + ">end", "aten::mm"))
+    lines = piped(table_of("void gemm<" + "float, " * 40 + ">end", "aten::mm"))
     rows = [line for line in lines if not line.startswith("not shown")]
     assert max(map(cell_len, rows)) <= width
     assert "…" in rows[1]
@@ -151,7 +101,7 @@ def test_nothing_is_wider_than_the_columns_that_are_given(
 
 def test_rows_of_the_trace_go_first_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "36")
-    lines = printed(table_of("void gemm<" + "float, " * 40, "aten::mm"))
+    lines = piped(table_of("void gemm<" + "float, " * 40, "aten::mm"))
     assert lines[0].split() == ["name", "calls", "total", "share"]
     assert lines[-1] == "not shown for want of room: row (--csv - has all)"
 
@@ -161,24 +111,24 @@ def test_what_is_empty_goes_first_and_how_often_and_how_long_last(
 ) -> None:
     table = table_of("aten::mm", "aten::add").assign(calls=6, std_ns=[5, 9], empty=-1)
     monkeypatch.setenv("COLUMNS", "46")
-    lines = printed(table)
+    lines = piped(table)
     assert lines[0].split() == ["name", "row", "calls", "total", "share", "std"]
     assert lines[-1] == "not shown for want of room: empty (--csv - has all)"
     monkeypatch.setenv("COLUMNS", "30")
-    assert printed(table)[0].split() == ["name", "calls", "total"]
+    assert piped(table)[0].split() == ["name", "calls", "total"]
 
 
 def test_the_column_that_sorts_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "22")
-    assert printed(table_of("aten::addmm_x", "b"), keep="share")[0].split() == ["name", "share"]
-    assert printed(table_of("aten::addmm_x", "b"), keep="calls")[0].split() == ["name", "calls"]
+    assert piped(table_of("aten::addmm_x", "b"), keep="share")[0].split() == ["name", "share"]
+    assert piped(table_of("aten::addmm_x", "b"), keep="calls")[0].split() == ["name", "calls"]
 
 
 def test_the_time_of_a_gpu_goes_early_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     table = table_of("aten::mm", "aten::add").assign(device_total_ns=0)
     monkeypatch.setenv("COLUMNS", "41")
-    assert printed(table)[0].split() == ["name", "calls", "total", "share"]
-    assert "device_total" in printed(table.assign(device_total_ns=[0, 5]))[0]
+    assert piped(table)[0].split() == ["name", "calls", "total", "share"]
+    assert "device_total" in piped(table.assign(device_total_ns=[0, 5]))[0]
 
 
 def test_of_a_tree_its_names_stay_and_what_their_indent_says_goes(
@@ -189,20 +139,20 @@ def test_of_a_tree_its_names_stay_and_what_their_indent_says_goes(
     tree = tree.assign(category="python_function")
     tree = tree[["node", "parent", "depth", "name", "category", "calls", "total_ns", "device_ns"]]
     monkeypatch.setenv("COLUMNS", "80")
-    lines = printed(tree)
+    lines = piped(tree)
     assert lines[0].split() == ["name", "category", "calls", "total", "device"]
     assert lines[1].split("  python_")[0].endswith("function")
     monkeypatch.setenv("COLUMNS", "66")
-    assert printed(tree)[0].split() == ["name", "calls", "total", "device"]
+    assert piped(tree)[0].split() == ["name", "calls", "total", "device"]
     monkeypatch.setenv("COLUMNS", "140")
-    assert printed(tree)[0].split()[0] == "node"
+    assert piped(tree)[0].split()[0] == "node"
 
 
 def test_units_stay_where_two_headings_were_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     table = table_of("aten::mm", "b").assign(total_bytes=[1, 2])
-    assert printed(table)[0].split()[2:] == ["calls", "total_ns", "share", "total_bytes"]
+    assert piped(table)[0].split()[2:] == ["calls", "total_ns", "share", "total_bytes"]
     monkeypatch.setenv("COLUMNS", "22")
-    assert "total_ns" in printed(table, keep="total")[0].split()
+    assert "total_ns" in piped(table, keep="total")[0].split()
 
 
 def test_a_key_that_could_be_two_columns_is_asked_about() -> None:
@@ -215,16 +165,16 @@ def test_a_key_that_could_be_two_columns_is_asked_about() -> None:
 
 def test_of_a_table_without_rows_no_column_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "22")
-    assert printed(table_of(), notes=["no rows"]) == ["no rows"]
+    assert piped(table_of(), notes=["no rows"]) == ["no rows"]
 
 
 def test_names_that_say_the_same_again_are_left_out() -> None:
     table = table_of("aten::mm", "aten::add").assign(type=["aten::mm", "aten::add"])
-    assert printed(table)[0].split() == ["name", "row", "calls", "total", "share"]
+    assert piped(table)[0].split() == ["name", "row", "calls", "total", "share"]
 
 
 def test_a_terminal_gets_colour_and_a_line_below_the_headings(terminal: Terminal) -> None:
-    print_table(columns_of(table_of("aten::mm", "aten::add")), file=terminal)
+    print_table(printed(table_of("aten::mm", "aten::add")), file=terminal)
     shown = terminal.getvalue()
     assert "\x1b[1m" in shown
     assert "──" in shown
@@ -240,7 +190,7 @@ def test_no_color_is_plain_in_a_terminal_too(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    print_table(columns_of(table_of("aten::mm", "b" * 200)), file=terminal, notes=["a note"])
+    print_table(printed(table_of("aten::mm", "b" * 200), notes=["a note"]), file=terminal)
     shown = terminal.getvalue()
     assert "\x1b" not in shown
     assert "─" not in shown
@@ -249,7 +199,7 @@ def test_no_color_is_plain_in_a_terminal_too(
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_is_shown_not_obeyed(name: str, terminal: Terminal) -> None:
-    print_table(columns_of(table_of(name, "aten::mm")[["name"]]), file=terminal, notes=[name])
+    print_table(printed(table_of(name, "aten::mm")[["name"]], notes=[name]), file=terminal)
     lines = strip_codes(terminal.getvalue()).splitlines()
     assert lines[2].strip() in (printable(name), shortened(printable(name), 60))
     assert "".join(lines[4:]).replace(" ", "") == printable(name).replace(" ", "")
@@ -282,6 +232,6 @@ def test_text_keeps_its_lines_and_loses_its_codes() -> None:
 def test_a_stream_that_cannot_write_a_letter_gets_another() -> None:
     buffer = io.BytesIO()
     file = io.TextIOWrapper(buffer, encoding="ascii")
-    print_table(columns_of(table_of("aten::µ")), file=file)
+    print_table(printed(table_of("aten::µ")), file=file)
     file.flush()
     assert b"aten::?" in buffer.getvalue()

@@ -117,18 +117,18 @@ def test_op_table_shows_gpu_time_on_the_op_that_caused_it(gpu_record: Record) ->
 
 
 def heading_of(text: str) -> list[str]:
-    return re.split("  +", next(line for line in text.splitlines() if line.startswith("op ")))
+    return re.split("  +", next(line for line in text.splitlines() if line.startswith("Op ")))
 
 
 def test_the_text_has_room_for_both_shares_and_gives_up_those_of_the_cpu_for_a_gpu(
     cpu_record: Record, gpu_record: Record
 ) -> None:
     cpu = ["CPU self", "self %", "CPU total", "total %"]
-    assert heading_of(static_text(cpu_record)) == ["op", "Calls", *cpu]
+    assert heading_of(static_text(cpu_record)) == ["Op", "Calls", *cpu]
     counted = trace_of(op("aten::mm", ts=0, dur=1000, shapes=[[200, 300], [300, 400]]))
-    assert heading_of(static_text(counted)) == ["op", "Calls", *cpu, "FLOPs"]
+    assert heading_of(static_text(counted)) == ["Op", "Calls", *cpu, "FLOPs"]
     gpu = ["GPU self", "self %", "GPU total", "CPU self", "CPU total"]
-    assert heading_of(static_text(gpu_record)) == ["op", "Calls", *gpu]
+    assert heading_of(static_text(gpu_record)) == ["Op", "Calls", *gpu]
 
 
 def test_the_self_times_of_all_ops_stand_below_the_table(
@@ -163,7 +163,7 @@ def test_gpu_work_of_no_op_leaves_the_ops_in_the_order_of_their_caption(
     unlinked_record: Record,
 ) -> None:
     table = op_rows(unlinked_record, sort="device_self", top=15)
-    assert table.sorted_by == "CPU self"
+    assert table.title == "Ops by CPU self: 3 of 3"
     assert table.rows["name"].tolist() == ["cudaMemcpyAsync", "aten::empty", "aten::to"]
 
 
@@ -449,7 +449,7 @@ def test_the_text_lists_the_lines_by_their_own_time() -> None:
     text = static_text(lined("loss.backward()", op("end", ts=190_000, dur=10_000))).splitlines()
     start = text.index("Lines by self time: 2 of 2")
     assert [" ".join(line.split()) for line in text[start + 1 : start + 4]] == [
-        "line Self share Wall GPU GPU wait",
+        "Line Self share Wall GPU GPU wait",
         "3: loss.backward() 80.0 µs 40 % 80.0 µs 48.0 µs 50.0 µs",
         "2: for x in data: 20.0 µs 10 % 100 µs 0 ns 0 ns",
     ]

@@ -149,6 +149,6 @@ def _lines(table: pd.DataFrame, top: int | None) -> None:
 
 
 def _wiki(table: pd.DataFrame, top: int | None) -> None:
-    from gpuprof_widgets.commands.tables import columns_of, print_wiki
+    from gpuprof_widgets.commands.printing import print_markdown, printed
 
-    print_wiki(columns_of(table.head(ROWS if top is None else top)))
+    print_markdown(printed(table.head(ROWS if top is None else top)))

@@ -41,7 +41,7 @@ def findings(
     step: int | None,
 ) -> None:
     """Say why TRACE is slow, the costliest first, each with what to do about it."""
-    from gpuprof_widgets.commands.tables import print_text
+    from gpuprof_widgets.commands.printing import print_text
 
     thresholds = dict(map(_threshold, limits))
     profile = load(trace, window, step)

@@ -61,8 +61,8 @@ def check(tables: Sequence[str], **given: Any) -> None:
 
 def answer(found: Report, *, notes: Sequence[str] = (), **given: Any) -> None:
     """Write the page, or print the table that is asked for, or the words."""
+    from gpuprof_widgets.commands.printing import print_text
     from gpuprof_widgets.commands.sorting import sorted_by
-    from gpuprof_widgets.commands.tables import print_text
 
     table, sort, output = given["table"], given["sort"], given["output"]
     if output is not None:

@@ -41,7 +41,7 @@ def delta_tables(runs: Runs) -> list[dict[str, Any]]:
 
 def _page_delta(key: str, noun: str, title: str, table: pd.DataFrame) -> dict[str, Any]:
     calls = [
-        Column(key, label, unit_of(table, key)) for key, label in CALLS.items() if key in table
+        Column(side, label, unit_of(table, side)) for side, label in CALLS.items() if side in table
     ]
     columns = (Column("name", noun), *TIMES, *calls, CHANGE)
     listed = table.head(MOST_ROWS).to_dict("records")

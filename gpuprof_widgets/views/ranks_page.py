@@ -24,7 +24,8 @@ from gpuprof_widgets.analyses.quantity import (
 from gpuprof_widgets.analyses.ranks.functions import self_times
 from gpuprof_widgets.printable import printable
 from gpuprof_widgets.views.figure import finding_lines
-from gpuprof_widgets.views.static import CELL, html_findings, text_findings
+from gpuprof_widgets.views.static import html_findings, text_findings
+from gpuprof_widgets.views.table_renderers import CELL
 from gpuprof_widgets.views.text import TEXT_WIDTH, escaped, shortened, wrapped
 
 PARTS = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pandas as pd
 
 from gpuprof_widgets.analyses.compare import tables
@@ -11,43 +9,20 @@ from gpuprof_widgets.analyses.compare.deltas import NOISE, SAME
 from gpuprof_widgets.analyses.compare.measured import QUANTITIES
 from gpuprof_widgets.analyses.compare.sentences import comparison_findings
 from gpuprof_widgets.analyses.compare.tables import MEASURE, Runs
-from gpuprof_widgets.analyses.quantity import format_ns, signed_ns
-from gpuprof_widgets.views.static import html_findings, html_table, text_findings, text_table
-from gpuprof_widgets.views.static_tables import Column, OpTable
+from gpuprof_widgets.views.static import html_findings, text_findings, text_table
+from gpuprof_widgets.views.table import Column, Table
+from gpuprof_widgets.views.table_renderers import html_table
 
 TOP = 12
 """Rows of each table; what is noise or the same is in none of them."""
 
 PER = {True: "per step", False: "of the run"}
-
-
-@dataclass(frozen=True)
-class DeltaTable(OpTable):
-    """A table of differences with a title of its own."""
-
-    title: str = ""
-
-    @property
-    def caption(self) -> str:
-        return f"{self.title}: {len(self.rows):,} of {self.total:,} that differ"
-
-
-def _calls(average: float) -> str:
-    """Per step on average: large and whole ones without decimals."""
-    whole = average >= THOUSAND or average == int(average)
-    return f"{average:,.0f}" if whole else f"{average:.4g}"
-
-
-THOUSAND = 1_000
 COLUMNS = (
-    Column("A", "a_ns", format_ns),
-    Column("B", "b_ns", format_ns),
-    Column("B − A", "delta_ns", signed_ns),
+    Column("a_ns", "A", "ns"),
+    Column("b_ns", "B", "ns"),
+    Column("delta_ns", "B − A", "change"),
 )
-CALLS = (
-    Column("calls A", "calls_a", _calls),
-    Column("calls B", "calls_b", _calls),
-)
+CALLS = (Column("calls_a", "calls A", "number"), Column("calls_b", "calls B", "number"))
 
 
 def static_html(runs: Runs) -> str:
@@ -114,15 +89,16 @@ def _named(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(name=number.astype(str) + ": " + table["code"])
 
 
-def _tables(runs: Runs) -> list[DeltaTable]:
+def _tables(runs: Runs) -> list[Table]:
     shown = []
     for noun, title, table in titled_tables(runs):
         # What is new or gone without any time is in the tables of the comparison only.
         real = table[~table["change"].isin([NOISE, SAME]) & (table["delta_ns"] != 0)]
         if len(real):
-            columns = (*COLUMNS, *(CALLS if "calls_a" in real else ()))
             rows = real.head(TOP).assign(name=_marked(real.head(TOP)))
-            shown.append(DeltaTable(columns, rows, len(real), "B − A", noun, title))
+            title = f"{title}: {len(rows):,} of {len(real):,} that differ"
+            columns = (Column("name", noun), *COLUMNS, *(CALLS if "calls_a" in real else ()))
+            shown.append(Table(title, columns, rows))
     return shown
 
 

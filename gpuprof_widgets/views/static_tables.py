@@ -2,117 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.findings.wording import function_name, run_ns, share_of
 from gpuprof_widgets.analyses.lines import lines
+from gpuprof_widgets.analyses.memory import fullest, memory_peak
 from gpuprof_widgets.analyses.operators import operators, self_time_lines
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.python_time import has_python_alone, python_time
-from gpuprof_widgets.analyses.quantity import format_bytes, format_flops, format_ns, format_share
-from gpuprof_widgets.analyses.sort_keys import PLACES, PSTATS_KEYS, sort_column
+from gpuprof_widgets.analyses.quantity import format_bytes, format_ns
+from gpuprof_widgets.analyses.sort_keys import PLACES, PSTATS_KEYS, report_keys, sort_column
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
+from gpuprof_widgets.views.page_panels import panels
+from gpuprof_widgets.views.panels.panel import Panel
+from gpuprof_widgets.views.table import Column, Table
 
+NAME_WIDTH = 20
 
-@dataclass(frozen=True)
-class Column:
-    """A column of the static op table; with ``share`` the cell holds a bar of that share."""
-
-    heading: str
-    key: str
-    format: Callable[[float], str]
-    share: bool = False
-
-
-def _short_share(share: float) -> str:
-    """A share as a percentage that fits a narrow column."""
-    return format_share(share).replace("less than", "<")
-
-
-def _known(written: Callable[[float], str]) -> Callable[[float], str]:
-    """The same where the value is known; else a dash, as on the page."""
-    return lambda value: "–" if pd.isna(value) else written(value)
-
-
-CALLS = Column("Calls", "calls", lambda value: f"{value:,.0f}")
-PRIMITIVE_CALLS = Column("Primitive calls", "primitive_calls", CALLS.format)
+CALLS = Column("calls", "Calls", "count")
+PRIMITIVE_CALLS = Column("primitive_calls", "Primitive calls", "count")
 FUNCTION = (
-    Column("Self time", "self_ns", format_ns),
-    Column("share", "self_share", _short_share, share=True),
-    Column("Total time", "total_ns", format_ns),
+    Column("self_ns", "Self time", "ns"),
+    Column("self_share", "share", "share"),
+    Column("total_ns", "Total time", "ns"),
 )
 CPU = (
-    Column("CPU self", "cpu_self_ns", format_ns),
-    Column("self %", "cpu_self_share", _short_share, share=True),
-    Column("CPU total", "cpu_total_ns", format_ns),
-    Column("total %", "cpu_total_share", _short_share, share=True),
+    Column("cpu_self_ns", "CPU self", "ns"),
+    Column("cpu_self_share", "self %", "share"),
+    Column("cpu_total_ns", "CPU total", "ns"),
+    Column("cpu_total_share", "total %", "share"),
 )
 DEVICE = (
-    Column("GPU self", "device_self_ns", format_ns),
-    Column("self %", "device_self_share", _short_share, share=True),
-    Column("GPU total", "device_total_ns", format_ns),
+    Column("device_self_ns", "GPU self", "ns"),
+    Column("device_self_share", "self %", "share"),
+    Column("device_total_ns", "GPU total", "ns"),
 )
 AVERAGES = (
-    Column("CPU average", "cpu_average_ns", format_ns),
-    Column("GPU average", "device_average_ns", format_ns),
+    Column("cpu_average_ns", "CPU average", "ns"),
+    Column("device_average_ns", "GPU average", "ns"),
 )
 MEMORY = (
-    Column("CPU memory", "cpu_memory_bytes", _known(format_bytes)),
-    Column("GPU memory", "device_memory_bytes", _known(format_bytes)),
+    Column("cpu_memory_bytes", "CPU memory", "bytes"),
+    Column("device_memory_bytes", "GPU memory", "bytes"),
 )
 WHERE_RECORDED = (
-    Column("CPU self mem", "cpu_self_memory_bytes", _known(format_bytes)),
-    Column("GPU self mem", "device_self_memory_bytes", _known(format_bytes)),
-    Column("FLOPs", "flops", _known(format_flops)),
+    Column("cpu_self_memory_bytes", "CPU self mem", "bytes"),
+    Column("device_self_memory_bytes", "GPU self mem", "bytes"),
+    Column("flops", "FLOPs", "flop"),
 )
 """Columns that are shown where any op has a value: --memory or --flops was on."""
 
+EXPENDABLE = (
+    *("cpu_self_share", "cpu_total_share", "cpu_total_ns"),
+    *("device_self_share", "device_total_ns", "cpu_self_ns"),
+)
+"""Columns of the ops that a text gives up, in this order, but for the one that sorts them."""
+
 LINES = (
-    Column("Self", "self_ns", format_ns),
-    Column("share", "self_share", _short_share, share=True),
-    Column("Wall", "wall_ns", format_ns),
+    Column("self_ns", "Self", "ns"),
+    Column("self_share", "share", "share"),
+    Column("wall_ns", "Wall", "ns"),
 )
 LINES_WHERE_RECORDED = (
-    Column("GPU", "device_ns", format_ns),
-    Column("GPU wait", "wait_ns", format_ns),
+    Column("device_ns", "GPU", "ns"),
+    Column("wait_ns", "GPU wait", "ns"),
 )
-WAITING_SHARE = Column("share", "waiting_share", _short_share, share=True)
+WAITING_SHARE = Column("waiting_share", "share", "share")
 WAITS_MATTER = 0.05  # of the time of all Python functions; below it nobody needs to know
 HOTTEST = 5
 """Lines of the cell, and Python functions, that the static output shows."""
 
+PEAK = (
+    Column("bytes", "Size", "bytes"),
+    Column("share", "share", "share"),
+    Column("blocks", "Blocks", "count"),
+)
+WORTH_A_TABLE = 2**20  # bytes
 
-@dataclass(frozen=True)
-class OpTable:
-    """The rows that a static table shows; ``total`` counts those that it could show."""
-
-    columns: tuple[Column, ...]
-    rows: pd.DataFrame
-    total: int
-    sorted_by: str
-    noun: str = "Op"
-
-    @property
-    def caption(self) -> str:
-        return f"{self.noun}s by {self.sorted_by}: {len(self.rows):,} of {self.total:,}"
-
-    @property
-    def below(self) -> list[str]:
-        """The lines that stand under it."""
-        return self_time_lines(self.rows)
+STATIC_PANELS = ("breakdown", "idle", "critical_path")
+MOST_ROWS = 6
+MOST_NUMBERS = 4
 
 
-def table_rows(record: Record, *, sort: str, top: int) -> OpTable:
-    """The ops; where Python alone ran, its functions."""
+def static_tables(record: Record, *, sort: str, top: int) -> list[Table]:
+    """Lines, Python functions where they waited or were asked for, memory at its peak, and ops."""
+    ops, functions = report_keys(sort)
+    if has_python_alone(record):
+        ops, functions = functions or ops, ""
+    of_python = (
+        function_rows(record, sort=functions, top=top) if functions else waiting_functions(record)
+    )
+    tables = (hottest_lines(record), of_python, peak_memory(record))
     rows = function_rows if has_python_alone(record) else op_rows
-    return rows(record, sort=sort, top=top)
+    return [*(t for t in tables if t is not None), rows(record, sort=ops, top=top)]
 
 
-def function_rows(record: Record, *, sort: str, top: int) -> OpTable:
+def _ranking(
+    noun: str, columns: Sequence[Column], rows: pd.DataFrame, *, by: str, top: int
+) -> Table:
+    """The first rows, with a title that says by what they are sorted and how many there are."""
+    shown = rows.head(top)
+    return Table(
+        f"{noun}s by {by}: {len(shown):,} of {len(rows):,}",
+        (Column("name", noun), *columns),
+        shown,
+        notes=tuple(self_time_lines(shown)),
+        narrowest=NAME_WIDTH,
+    )
+
+
+def function_rows(record: Record, *, sort: str, top: int) -> Table:
     """The ``top`` Python functions by a key of pstats, or by what is nearest to one of ops."""
     table = python_time(record)
     own = table["self_ns"].astype(float)
@@ -123,9 +127,9 @@ def function_rows(record: Record, *, sort: str, top: int) -> OpTable:
     columns: tuple[Column, ...] = (CALLS, *FUNCTION)
     if keys[0] == PRIMITIVE_CALLS.key:
         columns = (PRIMITIVE_CALLS, *columns)
-    headings = {column.key: column.heading.lower() for column in columns}
-    by = headings.get(keys[0], keys[0])
-    return OpTable(columns, table.head(top), len(table), by, "Python function")
+    labels = {column.key: column.label.lower() for column in columns}
+    by = labels.get(keys[0], keys[0])
+    return _ranking("Python function", columns, table, by=by, top=top)
 
 
 def _function_key(sort: str) -> str:
@@ -134,7 +138,7 @@ def _function_key(sort: str) -> str:
     return {"calls": "calls", "total": "total_ns"}.get(wanted, "self_ns")
 
 
-def hottest_lines(record: Record) -> OpTable | None:
+def hottest_lines(record: Record) -> Table | None:
     """The lines of the cell that took most time without the lines in them; None without lines.
 
     The shares are of the run, as in the findings.
@@ -151,10 +155,10 @@ def hottest_lines(record: Record) -> OpTable | None:
         self_share=[share_of(own, whole) for own in table["self_ns"]],
     )
     recorded = tuple(column for column in LINES_WHERE_RECORDED if table[column.key].any())
-    return OpTable((*LINES, *recorded), table.head(HOTTEST), len(table), "self time", "Line")
+    return _ranking("Line", (*LINES, *recorded), table, by="self time", top=HOTTEST)
 
 
-def waiting_functions(record: Record) -> OpTable | None:
+def waiting_functions(record: Record) -> Table | None:
     """The costliest Python functions with what they waited for the GPU; None if that is little."""
     table = python_time(record)
     if table["self_waiting_ns"].sum() <= WAITS_MATTER * table["self_ns"].sum():
@@ -164,12 +168,12 @@ def waiting_functions(record: Record) -> OpTable | None:
         waiting_share=table["self_waiting_ns"] / table["self_ns"].clip(lower=1),
     )
     known = bool(table["exact"].all())
-    waited = Column("waited" if known else "waited (est.)", "self_waiting_ns", format_ns)
+    waited = Column("self_waiting_ns", "waited" if known else "waited (est.)", "ns")
     columns = (CALLS, FUNCTION[0], waited, WAITING_SHARE, FUNCTION[2])
-    return OpTable(columns, table.head(HOTTEST), len(table), "self time", "Python function")
+    return _ranking("Python function", columns, table, by="self time", top=HOTTEST)
 
 
-def op_rows(record: Record, *, sort: str, top: int) -> OpTable:
+def op_rows(record: Record, *, sort: str, top: int) -> Table:
     """The ``top`` ops by ``sort``, without the kernels they launched, and the columns to show."""
     table = operators(record, sort=sort)
     table = table[~table["category"].isin(GPU_CATEGORIES)]
@@ -180,7 +184,8 @@ def op_rows(record: Record, *, sort: str, top: int) -> OpTable:
     if by not in columns:
         columns = (*columns, by)
     table = table.sort_values(by.key, ascending=False, kind="stable")
-    return OpTable(columns, table.head(top), len(table), by.heading)
+    expendable = tuple(key for key in EXPENDABLE if key != by.key)
+    return replace(_ranking("Op", columns, table, by=by.label, top=top), expendable=expendable)
 
 
 def _sorted_by(sort: str, has_device: bool) -> Column:
@@ -190,3 +195,48 @@ def _sorted_by(sort: str, has_device: bool) -> Column:
         key = key.replace("device", "cpu")
     columns = (CALLS, *CPU, *DEVICE, *AVERAGES, *MEMORY, *WHERE_RECORDED)
     return next(column for column in columns if column.key == key)
+
+
+def peak_memory(record: Record) -> Table | None:
+    """The fullest device's peak by category; None where little or no memory was recorded."""
+    rows = fullest(memory_peak(record))
+    if not len(rows) or rows["allocated_bytes"].iloc[0] < WORTH_A_TABLE:
+        return None
+    first = rows.iloc[0]
+    table = rows.groupby("category", as_index=False)[["bytes", "share", "blocks"]].sum()
+    table = table.sort_values("bytes", ascending=False, kind="stable")
+    table = table.assign(name=table["category"], blocks=table["blocks"].replace(0, np.nan))
+    title = (
+        f"Peak memory of {first['device']}: {format_bytes(first['allocated_bytes'])} "
+        f"at {format_ns(first['ts_ns'])}"
+    )
+    if first["reserved_bytes"] >= first["allocated_bytes"]:
+        title += f", {format_bytes(first['reserved_bytes'])} reserved"
+    return Table(title, (Column("name", "Memory"), *PEAK), table)
+
+
+def static_panels(record: Record) -> list[Table]:
+    """The first rows of the panels that say where the time went; one row alone tells nothing."""
+    shown = panels(record)
+    telling = [shown[name] for name in STATIC_PANELS if name in shown]
+    return [_first_of_panel(panel) for panel in telling if len(panel.rows) > 1]
+
+
+def _first_of_panel(panel: Panel) -> Table:
+    """The texts of a row as its name, and its first numbers."""
+    by = panel.sort or ("" if panel.bars is None else panel.bars.value)
+    rows = panel.rows
+    if by:
+        rows = rows.sort_values(by, ascending=False, kind="stable")
+    texts = [column.key for column in panel.columns if column.is_text]
+    numbers = [column for column in panel.columns if not column.is_text][:MOST_NUMBERS]
+    first = rows.head(MOST_ROWS)
+    names = [
+        " · ".join(text for text in map(str, row) if text)
+        for row in first[texts].itertuples(index=False, name=None)
+    ]
+    title = panel.title
+    if len(rows) > len(first):
+        title += f": {len(first)} of {len(rows):,} rows"
+    table = first.assign(name=pd.Series(names, first.index, dtype=object))
+    return Table(title, (Column("name", panel.columns[0].label), *numbers), table)

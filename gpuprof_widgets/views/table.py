@@ -28,7 +28,7 @@ Aggregate = Literal["", "time", "count", "sum", "mean", "min", "max", "covered",
 
 NONE = "–"
 NARROWEST = 12
-"""Characters below which no column of texts is cut: others are left out before."""
+"""Characters that names keep where a text is narrow: other columns are left out before."""
 
 LARGE = 999.5
 """From here on three digits would not reach to the point: a mean of calls is written whole."""
@@ -86,7 +86,7 @@ def table_of(
     """
     keys = list(map(str, frame.columns))
     cells = {key: [_cell(key, value) for value in frame[key].tolist()] for key in keys}
-    columns = tuple(Column(key, label(key), unit_of(frame, key)) for key in keys)
+    columns = tuple(Column(key, printable(label(key)), unit_of(frame, key)) for key in keys)
     return Table(title, columns, pd.DataFrame(cells, dtype=object))
 
 
@@ -104,8 +104,10 @@ def cell_texts(table: Table, column: Column) -> list[str]:
 
 
 def cell_text(value: Any, unit: Unit) -> str:
-    """Return a cell as it reads, every character of it printable."""
-    return NONE if is_missing(value) else FORMATS[unit](value)
+    """Return a cell as it reads, every character of it printable; a text is one of any unit."""
+    if is_missing(value):
+        return NONE
+    return printable(value) if isinstance(value, str) else FORMATS[unit](value)
 
 
 def _text(value: Any) -> str:

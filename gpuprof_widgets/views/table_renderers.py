@@ -1,30 +1,161 @@
-"""A table as the page has it."""
+"""A table as text, Markdown, HTML, rich's table and what the page reads: one function each.
+
+The HTML uses only tags that JupyterLab's sanitiser and `nbconvert --sanitize-html` both leave
+standing (the latter turns `th`, `caption` and `br` into visible text), and no colour of its own for
+text, so that it is legible on any theme. Inline styles only decorate: they may be dropped.
+"""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
+from rich.cells import cell_len
 
 from gpuprof_widgets.analyses.columns import is_missing
-from gpuprof_widgets.views.table import Column, Table
+from gpuprof_widgets.views.table import NARROWEST, Column, Table, cell_text, cell_texts
+from gpuprof_widgets.views.text import escaped, shortened
+
+if TYPE_CHECKING:
+    import rich.table
+
+GAP = "  "
+CELL = "padding:1px 8px;vertical-align:top;"
+BAR_COLOUR = "rgba(86,180,233,0.4)"
+_MARKS_OF_MARKDOWN = re.compile(r"[\\|<&`*\[$]")
 
 TableOrPanel = TypeVar("TableOrPanel", bound=Table)
 
 
-def first_rows(table: TableOrPanel, most: int) -> TableOrPanel:
-    """Return the first rows, with the columns in which any of them has a value."""
-    rows = table.rows.head(most)
-    telling = tuple(column for column in table.columns if _tells(rows[column.key], column))
-    return replace(table, rows=rows, columns=telling)
+def fitted(table: Table, width: int) -> Table:
+    """Return the table as texts that fit into so many characters a line.
+
+    The expendable columns are left out in their order until texts have the room that they need;
+    then the texts are cut alike, the longest first.
+    """
+    texts = {column: cell_texts(table, column) for column in table.columns}
+    widths = {c: max(map(cell_len, (c.label, *texts[c]))) for c in texts}
+    columns = list(texts)
+    for key in table.expendable:
+        if _together(_least(table, c, widths[c]) for c in columns) <= width:
+            break
+        columns = [c for c in columns if c.key != key]
+    limit = max((widths[c] for c in columns if c.is_text), default=0)
+    while limit > 1 and _together(_cut(c, widths[c], limit) for c in columns) > width:
+        limit -= 1
+    rows = {c.key: [shortened(t, limit) if c.is_text else t for t in texts[c]] for c in columns}
+    return replace(table, columns=tuple(columns), rows=pd.DataFrame(rows, dtype=object))
 
 
-def _tells(values: pd.Series[Any], column: Column) -> bool:
-    """Whether any row has something in a column; the module of a run without modules has not."""
-    known = values.notna()
-    return bool((known & (values != "") if column.is_text else known).any())
+def _least(table: Table, column: Column, width: int) -> int:
+    """What a column needs: numbers all of it, texts enough to tell them apart."""
+    enough = table.narrowest if column.key == "name" else NARROWEST
+    return _cut(column, width, max(enough, cell_len(column.label)))
+
+
+def _cut(column: Column, width: int, limit: int) -> int:
+    return min(width, limit) if column.is_text else width
+
+
+def _together(widths: Iterable[int]) -> int:
+    """The width of a line of columns."""
+    return sum(width + len(GAP) for width in widths) - len(GAP)
+
+
+def text_lines(table: Table, width: int = 0) -> list[str]:
+    """Return the headings and the rows; the first column takes what is left of the width."""
+    texts = [[column.label, *cell_texts(table, column)] for column in table.columns]
+    widths = [max(map(cell_len, column)) for column in texts]
+    widths[0] += max(width - _together(widths), 0)
+    # rich writes the same without a box, and takes 30 times as long for long tables.
+    padded = [
+        [_padded(text, room, column) for text in column_texts]
+        for column, column_texts, room in zip(table.columns, texts, widths, strict=True)
+    ]
+    return [GAP.join(line).rstrip() for line in zip(*padded, strict=True)]
+
+
+def _padded(text: str, width: int, column: Column) -> str:
+    space = " " * (width - cell_len(text))
+    return text + space if column.is_text else space + text
+
+
+def rich_table(table: Table) -> rich.table.Table:
+    """Return the table of rich, which never interprets a text."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for column in table.columns:
+        shown.add_column(
+            Text(column.label, style="bold"),
+            justify="left" if column.is_text else "right",
+            no_wrap=True,
+            overflow="crop",
+        )
+    texts = [cell_texts(table, column) for column in table.columns]
+    for row in zip(*texts, strict=True):
+        shown.add_row(*map(Text, row))
+    return shown
+
+
+def markdown_lines(table: Table) -> list[str]:
+    """Return a table of Markdown, which wikis take as well."""
+    texts = (map(_markdown, [c.label, *cell_texts(table, c)]) for c in table.columns)
+    heading, *rows = zip(*texts, strict=True)
+    rule = ["---" if column.is_text else "--:" for column in table.columns]
+    return [f"| {' | '.join(line)} |" for line in (heading, rule, *rows)]
+
+
+def _markdown(text: str) -> str:
+    return _MARKS_OF_MARKDOWN.sub(r"\\\g<0>", text)
+
+
+def html_table(table: Table) -> str:
+    """Return the title, the table and its notes as HTML."""
+    head = "".join(_html_heading(column) for column in table.columns)
+    body = "".join(
+        f"<tr>{_html_name(row[0])}{''.join(map(_html_cell, row[1:], table.columns[1:]))}</tr>"
+        for row in zip(*(table.rows[column.key].tolist() for column in table.columns), strict=True)
+    )
+    below = "".join(f"<div>{escaped(note)}</div>" for note in table.notes)
+    return (
+        f"<div><strong>{escaped(table.title)}</strong></div>"
+        f'<table style="border-collapse:collapse"><tr>{head}</tr>{body}</table>{below}'
+    )
+
+
+def _html_heading(column: Column) -> str:
+    return (
+        f'<td role="columnheader" style="{CELL}text-align:{_side(column)}">'
+        f"<strong>{escaped(column.label)}</strong></td>"
+    )
+
+
+def _html_name(value: Any) -> str:
+    name = escaped(cell_text(value, "text"))
+    return f'<td role="rowheader" style="{CELL}text-align:left"><code>{name}</code></td>'
+
+
+def _html_cell(value: Any, column: Column) -> str:
+    """A cell; behind a share a bar as long as it."""
+    style = f"{CELL}text-align:{_side(column)};"
+    if column.unit == "share" and not is_missing(value):
+        edge = f"{100 * min(max(value, 0), 1):.1f}%"
+        style += (
+            f"min-width:80px;background:linear-gradient(to right,"
+            f"{BAR_COLOUR} {edge},transparent {edge})"
+        )
+    return f'<td style="{style}">{escaped(cell_text(value, column.unit))}</td>'
+
+
+def _side(column: Column) -> str:
+    return "left" if column.is_text else "right"
 
 
 def page_table(table: Table, most_rows: int) -> dict[str, Any]:
@@ -40,6 +171,19 @@ def page_table(table: Table, most_rows: int) -> dict[str, Any]:
         "length": len(shown.rows),
         "values": [_page_values(shown.rows[c.key].tolist(), c) for c in shown.columns],
     }
+
+
+def first_rows(table: TableOrPanel, most: int) -> TableOrPanel:
+    """Return the first rows, with the columns in which any of them has a value."""
+    rows = table.rows.head(most)
+    telling = tuple(column for column in table.columns if _tells(rows[column.key], column))
+    return replace(table, rows=rows, columns=telling)
+
+
+def _tells(values: pd.Series[Any], column: Column) -> bool:
+    """Whether any row has something in a column; the module of a run without modules has not."""
+    known = values.notna()
+    return bool((known & (values != "") if column.is_text else known).any())
 
 
 def _page_values(values: list[Any], column: Column) -> list[Any]:

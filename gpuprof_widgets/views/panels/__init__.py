@@ -9,10 +9,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
+import numpy as np
+import pandas as pd
+
 from gpuprof_widgets.analyses import ANALYSES, Analysis
+from gpuprof_widgets.analyses.columns import heading, is_link
+from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.schema import NONE
 from gpuprof_widgets.views.panels.allocator import allocator_panel
 from gpuprof_widgets.views.panels.annotations import annotations_panel
 from gpuprof_widgets.views.panels.breakdown import breakdown_panel, step_breakdown_panel
@@ -29,7 +36,7 @@ from gpuprof_widgets.views.panels.python_time import python_time_panel
 from gpuprof_widgets.views.panels.roofline import roofline_panel
 from gpuprof_widgets.views.panels.sequences import sequences_panel
 from gpuprof_widgets.views.panels.streams import streams_panel
-from gpuprof_widgets.views.panels.whole_table import table_panel
+from gpuprof_widgets.views.table import table_of
 
 PanelOf = Callable[[Record], Panel | None]
 
@@ -53,6 +60,10 @@ PANELS: dict[str, PanelOf] = {
 }
 """By name, in the order of their tabs; None where a record has nothing to show in it."""
 
+START, DUR = "start_ns", "dur_ns"
+WORDS = {"dur": "duration", "cpu": "CPU", "gpu": "GPU", "sm": "SM"}
+"""How words in names of columns are written."""
+
 
 def all_panels() -> dict[str, PanelOf]:
     """Return those of `PANELS` and, behind them, those of analyses with a ``tab``."""
@@ -66,3 +77,41 @@ def _tab(analysis: Analysis, record: Record) -> Panel | None:
     except Exception as error:  # another package's: the page stands without it
         warnings.warn(f"the tab {analysis.tab} is left out: {error!r}", stacklevel=2)
         return None
+
+
+def table_panel(title: str, table: pd.DataFrame, *, note: str = "") -> Panel | None:
+    """Return a tab with all rows and columns of a table; None if the table is empty.
+
+    Rows with ``start_ns`` and ``dur_ns`` are linked to the timeline: a click on one lights up its
+    slice (``row``) or its range, and ``dur_ns`` is that within a brushed range.
+    """
+    if not len(table) or what_is_lacking(table):
+        return None
+    shown = table_of(table[[key for key in table if not is_link(table, str(key))]], label=_label)
+    if not all(_is_whole(table, key) for key in (START, DUR)):
+        return Panel(title, shown.columns, shown.rows, notes=(note,))
+    columns = [replace(c, aggregate="time") if c.key == DUR else c for c in shown.columns]
+    return Panel(title, tuple(columns), shown.rows, _events(table), notes=(note,))
+
+
+def _label(key: str) -> str:
+    words = [WORDS.get(word, word) for word in heading(key).split("_")]
+    return " ".join([words[0][:1].upper() + words[0][1:], *words[1:]])
+
+
+def _is_whole(table: pd.DataFrame, key: str) -> bool:
+    """Whether the column is there, with whole numbers in all rows."""
+    return key in table and pd.api.types.is_integer_dtype(table[key]) and not table[key].hasnans
+
+
+def _events(table: pd.DataFrame) -> pd.DataFrame:
+    """Each row's range as its one event."""
+    start = table[START].to_numpy(np.int64)
+    return pd.DataFrame(
+        {
+            "start_ns": start,
+            "end_ns": start + table[DUR].to_numpy(np.int64),
+            "row": table["row"] if _is_whole(table, "row") else NONE,
+            "group": np.arange(len(table)),
+        }
+    )

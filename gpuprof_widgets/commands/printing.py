@@ -1,0 +1,134 @@
+"""Tables and text on the terminal: by rich where it is one, plain and aligned where piped."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import IO
+
+import pandas as pd
+from rich.console import Console
+from rich.text import Text
+
+from gpuprof_widgets.analyses.columns import heading, is_link
+from gpuprof_widgets.analyses.quantity import format_ns
+from gpuprof_widgets.commands.tree import TREE
+from gpuprof_widgets.printable import printable, printable_lines
+from gpuprof_widgets.views.table import NARROWEST, NONE, Column, Table, cell_texts, table_of
+from gpuprof_widgets.views.table_renderers import fitted, markdown_lines, rich_table, text_lines
+
+ESSENTIAL = ("name", "calls", "total", "cpu_total", "device_total")
+"""Headings of columns that are left out when nothing else can be: how often, and how long."""
+
+NO_TIME = format_ns(0)
+"""What stands in all cells of the GPU's time where there is no GPU."""
+
+NARROWEST_OF_A_TREE = 40
+"""Characters that names keep which are indented, or have the names above them before them."""
+
+PLACES_IN_A_TREE = ("node", "parent", "depth")
+"""What the indent says as well."""
+
+
+def printed(frame: pd.DataFrame, *, notes: Sequence[str] = (), keep: str = "") -> Table:
+    """Return the table of an analysis as it is printed, without names that only say the same again.
+
+    Headings keep their units where without them two columns would have the same. ``keep``: the
+    heading of the column that is the last to be left out: the one that sorts the table.
+    """
+    table = table_of(frame)
+    headings = Counter(column.label for column in table.columns)
+    texts: dict[Column, list[str]] = {}
+    for column in table.columns:
+        cells = cell_texts(table, column)
+        if not column.is_text or cells not in texts.values():
+            is_clear = headings[column.label] == 1
+            texts[column if is_clear else replace(column, label=column.key)] = cells
+    in_tree = set(frame.columns) >= TREE
+    little = {column.key: _dispensable(frame, column, texts[column], in_tree) for column in texts}
+    # The first column says what a row is, but for a tree, of which its name does.
+    others = list(little)[::-1] if in_tree else list(little)[:0:-1]
+    order = sorted(others, key=lambda key: (heading(key) == keep, -little[key]))
+    return replace(
+        table,
+        columns=tuple(texts),
+        notes=tuple(notes),
+        expendable=tuple(order),
+        narrowest=NARROWEST_OF_A_TREE if in_tree else NARROWEST,
+    )
+
+
+def _dispensable(frame: pd.DataFrame, column: Column, cells: list[str], in_tree: bool) -> int:
+    """How little is lost without it: nothing where all is empty, then rows of the trace, then one
+    value; what every table is read for goes last, if it took any time.
+    """
+    if heading(column.key) in ESSENTIAL and set(cells) != {NO_TIME}:
+        return -1
+    if set(cells) <= {"", NONE} or (in_tree and column.key in PLACES_IN_A_TREE):
+        return 3
+    if is_link(frame, column.key) or (in_tree and column.key == "category"):
+        return 2
+    return int(len(cells) > 1 and len(set(cells)) == 1)
+
+
+def print_table(table: Table, *, file: IO[str] | None = None) -> None:
+    """Print as many columns as fit into a terminal, and a line per note."""
+    console = _console(file)
+    width = _width(console)
+    shown = table if width is None else fitted(table, width)
+    notes = list(table.notes)
+    if len(table.rows):
+        if _is_rich(console):
+            console.print(rich_table(shown))
+        else:
+            _write(console, text_lines(shown))
+        if left_out := [c.label for c in table.columns if c not in shown.columns]:
+            names = ", ".join(left_out)
+            notes.append(f"not shown for want of room: {names} (--csv - has all)")
+    for note in notes:
+        _print_note(console, note)
+
+
+def print_markdown(table: Table, *, file: IO[str] | None = None) -> None:
+    """Print all columns as a table of Markdown."""
+    _write(_console(file), markdown_lines(table))
+
+
+def print_text(text: str, *, file: IO[str] | None = None) -> None:
+    """Print lines that may hold names from a trace, none of them interpreted."""
+    _write(_console(file), [printable_lines(text)])
+
+
+def _console(file: IO[str] | None) -> Console:
+    # What a trace holds is never markup, an emoji code or something to be coloured.
+    return Console(file=file or sys.stdout, markup=False, emoji=False, highlight=False)
+
+
+def _is_rich(console: Console) -> bool:
+    return console.is_terminal and not console.no_color and not console.is_dumb_terminal
+
+
+def _width(console: Console) -> int | None:
+    """Characters in a line; None where nothing limits them: what is piped is not cut."""
+    if console.is_terminal:
+        return console.width
+    given = os.environ.get("COLUMNS", "")
+    return int(given) if given.isdecimal() and int(given) else None
+
+
+def _print_note(console: Console, note: str) -> None:
+    text = printable(note)
+    if _is_rich(console):
+        console.print(Text(text, style="dim"))
+    else:
+        _write(console, [text])
+
+
+def _write(console: Console, lines: Sequence[str]) -> None:
+    """Lines as they are: rich would wrap them."""
+    encoding = getattr(console.file, "encoding", None) or "utf-8"
+    for line in lines:
+        console.file.write(line.encode(encoding, "replace").decode(encoding) + "\n")

@@ -1,0 +1,236 @@
+"""A table as a value: what its cells read, and that all who write it write the same."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from typing import get_args
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from gpuprof_widgets.analyses.columns import Unit
+from gpuprof_widgets.printable import printable
+from gpuprof_widgets.views.table import (
+    FORMATS,
+    NONE,
+    Column,
+    Table,
+    cell_text,
+    cell_texts,
+    table_of,
+)
+from gpuprof_widgets.views.table_renderers import (
+    fitted,
+    html_table,
+    markdown_lines,
+    page_table,
+    rich_table,
+    text_lines,
+)
+
+HOSTILE = (
+    "\x1b[31mred\x1b[0m",
+    "\x1b]0;title\x07",
+    "[bold red]markup[/] [link=file:///etc/passwd]x[/link] [/nothing]",
+    "<script>alert(1)</script>",
+    "two\nlines\rover\ttab",
+    "bidi \u202e txt.exe",
+    ":warning: emoji",
+    "漢字の名前",
+)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "text"),
+    [
+        ("total_ns", 1_234_567, "1.23 ms"),
+        ("start_ns", 30_429_352_017, "30,429.352017 ms"),
+        ("delta_ns", -2_000, "−2.00 µs"),
+        ("delta_ns", 2_000, "+2.00 µs"),
+        ("bytes", 1_536, "1.50 KiB"),
+        ("memory_bytes", -2_048, "-2.00 KiB"),
+        ("bandwidth_bytes_per_s", 2e9, "2.00 GB/s"),
+        ("flops_per_s", 2.5e12, "2.50 TFLOP/s"),
+        ("computation_flops", 2_710_000, "2.71 MFLOP"),
+        ("busy_share", 0.0001, "< 0.1 %"),
+        ("calls", 12_345, "12,345"),
+        ("calls_a", 1_500_000.5, "1,500,000"),
+        ("calls_a", 999.7, "1,000"),
+        ("calls_a", 12.53, "12.5"),
+        ("ratio", float("inf"), "inf"),
+        ("memory_bytes", -1, "–"),
+        ("cpu_memory_bytes", -1, "-1 B"),
+        ("self_size_increase_bytes", -1, "-1 B"),
+        ("address", 139_637_976_727_552, "0x7f0000000000"),
+        ("address", -1, "–"),
+        ("registers", -1, "–"),
+        ("launch", -1, "–"),
+        ("calls_delta", -1, "-1"),
+        ("intensity", 0.18751, "0.188"),
+        ("occupancy", 0.18751, "19 %"),
+        ("occupancy", float("nan"), "–"),
+        ("complete", True, "yes"),
+        ("name", "aten::mm", "aten::mm"),
+        ("tensor", None, "–"),
+        ("grid", [1, 2, 3], "[1, 2, 3]"),
+        ("share", "none", "none"),
+    ],
+)
+def test_a_cell_has_its_unit(column: str, value: object, text: str) -> None:
+    table = table_of(pd.DataFrame({column: [value]}))
+    assert cell_texts(table, table.columns[0]) == [text]
+
+
+@pytest.mark.parametrize("unit", get_args(Unit))
+def test_every_unit_has_a_format(unit: Unit) -> None:
+    assert unit in FORMATS
+    for value in (0, 1, 1.5, 10**12, -3):
+        assert cell_text(value, unit)
+    for missing in (None, float("nan"), pd.NA, pd.NaT):
+        assert cell_text(missing, unit) == NONE
+
+
+def test_a_table_of_an_analysis_has_numbers_texts_and_nothing_else() -> None:
+    frame = pd.DataFrame({"name": ["a", None], "row": [3, -1], "start_ns": [2**60 + 1, 5]})
+    table = table_of(frame.assign(share=[0.5, np.nan], exact=[True, False]), "Title", label=str)
+    assert [(c.key, c.label, c.unit) for c in table.columns] == [
+        ("name", "name", "text"),
+        ("row", "row", "count"),
+        ("start_ns", "start_ns", "moment"),
+        ("share", "share", "share"),
+        ("exact", "exact", "text"),
+    ]
+    assert table.rows.to_numpy().tolist() == [
+        ["a", 3, 2**60 + 1, 0.5, "yes"],
+        [None, None, 5, None, "no"],
+    ]
+
+
+def example() -> Table:
+    """A row of ordinary values and one without any, in every unit."""
+    columns = tuple(Column(unit, unit.capitalize(), unit) for unit in get_args(Unit))
+    values = {unit: ["aten::mm" if unit == "text" else 1234, None] for unit in get_args(Unit)}
+    return Table("All units", columns, pd.DataFrame(values, dtype=object), notes=("A note",))
+
+
+def cells_of_text(table: Table) -> list[list[str]]:
+    return [re.split("  +", line.strip()) for line in text_lines(table)]
+
+
+def cells_of_markdown(table: Table) -> list[list[str]]:
+    lines = markdown_lines(table)
+    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in (lines[0], *lines[2:])]
+    return [[re.sub(r"\\(.)", r"\1", cell.strip()) for cell in row] for row in rows]
+
+
+def cells_of_terminal(table: Table) -> list[list[str]]:
+    file = io.StringIO()
+    Console(file=file, width=1000, markup=False, emoji=False).print(rich_table(table))
+    lines = [line for line in file.getvalue().splitlines() if "─" not in line]
+    return [line.split("  ") for line in (re.sub("  +", "  ", line.strip()) for line in lines)]
+
+
+def cells_of_html(table: Table) -> list[list[str]]:
+    rows: list[list[str]] = []
+
+    class Cells(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: object) -> None:
+            assert tag in ("div", "strong", "table", "tr", "td", "code", "span")
+            if tag == "tr":
+                rows.append([])
+            elif tag == "td":
+                rows[-1].append("")
+
+        def handle_data(self, data: str) -> None:
+            if rows:
+                rows[-1][-1] += data
+
+    Cells().feed(html_table(table).split("</table>")[0])
+    return rows
+
+
+WRITERS: dict[str, Callable[[Table], list[list[str]]]] = {
+    "text": cells_of_text,
+    "fitted": lambda table: cells_of_text(fitted(table, 1000)),
+    "terminal": cells_of_terminal,
+    "markdown": cells_of_markdown,
+    "html": cells_of_html,
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_all_write_the_same_cells(writer: str) -> None:
+    table = example()
+    texts = [[column.label, *cell_texts(table, column)] for column in table.columns]
+    assert WRITERS[writer](table) == [list(row) for row in zip(*texts, strict=True)]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_hostile_name_is_shown_by_all_as_it_reads(writer: str, name: str) -> None:
+    columns = (Column("name", "Name"), Column("calls", "Calls", "count"))
+    table = Table("T", columns, pd.DataFrame({"name": [name, "b"], "calls": [1, 2]}))
+    assert WRITERS[writer](table)[1:] == [[printable(name), "1"], ["b", "2"]]
+
+
+def test_markdown_has_no_marks_of_names() -> None:
+    table = table_of(pd.DataFrame({"name": ["a\\|b", "<b>", "`x`", "*[y](z)*", "$1$ &lt;"]}))
+    assert markdown_lines(table)[2:] == [
+        r"| a\\\|b |",
+        r"| \<b> |",
+        r"| \`x\` |",
+        r"| \*\[y](z)\* |",
+        r"| \$1\$ \&lt; |",
+    ]
+
+
+def test_wide_characters_keep_columns_aligned() -> None:
+    table = table_of(pd.DataFrame({"name": ["漢字の名前", "b"], "calls": [1, 20]}))
+    assert {cell_len(line) for line in text_lines(table)} == {len("漢字の名前") * 2 + 2 + 5}
+
+
+def test_a_narrow_text_gives_up_what_is_expendable_in_its_order() -> None:
+    frame = pd.DataFrame({"name": ["n" * 30], "calls": [1], "total_ns": [5], "share": [0.5]})
+    columns = table_of(frame).columns
+    table = Table("T", columns, frame, expendable=("share", "calls"), narrowest=20)
+
+    def shown(width: int) -> list[str]:
+        return [column.key for column in fitted(table, width).columns]
+
+    assert shown(41) == ["name", "calls", "total_ns", "share"]
+    assert shown(40) == ["name", "calls", "total_ns"]
+    assert shown(34) == ["name", "calls", "total_ns"]
+    assert shown(33) == ["name", "total_ns"]
+    assert shown(10) == ["name", "total_ns"]
+    assert max(map(len, text_lines(fitted(table, 33)))) == 33
+    assert {len(line) for line in text_lines(fitted(table, 60), 60)} == {60}
+
+
+def test_an_unknown_share_has_no_bar() -> None:
+    columns = (Column("name", "Name"), Column("share", "Share", "share"))
+    html = html_table(Table("T", columns, pd.DataFrame({"name": ["a"], "share": [np.nan]})))
+    assert "gradient" not in html
+    assert "nan" not in html
+
+
+def test_the_page_has_the_first_rows_and_the_columns_that_tell_something() -> None:
+    columns = (
+        Column("name", "Name"),
+        Column("line", "Line"),
+        Column("n", "N", "count", "sum", "n"),
+    )
+    rows = pd.DataFrame({"name": ["a", "b", "c"], "line": ["", "", "x"], "n": [np.inf, 2.0, 3.0]})
+    assert page_table(Table("T", columns, rows, sort="n", notes=("Why.", "")), 2) == {
+        "title": "T",
+        "note": "Why. 1 more rows are not listed here.",
+        "sort": "n",
+        "columns": [["name", "Name", "text", "", ""], ["n", "N", "count", "sum", "n"]],
+        "length": 2,
+        "values": [["a", "b"], [None, 2]],
+    }
