@@ -21,6 +21,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 import gpuprof_widgets
 from gpuprof_widgets.views.static import op_rows
+from gpuprof_widgets.views.table import cell_texts
 from tests.browser.conftest import SCREENSHOTS, Lab
 from tests.browser.report_page import Report, expected_rows
 
@@ -196,11 +197,8 @@ def shown_table(page: Page) -> list[list[str]]:
 
 def static_table(profile: gpuprof_widgets.Profile) -> list[list[str]]:
     table = op_rows(profile, sort="device_self", top=15)
-    head = ["Op", *(column.heading for column in table.columns)]
-    return [head] + [
-        [row["name"], *(column.format(row[column.key]) for column in table.columns)]
-        for row in table.rows.to_dict("records")
-    ]
+    texts = (cell_texts(table, column) for column in table.columns)
+    return [[column.label for column in table.columns], *map(list, zip(*texts, strict=True))]
 
 
 def test_html_export_is_interactive_without_a_network(

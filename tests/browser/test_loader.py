@@ -50,7 +50,7 @@ def show(page: Page, folder: Path, *cells: str) -> None:
 
 def test_library_of_a_later_cell_serves_an_earlier_one(page: Page, tmp_path: Path) -> None:
     show(page, tmp_path, cell(1, "early", runtime=False), cell(2, "late", runtime=True))
-    tables = page.get_by_label("Operators")
+    tables = page.get_by_role("table", name="Operators")
     expect(tables).to_have_count(2)
     expect(tables.first).to_contain_text("aten::early")
     expect(tables.last).to_contain_text("aten::late")
@@ -59,14 +59,14 @@ def test_library_of_a_later_cell_serves_an_earlier_one(page: Page, tmp_path: Pat
 
 def test_library_is_started_once(page: Page, tmp_path: Path) -> None:
     show(page, tmp_path, cell(1, "a", runtime=True), cell(2, "b", runtime=True))
-    expect(page.get_by_label("Operators")).to_have_count(2)
+    expect(page.get_by_role("table", name="Operators")).to_have_count(2)
     stores = "Object.values(window.gpuprof.reports)"
     assert page.evaluate(f"{stores}[0].constructor === {stores}[1].constructor")
 
 
 def test_report_hides_the_static_outputs_of_its_own_cell_alone(page: Page, tmp_path: Path) -> None:
     show(page, tmp_path, cell(1, "live", runtime=True), cell(2, "broken", runtime=False))
-    expect(page.get_by_label("Operators").first).to_be_visible()
+    expect(page.get_by_role("table", name="Operators").first).to_be_visible()
     expect(page.get_by_text("static live")).to_be_hidden()
     expect(page.get_by_alt_text("picture live")).to_be_hidden()
     expect(page.get_by_text("printed by live")).to_be_visible()
@@ -85,7 +85,7 @@ def test_missing_library_leaves_the_static_part_and_says_what_to_do(
 def test_other_bokeh_of_the_page_is_left_alone(page: Page, tmp_path: Path) -> None:
     theirs = "<script>window.Bokeh = {version: '0.0.1', __bokeh__: true, mine: true}</script>"
     show(page, tmp_path, theirs, cell(1, "a", runtime=True))
-    expect(page.get_by_label("Operators")).to_be_visible()
+    expect(page.get_by_role("table", name="Operators")).to_be_visible()
     assert page.evaluate("window.Bokeh.mine && window.Bokeh.version === '0.0.1'")
 
 
