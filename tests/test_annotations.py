@@ -9,7 +9,7 @@ from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
-from gpuprof_widgets.views.panels.annotations import annotations_panel
+from gpuprof_widgets.views.panels.regions import annotations_panel
 from tests.hta_oracle import hta
 from tests.traces import (
     Row,

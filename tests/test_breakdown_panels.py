@@ -13,15 +13,15 @@ from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.analyses.streams import streams
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.panels.breakdown import (
+from gpuprof_widgets.views.panels.gpu_time import (
     MOST_EVENTS,
     breakdown_panel,
+    coarse,
+    idle_panel,
     step_breakdown_panel,
+    streams_panel,
 )
-from gpuprof_widgets.views.panels.coarse import coarse
-from gpuprof_widgets.views.panels.idle import idle_panel
 from gpuprof_widgets.views.panels.panel import Panel
-from gpuprof_widgets.views.panels.streams import streams_panel
 from tests.test_breakdown import everything
 from tests.traces import annotation, copy, kernel, op, runtime, trace_of
 

@@ -16,7 +16,7 @@ from gpuprof_widgets.analyses.collectives import COLUMNS, collectives
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
-from gpuprof_widgets.views.panels.collectives import collectives_panel
+from gpuprof_widgets.views.panels.transfers import collectives_panel
 from tests.traces import Row, annotation, kernel, op, runtime, trace_of
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)"

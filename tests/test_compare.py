@@ -24,7 +24,7 @@ from gpuprof_widgets.options import Options
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
-from gpuprof_widgets.views.static_comparison import titled_tables
+from gpuprof_widgets.views.comparison_tables import titled_tables
 from tests.records import records
 from tests.traces import Row, annotation, calls_of, cell_line, kernel, module, op, runtime, trace_of
 

@@ -22,7 +22,7 @@ from gpuprof_widgets.trace.python_frames import frames_of
 from gpuprof_widgets.trace.readers import load, parse
 from gpuprof_widgets.trace.redact import redacted
 from gpuprof_widgets.views.figure import trace_store
-from gpuprof_widgets.views.panels.python_time import python_time_panel
+from gpuprof_widgets.views.panels.regions import python_time_panel
 
 FILE = Path("trace")
 US = 1000

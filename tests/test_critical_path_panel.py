@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuprof_widgets.analyses.critical_path import critical_path
 from gpuprof_widgets.analyses.what_if import what_if
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.panels.critical_path import critical_path_panel
+from gpuprof_widgets.views.panels.gpu_time import critical_path_panel
 from tests.traces import annotation, kernel, op, runtime, trace_of
 
 

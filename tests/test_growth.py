@@ -26,8 +26,8 @@ from gpuprof_widgets.commands.tree import DEEPEST, INDENT, with_paths
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.writers.collapsed import collapsed_stacks
 from gpuprof_widgets.views.encoding import encode
-from gpuprof_widgets.views.panels import modules as modules_shown
-from gpuprof_widgets.views.panels.modules import modules_panel
+from gpuprof_widgets.views.panels import regions as modules_shown
+from gpuprof_widgets.views.panels.regions import modules_panel
 from tests.traces import (
     MAIN_THREAD,
     Row,

@@ -12,12 +12,15 @@ from gpuprof_widgets.analyses.copies import copies
 from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.panels.copies import copies_panel
-from gpuprof_widgets.views.panels.kernel_names import LONGEST, kernel_name
-from gpuprof_widgets.views.panels.kernels import kernels_panel
-from gpuprof_widgets.views.panels.launches import launches_panel
+from gpuprof_widgets.views.panels.kernels import (
+    LONGEST,
+    kernel_name,
+    kernels_panel,
+    launches_panel,
+    sequences_panel,
+)
 from gpuprof_widgets.views.panels.panel import Panel
-from gpuprof_widgets.views.panels.sequences import sequences_panel
+from gpuprof_widgets.views.panels.transfers import copies_panel
 from gpuprof_widgets.views.table import Column
 from tests.traces import cell_line, copy, kernel, op, runtime, trace_of
 

@@ -15,7 +15,7 @@ from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
-from gpuprof_widgets.views.panels.launches import launches_panel
+from gpuprof_widgets.views.panels.kernels import launches_panel
 from tests.hta_oracle import hta
 from tests.traces import Row, Shared, copy, gpu_annotation, kernel, op, runtime, trace_of
 

@@ -16,7 +16,7 @@ from gpuprof_widgets.analyses.quantity import format_bytes
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import parse
-from gpuprof_widgets.views.panels.allocator import allocator_panel
+from gpuprof_widgets.views.panels.counters import allocator_panel
 from tests.snapshots import CONVERT, GRANULE, SEGMENT, TRAIN, Allocator, frame, snapshot
 from tests.traces import op, trace_of
 

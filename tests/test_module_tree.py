@@ -15,8 +15,8 @@ from gpuprof_widgets.analyses.modules import modules
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
-from gpuprof_widgets.views.panels import modules as panel
-from gpuprof_widgets.views.panels.modules import modules_panel
+from gpuprof_widgets.views.panels import regions as panel
+from gpuprof_widgets.views.panels.regions import modules_panel
 from tests.test_modules import record as recorded
 from tests.traces import (
     annotation,

@@ -19,7 +19,7 @@ from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.peaks import Peaks
 from gpuprof_widgets.trace.window import window
-from gpuprof_widgets.views.panels.roofline import roofline_panel
+from gpuprof_widgets.views.panels.kernels import roofline_panel
 from tests.traces import Row, kernel, op, runtime, trace_of
 
 PEAKS = Peaks("made up", {"fp32": 1e9, "tf32": 8e9, "fp16": 1e10}, 1e8, "this test")

@@ -13,14 +13,13 @@ from gpuprof_widgets.analyses.compare.sentences import comparison_findings
 from gpuprof_widgets.analyses.compare.tables import Runs
 from gpuprof_widgets.analyses.steps import steps
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.delta_rows import delta_tables
+from gpuprof_widgets.views.comparison_tables import delta_tables, static_html, static_text
 from gpuprof_widgets.views.figure import finding_lines
 from gpuprof_widgets.views.models import DeltaTable, DiffBar, DiffGraph, GroupHeader, StoreGroup
 from gpuprof_widgets.views.plots import empty_plot
 from gpuprof_widgets.views.report import MimeBundle, figure_script, html_page
 from gpuprof_widgets.views.side_by_side import Row, placed, plot_timelines, store_group
 from gpuprof_widgets.views.side_by_side_picture import timelines_png
-from gpuprof_widgets.views.static_comparison import static_html, static_text
 
 TITLE = "Two runs compared"
 

@@ -23,14 +23,11 @@ from gpuprof_widgets.analyses.quantity import format_count, format_ns
 from gpuprof_widgets.printable import printable_values
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import REGION_CATEGORIES
-from gpuprof_widgets.views.arrays import Arrays, byte_planes, fold_sign
 from gpuprof_widgets.views.busiest_tracks import tracks_told, with_busiest_tracks
 from gpuprof_widgets.views.merge_short import merge_short
-from gpuprof_widgets.views.page_lines import page_lines
 from gpuprof_widgets.views.page_memory import page_memory
-from gpuprof_widgets.views.page_modules import module_classes
-from gpuprof_widgets.views.page_panels import page_panels, panels
-from gpuprof_widgets.views.page_rows import PageRows, page_rows
+from gpuprof_widgets.views.page_panels import Arrays, byte_planes, fold_sign, page_panels, panels
+from gpuprof_widgets.views.page_rows import PageRows, module_classes, page_lines, page_rows
 from gpuprof_widgets.views.panels.panel import Panel
 
 UNLISTED = frozenset({INSTANTS, *REGION_CATEGORIES})

@@ -25,15 +25,18 @@ from gpuprof_widgets.analyses.sort_keys import (
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.python_frames import frames_of
 from gpuprof_widgets.trace.schema import GPU_TRACKS, MEMORY_EVENT
-from gpuprof_widgets.views.analyses import PYTHON_PANEL, plot_analyses
 from gpuprof_widgets.views.encoding import encode
-from gpuprof_widgets.views.flame_graph import plot_flame_graph
-from gpuprof_widgets.views.lines import plot_lines
-from gpuprof_widgets.views.memory import plot_memory
 from gpuprof_widgets.views.models import ReportHeader, TraceStore
-from gpuprof_widgets.views.op_table import plot_op_table
 from gpuprof_widgets.views.page_panels import panels
-from gpuprof_widgets.views.timeline import plot_timeline
+from gpuprof_widgets.views.plots import (
+    PYTHON_PANEL,
+    plot_analyses,
+    plot_flame_graph,
+    plot_lines,
+    plot_memory,
+    plot_op_table,
+    plot_timeline,
+)
 
 VIEWS: dict[str, Callable[[TraceStore], list[LayoutDOM]]] = {
     "timeline": plot_timeline,

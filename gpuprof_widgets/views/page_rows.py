@@ -1,4 +1,4 @@
-"""The slices as the page needs them: texts coded, links as row numbers."""
+"""The slices as the page needs them, with their texts coded; and the lines and modules."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses.flops import slice_flops
+from gpuprof_widgets.analyses.line_sources import LineSource, line_sources
+from gpuprof_widgets.analyses.lines import cell_lines, line_keys
 from gpuprof_widgets.analyses.op_rows import Allocations, allocations
 from gpuprof_widgets.analyses.shapes import shape_codes
+from gpuprof_widgets.analyses.waits import SYNCHRONISING, is_synchronising
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, NONE, OP_CATEGORIES, RUNTIME_ENDINGS
-from gpuprof_widgets.views.page_lines import slice_kinds
 
 Ints = npt.NDArray[np.signedinteger[Any]]
 Mask = npt.NDArray[np.bool_]
@@ -151,3 +153,71 @@ def _at(rows: npt.NDArray[np.intp], values: Ints, length: int) -> Ints:
     column = np.zeros(length, np.int64)
     column[rows] = values
     return column
+
+
+ORDINARY, WAITS, WAITS_FOR_ITS_COPY, FIRST_LINE = 0, 1, 2, 3
+"""Kinds of slices; those of cell lines follow: two for each line, the second for later pieces."""
+
+
+def slice_kinds(trace: Trace) -> Ints:
+    """Per slice what its name and category do not tell: which line it is, whether it waits.
+
+    Slices of several kinds have labels of their own, so that a kind costs nothing per slice.
+    """
+    kinds = np.full(len(trace), ORDINARY, np.int64)
+    known = cell_lines(trace)
+    if len(known.row):
+        waiting, by_name = is_synchronising(trace), trace.index.matching(SYNCHRONISING)
+        kinds[waiting] = np.where(by_name[waiting], WAITS, WAITS_FOR_ITS_COPY)
+        kinds[known.row] = FIRST_LINE + 2 * known.of_slice[known.row] + known.resumed
+    return kinds
+
+
+def page_lines(record: Record, label_kinds: list[int]) -> dict[str, Any] | None:
+    """The lines for the page's header, by label; None where none were recorded."""
+    known = cell_lines(record.trace)
+    if not len(known.row):
+        return None
+    keys = line_keys(known, record)
+    cells = list(dict.fromkeys(keys["cell"]))
+    place = {key: at for at, key in enumerate(zip(keys["cell"], keys["line"], strict=True))}
+    ran = [place[key] for key in zip(known.lines["cell"], known.lines["line"], strict=True)]
+    sources = {source.name: source for source in line_sources(record)}
+    return {
+        "cells": [_cell(cell, sources.get(cell)) for cell in cells],
+        "lines": [
+            [cells.index(cell), int(line), code]
+            for cell, line, code in keys.itertuples(index=False)
+        ],
+        "labels": [
+            [label, ran[(kind - FIRST_LINE) // 2], (kind - FIRST_LINE) % 2]
+            for label, kind in enumerate(label_kinds)
+            if kind >= FIRST_LINE
+        ],
+        "waits": [label for label, kind in enumerate(label_kinds) if kind == WAITS],
+        "copy_waits": [
+            label for label, kind in enumerate(label_kinds) if kind == WAITS_FOR_ITS_COPY
+        ],
+    }
+
+
+def _cell(name: str, source: LineSource | None) -> dict[str, Any]:
+    """A cell whose text is not known has its lines' code only."""
+    if source is None:
+        return {"name": name, "first": 1, "text": []}
+    return {"name": name, "first": source.first, "text": list(source.text)}
+
+
+def module_classes(trace: Trace) -> dict[str, str]:
+    """The class of each module by its name; where several modules share a name, their classes."""
+    known = trace.args.get("class")
+    if known is None:
+        return {}
+    of_module = trace.index.in_category("module", "module_backward")
+    known = known[of_module[known.index.to_numpy()]]
+    names = trace.slices["name"].to_numpy(object)[known.index.to_numpy()]
+    pairs = np.unique(np.stack([names.astype(str), known.to_numpy(object).astype(str)]), axis=1)
+    classes: dict[str, str] = {}
+    for name, kind in pairs.T.tolist():
+        classes[name] = f"{classes[name]}, {kind}" if name in classes else kind
+    return classes

@@ -25,9 +25,9 @@ from gpuprof_widgets.views.models import (
     TimelineTitle,
     TraceStore,
 )
+from gpuprof_widgets.views.plots import AXIS_HEIGHT, MINIMAP_HEIGHT, time_axis, timeline_plot
 from gpuprof_widgets.views.report import MimeBundle, figure_script, html_page
 from gpuprof_widgets.views.side_by_side_picture import timelines_png
-from gpuprof_widgets.views.timeline import AXIS_HEIGHT, MINIMAP_HEIGHT, time_axis, timeline_plot
 
 STRIP_HEIGHT = 12
 """Pixels that each trace has in the overview of several."""

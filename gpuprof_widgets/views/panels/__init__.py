@@ -20,22 +20,23 @@ from gpuprof_widgets.analyses.columns import heading, is_link
 from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE
-from gpuprof_widgets.views.panels.allocator import allocator_panel
-from gpuprof_widgets.views.panels.annotations import annotations_panel
-from gpuprof_widgets.views.panels.breakdown import breakdown_panel, step_breakdown_panel
-from gpuprof_widgets.views.panels.collectives import collectives_panel
-from gpuprof_widgets.views.panels.copies import copies_panel
-from gpuprof_widgets.views.panels.counters import counters_panel
-from gpuprof_widgets.views.panels.critical_path import critical_path_panel
-from gpuprof_widgets.views.panels.idle import idle_panel
-from gpuprof_widgets.views.panels.kernels import kernels_panel
-from gpuprof_widgets.views.panels.launches import launches_panel
-from gpuprof_widgets.views.panels.modules import modules_panel
+from gpuprof_widgets.views.panels.counters import allocator_panel, counters_panel
+from gpuprof_widgets.views.panels.gpu_time import (
+    breakdown_panel,
+    critical_path_panel,
+    idle_panel,
+    step_breakdown_panel,
+    streams_panel,
+)
+from gpuprof_widgets.views.panels.kernels import (
+    kernels_panel,
+    launches_panel,
+    roofline_panel,
+    sequences_panel,
+)
 from gpuprof_widgets.views.panels.panel import Panel
-from gpuprof_widgets.views.panels.python_time import python_time_panel
-from gpuprof_widgets.views.panels.roofline import roofline_panel
-from gpuprof_widgets.views.panels.sequences import sequences_panel
-from gpuprof_widgets.views.panels.streams import streams_panel
+from gpuprof_widgets.views.panels.regions import annotations_panel, modules_panel, python_time_panel
+from gpuprof_widgets.views.panels.transfers import collectives_panel, copies_panel
 from gpuprof_widgets.views.table import table_of
 
 PanelOf = Callable[[Record], Panel | None]

@@ -1,4 +1,4 @@
-"""What the file counts over time, as curves: CUPTI metrics, power, utilisation."""
+"""Tabs on what the file counts: counters over time, and the allocator's segments of memory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import pandas as pd
 from gpuprof_widgets.analyses.columns import Unit
 from gpuprof_widgets.analyses.counters import counters
 from gpuprof_widgets.analyses.memory_blocks import memory_events
+from gpuprof_widgets.analyses.memory_segments import memory_segments
+from gpuprof_widgets.analyses.quantity import format_bytes, format_count, format_share
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.panels.panel import Curve, Panel
+from gpuprof_widgets.views.panels.panel import Bars, Curve, Panel
 from gpuprof_widgets.views.table import Column
 
-COLUMNS = (
+COUNTER_COLUMNS = (
     Column("counter", "Counter", "text"),
     Column("unit", "Unit", "text"),
     Column("readings", "Readings", "count"),
@@ -34,12 +36,12 @@ def counters_panel(record: Record) -> Panel | None:
         return None
     named = table.assign(counter=(table["name"] + " " + table["series"]).str.strip())
     each = list(named.groupby("counter", sort=False))
-    rows = pd.DataFrame([_row(record, str(name), readings) for name, readings in each])
-    curves = tuple(_curve(str(name), readings) for name, readings in each)
-    return Panel("Counters", COLUMNS, rows, curves=curves)
+    rows = pd.DataFrame([_counter_row(record, str(name), readings) for name, readings in each])
+    curves = tuple(_counter_curve(str(name), readings) for name, readings in each)
+    return Panel("Counters", COUNTER_COLUMNS, rows, curves=curves)
 
 
-def _row(record: Record, counter: str, readings: pd.DataFrame) -> dict[str, object]:
+def _counter_row(record: Record, counter: str, readings: pd.DataFrame) -> dict[str, object]:
     """Mean over the time for which a reading held, of what was measured."""
     value = readings["value"].to_numpy()
     held = np.diff(np.append(readings["ts_ns"].to_numpy(), record.trace.end_ns))
@@ -55,7 +57,76 @@ def _row(record: Record, counter: str, readings: pd.DataFrame) -> dict[str, obje
     }
 
 
-def _curve(counter: str, readings: pd.DataFrame) -> Curve:
+def _counter_curve(counter: str, readings: pd.DataFrame) -> Curve:
     unit: Unit = "bytes" if readings["unit"].iloc[0] == "bytes" else "number"
     changes = readings[["ts_ns", "value"]].fillna({"value": 0.0})
     return Curve(counter, unit, changes)
+
+
+ALLOCATOR_COLUMNS = (
+    Column("where", "Segment", "text"),
+    Column("state", "State", "text"),
+    Column("size", "Size", "bytes"),
+    Column("share", "Of the segment", "share"),
+    Column("pieces", "Blocks", "count"),
+    Column("largest_free_bytes", "Largest free", "bytes"),
+    Column("rounding_bytes", "Rounded up", "bytes"),
+    Column("line_name", "Most held by", "text"),
+)
+SEGMENT_PARTS = {
+    "allocated_bytes": "allocated",
+    "awaiting_bytes": "awaiting free",
+    "free_bytes": "free",
+}
+
+
+def allocator_panel(record: Record) -> Panel | None:
+    """A row per segment and state of its memory; None for anything but a memory snapshot."""
+    table = memory_segments(record)
+    if not len(table):
+        return None
+    table = table.assign(where=_segment_names(table))
+    rows = pd.concat([_part_sizes(table, part) for part in SEGMENT_PARTS]).sort_index(kind="stable")
+    rows = rows[rows["size"] > 0].reset_index(drop=True)
+    notes = tuple(_free_sentence(str(device), own) for device, own in table.groupby("device"))
+    return Panel(
+        "Allocator", ALLOCATOR_COLUMNS, rows, notes=notes, bars=Bars("where", "state", "size")
+    )
+
+
+def _segment_names(table: pd.DataFrame) -> list[str]:
+    rows = zip(table["device"], table["address"], table["stream"], table["pool"], strict=True)
+    return [
+        f"{device} · {address:#x}"
+        + (f" · stream {stream}" if stream else "")
+        + (f" · pool {pool}" if pool != "0.0" else "")
+        for device, address, stream, pool in rows
+    ]
+
+
+def _part_sizes(table: pd.DataFrame, part: str) -> pd.DataFrame:
+    """The rows of one state; of what is told of a state alone the others have nothing."""
+    free, allocated = part == "free_bytes", part == "allocated_bytes"
+    pieces = table["free_blocks"] if free else table["blocks"] - table["free_blocks"]
+    return pd.DataFrame(
+        {
+            "where": table["where"],
+            "state": SEGMENT_PARTS[part],
+            "size": table[part],
+            "share": table[part] / table["bytes"].clip(lower=1),
+            "pieces": pieces if free or allocated else float("nan"),
+            "largest_free_bytes": table["largest_free_bytes"] if free else float("nan"),
+            "rounding_bytes": table["rounding_bytes"] if allocated else float("nan"),
+            "line_name": table["line_name"] if allocated else "",
+        }
+    )
+
+
+def _free_sentence(device: str, own: pd.DataFrame) -> str:
+    reserved, free = int(own["bytes"].sum()), int(own["free_bytes"].sum())
+    return (
+        f"When the snapshot was taken, {device} had {format_bytes(reserved)} reserved in "
+        f"{format_count(len(own), 'segment')}; {format_bytes(free)} of it "
+        f"({format_share(free / max(reserved, 1))}) were free, the largest piece "
+        f"{format_bytes(int(own['largest_free_bytes'].max()))}."
+    )

@@ -1,20 +1,30 @@
-"""Every kernel, copy and memset by name, with how it was laid out on the GPU."""
+"""Tabs on kernels: by name, their launches, their sequences, and their ops under the roofline."""
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 import pandas as pd
 
+from gpuprof_widgets.analyses.findings.wording import code
 from gpuprof_widgets.analyses.gpu_curves import UTILISATION, gpu_curves
 from gpuprof_widgets.analyses.gpu_summary import gpu_summary
+from gpuprof_widgets.analyses.grouped import group_rows
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows, kernels
-from gpuprof_widgets.analyses.quantity import format_share
+from gpuprof_widgets.analyses.launches import UNLINKED, by_call, launches
+from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.queue_length import queue_length, queues
+from gpuprof_widgets.analyses.roofline import grouped_pieces, roofline
+from gpuprof_widgets.analyses.sequences import ARROW, LENGTH, occurrences, sequences
+from gpuprof_widgets.analyses.stacks import BACKWARD_PREFIX
+from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.panels.kernel_names import kernel_name
-from gpuprof_widgets.views.panels.panel import Curve, Panel
+from gpuprof_widgets.trace.peaks import Peaks
+from gpuprof_widgets.views.panels.panel import Curve, Panel, Points
 from gpuprof_widgets.views.table import Column
 
-COLUMNS = (
+KERNEL_COLUMNS = (
     Column("label", "Name", "text"),
     Column("calls", "Calls", "count", "count"),
     Column("time_ns", "GPU time", "ns", "time"),
@@ -46,14 +56,14 @@ def kernels_panel(record: Record) -> Panel | None:
     for key in UNKNOWN:
         rows[key] = rows[key].where(rows[key] >= 0, np.nan)
     rows["op_name"] = [_launchers(*pair) for pair in zip(rows["op_name"], rows["ops"], strict=True)]
-    keys = [column.key for column in COLUMNS]
+    keys = [column.key for column in KERNEL_COLUMNS]
     return Panel(
         "Kernels",
-        COLUMNS,
+        KERNEL_COLUMNS,
         rows[keys],
-        _events(record, table),
-        notes=(_note(record),),
-        curves=tuple(_curves(record)),
+        _kernel_events(record, table),
+        notes=(_kernel_note(record),),
+        curves=tuple(_running_curves(record)),
     )
 
 
@@ -68,7 +78,7 @@ def _launchers(op: str, ops: int) -> str:
     return f"{op} and {ops - 1} more" if ops > 1 else op
 
 
-def _events(record: Record, table: pd.DataFrame) -> pd.DataFrame:
+def _kernel_events(record: Record, table: pd.DataFrame) -> pd.DataFrame:
     slices = record.trace.slices
     rows = counted_gpu_rows(record.trace)
     name, category = slices["name"].cat, slices["category"].cat
@@ -87,7 +97,7 @@ def _events(record: Record, table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _curves(record: Record) -> list[Curve]:
+def _running_curves(record: Record) -> list[Curve]:
     """Utilisation and SM efficiency of each GPU."""
     return [
         Curve(
@@ -100,7 +110,7 @@ def _curves(record: Record) -> list[Curve]:
     ]
 
 
-def _note(record: Record) -> str:
+def _kernel_note(record: Record) -> str:
     """How well each GPU was used, in the TensorBoard plugin's figures."""
     said = []
     for gpu in gpu_summary(record).to_dict("records"):
@@ -113,3 +123,262 @@ def _note(record: Record) -> str:
         known = [f"{format_share(v)} {what}" for what, v in figures.items() if not np.isnan(v)]
         said.append(f"GPU {gpu['device']}: {', '.join(known)}.")
     return " ".join(said)
+
+
+LONGEST_NAME = 120
+LEFT_OUT = ("(anonymous namespace)::", "at::native::", "void ", "static ")
+
+
+WRAPPED = re.compile(r"cutlass\w*::Kernel\d*<(\w+)")
+"""CUTLASS's kernels are all called Kernel; what tells them apart is what they are made of."""
+
+
+def kernel_name(name: str) -> str:
+    """A kernel's name without its parameters and the namespaces that nearly all have."""
+    for words in LEFT_OUT:
+        name = name.replace(words, "")
+    if name.endswith(")") and "<" in name:
+        name = _without_parameters(name)
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+
+
+def function_name(name: str) -> str:
+    """The name of a kernel's function alone, where there is no room for its types."""
+    wrapped = WRAPPED.search(name)
+    return wrapped[1] if wrapped else code(name).strip("`")
+
+
+def _without_parameters(name: str) -> str:
+    """The text before the parenthesis that the last one closes."""
+    depth = 0
+    for place in range(len(name) - 1, -1, -1):
+        depth += {")": 1, "(": -1}.get(name[place], 0)
+        if not depth:
+            return name[:place] or name
+    return name
+
+
+MOST_SEQUENCES = 100
+LONGEST_SEQUENCE = 300
+"""Letters of a sequence; of a longer one the page shows the beginning."""
+SHORTEST_NAME = 30
+"""Letters of each kernel's name in it, which is without its template arguments."""
+
+SEQUENCE_COLUMNS = (
+    Column("op_name", "Op", "text"),
+    Column("sequence", "Launches", "text"),
+    Column("kernels", "Kernels", "number"),
+    Column("calls", "Calls", "count", "count"),
+    Column("gpu_ns", "GPU time", "ns", "sum", "gpu_ns"),
+    Column("launching_ns", "CPU launching", "ns"),
+    Column("cpu_ns", "CPU time", "ns", "time"),
+    Column("short_kernels", "Shorter than launch", "share"),
+)
+
+
+def sequences_panel(record: Record) -> Panel | None:
+    """A row per op and sequence; its events are the op's calls."""
+    table = sequences(record, top=MOST_SEQUENCES)
+    if not len(table):
+        return None
+    rows = table.assign(
+        op_name=table["op_name"].str.removeprefix(BACKWARD_PREFIX),
+        sequence=[_shortened_sequence(text) for text in table["sequence"]],
+        gpu_ns=table["total_ns"],
+        cpu_ns=table["op_ns"],
+    )
+    return Panel(
+        "Sequences",
+        SEQUENCE_COLUMNS,
+        rows[[column.key for column in SEQUENCE_COLUMNS]],
+        _sequence_events(record, table),
+        notes=(
+            f"Outermost ops that launch {LENGTH} or more kernels in a call, by what they launch: "
+            "fused to one, they are launched once and pass no intermediate results through memory.",
+        ),
+        sort="gpu_ns",
+    )
+
+
+def _shortened_sequence(sequence: str) -> str:
+    names = [function_name(name) for name in sequence.split(ARROW)]
+    names = [
+        name if len(name) <= SHORTEST_NAME else name[: SHORTEST_NAME - 1] + "…" for name in names
+    ]
+    text = ARROW.join(names)
+    return text if len(text) <= LONGEST_SEQUENCE else text[: LONGEST_SEQUENCE - 1] + "…"
+
+
+def _sequence_events(record: Record, table: pd.DataFrame) -> pd.DataFrame:
+    trace = record.trace
+    found = occurrences(trace, None, LENGTH)
+    dur = pd.Series(trace.slices["dur"].to_numpy()[found.rows])
+    start = trace.slices["ts"].to_numpy()[found.op]
+    first = pd.Series(found.op).groupby(found.group).transform("first")
+    place = pd.Series(table.index, table["first"].to_numpy())
+    columns = {
+        "group": place.reindex(first).to_numpy(),
+        "start_ns": start,
+        "end_ns": start + trace.slices["dur"].to_numpy()[found.op],
+        "row": found.op,
+        "gpu_ns": dur.groupby(found.call).sum().to_numpy(),
+    }
+    events = pd.DataFrame(columns)
+    listed = events["group"].notna()
+    return events[listed].astype({"group": int})
+
+
+LAUNCH_COLUMNS = (
+    Column("op_name", "Launched by", "text"),
+    Column("launch_name", "Call", "text"),
+    Column("launches", "Launches", "count", "count"),
+    Column("call_ns", "CPU in calls", "ns", "sum", "call_ns"),
+    Column("gpu_ns", "GPU time", "ns", "sum", "gpu_ns"),
+    Column("latency_ns", "Mean latency", "ns", "mean", "latency_ns"),
+    Column("queue_ns", "of it queued", "ns", "mean", "queue_ns"),
+    Column("pure_latency_ns", "of it launching", "ns", "mean", "pure_latency_ns"),
+    Column("longest_ns", "Longest latency", "ns", "max", "latency_ns"),
+    Column("short", "Shorter than launch", "count", "sum", "short"),
+    Column("late", "Over 100 µs late", "count", "sum", "late"),
+)
+
+
+def launches_panel(record: Record) -> Panel | None:
+    """A row per op and kind of call; its events are the calls."""
+    table = launches(record)
+    if not len(table):
+        return None
+    table = by_call(table)
+    keys = ["op_name", "launch_name"]
+    group, _ = group_rows({key: table[key].to_numpy() for key in keys})
+    each = table[["call_ns", "latency_ns", "queue_ns", "pure_latency_ns"]].assign(
+        group=group,
+        start_ns=table["call_start_ns"],
+        end_ns=table["call_start_ns"] + table["call_ns"],
+        row=table["launch"],
+        gpu_ns=table["work_ns"],
+        short=table["short"].astype(int),
+        late=table["late"].astype(int),
+        call_ns=table["call_ns"] / table.groupby("launch")["launch"].transform("size"),
+    )
+    by = each.groupby("group")
+    rows = (
+        table.groupby(group)[keys]
+        .first()
+        .assign(
+            launches=by.size(),
+            longest_ns=by["latency_ns"].max(),
+            **{key: by[key].mean() for key in ("latency_ns", "queue_ns", "pure_latency_ns")},
+            **{key: by[key].sum() for key in ("call_ns", "gpu_ns", "short", "late")},
+        )
+    )
+    return Panel(
+        "Launches",
+        LAUNCH_COLUMNS,
+        rows[[column.key for column in LAUNCH_COLUMNS]].reset_index(drop=True),
+        each,
+        notes=(_launch_note(record),),
+        sort="call_ns",
+        curves=tuple(_queue_curves(record)),
+    )
+
+
+def _queue_curves(record: Record) -> list[Curve]:
+    """The queue of each stream, the busiest first."""
+    length = queue_length(record)
+    by_stream = [(key, each) for key, each in length.groupby(["device", "stream"])]
+    by_stream.sort(key=lambda pair: -len(pair[1]))
+    return [
+        Curve(
+            f"Queue of GPU {device} · stream {stream}",
+            "count",
+            each[["ts_ns", "length"]].rename(columns={"length": "value"}),
+        )
+        for (device, stream), each in by_stream
+    ]
+
+
+def _launch_note(record: Record) -> str:
+    table = queues(record)
+    short, total, full = (int(table[key].sum()) for key in ("short", "launches", "full_ns"))
+    said = [f"{short:,} of {total:,} launches took longer than what they launched"]
+    if full:
+        said.append(f"the CPU met a full queue (1,024) for {format_ns(full)}")
+    if unlinked := int(table.attrs.get(UNLINKED, 0)):
+        said.append(f"{format_count(unlinked, 'GPU event')} without a launch in the trace")
+    return "; ".join(said) + "."
+
+
+MOST_OPS = 300
+MOST_EVENTS_OF_OPS = 10_000
+ROOFLINE_BY = "shape"
+ROOFLINE_KEYS = ["name", "dtype", "input_shapes"]
+ROOFLINE_COLUMNS = (
+    Column("name", "Op", "text"),
+    Column("input_shapes", "Input shapes", "text"),
+    Column("dtype", "Format", "text"),
+    Column("calls", "Calls", "count"),
+    Column("time_ns", "Time", "ns", "time"),
+    Column("roof_share", "Of the roof", "share"),
+    Column("bound", "Bound by", "text"),
+    Column("flops_per_s", "FLOP/s", "flop/s", "ratio", "flops/time_ns"),
+    Column("bytes_per_s", "Bytes/s", "bytes/s", "ratio", "bytes/time_ns"),
+    Column("intensity", "FLOP/byte", "number"),
+    Column("flops", "FLOPs", "flop", "sum", "flops"),
+    Column("bytes", "Bytes", "bytes", "sum", "bytes"),
+    Column("bytes_counted", "Bytes of", "text"),
+)
+
+
+def roofline_panel(record: Record) -> Panel | None:
+    """A row per op, format and input shapes; its events are the kernels."""
+    table = roofline(record, by=ROOFLINE_BY)
+    if what_is_lacking(table) or not (table["bytes"] > 0).any():
+        return None
+    note, peaks = table.attrs["note"], table.attrs["peaks"]
+    worked = table[(table["flops"] > 0) | (table["bytes"] > 0)]
+    rows = worked.head(MOST_OPS).reset_index(drop=True)
+    rows["bytes"] = rows["bytes"].where(rows["bytes"] >= 0, np.nan)
+    if len(worked) > len(rows):
+        note += f". The {MOST_OPS} longest of {len(worked):,} rows."
+    return Panel(
+        "Roofline",
+        ROOFLINE_COLUMNS,
+        rows,
+        _roofline_events(record, rows),
+        notes=(note[:1].upper() + note[1:],),
+        sort="time_ns",
+        points=Points("intensity", "flops_per_s", "time_ns", _roofs(rows, peaks)),
+        most_events=MOST_EVENTS_OF_OPS,
+    )
+
+
+def _roofline_events(record: Record, rows: pd.DataFrame) -> pd.DataFrame:
+    """The pieces of work of these rows."""
+    pieces, keys = grouped_pieces(record, ROOFLINE_BY)
+    group = pd.Series(np.arange(len(rows)), pd.MultiIndex.from_frame(rows[ROOFLINE_KEYS]))
+    found = group.reindex(pd.MultiIndex.from_frame(pieces[keys])).to_numpy()
+    pieces = pieces.assign(group=found, end_ns=pieces["start_ns"] + pieces["time_ns"])
+    pieces = pieces[pieces["group"].notna()].astype({"group": np.int32})
+    columns = ["group", "start_ns", "end_ns", "row", "flops", "bytes"]
+    pieces = pieces.sort_values("start_ns", kind="stable")
+    return pieces[columns].reset_index(drop=True)
+
+
+def _roofs(
+    rows: pd.DataFrame, peaks: dict[str, object] | None
+) -> tuple[tuple[tuple[float, ...], tuple[float, ...], str], ...]:
+    """A roof per number format that the ops have: memory's slope up to the format's ceiling."""
+    if not peaks:
+        return ()
+    roof = Peaks.from_dict(peaks)
+    intensity = rows["intensity"][rows["intensity"] > 0]
+    used = rows["dtype"][rows["flops"] > 0].drop_duplicates()
+    lines = []
+    for dtype in used[used.isin(list(roof.flops_per_s))]:
+        top = roof.flops_per_s[dtype]
+        ridge = top / roof.bytes_per_s
+        left = min(float(intensity.min()), ridge) / 2
+        right = max(float(intensity.max()), ridge) * 4
+        lines.append(((left, ridge, right), (left * roof.bytes_per_s, top, top), str(dtype)))
+    return tuple(lines)

@@ -1,28 +1,30 @@
-"""The part of a comparison that needs no script: findings in words, and tables of differences."""
+"""The tables of a comparison, as the page gets them and as they stand where no script runs."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pandas as pd
 
 from gpuprof_widgets.analyses.compare import tables
-from gpuprof_widgets.analyses.compare.deltas import NOISE, SAME
+from gpuprof_widgets.analyses.compare.deltas import ADDED, NOISE, SAME
 from gpuprof_widgets.analyses.compare.measured import QUANTITIES
 from gpuprof_widgets.analyses.compare.sentences import comparison_findings
 from gpuprof_widgets.analyses.compare.tables import MEASURE, Runs
 from gpuprof_widgets.views.static import html_findings, text_findings, text_table
 from gpuprof_widgets.views.table import Column, Table
-from gpuprof_widgets.views.table_renderers import html_table
+from gpuprof_widgets.views.table_renderers import html_table, page_table
 
 TOP = 12
 """Rows of each table; what is noise or the same is in none of them."""
 
 PER = {True: "per step", False: "of the run"}
-COLUMNS = (
+STATIC_COLUMNS = (
     Column("a_ns", "A", "ns"),
     Column("b_ns", "B", "ns"),
     Column("delta_ns", "B − A", "change"),
 )
-CALLS = (Column("calls_a", "calls A", "number"), Column("calls_b", "calls B", "number"))
+CALLS = (Column("calls_a", "Calls A", "number"), Column("calls_b", "Calls B", "number"))
 
 
 def static_html(runs: Runs) -> str:
@@ -97,9 +99,14 @@ def _tables(runs: Runs) -> list[Table]:
         if len(real):
             rows = real.head(TOP).assign(name=_marked(real.head(TOP)))
             title = f"{title}: {len(rows):,} of {len(real):,} that differ"
-            columns = (Column("name", noun), *COLUMNS, *(CALLS if "calls_a" in real else ()))
+            columns = (Column("name", noun), *STATIC_COLUMNS, *_calls(real))
             shown.append(Table(title, columns, rows))
     return shown
+
+
+def _calls(table: pd.DataFrame) -> tuple[Column, ...]:
+    """The columns of calls, where what is compared is called."""
+    return tuple(column for column in CALLS if column.key in table)
 
 
 def _marked(table: pd.DataFrame) -> list[str]:
@@ -109,3 +116,65 @@ def _marked(table: pd.DataFrame) -> list[str]:
         f"{name}{marks.get(change, '')}"
         for name, change in zip(table["name"], table["change"], strict=True)
     ]
+
+
+MOST_ROWS = 300
+"""Of each table: those that moved the total most."""
+
+PAGE_COLUMNS = (
+    Column("delta_ns", "B − A", "change"),
+    Column("a_ns", "A", "ns"),
+    Column("b_ns", "B", "ns"),
+    Column("ratio", "B / A", "ratio"),
+    Column("spread_ns", "Spread", "ns"),
+)
+CHANGE = Column("change", "Change")
+
+
+def delta_tables(runs: Runs) -> list[dict[str, Any]]:
+    """Return each table as `page_table` does, its ``key``, ``noun``, and ``total``: all its rows.
+
+    Of each row listed, ``names``: those of its events in either run, and ``category``: that of its
+    events, "" without any.
+    """
+    return [
+        _page_delta(f"{noun.lower()} {number}", noun, title, table)
+        for number, (noun, title, table) in enumerate(titled_tables(runs))
+    ]
+
+
+def _page_delta(key: str, noun: str, title: str, table: pd.DataFrame) -> dict[str, Any]:
+    columns = (Column("name", noun), *PAGE_COLUMNS, *_calls(table), CHANGE)
+    listed = table.head(MOST_ROWS).to_dict("records")
+    rows = table.assign(
+        ratio=table["b_ns"] / table["a_ns"].where(table["a_ns"] != 0),
+        change=table["change"].replace(ADDED, "new in B"),
+    )
+    return {
+        **page_table(Table(title, columns, rows, sort="delta_ns"), MOST_ROWS),
+        "key": key,
+        "noun": noun,
+        "total": len(table),
+        "category": list(map(_category, listed)),
+        "names": list(map(_names, listed)),
+    }
+
+
+def _category(row: dict[Any, Any]) -> str:
+    if "code" in row:
+        return "cell_line"
+    if "state" in row:
+        return ""
+    # Our own regions; in another's trace the modules are Python frames.
+    is_frame = str(row["name"]).startswith("nn.Module: ")
+    return str(row.get("category", "python_function" if is_frame else "module"))
+
+
+def _names(row: dict[Any, Any]) -> list[list[str]]:
+    """The names that its events have in A, and in B."""
+    if "code" in row:
+        lines = (row["line_a"], row["line_b"])
+        return [[f"{line}: {row['code']}"] if line >= 0 else [] for line in lines]
+    if "name_a" not in row:
+        return [[], []]
+    return [[name for name in str(row[key]).split("\n") if name] for key in ("name_a", "name_b")]

@@ -1,0 +1,297 @@
+"""Tabs on where the GPUs' time went: breakdown, steps, idle gaps, streams, critical path."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.breakdown import HOST, breakdown
+from gpuprof_widgets.analyses.breakdown_segments import breakdown_segments
+from gpuprof_widgets.analyses.critical_path import critical_path
+from gpuprof_widgets.analyses.gpu_kinds import gpu_kinds
+from gpuprof_widgets.analyses.idle import idle, stream_of
+from gpuprof_widgets.analyses.quantity import format_ns
+from gpuprof_widgets.analyses.steps import steps
+from gpuprof_widgets.analyses.streams import streams
+from gpuprof_widgets.analyses.what_if import what_ifs
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.views.panels.panel import Bars, Panel
+from gpuprof_widgets.views.table import Column
+
+Ints = npt.NDArray[np.int64]
+MOST_EVENTS = 8_000
+MOST_ROWS = 500
+BREAKDOWN_BARS = Bars("where", "class", "time_ns")
+BREAKDOWN_COLUMNS = (
+    Column("where", "Where", "text"),
+    Column("state", "State", "text"),
+    Column("class", "Class", "text"),
+    Column("time_ns", "Time", "ns", "time"),
+    Column("share", "Share", "share", "share", "time_ns/where"),
+)
+BREAKDOWN_NOTE = "Every nanosecond is in exactly one class."
+
+
+def breakdown_panel(record: Record) -> Panel | None:
+    """A row per device and class; its events are the stretches of time of that class."""
+    rows = _classes(breakdown(record))
+    if not len(rows):
+        return None
+    events, width = _class_events(record, rows)
+    on_gpu = bool((rows["state"] != HOST).any())
+    title = "Breakdown" if on_gpu else "Breakdown (CPU)"
+    exact = f"Of a selected range it is exact to {format_ns(width)}." if width else ""
+    return Panel(
+        title, BREAKDOWN_COLUMNS, rows, events, notes=(BREAKDOWN_NOTE, exact), bars=BREAKDOWN_BARS
+    )
+
+
+def step_breakdown_panel(record: Record) -> Panel | None:
+    """A row per step, device and class: its time in the whole step; a click shows the step."""
+    table = breakdown(record, by="step")
+    if table["step"].nunique() < 2:
+        return None
+    rows = _classes(table)
+    shown = rows["where"].drop_duplicates()
+    fitting = MOST_ROWS * len(shown) // max(len(rows), MOST_ROWS)
+    rows = rows[rows["where"].isin(shown[:fitting])]
+    times = steps(record).set_index("step")
+    events = times.loc[rows["step"], ["start_ns", "end_ns"]].reset_index(drop=True)
+    events = events.assign(group=np.arange(len(rows)), row=NONE)
+    columns = tuple(Column(column.key, column.label, column.unit) for column in BREAKDOWN_COLUMNS)
+    left_out = len(shown) - len(shown[:fitting])
+    more = f"Of {left_out:,} more steps only the timeline tells." if left_out else ""
+    return Panel("Steps", columns, rows, events, notes=(BREAKDOWN_NOTE, more), bars=BREAKDOWN_BARS)
+
+
+def _classes(table: pd.DataFrame) -> pd.DataFrame:
+    """The classes that took any time, with the name of the bar that each is part of."""
+    rows = table[table["time_ns"] > 0].reset_index(drop=True)
+    where = [
+        _place(device, state, step)
+        for device, state, step in zip(rows["device"], rows["state"], rows["step"], strict=True)
+    ]
+    return rows.assign(where=pd.Series(where, dtype=object))
+
+
+def _place(device: int, state: str, step: int) -> str:
+    name = "CPU" if state == HOST else f"GPU {device}" if device >= 0 else "GPU"
+    return f"{name} · step {step}" if step >= 0 else name
+
+
+def _class_events(record: Record, rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """The segments of each device, fewer where they are too many, and how exact they are."""
+    segments = breakdown_segments(record)
+    number = pd.Series(np.arange(len(rows)), pd.MultiIndex.from_frame(rows[["device", "class"]]))
+    group = number.reindex(pd.MultiIndex.from_frame(segments[["device", "class"]]))
+    segments = segments.assign(group=group.to_numpy())
+    devices = segments["device"].unique()
+    parts = [
+        coarse(segments[segments["device"] == device], MOST_EVENTS // len(devices))
+        for device in devices
+    ]
+    events = pd.concat([part for part, _ in parts], ignore_index=True)
+    return events.assign(row=NONE), max(width for _, width in parts)
+
+
+def coarse(segments: pd.DataFrame, most: int) -> tuple[pd.DataFrame, int]:
+    """The segments, or at most so many that stand for them, and the width (ns) of a stretch.
+
+    ``segments``: ``group``, ``start_ns``, ``end_ns``, those of a group disjoint. Within each
+    stretch of time the segments of a group become one, so that any range whose bounds are those of
+    stretches has the same time of each group as before. The width is 0 where nothing changes.
+    """
+    if len(segments) <= most:
+        return segments, 0
+    group = segments["group"].to_numpy(np.int64)
+    start, end = (segments[f"{edge}_ns"].to_numpy(np.int64) for edge in ("start", "end"))
+    origin, span = int(start.min()), int(end.max() - start.min())
+    width = 2 ** int(np.ceil(np.log2(max(span / most, 1))))
+    pieces = _stretched(group, start - origin, end - origin, width)
+    while len(pieces[0]) > most and width < span:
+        width *= 2
+        pieces = _stretched(group, start - origin, end - origin, width)
+    columns = dict(zip(("group", "start_ns", "end_ns"), pieces, strict=True))
+    found = pd.DataFrame(columns)
+    found[["start_ns", "end_ns"]] += origin
+    return found, width
+
+
+def _stretched(group: Ints, start: Ints, end: Ints, width: int) -> tuple[Ints, Ints, Ints]:
+    """Per stretch and group one piece; the pieces of a stretch stand one after another."""
+    first, last = start // width, (end - 1) // width
+    count = np.maximum(last - first + 1, 0)
+    of = np.repeat(np.arange(len(start)), count)
+    stretch = first[of] + np.arange(len(of)) - np.repeat(np.cumsum(count) - count, count)
+    time = np.minimum(end[of], (stretch + 1) * width) - np.maximum(start[of], stretch * width)
+    groups = int(group.max()) + 1
+    key, inverse = np.unique(stretch * groups + group[of], return_inverse=True)
+    total = np.zeros(len(key), np.int64)
+    np.add.at(total, inverse.reshape(-1), time)
+    stretch = key // groups
+    opens = np.append(True, stretch[1:] != stretch[:-1])[: len(key)]
+    before = np.cumsum(total) - total
+    begins = stretch * width + before - before[opens][np.cumsum(opens) - 1]
+    return key % groups, begins, begins + total
+
+
+IDLE_COLUMNS = (
+    Column("where", "Device", "text"),
+    Column("cause", "Cause", "text"),
+    Column("doing", "CPU meanwhile", "text"),
+    Column("line", "Line", "text"),
+    Column("module", "Module", "text"),
+    Column("gaps", "Gaps", "count", "count"),
+    Column("time_ns", "Time", "ns", "time"),
+    Column("share", "Share of idle", "share", "share", "time_ns/where"),
+    Column("longest_ns", "Longest", "ns", "max"),
+)
+SAME_GAP = ["where", "cause", "doing", "line", "module"]
+STEP = re.compile(r"ProfilerStep#\d+")
+
+
+def idle_panel(record: Record) -> Panel | None:
+    """A row per device, cause and doing of the CPU; its events are the gaps, the longest first."""
+    gaps = idle(record)
+    if not len(gaps):
+        return None
+    doing = {name: STEP.sub("no op", name) or "no op" for name in gaps["cpu_name"].unique()}
+    where = {device: f"GPU {device}" if device >= 0 else "GPU" for device in gaps["device"]}
+    gaps = gaps.assign(where=gaps["device"].map(where), doing=gaps["cpu_name"].map(doing))
+    grouped = gaps.groupby(SAME_GAP, sort=False)
+    rows = grouped["dur_ns"].agg(["size", "sum", "max"]).reset_index()
+    rows = rows.set_axis([*SAME_GAP, "gaps", "time_ns", "longest_ns"], axis=1)
+    rows["share"] = rows["time_ns"] / rows.groupby("where")["time_ns"].transform("sum")
+    rows = rows.sort_values("time_ns", ascending=False, kind="stable")
+    place = rows.index.argsort()
+    events = gaps[["start_ns", "end_ns"]].assign(group=place[grouped.ngroup()], row=NONE)
+    return Panel(
+        "Idle",
+        IDLE_COLUMNS,
+        rows.reset_index(drop=True),
+        events,
+        notes=(
+            "Gaps in which no stream of the GPU had anything to do.",
+            "The cause is how a gap came about (synchronise: the CPU had just waited for the GPU, "
+            "so nothing was queued); what the CPU did from moment to moment of it is in Breakdown.",
+        ),
+        sort="time_ns",
+        bars=Bars("where", "cause", "time_ns"),
+    )
+
+
+STREAM_COLUMNS = (
+    Column("where", "Stream", "text"),
+    Column("kind", "Kind", "text"),
+    Column("calls", "Calls", "count", "count"),
+    Column("time_ns", "Busy", "ns", "covered"),
+    Column("busy_share", "Stream busy", "share"),
+    Column("shared_ns", "Beside other streams", "ns"),
+    Column("serialised_ns", "Behind its own compute", "ns"),
+)
+SAME_STREAM = ["device", "stream", "kind"]
+OF_THE_STREAM = ["busy_share", "shared_ns", "serialised_ns"]
+
+
+def streams_panel(record: Record) -> Panel | None:
+    """A row per stream and kind of work; its events are the slices.
+
+    What is told of a whole stream stands in the first of its rows.
+    """
+    table = streams(record)
+    if not len(table):
+        return None
+    slices = _stream_slices(record)
+    grouped = slices.groupby(SAME_STREAM, sort=True)
+    rows = grouped.size().rename("calls").reset_index()
+    rows = rows.merge(table.drop(columns="calls"), "left", on=["device", "stream"])
+    times = zip(rows["kind"], rows.to_dict("records"), strict=True)
+    rows["time_ns"] = np.array([row[f"{kind}_ns"] for kind, row in times], np.int64)
+    again = rows.duplicated(["device", "stream"])
+    rows[OF_THE_STREAM] = rows[OF_THE_STREAM].astype(float).mask(again)
+    rows["where"] = [
+        (f"GPU {device}" if device >= 0 else "GPU") + f" · stream {stream}"
+        for device, stream in zip(rows["device"], rows["stream"], strict=True)
+    ]
+    return Panel(
+        "Streams",
+        STREAM_COLUMNS,
+        rows,
+        slices[["start_ns", "end_ns", "row"]].assign(group=grouped.ngroup()),
+        notes=(
+            "The last three columns are those of the whole stream in the whole run, "
+            "told once per stream.",
+        ),
+        bars=Bars("where", "kind", "time_ns"),
+    )
+
+
+def _stream_slices(record: Record) -> pd.DataFrame:
+    trace = record.trace
+    row, kind = gpu_kinds(trace)
+    start = trace.slices["ts"].to_numpy()[row]
+    columns = {
+        "device": trace.index.device[row],
+        "stream": stream_of(trace, row),
+        "kind": kind,
+        "start_ns": start,
+        "end_ns": start + trace.slices["dur"].to_numpy()[row],
+        "row": row,
+    }
+    return pd.DataFrame(columns)
+
+
+PATH_COLUMNS = (
+    Column("name", "On the path", "text"),
+    Column("kind", "Bound by", "text"),
+    Column("pieces", "Pieces", "count", "count"),
+    Column("time_ns", "Time", "ns", "time"),
+    Column("share", "Share", "share", "share", "time_ns"),
+    Column("saved_ns", "Saved if it cost nothing", "ns"),
+)
+BETWEEN = "(between ops)"
+
+
+def critical_path_panel(record: Record) -> Panel | None:
+    """A row per op and kind of bound; its events are the pieces of the path.
+
+    What an op would save stands on the longest of its rows only: it is of all of them together.
+    """
+    path = critical_path(record)
+    if not len(path) or not len(record.trace.index.gpu):
+        return None
+    path = path.assign(label=_path_labels(path))
+    grouped = path.groupby(["label", "kind"], sort=False)
+    rows = grouped["dur_ns"].agg(pieces="size", time_ns="sum").reset_index()
+    order = np.argsort(-rows["time_ns"].to_numpy(), kind="stable")
+    place = np.empty(len(rows), np.int64)
+    place[order] = np.arange(len(rows))
+    rows = rows.iloc[order].reset_index(drop=True).rename(columns={"label": "name"})
+    saved = what_ifs(record)
+    saving = rows["name"].map(dict(zip(saved["name"], saved["saved_ns"], strict=True)))
+    rows["saved_ns"] = saving.mask(rows["name"].duplicated())  # once, so that nobody adds it up
+    rows["share"] = rows["time_ns"] / max(int(rows["time_ns"].sum()), 1)
+    events = path[["start_ns", "end_ns", "row", "track"]]
+    return Panel(
+        "Critical path",
+        PATH_COLUMNS,
+        rows,
+        events.assign(group=place[grouped.ngroup().to_numpy()]),
+        notes=(
+            "The chain of work that made the run as long as it is; what is not on it could be "
+            "slower for free.",
+            "The last column replays the run without the op and all that it launched: once per op, "
+            "for all its rows together. What two ops would save need not add up.",
+        ),
+        bars=Bars("", "kind", "time_ns"),
+    )
+
+
+def _path_labels(path: pd.DataFrame) -> pd.Series:
+    """The op where there is one, else the slice's own name."""
+    own = path["name"].where(path["name"] != "", BETWEEN)
+    return path["op_name"].where(path["op"] >= 0, own)

@@ -1,0 +1,220 @@
+"""Tabs on regions of the user's code: modules, annotations and Python functions."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.annotations import annotation_slices
+from gpuprof_widgets.analyses.annotations import annotations as by_annotation
+from gpuprof_widgets.analyses.modules import module_slices, modules
+from gpuprof_widgets.analyses.python_calls import function_labels
+from gpuprof_widgets.analyses.python_time import python_time
+from gpuprof_widgets.analyses.python_waits import function_of
+from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+from gpuprof_widgets.analyses.thread_waits import python_lanes
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.python_frames import function_kind
+from gpuprof_widgets.trace.schema import NONE, SAMPLED
+from gpuprof_widgets.views.panels.panel import Panel
+from gpuprof_widgets.views.table import Column
+
+Ints = npt.NDArray[np.int64]
+MOST_MODULES = 500
+MOST_EVENTS_OF_MODULES = 10_000
+DEEPEST = 30
+INDENT = "\u2003"  # an em space: several of them stay several in HTML
+MODULE_COLUMNS = (
+    Column("label", "Module", "text"),
+    Column("class", "Class", "text"),
+    Column("calls", "Calls", "count"),
+    Column("device_total_ns", "GPU", "ns"),
+    Column("backward_device_total_ns", "GPU backward", "ns"),
+    Column("device_self_ns", "GPU self", "ns"),
+    Column("cpu_total_ns", "CPU", "ns"),
+    Column("backward_cpu_total_ns", "CPU backward", "ns"),
+    Column("cpu_self_ns", "CPU self", "ns"),
+    Column("flops", "FLOPs", "flop"),
+    Column("backward_flops", "FLOPs backward", "flop"),
+    Column("allocated_total_bytes", "Allocated", "bytes"),
+)
+MODULE_COSTS = [
+    "device_total_ns",
+    "backward_device_total_ns",
+    "cpu_total_ns",
+    "backward_cpu_total_ns",
+]
+
+
+def modules_panel(record: Record) -> Panel | None:
+    """A row per module, parents before their children; its events are its calls."""
+    table = modules(record)
+    if what_is_lacking(table):
+        return None
+    named = table[table["name"] != ""]
+    rows = named.loc[_costliest(named)]
+    notes = ["With the modules within, but for self; the backward pass by its forward ops."]
+    if len(rows) < len(named):
+        notes.append(f"The costliest {len(rows)} of {len(named):,} modules.")
+    if (rows["depth"] > DEEPEST).any():
+        notes.append(f"Those more than {DEEPEST} deep are indented as if they were {DEEPEST} deep.")
+    indented = [
+        INDENT * min(depth, DEEPEST) + name
+        for depth, name in zip(rows["depth"], rows["name"], strict=True)
+    ]
+    rows = rows.assign(label=pd.Series(indented, rows.index, dtype=object))
+    shown = tuple(
+        column for column in MODULE_COLUMNS if column.unit == "text" or rows[column.key].any()
+    )
+    return Panel(
+        "Modules",
+        shown,
+        rows.reset_index(drop=True),
+        _module_events(record, rows),
+        notes=tuple(notes),
+        most_events=MOST_EVENTS_OF_MODULES,
+    )
+
+
+def _costliest(table: pd.DataFrame) -> pd.Index:
+    """The costliest modules, as the tree has them: none of them costs more than its parent."""
+    depth_last = table.assign(cost=table[MODULE_COSTS].sum(axis=1)).sort_values(
+        ["cost", "depth"], ascending=[False, True], kind="stable"
+    )
+    return depth_last.index[:MOST_MODULES].sort_values()
+
+
+def _module_events(record: Record, rows: pd.DataFrame) -> pd.DataFrame:
+    calls = module_slices(record)
+    group = pd.Series(np.arange(len(rows)), rows.index)
+    events = calls.assign(group=group.reindex(calls["module"]).to_numpy())
+    events = events[events["group"].notna()].astype({"group": np.int32})
+    columns = ["group", "start_ns", "end_ns", "row"]
+    return events[columns].reset_index(drop=True)
+
+
+MOST_ANNOTATIONS = 200
+MOST_EVENTS_OF_ANNOTATIONS = 10_000
+ANNOTATION_COLUMNS = (
+    Column("name", "Annotation", "text"),
+    Column("calls", "Calls", "count", "count"),
+    Column("device_busy_ns", "GPU busy", "ns"),
+    Column("kernel_ns", "GPU work", "ns"),
+    Column("kernel_self_ns", "GPU work, self", "ns"),
+    Column("kernels", "Slices", "count"),
+    Column("cpu_total_ns", "CPU", "ns"),
+    Column("cpu_self_ns", "CPU self", "ns"),
+)
+GPU_COLUMNS = ("device_busy_ns", "kernel_ns", "kernel_self_ns", "kernels")
+GPU_NOTE = "GPU work is what was launched within it, counted once; self without those within."
+
+
+def annotations_panel(record: Record) -> Panel | None:
+    """A row per annotation by name; its events are its calls."""
+    table = by_annotation(record)
+    if what_is_lacking(table):
+        return None
+    on_gpu = bool(table["kernels"].any())
+    sort = "kernel_ns" if on_gpu else "cpu_total_ns"
+    rows = table.sort_values(sort, ascending=False, kind="stable", ignore_index=True)
+    rows = rows.head(MOST_ANNOTATIONS)
+    calls = annotation_slices(record)
+    group = pd.Series(np.arange(len(rows)), pd.Index(rows["name"]))
+    events = calls.assign(group=group.reindex(calls["name"]).to_numpy())
+    events = events[events["group"].notna()].astype({"group": np.int32})
+    columns = ["group", "start_ns", "end_ns", "row"]
+    return Panel(
+        "Annotations",
+        ANNOTATION_COLUMNS
+        if on_gpu
+        else tuple(each for each in ANNOTATION_COLUMNS if each.key not in GPU_COLUMNS),
+        rows,
+        events[columns].reset_index(drop=True),
+        notes=(GPU_NOTE,) if on_gpu else (),
+        sort=sort,
+        most_events=MOST_EVENTS_OF_ANNOTATIONS,
+    )
+
+
+MOST_PIECES = 2_000
+"""Pieces that a page which has not all slices gets: 15 kB of a notebook."""
+FUNCTION_CALLS = Column("calls", "Calls", "count")
+FUNCTION_TIMES: tuple[Column, ...] = (
+    Column("self_ns", "Self", "ns", "time"),
+    Column("share", "Share", "share", "share", "self_ns"),
+    Column("total_ns", "Total", "ns"),
+)
+FUNCTION_WAITS = (
+    Column("self_waiting_ns", "Self, waiting for GPU", "ns"),
+    Column("total_waiting_ns", "Total, waiting for GPU", "ns"),
+    Column("waited_for", "Waited for", "text"),
+)
+
+
+def python_time_panel(record: Record) -> Panel | None:
+    """A row per function; its events are the pieces of its self time.
+
+    They stand by the better of their two ranks, as a page gets the first only and sorts by either.
+    """
+    table = python_time(record)
+    if not len(table):
+        return None
+    ranks = table[["self_ns", "total_ns"]].rank(method="first", ascending=False).min(axis=1)
+    table = table.iloc[np.argsort(ranks.to_numpy(), kind="stable")].reset_index(drop=True)
+    sampled = bool(record.metadata.get(SAMPLED))
+    kind = function_kind(record)
+    rows = table.assign(
+        label=pd.Series(function_labels(table), dtype=object),
+        share=table["self_ns"] / max(int(table["self_ns"].sum()), 1),
+    )
+    waits = FUNCTION_WAITS if rows["total_waiting_ns"].any() else ()
+    frames = _frames(record, table)
+    return Panel(
+        f"{kind[0].upper()}{kind[1:]}s",
+        (
+            Column("label", "Function", "text"),
+            *(() if sampled else (FUNCTION_CALLS,)),
+            *FUNCTION_TIMES,
+            *waits,
+        ),
+        rows,
+        _pieces(record, frames),
+        notes=(_python_note(table, sampled=sampled),),
+        sort="self_ns",
+        most_events=MOST_PIECES,
+        frames=frames if (frames >= 0).any() else None,
+    )
+
+
+def _frames(record: Record, table: pd.DataFrame) -> Ints:
+    """Per slice its function, where its thread is one of those that count."""
+    tracks = record.trace.tracks
+    counts = (tracks["kind"] == "python") & tracks["lane"].isin(python_lanes(record))
+    track = record.trace.slices["track"].to_numpy()
+    return np.where(counts.to_numpy()[track], function_of(record.trace, table)[:-1], NONE)
+
+
+def _pieces(record: Record, frames: Ints) -> pd.DataFrame | None:
+    """Stretches of time in which each function ran itself, and none that it called.
+
+    None where there are no frames: cProfile does not say when a function ran.
+    """
+    trace = record.trace
+    function = np.append(frames, NONE)  # where no frame was open, the row is -1
+    found = []
+    for track in np.unique(trace.slices["track"].to_numpy()[frames >= 0]):
+        pieces = trace.index.segments(int(track))
+        group = function[pieces.row]
+        columns = {"start_ns": pieces.start, "end_ns": pieces.end, "row": pieces.row}
+        found.append(pd.DataFrame({"group": group, **columns})[group >= 0])
+    return pd.concat(found, ignore_index=True) if found else None
+
+
+def _python_note(table: pd.DataFrame, *, sampled: bool) -> str:
+    """How the times are known."""
+    if sampled:
+        return "From samples: times are estimates, and no calls were counted."
+    if table["total_waiting_ns"].any() and not table["exact"].all():
+        return "By cProfile; what waited for the GPU is estimated (with --stack it is exact)."
+    return ""

@@ -1,0 +1,164 @@
+"""Tabs on data that moves: copies with their bandwidth over time, and collectives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpuprof_widgets.analyses.collective_calls import collective_calls
+from gpuprof_widgets.analyses.collectives import collective_groups, collectives
+from gpuprof_widgets.analyses.copies import copies
+from gpuprof_widgets.analyses.copy_bandwidth import copy_bandwidth
+from gpuprof_widgets.analyses.grouped import group_rows
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.views.panels.panel import Curve, Panel
+from gpuprof_widgets.views.table import Column
+
+COPY_COLUMNS = (
+    Column("direction", "Copy", "text"),
+    Column("memory", "Memory", "text"),
+    Column("op_name", "Asked for by", "text"),
+    Column("where", "Where", "text"),
+    Column("copies", "Copies", "count", "count"),
+    Column("bytes", "Bytes", "bytes", "sum", "bytes"),
+    Column("time_ns", "GPU time", "ns", "time"),
+    Column("bytes_per_s", "Bandwidth", "bytes/s", "ratio", "bytes/time_ns"),
+    Column("stalled_ns", "CPU stood still", "ns", "sum", "stalled_ns"),
+    Column("blocking", "Blocking", "count", "sum", "blocking"),
+    Column("needless", "Needless", "count", "sum", "needless"),
+)
+SAME_COPY = ["direction", "memory", "op_name", "where"]
+
+
+def copies_panel(record: Record) -> Panel | None:
+    """A row per direction, memory, op and place; its events are the copies."""
+    table = copies(record)
+    if not len(table):
+        return None
+    sized = table["bytes"].clip(lower=0)
+    each = pd.DataFrame(
+        {
+            "start_ns": table["start_ns"],
+            "end_ns": table["start_ns"] + table["dur_ns"],
+            "row": table["row"],
+            "bytes": sized,
+            "time_ns": table["dur_ns"],
+            "stalled_ns": table["call_ns"].where(table["blocking"], 0) + table["wait_ns"],
+            "blocking": table["blocking"].astype(int),
+            "needless": (table["needless"] != "").astype(int),
+            "memory": table["source"].where(table["source"] == "", _memory(table)),
+            "where": _places(table),
+            "direction": table["direction"],
+            "op_name": table["op_name"],
+        }
+    )
+    group, _ = group_rows({key: each[key].to_numpy() for key in SAME_COPY})
+    each = each.assign(group=group)
+    by = each.groupby("group")
+    summed = ["bytes", "time_ns", "stalled_ns", "blocking", "needless"]
+    rows = by[SAME_COPY].first().join(by[summed].sum()).assign(copies=by.size())
+    rows["bytes_per_s"] = rows["bytes"] * 1e9 / rows["time_ns"].where(rows["time_ns"] > 0)
+    unsized = int((table["bytes"] < 0).sum())
+    return Panel(
+        "Copies",
+        COPY_COLUMNS,
+        rows[[column.key for column in COPY_COLUMNS]].reset_index(drop=True),
+        each.drop(columns=SAME_COPY),
+        notes=(f"{unsized:,} copies of unknown size count as none." if unsized else "",),
+        sort="time_ns",
+        curves=tuple(_bandwidths(record)),
+    )
+
+
+def _memory(table: pd.DataFrame) -> pd.Series[Any]:
+    return table["source"] + " → " + table["target"]
+
+
+def _places(table: pd.DataFrame) -> pd.Series[Any]:
+    """The nearest place that a user would change: the line, the module, the Python function."""
+    outer = table["module"].where(table["module"] != "", table["python"])
+    return table["line"].where(table["line"] != "", outer)
+
+
+def _bandwidths(record: Record) -> list[Curve]:
+    table = copy_bandwidth(record)
+    return [
+        Curve(
+            f"{direction or 'Copies'} of GPU {device}",
+            "bytes/s",
+            each[["ts_ns", "bytes_per_s"]].rename(columns={"bytes_per_s": "value"}),
+        )
+        for (device, direction), each in table.groupby(["device", "direction"])
+    ]
+
+
+COLLECTIVE_COLUMNS = (
+    Column("name", "Collective", "text"),
+    Column("dtype", "Type", "text"),
+    Column("bytes", "Message", "bytes"),
+    Column("group_of", "Group", "text"),
+    Column("where", "Where", "text"),
+    Column("count", "Calls", "count", "count"),
+    Column("time_ns", "Time", "ns", "time"),
+    Column("exposed_ns", "Exposed", "ns", "sum", "exposed_ns"),
+    Column("mean_ns", "Mean", "ns", "mean"),
+    Column("min_ns", "Shortest", "ns", "min"),
+    Column("max_ns", "Longest", "ns", "max"),
+    Column("bus_bytes_per_s", "Bus bandwidth", "bytes/s", "ratio", "bus_bytes/time_ns"),
+    Column("best_bus_bytes_per_s", "of the shortest", "bytes/s"),
+    Column("bus_bytes", "Over the bus", "bytes", "sum", "bus_bytes"),
+)
+COLLECTIVE_NOTE = (
+    "The time of one rank holds its waiting for the others, so that its bandwidth is a lower "
+    "bound; gpuprof_widgets.ranks(...) compares the ranks of a run and tells the two apart."
+)
+
+
+def collectives_panel(record: Record) -> Panel | None:
+    """A row per operation, type, size and group; its events are the collectives."""
+    table = collectives(record)
+    if not len(table):
+        return None
+    rows = table.rename(columns={"total_ns": "time_ns"})
+    rows = rows.assign(
+        group_of=[_group_name(*pair) for pair in zip(table["group"], table["ranks"], strict=True)],
+        where=[f"GPU {device}" if device >= 0 else "CPU" for device in table["device"]],
+        bytes=table["bytes"].where(table["bytes"] >= 0, np.nan),
+        bus_bytes=table["bus_bytes_per_s"] * table["total_ns"] / 1e9,
+    )
+    known = table["bus_bytes_per_s"] > 0
+    for key in ("bus_bytes", "bus_bytes_per_s", "best_bus_bytes_per_s"):
+        rows[key] = rows[key].where(known, np.nan)
+    events = _collective_events(record, table)
+    keys = [column.key for column in COLLECTIVE_COLUMNS]
+    return Panel(
+        "Collectives",
+        COLLECTIVE_COLUMNS,
+        rows[keys],
+        events,
+        notes=(COLLECTIVE_NOTE,),
+        sort="time_ns",
+    )
+
+
+def _group_name(group: str, ranks: int) -> str:
+    """Its ranks, or else how many they are."""
+    return group or (f"{ranks} ranks" if ranks > 0 else "")
+
+
+def _collective_events(record: Record, table: pd.DataFrame) -> pd.DataFrame:
+    calls = collective_calls(record)
+    group, _ = collective_groups(calls)
+    over_the_bus = (table["bus_bytes_per_s"] * table["mean_ns"] / 1e9).fillna(0).to_numpy()
+    return pd.DataFrame(
+        {
+            "group": group,
+            "start_ns": calls["start_ns"],
+            "end_ns": calls["end_ns"],
+            "row": calls["row"],
+            "exposed_ns": calls["exposed_ns"],
+            "bus_bytes": over_the_bus[group],
+        }
+    )
