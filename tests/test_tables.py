@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import get_args
 
@@ -217,6 +218,18 @@ def test_an_unknown_share_has_no_bar() -> None:
     html = html_table(Table("T", columns, pd.DataFrame({"name": ["a"], "share": [np.nan]})))
     assert "gradient" not in html
     assert "nan" not in html
+
+
+def test_only_the_html_has_the_styles_of_cells() -> None:
+    columns = (Column("name", "Name"), Column("n", "N", "count"))
+    rows = pd.DataFrame({"name": ["a", "b"], "n": [1, 2]})
+    plain = Table("T", columns, rows)
+    table = replace(plain, styles={"n": ["background:red;", ""]})
+    assert html_table(table).count("background") == 1
+    assert 'background:red;">1</td>' in html_table(table)
+    assert html_table(table).replace("background:red;", "") == html_table(plain)
+    assert text_lines(table) == text_lines(plain)
+    assert page_table(table, 1) == page_table(plain, 1)
 
 
 def test_the_page_has_the_first_rows_and_the_columns_that_tell_something() -> None:

@@ -15,18 +15,13 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.python_calls import function_labels
-from gpuprof_widgets.analyses.quantity import (
-    format_bandwidth,
-    format_bytes,
-    format_ns,
-    format_share,
-)
-from gpuprof_widgets.analyses.ranks.functions import self_times
-from gpuprof_widgets.printable import printable
+from gpuprof_widgets.analyses.quantity import format_ns
+from gpuprof_widgets.analyses.ranks.functions import Ints, self_times
 from gpuprof_widgets.views.figure import finding_lines
-from gpuprof_widgets.views.static import html_findings, text_findings
-from gpuprof_widgets.views.table_renderers import CELL
-from gpuprof_widgets.views.text import TEXT_WIDTH, escaped, shortened, wrapped
+from gpuprof_widgets.views.static import html_findings, text_findings, text_table
+from gpuprof_widgets.views.table import Column, Table
+from gpuprof_widgets.views.table_renderers import html_table
+from gpuprof_widgets.views.text import escaped, wrapped
 
 PARTS = {
     "computing_ns": ("Computing", "rgba(0,114,178,0.55)"),
@@ -51,6 +46,29 @@ FUNCTIONS = "Self time of the Python functions in which the ranks differ most"
 STEPS_MOST = 12
 """Steps that the table shows: those in which the ranks differ most."""
 HEAT = "213,94,0"
+RANK = Column("name", "Rank")
+WAITS = (
+    RANK,
+    Column("waits_for", "waits for"),
+    Column("wait_ns", "in all", "ns"),
+    Column("share", "of all waiting", "share"),
+)
+COLLECTIVES = (
+    Column("name", "Collective"),
+    Column("bytes", "Message", "bytes"),
+    Column("group", "Group"),
+    Column("count", "Count", "count"),
+    Column("skew_ns", "Skew in all", "ns"),
+    Column("transfer_ns", "Moving data", "ns"),
+    Column("usual_ns", "each, median", "ns"),
+    Column("bus_bytes_per_s", "Bus bandwidth", "bytes/s"),
+)
+SLOWEST_AND_FASTEST = (
+    Column("name", "Function"),
+    Column("spread_ns", "Difference", "ns"),
+    Column("slowest", "Slowest"),
+    Column("fastest", "Fastest"),
+)
 
 
 @dataclass(frozen=True)
@@ -71,13 +89,6 @@ class RanksTables:
     functions: pd.DataFrame
 
 
-@dataclass(frozen=True)
-class _Cell:
-    text: str
-    style: str = ""
-    left: bool = False
-
-
 def ranks_html(tables: RanksTables) -> str:
     """Findings, notes and tables, for readers whose notebook runs no script."""
     found = html_findings(list(tables.findings))
@@ -87,37 +98,27 @@ def ranks_html(tables: RanksTables) -> str:
 
 def ranks_tables_html(tables: RanksTables) -> str:
     """The tables alone: what stands below the live timelines."""
-    of_times = (_ranks_table, _waits_table, _collectives_table, _steps)
-    shown = (*(of_times if len(tables.overview) else ()), _functions_table)
-    return "".join(table(tables) for table in shown)
+    shown = [_functions_table(tables, side_by_side=MATRIX_MOST)]
+    parts = []
+    if len(tables.overview):
+        of_times = (_waits_table, _collectives_table, _steps_table)
+        shown = [*(table(tables) for table in of_times), *shown]
+        parts.append(html_table(_ranks_table(tables)) + _legend(tables))
+    parts += [html_table(table) for table in shown if table is not None]
+    return "".join(f'<div style="margin-top:10px">{part}</div>' for part in parts)
 
 
 def ranks_text(tables: RanksTables) -> str:
     """Findings and the table of ranks, below 80 columns."""
     lines = text_findings(list(tables.findings))
     lines += [line for note in tables.notes for line in wrapped(f"Note: {note}.")]
-    if len(tables.overview):
-        lines += ["", "Time of each rank", *_text_rows(_grid_of_ranks(tables, bar=False))]
-    if _compares_functions(tables):
-        grid = _grid_of_functions(tables, side_by_side=SIDE_BY_SIDE_IN_TEXT)
-        lines += ["", FUNCTIONS, *_text_rows(grid)]
-    return "\n".join(lines)
-
-
-def _text_rows(grid: Sequence[Sequence[_Cell]]) -> list[str]:
-    """The lines of a table, the first column cut to the room that the others leave."""
-    columns = list(zip(*grid, strict=True))
-    widths = [max(len(cell.text) for cell in column) for column in columns]
-    widths[0] = min(widths[0], TEXT_WIDTH - sum(width + 2 for width in widths[1:]))
-    return [
-        "  ".join(_padded(cell, width) for cell, width in zip(row, widths, strict=True))
-        for row in grid
+    shown = [
+        _ranks_table(tables) if len(tables.overview) else None,
+        _functions_table(tables, side_by_side=SIDE_BY_SIDE_IN_TEXT),
     ]
-
-
-def _padded(cell: _Cell, width: int) -> str:
-    text = shortened(printable(cell.text), width)
-    return text.ljust(width) if cell.left else text.rjust(width)
+    for table in shown:
+        lines += ["", *text_table(table)] if table is not None else []
+    return "\n".join(lines)
 
 
 def finding_lines_of(found: Sequence[tuple[Finding, int]]) -> list[dict[str, Any]]:
@@ -126,16 +127,40 @@ def finding_lines_of(found: Sequence[tuple[Finding, int]]) -> list[dict[str, Any
     return [line | {"of": at} for line, (_, at) in zip(lines, found, strict=True)]
 
 
-def _ranks_table(tables: RanksTables) -> str:
-    head, *rows = _grid_of_ranks(tables, bar=True)
+def _ranks_table(tables: RanksTables) -> Table:
+    """The parts of each rank's time, as bars too, and how often and how much it was awaited."""
+    ranks, longest = len(tables.overview), _longest(tables)
+    awaited = tables.stragglers.head(RANKS_MOST)[["rank", "last", "delay_ns"]]
+    rows = tables.overview.merge(awaited, on="rank")
+    left_out = f" (the {len(rows)} of {ranks} that were awaited most)" if len(rows) < ranks else ""
+    columns = (
+        RANK,
+        Column("span_ns", "Time", "ns"),
+        Column("bar", ""),
+        *(Column(key, _heading(key, tables), "ns") for key in _shown_parts(tables)),
+        Column("last", "Came last", "count"),
+        Column("delay_ns", "Delay", "ns"),
+    )
+    worst = max(int(rows["delay_ns"].max()), 1)
+    return Table(
+        f"Time of each rank{left_out}",
+        columns,
+        rows.assign(name=rows["rank"].astype(str), bar=""),
+        expendable=("bar", "span_ns"),
+        styles={
+            "bar": [_time_bar(row, longest) for row in rows.to_dict("records")],
+            "delay_ns": _heat(rows["delay_ns"] / worst),
+        },
+    )
+
+
+def _legend(tables: RanksTables) -> str:
     legend = " ".join(
         f'<span style="background:{PARTS[key][1]};padding:0 6px">&nbsp;</span> '
         f'<span style="margin-right:10px">{_heading(key, tables)}</span>'
         for key in _shown_parts(tables)
     )
-    ranks = len(tables.overview)
-    left_out = f" (the {len(rows)} of {ranks} that were awaited most)" if len(rows) < ranks else ""
-    return _table(f"Time of each rank{left_out}", head, rows, below=f"<div>{legend}</div>")
+    return f"<div>{legend}</div>"
 
 
 def _shown_parts(tables: RanksTables) -> list[str]:
@@ -148,30 +173,12 @@ def _longest(tables: RanksTables) -> int:
     return max(int(tables.overview["span_ns"].max()), 1)
 
 
-def _grid_of_ranks(tables: RanksTables, *, bar: bool) -> list[list[_Cell]]:
-    late = tables.stragglers.set_index("rank")
-    parts, awaited = _shown_parts(tables), set(late.index[:RANKS_MOST])
-    head = [_Cell("Rank"), *([_Cell("Time"), _Cell("")] if bar else [])]
-    head += [_Cell(_heading(key, tables)) for key in parts]
-    grid = [[*head, _Cell("Came last"), _Cell("Delay")]]
-    worst = max(int(late["delay_ns"].max()), 1)
-    for row in tables.overview[tables.overview["rank"].isin(awaited)].to_dict("records"):
-        cells = [_Cell(str(row["rank"]))]
-        if bar:
-            cells += [_Cell(format_ns(row["span_ns"])), _time_bar(row, _longest(tables))]
-        cells += [_Cell(format_ns(row[key])) for key in parts]
-        delay = int(late["delay_ns"][row["rank"]])
-        cells += [_Cell(f"{int(late['last'][row['rank']])}×")]
-        grid.append([*cells, _Cell(format_ns(delay), _heat(delay / worst))])
-    return grid
-
-
 def _heading(part: str, tables: RanksTables) -> str:
     """A main thread outside of ops and collectives is not idle: it runs Python, or reads data."""
     return "In no op" if part == "idle_ns" and not tables.on_gpu else PARTS[part][0]
 
 
-def _time_bar(row: Mapping[Any, int], longest: int) -> _Cell:
+def _time_bar(row: Mapping[Any, int], longest: int) -> str:
     """The parts side by side, as long as their time."""
     at, stops = 0.0, []
     for key, (_, colour) in PARTS.items():
@@ -179,174 +186,112 @@ def _time_bar(row: Mapping[Any, int], longest: int) -> _Cell:
         stops.append(f"{colour} {at:.2f}% {upto:.2f}%")
         at = upto
     stops.append(f"transparent {at:.2f}%")
-    style = f"min-width:{BAR_WIDTH}px;background:linear-gradient(to right,{','.join(stops)});"
-    return _Cell("", style)
+    return f"min-width:{BAR_WIDTH}px;background:linear-gradient(to right,{','.join(stops)});"
 
 
-def _waits_table(tables: RanksTables) -> str:
-    waits = tables.waits
+def _heat(shares: Iterable[float]) -> list[str]:
+    """Backgrounds, each the stronger, the larger its share, up to one."""
+    return [f"background:rgba({HEAT},{0.6 * min(s, 1):.2f});" if s > 0.02 else "" for s in shares]
+
+
+def _heated(title: str, noun: str, times: pd.DataFrame, shares: pd.DataFrame) -> Table:
+    """A row per index, which names it, and a column of times per column, heated by the shares."""
+    columns = (Column("name", noun), *(Column(label, label, "ns") for label in map(str, times)))
+    styles = {str(label): _heat(of_one) for label, of_one in shares.items()}
+    return Table(title, columns, times.assign(name=times.index), styles=styles)
+
+
+def _waits_table(tables: RanksTables) -> Table | None:
+    """Ranks by ranks, without those that cost next to nothing; of many the longest waits."""
+    waits, ranks = tables.waits, sorted(tables.overview["rank"].tolist())
     if not len(waits):
-        return ""
-    ranks = sorted({*tables.overview["rank"].tolist()})
+        return None
     if len(ranks) > MATRIX_MOST:
-        rows = [
-            [_Cell(str(row.rank)), _Cell(str(row.waits_for)), _Cell(format_ns(row.wait_ns)),
-             _Cell(format_share(row.share))]
-            for row in _rows(waits.head(LISTED))
-        ]  # fmt: skip
-        head = [_Cell("Rank"), _Cell("waits for"), _Cell("in all"), _Cell("of all waiting")]
-        return _table(f"Who waits for whom: the longest {len(rows)}", head, rows)
-    waited = {(row.rank, row.waits_for): int(row.wait_ns) for row in _rows(waits)}
-    worst = max(waited.values())
+        rows = waits.head(LISTED).astype({"rank": str, "waits_for": str})
+        title = f"Who waits for whom: the longest {len(rows)}"
+        return Table(title, WAITS, rows.rename(columns={"rank": "name"}))
     of_cause = waits.groupby("waits_for")["share"].sum()
-    causes = of_cause.index[of_cause >= WORTH_A_COLUMN].tolist()
-    head = [_Cell("Rank waits"), *(_Cell(f"for {rank}") for rank in causes)]
-    rows = [
-        [_Cell(str(rank)), *(_waited(waited.get((rank, cause), 0), worst) for cause in causes)]
-        for rank in ranks
-    ]
+    causes = of_cause.index[of_cause >= WORTH_A_COLUMN]
     left_out = "" if len(causes) == len(of_cause) else " (ranks that cost less than 1 % left out)"
-    return _table(f"Who waits for whom{left_out}", head, rows)
+    times = waits.pivot(index="rank", columns="waits_for", values="wait_ns")
+    times = times.reindex(index=ranks, columns=causes).rename(index=str, columns="for {}".format)
+    shares = times / waits["wait_ns"].max()
+    return _heated(f"Who waits for whom{left_out}", "Rank waits", times, shares)
 
 
-def _waited(ns: int, worst: int) -> _Cell:
-    return _Cell(format_ns(ns) if ns else "–", _heat(ns / worst))
-
-
-def _heat(share: float) -> str:
-    """A background the stronger, the larger the share of the largest."""
-    return f"background:rgba({HEAT},{0.6 * share:.2f});" if share > 0.02 else ""
-
-
-def _collectives_table(tables: RanksTables) -> str:
+def _collectives_table(tables: RanksTables) -> Table | None:
     """By operation and size: how long the ranks waited, and how fast data then moved."""
     if not len(tables.collectives):
-        return ""
+        return None
     keys = ["name", "dtype", "bytes", "group", "ranks"]
     groups = tables.collectives.groupby(keys, sort=False).agg(
         count=("collective", "size"),
         skew_ns=("skew_ns", "sum"),
         transfer_ns=("transfer_ns", "sum"),
         usual_ns=("transfer_ns", "median"),
-        bus=("bus_bytes_per_s", "median"),
+        bus_bytes_per_s=("bus_bytes_per_s", "median"),
     )
     groups = groups.reset_index()
     groups["all_ns"] = groups["skew_ns"] + groups["transfer_ns"]
-    groups = groups.sort_values("all_ns", ascending=False).head(LISTED)
-    head = [_Cell("Collective", left=True), *map(_Cell, _COLLECTIVE_HEADINGS)]
-    rows = [
-        [
-            _Cell(f"{row.name} {row.dtype}".strip(), left=True),
-            _Cell(format_bytes(row.bytes) if row.bytes >= 0 else "?"),
-            _Cell(row.group or (str(row.ranks) + " ranks" if row.ranks > 0 else "")),
-            _Cell(f"{row.count:,}"),
-            _Cell(format_ns(row.skew_ns)),
-            _Cell(format_ns(row.transfer_ns)),
-            _Cell(format_ns(row.usual_ns)),
-            _Cell(format_bandwidth(row.bus) if row.bus > 0 else ""),
-        ]
-        for row in _rows(groups)
-    ]
-    return _table("Collectives, on all ranks", head, rows)
+    rows = groups.sort_values("all_ns", ascending=False).head(LISTED)
+    of_ranks = (rows["ranks"].astype(str) + " ranks").where(rows["ranks"] > 0)
+    rows = rows.assign(
+        name=(rows["name"] + " " + rows["dtype"]).str.strip(),
+        bytes=rows["bytes"].where(rows["bytes"] >= 0),
+        group=rows["group"].where(rows["group"] != "", of_ranks),
+        bus_bytes_per_s=rows["bus_bytes_per_s"].where(rows["bus_bytes_per_s"] > 0),
+    )
+    return Table("Collectives, on all ranks", COLLECTIVES, rows)
 
 
-_COLLECTIVE_HEADINGS = (
-    *("Message", "Group", "Count", "Skew in all", "Moving data", "each, median", "Bus bandwidth"),
-)
-
-
-def _steps(tables: RanksTables) -> str:
+def _steps_table(tables: RanksTables) -> Table | None:
     """Own time of each rank in the steps in which the ranks differ most."""
     table = tables.steps
-    ranks = sorted(table["rank"].unique().tolist())
-    if len(ranks) < 2 or len(ranks) > MATRIX_MOST:
-        return ""
+    if not 2 <= table["rank"].nunique() <= MATRIX_MOST:
+        return None
     spread = table.groupby("step")["own_ns"].agg(np.ptp).sort_values(ascending=False)
     chosen = sorted(spread.index[:STEPS_MOST])
-    own = {(row.step, row.rank): row for row in _rows(table)}
-    head = [_Cell("Step"), *(_Cell(f"rank {rank}") for rank in ranks)]
-    rows = [
-        [_Cell("all" if step < 0 else str(step)), *(_own(own.get((step, rank))) for rank in ranks)]
-        for step in chosen
-    ]
-    shown = "" if len(chosen) == len(spread) else f" ({len(chosen)} of {len(spread)})"
-    return _table(f"Time in each step, less waiting for other ranks{shown}", head, rows)
+    left_out = "" if len(chosen) == len(spread) else f" ({len(chosen)} of {len(spread)})"
+    title = f"Time in each step, less waiting for other ranks{left_out}"
+    each = table.drop_duplicates(["step", "rank"], keep="last")
+    own, imbalance = (
+        each.pivot(index="step", columns="rank", values=key)
+        .loc[chosen]
+        .rename(index=lambda step: "all" if step < 0 else str(step), columns="rank {}".format)
+        for key in ("own_ns", "imbalance")
+    )
+    return _heated(title, "Step", own, imbalance)
 
 
-def _own(row: Any) -> _Cell:
-    if row is None:
-        return _Cell("–")
-    return _Cell(format_ns(row.own_ns), _heat(min(max(row.imbalance, 0.0), 1.0)))
+def _functions_table(tables: RanksTables, *, side_by_side: int) -> Table | None:
+    """All functions together, then those in whose self times the ranks differ most.
 
-
-def _functions_table(tables: RanksTables) -> str:
-    """Self times of the functions in which the ranks differ most."""
-    if not _compares_functions(tables):
-        return ""
-    head, *rows = _grid_of_functions(tables, side_by_side=MATRIX_MOST)
-    return _table(FUNCTIONS, head, rows)
-
-
-def _compares_functions(tables: RanksTables) -> bool:
-    """Whether there are those of several ranks, or nothing else."""
-    ranks, _ = self_times(tables.functions)
-    return len(ranks) > 1 or (len(ranks) == 1 and not len(tables.overview))
-
-
-def _grid_of_functions(tables: RanksTables, *, side_by_side: int) -> list[list[_Cell]]:
-    """All functions together, then those in which the ranks differ most.
-
-    Of up to ``side_by_side`` ranks each has its column, of more the slowest and fastest.
+    Of up to ``side_by_side`` ranks each has its column, of more the slowest and fastest. None
+    without ranks to compare; one alone is shown where there is nothing else.
     """
     ranks, times = self_times(tables.functions)
+    if not ranks or (len(ranks) == 1 and len(tables.overview)):
+        return None
     of_rank = times.sum(axis=0)
     telling = np.ptp(times, axis=1) if len(ranks) > 1 else times[:, 0]
     rows = min(max(int((telling >= WORTH_A_ROW * of_rank.max()).sum()), 1), LISTED)
-    labels = ["all functions", *function_labels(tables.functions.head(rows))]
-    shown = np.vstack([of_rank, times[:rows]])
-    worst = max(int(np.ptp(times[0])), 1)
-    heading = ["Difference", "Slowest", "Fastest"]
+    functions = ["all functions", *function_labels(tables.functions.head(rows))]
+    own = np.vstack([of_rank, times[:rows]])
+    spread = np.ptp(own, axis=1)
+    names = [f"rank {rank}" for rank in ranks]
     if len(ranks) <= side_by_side:
-        heading = ["Difference", *(f"rank {rank}" for rank in ranks)]
-    grid = [[_Cell("Function", left=True), *map(_Cell, heading)]]
-    for label, own in zip(labels, shown, strict=True):
-        cells = [_Cell(label, left=True), _Cell(format_ns(int(np.ptp(own))))]
-        if len(ranks) <= side_by_side:
-            more = (own - own.min()) / worst
-            cells += [
-                _Cell(format_ns(int(ns)), _heat(min(float(share), 1.0)))
-                for ns, share in zip(own, more, strict=True)
-            ]
-        else:
-            ends = (int(own.argmax()), int(own.argmin()))
-            cells += [_Cell(f"rank {ranks[at]}: {format_ns(int(own[at]))}") for at in ends]
-        grid.append(cells)
-    return grid
+        shown = pd.DataFrame(np.column_stack([spread, own]), functions, ["Difference", *names])
+        more = (own - own.min(axis=1, keepdims=True)) / max(spread[1], 1)
+        return _heated(FUNCTIONS, "Function", shown, pd.DataFrame(more, functions, names))
+    ends = {
+        "name": functions,
+        "spread_ns": spread,
+        "slowest": _named_times(names, own, own.argmax(axis=1)),
+        "fastest": _named_times(names, own, own.argmin(axis=1)),
+    }
+    return Table(FUNCTIONS, SLOWEST_AND_FASTEST, pd.DataFrame(ends))
 
 
-def _rows(table: pd.DataFrame) -> Iterable[Any]:
-    return table.itertuples(index=False)
-
-
-def _table(
-    caption: str, head: Sequence[_Cell], rows: Sequence[Sequence[_Cell]], *, below: str = ""
-) -> str:
-    top = "".join(_td(cell, "columnheader") for cell in head)
-    body = "".join(
-        "<tr>"
-        + "".join(_td(cell, "" if at else "rowheader") for at, cell in enumerate(row))
-        + "</tr>"
-        for row in rows
-    )
-    return (
-        f'<div style="margin-top:10px"><strong>{escaped(caption)}</strong></div>'
-        f'<table style="border-collapse:collapse"><tr>{top}</tr>{body}</table>{below}'
-    )
-
-
-def _td(cell: _Cell, role: str) -> str:
-    side = "left" if cell.left else "right"
-    told = f' role="{role}"' if role else ""
-    text = escaped(cell.text)
-    text = f"<strong>{text}</strong>" if role == "columnheader" else text
-    return f'<td{told} style="{CELL}text-align:{side};{cell.style}">{text}</td>'
+def _named_times(names: Sequence[str], times: Ints, places: Ints) -> list[str]:
+    """Of each row of times the one at its place, and whose it is."""
+    return [f"{names[at]}: {format_ns(row[at])}" for row, at in zip(times, places, strict=True)]

@@ -6,8 +6,8 @@ what the page needs of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 import pandas as pd
@@ -65,6 +65,7 @@ class Table:
     ``sort``: column by which it is sorted, numbers from the largest down; as ``rows`` stand where
     it is empty. ``notes``: sentences that stand beside it. ``expendable``: keys of the columns that
     are left out, in this order, of a text that is too narrow for names of ``narrowest`` characters.
+    ``styles``: CSS of each row's cell, by columns; only the HTML has it, and it may be dropped.
     """
 
     title: str
@@ -75,6 +76,7 @@ class Table:
     notes: tuple[str, ...] = ()
     expendable: tuple[str, ...] = ()
     narrowest: int = NARROWEST
+    styles: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def table_of(

@@ -119,10 +119,10 @@ def _markdown(text: str) -> str:
 def html_table(table: Table) -> str:
     """Return the title, the table and its notes as HTML."""
     head = "".join(_html_heading(column) for column in table.columns)
-    body = "".join(
-        f"<tr>{_html_name(row[0])}{''.join(map(_html_cell, row[1:], table.columns[1:]))}</tr>"
-        for row in zip(*(table.rows[column.key].tolist() for column in table.columns), strict=True)
-    )
+    first, *others = table.columns
+    names = map(_html_name, table.rows[first.key].tolist())
+    cells = (_html_cells(table, column) for column in others)
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(names, *cells, strict=True))
     below = "".join(f"<div>{escaped(note)}</div>" for note in table.notes)
     return (
         f"<div><strong>{escaped(table.title)}</strong></div>"
@@ -142,9 +142,15 @@ def _html_name(value: Any) -> str:
     return f'<td role="rowheader" style="{CELL}text-align:left"><code>{name}</code></td>'
 
 
-def _html_cell(value: Any, column: Column) -> str:
+def _html_cells(table: Table, column: Column) -> list[str]:
+    values = table.rows[column.key].tolist()
+    styles = table.styles.get(column.key, [""] * len(values))
+    return [_html_cell(value, column, style) for value, style in zip(values, styles, strict=True)]
+
+
+def _html_cell(value: Any, column: Column, style: str) -> str:
     """A cell; behind a share a bar as long as it."""
-    style = f"{CELL}text-align:{_side(column)};"
+    style = f"{CELL}text-align:{_side(column)};{style}"
     if column.unit == "share" and not is_missing(value):
         edge = f"{100 * min(max(value, 0), 1):.1f}%"
         style += (
