@@ -12,7 +12,7 @@ import pytest
 from rich.cells import cell_len
 
 from gpuprof_widgets.analyses.columns import heading
-from gpuprof_widgets.commands.printing import print_table, print_text, printed
+from gpuprof_widgets.commands.printing import print_table, print_text, terminal_table
 from gpuprof_widgets.commands.sorting import sort_columns, sorted_by
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.printable import printable
@@ -71,7 +71,7 @@ def test_a_heading_is_the_sort_key(column: str, shown: str) -> None:
 def piped(frame: pd.DataFrame, *, notes: Sequence[str] = (), keep: str = "") -> list[str]:
     """The lines of a table that is piped."""
     file = io.StringIO()
-    print_table(printed(frame, notes=notes, keep=keep), file=file)
+    print_table(terminal_table(frame, notes=notes, keep=keep), file=file)
     return file.getvalue().splitlines()
 
 
@@ -174,7 +174,7 @@ def test_names_that_say_the_same_again_are_left_out() -> None:
 
 
 def test_a_terminal_gets_colour_and_a_line_below_the_headings(terminal: Terminal) -> None:
-    print_table(printed(table_of("aten::mm", "aten::add")), file=terminal)
+    print_table(terminal_table(table_of("aten::mm", "aten::add")), file=terminal)
     shown = terminal.getvalue()
     assert "\x1b[1m" in shown
     assert "──" in shown
@@ -190,7 +190,7 @@ def test_no_color_is_plain_in_a_terminal_too(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    print_table(printed(table_of("aten::mm", "b" * 200), notes=["a note"]), file=terminal)
+    print_table(terminal_table(table_of("aten::mm", "b" * 200), notes=["a note"]), file=terminal)
     shown = terminal.getvalue()
     assert "\x1b" not in shown
     assert "─" not in shown
@@ -199,7 +199,7 @@ def test_no_color_is_plain_in_a_terminal_too(
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_is_shown_not_obeyed(name: str, terminal: Terminal) -> None:
-    print_table(printed(table_of(name, "aten::mm")[["name"]], notes=[name]), file=terminal)
+    print_table(terminal_table(table_of(name, "aten::mm")[["name"]], notes=[name]), file=terminal)
     lines = strip_codes(terminal.getvalue()).splitlines()
     assert lines[2].strip() in (printable(name), shortened(printable(name), 60))
     assert "".join(lines[4:]).replace(" ", "") == printable(name).replace(" ", "")
@@ -232,6 +232,6 @@ def test_text_keeps_its_lines_and_loses_its_codes() -> None:
 def test_a_stream_that_cannot_write_a_letter_gets_another() -> None:
     buffer = io.BytesIO()
     file = io.TextIOWrapper(buffer, encoding="ascii")
-    print_table(printed(table_of("aten::µ")), file=file)
+    print_table(terminal_table(table_of("aten::µ")), file=file)
     file.flush()
     assert b"aten::?" in buffer.getvalue()

@@ -13,7 +13,7 @@ from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.panels.kernels import (
-    LONGEST,
+    LONGEST_NAME,
     kernel_name,
     kernels_panel,
     launches_panel,
@@ -154,7 +154,7 @@ def test_sequences_name_functions_and_what_cutlass_is_made_of() -> None:
         ("void at::native::(anonymous namespace)::f<g(int)>(int)", "f<g(int)>"),
         ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
         ("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
-        ("k" * 200, "k" * (LONGEST - 1) + "…"),
+        ("k" * 200, "k" * (LONGEST_NAME - 1) + "…"),
         ("f<(", "f<("),
         ("<)", "<)"),
     ],

@@ -157,7 +157,7 @@ def test_of_too_many_rows_the_first_are_listed(monkeypatch: pytest.MonkeyPatch) 
     page, arrays = told(record, kernels_panel(record), monkeypatch)
     assert page["length"] == 1
     assert arrays[page["events"]["count"]] == [2]
-    assert page["note"].endswith("1 more rows are not listed here.")
+    assert page["note"].endswith("1 more row is not listed here.")
 
 
 def test_a_long_curve_keeps_its_extremes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.page_panels import panels
-from gpuprof_widgets.views.table_renderers import page_table
+from gpuprof_widgets.views.table_renderers import listed, page_table
 from scripts import make_docs
 from tests.command_lines import TIMEOUT_S, gpuprof, small_trace
 from tests.traces import op, trace_of
@@ -208,7 +208,7 @@ def test_a_table_of_any_columns_is_shown(monkeypatch: pytest.MonkeyPatch) -> Non
     units = {column.key: column.unit for column in shown.columns}
     numbers = {"whole": "count", "dur_ns": "ns", "start_ns": "moment"}
     assert units == dict.fromkeys(ODD, "text") | numbers
-    page = page_table(shown, 9)
+    page = page_table(listed(shown, 9))
     values = dict(zip(units, page["values"], strict=True))
     assert values["lists"] == ["[1, 2]", "[]"]
     assert values["arrays"] == ["[0. 0.]", ""]

@@ -29,6 +29,7 @@ from gpuprof_widgets.views.table import (
 from gpuprof_widgets.views.table_renderers import (
     fitted,
     html_table,
+    listed,
     markdown_lines,
     page_table,
     rich_table,
@@ -181,13 +182,18 @@ def test_a_hostile_name_is_shown_by_all_as_it_reads(writer: str, name: str) -> N
 
 
 def test_markdown_has_no_marks_of_names() -> None:
-    table = table_of(pd.DataFrame({"name": ["a\\|b", "<b>", "`x`", "*[y](z)*", "$1$ &lt;"]}))
+    table = table_of(
+        pd.DataFrame(
+            {"name": ["a\\|b", "<b>", "`x`", "*[y](z)*", "$1$ &lt;", "aten::_foreach_add_ ~~"]}
+        )
+    )
     assert markdown_lines(table)[2:] == [
         r"| a\\\|b |",
         r"| \<b> |",
         r"| \`x\` |",
         r"| \*\[y](z)\* |",
         r"| \$1\$ \&lt; |",
+        r"| aten::\_foreach_add\_ \~\~ |",
     ]
 
 
@@ -229,7 +235,7 @@ def test_only_the_html_has_the_styles_of_cells() -> None:
     assert 'background:red;">1</td>' in html_table(table)
     assert html_table(table).replace("background:red;", "") == html_table(plain)
     assert text_lines(table) == text_lines(plain)
-    assert page_table(table, 1) == page_table(plain, 1)
+    assert page_table(listed(table, 1)) == page_table(listed(plain, 1))
 
 
 def test_the_page_has_the_first_rows_and_the_columns_that_tell_something() -> None:
@@ -239,11 +245,61 @@ def test_the_page_has_the_first_rows_and_the_columns_that_tell_something() -> No
         Column("n", "N", "count", "sum", "n"),
     )
     rows = pd.DataFrame({"name": ["a", "b", "c"], "line": ["", "", "x"], "n": [np.inf, 2.0, 3.0]})
-    assert page_table(Table("T", columns, rows, sort="n", notes=("Why.", "")), 2) == {
+    assert page_table(listed(Table("T", columns, rows, sort="n", notes=("Why.", "")), 2)) == {
         "title": "T",
-        "note": "Why. 1 more rows are not listed here.",
+        "note": "Why. 1 more row is not listed here.",
         "sort": "n",
         "columns": [["name", "Name", "text", "", ""], ["n", "N", "count", "sum", "n"]],
         "length": 2,
         "values": [["a", "b"], [None, 2]],
     }
+
+
+def test_a_text_keeps_one_column_however_narrow_it_is() -> None:
+    columns = (Column("depth", "depth", "count"), Column("name", "name"))
+    rows = pd.DataFrame({"depth": [1], "name": ["aten::linear"]})
+    narrow = fitted(Table("", columns, rows, expendable=("depth", "name")), 8)
+    assert text_lines(narrow) == ["name", "aten:…ar"]
+
+
+@pytest.mark.parametrize("name", ["漢" * 40, "a漢" * 30, "e\u0301" * 60, "k" * 60])
+def test_names_of_any_characters_are_cut_to_the_width(name: str) -> None:
+    columns = (Column("name", "Op"), Column("ns", "Time", "ns"))
+    rows = pd.DataFrame({"name": [name, "aten::mm"], "ns": [1, 2]})
+    for width in range(12, 60):
+        lines = text_lines(fitted(Table("", columns, rows), width), width)
+        assert {cell_len(line) for line in lines} == {width}
+
+
+def test_numbers_keep_their_unit_in_columns_of_objects() -> None:
+    values: dict[str, list[object]] = {
+        "x_ns": [1, None, 2_500.5],
+        "calls": [np.int64(12_345), -1, None],
+        "share": [0.5, None, np.float32("nan")],
+        "exact": [np.bool_(True), np.bool_(False), None],
+    }
+    table = table_of(pd.DataFrame(values, dtype=object))
+    assert [column.unit for column in table.columns] == ["ns", "count", "share", "text"]
+    assert [cell_texts(table, column) for column in table.columns] == [
+        ["1 ns", "–", "2.50 µs"],
+        ["12,345", "–", "–"],
+        ["50 %", "–", "–"],
+        ["yes", "no", "–"],
+    ]
+
+
+def test_the_page_writes_numbers_among_texts_as_a_text_does() -> None:
+    table = table_of(pd.DataFrame({"group": pd.Categorical([12_345, 2])}))
+    assert page_table(table)["values"] == [["12,345", "2"]]
+    assert text_lines(table)[1:] == ["12,345", "2"]
+
+
+def test_names_of_columns_are_texts_and_each_there_once() -> None:
+    assert [column.key for column in table_of(pd.DataFrame([[1, 2]])).columns] == ["0", "1"]
+    with pytest.raises(ValueError, match="several columns of one name: calls"):
+        table_of(pd.DataFrame([[1, 2]], columns=["calls", "calls"]))
+
+
+def test_a_table_without_columns_has_no_text() -> None:
+    empty = Table("", (), pd.DataFrame())
+    assert text_lines(empty) == []

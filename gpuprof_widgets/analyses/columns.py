@@ -6,7 +6,7 @@ import math
 from typing import Any, Literal
 
 import pandas as pd
-from pandas.api.types import is_float_dtype, is_integer_dtype
+from pandas.api.types import infer_dtype, is_integer_dtype
 
 Unit = Literal[
     "text", "count", "number", "ns", "bytes", "flop", "share", "bytes/s", "flop/s",
@@ -47,14 +47,18 @@ SIGNED = ("delta", "offset", "shift", "_memory", "increase")
 """Parts of the names of whole-number columns in which -1 is a value; elsewhere it is: none."""
 
 
+WHOLE, FRACTIONS = "integer", ("floating", "mixed-integer-float")
+"""What pandas calls columns of numbers, whatever their type."""
+
+
 def unit_of(table: pd.DataFrame, column: str) -> Unit:
     """Return the unit of a column: of numbers what the name says, else counts or plain numbers."""
-    is_whole = is_integer_dtype(table[column])
-    if not is_whole and not is_float_dtype(table[column]):
+    kind = infer_dtype(table[column], skipna=True)
+    if kind not in (WHOLE, *FRACTIONS):
         return "text"
     if column in MOMENTS:
         return "moment"
-    plain: Unit = "count" if is_whole else "number"
+    plain: Unit = "count" if kind == WHOLE else "number"
     return next((unit for end, unit in ENDINGS if column.endswith(end)), plain)
 
 

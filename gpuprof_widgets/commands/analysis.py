@@ -124,7 +124,7 @@ def show_or_export(
     from gpuprof_widgets.analyses.lacking import NOBODY
     from gpuprof_widgets.analyses.operators import self_time_lines
     from gpuprof_widgets.analyses.table_with_reason import LACKS, what_is_lacking
-    from gpuprof_widgets.commands.printing import print_table, printed
+    from gpuprof_widgets.commands.printing import print_table, terminal_table
     from gpuprof_widgets.commands.sorting import sort_columns
     from gpuprof_widgets.commands.tree import with_paths
     from gpuprof_widgets.printable import printable
@@ -152,7 +152,7 @@ def show_or_export(
     shown = with_paths(shown, table, is_sorted=sort is not None)
     if nobody := table.attrs.get(NOBODY):
         shown = shown.assign(name=shown["name"].replace("", nobody))
-    print_table(printed(shown, notes=[*said, *notes], keep=kept))
+    print_table(terminal_table(shown, notes=[*said, *notes], keep=kept))
 
 
 def _help(analysis: Analysis) -> str:

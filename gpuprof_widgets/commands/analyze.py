@@ -149,6 +149,6 @@ def _lines(table: pd.DataFrame, top: int | None) -> None:
 
 
 def _wiki(table: pd.DataFrame, top: int | None) -> None:
-    from gpuprof_widgets.commands.printing import print_markdown, printed
+    from gpuprof_widgets.commands.printing import print_markdown, terminal_table
 
-    print_markdown(printed(table.head(ROWS if top is None else top)))
+    print_markdown(terminal_table(table.head(ROWS if top is None else top)))

@@ -33,12 +33,13 @@ PLACES_IN_A_TREE = ("node", "parent", "depth")
 """What the indent says as well."""
 
 
-def printed(frame: pd.DataFrame, *, notes: Sequence[str] = (), keep: str = "") -> Table:
+def terminal_table(frame: pd.DataFrame, *, notes: Sequence[str] = (), keep: str = "") -> Table:
     """Return the table of an analysis as it is printed, without names that only say the same again.
 
     Headings keep their units where without them two columns would have the same. ``keep``: the
-    heading of the column that is the last to be left out: the one that sorts the table.
+    heading of the column that sorts the table, which is left out last, and only if it has to be.
     """
+    frame = frame.rename(columns=str)
     table = table_of(frame)
     headings = Counter(column.label for column in table.columns)
     texts: dict[Column, list[str]] = {}
@@ -48,7 +49,9 @@ def printed(frame: pd.DataFrame, *, notes: Sequence[str] = (), keep: str = "") -
             is_clear = headings[column.label] == 1
             texts[column if is_clear else replace(column, label=column.key)] = cells
     in_tree = set(frame.columns) >= TREE
-    little = {column.key: _dispensable(frame, column, texts[column], in_tree) for column in texts}
+    little = {
+        column.key: _dispensability(frame, column, texts[column], in_tree) for column in texts
+    }
     # The first column says what a row is, but for a tree, of which its name does.
     others = list(little)[::-1] if in_tree else list(little)[:0:-1]
     order = sorted(others, key=lambda key: (heading(key) == keep, -little[key]))
@@ -61,9 +64,11 @@ def printed(frame: pd.DataFrame, *, notes: Sequence[str] = (), keep: str = "") -
     )
 
 
-def _dispensable(frame: pd.DataFrame, column: Column, cells: list[str], in_tree: bool) -> int:
-    """How little is lost without it: nothing where all is empty, then rows of the trace, then one
-    value; what every table is read for goes last, if it took any time.
+def _dispensability(frame: pd.DataFrame, column: Column, cells: list[str], in_tree: bool) -> int:
+    """How little is lost without a column; the highest goes first.
+
+    3: empty, or said by the indent. 2: rows of the trace. 1: one value. 0: others. -1: what every
+    table is read for, if it took any time.
     """
     if heading(column.key) in ESSENTIAL and set(cells) != {NO_TIME}:
         return -1

@@ -11,9 +11,9 @@ from gpuprof_widgets.analyses.compare.deltas import ADDED, NOISE, SAME
 from gpuprof_widgets.analyses.compare.measured import QUANTITIES
 from gpuprof_widgets.analyses.compare.sentences import comparison_findings
 from gpuprof_widgets.analyses.compare.tables import MEASURE, Runs
-from gpuprof_widgets.views.static import html_findings, text_findings, text_table
+from gpuprof_widgets.views.static import html_findings, text_findings
 from gpuprof_widgets.views.table import Column, Table
-from gpuprof_widgets.views.table_renderers import html_table, page_table
+from gpuprof_widgets.views.table_renderers import html_table, listed, page_table, text_table
 
 TOP = 12
 """Rows of each table; what is noise or the same is in none of them."""
@@ -145,18 +145,18 @@ def delta_tables(runs: Runs) -> list[dict[str, Any]]:
 
 def _page_delta(key: str, noun: str, title: str, table: pd.DataFrame) -> dict[str, Any]:
     columns = (Column("name", noun), *PAGE_COLUMNS, *_calls(table), CHANGE)
-    listed = table.head(MOST_ROWS).to_dict("records")
+    records = table.head(MOST_ROWS).to_dict("records")
     rows = table.assign(
         ratio=table["b_ns"] / table["a_ns"].where(table["a_ns"] != 0),
         change=table["change"].replace(ADDED, "new in B"),
     )
     return {
-        **page_table(Table(title, columns, rows, sort="delta_ns"), MOST_ROWS),
+        **page_table(listed(Table(title, columns, rows, sort="delta_ns"), MOST_ROWS)),
         "key": key,
         "noun": noun,
         "total": len(table),
-        "category": list(map(_category, listed)),
-        "names": list(map(_names, listed)),
+        "category": list(map(_category, records)),
+        "names": list(map(_names, records)),
     }
 
 

@@ -14,16 +14,14 @@ from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.busiest_tracks import with_busiest_tracks
 from gpuprof_widgets.views.panels import all_panels
-from gpuprof_widgets.views.panels.panel import Curve, Panel, Points
+from gpuprof_widgets.views.panels.panel import MOST_ROWS, Curve, Panel, Points
 from gpuprof_widgets.views.table import Column
-from gpuprof_widgets.views.table_renderers import first_rows, page_table
+from gpuprof_widgets.views.table_renderers import listed, page_table
 
 Ints = npt.NDArray[np.int64]
 AnyInts = npt.NDArray[np.signedinteger[Any]]
 ArrayEncoding = Literal["plain", "signed", "steps", "float"]
 
-MOST_ROWS = 500
-"""Rows of a table that the page gets."""
 LONGEST = 4_000
 """Events that the page gets of a panel with too many: more than a screen has pixels."""
 MOST_CHANGES = 2_000
@@ -69,20 +67,21 @@ def page_panels(
 def _page_panel(
     name: str, panel: Panel, record: Record, arrays: Arrays, tick_ns: int, label: Ints | None
 ) -> dict[str, Any]:
-    listed = first_rows(panel, MOST_ROWS)
-    length = len(listed.rows)
+    shown = listed(panel, MOST_ROWS)
+    length = len(shown.rows)
     found = None if label is None else _page_frames(panel, length, record, label, arrays)
     events, note = (None, "") if found else _events(panel, length)
     if note:
-        listed = replace(listed, columns=tuple(map(_of_the_run, listed.columns)))
+        columns = tuple(map(_of_the_run, shown.columns))
+        shown = replace(shown, columns=columns, notes=(*shown.notes, note))
     return {
         "name": name,
-        **page_table(replace(panel, columns=listed.columns, notes=(*panel.notes, note)), MOST_ROWS),
+        **page_table(shown),
         "cut": bool(note),
         "events": found
-        or _page_events(events, length, listed.columns, record, arrays, tick_ns, label is not None),
+        or _page_events(events, length, shown.columns, record, arrays, tick_ns, label is not None),
         "curves": [_page_curve(curve, record, arrays) for curve in panel.curves[:MOST_CURVES]],
-        "points": asdict(panel.points) if _has_points(panel.points, listed.columns) else None,
+        "points": asdict(panel.points) if _has_points(panel.points, shown.columns) else None,
         "bars": None if panel.bars is None else asdict(panel.bars),
     }
 

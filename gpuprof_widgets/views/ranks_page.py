@@ -18,9 +18,9 @@ from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.analyses.ranks.functions import Ints, self_times
 from gpuprof_widgets.views.figure import finding_lines
-from gpuprof_widgets.views.static import html_findings, text_findings, text_table
+from gpuprof_widgets.views.static import html_findings, text_findings
 from gpuprof_widgets.views.table import Column, Table
-from gpuprof_widgets.views.table_renderers import html_table
+from gpuprof_widgets.views.table_renderers import html_table, text_table
 from gpuprof_widgets.views.text import escaped, wrapped
 
 PARTS = {

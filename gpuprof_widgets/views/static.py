@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.analyses.quantity import format_count
-from gpuprof_widgets.printable import printable
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.picture import picture_png
 from gpuprof_widgets.views.static_tables import op_rows, static_panels, static_tables
 from gpuprof_widgets.views.table import Table
-from gpuprof_widgets.views.table_renderers import fitted, html_table, text_lines
-from gpuprof_widgets.views.text import TEXT_WIDTH, escaped, wrapped
+from gpuprof_widgets.views.table_renderers import html_table, text_table
+from gpuprof_widgets.views.text import escaped, wrapped
 
 __all__ = ["op_rows", "picture_png", "static_bundle", "static_html", "static_text"]
 
@@ -102,9 +101,3 @@ def text_findings(found: list[Finding], *, all_in: str = ALL_IN) -> list[str]:
 def _text_notes(record: Record) -> list[str]:
     notes = _notes(record)
     return [line for note in notes for line in wrapped(f"Note: {note}.")]
-
-
-def text_table(table: Table) -> list[str]:
-    """The title, the table, one line per row, and what stands below it."""
-    shown = fitted(table, TEXT_WIDTH)
-    return [printable(table.title), *text_lines(shown, TEXT_WIDTH), *table.notes]

@@ -6,10 +6,12 @@ what the page needs of it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.analyses.columns import Unit, heading, is_missing, is_none, unit_of
@@ -62,9 +64,9 @@ class Column:
 class Table:
     """A title, columns, and a row of ``rows`` per line; the first column says what a row is.
 
-    ``sort``: column by which it is sorted, numbers from the largest down; as ``rows`` stand where
-    it is empty. ``notes``: sentences that stand beside it. ``expendable``: keys of the columns that
-    are left out, in this order, of a text that is too narrow for names of ``narrowest`` characters.
+    ``sort``: the column by which it is sorted, numbers from the largest down; if empty, ``rows``
+    keep their order. ``notes``: sentences that stand beside it. ``expendable``: keys of the columns
+    that a text leaves out, in this order, where names have less than ``narrowest`` characters.
     ``styles``: CSS of each row's cell, by columns; only the HTML has it, and it may be dropped.
     """
 
@@ -84,15 +86,20 @@ def table_of(
 ) -> Table:
     """Return all rows and columns of the table of an analysis: the name of a column says its unit.
 
-    Its cells are numbers and texts; those without a value are None, as are those whose -1 means it.
+    Its cells are numbers and texts; those without a value are None, and so is a -1 that means none.
+    Raises `ValueError` where two columns have one name.
     """
-    keys = list(map(str, frame.columns))
+    frame = frame.rename(columns=str)
+    keys = list(frame.columns)
+    if doubled := [key for key, times in Counter(keys).items() if times > 1]:
+        raise ValueError(f"the table has several columns of one name: {', '.join(doubled)}")
     cells = {key: [_cell(key, value) for value in frame[key].tolist()] for key in keys}
     columns = tuple(Column(key, printable(label(key)), unit_of(frame, key)) for key in keys)
     return Table(title, columns, pd.DataFrame(cells, dtype=object))
 
 
 def _cell(key: str, value: Any) -> float | str | None:
+    value = value.item() if isinstance(value, np.generic) else value
     if is_none(key, value):
         return None
     if isinstance(value, bool):
@@ -106,7 +113,7 @@ def cell_texts(table: Table, column: Column) -> list[str]:
 
 
 def cell_text(value: Any, unit: Unit) -> str:
-    """Return a cell as it reads, every character of it printable; a text is one of any unit."""
+    """Return a cell as it reads, every character printable; a string reads alike in any unit."""
     if is_missing(value):
         return NONE
     return printable(value) if isinstance(value, str) else FORMATS[unit](value)

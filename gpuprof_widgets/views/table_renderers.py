@@ -17,8 +17,10 @@ import pandas as pd
 from rich.cells import cell_len
 
 from gpuprof_widgets.analyses.columns import is_missing
+from gpuprof_widgets.analyses.quantity import format_count
+from gpuprof_widgets.printable import printable
 from gpuprof_widgets.views.table import NARROWEST, Column, Table, cell_text, cell_texts
-from gpuprof_widgets.views.text import escaped, shortened
+from gpuprof_widgets.views.text import TEXT_WIDTH, escaped, shortened
 
 if TYPE_CHECKING:
     import rich.table
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 GAP = "  "
 CELL = "padding:1px 8px;vertical-align:top;"
 BAR_COLOUR = "rgba(86,180,233,0.4)"
-_MARKS_OF_MARKDOWN = re.compile(r"[\\|<&`*\[$]")
+_MARKS_OF_MARKDOWN = re.compile(r"[\\|<&`*~\[$]|(?<!\w)_|_(?!\w)")
 
 TableOrPanel = TypeVar("TableOrPanel", bound=Table)
 
@@ -34,34 +36,35 @@ TableOrPanel = TypeVar("TableOrPanel", bound=Table)
 def fitted(table: Table, width: int) -> Table:
     """Return the table as texts that fit into so many characters a line.
 
-    The expendable columns are left out in their order until texts have the room that they need;
-    then the texts are cut alike, the longest first.
+    The expendable columns are left out in their order, all but the last one, until texts have the
+    room that they need; then the texts are cut alike, the longest first.
     """
     texts = {column: cell_texts(table, column) for column in table.columns}
     widths = {c: max(map(cell_len, (c.label, *texts[c]))) for c in texts}
     columns = list(texts)
     for key in table.expendable:
-        if _together(_least(table, c, widths[c]) for c in columns) <= width:
+        if len(columns) == 1 or _line_width(_needed(table, c, widths[c]) for c in columns) <= width:
             break
         columns = [c for c in columns if c.key != key]
-    limit = max((widths[c] for c in columns if c.is_text), default=0)
-    while limit > 1 and _together(_cut(c, widths[c], limit) for c in columns) > width:
+    limit = max((min(widths[c], width) for c in columns if c.is_text), default=0)
+    while limit > 1 and _line_width(_cut_to(c, widths[c], limit) for c in columns) > width:
         limit -= 1
     rows = {c.key: [shortened(t, limit) if c.is_text else t for t in texts[c]] for c in columns}
     return replace(table, columns=tuple(columns), rows=pd.DataFrame(rows, dtype=object))
 
 
-def _least(table: Table, column: Column, width: int) -> int:
-    """What a column needs: numbers all of it, texts enough to tell them apart."""
+def _needed(table: Table, column: Column, width: int) -> int:
+    """The width that a column needs: numbers all of it, texts enough to tell them apart."""
     enough = table.narrowest if column.key == "name" else NARROWEST
-    return _cut(column, width, max(enough, cell_len(column.label)))
+    return _cut_to(column, width, max(enough, cell_len(column.label)))
 
 
-def _cut(column: Column, width: int, limit: int) -> int:
+def _cut_to(column: Column, width: int, limit: int) -> int:
+    """The width of a column whose texts are cut."""
     return min(width, limit) if column.is_text else width
 
 
-def _together(widths: Iterable[int]) -> int:
+def _line_width(widths: Iterable[int]) -> int:
     """The width of a line of columns."""
     return sum(width + len(GAP) for width in widths) - len(GAP)
 
@@ -70,7 +73,8 @@ def text_lines(table: Table, width: int = 0) -> list[str]:
     """Return the headings and the rows; the first column takes what is left of the width."""
     texts = [[column.label, *cell_texts(table, column)] for column in table.columns]
     widths = [max(map(cell_len, column)) for column in texts]
-    widths[0] += max(width - _together(widths), 0)
+    if widths:
+        widths[0] += max(width - _line_width(widths), 0)
     # rich writes the same without a box, and takes 30 times as long for long tables.
     padded = [
         [_padded(text, room, column) for text in column_texts]
@@ -84,8 +88,14 @@ def _padded(text: str, width: int, column: Column) -> str:
     return text + space if column.is_text else space + text
 
 
+def text_table(table: Table) -> list[str]:
+    """Return the title, the table, one line per row, and its notes, below 80 columns."""
+    shown = fitted(table, TEXT_WIDTH)
+    return [printable(line) for line in (table.title, *text_lines(shown, TEXT_WIDTH), *table.notes)]
+
+
 def rich_table(table: Table) -> rich.table.Table:
-    """Return the table of rich, which never interprets a text."""
+    """Return a rich table, whose texts are never read as markup."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -106,8 +116,8 @@ def rich_table(table: Table) -> rich.table.Table:
 
 def markdown_lines(table: Table) -> list[str]:
     """Return a table of Markdown, which wikis take as well."""
-    texts = (map(_markdown, [c.label, *cell_texts(table, c)]) for c in table.columns)
-    heading, *rows = zip(*texts, strict=True)
+    texts = [map(_markdown, [c.label, *cell_texts(table, c)]) for c in table.columns]
+    heading, *rows = zip(*texts, strict=True) if texts else [()]
     rule = ["---" if column.is_text else "--:" for column in table.columns]
     return [f"| {' | '.join(line)} |" for line in (heading, rule, *rows)]
 
@@ -164,29 +174,36 @@ def _side(column: Column) -> str:
     return "left" if column.is_text else "right"
 
 
-def page_table(table: Table, most_rows: int) -> dict[str, Any]:
-    """Return what the page needs of the first rows: ``values`` has a list per column."""
-    shown = first_rows(table, most_rows)
-    left_out = len(table.rows) - len(shown.rows)
-    more = f"{left_out:,} more rows are not listed here." if left_out else ""
+def page_table(table: Table) -> dict[str, Any]:
+    """Return what the page needs: ``values`` has a list per column."""
     return {
         "title": table.title,
-        "note": " ".join(filter(None, (*table.notes, more))),
+        "note": " ".join(filter(None, table.notes)),
         "sort": table.sort,
-        "columns": [[c.key, c.label, c.unit, c.aggregate, c.of] for c in shown.columns],
-        "length": len(shown.rows),
-        "values": [_page_values(shown.rows[c.key].tolist(), c) for c in shown.columns],
+        "columns": [[c.key, c.label, c.unit, c.aggregate, c.of] for c in table.columns],
+        "length": len(table.rows),
+        "values": [_page_values(table.rows[c.key].tolist(), c) for c in table.columns],
     }
 
 
-def first_rows(table: TableOrPanel, most: int) -> TableOrPanel:
-    """Return the first rows, with the columns in which any of them has a value."""
+def listed(table: TableOrPanel, most: int) -> TableOrPanel:
+    """Return the first rows without the columns that are empty in all of them.
+
+    A note counts the other rows.
+    """
     rows = table.rows.head(most)
-    telling = tuple(column for column in table.columns if _tells(rows[column.key], column))
-    return replace(table, rows=rows, columns=telling)
+    columns = tuple(column for column in table.columns if _has_values(rows[column.key], column))
+    notes = (*table.notes, rows_left_out(len(table.rows) - len(rows)))
+    return replace(table, rows=rows, columns=columns, notes=notes)
 
 
-def _tells(values: pd.Series[Any], column: Column) -> bool:
+def rows_left_out(count: int) -> str:
+    """Return the note that counts them, "" for none."""
+    are = "is" if count == 1 else "are"
+    return f"{format_count(count, 'more row')} {are} not listed here." if count else ""
+
+
+def _has_values(values: pd.Series[Any], column: Column) -> bool:
     """Whether any row has something in a column; the module of a run without modules has not."""
     known = values.notna()
     return bool((known & (values != "") if column.is_text else known).any())
@@ -194,8 +211,15 @@ def _tells(values: pd.Series[Any], column: Column) -> bool:
 
 def _page_values(values: list[Any], column: Column) -> list[Any]:
     if column.is_text:
-        return ["" if is_missing(value) else str(value) for value in values]
+        return [_page_text(value) for value in values]
     return [_page_number(value) for value in values]
+
+
+def _page_text(value: Any) -> str:
+    """A name as the events have it, anything else as it reads."""
+    if isinstance(value, str):
+        return value
+    return "" if is_missing(value) else cell_text(value, "text")
 
 
 def _page_number(value: Any) -> float | None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from html import escape
+from itertools import accumulate
 from textwrap import wrap
+
+from rich.cells import cell_len
 
 from gpuprof_widgets.printable import SOURCE, printable
 
@@ -13,11 +16,20 @@ _FORMULA_MARK = re.compile(r"[$\\]")
 
 
 def shortened(text: str, width: int) -> str:
-    """The text, with its middle left out where it is too long: both ends tell ops apart."""
-    if len(text) <= width:
+    """The text, with its middle left out where it is too wide: both ends tell ops apart.
+
+    ``width``: columns of a terminal, of which wide characters take two.
+    """
+    if cell_len(text) <= width:
         return text
     tail = (width - 1) // 3
-    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+    return f"{_head(text, width - 1 - tail)}…{_head(text[::-1], tail)[::-1]}"
+
+
+def _head(text: str, width: int) -> str:
+    """The characters with which a text begins that fit into the width."""
+    ends = accumulate(map(cell_len, text[:width]))
+    return text[: sum(end <= width for end in ends)]
 
 
 def wrapped(text: str, *, first: str = "", then: str = "") -> list[str]:

@@ -34,10 +34,11 @@ from gpuprof_widgets.views.panels.kernels import (
     roofline_panel,
     sequences_panel,
 )
-from gpuprof_widgets.views.panels.panel import Panel
+from gpuprof_widgets.views.panels.panel import MOST_ROWS, Panel
 from gpuprof_widgets.views.panels.regions import annotations_panel, modules_panel, python_time_panel
 from gpuprof_widgets.views.panels.transfers import collectives_panel, copies_panel
 from gpuprof_widgets.views.table import table_of
+from gpuprof_widgets.views.table_renderers import rows_left_out
 
 PanelOf = Callable[[Record], Panel | None]
 
@@ -81,18 +82,20 @@ def _tab(analysis: Analysis, record: Record) -> Panel | None:
 
 
 def table_panel(title: str, table: pd.DataFrame, *, note: str = "") -> Panel | None:
-    """Return a tab with all rows and columns of a table; None if the table is empty.
+    """Return a tab with the columns of a table, and its first rows; None if it is empty.
 
     Rows with ``start_ns`` and ``dur_ns`` are linked to the timeline: a click on one lights up its
     slice (``row``) or its range, and ``dur_ns`` is that within a brushed range.
     """
     if not len(table) or what_is_lacking(table):
         return None
-    shown = table_of(table[[key for key in table if not is_link(table, str(key))]], label=_label)
+    rows = table.head(MOST_ROWS)  # to convert more would take memory for what no page lists
+    shown = table_of(rows[[key for key in rows if not is_link(rows, str(key))]], label=_label)
+    notes = tuple(filter(None, (note, rows_left_out(len(table) - len(rows)))))
     if not all(_is_whole(table, key) for key in (START, DUR)):
-        return Panel(title, shown.columns, shown.rows, notes=(note,))
+        return Panel(title, shown.columns, shown.rows, notes=notes)
     columns = [replace(c, aggregate="time") if c.key == DUR else c for c in shown.columns]
-    return Panel(title, tuple(columns), shown.rows, _events(table), notes=(note,))
+    return Panel(title, tuple(columns), shown.rows, _events(rows), notes=notes)
 
 
 def _label(key: str) -> str:

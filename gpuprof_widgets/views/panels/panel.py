@@ -11,6 +11,8 @@ import pandas as pd
 from gpuprof_widgets.analyses.columns import Unit
 from gpuprof_widgets.views.table import Table
 
+MOST_ROWS = 500
+"""Rows of a panel that the page gets."""
 MOST_EVENTS = 20_000
 """Events of a panel beyond which the page computes no column anew, and gets only the longest."""
 
