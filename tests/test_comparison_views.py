@@ -51,13 +51,24 @@ def test_the_page_gets_columns_of_the_rows_that_moved_most(comparison: Compariso
     alone = Comparison(run_of(300, "a"), trace_of(op("aten::add", ts=0, dur=9)))
     (ops, *_) = (table for table in delta_tables(alone._runs) if table["noun"] == "Op")
     keys = [key for key, *_ in ops["columns"]]
-    assert keys == ["name", "delta_ns", "a_ns", "b_ns", "ratio", "calls_a", "calls_b", "change"]
+    assert keys == [
+        "name",
+        "delta_ns",
+        "a_ns",
+        "b_ns",
+        "ratio",
+        "calls_a",
+        "calls_b",
+        "calls_delta",
+        "change",
+    ]
     assert [unit for _, _, unit, *_ in ops["columns"]][1:5] == ["change", "ns", "ns", "ratio"]
     values = dict(zip(keys, ops["values"], strict=True))
     place = values["name"].index("aten::add")
-    row = [values[key][place] for key in ("delta_ns", "a_ns", "b_ns", "ratio", "calls_b")]
+    row = [values[key][place] for key in ("delta_ns", "a_ns", "b_ns", "ratio", "calls_delta")]
     assert row == [9, 0, 9, None, 1]
     assert values["change"][place] == "new in B"
+    assert ops["changed"][place]
     assert (ops["category"][place], ops["names"][place]) == ("cpu_op", [[], ["aten::add"]])
     assert (ops["sort"], ops["length"], ops["total"]) == ("delta_ns", len(values["name"]), 4)
 

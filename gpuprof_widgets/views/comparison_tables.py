@@ -128,14 +128,14 @@ PAGE_COLUMNS = (
     Column("ratio", "B / A", "ratio"),
     Column("spread_ns", "Spread", "ns"),
 )
-CHANGE = Column("change", "Change")
+CHANGES = (Column("calls_delta", "Calls B − A", "number"), Column("change", "Change"))
 
 
 def delta_tables(runs: Runs) -> list[dict[str, Any]]:
     """Return each table as `page_table` does, its ``key``, ``noun``, and ``total``: all its rows.
 
-    Of each row listed, ``names``: those of its events in either run, and ``category``: that of its
-    events, "" without any.
+    Of each row listed, ``changed``: whether it is more than noise; ``names``: those of its events
+    in either run; and ``category``: that of its events, "" without any.
     """
     return [
         _page_delta(f"{noun.lower()} {number}", noun, title, table)
@@ -144,10 +144,11 @@ def delta_tables(runs: Runs) -> list[dict[str, Any]]:
 
 
 def _page_delta(key: str, noun: str, title: str, table: pd.DataFrame) -> dict[str, Any]:
-    columns = (Column("name", noun), *PAGE_COLUMNS, *_calls(table), CHANGE)
+    columns = (Column("name", noun), *PAGE_COLUMNS, *_calls(table), *CHANGES)
     records = table.head(MOST_ROWS).to_dict("records")
     rows = table.assign(
         ratio=table["b_ns"] / table["a_ns"].where(table["a_ns"] != 0),
+        calls_delta=_calls_delta(table),
         change=table["change"].replace(ADDED, "new in B"),
     )
     return {
@@ -155,9 +156,18 @@ def _page_delta(key: str, noun: str, title: str, table: pd.DataFrame) -> dict[st
         "key": key,
         "noun": noun,
         "total": len(table),
+        "changed": [row["change"] not in (NOISE, SAME) for row in records],
         "category": list(map(_category, records)),
         "names": list(map(_names, records)),
     }
+
+
+def _calls_delta(table: pd.DataFrame) -> pd.Series[Any] | None:
+    """Calls in B less calls in A; nothing where they are equal, or none were counted."""
+    if "calls_a" not in table:
+        return None
+    more = table["calls_b"] - table["calls_a"]
+    return more.where(more != 0)
 
 
 def _category(row: dict[Any, Any]) -> str:

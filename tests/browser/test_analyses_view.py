@@ -170,7 +170,7 @@ def test_rows_that_are_not_in_the_range_leave(open_report: Open) -> None:
     report.brush(0.05, 0.25)
     assert list(numbers(report, "Kernels")) == ["gemm"]
     report.brush(0.8, 0.95)
-    expect(report.page.get_by_text("Nothing of it lies in this range.")).to_be_visible()
+    expect(report.page.get_by_text("Nothing in this range.")).to_be_visible()
 
 
 def test_the_table_sorts_and_is_copied(open_report: Open) -> None:

@@ -84,7 +84,8 @@ def test_the_biggest_blocks_come_first_with_their_owners(open_report: Open) -> N
     assert cells == [
         "activations",
         "30.0 MiB",
-        "from 12.0 ms for 53.0 ms",
+        "12.000000 ms",
+        "53.0 ms",
         "4: y = model(x)",
         "encoder",
         "aten::mm",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,6 +125,9 @@ def test_the_filter_finds_texts_and_says_what_is_no_expression(
     expect(rows).to_have_count(1)
     search.fill("(")
     expect(region.get_by_role("status")).to_contain_text("Not a regular expression")
+    expect(rows).to_have_count(whole)
+    search.fill("no row has this")
+    expect(region).to_contain_text(re.compile("No row matches the filter|clear the filter"))
     search.fill("")
     expect(rows).to_have_count(whole)
 
@@ -164,3 +168,69 @@ def test_what_is_copied_are_all_rows_that_pass_the_filter(
     assert again == heads
     assert only in rows
     assert any(shown.text in cell for cell in only)
+
+
+STORE = "Object.values(window.gpuprof.reports)[0]"
+
+
+def test_columns_stay_where_they_are_while_a_range_is_brushed(
+    opened: Callable[[Shown], Locator],
+) -> None:
+    region = opened(TABLES[0])
+    heads = "table => Array.from(table.querySelectorAll('th'), head => head.offsetLeft)"
+    table = region.locator("table")
+    region.page.evaluate(f"{STORE}.brush([0, 3e6])")
+    region.get_by_label("Group by").select_option("name_shape")
+    brushed = table.evaluate(heads)
+    region.page.evaluate(f"{STORE}.brush([1e8, 5e8])")
+    assert table.evaluate(heads) == brushed
+    region.page.evaluate(f"{STORE}.brush(null)")
+    assert table.evaluate(heads) == brushed
+
+
+def test_a_column_that_leaves_takes_its_order_with_it(opened: Callable[[Shown], Locator]) -> None:
+    region = opened(TABLES[0])
+    region.get_by_label("Group by").select_option("name_shape")
+    region.get_by_role("button", name="Input shapes").click()
+    expect(region.locator("th[aria-sort=ascending]")).to_contain_text("Input shapes")
+    region.get_by_label("Group by").select_option("name")
+    expect(region.locator("th[aria-sort=descending]")).to_contain_text("GPU self")
+
+
+def test_a_selected_line_stays_in_its_place_though_the_filter_hides_others(
+    opened: Callable[[Shown], Locator],
+) -> None:
+    region = opened(TABLES[-1])
+    region.get_by_label("Filter rows").fill("backward")
+    select = """name => {
+        const store = Object.values(window.gpuprof.reports)[0]
+        const row = store.data.ts.findIndex((_, row) => store.data.name(row) == name)
+        store.choose({source: "timeline", row, rows: Int32Array.of(row), key: name,
+            labels: new Set(), text: name})
+    }"""
+    region.page.evaluate(select, "3: y = model(x)  # forward")
+    assert region.locator(".text").all_inner_texts() == [
+        "    y = model(x)  # forward",
+        "    loss.backward()",
+    ]
+    region.page.evaluate(f"{STORE}.choose(null)")
+    expect(region.locator(".text")).to_have_count(1)
+
+
+def test_selecting_draws_no_row_anew_that_is_listed(opened: Callable[[Shown], Locator]) -> None:
+    region = opened(TABLES[0])
+    row = region.locator("tr[data-key]").nth(3)
+    row.evaluate("row => { row.is_the_same = true }")
+    row.click()
+    expect(row).to_have_attribute("aria-selected", "true")
+    assert row.evaluate("row => row.is_the_same")
+
+
+def test_differences_of_one_name_are_told_apart_where_they_are_copied(
+    opened: Callable[[Shown], Locator],
+) -> None:
+    region = opened(TABLES[3])
+    region.get_by_label("Show").select_option(label="Ops by CPU self time per step")
+    heads, *rows = copied(region, region.page)
+    assert heads[-1] == "category"
+    assert {row[0]: row[-1] for row in rows}["aten::mm"] == "cpu_op"

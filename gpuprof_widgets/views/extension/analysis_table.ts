@@ -3,7 +3,7 @@ import type * as p from "@bokehjs/core/properties"
 import {AnalysisTabs} from "./analysis_tabs"
 import {button, element} from "./element"
 import {cell_text, format_count} from "./engine"
-import type {Cell, Column, Order, PanelColumn, PanelData} from "./engine"
+import type {Cell, Column, Order, PanelColumn, PanelData, Window} from "./engine"
 import {Panel} from "./panel"
 import {Scatter} from "./scatter"
 import {stacked_bars} from "./stacked_bars"
@@ -36,7 +36,7 @@ export class AnalysisTableView extends TableView<number> {
 
   override connect_signals(): void {
     super.connect_signals()
-    this.connect(this.model.tabs.properties.active.change, () => this.open())
+    this.connect(this.model.tabs.properties.active.change, () => this.show_table())
   }
 
   override remove(): void {
@@ -79,15 +79,21 @@ export class AnalysisTableView extends TableView<number> {
   }
 
   /** Shows another analysis. */
-  protected override open(): void {
+  protected override show_table(): void {
     const {shown} = this.model.tabs
     if (shown != null) {
       this.data = shown
-      this.order = first_order(shown, this.store.functions_sort)
       this.zoom_button.hidden = shown.events == null
       this.content.setAttribute("aria-label", shown.title)
-      super.open()
+      super.show_table()
     }
+  }
+
+  protected override first_order(): Order | null {
+    const {data, store: {functions_sort}} = this
+    const key = data.name == PYTHON_PANEL && data.at(functions_sort) >= 0 ? functions_sort : data.sort
+    const at = data.at(key)
+    return at < 0 ? null : {key, descending: data.columns[at].unit != "text"}
   }
 
   protected list_columns(): Column<number>[] {
@@ -96,18 +102,18 @@ export class AnalysisTableView extends TableView<number> {
     }))
   }
 
-  protected list_rows(): number[] {
-    const {store, data} = this
-    this.values = data.values(store.window == null ? null : store.range)
-    const present = store.window == null ? null : data.present(store.range)
-    return Array.from({length: data.length}, (_, row) => row).filter((row) => present == null || present[row] == 1)
+  protected list_rows(range: Window | null): number[] {
+    const {data} = this
+    this.values = data.values(range)
+    const present = range == null ? null : data.present(range)
+    return this.whole_rows().filter((row) => present == null || present[row] == 1)
   }
 
-  protected override fill(): void {
-    if (this.data == null) {
-      return
-    }
-    super.fill()
+  protected override whole_rows(): number[] {
+    return Array.from({length: this.data.length}, (_, row) => row)
+  }
+
+  protected override on_marked(): void {
     this.zoom_button.disabled = this.chosen_here() < 0
     this.draw(selected_rows(this.store, this.data))
   }
@@ -142,15 +148,15 @@ export class AnalysisTableView extends TableView<number> {
     if (cut) {
       return `${rows} · whole trace: it has too many events to tell what lies in the range`
     }
-    return `${rows} · ${this.where}${columns.some((column) => this.is_fixed(column)) ? " · underlined columns are of the whole trace" : ""}`
+    return `${rows} · ${this.where}${columns.some((column) => this.is_of_whole_run(column)) ? " · underlined columns are of the whole trace" : ""}`
   }
 
-  private is_fixed(column: PanelColumn): boolean {
+  private is_of_whole_run(column: PanelColumn): boolean {
     return this.store.window != null && this.data.events != null && column.unit != "text" && !this.data.follows(column)
   }
 
-  protected override is_of_whole_trace({key}: Column<number>): boolean {
-    return this.is_fixed(this.data.columns[this.data.at(key)])
+  protected override ignores_range({key}: Column<number>): boolean {
+    return this.is_of_whole_run(this.data.columns[this.data.at(key)])
   }
 
   protected override is_selectable(_row: number): boolean {
@@ -158,7 +164,7 @@ export class AnalysisTableView extends TableView<number> {
   }
 
   /** Nothing lies below this table. */
-  protected override get lists_chosen(): boolean {
+  protected override get lists_rows_selected_elsewhere(): boolean {
     return true
   }
 
@@ -229,13 +235,6 @@ export class AnalysisTableView extends TableView<number> {
     }
     return key == "f"
   }
-}
-
-/** The order in which a table opens; null: as its rows stand. */
-function first_order(data: PanelData, of_functions: string): Order | null {
-  const key = data.name == PYTHON_PANEL && data.at(of_functions) >= 0 ? of_functions : data.sort
-  const at = data.at(key)
-  return at < 0 ? null : {key, descending: data.columns[at].unit != "text"}
 }
 
 export class AnalysisTable extends Panel {

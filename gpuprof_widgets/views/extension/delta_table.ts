@@ -2,15 +2,21 @@ import type * as p from "@bokehjs/core/properties"
 
 import {choice, element} from "./element"
 import {format_count, merged_name} from "./engine"
-import type {Cell, Column, Store, TableHeader} from "./engine"
+import type {Cell, Column, Order, Store, TableHeader} from "./engine"
 import {Panel} from "./panel"
 import {StoreGroup} from "./store_group"
 import {TableView} from "./table"
 
 /** A table of views/delta_rows.py. Of each row the names of its events in either run, and their `category`: "" for none. */
-type Deltas = TableHeader & {key: string, noun: string, total: number, category: string[], names: [string[], string[]][]}
-
-const CHANGED = new Set(["new in B", "gone", "more", "less"])
+type Deltas = TableHeader & {
+  key: string
+  noun: string
+  total: number
+  /** per row whether it is more than noise */
+  changed: boolean[]
+  category: string[]
+  names: [string[], string[]][]
+}
 
 /** Tables of what differs; a row lights up its events in both timelines. */
 export class DeltaTableView extends TableView<number> {
@@ -42,15 +48,15 @@ export class DeltaTableView extends TableView<number> {
     return super.build_content()
   }
 
-  protected override open(): void {
-    this.order = {key: this.deltas.sort, descending: true}
-    super.open()
+  protected override first_order(): Order {
+    return {key: this.deltas.sort, descending: true}
   }
 
   protected list_columns(): Column<number>[] {
-    const {columns, values} = this.deltas
-    return columns.map(([key, label, unit], at) =>
+    const {columns, values, category} = this.deltas
+    const shown = columns.map(([key, label, unit], at): Column<number> =>
       ({key, label, unit, title: TITLES[key], note: key == "name" ? (row) => this.names_of(row) : undefined, value: (row) => values[at][row]}))
+    return [...shown, {key: "category", label: "Category", unit: "text", value: (row) => category[row], is_hidden: true}]
   }
 
   /** What a row is called in either run. */
@@ -71,17 +77,17 @@ export class DeltaTableView extends TableView<number> {
     const every = element("input", {type: "checkbox"})
     every.addEventListener("change", () => {
       this.everything = every.checked
-      this.fill()
+      this.change_columns()
     })
     const shown = choice("Show", this.tables.map(({key, title}): [string, string] => [key, title]), this.deltas.key, (key) => {
       this.deltas = this.tables.find((other) => other.key == key)!
-      this.open()
+      this.show_table()
     })
     return [element("label", {class: "choice"}, every, " also noise and the same"), shown]
   }
 
   protected override is_listed(row: number): boolean {
-    return this.everything || CHANGED.has(String(this.value("change", row)))
+    return this.everything || this.deltas.changed[row]
   }
 
   protected override is_selectable(row: number): boolean {
@@ -126,6 +132,7 @@ const TITLES: Record<string, string> = {
   b_ns: "Time in B",
   ratio: "Time in B as a share of that in A",
   spread_ns: "How far the steps of one run lie apart (interquartile range)",
+  calls_delta: "Calls in B less calls in A",
   change: "Whether it is more, less, new, gone, or noise",
 }
 

@@ -3,7 +3,7 @@ import {contrast, css, mix} from "./colour"
 import type {RGB} from "./colour"
 import {button, element} from "./element"
 import {cell_text, format_count, line_instances, line_of_row, line_rows} from "./engine"
-import type {Column, LineRow, Store} from "./engine"
+import type {Column, LineRow, Store, Window} from "./engine"
 import {Panel} from "./panel"
 import {TABLE_CSS, TableView} from "./table"
 
@@ -11,7 +11,7 @@ const LEGIBLE = 7
 /** Pixels of the line numbers. */
 const GUTTER = 40
 /** Pixels that line numbers and code keep at least. */
-const LEAST_CODE = 320
+const MIN_CODE = 320
 /** Of a selection of many events, so many are asked for their line. */
 const ASKED = 1000
 
@@ -36,14 +36,15 @@ export class LinesView extends TableView<Row> {
   private cells: CellSource[]
   private numbers: NumberColumn[]
   private heat: NumberColumn
-  private by_index: LineRow[]
+  /** The numbers of all lines in the range. */
+  private recorded: LineRow[]
   private longest_bar = 0
   private sum = 0
 
   override connect_signals(): void {
     super.connect_signals()
     const {store} = this
-    this.connect(store.selection_changed, () => this.follow_selection())
+    this.connect(store.selection_changed, () => this.scroll_to_chosen())
     this.connect(store.theme.changed, () => this.recolour())
   }
 
@@ -69,15 +70,15 @@ export class LinesView extends TableView<Row> {
       {key: "cell", label: "Cell", unit: "text", value: ({cell}) => this.cells[cell].name, is_hidden: true},
       {key: "line", label: "Line", unit: "count", value: ({text}) => text.kind == "line" ? text.number : null, is_hidden: true},
       {
-        key: "code", label: "Code", unit: "text", is_code: true, before: GUTTER, least: LEAST_CODE,
+        key: "code", label: "Code", unit: "text", is_code: true, indent: GUTTER, min_width: MIN_CODE,
         value: ({text}) => text.kind == "line" ? text.text : null,
       },
-      ...this.numbers.map((column) => column == this.heat && column.key != "calls" ? {...column, share: this.share_of(column)} : column),
+      ...this.numbers.map((column) => column == this.heat && column.key != "calls" ? {...column, share: this.share_getter(column)} : column),
     ]
   }
 
   /** The share that the bars behind the code show. */
-  private share_of({of}: NumberColumn): (row: Row) => number {
+  private share_getter({of}: NumberColumn): (row: Row) => number {
     return ({numbers}) => this.sum == 0 ? 0 : numbers![of] / this.sum
   }
 
@@ -94,17 +95,19 @@ export class LinesView extends TableView<Row> {
     }))
   }
 
-  protected list_rows(): Row[] {
-    this.by_index = line_rows(this.store.data, this.store.range)
+  protected list_rows(range: Window | null): Row[] {
+    const {data} = this.store
+    const numbers = line_rows(data, range ?? data.whole)
     return this.cells.flatMap(({lines}, cell) => lines.map((text): Row =>
-      ({text, cell, numbers: text.kind == "line" && text.index >= 0 ? this.by_index[text.index] : null})))
+      ({text, cell, numbers: text.kind == "line" && text.index >= 0 ? numbers[text.index] : null})))
   }
 
-  protected override fill(): void {
+  protected override add_up(): void {
+    super.add_up()
     const {of, adds_up} = this.heat
-    this.longest_bar = this.by_index.reduce((most, row) => Math.max(most, row[of]), 0)
-    this.sum = adds_up ? this.by_index.reduce((sum, row) => sum + row[of], 0) : this.span()
-    super.fill()
+    this.recorded = this.rows.flatMap(({numbers}) => numbers ?? [])
+    this.longest_bar = this.recorded.reduce((most, row) => Math.max(most, row[of]), 0)
+    this.sum = adds_up ? this.recorded.reduce((sum, row) => sum + row[of], 0) : this.span()
   }
 
   private span(): number {
@@ -112,9 +115,9 @@ export class LinesView extends TableView<Row> {
     return data.ns(range.end - range.start)
   }
 
-  protected summary(): string {
-    const ran = this.by_index.filter(({wall, calls}) => wall > 0 || calls > 0).length
-    return `${format_count(ran, "line")} ran · ${this.where}`
+  protected summary(count: number): string {
+    const ran = this.recorded.filter(({wall, calls}) => wall > 0 || calls > 0).length
+    return `${this.is_filtered ? `${format_count(count, "line")} found · ` : ""}${format_count(ran, "line")} ran · ${this.where}`
   }
 
   protected override sorting(): null {
@@ -131,28 +134,32 @@ export class LinesView extends TableView<Row> {
     const pressed = number == this.heat
     const words = `${title}. ${pressed ? "Shown" : "Show it"} as bars behind the code`
     return button(label, {title: words, "aria-pressed": String(pressed), "data-head": key}, () => {
-      this.press(key, () => {
+      this.keep_heading_focus(key, () => {
         this.heat = number
         this.change_columns()
       })
     })
   }
 
-  protected override bodies(rows: Row[], chosen: Set<string>): HTMLElement[] {
-    return this.cells.map(({name}, at) => {
-      const heading = element("tr", {class: "cell"}, element("th", {colspan: this.shown_columns.length, scope: "rowgroup"}, name))
-      const lines = rows.filter(({cell}) => cell == at).map((row) => this.row_element(row, chosen))
-      return element("tbody", {"aria-label": name}, ...this.cells.length > 1 ? [heading] : [], ...lines)
+  protected override bodies(rows: Row[]): HTMLElement[] {
+    if (rows.length == 0) {
+      return super.bodies(rows)
+    }
+    const columns = this.shown_columns.length
+    return this.cells.flatMap(({name}, at) => {
+      const heading = element("tr", {class: "cell"}, element("th", {colspan: columns, scope: "rowgroup"}, element("span", {class: "stays"}, name)))
+      const lines = rows.filter(({cell}) => cell == at).map((row) => this.row_element(row))
+      return lines.length == 0 ? [] : [element("tbody", {"aria-label": name}, ...this.cells.length > 1 ? [heading] : [], ...lines)]
     })
   }
 
-  protected override row_element(row: Row, chosen: Set<string>): HTMLTableRowElement {
+  protected override row_element(row: Row): HTMLTableRowElement {
     const {text, numbers} = row
     if (text.kind == "gap") {
       const words = `⋯ ${format_count(text.lines, "line")} without recorded statements`
-      return element("tr", {class: "gap"}, element("td", {colspan: this.shown_columns.length, class: "muted"}, words))
+      return element("tr", {class: "gap"}, element("td", {colspan: this.shown_columns.length, class: "muted"}, element("span", {class: "stays"}, words)))
     }
-    const line = super.row_element(row, chosen)
+    const line = super.row_element(row)
     line.classList.toggle("silent", numbers == null || numbers.wall == 0 && numbers.calls == 0)
     return line
   }
@@ -220,11 +227,11 @@ export class LinesView extends TableView<Row> {
     }
     const rows = selection.row >= 0 ? [selection.row] : Array.from(selection.rows.subarray(0, ASKED))
     const lines = new Set(rows.map((row) => line_of_row(data, row)))
-    return new Set(lines.size == 1 ? [...lines].map(String) : [])
+    return new Set(lines.size == 1 ? [...lines].filter((line) => line >= 0).map(String) : [])
   }
 
   /** Brings the line of what was selected elsewhere into view: scrolls the table itself, never the page. */
-  private follow_selection(): void {
+  private scroll_to_chosen(): void {
     const {frame} = this
     const line = this.table.querySelector<HTMLElement>("tr[aria-selected=true]")
     if (line == null || this.store.selection?.source == "lines") {
@@ -321,6 +328,7 @@ th button[aria-pressed=true] { border-radius: 0; box-shadow: inset 0 -3px 0 var(
 tr[data-key] { scroll-margin-top: 28px; }
 td.code { line-height: 20px; }
 .at { display: inline-block; width: 32px; margin-right: 8px; text-align: right; font-variant-numeric: tabular-nums; user-select: none; }
+.stays { position: sticky; left: 8px; }
 .source { position: absolute; inset: 0 4px 0 44px; overflow: hidden; text-overflow: ellipsis; }
 .text { position: relative; left: 4px; white-space: pre; tab-size: 4; }
 .heat { position: absolute; left: 0; top: 1px; bottom: 1px; min-width: 0; border-radius: 2px; background: var(--heat); }

@@ -1,7 +1,7 @@
 import type * as p from "@bokehjs/core/properties"
 
 import {format_count} from "./engine"
-import type {Column, MemoryBlock} from "./engine"
+import type {Column, MemoryBlock, Window} from "./engine"
 import {memory_colour} from "./memory_paint"
 import {MemoryPlot} from "./memory_plot"
 import {lifetime, memory_of, select_block, selected_block} from "./memory_select"
@@ -17,7 +17,7 @@ export class MemoryTableView extends TableView<MemoryBlock> {
   override connect_signals(): void {
     super.connect_signals()
     this.connect(this.store.theme.changed, () => this.fill())
-    this.connect(this.model.plot.properties.device.change, () => this.recompute())
+    this.connect(this.model.plot.properties.device.change, () => this.change_columns())
   }
 
   protected get title(): string {
@@ -36,14 +36,22 @@ export class MemoryTableView extends TableView<MemoryBlock> {
     return [
       {key: "category", label: "For", unit: "text", has_swatch: true, value: ({category}) => categories[category]},
       {key: "bytes", label: "Size", unit: "bytes", value: ({bytes}) => bytes},
-      {key: "alive", label: "Alive", unit: "text", value: lifetime},
+      {
+        key: "start_ns", label: "From", unit: "moment", value: ({start}) => known(start),
+        text: ({start}) => start == -Infinity ? "before" : null, note: lifetime,
+      },
+      {
+        key: "alive_ns", label: "Alive", unit: "ns", value: ({start, end}) => known(end - start),
+        text: ({end}) => end == Infinity ? "to the end" : null, note: lifetime,
+      },
       ...owners.filter(({value}) => blocks.some((block) => value(block) != "")),
     ]
   }
 
   /** The biggest first. */
-  protected list_rows(): MemoryBlock[] {
-    return memory_of(this.store).living(this.model.plot.device, ...this.store.window ?? this.store.bounds)
+  protected list_rows(range: Window | null): MemoryBlock[] {
+    const {store} = this
+    return memory_of(store).living(this.model.plot.device, ...range == null ? store.bounds : store.window!)
   }
 
   protected override colour_of({category}: MemoryBlock): string {
@@ -72,6 +80,11 @@ export class MemoryTableView extends TableView<MemoryBlock> {
   protected choose(block: MemoryBlock): void {
     select_block(this.store, block === selected_block(this.store) ? null : block)
   }
+}
+
+/** A time, null where it lies before or after the record. */
+function known(ns: number): number | null {
+  return Number.isFinite(ns) ? ns : null
 }
 
 export class MemoryTable extends Panel {

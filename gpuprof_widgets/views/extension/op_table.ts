@@ -1,8 +1,8 @@
 import {kind_of} from "./categories"
 import {css} from "./colour"
 import {choice} from "./element"
-import {cell_text, format_count, format_ns, op_row_instances, op_row_key, op_table, recorded, self_times} from "./engine"
-import type {Column, Grouping, OpRow, Order, Recorded, SelfTimes} from "./engine"
+import {cell_text, compare_names, format_count, format_ns, op_row_instances, op_row_key, op_table, recorded, self_times} from "./engine"
+import type {Column, Grouping, OpRow, Order, Recorded, SelfTimes, Window} from "./engine"
 import {Panel} from "./panel"
 import {TableView} from "./table"
 
@@ -26,9 +26,8 @@ export class OpTableView extends TableView<OpRow> {
     return "Operators"
   }
 
-  protected override open(): void {
-    this.order = first_order(this.store.sort, this.list_columns())
-    super.open()
+  protected override first_order(): Order {
+    return nearest_order(this.store.sort, this.list_columns())
   }
 
   protected list_columns(): Column<OpRow>[] {
@@ -48,9 +47,8 @@ export class OpTableView extends TableView<OpRow> {
 
   /** Without a GPU those of the GPU are left out, and what was not recorded. */
   private number_columns(): Column<OpRow>[] {
-    const share = (side: keyof SelfTimes) => (value: number): number => value / (this.self_times[side] ?? Infinity)
     const time = (key: string, label: string, title: string, value: (row: OpRow) => number, of?: keyof SelfTimes): Column<OpRow> =>
-      ({key, label, unit: "ns", title, value, share: of == null ? undefined : (row) => share(of)(value(row))})
+      ({key, label, unit: "ns", title, value, share: of == null ? undefined : (row) => value(row) / (this.self_times[of] ?? Infinity)})
     const gpu = [
       time("device_self_ns", "GPU self", "GPU time of the kernels that it launched itself, and its share of that of all kernels", (row) => row.device_self, "gpu"),
       time("device_total_ns", "GPU total", "GPU time of everything launched within it", (row) => row.device_total),
@@ -64,10 +62,14 @@ export class OpTableView extends TableView<OpRow> {
     ]
   }
 
-  protected list_rows(): OpRow[] {
-    const rows = op_table(this.store.data, this.store.range, this.grouping)
-    this.self_times = self_times(this.store.data, rows)
-    return rows.sort((a, b) => a.name.localeCompare(b.name))
+  protected list_rows(range: Window | null): OpRow[] {
+    const {data} = this.store
+    return op_table(data, range ?? data.whole, this.grouping).sort((a, b) => compare_names(a.name, b.name))
+  }
+
+  protected override add_up(): void {
+    super.add_up()
+    this.self_times = self_times(this.store.data, this.rows)
   }
 
   protected override tools(): Node[] {
@@ -103,7 +105,7 @@ export class OpTableView extends TableView<OpRow> {
   protected override nothing(): string {
     // Whether no range and no filter is to blame for it.
     const is_without_ops = this.store.window == null && !this.is_filtered && this.rows.every(({category}) => GPU_WORK.has(category))
-    return is_without_ops ? "No ops in this trace." : "No operators here: widen the range or the filter."
+    return is_without_ops ? "No ops in this trace." : "No operators here: widen the range or clear the filter."
   }
 
   /** As torch writes them below its table. */
@@ -162,7 +164,7 @@ const QUANTITIES: (Column<OpRow> & {of: keyof Recorded})[] = [
 ]
 
 /** The order in which the table opens, by a sort key of Python: where it has no such column, by what is nearest. */
-function first_order(key: string, columns: Column<OpRow>[]): Order {
+function nearest_order(key: string, columns: Column<OpRow>[]): Order {
   const nearest = [key, key.replace("_memory", "_self_memory"), key.endsWith("total") ? "cpu_total" : "cpu_self"]
   const column = nearest.flatMap((name) => columns.filter((other) => other.key.replace(/_(ns|bytes)$/, "") == name))[0]
   return {key: column.key, descending: column.unit != "text"}

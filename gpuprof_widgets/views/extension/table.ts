@@ -1,20 +1,12 @@
 import {css} from "./colour"
 import {GREW, SHRANK} from "./diff_colour"
 import {button, element} from "./element"
-import {cell_text, fitted, format_count, format_ns, format_share, matcher, sorted, to_csv} from "./engine"
-import type {Cell, Column, Order, Unit} from "./engine"
+import {cell_text, fitted, format_count, format_ns, format_share, matcher, natural_width, sorted, to_csv} from "./engine"
+import type {Cell, Column, Matcher, Order, Unit, Window} from "./engine"
 import {PanelView} from "./panel"
 
 /** Rows that a long table lists: it says how many more the filter can reach. */
 const MOST_ROWS = 1_000
-
-/** Pixels of a letter, of a cell's padding, and of columns. */
-const LETTER = 7.5
-const PADDING = 18
-const NUMBER_WIDTH: Partial<Record<Unit, number>> = {"flop": 104, "flop/s": 114, "bytes/s": 96, "change": 150, "moment": 116, "address": 140}
-const ANY_NUMBER = 84
-const SHARE_WIDTH = 46
-const WIDEST = 640
 
 /** A table: its headings sort it, a filter searches its texts, its rows are linked to the selection, walked by keys, and copied as CSV. */
 export abstract class TableView<Row> extends PanelView {
@@ -33,23 +25,27 @@ export abstract class TableView<Row> extends PanelView {
   private more: HTMLButtonElement
   private search: HTMLInputElement
   private as_regex = false
+  private filter: Matcher = matcher("", false)
   private show_all = false
+  /** The rows that pass the filter, in order, and those of them that are listed. */
+  private passing: Row[] = []
+  private listed: Row[] = []
   /** Key of the row that the Tab key reaches. */
-  private reachable: string | null = null
-  private readonly listed = new Map<string, Row>()
+  private tab_stop: string | null = null
   private widths: number[] = []
   /** The largest change in each column of changes. */
   private largest = new Map<string, number>()
-  private observer: ResizeObserver
+  private observer: ResizeObserver | null = null
 
   /** What the table is called. */
   protected abstract get title(): string
 
   protected abstract list_columns(): Column<Row>[]
 
-  protected abstract list_rows(): Row[]
+  /** The rows of a range; null: of the whole trace. */
+  protected abstract list_rows(range: Window | null): Row[]
 
-  /** Tells a row from all others, in any range. */
+  /** Tells a row that can be selected from all others, in any range. */
   protected abstract key_of(row: Row): string
 
   /** Keys of the rows that hold what is selected, in whichever view that was done. */
@@ -58,11 +54,16 @@ export abstract class TableView<Row> extends PanelView {
   /** Selects a row, or releases it. */
   protected abstract choose(row: Row, event: MouseEvent | KeyboardEvent): void
 
-  /** What is said of the listed rows beside the title. */
+  /** What is said of the rows that pass the filter beside the title. */
   protected abstract summary(count: number): string
 
+  /** The order in which the table opens; null: as its rows stand. */
+  protected first_order(): Order | null {
+    return null
+  }
+
   protected nothing(): string {
-    return this.search.value == "" ? "Nothing of it lies in this range." : "No row has this in its name."
+    return this.is_filtered ? "No row matches the filter." : "Nothing in this range."
   }
 
   protected is_listed(_row: Row): boolean {
@@ -80,12 +81,12 @@ export abstract class TableView<Row> extends PanelView {
   }
 
   /** Whether the numbers of a column are of the whole trace though a range is selected. */
-  protected is_of_whole_trace(_column: Column<Row>): boolean {
+  protected ignores_range(_column: Column<Row>): boolean {
     return false
   }
 
   /** Whether rows that were selected elsewhere are listed in any case; what lies below the table moves then. */
-  protected get lists_chosen(): boolean {
+  protected get lists_rows_selected_elsewhere(): boolean {
     return this.store.selection?.source != "panel"
   }
 
@@ -108,11 +109,14 @@ export abstract class TableView<Row> extends PanelView {
     return false
   }
 
+  /** Follows what is selected beyond its rows, and the range. */
+  protected on_marked(): void {}
+
   override connect_signals(): void {
     super.connect_signals()
     const {store} = this
     this.connect(store.properties.window.change, () => this.recompute())
-    this.connect(store.selection_changed, () => this.fill())
+    this.connect(store.selection_changed, () => this.follow_selection())
     this.connect(store.was_reset, () => this.clear_filter())
   }
 
@@ -133,10 +137,11 @@ export abstract class TableView<Row> extends PanelView {
     })
     const tools = element("div", {class: "row push"}, ...this.search_box(), ...this.tools(), button("Copy CSV", {}, () => void this.copy()))
     const bar = element("div", {class: "row"}, ...this.heading_of_table(), this.status, tools)
+    this.observer?.disconnect()
     this.observer = new ResizeObserver(() => this.lay_out())
     this.observer.observe(this.frame)
     this.section = element("section", {}, bar, this.frame, this.below, this.more)
-    this.open()
+    this.show_table()
     return [this.section]
   }
 
@@ -152,10 +157,11 @@ export abstract class TableView<Row> extends PanelView {
   }
 
   /** Shows another table: with columns of its own, from its first row. */
-  protected open(): void {
+  protected show_table(): void {
     this.show_all = false
-    this.reachable = null
+    this.tab_stop = null
     this.search.value = ""
+    this.order = this.first_order()
     for (const el of [this.section, this.table]) {
       el.setAttribute("aria-label", this.title)
     }
@@ -164,20 +170,32 @@ export abstract class TableView<Row> extends PanelView {
 
   protected change_columns(): void {
     this.columns = this.list_columns()
-    this.widths = []
+    if (!this.shown_columns.some(({key}) => key == this.order?.key)) {
+      this.order = this.first_order()
+    }
     this.recompute()
+    // Of the whole trace: a brushed range leaves the columns where they are.
+    const rows = this.whole_rows().filter((row) => this.is_listed(row))
+    this.widths = this.shown_columns.map((column) => natural_width(column, rows))
+    this.lay_out()
   }
 
-  protected recompute(): void {
-    this.rows = this.list_rows()
+  protected whole_rows(): Row[] {
+    return this.store.window == null ? this.rows : this.list_rows(null)
+  }
+
+  private recompute(): void {
+    const {store} = this
+    this.rows = this.list_rows(store.window == null ? null : store.range)
+    this.add_up()
+    this.fill()
+  }
+
+  /** What has to be known of all rows of the range. */
+  protected add_up(): void {
     const size = (row: Row, {value}: Column<Row>): number => Math.abs(Number(value(row)))
     this.largest = new Map(this.columns.filter(({unit}) => unit == "change")
       .map((column) => [column.key, this.rows.reduce((most, row) => Math.max(most, size(row, column)), 0)]))
-    if (this.widths.length == 0 || this.store.window == null) {
-      // A brushed range leaves the columns where they are.
-      this.widths = this.shown_columns.map((column) => this.width(column))
-    }
-    this.fill()
   }
 
   private clear_filter(): void {
@@ -189,89 +207,95 @@ export abstract class TableView<Row> extends PanelView {
     return this.columns.filter(({is_hidden}) => !is_hidden)
   }
 
-  /** The rows that pass the filter, in order. */
-  private filtered(): {rows: Row[], error: string | null} {
-    const {test, error} = matcher(this.search.value, this.as_regex)
+  /** The rows that pass the filter, in order; a pattern that is none lets all pass. */
+  private filtered(): Row[] {
+    this.filter = matcher(this.search.value, this.as_regex)
     const texts = this.shown_columns.filter(({unit}) => unit == "text")
-    const passes = (row: Row): boolean => this.search.value == "" || texts.some(({value}) => test(String(value(row) ?? "")))
+    const passes = (row: Row): boolean => !this.is_filtered || texts.some(({value}) => this.filter.test(String(value(row) ?? "")))
     const rows = this.rows.filter((row) => this.is_listed(row) && passes(row))
     const column = this.columns.find(({key}) => key == this.order?.key)
-    return {rows: column == null ? rows : sorted(rows, column, this.order!.descending), error}
+    return column == null ? rows : sorted(rows, column, this.order!.descending)
   }
 
   protected get is_filtered(): boolean {
-    return this.search.value != ""
+    return this.search.value != "" && this.filter.error == null
   }
 
   protected fill(): void {
-    const {rows, error} = this.filtered()
-    if (error != null) {
-      this.status.textContent = error
-      return
-    }
+    const rows = this.filtered()
     const chosen = this.chosen_keys()
-    const first = rows.slice(0, this.show_all ? MOST_ROWS : this.first_rows)
-    const shown = [...first, ...this.chosen_beyond(first, chosen)]
     const had_focus = this.table.contains(this.shadow_el.activeElement)
-    this.listed.clear()
-    shown.filter((row) => this.is_selectable(row)).forEach((row) => this.listed.set(this.key_of(row), row))
-    if (this.reachable == null || !this.listed.has(this.reachable)) {
-      const keys = [...this.listed.keys()]
-      this.reachable = keys.find((key) => chosen.has(key)) ?? keys[0] ?? null
-    }
-    this.table.replaceChildren(element("colgroup", {}, ...this.shown_columns.map(() => element("col"))), this.head(), ...this.bodies(shown, chosen))
+    this.passing = rows
+    this.listed = this.rows_to_list(chosen)
+    this.table.replaceChildren(
+      element("colgroup", {}, ...this.shown_columns.map(() => element("col"))), this.head(), ...this.bodies(this.listed))
     this.lay_out()
-    this.status.textContent = this.summary(rows.length)
+    this.mark(chosen)
+    this.status.textContent = this.filter.error ?? this.summary(rows.length)
     this.below.textContent = this.totals()
     this.more.hidden = rows.length <= this.first_rows
     this.more.textContent = this.show_all ? `Show the first ${this.first_rows}`
-      : rows.length > MOST_ROWS ? `Show the first ${MOST_ROWS.toLocaleString("en")} of ${format_count(rows.length, "row")}` : `Show all ${format_count(rows.length, "row")}`
+      : rows.length > MOST_ROWS ? `Show the first ${MOST_ROWS.toLocaleString("en")} of ${format_count(rows.length, "row")}`
+      : `Show all ${format_count(rows.length, "row")}`
     if (had_focus) {
-      this.line_of(this.reachable)?.focus({preventScroll: true})
+      this.selectable_lines.find(({dataset}) => dataset.key == this.tab_stop)?.focus({preventScroll: true})
     }
   }
 
-  /** What was selected in another view is listed, wherever it stands. */
-  private chosen_beyond(listed: Row[], chosen: Set<string>): Row[] {
-    if (!this.lists_chosen || chosen.size == 0) {
-      return []
+  private follow_selection(): void {
+    const chosen = this.chosen_keys()
+    const rows = this.rows_to_list(chosen)
+    if (rows.length == this.listed.length && rows.every((row, at) => row === this.listed[at])) {
+      this.mark(chosen)
+    } else {
+      this.fill()
     }
-    const keys = new Set(listed.map((row) => this.key_of(row)))
-    return this.rows.filter((row) => chosen.has(this.key_of(row)) && !keys.has(this.key_of(row))).slice(0, this.first_rows)
   }
 
-  private line_of(key: string | null): HTMLTableRowElement | undefined {
-    return this.lines.find(({dataset}) => dataset.key == key)
+  /** The first rows that pass the filter, and what was selected in another view, wherever it stands. */
+  private rows_to_list(chosen: Set<string>): Row[] {
+    const first = this.passing.slice(0, this.show_all ? MOST_ROWS : this.first_rows)
+    if (!this.lists_rows_selected_elsewhere || chosen.size == 0) {
+      return first
+    }
+    const known = new Set(first)
+    const is_chosen = (row: Row): boolean => this.is_selectable(row) && chosen.has(this.key_of(row))
+    const others = this.rows.filter((row) => is_chosen(row) && !known.has(row)).slice(0, this.first_rows)
+    const all = new Set([...first, ...others])
+    return others.length == 0 || this.order != null ? [...all] : this.rows.filter((row) => all.has(row))
   }
 
-  /** The rows that can be selected. */
-  private get lines(): HTMLTableRowElement[] {
+  /** Marks the rows that hold what is selected. The first of them is the one that Tab reaches, unless another one has the focus. */
+  private mark(chosen: Set<string>): void {
+    const lines = this.selectable_lines
+    const is_there = lines.some(({dataset}) => dataset.key == this.tab_stop)
+    if (!is_there || !this.table.contains(this.shadow_el.activeElement)) {
+      const line = lines.find(({dataset}) => chosen.has(dataset.key!)) ?? (is_there ? null : lines[0])
+      this.tab_stop = line?.dataset.key ?? (is_there ? this.tab_stop : null)
+    }
+    for (const line of lines) {
+      line.setAttribute("aria-selected", String(chosen.has(line.dataset.key!)))
+      line.tabIndex = line.dataset.key == this.tab_stop ? 0 : -1
+    }
+    this.on_marked()
+  }
+
+  private get selectable_lines(): HTMLTableRowElement[] {
     return [...this.table.querySelectorAll<HTMLTableRowElement>("tr[data-key]")]
   }
 
-  /** Pixels that a column needs for what may stand in it. */
-  private width({label, unit, value, share, has_swatch, before}: Column<Row>): number {
-    if (unit != "text") {
-      // A heading may take two lines.
-      const words = label.split(" ").map((word) => word.length)
-      const heading = Math.max(...words, label.length / 2) * LETTER + PADDING + 8
-      return Math.max((NUMBER_WIDTH[unit] ?? ANY_NUMBER) + (share == null ? 0 : SHARE_WIDTH), heading)
-    }
-    const letters = this.rows.filter((row) => this.is_listed(row)).reduce((most, row) => Math.max(most, String(value(row) ?? "").length), label.length + 2)
-    const swatch = has_swatch ? PADDING : 0
-    return Math.min(letters * LETTER + PADDING + swatch + (before ?? 0), WIDEST)
-  }
-
   private lay_out(): void {
-    const widths = fitted(this.widths, this.shown_columns, this.frame.clientWidth)
-    this.table.style.width = `${widths.reduce((sum, width) => sum + width, 0)}px`
-    this.table.querySelectorAll("col").forEach((col, at) => { col.style.width = `${widths[at]}px` })
+    if (this.widths.length == this.shown_columns.length) {
+      const widths = fitted(this.widths, this.shown_columns, this.frame.clientWidth)
+      this.table.style.width = `${widths.reduce((sum, width) => sum + width, 0)}px`
+      this.table.querySelectorAll("col").forEach((col, at) => { col.style.width = `${widths[at]}px` })
+    }
   }
 
   private head(): HTMLElement {
     return element("thead", {}, element("tr", {}, ...this.shown_columns.map((column) => {
-      const is_whole = this.is_of_whole_trace(column)
-      return element("th", {scope: "col", class: classes(column, is_whole), "aria-sort": this.sorting(column)}, this.heading(column, is_whole))
+      const ignores_range = this.ignores_range(column)
+      return element("th", {scope: "col", class: classes(column, ignores_range), "aria-sort": this.sorting(column)}, this.heading(column, ignores_range))
     })))
   }
 
@@ -279,44 +303,42 @@ export abstract class TableView<Row> extends PanelView {
     return this.order?.key != key ? "none" : this.order.descending ? "descending" : "ascending"
   }
 
-  protected heading({key, label, unit, title}: Column<Row>, is_whole: boolean): HTMLElement {
+  protected heading({key, label, unit, title}: Column<Row>, ignores_range: boolean): HTMLElement {
     const active = this.order?.key == key
     const descending = active && this.order!.descending
     const words = title ?? `Sort by ${label}`
-    return button(label + (active ? descending ? "\u00a0▾" : "\u00a0▴" : ""), {"data-head": key, title: is_whole ? `${words}; of the whole trace` : words}, () => {
-      this.press(key, () => {
+    return button(label + (active ? descending ? "\u00a0▾" : "\u00a0▴" : ""), {"data-head": key, title: ignores_range ? `${words}; of the whole trace` : words}, () => {
+      this.keep_heading_focus(key, () => {
         this.order = {key, descending: active ? !descending : unit != "text"}
         this.fill()
       })
     })
   }
 
-  /** Does what a heading is for; the focus stays on it. */
-  protected press(key: string, change: () => void): void {
+  /** Does what a heading is for; the focus stays on it, though it is drawn anew. */
+  protected keep_heading_focus(key: string, change: () => void): void {
     change()
     this.table.querySelector<HTMLElement>(`[data-head="${key}"]`)?.focus({preventScroll: true})
   }
 
-  protected bodies(rows: Row[], chosen: Set<string>): HTMLElement[] {
+  protected bodies(rows: Row[]): HTMLElement[] {
     if (rows.length == 0) {
       return [element("tbody", {}, element("tr", {}, element("td", {colspan: this.shown_columns.length, class: "muted"}, this.nothing())))]
     }
-    return [element("tbody", {}, ...rows.map((row) => this.row_element(row, chosen)))]
+    return [element("tbody", {}, ...rows.map((row) => this.row_element(row)))]
   }
 
-  protected row_element(row: Row, chosen: Set<string>): HTMLTableRowElement {
+  protected row_element(row: Row): HTMLTableRowElement {
     const cells = this.shown_columns.map((column) => this.cell(column, row))
     const colour = this.colour_of(row)
-    const style = colour == null ? null : `--row:${colour}`
-    if (!this.is_selectable(row)) {
-      return element("tr", {style}, ...cells)
+    const line = element("tr", {style: colour == null ? null : `--row:${colour}`}, ...cells)
+    if (this.is_selectable(row)) {
+      line.dataset.key = this.key_of(row)
+      line.addEventListener("click", (event) => {
+        this.tab_stop = line.dataset.key!
+        this.choose(row, event)
+      })
     }
-    const key = this.key_of(row)
-    const line = element("tr", {style, tabindex: key == this.reachable ? 0 : -1, "aria-selected": String(chosen.has(key)), "data-key": key}, ...cells)
-    line.addEventListener("click", (event) => {
-      this.reachable = key
-      this.choose(row, event)
-    })
     return line
   }
 
@@ -331,29 +353,29 @@ export abstract class TableView<Row> extends PanelView {
     }
     const share = value == null || value == 0 ? null : column.share?.(row) ?? null
     const beside = share == null ? [] : [" ", element("span", {class: "muted"}, format_share(share).replace("less than ", "<"))]
-    return element("td", {class: classes(column, this.is_of_whole_trace(column)), title: note, "data-column": key, "data-value": value},
+    return element("td", {class: classes(column, this.ignores_range(column)), title: note, "data-column": key, "data-value": value},
       words, ...beside, ...bar(unit, value, share, this.largest.get(key) ?? 0))
   }
 
   private key(event: KeyboardEvent): void {
     const line = event.target instanceof HTMLTableRowElement ? event.target : null
-    const row = this.listed.get(line?.dataset.key ?? "")
-    if (row != null && !event.ctrlKey && !event.metaKey && !event.altKey && this.row_key(row, event)) {
+    const row = this.listed.find((row) => this.is_selectable(row) && this.key_of(row) == line?.dataset.key)
+    if (line != null && row != null && !event.ctrlKey && !event.metaKey && !event.altKey && this.row_key(line, row, event)) {
       event.preventDefault()
       event.stopPropagation()
     }
   }
 
-  private row_key(row: Row, event: KeyboardEvent): boolean {
-    const {lines} = this
-    const at = lines.findIndex(({dataset}) => dataset.key == this.key_of(row))
+  private row_key(line: HTMLTableRowElement, row: Row, event: KeyboardEvent): boolean {
+    const lines = this.selectable_lines
+    const at = lines.indexOf(line)
     const to = {ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: lines.length - 1}[event.key]
     if (to != null) {
       const next = lines[Math.max(0, Math.min(to, lines.length - 1))]
-      lines[at].tabIndex = -1
+      line.tabIndex = -1
       next.tabIndex = 0
       next.focus()
-      this.reachable = next.dataset.key!
+      this.tab_stop = next.dataset.key!
       return true
     }
     if (event.key == "Enter" || event.key == " ") {
@@ -364,7 +386,7 @@ export abstract class TableView<Row> extends PanelView {
   }
 
   private async copy(): Promise<void> {
-    const rows = this.filtered().rows.filter((row) => this.is_copied(row))
+    const rows = this.filtered().filter((row) => this.is_copied(row))
     const text = to_csv(this.columns.map(({key}) => key), rows.map((row) => this.columns.map(({value}) => value(row) ?? "")))
     const copied = await copy_text(text, this.shadow_el)
     this.status.textContent = copied ? `Copied ${format_count(rows.length, "row")} (times in ns, sizes in bytes)` : "The browser did not allow copying"
@@ -381,8 +403,8 @@ export abstract class TableView<Row> extends PanelView {
   }
 }
 
-function classes({unit, is_code}: {unit: Unit, is_code?: boolean}, is_whole: boolean): string | null {
-  const names = [unit == "text" ? "" : "number", is_code ? "code" : "", is_whole ? "whole" : ""].filter((name) => name != "")
+function classes({unit, is_code}: {unit: Unit, is_code?: boolean}, ignores_range: boolean): string | null {
+  const names = [unit == "text" ? "" : "number", is_code ? "code" : "", ignores_range ? "whole" : ""].filter((name) => name != "")
   return names.length == 0 ? null : names.join(" ")
 }
 
@@ -447,6 +469,8 @@ tr[data-key]:hover, tr[data-key]:hover td:first-child { background: var(--band);
 tr[aria-selected=true], tr[aria-selected=true] td:first-child { background: var(--band); }
 tr[aria-selected=true] td:first-child { box-shadow: inset 3px 0 0 var(--accent); }
 tr:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }
+/* The first cell stands above the outline of its row. */
+tr:focus-visible td:first-child { box-shadow: inset 3px 2px 0 var(--accent), inset 0 -2px 0 var(--accent); }
 td .swatch { background: var(--row); }
 .fill { position: absolute; left: 8px; bottom: 2px; height: 3px; border-radius: 1px; background: var(--row, var(--accent)); }
 .change { position: absolute; left: 8px; right: 8px; bottom: 2px; height: 3px; }

@@ -10,10 +10,10 @@ export {
   type FlameNode, type FlameSource, type FlameTime,
 } from "./flame"
 export {hit, level_of_detail, type LevelOfDetail} from "./lod"
-export {compile, matcher} from "./search"
+export {compile, matcher, type Matcher} from "./search"
 export {chain, MODULES, type Link, type Role} from "./chain"
 export {totals, type DeviceTotals, type Totals} from "./device_time"
-export {fitted, sorted, to_csv, type Column, type Order} from "./table"
+export {compare_names, fitted, natural_width, sorted, to_csv, type Column, type Order} from "./table"
 export {cell_text, format_bytes, format_change, format_count, format_ns, format_ratio, format_share} from "./format"
 export {bands, merged_name, type Band} from "./steps"
 export {Memory, type MemoryBlock, type MemoryDevice} from "./memory"

@@ -10,7 +10,7 @@ export function compile(pattern: string): {regex: RegExp | null, error: string |
   }
 }
 
-type Matcher = {test: (name: string) => boolean, error: string | null}
+export type Matcher = {test: (name: string) => boolean, error: string | null}
 
 /** Tests names against what was typed: as a part of the name, or as a regular expression; case never matters. */
 export function matcher(text: string, as_regex: boolean): Matcher {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
-import {fitted, sorted, to_csv} from "./table"
+import {fitted, natural_width, sorted, to_csv} from "./table"
 import type {Column} from "./table"
 import type {Cell, Unit} from "./header"
 
@@ -34,10 +34,20 @@ test("texts give way as far as they are legible, then the table scrolls", () => 
   for (let room = 350; room < 700; room++) {
     const widths = fitted([300, 100, 300], columns, room)
     assert.ok(sum(widths) <= room && sum(widths) > room - 3)
-    assert.ok(widths[0] >= 180 && widths[1] == 100 && widths[2] >= 70)
+    assert.ok(widths[0] >= Math.min(180, room / 2) && widths[1] == 100 && widths[2] >= 70)
   }
-  assert.deepEqual(fitted([300, 100, 300], columns, 349), [180, 100, 200])
-  assert.deepEqual(fitted([90, 100, 80], columns, 10), [90, 100, 80])
+  assert.deepEqual(fitted([300, 100, 300], columns, 339), [169.5, 100, 200])
+  assert.deepEqual(fitted([90, 100, 80], columns, 10), [63.5, 100, 80])
+})
+
+test("a column is as wide as its heading and its texts, a number as its unit", () => {
+  const text = column("text")
+  assert.equal(natural_width(text, []), natural_width(text, ["Label"]))
+  assert.ok(natural_width(text, ["a".repeat(20)]) > natural_width(text, ["a".repeat(19)]))
+  assert.equal(natural_width(text, ["a".repeat(200)]), natural_width(text, ["a".repeat(5_000)]))
+  assert.ok(natural_width({...text, indent: 40}, ["a".repeat(20)]) == natural_width(text, ["a".repeat(20)]) + 40)
+  assert.equal(natural_width(column("ns"), [1]), natural_width(column("ns"), [1e12]))
+  assert.ok(natural_width({...column("ns"), share: () => 1}, []) > natural_width(column("ns"), []))
 })
 
 test("CSV quotes what needs it and disarms formulas", () => {

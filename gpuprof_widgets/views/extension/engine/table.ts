@@ -8,8 +8,8 @@ export type Column<Row> = {
   label: string
   unit: Unit
   value: (row: Row) => Cell
-  /** How the value is written, where its unit does not say it. */
-  text?: (row: Row) => string
+  /** How the value is written, where its unit does not say it; null where it does. */
+  text?: (row: Row) => string | null
   /** Which part of a whole the value is: written beside it, and the bar below it. */
   share?: (row: Row) => number
   /** What the column holds, where its label is not enough. */
@@ -19,9 +19,9 @@ export type Column<Row> = {
   /** Has a square of the row's colour. */
   has_swatch?: boolean
   /** Pixels of what else stands before the text. */
-  before?: number
-  /** Pixels that a text keeps at least, where there is little room. */
-  least?: number
+  indent?: number
+  /** Pixels that a text keeps, where there is little room. */
+  min_width?: number
   is_code?: boolean
   /** Is in the copied text only. */
   is_hidden?: boolean
@@ -29,16 +29,42 @@ export type Column<Row> = {
 
 export type Order = {key: string, descending: boolean}
 
-/** Pixels that the first text keeps, and others; and what these have at most in a table that scrolls. */
-const LEAST_FIRST = 180
-const LEAST_TEXT = 70
+/** Pixels of a letter, of a cell's padding, of the sign in a sorted heading, of numbers by their units, and of the share beside one. */
+const LETTER = 7.5
+const PADDING = 18
+const SIGN = 8
+const NUMBER: Partial<Record<Unit, number>> = {"flop": 104, "flop/s": 114, "bytes/s": 96, "change": 150, "moment": 116, "address": 140}
+const OTHER_NUMBER = 84
+const SHARE = 46
+/** Pixels that a text has at most; that the first text keeps, and others; and what these have at most in a table that scrolls. */
+const WIDEST = 640
+const MIN_FIRST = 180
+const MIN_TEXT = 70
 const MOST_TEXT = 200
 
+/** Pixels that a column needs for its heading and for what stands in these rows; numbers by their unit, whatever they are. */
+export function natural_width<Row>({label, unit, value, share, has_swatch, indent}: Column<Row>, rows: Row[]): number {
+  if (unit != "text") {
+    // A heading of several words takes two lines.
+    const words = label.split(" ").map((word) => word.length)
+    const heading = Math.max(...words, label.length / 2) * LETTER + PADDING + SIGN
+    return Math.max((NUMBER[unit] ?? OTHER_NUMBER) + (share == null ? 0 : SHARE), heading)
+  }
+  const letters = rows.reduce((most, row) => Math.max(most, String(value(row) ?? "").length), 0)
+  const needed = letters * LETTER + PADDING + (has_swatch ? PADDING : 0) + (indent ?? 0)
+  return Math.max(heading_width(label), Math.min(needed, WIDEST))
+}
+
+function heading_width(label: string): number {
+  return label.length * LETTER + PADDING + SIGN
+}
+
 /** Widths that fit into the room: all texts give way, as far as they are legible then; else the table scrolls. */
-export function fitted<Row>(widths: number[], columns: Pick<Column<Row>, "unit" | "least">[], room: number): number[] {
+export function fitted<Row>(widths: number[], columns: Pick<Column<Row>, "label" | "unit" | "min_width">[], room: number): number[] {
   const least = widths.map((width, at) => {
-    const {unit, least} = columns[at]
-    return unit == "text" ? Math.min(width, least ?? (at == 0 ? LEAST_FIRST : LEAST_TEXT)) : width
+    const {label, unit, min_width} = columns[at]
+    const kept = at == 0 ? Math.min(min_width ?? MIN_FIRST, room / 2) : min_width ?? MIN_TEXT
+    return unit == "text" ? Math.min(width, Math.max(kept, heading_width(label))) : width
   })
   const [needed, minimum] = [widths, least].map((all) => all.reduce((sum, each) => sum + each, 0))
   if (minimum > room) {
@@ -49,9 +75,9 @@ export function fitted<Row>(widths: number[], columns: Pick<Column<Row>, "unit" 
 }
 
 /** Names as people sort them: line 9 before line 10. */
-const ALPHABET = new Intl.Collator("en", {numeric: true})
+export const compare_names = new Intl.Collator("en", {numeric: true}).compare
 
-/** Rows by a column: changes by their size, those without a value last, equal ones as they stand. */
+/** Rows sorted by a column. Changes sort by magnitude; rows without a value go last; ties keep their order. */
 export function sorted<Row>(rows: Row[], {unit, value}: Column<Row>, descending: boolean): Row[] {
   const sign = descending ? -1 : 1
   const values = rows.map(value)
@@ -61,7 +87,7 @@ export function sorted<Row>(rows: Row[], {unit, value}: Column<Row>, descending:
       return Number(left == null) - Number(right == null) || a - b
     }
     if (typeof left == "string") {
-      return sign * ALPHABET.compare(left, String(right)) || a - b
+      return sign * compare_names(left, String(right)) || a - b
     }
     const [one, other] = unit == "change" ? [Math.abs(left), Math.abs(Number(right))] : [left, Number(right)]
     return sign * (one - other) || a - b
