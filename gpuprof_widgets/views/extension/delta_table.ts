@@ -7,7 +7,7 @@ import {Panel} from "./panel"
 import {StoreGroup} from "./store_group"
 import {TableView} from "./table"
 
-/** A table of views/delta_rows.py. Of each row the names of its events in either run, and their `category`: "" for none. */
+/** A table of views/comparison_tables.py. Of each row the names of its events in either run, and their `category`: "" for none. */
 type Deltas = TableHeader & {
   key: string
   noun: string
