@@ -226,7 +226,7 @@ def test_the_panel_shows_the_tree_and_the_calls(monkeypatch: pytest.MonkeyPatch)
     forward = modules_panel(trace_of(module("model", ts=0, dur=100)))
     assert forward is not None
     assert "backward_flops" not in [column.key for column in forward.columns]
-    monkeypatch.setattr(panel, "MOST_ROWS", 2)
+    monkeypatch.setattr(panel, "MOST_MODULES", 2)
     fewer = modules_panel(trained())
     assert fewer is not None
     assert fewer.rows["name"].tolist() == ["model", "second"]

@@ -124,7 +124,7 @@ def test_real_traces_add_up(shared_record: Record) -> None:
 
 
 def test_every_category_has_a_colour_of_its_own_on_the_page() -> None:
-    source = (Path(module.__file__).parent / "extension" / "memory_colours.ts").read_text()
+    source = (Path(module.__file__).parent / "extension" / "memory_paint.ts").read_text()
     colours = dict(re.findall(r'"([\w ]+)": hex\("(#\w+)"\)', source))
     assert set(colours) == set(CATEGORIES) - {"other", "before the record"}  # these are grey
     assert len(set(colours.values())) == len(colours)

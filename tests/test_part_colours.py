@@ -11,7 +11,7 @@ import gpuprof_widgets.views
 from gpuprof_widgets.analyses import breakdown_segments, gpu_kinds, path_graph
 
 IDLE_CAUSES = ("dataloader", "device", "end", "host", "start", "synchronise", "unknown")
-SOURCE = Path(gpuprof_widgets.views.__file__).parent / "extension" / "part_colours.ts"
+SOURCE = Path(gpuprof_widgets.views.__file__).parent / "extension" / "stacked_bars.ts"
 BARS = {
     "breakdown": breakdown_segments.CLASSES,
     "breakdown of the CPU": breakdown_segments.HOST_CLASSES,
