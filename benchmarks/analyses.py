@@ -27,8 +27,7 @@ import gpuprof_widgets
 from gpuprof_widgets.analyses import plain_analyses
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.views.picture import picture_png
-from gpuprof_widgets.views.report import live_script
-from gpuprof_widgets.views.static import static_bundle
+from gpuprof_widgets.views.report import live_script, static_bundle
 
 OPS = 20
 CELLS = 9

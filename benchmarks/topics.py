@@ -34,7 +34,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, Dataset
 from traitlets.config import Config
 
-from gpuprof_widgets.magics import gpuprofile
+from gpuprof_widgets import magic as gpuprofile
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 READ = 5

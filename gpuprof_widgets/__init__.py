@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from gpuprof_widgets.exceptions import GpuprofError, OptionError, RecordingError, TraceError
 
 if TYPE_CHECKING:
-    from gpuprof_widgets.capture.lines.chosen import lines
-    from gpuprof_widgets.capture.peaks import measured_peaks
+    from gpuprof_widgets.capture.environment import measured_peaks
+    from gpuprof_widgets.capture.lines.recording import lines
     from gpuprof_widgets.many_ranks import ranks
     from gpuprof_widgets.profiles import Profile, compare, load
-    from gpuprof_widgets.profiling import profile, steps
+    from gpuprof_widgets.profiling import last, profile, steps
     from gpuprof_widgets.profiling_ranks import profile_ranks
     from gpuprof_widgets.trace.model import Trace
 
@@ -39,17 +39,14 @@ __all__ = [
     "unload_ipython_extension",
 ]
 
-last: Profile | None = None
-"""The profile that was recorded last."""
-
 # Loaded when first asked for: `import gpuprof_widgets` itself costs no more than its errors.
 _HOMES = {
     "Profile": "gpuprof_widgets.profiles",
     "Trace": "gpuprof_widgets.trace.model",
     "compare": "gpuprof_widgets.profiles",
-    "lines": "gpuprof_widgets.capture.lines.chosen",
+    "lines": "gpuprof_widgets.capture.lines.recording",
     "load": "gpuprof_widgets.profiles",
-    "measured_peaks": "gpuprof_widgets.capture.peaks",
+    "measured_peaks": "gpuprof_widgets.capture.environment",
     "profile": "gpuprof_widgets.profiling",
     "profile_ranks": "gpuprof_widgets.profiling_ranks",
     "ranks": "gpuprof_widgets.many_ranks",
@@ -58,6 +55,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "last":  # another one after every recording: never kept here
+        return import_module("gpuprof_widgets.profiling").last
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)
@@ -71,13 +70,13 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: Any) -> None:
     """``%load_ext gpuprof_widgets``: the magics `%%gpuprofile` and `%gpuprofile`."""
-    from gpuprof_widgets import magics
+    from gpuprof_widgets import magic
 
-    magics.load(shell)
+    magic.load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """``%unload_ext gpuprof_widgets``: everything as it was before."""
-    from gpuprof_widgets import magics
+    from gpuprof_widgets import magic
 
-    magics.unload(shell)
+    magic.unload(shell)

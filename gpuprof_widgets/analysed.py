@@ -12,7 +12,7 @@ from typing import Any
 
 from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.analyses.findings import findings
-from gpuprof_widgets.analyses.lacking import explained
+from gpuprof_widgets.analyses.reasons import explained
 from gpuprof_widgets.trace.model import Record
 
 

@@ -5,24 +5,121 @@ The analyses need no row: there is a command for each in `ANALYSES`.
 
 from __future__ import annotations
 
+import difflib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 import click
 
 from gpuprof_widgets import __version__
+from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.commands.analysis import command_of
-from gpuprof_widgets.commands.group import Commands, Interrupted, Row
-from gpuprof_widgets.exceptions import GpuprofError
-from gpuprof_widgets.printable import printable
+from gpuprof_widgets.exceptions import GpuprofError, printable
+
+SIGPIPE_STATUS = 141
+"""What a shell reports of a process that a closed pipe has ended: 128 + SIGPIPE."""
+
+ALIASES = {"ops": "operators"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A command: its name, its line in the list of commands, and its module where that differs."""
+
+    name: str
+    help: str
+    module: str = ""
+
+    def load(self) -> click.Command:
+        """Return the command, importing its module only now."""
+        module = import_module(f"gpuprof_widgets.commands.{self.module or self.name}")
+        command: click.Command = getattr(module, self.name)
+        return command
+
+
+class Commands(click.Group):
+    """`gpuprof`: the commands of the rows, and one for each analysis."""
+
+    def __init__(
+        self, rows: Sequence[Row], analysis_command: Callable[[str], click.Command], **given: Any
+    ) -> None:
+        super().__init__(**given)
+        self._rows = {row.name: row for row in rows}
+        self._analysis_command = analysis_command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every name that can be called."""
+        return list(dict.fromkeys([*self._rows, *ANALYSES]))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, loaded now."""
+        if cmd_name in self._rows:
+            return self._rows[cmd_name].load()
+        name = cmd_name.replace("-", "_")
+        name = ALIASES.get(name, name)
+        return self._analysis_command(name) if name in ANALYSES else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the words call; the nearest name where there is none."""
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            close = difflib.get_close_matches(name, [*self.list_commands(ctx), *ALIASES], n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, from their rows alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(row.name, row.help) for row in self._rows.values()])
+        aliases = {name: alias for alias, name in ALIASES.items()}
+        questions = [
+            (", ".join(filter(None, (name, aliases.get(name)))), analysis.question)
+            for name, analysis in ANALYSES.items()
+            if name not in self._rows
+        ]
+        with formatter.section("Analyses (each takes --sort, --top, --window, --csv, ...)"):
+            formatter.write_dl(questions)
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """The names of commands, without loading any."""
+        from click.shell_completion import CompletionItem
+
+        helps = {name: analysis.question for name, analysis in ANALYSES.items()}
+        helps |= {name: row.help for name, row in self._rows.items()}
+        found = [
+            CompletionItem(name, help=helps.get(name))
+            for name in [*helps, *ALIASES]
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; who reads from it may stop reading."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _drop_output()
+            ctx.exit(SIGPIPE_STATUS)
+        return result
+
 
 COMMANDS = (
     Row("run", "record a script, and say why it is slow"),
-    Row("view", "the linked views of a trace, as one HTML page"),
-    Row("findings", "why it is slow, in sentences with numbers"),
+    Row("view", "the linked views of a trace, as one HTML page", "reports"),
+    Row("findings", "why it is slow, in sentences with numbers", "reports"),
     Row("analyze", "ops with FLOPs and bandwidth, filtered and added up"),
-    Row("diff", "what changed from one trace to another"),
-    Row("ranks", "the ranks of a distributed run, side by side"),
+    Row("diff", "what changed from one trace to another", "reports"),
+    Row("ranks", "the ranks of a distributed run, side by side", "reports"),
     Row("convert", "a trace in another format: .json, stacks, table, page, picture"),
     Row("kernelspec", "install a Jupyter kernel that runs under Nsight Systems"),
 )
@@ -54,8 +151,17 @@ def main(words: Sequence[str] | None = None) -> int:
     except GpuprofError as error:
         print(f"gpuprof: {printable(str(error))}", file=sys.stderr)
         return 1
-    except (Interrupted, click.Abort):
+    except click.Abort:  # an interrupted script has printed its traceback by now
         # The interpreter then ends by the signal, so that a shell's loop ends as well.
         sys.excepthook = lambda *_: None
         raise KeyboardInterrupt from None
     return result if isinstance(result, int) else 0
+
+
+def _drop_output() -> None:
+    """Send what is still to be written nowhere: the interpreter writes it as it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, sys.stdout.fileno())
+    finally:
+        os.close(nowhere)

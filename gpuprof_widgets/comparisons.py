@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpuprof_widgets import runtime_carrier
-from gpuprof_widgets.analyses.table_with_reason import with_reasons
+from gpuprof_widgets.analyses.reasons import with_reasons
 from gpuprof_widgets.trace.model import Record
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Comparison:
             return outputs(self._runs, embed_runtime=embed_runtime)
 
         def text() -> str:
-            from gpuprof_widgets.views.comparison_tables import static_text
+            from gpuprof_widgets.views.comparison import static_text
 
             return static_text(self._runs)
 
@@ -161,7 +161,7 @@ class Comparison:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Findings and tables, as text and as HTML without script (`show` has the live views)."""
-        from gpuprof_widgets.views.comparison_tables import static_html, static_text
+        from gpuprof_widgets.views.comparison import static_html, static_text
 
         return {"text/plain": static_text(self._runs), "text/html": static_html(self._runs)}
 

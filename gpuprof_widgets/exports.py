@@ -17,8 +17,7 @@ from typing import IO, TYPE_CHECKING
 
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 from gpuprof_widgets.trace.chrome_writer import COMPRESSION, chrome_trace, in_blocks
-from gpuprof_widgets.trace.files import write_whole
-from gpuprof_widgets.trace.garbage import without_garbage_collection
+from gpuprof_widgets.trace.files import without_garbage_collection, write_whole
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import SAMPLED
 from gpuprof_widgets.trace.writers.tables import csv_bytes, parquet_bytes
@@ -82,8 +81,8 @@ def _what_to_write(record: Record) -> str:
 
 
 def _speedscope(record: Record, part: str, file: IO[bytes]) -> None:
-    from gpuprof_widgets.analyses.call_estimate import estimated_tree
-    from gpuprof_widgets.trace.writers.speedscope import speedscope
+    from gpuprof_widgets.analyses.call_tree import estimated_tree
+    from gpuprof_widgets.trace.writers.stacks import speedscope
 
     label = str(record.metadata.get("label") or "gpuprof")
     sampled = bool(record.metadata.get(SAMPLED))
@@ -101,7 +100,7 @@ def _speedscope(record: Record, part: str, file: IO[bytes]) -> None:
 
 def _collapsed(record: Record, source: str, file: IO[bytes]) -> None:
     from gpuprof_widgets.analyses.call_tree import call_tree, flame_source
-    from gpuprof_widgets.trace.writers.collapsed import collapsed_stacks
+    from gpuprof_widgets.trace.writers.stacks import collapsed_stacks
 
     if source == DEVICE:
         file.writelines(collapsed_stacks(_by_gpu_time(record)))
@@ -119,7 +118,7 @@ def _collapsed(record: Record, source: str, file: IO[bytes]) -> None:
 def _by_gpu_time(record: Record) -> pd.DataFrame:
     """The call tree whose self times are the GPU's."""
     from gpuprof_widgets.analyses.call_tree import call_tree
-    from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+    from gpuprof_widgets.analyses.reasons import what_is_lacking
 
     tree = call_tree(record, time="device")
     if why := what_is_lacking(tree):
@@ -128,7 +127,7 @@ def _by_gpu_time(record: Record) -> pd.DataFrame:
 
 
 def _pstats(record: Record, _: str, file: IO[bytes]) -> None:
-    from gpuprof_widgets.analyses.recorded_calls import recorded_calls
+    from gpuprof_widgets.analyses.python_calls import recorded_calls
     from gpuprof_widgets.trace.pstats import dump_pstats
 
     file.write(dump_pstats(recorded_calls(record)))
@@ -138,7 +137,7 @@ def _table(
     to_bytes: Callable[[pd.DataFrame], bytes], record: Record, name: str, file: IO[bytes]
 ) -> str | None:
     from gpuprof_widgets.analyses import ANALYSES
-    from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+    from gpuprof_widgets.analyses.reasons import what_is_lacking
 
     table = ANALYSES[name].function(record)
     file.write(to_bytes(table))
@@ -335,7 +334,7 @@ def export(
 
 def with_ranges_in(record: Record, ranges: Mapping[str, tuple[int, int]] | None) -> Record:
     """The record with these ranges on a track of its trace."""
-    from gpuprof_widgets.trace.ranges import with_ranges
+    from gpuprof_widgets.trace.window import with_ranges
 
     return replace(record, trace=with_ranges(record.trace, ranges)) if ranges else record
 

@@ -21,7 +21,7 @@ _QUOTES = re.compile(r""""([^"]*)"|'([^']*)'""")
 
 
 def _sort_keys(ctx: click.Context, sort: click.Parameter, typed: str) -> list[str]:
-    from gpuprof_widgets.analyses.sort_keys import PSTATS_KEYS, SORT_KEYS
+    from gpuprof_widgets.analyses.columns import PSTATS_KEYS, SORT_KEYS
 
     return [key for key in SORT_KEYS | PSTATS_KEYS if key.startswith(typed)]
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from gpuprof_widgets.analysed import Analysed
-from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.analyses import ANALYSES
+from gpuprof_widgets.exceptions import OptionError, RecordingError
 from gpuprof_widgets.trace.model import Record
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Profile(Analysed):
 
     def save_pstats(self, path: str | os.PathLike[str]) -> Path:
         """Write the Python calls as a ``.prof`` for pstats and snakeviz; returns its path."""
-        from gpuprof_widgets.analyses.recorded_calls import recorded_calls
+        from gpuprof_widgets.analyses.python_calls import recorded_calls
         from gpuprof_widgets.trace.pstats import save_pstats
 
         return save_pstats(recorded_calls(self), path)
@@ -101,7 +102,7 @@ class Profile(Analysed):
         Returns the server, with ``url`` and ``close()``; it ends with the interpreter at the
         latest. Where no local browser can be reached, prints the path of the ``.prof`` instead.
         """
-        from gpuprof_widgets.analyses.recorded_calls import recorded_calls
+        from gpuprof_widgets.analyses.python_calls import recorded_calls
         from gpuprof_widgets.snakeviz_server import show_in_snakeviz
 
         name = str(self.metadata.get("label") or "")
@@ -142,7 +143,7 @@ class Profile(Analysed):
             return outputs(self, sort=sort, top=top, embed_runtime=embed_runtime)
 
         def text() -> str:
-            from gpuprof_widgets.views.static import static_text
+            from gpuprof_widgets.views.report import static_text
 
             return static_text(self, sort=sort, top=top)
 
@@ -164,7 +165,7 @@ class Profile(Analysed):
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Findings and op table, as text and as HTML without script (`show` has the live views)."""
-        from gpuprof_widgets.views.static import static_bundle
+        from gpuprof_widgets.views.report import static_bundle
 
         return static_bundle(self)
 
@@ -202,3 +203,43 @@ def _opened(run: Record | Paths) -> Record:
             "block is `run` of `with profile() as run`"
         )
     return load(run)
+
+
+for _name, _analysis in ANALYSES.ours.items():
+    setattr(Analysed, _name, _analysis.function)
+
+
+NOT_ENDED = "the block of this profile has not ended yet: its content is there from its end on"
+FIELDS = frozenset(field.name for field in fields(Profile))
+
+
+class Unrecorded(Profile):
+    """A profile of a block that has not ended yet, or of which nothing could be recorded.
+
+    Any use of it raises a `RecordingError` with the reason, ``why``. Whoever has it at hand when
+    the content comes (see `become`) has a `Profile` like any other from then on.
+    """
+
+    why: str
+
+    def __init__(self, why: str = NOT_ENDED) -> None:
+        object.__setattr__(self, "why", why)
+
+    def __getattribute__(self, name: str) -> Any:
+        # Python's own protocols go on as ever, and so do names that no profile has.
+        if name.startswith("__") or not (hasattr(Profile, name) or name in FIELDS):
+            return object.__getattribute__(self, name)
+        raise RecordingError(self.why)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise RecordingError(self.why)  # a copy would never get the content
+
+    def __repr__(self) -> str:
+        return f"<Profile: {self.why}>"
+
+
+def become(profile: Profile, result: Profile) -> None:
+    """Give an unrecorded one the content of the result, or the reason why that has none."""
+    vars(profile).clear()
+    vars(profile).update(vars(result))
+    object.__setattr__(profile, "__class__", type(result))

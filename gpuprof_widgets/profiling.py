@@ -12,7 +12,6 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
-import gpuprof_widgets
 from gpuprof_widgets.capture.cell import cell_numbers
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 from gpuprof_widgets.options import Options, ProfileOptions, with_keywords
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Function = TypeVar("Function", bound=Callable[..., Any])
 Keywords = ParamSpec("Keywords")
+
+last: Profile | None = None
+"""The profile that was recorded last, which users know as `gpuprof_widgets.last`."""
 
 
 class ProfileRun:
@@ -43,7 +45,7 @@ class ProfileRun:
 
     def __enter__(self) -> Profile:
         from gpuprof_widgets.capture.recorder import Recorder
-        from gpuprof_widgets.unrecorded import Unrecorded
+        from gpuprof_widgets.profiles import Unrecorded
 
         result = Unrecorded()
         recorder = Recorder(
@@ -186,7 +188,7 @@ def steps(
     Inside a recording its window is the loop's; elsewhere the loop makes a profile of its own,
     shows it and leaves it in ``gpuprof_widgets.last``. ``async for`` works as well.
     """
-    from gpuprof_widgets.capture.loop.schedule import Schedule
+    from gpuprof_widgets.capture.loop.iterations import Schedule
     from gpuprof_widgets.capture.loop.steps import Steps
 
     options = Options(
@@ -226,12 +228,11 @@ def _check_function(function: Any) -> None:
 
 def check(options: Options) -> None:
     """An `OptionError` before anything runs: for a wrong sort key, or a file no one can write."""
-    from gpuprof_widgets.analyses.sort_keys import report_keys
+    from gpuprof_widgets.analyses.columns import report_keys
 
     report_keys(options.sort)
     if options.save is not None:
-        from gpuprof_widgets.capture.ranks.file_names import rank_file
-        from gpuprof_widgets.capture.ranks.launchers import process_rank
+        from gpuprof_widgets.capture.distributed import process_rank, rank_file
 
         _check_writable(rank_file(_target(options.save), process_rank()))
 
@@ -254,6 +255,12 @@ def _check_writable(path: Path) -> None:
         raise OptionError(f"save cannot write {path}: permission denied")
 
 
+def keep_as_last(profile: Profile) -> None:
+    """From now on this profile is `gpuprof_widgets.last`."""
+    global last
+    last = profile
+
+
 def finish(recorder: Recorder, options: Options, result: Profile) -> list[str]:
     """Fill the profile, and save it where the options say; what went wrong, one line each."""
     problems = read(recorder, options, result)
@@ -265,7 +272,7 @@ def read(recorder: Recorder, options: Options, result: Profile) -> list[str]:
 
     Or the reason why there is none, which is what went wrong unless it was said before.
     """
-    from gpuprof_widgets.unrecorded import Unrecorded, become
+    from gpuprof_widgets.profiles import Unrecorded, become
 
     become(result, Unrecorded("no profile: the recording was not read to its end"))
     try:
@@ -274,13 +281,13 @@ def read(recorder: Recorder, options: Options, result: Profile) -> list[str]:
         become(result, Unrecorded(str(error)))
         return [] if recorder.is_silent else [str(error)]
     become(result, _profile_of(record, options))
-    gpuprof_widgets.last = result
+    keep_as_last(result)
     return []
 
 
 def is_recorded(profile: Profile) -> bool:
     """Whether it has content."""
-    from gpuprof_widgets.unrecorded import Unrecorded
+    from gpuprof_widgets.profiles import Unrecorded
 
     return not isinstance(profile, Unrecorded)
 
@@ -302,8 +309,7 @@ def keep(profile: Profile, options: Options) -> list[str]:
     options = of_cycle(options, profile.metadata)
     if options.save is None:
         return []
-    from gpuprof_widgets.capture.ranks.file_names import rank_file
-    from gpuprof_widgets.capture.ranks.gathered import rank_in
+    from gpuprof_widgets.capture.distributed import rank_file, rank_in
 
     target = rank_file(_target(options.save), rank_in(profile.metadata))
     try:
@@ -335,8 +341,7 @@ def _rank_files(
     metadata: Mapping[str, Any], save: str | os.PathLike[str] | None
 ) -> dict[str, list[str]]:
     """For the metadata: where the profiles of all ranks are; empty for a program that ran alone."""
-    from gpuprof_widgets.capture.ranks.file_names import files_of_ranks
-    from gpuprof_widgets.capture.ranks.gathered import rank_in
+    from gpuprof_widgets.capture.distributed import files_of_ranks, rank_in
 
     if save is None:
         return {}
@@ -346,7 +351,7 @@ def _rank_files(
 
 def _user_above(frame: FrameType) -> FrameType:
     """The frame that called, or the one that called our callback for a trainer."""
-    ours = "gpuprof_widgets.integrations."
+    ours = "gpuprof_widgets.integrations"
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(ours):
         frame = frame.f_back
     return frame

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import gpuprof_widgets
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.options import OPTIONS, Options, ProfileOptions, with_keywords
-from gpuprof_widgets.profiling import check
+from gpuprof_widgets.profiling import check, keep_as_last
+from gpuprof_widgets.profiling import profile as profile_block
 
 if TYPE_CHECKING:
     from gpuprof_widgets.profiles import Profile
@@ -31,7 +31,7 @@ class _Body:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, rank: int) -> None:
-        with gpuprof_widgets.profile(quiet=True, save=self.save, **self.options):
+        with profile_block(quiet=True, save=self.save, **self.options):
             self.function(rank, *self.args)
 
 
@@ -54,10 +54,17 @@ def profile_ranks(
     With gloo the ranks are forked, so that functions of a notebook work, and have one CPU thread
     each; with nccl, or once CUDA is in use here, they are spawned, and ``fn`` has to be importable.
     """
-    from gpuprof_widgets.capture.active import Active
-    from gpuprof_widgets.capture.ranks.file_names import name_for_ranks, rank_file
-    from gpuprof_widgets.capture.ranks.launchers import ProcessRank
-    from gpuprof_widgets.capture.ranks.processes import Group, free_port, run_ranks, start_method
+    from gpuprof_widgets.capture.distributed import (
+        Group,
+        ProcessRank,
+        free_port,
+        name_for_ranks,
+        rank_file,
+        run_ranks,
+        start_method,
+    )
+    from gpuprof_widgets.capture.part import Active
+    from gpuprof_widgets.profiles import load
 
     if Active.recorder is not None:
         raise OptionError(
@@ -77,8 +84,8 @@ def profile_ranks(
         run_ranks(body, Group(nprocs, backend, free_port()), method)
     finally:
         _remove_unfinished(paths)
-    profile = gpuprof_widgets.load(paths[0])
-    gpuprof_widgets.last = profile
+    profile = load(paths[0])
+    keep_as_last(profile)
     if not quiet:
         profile.show(sort=checked.sort, top=checked.top)
     return profile
@@ -93,7 +100,7 @@ def _target(save: str | os.PathLike[str]) -> Path:
 def _checked(body: _Body) -> Options:
     """Return the options of a rank, or raise an `OptionError` before any process starts."""
     try:
-        inspect.signature(gpuprof_widgets.profile).bind(**body.options)
+        inspect.signature(profile_block).bind(**body.options)
     except TypeError as error:
         raise OptionError(f"profile_ranks: {error}") from None
     options = Options(quiet=True, save=body.save, **body.options)

@@ -38,7 +38,7 @@ from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.exceptions import GpuprofError
 from gpuprof_widgets.views.encoding import encode
 from gpuprof_widgets.views.picture import picture_png
-from gpuprof_widgets.views.static import static_html, static_text
+from gpuprof_widgets.views.report import static_html, static_text
 
 Options = dict[str, Any]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from gpuprof_widgets.analyses import ANALYSES, Analysis
 from gpuprof_widgets.analyses.findings import FINDINGS, findings
-from gpuprof_widgets.analyses.findings.thresholds import thresholds_of
+from gpuprof_widgets.analyses.findings.finding import thresholds_of
 from gpuprof_widgets.analyses.ranks.findings import FINDINGS as OF_RANKS
-from gpuprof_widgets.commands.signature import keywords_of
+from gpuprof_widgets.commands.analysis import keywords_of
 from gpuprof_widgets.exports import WRITERS
 from gpuprof_widgets.options import GROUPS, OPTIONS, TOPICS, Option, ProfileOptions, options_of
 from gpuprof_widgets.trace.readers import READERS

@@ -17,7 +17,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from gpuprof_widgets.capture.cell import CellCode, Rewrite, cell_numbers, compile_cell, kind_of
 from gpuprof_widgets.capture.lines.recording import LinesRewrite
 from gpuprof_widgets.capture.recorder import Recorder
-from gpuprof_widgets.capture.rewrites import rewrites_for
+from gpuprof_widgets.capture.window import rewrites_for
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Record
 

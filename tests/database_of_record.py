@@ -12,7 +12,7 @@ from typing import Any
 
 from gpuprof_widgets.trace.databases.cuda_calls import RUNTIME_CALLS
 from gpuprof_widgets.trace.databases.nsys_target import DEVICE_PROPERTIES
-from gpuprof_widgets.trace.databases.nvprof_device import PROPERTIES
+from gpuprof_widgets.trace.databases.nvprof import PROPERTIES
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import LAUNCH_CATEGORIES, OP_CATEGORIES
 from tests.profiler_databases import Nsys, Nvprof, emitted, global_id, object_id

@@ -22,7 +22,7 @@ from torch.optim import optimizer
 from torch.utils.data import DataLoader, dataloader
 from torch.utils.data._utils import collate, fetch, worker
 
-from gpuprof_widgets.capture.active import Active
+from gpuprof_widgets.capture.part import Active
 
 PACKAGE = "gpuprof_widgets"
 IPYTHONS_NAMES = {"__IPYTHON__", "display", "get_ipython", "_"}

@@ -9,8 +9,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.panels.panel import Bars, Curve, Panel, Points
-from gpuprof_widgets.views.table import Column
+from gpuprof_widgets.views.table import Bars, Column, Curve, Panel, Points
 
 KERNELS = (
     Column("name", "Kernel", "text"),

@@ -14,68 +14,69 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpuprof_widgets.analyses
-from gpuprof_widgets.analyses.allocator import allocator_events
+from gpuprof_widgets.analyses.allocator import allocator_events, memory_segments
 from gpuprof_widgets.analyses.analyze import analyze, op_totals
-from gpuprof_widgets.analyses.annotations import annotation_slices
-from gpuprof_widgets.analyses.annotations import annotations as annotation_times
-from gpuprof_widgets.analyses.attribution import attribution
-from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
-from gpuprof_widgets.analyses.breakdown import breakdown
-from gpuprof_widgets.analyses.breakdown_segments import breakdown_segments
+from gpuprof_widgets.analyses.attribution import LEVELS, attribution
+from gpuprof_widgets.analyses.backward import backward_ns, backward_ops
+from gpuprof_widgets.analyses.breakdown import breakdown, breakdown_segments
 from gpuprof_widgets.analyses.call_tree import call_tree, flame_source
 from gpuprof_widgets.analyses.cold_start import cold_start
-from gpuprof_widgets.analyses.collective_calls import (
+from gpuprof_widgets.analyses.collectives import (
     collective_calls,
+    collectives,
     compute_intervals,
     exposed_on_cpu,
 )
-from gpuprof_widgets.analyses.collectives import collectives
-from gpuprof_widgets.analyses.copies import copies
-from gpuprof_widgets.analyses.copy_bandwidth import copy_bandwidth
+from gpuprof_widgets.analyses.copies import copies, copy_bandwidth
 from gpuprof_widgets.analyses.counters import counters
-from gpuprof_widgets.analyses.critical_path import critical_path, graph_of
-from gpuprof_widgets.analyses.device_busy import device_busy
+from gpuprof_widgets.analyses.critical_path import (
+    cpu_path_ns,
+    critical_path,
+    gpu_path_saving_ns,
+    graph_of,
+    path_range,
+    path_times,
+)
 from gpuprof_widgets.analyses.findings import findings
-from gpuprof_widgets.analyses.gpu_curves import gpu_curves
 from gpuprof_widgets.analyses.gpu_peaks import busiest_device, device_name, peaks_of
-from gpuprof_widgets.analyses.gpu_summary import gpu_summary
+from gpuprof_widgets.analyses.gpu_use import gpu_curves, gpu_summary
+from gpuprof_widgets.analyses.gpu_work import device_busy
 from gpuprof_widgets.analyses.idle import idle
-from gpuprof_widgets.analyses.indexing_loops import indexing_loops
-from gpuprof_widgets.analyses.input_queues import input_queues
-from gpuprof_widgets.analyses.iterations import calls_per_traced_step, iterations, usual_steps
 from gpuprof_widgets.analyses.kernels import kernels
-from gpuprof_widgets.analyses.launches import launches
-from gpuprof_widgets.analyses.line_sources import line_sources
+from gpuprof_widgets.analyses.launches import launches, queue_length, queues
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
-from gpuprof_widgets.analyses.memory_by_op import memory as memory_by_op
-from gpuprof_widgets.analyses.memory_segments import memory_segments
+from gpuprof_widgets.analyses.memory import memory as memory_by_op
 from gpuprof_widgets.analyses.modules import module_slices, modules
 from gpuprof_widgets.analyses.operators import operators
-from gpuprof_widgets.analyses.overlaps import overlaps
-from gpuprof_widgets.analyses.owner_levels import LEVELS
-from gpuprof_widgets.analyses.owners import owners
-from gpuprof_widgets.analyses.path_range import path_range
-from gpuprof_widgets.analyses.path_time import cpu_path_ns, gpu_path_saving_ns, path_times
+from gpuprof_widgets.analyses.owners import line_sources, owners
 from gpuprof_widgets.analyses.python_calls import python_calls, python_edges
 from gpuprof_widgets.analyses.python_time import python_time
-from gpuprof_widgets.analyses.queue_length import queue_length, queues
-from gpuprof_widgets.analyses.roofline import grouped_pieces, roofline
-from gpuprof_widgets.analyses.sequences import sequences
-from gpuprof_widgets.analyses.steps import steps, time_ranges
-from gpuprof_widgets.analyses.streams import streams
-from gpuprof_widgets.analyses.tensor_core_use import capability, products, unaligned
-from gpuprof_widgets.analyses.thread_waits import python_lanes, run_lane, thread_waits
-from gpuprof_widgets.analyses.waits import waits
+from gpuprof_widgets.analyses.regions import (
+    annotation_slices,
+    calls_per_traced_step,
+    iterations,
+    steps,
+    time_ranges,
+    usual_steps,
+)
+from gpuprof_widgets.analyses.regions import annotations as annotation_times
+from gpuprof_widgets.analyses.roofline import grouped_pieces, roofline, work_pieces
+from gpuprof_widgets.analyses.sequences import indexing_loops, sequences
+from gpuprof_widgets.analyses.streams import overlaps, streams
+from gpuprof_widgets.analyses.tensor_cores import capability, products, unaligned
+from gpuprof_widgets.analyses.waits import python_lanes, run_lane, thread_waits, waits
 from gpuprof_widgets.analyses.what_if import what_if, what_ifs
-from gpuprof_widgets.analyses.work_pieces import work_pieces
-from gpuprof_widgets.analyses.worker_causes import (
+from gpuprof_widgets.analyses.workers import (
+    by_worker,
+    input_queues,
     per_batch_ns,
     per_item_ns,
     slow_function,
     while_waiting,
+    worker_calls,
+    workers,
 )
-from gpuprof_widgets.analyses.workers import by_worker, worker_calls, workers
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
 from tests.records import records

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 from gpuprof_widgets.analyses.analyze import analyze, op_totals
+from gpuprof_widgets.analyses.op_bytes import output_shape
 from gpuprof_widgets.analyses.op_calls import Call
 from gpuprof_widgets.analyses.operators import operators
-from gpuprof_widgets.analyses.output_shapes import output_shape
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+from gpuprof_widgets.analyses.reasons import what_is_lacking
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.model import Record

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuprof_widgets.analyses.annotations import annotations as by_annotation
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.regions import annotations as by_annotation
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window

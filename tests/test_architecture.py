@@ -19,15 +19,14 @@ ROOT = Path(gpuprof_widgets.__file__).parent
 MODULES = sorted(path for path in ROOT.rglob("*.py") if "extension" not in path.parts)
 
 LAYERS = {
-    "printable": set(),
     "registry": set(),
-    "exceptions": {"printable"},
+    "exceptions": set(),
     "trace": {"exceptions", "registry"},
     "options": {"exceptions"},
     "option_parsing": {"exceptions", "options", "analyses"},
     "capture": {"exceptions", "options", "trace"},
-    "analyses": {"exceptions", "printable", "registry", "trace"},
-    "views": {"exceptions", "printable", "trace", "analyses"},
+    "analyses": {"exceptions", "registry", "trace"},
+    "views": {"exceptions", "trace", "analyses"},
     "analysed": {"exceptions", "trace", "analyses"},
     "exports": {"exceptions", "trace", "analyses", "views"},
     "profiles": {
@@ -37,23 +36,21 @@ LAYERS = {
     "comparisons": {"exceptions", "trace", "analyses", "views", "runtime_carrier"},
     "many_ranks": {"exceptions", "trace", "analyses", "views", "profiles", "runtime_carrier"},
     "snakeviz_server": {"exceptions", "trace"},
-    "unrecorded": {"exceptions", "profiles"},
     "profiling": {
         *("exceptions", "options", "trace", "capture", "analyses", "views", "profiles"),
-        "unrecorded",
     },
     "profiling_ranks": {"exceptions", "options", "capture", "profiles", "profiling"},
     "runtime_carrier": set(),
     "defaults": {"exceptions", "options", "profiling"},
     "commands": {
         *("exceptions", "trace", "capture", "analyses", "views", "profiles", "profiling"),
-        *("comparisons", "many_ranks", "defaults", "exports", "printable", "unrecorded"),
+        *("comparisons", "many_ranks", "defaults", "exports"),
         *("options", "option_parsing"),
     },
 }
 """What each layer may import of ours, besides itself."""
 
-FRONT_DOORS = {"magics", "widgets", "cli", "integrations"}
+FRONT_DOORS = {"magic", "widgets", "cli", "integrations"}
 BELOW_FRONT_DOORS = set(LAYERS)
 
 LIBRARIES = {
@@ -61,7 +58,7 @@ LIBRARIES = {
     "capture": {"torch", "cProfile", "numpy", "pandas"},
     "analyses": {"numpy", "pandas"},
     "views": {"bokeh", "numpy", "pandas", "matplotlib", "PIL", "rich"},
-    "magics": {"IPython"},
+    "magic": {"IPython"},
     "widgets": {"IPython", "ipywidgets"},
     "integrations": {"lightning", "pytorch_lightning", "transformers"},
     "exports": {"pandas"},
@@ -138,8 +135,8 @@ def breaks_layers(found: Import) -> bool:
     source, target = found.source, found.target
     if target is None or source in (target, "package", "__main__"):
         return False
-    if target == "package":  # the package itself holds nothing but names, `last` among them
-        return source not in FRONT_DOORS | {"profiling", "profiling_ranks"}
+    if target == "package":  # it names what is in all others
+        return source not in FRONT_DOORS
     return target not in allowed(source)
 
 
@@ -166,11 +163,15 @@ def test_libraries_are_named_by_their_layer_only() -> None:
 
 
 def test_no_two_modules_import_each_other() -> None:
-    """No cycle of any length, lazy imports included; the package itself only names its modules."""
+    """No cycle of any length, lazy imports included, nor through the package of a module.
+
+    Who imports a module of another package runs that package's ``__init__`` first.
+    """
     edges: dict[str, set[str]] = defaultdict(set)
     for found in IMPORTS:
-        if found.target not in (None, "package") and found.source != "package":
-            edges[_module_name(found.module)].add(found.name)
+        if found.target is not None:
+            source = _module_name(found.module)
+            edges[source] |= {found.name, *_packages_entered(source, found.name)}
     done: set[str] = set()
     for start in list(edges):
         _visit(start, edges, [], done)
@@ -179,6 +180,13 @@ def test_no_two_modules_import_each_other() -> None:
 def _module_name(path: Path) -> str:
     parts = path.relative_to(ROOT.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _packages_entered(source: str, target: str) -> set[str]:
+    """The packages that hold the target and not the source."""
+    parts = target.split(".")
+    packages = {".".join(parts[:depth]) for depth in range(2, len(parts))}
+    return {package for package in packages if not f"{source}.".startswith(f"{package}.")}
 
 
 def _visit(module: str, edges: dict[str, set[str]], path: list[str], done: set[str]) -> None:
@@ -198,13 +206,14 @@ def _visit(module: str, edges: dict[str, set[str]], path: list[str], done: set[s
         ("analyses/idle.py", "from gpuprof_widgets.options import Options"),
         ("options.py", "from gpuprof_widgets.capture import recorder"),
         ("capture/cell.py", "from gpuprof_widgets.analyses import idle"),
-        ("views/static.py", "from gpuprof_widgets.profiles import Profile"),
-        ("magics/gpuprofile.py", "from gpuprof_widgets import cli"),
-        ("widgets.py", "from gpuprof_widgets.magics import load"),
+        ("views/report.py", "from gpuprof_widgets.profiles import Profile"),
+        ("magic.py", "from gpuprof_widgets import cli"),
+        ("widgets.py", "from gpuprof_widgets.magic import load"),
         ("integrations/lightning.py", "from gpuprof_widgets import cli"),
         ("profiles.py", "from gpuprof_widgets.capture import recorder"),
         ("profiling.py", "from gpuprof_widgets.integrations import training"),
         ("trace/model.py", "import gpuprof_widgets"),
+        ("profiling.py", "import gpuprof_widgets"),
     ],
 )
 def test_the_check_sees_a_wrong_layer(module: str, line: str) -> None:
@@ -219,7 +228,7 @@ def test_the_check_sees_a_wrong_layer(module: str, line: str) -> None:
             "trace/model.py",
             "try:\n    from bokeh.models import Plot\nexcept ImportError:\n    pass",
         ),
-        ("views/static.py", "from IPython.display import display"),
+        ("views/report.py", "from IPython.display import display"),
         ("capture/cell.py", "import IPython"),
         ("profiles.py", "import bokeh"),
         ("profiling.py", "from lightning.pytorch import Callback"),

@@ -17,7 +17,7 @@ from snakeviz.stats import json_stats, table_rows
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace import archive
 from gpuprof_widgets.trace.archive import save
-from gpuprof_widgets.trace.beside_events import distances, pack, rows_at, unpack
+from gpuprof_widgets.trace.chrome_writer import distances, pack, rows_at, unpack
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window

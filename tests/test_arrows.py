@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof_widgets.trace.arrows import _OnThreads
 from gpuprof_widgets.trace.events import Events, text_codes
+from gpuprof_widgets.trace.links import _OnThreads
 from gpuprof_widgets.trace.readers import parse
 
 PLACES = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 10)), max_size=12)

@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof_widgets.analyses.attribution import attribution
-from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
-from gpuprof_widgets.analyses.op_rows import INSTANTS
-from gpuprof_widgets.analyses.owner_levels import LEVELS
-from gpuprof_widgets.analyses.owners import owners
-from gpuprof_widgets.analyses.region_owners import forward_of, region_around, region_behind
+from gpuprof_widgets.analyses.attribution import LEVELS, attribution
+from gpuprof_widgets.analyses.backward import backward_ns, backward_ops
+from gpuprof_widgets.analyses.operators import INSTANTS
+from gpuprof_widgets.analyses.owners import forward_of, owners, region_around, region_behind
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals

@@ -9,21 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof_widgets.analyses.breakdown import breakdown
-from gpuprof_widgets.analyses.breakdown_segments import (
+from gpuprof_widgets.analyses.breakdown import (
     BUSY_CLASSES,
     CLASSES,
     HOST_CLASSES,
     IDLE_CLASSES,
+    breakdown,
     breakdown_segments,
 )
 from gpuprof_widgets.analyses.collectives import collectives
-from gpuprof_widgets.analyses.device_busy import device_busy
-from gpuprof_widgets.analyses.gpu_kinds import gpu_kinds
+from gpuprof_widgets.analyses.gpu_work import device_busy, gpu_kinds
 from gpuprof_widgets.analyses.idle import idle
-from gpuprof_widgets.analyses.overlaps import overlaps
-from gpuprof_widgets.analyses.steps import steps
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.regions import steps
+from gpuprof_widgets.analyses.streams import overlaps
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load

@@ -7,9 +7,8 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof_widgets.analyses.breakdown import breakdown
-from gpuprof_widgets.analyses.breakdown_segments import breakdown_segments
-from gpuprof_widgets.analyses.device_busy import device_busy
+from gpuprof_widgets.analyses.breakdown import breakdown, breakdown_segments
+from gpuprof_widgets.analyses.gpu_work import device_busy
 from gpuprof_widgets.analyses.idle import idle
 from gpuprof_widgets.analyses.streams import streams
 from gpuprof_widgets.trace.model import Record
@@ -21,7 +20,7 @@ from gpuprof_widgets.views.panels.gpu_time import (
     step_breakdown_panel,
     streams_panel,
 )
-from gpuprof_widgets.views.panels.panel import Panel
+from gpuprof_widgets.views.table import Panel
 from tests.test_breakdown import everything
 from tests.traces import annotation, copy, kernel, op, runtime, trace_of
 

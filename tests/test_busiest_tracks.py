@@ -11,9 +11,9 @@ import pytest
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views import page_panels
-from gpuprof_widgets.views.busiest_tracks import MOST_TRACKS, with_busiest_tracks
 from gpuprof_widgets.views.encoding import encode
 from gpuprof_widgets.views.figure import report_figure, trace_store
+from gpuprof_widgets.views.page_rows import MOST_TRACKS, with_busiest_tracks
 from tests.fuzz_readers import check_record
 from tests.traces import kernel, op, runtime, trace_of
 

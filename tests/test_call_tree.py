@@ -14,7 +14,7 @@ from torch.autograd.profiler_util import EventList, FunctionEvent
 
 from gpuprof_widgets.analyses.call_tree import UNLAUNCHED, call_tree
 from gpuprof_widgets.analyses.owners import owners
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+from gpuprof_widgets.analyses.reasons import what_is_lacking
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.profiles import load
 from gpuprof_widgets.trace.model import Calls, Record

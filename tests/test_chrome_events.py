@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import parse
-from gpuprof_widgets.trace.sub_tracks import MOST, lanes, sub_tracks
+from gpuprof_widgets.trace.tracks import MOST, lanes, sub_tracks
 from tests.test_every_trace import all_answers
 
 

@@ -18,8 +18,8 @@ from gpuprof_widgets.exports import export
 from gpuprof_widgets.profiles import Profile, load
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.tracks import written_lanes
 from gpuprof_widgets.trace.window import window
-from gpuprof_widgets.trace.written_lanes import written_lanes
 from tests.export_cases import a_profile, as_ns, events_of
 from tests.records import assert_same_record, assert_same_trace, records
 from tests.traces import op, trace_of

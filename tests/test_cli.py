@@ -13,8 +13,7 @@ from click.testing import CliRunner
 
 import gpuprof_widgets
 from gpuprof_widgets.analyses import ANALYSES
-from gpuprof_widgets.cli import COMMANDS, GPUPROF, main
-from gpuprof_widgets.commands.group import SIGPIPE_STATUS
+from gpuprof_widgets.cli import COMMANDS, GPUPROF, SIGPIPE_STATUS, main
 from tests.command_lines import gpuprof, gpuprof_process, small_trace
 
 

@@ -14,10 +14,9 @@ import pandas as pd
 import pytest
 
 from gpuprof_widgets.analyses import ANALYSES, Analysis, plain_analyses
-from gpuprof_widgets.analyses.quantity import format_ns
-from gpuprof_widgets.commands import signature
-from gpuprof_widgets.commands.analysis import ROWS
-from gpuprof_widgets.commands.signature import option_of, options_of
+from gpuprof_widgets.analyses.columns import format_ns
+from gpuprof_widgets.commands import analysis as signature
+from gpuprof_widgets.commands.analysis import ROWS, option_of, options_of
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES

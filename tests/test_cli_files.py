@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpuprof_widgets.commands import traces
-from gpuprof_widgets.commands.findings import SHOWN
+from gpuprof_widgets.commands.reports import SHOWN
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.archive import save
 from tests.command_lines import gpuprof, small_trace

@@ -15,7 +15,7 @@ import click
 import pytest
 from click.shell_completion import ShellComplete
 
-from gpuprof_widgets.commands.group import SIGPIPE_STATUS
+from gpuprof_widgets.cli import SIGPIPE_STATUS
 from gpuprof_widgets.commands.run import run
 from gpuprof_widgets.option_parsing import parse
 from gpuprof_widgets.options import OPTIONS, Options

@@ -12,12 +12,11 @@ import pytest
 from rich.cells import cell_len
 
 from gpuprof_widgets.analyses.columns import heading
+from gpuprof_widgets.commands.analysis import sort_columns, sorted_by
 from gpuprof_widgets.commands.printing import print_table, print_text, terminal_table
-from gpuprof_widgets.commands.sorting import sort_columns, sorted_by
-from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.printable import printable
+from gpuprof_widgets.exceptions import OptionError, printable
 from gpuprof_widgets.trace.archive import save
-from gpuprof_widgets.views.text import shortened
+from gpuprof_widgets.views.table_renderers import shortened
 from tests.command_lines import gpuprof
 from tests.test_tables import HOSTILE
 from tests.traces import kernel, op, trace_of

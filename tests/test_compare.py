@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpuprof_widgets
-from gpuprof_widgets.analyses.compare.deltas import are_noise, spread
 from gpuprof_widgets.analyses.compare.matching import without_numbers, without_types
 from gpuprof_widgets.analyses.compare.paired_tree import paired_tree
 from gpuprof_widgets.analyses.compare.sentences import RECORDED
+from gpuprof_widgets.analyses.compare.tables import are_noise, spread
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.exceptions import OptionError
@@ -24,7 +24,7 @@ from gpuprof_widgets.options import Options
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
-from gpuprof_widgets.views.comparison_tables import titled_tables
+from gpuprof_widgets.views.comparison import titled_tables
 from tests.records import records
 from tests.traces import Row, annotation, calls_of, cell_line, kernel, module, op, runtime, trace_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.comparison_tables import delta_tables
+from gpuprof_widgets.views.comparison import delta_tables
 from tests.displays import displayed
 from tests.traces import annotation, kernel, op, runtime, trace_of
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import gpuprof_widgets
-from gpuprof_widgets.analyses.compile_events import compiled_functions, compiling_time, is_compiling
+from gpuprof_widgets.analyses.cold_start import compiled_functions, compiling_time, is_compiling
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
 from gpuprof_widgets.capture.compilations import MOST_TOLD, Compilations
 from gpuprof_widgets.capture.part import Context

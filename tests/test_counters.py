@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gpuprof_widgets.analyses.counters import counters, unit_of
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+from gpuprof_widgets.analyses.reasons import what_is_lacking
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window

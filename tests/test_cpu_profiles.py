@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.python_calls import python_calls
-from gpuprof_widgets.analyses.table_with_reason import LACKS
+from gpuprof_widgets.analyses.reasons import LACKS
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.python_frames import frames_of
+from gpuprof_widgets.trace.pstats import frames_of
 from gpuprof_widgets.trace.readers import load, parse
 from gpuprof_widgets.trace.redact import redacted
 from gpuprof_widgets.views.figure import trace_store

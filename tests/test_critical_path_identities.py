@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.critical_path import BY, critical_path
 from gpuprof_widgets.analyses.path_graph import KINDS
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+from gpuprof_widgets.analyses.reasons import what_is_lacking
 from gpuprof_widgets.analyses.what_if import what_if, what_ifs
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window

@@ -10,15 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.breakdown import breakdown
-from gpuprof_widgets.analyses.device_busy import device_busy
 from gpuprof_widgets.analyses.findings import findings
+from gpuprof_widgets.analyses.gpu_work import device_busy
 from gpuprof_widgets.analyses.idle import idle, python_meanwhile
 from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.analyses.operators import operators
-from gpuprof_widgets.analyses.overlaps import overlaps
-from gpuprof_widgets.analyses.steps import steps
-from gpuprof_widgets.analyses.streams import streams
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.regions import steps
+from gpuprof_widgets.analyses.streams import overlaps, streams
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import warnings
 
-from gpuprof_widgets.capture.embedded import Embedded
+from gpuprof_widgets.capture.code import Embedded
 
 SOURCE = """
 def outer():

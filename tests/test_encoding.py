@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 
-from gpuprof_widgets.printable import printable_values
+from gpuprof_widgets.exceptions import printable_values
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.encoding import Payload, encode
-from gpuprof_widgets.views.merge_short import merge_short
-from gpuprof_widgets.views.page_rows import PageRows, page_rows
+from gpuprof_widgets.views.page_rows import PageRows, merge_short, page_rows
 from tests.records import records
 from tests.traces import annotation, calls_of, copy, kernel, memory, op, python, runtime, trace_of
 

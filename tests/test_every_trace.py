@@ -11,12 +11,11 @@ import pandas as pd
 import pytest
 
 from gpuprof_widgets.analyses import ANALYSES, Analysis, plain_analyses
-from gpuprof_widgets.analyses.lacking import SNAPSHOT
-from gpuprof_widgets.analyses.op_rows import op_rows
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+from gpuprof_widgets.analyses.operators import op_rows
+from gpuprof_widgets.analyses.reasons import SNAPSHOT, what_is_lacking
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace import intervals
-from gpuprof_widgets.trace.memory_snapshot import SNAPSHOT_PROCESS
+from gpuprof_widgets.trace.memory_history import SNAPSHOT_PROCESS
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
 from tests.traces import Row, op, trace_of

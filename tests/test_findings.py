@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
-from gpuprof_widgets.analyses.findings.wording import code, function_name
+from gpuprof_widgets.analyses.findings.finding import code, function_name
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.options import Options
+from gpuprof_widgets.trace.known_metadata import Peaks
 from gpuprof_widgets.trace.model import Calls, Record
-from gpuprof_widgets.trace.peaks import Peaks
 from gpuprof_widgets.trace.window import window
 from tests import copy_cases
 from tests.test_compilation import CASES as COMPILATION_CASES

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpuprof_widgets.analyses.backward_ops import backward_ops
-from gpuprof_widgets.analyses.backward_work import recomputed
+from gpuprof_widgets.analyses.backward import backward_ops, recomputed
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window

@@ -15,11 +15,10 @@ import pandas as pd
 import pytest
 import torch
 
-from gpuprof_widgets.analyses.blocking import blocked
-from gpuprof_widgets.analyses.blocking_names import KINDS, own_kinds
+from gpuprof_widgets.analyses.blocking import KINDS, blocked, own_kinds
 from gpuprof_widgets.analyses.findings import FINDINGS, findings
 from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.user_code import is_user_code
+from gpuprof_widgets.analyses.python_calls import is_user_code
 from gpuprof_widgets.trace.model import Calls, Record
 from gpuprof_widgets.trace.schema import SAMPLED
 from tests.cells import recorded

@@ -7,11 +7,10 @@ import re
 import pytest
 
 from gpuprof_widgets.analyses.findings import Finding, findings
-from gpuprof_widgets.analyses.findings.dataloader import dataloader
-from gpuprof_widgets.analyses.findings.device_idle import device_idle
-from gpuprof_widgets.analyses.findings.exposed_communication import exposed_communication
-from gpuprof_widgets.analyses.findings.launch_bound import launch_bound
-from gpuprof_widgets.analyses.findings.one_stream import one_stream
+from gpuprof_widgets.analyses.findings.gpu_idle import device_idle
+from gpuprof_widgets.analyses.findings.input import dataloader
+from gpuprof_widgets.analyses.findings.launches import launch_bound
+from gpuprof_widgets.analyses.findings.transfers import exposed_communication, one_stream
 from gpuprof_widgets.trace.model import Record
 from tests.traces import Row, annotation, calls_of, copy, kernel, op, runtime, trace_of
 

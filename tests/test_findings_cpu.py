@@ -12,13 +12,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from gpuprof_widgets.analyses.compile_events import is_compiling
+from gpuprof_widgets.analyses.cold_start import is_communication, is_compiling, is_dispatch
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding
-from gpuprof_widgets.analyses.plumbing import is_communication, is_dispatch
 from gpuprof_widgets.capture import environment
-from gpuprof_widgets.capture.environment import cpus
+from gpuprof_widgets.capture.environment import cpus, process_state
 from gpuprof_widgets.capture.part import Context
-from gpuprof_widgets.capture.process_state import process_state
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import parse
@@ -295,7 +293,7 @@ def test_several_windows_add_up_and_a_second_stop_adds_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     moments = iter([(0, 0, 5), (10, 7, 6), (100, 50, 9), (130, 60, 9), (999, 999, 999)])
-    monkeypatch.setattr("gpuprof_widgets.capture.process_state._usage", lambda: next(moments))
+    monkeypatch.setattr("gpuprof_widgets.capture.environment._usage", lambda: next(moments))
     part = process_state(Context(Options(), "x", {}, {}))
     assert "cpu_use" not in part.metadata()
     for turn in (part.start, part.stop, part.start, part.stop, part.stop):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuprof_widgets.analyses.findings.critical_path import critical_path_bound
-from gpuprof_widgets.analyses.findings.one_call import about_one_call
+from gpuprof_widgets.analyses.findings.finding import about_one_call
+from gpuprof_widgets.analyses.findings.lines import critical_path_bound
 from gpuprof_widgets.analyses.what_if import what_if
 from gpuprof_widgets.trace.model import Record
 from tests.traces import annotation, kernel, op, runtime, trace_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuprof_widgets.analyses.findings.suspended import suspended
+from gpuprof_widgets.analyses.findings.waits import suspended
 from gpuprof_widgets.trace.model import Record
 from tests.cells import recorded
 from tests.traces import Row, annotation, cell_line, op, trace_of

@@ -13,7 +13,7 @@ import pytest
 from gpuprof_widgets import Profile, exceptions, registry
 from gpuprof_widgets.analyses import findings as package
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding
-from gpuprof_widgets.analyses.findings.thresholds import Threshold, limits_for, thresholds_of
+from gpuprof_widgets.analyses.findings.finding import Threshold, limits_for, thresholds_of
 from gpuprof_widgets.analyses.ranks.findings import FINDINGS as OF_RANKS
 from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace.model import Record

@@ -13,8 +13,8 @@ from torch import nn
 from torch.profiler import _pattern_matcher
 
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding
-from gpuprof_widgets.analyses.norm_after_conv import biased_before_norm
-from gpuprof_widgets.analyses.optimizer_regions import STEP, kinds, single_tensor_ops, zeroing_ops
+from gpuprof_widgets.analyses.modules import STEP, kinds, single_tensor_ops, zeroing_ops
+from gpuprof_widgets.analyses.sequences import biased_before_norm
 from gpuprof_widgets.trace.model import Record
 from tests.test_findings_work import recorded
 from tests.traces import Row, annotation, kernel, module, op, runtime, trace_of

@@ -11,9 +11,9 @@ import torch
 from torch.profiler import ProfilerActivity, _pattern_matcher, profile
 
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding
-from gpuprof_widgets.analyses.findings.thresholds import thresholds_of
-from gpuprof_widgets.analyses.indexing_loops import indexing_loops
-from gpuprof_widgets.analyses.tensor_core_use import capability, products, unaligned
+from gpuprof_widgets.analyses.findings.finding import thresholds_of
+from gpuprof_widgets.analyses.sequences import indexing_loops
+from gpuprof_widgets.analyses.tensor_cores import capability, products, unaligned
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from tests.traces import Row, annotation, cell_line, kernel, op, trace_of

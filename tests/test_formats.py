@@ -14,7 +14,7 @@ import pytest
 
 import gpuprof_widgets
 from gpuprof_widgets.cli import GPUPROF
-from gpuprof_widgets.commands.exports import FORMATS
+from gpuprof_widgets.commands.outputs import FORMATS
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.exports import WRITERS, Writer
 from gpuprof_widgets.profiles import Profile

@@ -12,7 +12,7 @@ import torch
 from IPython.core.interactiveshell import InteractiveShell
 
 import gpuprof_widgets
-from gpuprof_widgets.capture.active import Active
+from gpuprof_widgets.capture.part import Active
 from gpuprof_widgets.capture.window import Window
 from tests.shells import loaded
 

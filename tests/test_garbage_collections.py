@@ -17,7 +17,7 @@ import pytest
 
 import gpuprof_widgets
 from gpuprof_widgets.analyses.findings import FINDINGS, Finding, findings
-from gpuprof_widgets.analyses.findings.garbage_collection import garbage_collection
+from gpuprof_widgets.analyses.findings.python_time import garbage_collection
 from gpuprof_widgets.capture import garbage_collections
 from gpuprof_widgets.capture.garbage_collections import LONG_NS, GarbageCollections
 from gpuprof_widgets.capture.part import Context

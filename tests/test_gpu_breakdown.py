@@ -10,8 +10,7 @@ import torch
 
 from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.idle import idle
-from gpuprof_widgets.analyses.overlaps import overlaps
-from gpuprof_widgets.analyses.streams import streams
+from gpuprof_widgets.analyses.streams import overlaps, streams
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Record

@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, record_function
 
-from gpuprof_widgets.capture.gpu_events import GpuEvents
 from gpuprof_widgets.capture.recorder import Recorder
-from gpuprof_widgets.capture.torch_profiler import TorchRecording, profiler_is_running
+from gpuprof_widgets.capture.torch_profiler import GpuEvents, TorchRecording, profiler_is_running
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.static import static_text
+from gpuprof_widgets.views.report import static_text
 from tests.traces import kernel, op, runtime, trace_of
 
 STICKY = (

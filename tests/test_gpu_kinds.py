@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gpuprof_widgets.analyses.collective_words import SYNCHRONISING, operation_of
-from gpuprof_widgets.analyses.gpu_kinds import COMMUNICATION, COMPUTE, gpu_kinds
+from gpuprof_widgets.analyses.gpu_work import (
+    COMMUNICATION,
+    COMPUTE,
+    SYNCHRONISING,
+    gpu_kinds,
+    operation_of,
+)
 from tests.traces import kernel, trace_of
 
 DISPATCH = (

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from gpuprof_widgets.analyses.copies import copies
-from gpuprof_widgets.analyses.gpu_summary import gpu_summary
+from gpuprof_widgets.analyses.gpu_use import gpu_summary
 from gpuprof_widgets.analyses.kernels import kernels
-from gpuprof_widgets.analyses.launches import UNLINKED, launches
-from gpuprof_widgets.analyses.queue_length import queue_length, queues
+from gpuprof_widgets.analyses.launches import UNLINKED, launches, queue_length, queues
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Record

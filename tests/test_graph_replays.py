@@ -6,15 +6,14 @@ import pytest
 
 from gpuprof_widgets.analyses.attribution import attribution
 from gpuprof_widgets.analyses.findings import findings
-from gpuprof_widgets.analyses.graph_replays import (
+from gpuprof_widgets.analyses.kernels import kernels
+from gpuprof_widgets.analyses.launches import launched_by, launches
+from gpuprof_widgets.analyses.owners import (
     captured_calls,
     graph_launches,
     is_mostly_replayed,
+    owners,
 )
-from gpuprof_widgets.analyses.kernels import kernels
-from gpuprof_widgets.analyses.launched_by import launched_by
-from gpuprof_widgets.analyses.launches import launches
-from gpuprof_widgets.analyses.owners import owners
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from tests.traces import Row, Shared, backward_op, kernel, module, op, runtime, trace_of

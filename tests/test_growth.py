@@ -22,9 +22,9 @@ import pytest
 import gpuprof_widgets
 from gpuprof_widgets.analyses import plain_analyses
 from gpuprof_widgets.analyses.findings import findings
-from gpuprof_widgets.commands.tree import DEEPEST, INDENT, with_paths
+from gpuprof_widgets.commands.printing import DEEPEST, INDENT, with_paths
 from gpuprof_widgets.profiles import Profile
-from gpuprof_widgets.trace.writers.collapsed import collapsed_stacks
+from gpuprof_widgets.trace.writers.stacks import collapsed_stacks
 from gpuprof_widgets.views.encoding import encode
 from gpuprof_widgets.views.panels import regions as modules_shown
 from gpuprof_widgets.views.panels.regions import modules_panel

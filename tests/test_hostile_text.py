@@ -18,12 +18,11 @@ from PIL import Image
 
 import gpuprof_widgets
 from gpuprof_widgets.cli import main
-from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.printable import printable, printable_values
+from gpuprof_widgets.exceptions import TraceError, printable, printable_values
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.writers.tables import csv_bytes
 from gpuprof_widgets.views.picture import picture_png
-from gpuprof_widgets.views.static import static_html, static_text
+from gpuprof_widgets.views.report import static_html, static_text
 from tests import hostile
 from tests.job import STARTS, in_lockstep
 from tests.job import saved as saved_ranks

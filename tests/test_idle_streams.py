@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 
 from gpuprof_widgets.analyses.idle import idle
+from gpuprof_widgets.analyses.reasons import what_is_lacking
 from gpuprof_widgets.analyses.streams import streams
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses.grouped import group_rows
+from gpuprof_widgets.analyses.columns import group_rows
 from tests.traces import kernel, op, trace_of
 
 INDEX = trace_of(

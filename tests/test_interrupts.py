@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import gpuprof_widgets
-from gpuprof_widgets.capture.active import Active
 from gpuprof_widgets.capture.interrupts import Held, Raised
+from gpuprof_widgets.capture.part import Active
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.capture.torch_profiler import TorchRecording, profiler_is_running
 from gpuprof_widgets.options import Options

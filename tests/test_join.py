@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.operators import operators
-from gpuprof_widgets.analyses.steps import steps
+from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.join import joined, starts_when_joined
+from gpuprof_widgets.trace.edit import joined, starts_when_joined
 from gpuprof_widgets.trace.model import Record, Trace
 from tests.records import assert_same_trace, records
 from tests.traces import annotation, kernel, memory, op, python, runtime, trace_of

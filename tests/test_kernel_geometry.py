@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof_widgets.analyses.gpu_curves import gpu_curves
-from gpuprof_widgets.analyses.gpu_summary import gpu_summary
+from gpuprof_widgets.analyses.gpu_use import gpu_curves, gpu_summary
 from gpuprof_widgets.analyses.kernels import kernels
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+from gpuprof_widgets.analyses.reasons import what_is_lacking
 from gpuprof_widgets.analyses.tensor_cores import are_eligible, on_tensor_cores
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record

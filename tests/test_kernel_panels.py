@@ -19,9 +19,8 @@ from gpuprof_widgets.views.panels.kernels import (
     launches_panel,
     sequences_panel,
 )
-from gpuprof_widgets.views.panels.panel import Panel
 from gpuprof_widgets.views.panels.transfers import copies_panel
-from gpuprof_widgets.views.table import Column
+from gpuprof_widgets.views.table import Column, Panel
 from tests.traces import cell_line, copy, kernel, op, runtime, trace_of
 
 PANELS: dict[str, Callable[[Record], Panel | None]] = {

@@ -12,8 +12,7 @@ import pytest
 import gpuprof_widgets
 from gpuprof_widgets.analyses import ANALYSES, plain_analyses
 from gpuprof_widgets.analyses.attribution import attribution
-from gpuprof_widgets.analyses.lacking import HOW_TO_RECORD, SNAPSHOT
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+from gpuprof_widgets.analyses.reasons import HOW_TO_RECORD, SNAPSHOT, what_is_lacking
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record

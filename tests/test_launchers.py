@@ -16,9 +16,13 @@ import pytest
 import torch
 
 import gpuprof_widgets
-from gpuprof_widgets.capture.ranks.file_names import rank_file
-from gpuprof_widgets.capture.ranks.gathered import Rank
-from gpuprof_widgets.capture.ranks.launchers import LAUNCHERS, ProcessRank, process_rank
+from gpuprof_widgets.capture.distributed import (
+    LAUNCHERS,
+    ProcessRank,
+    Rank,
+    process_rank,
+    rank_file,
+)
 from gpuprof_widgets.exceptions import OptionError
 from tests.command_lines import TIMEOUT_S
 from tests.forked_calls import ROOT, Calls, calls
@@ -326,7 +330,7 @@ def test_under_a_real_mpiexec(program: str, script: str, tmp_path: Path) -> None
 def test_each_rank_is_a_process_of_its_own_that_asks_its_own_environment(tmp_path: Path) -> None:
     """Without torch, which is not needed to know it."""
     asking = (
-        "import json, sys; from gpuprof_widgets.capture.ranks.launchers import process_rank; "
+        "import json, sys; from gpuprof_widgets.capture.distributed import process_rank; "
         "print(json.dumps([process_rank(), 'torch' in sys.modules]))"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT), **launched("Slurm", 1, 2)}

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import gpuprof_widgets
-from gpuprof_widgets.capture.active import Active
+from gpuprof_widgets.capture.part import Active
 from gpuprof_widgets.exceptions import OptionError
 from tests.cells import recorded
 from tests.leftovers import freeze

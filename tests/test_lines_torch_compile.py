@@ -183,7 +183,7 @@ def test_nothing_of_dynamo_stays_replaced() -> None:
 
 FRESH = """
 import sys, types, torch
-from gpuprof_widgets.capture.lines.functions import CodeSwap
+from gpuprof_widgets.capture.lines.sources import CodeSwap
 
 def plain(x):
     return x + 1

@@ -14,8 +14,8 @@ import torch
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 import gpuprof_widgets
+from gpuprof_widgets.capture.code import FunctionsElsewhere
 from gpuprof_widgets.capture.loop.bound import LoopBound
-from gpuprof_widgets.capture.loop.elsewhere import FunctionsElsewhere
 from gpuprof_widgets.capture.loop.watching import Look, LoopUse
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Record

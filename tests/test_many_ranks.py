@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpuprof_widgets
-from gpuprof_widgets.analyses.ranks.alignment import SURE, TOLERANCE_NS
+from gpuprof_widgets.analyses.ranks.matching import SURE, TOLERANCE_NS
 from gpuprof_widgets.analyses.ranks.reduced import reduced
 from gpuprof_widgets.many_ranks import RankProfiles
 from tests.job import MS, US, collective, computing, in_lockstep, rank_record, run_of

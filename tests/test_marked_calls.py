@@ -10,7 +10,7 @@ import torch
 import torch._dynamo
 from torch import nn
 
-from gpuprof_widgets.capture.modules.marks import ModuleMarks
+from gpuprof_widgets.capture.modules import ModuleMarks
 from tests.cells import recorded
 
 CALL: Any = nn.Module._call_impl

@@ -21,7 +21,7 @@ import gpuprof_widgets
 from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.analyses.analyze import analyze
 from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.trace.comp_nodes import CompNode, comp_node
+from gpuprof_widgets.trace.dialects.megengine import CompNode, comp_node
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load, parse
 from tests.test_every_trace import all_answers

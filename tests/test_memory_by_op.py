@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuprof_widgets.analyses.memory_by_op import memory
+from gpuprof_widgets.analyses.memory import memory
 from gpuprof_widgets.analyses.operators import operators
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+from gpuprof_widgets.analyses.reasons import what_is_lacking
 from gpuprof_widgets.trace.model import Record
 from tests.traces import memory as event
 from tests.traces import op, trace_of

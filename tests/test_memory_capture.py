@@ -14,8 +14,8 @@ import torch
 from torch.optim import optimizer as optimizers
 
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
-from gpuprof_widgets.capture.memory import recording as memory_owners
-from gpuprof_widgets.capture.memory import torch_categories as memory_torch
+from gpuprof_widgets.capture import memory as memory_owners
+from gpuprof_widgets.capture import memory as memory_torch
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.archive import save

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.cuda import _memory_viz
 
+from gpuprof_widgets.analyses.allocator import memory_segments
+from gpuprof_widgets.analyses.columns import format_bytes
 from gpuprof_widgets.analyses.findings import FINDINGS
-from gpuprof_widgets.analyses.memory_segments import memory_segments
-from gpuprof_widgets.analyses.quantity import format_bytes
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+from gpuprof_widgets.analyses.reasons import what_is_lacking
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import parse
 from gpuprof_widgets.views.panels.counters import allocator_panel

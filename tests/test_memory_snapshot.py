@@ -12,12 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.cuda import _memory_viz
 
-from gpuprof_widgets.analyses.allocator import allocator_events
-from gpuprof_widgets.analyses.lacking import SNAPSHOT
-from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
-from gpuprof_widgets.analyses.memory_by_op import memory
-from gpuprof_widgets.analyses.memory_segments import memory_segments
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+from gpuprof_widgets.analyses.allocator import allocator_events, memory_segments
+from gpuprof_widgets.analyses.memory import allocations, memory, memory_curve, memory_peak
+from gpuprof_widgets.analyses.reasons import SNAPSHOT, what_is_lacking
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record

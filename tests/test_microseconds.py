@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof_widgets.trace.microseconds import nanoseconds
+from gpuprof_widgets.trace.events import nanoseconds
 
 DIGITS = st.text("0123456789", min_size=1, max_size=17)
 NUMBERS = st.one_of(

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from gpuprof_widgets.analyses.attribution import SHARES, attribution
-from gpuprof_widgets.analyses.module_frames import MODULE_FRAME
 from gpuprof_widgets.analyses.modules import modules
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+from gpuprof_widgets.analyses.owners import MODULE_FRAME
+from gpuprof_widgets.analyses.reasons import what_is_lacking
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.panels import regions as panel

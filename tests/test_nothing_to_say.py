@@ -17,13 +17,18 @@ import pandas as pd
 import pytest
 
 from gpuprof_widgets.analysed import Analysed
-from gpuprof_widgets.analyses.lacking import SNAPSHOT, lacking
-from gpuprof_widgets.analyses.table_with_reason import TableWithReason, what_is_lacking, with_reason
+from gpuprof_widgets.analyses.reasons import (
+    SNAPSHOT,
+    TableWithReason,
+    lacking,
+    what_is_lacking,
+    with_reason,
+)
 from gpuprof_widgets.comparisons import Comparison
 from gpuprof_widgets.exceptions import OptionError, RecordingError
-from gpuprof_widgets.many_ranks.analysed import AnalysedRanks
+from gpuprof_widgets.many_ranks.profiles import AnalysedRanks
 from gpuprof_widgets.profiles import Profile
-from gpuprof_widgets.trace.memory_snapshot import SNAPSHOT_PROCESS
+from gpuprof_widgets.trace.memory_history import SNAPSHOT_PROCESS
 from gpuprof_widgets.trace.model import Record
 from tests.job import collective, computing, rank_record, run_of
 from tests.records_that_lack import RECORDS

@@ -11,11 +11,10 @@ import pytest
 
 from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.analyses.findings import FINDINGS
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+from gpuprof_widgets.analyses.reasons import what_is_lacking
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.views.page_memory import page_memory
-from gpuprof_widgets.views.page_panels import panels
+from gpuprof_widgets.views.page_panels import page_memory, panels
 from tests.profiler_databases import NSYS, PID, TID, Nsys, emitted, global_id
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from gpuprof_widgets.analyses import ANALYSES
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+from gpuprof_widgets.analyses.reasons import what_is_lacking
 from gpuprof_widgets.profiles import Profile
 from tests.fuzz_readers import check_record
 from tests.test_every_trace import all_answers

@@ -15,7 +15,7 @@ from torch.autograd.profiler import load_nvprof
 
 from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.trace.databases.mangled import LONGEST, readable
+from gpuprof_widgets.trace.databases.nvprof import LONGEST, readable
 from gpuprof_widgets.trace.model import Record, Trace
 from tests.profiler_databases import NVPROF, PID, TID, Nvprof, emitted, object_id, written
 

@@ -13,7 +13,7 @@ import torch
 from torch.profiler import ProfilerActivity
 
 from gpuprof_widgets.capture import nvtx
-from gpuprof_widgets.capture.giving_way import profiler_is_running
+from gpuprof_widgets.capture.nvtx import profiler_is_running
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.options import Options

@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gpuprof_widgets.analyses.op_bytes import bytes_of
 from gpuprof_widgets.analyses.op_calls import Call
-from gpuprof_widgets.analyses.op_work import ARITHMETIC, slice_work_flops, work_of, worker_of
+from gpuprof_widgets.analyses.roofline import ARITHMETIC, slice_work_flops, work_of, worker_of
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from tests.traces import kernel, op, runtime, trace_of

@@ -24,8 +24,8 @@ from torch.autograd.profiler_util import EventList, FunctionEvent, MemRecordsAcc
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 from torch.utils.data import DataLoader, TensorDataset
 
+from gpuprof_widgets.analyses.columns import SORT_KEYS, TORCH_KEYS, sort_column
 from gpuprof_widgets.analyses.operators import SELF_TIMES, operators, self_time_lines
-from gpuprof_widgets.analyses.sort_keys import SORT_KEYS, TORCH_KEYS, sort_column
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.chrome_trace import read_chrome_trace
 from gpuprof_widgets.trace.model import Record

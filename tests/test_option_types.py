@@ -13,7 +13,7 @@ import pytest
 
 from gpuprof_widgets.analysed import Analysed
 from gpuprof_widgets.analyses import ANALYSES
-from gpuprof_widgets.analyses.option_types import WORDS
+from gpuprof_widgets.analyses.added import WORDS
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.archive import save

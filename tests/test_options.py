@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import gpuprof_widgets
-from gpuprof_widgets.analyses.sort_keys import SORT_KEYS, sort_column
+from gpuprof_widgets.analyses.columns import SORT_KEYS, sort_column
 from gpuprof_widgets.commands.run import run
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.option_parsing import complete, help_text, parse

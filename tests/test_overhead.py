@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from gpuprof_widgets.analyses.findings.overhead import overhead as finding
+from gpuprof_widgets.analyses.findings.recording import overhead as finding
 from gpuprof_widgets.capture import overhead as measured
 from gpuprof_widgets.options import Options
 from tests.cells import recorded

@@ -15,8 +15,7 @@ from gpuprof_widgets.analyses.path_graph import (
     UNKNOWN,
     PathGraph,
 )
-from gpuprof_widgets.analyses.path_replay import Changes, replayed
-from gpuprof_widgets.analyses.what_if import what_if
+from gpuprof_widgets.analyses.what_if import Changes, replayed, what_if
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from tests.test_critical_path import Piece, path_of

@@ -16,7 +16,7 @@ from gpuprof_widgets.capture.own_frames import (
 )
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Calls
-from gpuprof_widgets.trace.python_frames import calls_from_slices
+from gpuprof_widgets.trace.pstats import calls_from_slices
 from tests.cells import recorded
 from tests.traces import annotation, calls_of, gpu_annotation, op, python, trace_of
 
@@ -59,11 +59,8 @@ def test_built_ins_of_the_cell_itself_are_kept() -> None:
     assert names_left(own) == ["<built-in function sleep>", "cell"]
 
 
-@pytest.mark.parametrize("file", sorted(Path(gpuprof_widgets.__file__).parent.glob("magics/*.py")))
-def test_frames_around_the_cell_are_ours_whatever_file_of_the_magics_they_are_in(
-    file: Path,
-) -> None:
-    ours = python(f"gpuprof_widgets/magics/{file.name}(188): __exit__", ts=11, dur=98)
+def test_frames_of_the_magic_around_the_cell_are_ours() -> None:
+    ours = python("gpuprof_widgets/magic.py(188): __exit__", ts=11, dur=98)
     assert names_left(ours, python("train.py(3): step", ts=20, dur=50)) == [
         "cell",
         "train.py(3): step",

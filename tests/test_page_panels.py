@@ -15,8 +15,7 @@ from gpuprof_widgets.views.encoding import encode
 from gpuprof_widgets.views.figure import has_view
 from gpuprof_widgets.views.page_panels import Arrays, page_panels, panels
 from gpuprof_widgets.views.page_rows import page_rows
-from gpuprof_widgets.views.panels.panel import Curve, Panel
-from gpuprof_widgets.views.table import Column
+from gpuprof_widgets.views.table import Column, Curve, Panel
 from tests.panel_examples import EXAMPLES, column_values, kernels_panel
 from tests.test_encoding import Page
 from tests.traces import kernel, op, runtime, trace_of

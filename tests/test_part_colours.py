@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import gpuprof_widgets.views
-from gpuprof_widgets.analyses import breakdown_segments, gpu_kinds, path_graph
+from gpuprof_widgets.analyses import breakdown as breakdown_segments
+from gpuprof_widgets.analyses import gpu_work as gpu_kinds
+from gpuprof_widgets.analyses import path_graph
 
 IDLE_CAUSES = ("dataloader", "device", "end", "host", "start", "synchronise", "unknown")
 SOURCE = Path(gpuprof_widgets.views.__file__).parent / "extension" / "stacked_bars.ts"

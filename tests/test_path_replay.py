@@ -14,7 +14,7 @@ from gpuprof_widgets.analyses.path_graph import (
     PathGraph,
     path_graph,
 )
-from gpuprof_widgets.analyses.path_replay import Changes, replayed
+from gpuprof_widgets.analyses.what_if import Changes, replayed
 from gpuprof_widgets.trace.model import Record
 from tests.records import records
 from tests.test_overlapping_kernels import replays

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuprof_widgets.printable import printable
+from gpuprof_widgets.exceptions import printable
 
 
 @pytest.mark.parametrize(

@@ -10,20 +10,13 @@ import pytest
 from IPython.core.formatters import IPythonDisplayFormatter
 
 from gpuprof_widgets import Profile, load, runtime_carrier
-from gpuprof_widgets.analyses import (
-    call_tree,
-    device_busy,
-    idle,
-    kernels,
-    operators,
-    python_calls,
-    steps,
-    waits,
-)
+from gpuprof_widgets.analyses import call_tree, idle, kernels, operators, python_calls, waits
+from gpuprof_widgets.analyses import gpu_work as device_busy
+from gpuprof_widgets.analyses import regions as steps
 from gpuprof_widgets.analyses.findings import findings
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.views.figure import trace_store
-from gpuprof_widgets.views.static import static_html, static_text
+from gpuprof_widgets.views.report import static_html, static_text
 from tests.displays import displayed
 from tests.records import assert_same_record
 from tests.traces import annotation, calls_of, kernel, op, runtime, trace_of

@@ -14,10 +14,9 @@ import pytest
 import torch
 
 from gpuprof_widgets.analyses.attribution import attribution
-from gpuprof_widgets.analyses.backward_ops import backward_ops
+from gpuprof_widgets.analyses.backward import backward_ops
 from gpuprof_widgets.analyses.findings import Finding, findings
-from gpuprof_widgets.analyses.owners import owners
-from gpuprof_widgets.analyses.region_owners import forward_of
+from gpuprof_widgets.analyses.owners import forward_of, owners
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.views.figure import trace_store

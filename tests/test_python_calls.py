@@ -10,9 +10,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from gpuprof_widgets.analyses.columns import PSTATS_KEYS
 from gpuprof_widgets.analyses.python_calls import function_labels, python_calls, python_edges
-from gpuprof_widgets.analyses.sort_keys import PSTATS_KEYS
-from gpuprof_widgets.commands.sorting import sorted_by
+from gpuprof_widgets.commands.analysis import sorted_by
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.readers import load
 from tests.traces import calls_of, op, trace_of

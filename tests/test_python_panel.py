@@ -15,7 +15,7 @@ from gpuprof_widgets.views import page_panels
 from gpuprof_widgets.views.figure import VIEWS, has_view
 from gpuprof_widgets.views.page_panels import Arrays
 from gpuprof_widgets.views.panels.regions import MOST_PIECES, annotations_panel, python_time_panel
-from gpuprof_widgets.views.static import static_text
+from gpuprof_widgets.views.report import static_text
 from tests.traces import annotation, calls_of, cell_line, op, python, trace_of
 
 

@@ -14,7 +14,7 @@ from gpuprof_widgets.analyses.python_calls import python_calls
 from gpuprof_widgets.analyses.python_time import python_time
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.python_frames import calls_from_slices
+from gpuprof_widgets.trace.pstats import calls_from_slices
 from tests.traces import Row, annotation, calls_of, copy, kernel, op, python, runtime, trace_of
 
 ITEM = "<method 'item' of 'torch._C.TensorBase' objects>"

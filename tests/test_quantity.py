@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof_widgets.analyses.quantity import (
+from gpuprof_widgets.analyses.columns import (
     format_bandwidth,
     format_bytes,
     format_count,

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import gpuprof_widgets
 from gpuprof_widgets.analyses import ANALYSES
-from gpuprof_widgets.cli import COMMANDS
-from gpuprof_widgets.commands.group import ALIASES
+from gpuprof_widgets.cli import ALIASES, COMMANDS
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = (DOCS / "questions.md").read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from torch.multiprocessing.spawn import spawn
 import gpuprof_widgets
 from gpuprof_widgets import Profile
 from gpuprof_widgets.capture import torch_profiler
-from gpuprof_widgets.capture.ranks.launchers import process_rank
+from gpuprof_widgets.capture.distributed import process_rank
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 from tests.loaders import mean_rank
 
@@ -274,7 +274,7 @@ def spawned(rank: int, port: int, save: str) -> None:
 
 
 def test_under_torch_spawn_every_process_writes_its_own_file(tmp_path: Path) -> None:
-    from gpuprof_widgets.capture.ranks.processes import free_port
+    from gpuprof_widgets.capture.distributed import free_port
 
     spawn(spawned, (free_port(), str(tmp_path / "run")), nprocs=2)  # type: ignore[no-untyped-call]
     files = sorted(tmp_path.iterdir())

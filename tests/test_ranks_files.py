@@ -13,10 +13,11 @@ import pytest
 
 import gpuprof_widgets
 from gpuprof_widgets.exceptions import OptionError, TraceError
-from gpuprof_widgets.many_ranks import progress, reading, timelines
+from gpuprof_widgets.many_ranks import reading
+from gpuprof_widgets.many_ranks import reading as progress
+from gpuprof_widgets.many_ranks import reading as timelines
 from gpuprof_widgets.many_ranks.files import rank_in_name, trace_files
-from gpuprof_widgets.many_ranks.progress import Progress
-from gpuprof_widgets.many_ranks.timelines import light
+from gpuprof_widgets.many_ranks.reading import Progress, light
 from gpuprof_widgets.trace.model import Record
 from tests.displays import displayed, in_a_cell
 from tests.job import MS, STARTS, collective, computing, in_lockstep, rank_record, saved

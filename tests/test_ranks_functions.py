@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import gpuprof_widgets
-from gpuprof_widgets.analyses.ranks.functions import functions
 from gpuprof_widgets.analyses.ranks.reduced import joined, reduced
+from gpuprof_widgets.analyses.ranks.tables import functions
 from gpuprof_widgets.cli import main
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.many_ranks import RankProfiles

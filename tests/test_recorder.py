@@ -24,12 +24,11 @@ from tqdm import tqdm
 
 from gpuprof_widgets.analyses.operators import operators
 from gpuprof_widgets.capture import torch_profiler
-from gpuprof_widgets.capture.active import Active
-from gpuprof_widgets.capture.cprofile import CallsRecording
-from gpuprof_widgets.capture.giving_way import Entrances
+from gpuprof_widgets.capture.cprofile import CallsRecording, note_on_threads
+from gpuprof_widgets.capture.nvtx import Entrances
+from gpuprof_widgets.capture.part import Active
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.capture.torch_profiler import TorchRecording
-from gpuprof_widgets.capture.unseen_threads import note_on_threads
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Calls, Record

@@ -21,10 +21,8 @@ from gpuprof_widgets import registry
 from gpuprof_widgets.analysed import Analysed
 from gpuprof_widgets.analyses import ANALYSES, Analysis
 from gpuprof_widgets.analyses.added import TAKEN, TAKEN_OPTIONS, added_analysis
-from gpuprof_widgets.cli import COMMANDS
-from gpuprof_widgets.commands.analysis import command_of
-from gpuprof_widgets.commands.group import ALIASES
-from gpuprof_widgets.commands.signature import SHARED
+from gpuprof_widgets.cli import ALIASES, COMMANDS
+from gpuprof_widgets.commands.analysis import SHARED, command_of
 from gpuprof_widgets.exceptions import GpuprofError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.registry import Registry

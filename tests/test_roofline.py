@@ -9,15 +9,14 @@ import pytest
 import torch
 
 from gpuprof_widgets import measured_peaks
-from gpuprof_widgets.analyses.gpu_kinds import COMPUTE, gpu_kinds
 from gpuprof_widgets.analyses.gpu_peaks import KNOWN_GPUS, busiest_device, known_peaks, peaks_of
-from gpuprof_widgets.analyses.roofline import GROUPINGS, roofline
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
-from gpuprof_widgets.analyses.work_pieces import work_pieces
-from gpuprof_widgets.capture import peaks as measuring
+from gpuprof_widgets.analyses.gpu_work import COMPUTE, gpu_kinds
+from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.roofline import GROUPINGS, roofline, work_pieces
+from gpuprof_widgets.capture import environment as measuring
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.known_metadata import Peaks
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.peaks import Peaks
 from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.panels.kernels import roofline_panel
 from tests.traces import Row, kernel, op, runtime, trace_of

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from gpuprof_widgets.analyses.kernels import kernels
+from gpuprof_widgets.analyses.reasons import what_is_lacking
 from gpuprof_widgets.analyses.sequences import ARROW, sequences
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load

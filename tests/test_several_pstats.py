@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.profiles import Profile, load
-from gpuprof_widgets.trace.pstats import calls_of_stats, load_calls, stats_of_calls
-from gpuprof_widgets.trace.several_calls import added_up
+from gpuprof_widgets.trace.pstats import added_up, calls_of_stats, load_calls, stats_of_calls
 from tests.records import assert_same_calls
 
 NAMES = [("a.py", 1, "main"), ("a.py", 5, "step"), ("b.py", 9, "<lambda>"), ("~", 0, "<len>")]

@@ -15,11 +15,16 @@ from bokeh.models import Range1d
 from PIL import Image
 
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.shift import shifted
-from gpuprof_widgets.trace.window import window
+from gpuprof_widgets.trace.window import shifted, window
 from gpuprof_widgets.views import models, side_by_side
-from gpuprof_widgets.views.side_by_side import Heading, Row, placed, side_by_side_figure
-from gpuprof_widgets.views.side_by_side_picture import MOST, timelines_png
+from gpuprof_widgets.views.side_by_side import (
+    MOST,
+    Heading,
+    Row,
+    placed,
+    side_by_side_figure,
+    timelines_png,
+)
 from tests.traces import kernel, memory, op, runtime, trace_of
 
 

@@ -14,14 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
-from gpuprof_widgets.analyses.call_estimate import estimated_tree
-from gpuprof_widgets.analyses.call_tree import call_tree
+from gpuprof_widgets.analyses.call_tree import call_tree, estimated_tree
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
-from gpuprof_widgets.trace.writers.collapsed import collapsed_stacks, frame_text
-from gpuprof_widgets.trace.writers.speedscope import brackets, speedscope
+from gpuprof_widgets.trace.writers.stacks import brackets, collapsed_stacks, frame_text, speedscope
 from tests.records import records
 from tests.traces import calls_of, kernel, op, python, runtime, trace_of
 

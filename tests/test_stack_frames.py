@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuprof_widgets.trace import stack_frames
+from gpuprof_widgets.trace import gather as stack_frames
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import parse
 

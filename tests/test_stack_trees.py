@@ -20,7 +20,7 @@ from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load, parse
 from gpuprof_widgets.trace.readers.collapsed import is_collapsed
-from gpuprof_widgets.trace.writers.collapsed import collapsed_stacks
+from gpuprof_widgets.trace.writers.stacks import collapsed_stacks
 from tests.fuzz_readers import check_record
 from tests.records import records
 from tests.test_stack_files import read_collapsed

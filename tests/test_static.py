@@ -16,16 +16,31 @@ from hypothesis import strategies as st
 from nbconvert.filters.strings import clean_html
 from PIL import Image
 
+from gpuprof_widgets.analyses.columns import format_ns
 from gpuprof_widgets.analyses.findings import Finding, findings
 from gpuprof_widgets.analyses.python_calls import python_calls
-from gpuprof_widgets.analyses.quantity import format_ns
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
-from gpuprof_widgets.views.canvas import HEIGHT, WIDTH, Canvas
-from gpuprof_widgets.views.colours import KINDS, ink_on, kind_of, luminance, rgb
-from gpuprof_widgets.views.level_of_detail import Level, levels, pixels
-from gpuprof_widgets.views.picture import TIMELINE, draw_top_ops, headline, picture_png
-from gpuprof_widgets.views.static import (
+from gpuprof_widgets.views.canvas import (
+    HEIGHT,
+    KINDS,
+    WIDTH,
+    Canvas,
+    ink_on,
+    kind_of,
+    luminance,
+    rgb,
+)
+from gpuprof_widgets.views.picture import (
+    TIMELINE,
+    Level,
+    draw_top_ops,
+    headline,
+    levels,
+    picture_png,
+    pixels,
+)
+from gpuprof_widgets.views.report import (
     html_findings,
     op_rows,
     static_html,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.static import static_html, static_text
+from gpuprof_widgets.views.report import static_html, static_text
 from tests.traces import block, op, trace_of
 
 MIB = 2**20

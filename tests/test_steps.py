@@ -24,8 +24,8 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 import gpuprof_widgets
-from gpuprof_widgets.capture.active import Active
-from gpuprof_widgets.capture.loop.schedule import Schedule
+from gpuprof_widgets.capture.loop.iterations import Schedule
+from gpuprof_widgets.capture.part import Active
 from gpuprof_widgets.capture.torch_profiler import TorchRecording, profiler_is_running
 from gpuprof_widgets.exceptions import OptionError, RecordingError
 from tests.test_recorder import state

@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from gpuprof_widgets.analyses.columns import Unit
-from gpuprof_widgets.printable import printable
+from gpuprof_widgets.exceptions import printable
 from gpuprof_widgets.views.table import (
     FORMATS,
     NONE,

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.trace import text_encodings
+from gpuprof_widgets.trace import files as text_encodings
+from gpuprof_widgets.trace.files import as_utf8
 from gpuprof_widgets.trace.readers import parse
-from gpuprof_widgets.trace.text_encodings import as_utf8
 from tests.trace_files import kineto
 
 CHINESE = "矩阵乘法"

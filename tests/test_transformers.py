@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import gpuprof_widgets
-from gpuprof_widgets.capture.active import Active
+from gpuprof_widgets.capture.part import Active
 from gpuprof_widgets.exceptions import OptionError
 from tests.cells import recorded
 from tests.leftovers import freeze

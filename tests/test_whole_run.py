@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from gpuprof_widgets.analyses import Analysis, plain_analyses
-from gpuprof_widgets.analyses.iterations import iterations
 from gpuprof_widgets.analyses.python_calls import python_edges
-from gpuprof_widgets.analyses.whole_run import WHOLE
+from gpuprof_widgets.analyses.reasons import WHOLE
+from gpuprof_widgets.analyses.regions import iterations
 from gpuprof_widgets.analyses.workers import worker_calls
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.archive import save

@@ -7,15 +7,15 @@ import pandas as pd
 import pytest
 
 from gpuprof_widgets.analyses.findings import FINDINGS
-from gpuprof_widgets.analyses.worker_causes import (
+from gpuprof_widgets.analyses.workers import (
     SlowFunction,
     slow_function,
     users_time,
     while_waiting,
+    workers,
 )
-from gpuprof_widgets.analyses.workers import workers
 from gpuprof_widgets.trace.model import Calls, Record
-from gpuprof_widgets.trace.several_calls import added_up
+from gpuprof_widgets.trace.pstats import added_up
 from tests.traces import Row, annotation, op, trace_of
 
 LOADING = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"

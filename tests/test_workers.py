@@ -34,11 +34,11 @@ from torch.utils.data._utils import worker as torch_worker
 
 import gpuprof_widgets
 from gpuprof_widgets import Profile
-from gpuprof_widgets.analyses.worker_causes import slow_function
-from gpuprof_widgets.capture.clocks import both_clocks, time_of_day
+from gpuprof_widgets.analyses.workers import slow_function
+from gpuprof_widgets.capture.part import both_clocks, time_of_day
 from gpuprof_widgets.capture.workers import process as worker_process
 from gpuprof_widgets.capture.workers import recording as workers
-from gpuprof_widgets.capture.workers.starts import STARTS_WORKERS
+from gpuprof_widgets.capture.workers.recording import STARTS_WORKERS
 from gpuprof_widgets.exceptions import OptionError
 from tests import loaders
 from tests.loaders import (
@@ -380,7 +380,7 @@ def test_of_very_many_items_the_first_are_kept_and_it_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_process, "MOST_ITEMS", 3)
-    monkeypatch.setattr("gpuprof_widgets.capture.workers.files.MOST_ITEMS", 3)
+    monkeypatch.setattr("gpuprof_widgets.capture.workers.recording.MOST_ITEMS", 3)
     loader = DataLoader(Decoded(8), batch_size=4, num_workers=1, multiprocessing_context="fork")
     profile, _ = recorded(loader)
     assert spans(profile, "Decoded.__getitem__")["index"].tolist() == [0, 1, 2]

@@ -46,7 +46,7 @@ class Analysis:
     @cached_property
     def function(self) -> Callable[..., pd.DataFrame]:
         """The function, imported when first asked for; its empty tables say why they are."""
-        from gpuprof_widgets.analyses.lacking import explained
+        from gpuprof_widgets.analyses.reasons import explained
 
         if not isinstance(self.source, str):
             return explained(self.source)
@@ -76,7 +76,7 @@ _ROWS = (
         peers="TensorBoard plugin, HTA, nsys stats",
     ),
     Analysis(
-        "gpu_summary",
+        "gpu_use:gpu_summary",
         "How well was each GPU used: SMs, occupancy, tensor cores?",
         tab="GPUs",
         peers="TensorBoard plugin",
@@ -88,13 +88,13 @@ _ROWS = (
         peers="HTA, TraceLens",
     ),
     Analysis(
-        "queue_length",
+        "launches:queue_length",
         "How much launched work waits, over time?",
         view="launches",
         peers="HTA",
     ),
     Analysis(
-        "queue_length:queues",
+        "launches:queues",
         "Which streams have launches waiting, or a full queue?",
         view="launches",
         peers="HTA",
@@ -112,7 +112,7 @@ _ROWS = (
         peers="HTA, nsys analyze",
     ),
     Analysis(
-        "copy_bandwidth",
+        "copies:copy_bandwidth",
         "How many bytes per second move, over time?",
         view="copies",
         peers="HTA",
@@ -130,13 +130,13 @@ _ROWS = (
         peers="TensorBoard plugin, HTA, TraceLens",
     ),
     Analysis(
-        "overlaps",
+        "streams:overlaps",
         "How much communication and copying is hidden behind compute?",
         view="breakdown",
         peers="TensorBoard plugin, HTA, TraceLens",
     ),
     Analysis(
-        "device_busy",
+        "gpu_work:device_busy",
         "How busy was each GPU?",
         view="findings",
         peers="TensorBoard plugin",
@@ -160,7 +160,7 @@ _ROWS = (
         peers="nsys analyze",
     ),
     Analysis(
-        "input_queues",
+        "workers:input_queues",
         "How full were the queues that the input came from?",
         view="findings",
         peers="TensorFlow summaries",
@@ -178,7 +178,7 @@ _ROWS = (
         peers="HTA",
     ),
     Analysis(
-        "steps",
+        "regions:steps",
         "How long does each step take?",
         view="timeline",
         peers="TensorBoard plugin",
@@ -202,7 +202,7 @@ _ROWS = (
         peers="TensorBoard plugin, TraceLens",
     ),
     Analysis(
-        "annotations",
+        "regions:annotations",
         "How much GPU time does each annotated region cause?",
         view="annotations",
         peers="HTA, nsys nvtx_gpu_proj_sum",
@@ -219,7 +219,7 @@ _ROWS = (
         peers="MegEngine profile_analyze",
     ),
     Analysis(
-        "memory_by_op:memory",
+        "memory",
         "Which op allocates memory, and keeps it?",
         view="memory",
         peers="TensorBoard plugin",
@@ -237,7 +237,7 @@ _ROWS = (
         peers="memory snapshot",
     ),
     Analysis(
-        "memory_segments",
+        "allocator:memory_segments",
         "How had the allocator laid out the GPU's memory, and how much lay in free pieces?",
         view="allocator",
         peers="memory snapshot",
@@ -273,12 +273,12 @@ _ROWS = (
         peers="cProfile, snakeviz",
     ),
     Analysis(
-        "backward_ops",
+        "backward:backward_ops",
         "Which backward op takes the time, and whose forward op made it necessary?",
         view="modules",
     ),
     Analysis(
-        "iterations",
+        "regions:iterations",
         "How long did each iteration of the loop take, recorded or not?",
     ),
     Analysis(

@@ -14,17 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import group_rows
 from gpuprof_widgets.analyses.flops import recorded_work
-from gpuprof_widgets.analyses.grouped import group_rows
-from gpuprof_widgets.analyses.lacking import lacking
-from gpuprof_widgets.analyses.op_bytes import NOTHING
-from gpuprof_widgets.analyses.op_calls import FORMATS, Call, distinct_calls
-from gpuprof_widgets.analyses.op_rows import cpu_self, op_rows
-from gpuprof_widgets.analyses.op_work import slice_work_flops, work_of, worker_of
-from gpuprof_widgets.analyses.output_shapes import output_shape
-from gpuprof_widgets.analyses.region_owners import region_behind
-from gpuprof_widgets.analyses.shapes import shape_codes, shape_text
-from gpuprof_widgets.analyses.steps import names_with_steps_merged
+from gpuprof_widgets.analyses.op_bytes import NOTHING, output_shape
+from gpuprof_widgets.analyses.op_calls import FORMATS, Call, distinct_calls, shape_codes, shape_text
+from gpuprof_widgets.analyses.operators import cpu_self, op_rows
+from gpuprof_widgets.analyses.owners import region_behind
+from gpuprof_widgets.analyses.reasons import lacking
+from gpuprof_widgets.analyses.regions import names_with_steps_merged
+from gpuprof_widgets.analyses.roofline import slice_work_flops, work_of, worker_of
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record, Trace

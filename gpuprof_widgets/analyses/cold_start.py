@@ -8,15 +8,18 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.collectives import HANDING_OVER
+from gpuprof_widgets.analyses.gpu_work import annotation
 from gpuprof_widgets.analyses.kernels import launching_op
 from gpuprof_widgets.analyses.launches import SLOW_CALL_NS, launches
 from gpuprof_widgets.analyses.remembered import remembered
-from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.intervals import Intervals
 from gpuprof_widgets.trace.model import Record, Trace
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
 
 TIMES_LATER = 10
 """As long as a later call of the same: from here on a first one did more than they do."""
@@ -91,3 +94,76 @@ def _first_ops(trace: Trace) -> tuple[Rows, Ints]:
     later = median.reindex(first["name"]).to_numpy(float)  # NaN, and never cold, without any
     cold = (first["dur"].to_numpy() >= SLOW_OP_NS) & (first["dur"].to_numpy() > TIMES_LATER * later)
     return first["row"].to_numpy(np.intp)[cold], later[cold].astype(np.int64)
+
+
+TIMED = re.compile(r".* \(dynamo_timed\)")
+"""torch/_dynamo/utils.py: `dynamo_timed` opens it for all phases, backends and tuning included."""
+OWN_WORK = re.compile(
+    rf"{TIMED.pattern}|dynamo|entire_(frame|backward)_compile|.+_data: .*compile_id=.+"
+    r"|TorchDynamo Cache Lookup"
+)
+"""What else torch.compile marks of its work (`ChromiumEventLogger`, torch/_dynamo/utils.py), and
+its search for a graph that fits."""
+OF_A_FUNCTION = re.compile(r"_compile(?:\.(?:<locals>\.)?compile_inner)? \(dynamo_timed\)")
+"""One compilation as the trace has it; the middle was spelt otherwise before torch 2.6."""
+
+
+@remembered
+def is_compiling(trace: Trace) -> Mask:
+    """Which CPU slices are torch.compile's own work, the search for a graph too, or ran in it."""
+    own = trace.index.matching(OWN_WORK) & trace.index.in_category("cpu_op", "user_annotation")
+    return np.asarray(links.itself_or_ancestor(trace.slices["parent"].to_numpy(), own) >= 0)
+
+
+def compiled_functions(trace: Trace) -> npt.NDArray[np.intp]:
+    """The rows of the compilations of a function, those that are part of another left out."""
+    return _outermost(trace, trace.index.matching(OF_A_FUNCTION))
+
+
+def compiling_time(trace: Trace) -> intervals.Intervals:
+    """When anything was compiled, on any thread."""
+    rows = _outermost(trace, trace.index.matching(TIMED))
+    start, dur = (trace.slices[name].to_numpy()[rows] for name in ("ts", "dur"))
+    return intervals.union(start, start + dur)
+
+
+def _outermost(trace: Trace, mask: Mask) -> npt.NDArray[np.intp]:
+    """Those with time in this range, outside of all others of their kind."""
+    inside = links.nearest_ancestor(trace.slices["parent"].to_numpy(), mask) >= 0
+    return np.flatnonzero(mask & ~inside & (trace.slices["count"].to_numpy() > 0))
+
+
+COMMUNICATION = "communication"
+COMPILATION = "torch.compile's own work"
+DISPATCH = "hooks and Python that hands over"
+
+_PACKING = "fsdp::"
+"""How ops begin that copy parameters into what is sent, and out of it."""
+
+_AROUND = re.compile(
+    r"PythonDispatchMode|PythonSubclass|PythonTLSSnapshot|autograd::engine::.+"
+    r"|RegisterPostBackwardFunction(Backward)?|BackwardHookFunction(Backward)?"
+    r"|Torch-Compiled Region.*|Pregraph bytecode|AOTDispatcher .+|CompiledFunction(Backward)?"
+)
+"""What torch marks around calls of others: the time in them is of hooks and of Python that hands
+over. What they call is no part. Line by line: modes, subclasses (torch/csrc/autograd/) and hooks of
+autograd; hooks of FSDP and of modules; torch.compile (torch/_dynamo, torch/_functorch)."""
+
+
+@remembered
+def is_communication(trace: Trace) -> Mask:
+    """Which CPU slices hand a collective over or wait for other ranks, and all that runs in them.
+
+    Ops of `HANDING_OVER` and of FSDP, and what backends mark on the CPU (``gloo:all_reduce``).
+    """
+    names = [str(name) for name in trace.slices["name"].cat.categories]
+    told = frozenset(
+        n for n in names if n.startswith((*HANDING_OVER, _PACKING)) or annotation(n)[0]
+    )
+    marked = trace.index.named(told) & trace.index.in_category("cpu_op", "user_annotation")
+    return np.asarray(links.itself_or_ancestor(trace.slices["parent"].to_numpy(), marked) >= 0)
+
+
+def is_dispatch(trace: Trace) -> Mask:
+    """Which CPU slices only hand over to others; those are not meant."""
+    return trace.index.matching(_AROUND) & trace.index.in_category("cpu_op")

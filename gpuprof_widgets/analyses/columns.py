@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 import math
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from pandas.api.types import infer_dtype, is_integer_dtype
+
+from gpuprof_widgets.exceptions import OptionError
+
+Groups = npt.NDArray[np.intp]
 
 Unit = Literal[
     "text", "count", "number", "ns", "bytes", "flop", "share", "bytes/s", "flop/s",
@@ -89,3 +98,241 @@ def is_none(column: str, value: Any) -> bool:
 def is_signed(column: str) -> bool:
     """Return whether whole numbers in a column may be negative."""
     return any(part in column for part in SIGNED)
+
+
+_TIMES = ((1, "ns"), (1_000, "µs"), (1_000_000, "ms"), (1_000_000_000, "s"))
+_SIZES = ((1, "B"), (2**10, "KiB"), (2**20, "MiB"), (2**30, "GiB"), (2**40, "TiB"))
+_RATES = ((1, "B/s"), (10**3, "kB/s"), (10**6, "MB/s"), (10**9, "GB/s"), (10**12, "TB/s"))
+_FLOPS = ((1, "FLOP"), (10**3, "kFLOP"), (10**6, "MFLOP"), (10**9, "GFLOP"), (10**12, "TFLOP"))
+
+
+def format_ns(ns: float) -> str:
+    """A time in ns, as ``12.3 ms``; whole nanoseconds below one microsecond."""
+    return _format(ns, _TIMES)
+
+
+def format_bytes(size: float) -> str:
+    """A size in bytes, as ``1.50 GiB``."""
+    return _format(size, _SIZES)
+
+
+def format_bandwidth(bytes_per_s: float) -> str:
+    """Bytes per second, as ``450 GB/s``: decimal, as in data sheets and nccl-tests."""
+    return _format(bytes_per_s, _RATES)
+
+
+def format_flops(flops: float) -> str:
+    """A number of floating point operations, as ``2.71 MFLOP``."""
+    return _format(flops, _FLOPS)
+
+
+def format_share(share: float) -> str:
+    """A share of one as a percentage, as ``38 %``; one decimal below ten percent."""
+    percent = 100 * share
+    if 0 < percent < 0.05:
+        return "less than 0.1 %"
+    return f"{percent:.0f} %" if percent >= 9.95 or percent == 0 else f"{percent:.1f} %"
+
+
+def format_ratio(ratio: float) -> str:
+    """One time as a share of another, as ``38 %``; from ten times as long on as ``434x``."""
+    return format_share(ratio) if ratio < 10 else f"{ratio:,.0f}x"
+
+
+def signed_ns(ns: float) -> str:
+    """A difference of times, with its sign: ``−61.0 ms``."""
+    return f"{'−' if ns < 0 else '+' if ns > 0 else ''}{format_ns(abs(ns))}"
+
+
+def format_count(count: int, noun: str) -> str:
+    """``1 call``, ``320 calls``, ``12,345 calls``."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def _format(value: float, units: Sequence[tuple[int, str]]) -> str:
+    """The value in the largest unit in which it is at least one, after rounding."""
+    large = [each for each in units if abs(value) / each[0] >= 0.9995]
+    size, unit = large[-1] if large else units[0]
+    scaled = value / size
+    if size == 1 and scaled == round(scaled):
+        return f"{scaled:.0f} {unit}"
+    return f"{scaled:.{_decimals(scaled)}f} {unit}"
+
+
+def _decimals(value: float) -> int:
+    """Decimals that give a value of up to four digits three significant ones."""
+    magnitude = abs(value)
+    return 2 if magnitude < 9.995 else 1 if magnitude < 99.95 else 0
+
+
+SORT_KEYS = {
+    "calls": "calls",
+    "cpu_total": "cpu_total_ns",
+    "cpu_self": "cpu_self_ns",
+    "cpu_average": "cpu_average_ns",
+    "device_total": "device_total_ns",
+    "device_self": "device_self_ns",
+    "device_average": "device_average_ns",
+    "cpu_memory": "cpu_memory_bytes",
+    "cpu_self_memory": "cpu_self_memory_bytes",
+    "device_memory": "device_memory_bytes",
+    "device_self_memory": "device_self_memory_bytes",
+    "flops": "flops",
+}
+"""Our name of each key and the column that it sorts by, largest first."""
+
+TORCH_KEYS = {
+    "count": "calls",
+    "cpu_time": "cpu_average",
+    "cpu_time_total": "cpu_total",
+    "self_cpu_time_total": "cpu_self",
+    "cpu_memory_usage": "cpu_memory",
+    "self_cpu_memory_usage": "cpu_self_memory",
+    "device_time": "device_average",
+    "device_time_total": "device_total",
+    "self_device_time_total": "device_self",
+    "device_memory_usage": "device_memory",
+    "self_device_memory_usage": "device_self_memory",
+}
+"""torch's name of each key and ours; torch also says cuda, xpu or privateuse1 for device."""
+
+
+PSTATS_KEYS = {
+    "tottime": ("self_ns",),
+    "cumtime": ("total_ns",),
+    "cumulative": ("total_ns",),
+    "time": ("self_ns",),
+    "ncalls": ("calls",),
+    "calls": ("calls",),
+    "pcalls": ("primitive_calls",),
+    "name": ("name",),
+    "filename": ("file",),
+    "module": ("file",),
+    "line": ("line",),
+    "nfl": ("name", "file", "line"),
+    "stdname": ("file", "line", "name"),
+}
+"""What ``%prun -s`` and pstats take, and the columns that it sorts a table of functions by."""
+
+PLACES = ("file", "line", "name")
+"""Columns of a table of functions that rise where pstats sorts by them; its numbers fall."""
+
+
+def report_keys(key: str) -> tuple[str, str]:
+    """What sorts the op table of a report, and its Python functions: "" where nobody asked.
+
+    A key that only pstats has asks for the Python functions, and leaves the ops in their order.
+    """
+    if key in PSTATS_KEYS and key not in SORT_KEYS:
+        return "device_self", key
+    sort_column(key)
+    return key, ""
+
+
+def sort_column(key: str) -> str:
+    """The column that a key sorts by; an `OptionError` that names the nearest key if unknown."""
+    device_key = re.sub("cuda|xpu|privateuse1", "device", key)
+    ours = TORCH_KEYS.get(device_key, device_key)
+    if ours in SORT_KEYS:
+        return SORT_KEYS[ours]
+    if ours in SORT_KEYS.values():
+        return ours
+    raise OptionError(_unknown(key))
+
+
+def _unknown(key: str) -> str:
+    close = difflib.get_close_matches(key, [*SORT_KEYS, *TORCH_KEYS, *PSTATS_KEYS], n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return (
+        f"unknown sort key {key!r}.{hint} Keys are {', '.join(SORT_KEYS)}, "
+        f"and torch's: {', '.join(TORCH_KEYS)} (also with cuda or xpu for device); of Python "
+        f"functions pstats': {', '.join(PSTATS_KEYS)}."
+    )
+
+
+Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+
+PERCENTILES = {"p50_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99}
+
+
+def durations_by_group(groups: Groups, dur: npt.NDArray[np.int64], length: int) -> pd.DataFrame:
+    """One row per group: what its durations (ns) are like.
+
+    Columns: ``calls``, ``total_ns``, ``average_ns``, ``min_ns``, ``max_ns``, ``p50_ns``,
+    ``p90_ns``, ``p99_ns`` (linear between neighbours, as numpy and pandas have it), ``std_ns``
+    (of a sample; 0 for a single call).
+    """
+    order = np.lexsort((dur, groups))
+    ordered, calls = dur[order], np.bincount(groups, minlength=length)
+    first = np.cumsum(calls) - calls
+    last = np.maximum(first + calls - 1, first)
+    total = np.zeros(length, np.int64)
+    np.add.at(total, groups, dur)
+    average = total / np.maximum(calls, 1)
+    squares = np.zeros(length)
+    np.add.at(squares, groups, (dur - average[groups]) ** 2)
+    columns = {
+        "calls": calls.astype(np.int64),
+        "total_ns": total,
+        "average_ns": average,
+        "min_ns": ordered[first],
+        "max_ns": ordered[last],
+        **{name: _percentile(ordered, first, last, q) for name, q in PERCENTILES.items()},
+        "std_ns": np.sqrt(squares / np.maximum(calls - 1, 1)),
+    }
+    return pd.DataFrame(columns)
+
+
+def weighted_mean(
+    groups: Groups, values: npt.NDArray[np.float64], weight: npt.NDArray[np.int64], length: int
+) -> npt.NDArray[np.float64]:
+    """Per group the mean of the values that are known, weighted; NaN where none has a weight."""
+    known = ~np.isnan(values)
+    groups, values, weight = groups[known], values[known], weight[known]
+    weights = np.bincount(groups, weight, minlength=length)
+    total = np.bincount(groups, values * weight, minlength=length)
+    return np.where(weights > 0, total / np.where(weights > 0, weights, 1), np.nan)
+
+
+def most_of(groups: Groups, code: npt.NDArray[np.int64], weight: Numbers, length: int) -> Groups:
+    """Per group the code that has most of its weight, -1 without any; ties: the smallest code."""
+    codes = int(code.max(initial=0)) + 1
+    pairs, pair = np.unique(groups * codes + code, return_inverse=True)
+    share = np.bincount(pair, weight, minlength=len(pairs))
+    group = pairs // codes
+    order = np.lexsort((-pairs, share, group))
+    best = order[np.append(np.diff(group[order]) != 0, True)[: len(order)]]
+    found = np.full(length, -1, np.intp)
+    found[group[best]] = pairs[best] % codes
+    return found
+
+
+def different(groups: Groups, code: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
+    """Per group: how many different codes it has."""
+    low = int(code.min(initial=0))
+    codes = int(code.max(initial=0)) - low + 1
+    pairs = np.unique(groups * codes + code - low)
+    return np.bincount(pairs // codes, minlength=length).astype(np.int64)
+
+
+def group_rows(
+    keys: Mapping[str, pd.Series | pd.Index | npt.NDArray[Any]],
+) -> tuple[Groups, npt.NDArray[np.intp]]:
+    """Per row the number of its group (equal in all keys), and the first row of each group."""
+    each = [pd.factorize(key, use_na_sentinel=False) for key in keys.values()]
+    groups = np.zeros(len(each[0][0]), np.int64)
+    for codes, values in each:
+        groups = pd.factorize(groups * max(len(values), 1) + codes)[0].astype(np.int64)
+    first = np.empty(int(groups.max(initial=-1)) + 1, np.intp)
+    first[groups[::-1]] = np.arange(len(groups))[::-1]  # the last one written is the first
+    return groups.astype(np.intp), first
+
+
+def _percentile(
+    ordered: npt.NDArray[np.int64], first: Groups, last: Groups, q: float
+) -> npt.NDArray[np.float64]:
+    place = np.asarray(first + q * (last - first), np.float64)
+    low = np.floor(place).astype(np.intp)
+    high = np.minimum(low + 1, last)
+    between = ordered[low] + (place - low) * (ordered[high] - ordered[low])
+    return np.asarray(between, np.float64)

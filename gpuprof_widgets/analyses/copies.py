@@ -8,15 +8,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.grouped import different, group_rows
-from gpuprof_widgets.analyses.kernels import counted_gpu_rows
-from gpuprof_widgets.analyses.lacking import lacking
-from gpuprof_widgets.analyses.launch_geometry import numbers
-from gpuprof_widgets.analyses.launched_by import launched_by
-from gpuprof_widgets.analyses.needless_copies import needless
+from gpuprof_widgets.analyses.columns import different, group_rows
+from gpuprof_widgets.analyses.kernels import counted_gpu_rows, numbers
+from gpuprof_widgets.analyses.launches import launched_by
+from gpuprof_widgets.analyses.reasons import lacking, what_is_lacking
+from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.remembered import remembered
-from gpuprof_widgets.analyses.waits import waits
+from gpuprof_widgets.analyses.waits import is_dataloader, waits
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.intervals import covered_until, union
 from gpuprof_widgets.trace.model import Record, Trace
 
 Rows = npt.NDArray[np.intp]
@@ -196,3 +196,154 @@ def _sum(groups: Rows, values: Ints, length: int) -> Ints:
     total = np.zeros(length, np.int64)
     np.add.at(total, groups, values)
     return total
+
+
+BANDWIDTH_COLUMNS = ("device", "direction", "ts_ns", "bytes_per_s", "copies")
+
+
+@remembered
+def copy_bandwidth(record: Record) -> pd.DataFrame:
+    """One row per change of a device's bandwidth in one direction, by device, direction and time.
+
+    Columns: ``device``, ``direction`` (see `copies`), ``ts_ns``, ``bytes_per_s`` (from then on; of
+    all copies that run, each moving its bytes evenly over its time), ``copies`` (how many run).
+    Copies of unknown size or without duration are left out.
+
+    HTA (get_memory_bw_time_series) counts memsets as well, gives copies without duration one
+    microsecond, and adds up the rounded ``memory bandwidth`` of the file, so that what ought to be
+    0 between two copies is not quite.
+    """
+    table = copies(record)
+    known = table[table["bytes_per_s"].notna() & (table["dur_ns"] > 0)] if len(table) else table
+    if not len(known):
+        why = what_is_lacking(table) or "the trace has no copies of known size and time."
+        return lacking(BANDWIDTH_COLUMNS, why)
+    start = known["start_ns"].to_numpy()
+    ts = np.concatenate([start, start + known["dur_ns"].to_numpy()])
+    rate = known["bytes_per_s"].to_numpy()
+    direction, words = pd.factorize(known["direction"].to_numpy(object), sort=True)
+    device, direction = np.tile(known["device"].to_numpy(), 2), np.tile(direction, 2)
+    order = np.lexsort((ts, direction, device))
+    device, direction, ts = device[order], direction[order], ts[order]
+    copies_now = np.cumsum(np.repeat([1, -1], len(known))[order])
+    rate_now = np.cumsum(np.concatenate([rate, -rate])[order])
+    line_ends = (np.diff(device) != 0) | (np.diff(direction) != 0)
+    last = np.append(line_ends | (np.diff(ts) != 0), True)
+    columns = {
+        "device": device,
+        "direction": np.asarray(words, object)[direction],
+        "ts_ns": ts,
+        "bytes_per_s": np.where(copies_now > 0, rate_now, 0.0),
+        "copies": copies_now,
+    }
+    return pd.DataFrame({key: values[last] for key, values in columns.items()})
+
+
+THERE_AND_BACK, EVERY_STEP = "there and back", "every step"
+
+SMALLEST = 4096
+"""Bytes from which on two copies of one size are hardly a coincidence (a page)."""
+STEPS = 3
+"""Steps in which a constant has to be sent until it passes for one."""
+
+PLACE = ("device", "bytes", "source", "op_name", "module", "line", "python")
+"""Columns in which copies from one place are alike."""
+
+
+def needless(table: pd.DataFrame, record: Record) -> npt.NDArray[np.object_]:
+    """Per copy (rows of `copies`, by time): "", "there and back" or "every step"."""
+    found = np.full(len(table), "", object)
+    found[_in_every_step(record, table)] = EVERY_STEP
+    found[_there_and_back(record, table)] = THERE_AND_BACK
+    return found
+
+
+def _there_and_back(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Both copies of each pair of opposite direction and equal size that follow one another.
+
+    What came to the GPU and leaves it again was of no use there if no kernel ran in between. What
+    left it and comes back may have been changed by the CPU: the round trip is what is needless. A
+    copy after a new step or batch has begun brings something else, whatever its size, and so does
+    one on another stream that was sent before the first had arrived.
+    """
+    hit = np.zeros(len(table), bool)
+    between_host = table["direction"].isin(["HtoD", "DtoH"]).to_numpy(bool)
+    at = np.flatnonzero(between_host)
+    device = table["device"].to_numpy()[at]
+    at = at[np.argsort(device, kind="stable")]
+    first, second = at[:-1], at[1:]
+    columns = {key: table[key].to_numpy() for key in ("device", "direction", "bytes")}
+    pair = columns["device"][first] == columns["device"][second]
+    pair &= columns["direction"][first] != columns["direction"][second]
+    pair &= columns["bytes"][first] == columns["bytes"][second]
+    pair &= columns["bytes"][first] >= SMALLEST
+    first, second = first[pair], second[pair]
+    start = table["start_ns"].to_numpy()
+    same = columns["direction"][first] == "DtoH"
+    same &= ~_began_anew(record, start[first], start[second])
+    same &= ~_sent_before(record.trace, table, first, second)
+    needless = same | (
+        (columns["direction"][first] == "HtoD") & ~_worked(record.trace, table, first, second)
+    )
+    hit[first[needless]] = hit[second[needless]] = True
+    return hit
+
+
+def _began_anew(
+    record: Record, first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]
+) -> npt.NDArray[np.bool_]:
+    """Per pair of moments: whether a step or a wait for the next batch began between them."""
+    loading = record.trace.slices["ts"].to_numpy()[is_dataloader(record.trace)]
+    begun = np.sort(np.concatenate([steps(record)["start_ns"].to_numpy(np.int64), loading]))
+    return np.searchsorted(begun, first, "right") < np.searchsorted(begun, second, "right")
+
+
+def _sent_before(
+    trace: Trace, table: pd.DataFrame, first: npt.NDArray[np.intp], second: npt.NDArray[np.intp]
+) -> npt.NDArray[np.bool_]:
+    """Per pair: whether the second was launched before the first ended, on another stream."""
+    called = np.append(trace.slices["ts"].to_numpy(np.int64), np.iinfo(np.int64).max)
+    arrived = (table["start_ns"] + table["dur_ns"]).to_numpy(np.int64)[first]
+    stream = table["stream"].to_numpy()
+    launched = called[table["launch"].to_numpy(np.intp)[second]]  # without a launch: late
+    return np.asarray((stream[first] != stream[second]) & (launched < arrived))
+
+
+def _worked(
+    trace: Trace, table: pd.DataFrame, first: npt.NDArray[np.intp], second: npt.NDArray[np.intp]
+) -> npt.NDArray[np.bool_]:
+    """Per pair: whether a kernel ran on its device from one copy's start to the other's."""
+    slices = trace.slices
+    rows = counted_gpu_rows(trace)
+    rows = rows[trace.index.in_category("kernel")[rows]]
+    device, ts = trace.index.device[rows], slices["ts"].to_numpy()[rows]
+    start, of = table["start_ns"].to_numpy(), table["device"].to_numpy()
+    worked = np.zeros(len(first), bool)
+    for number in np.unique(of[first]):
+        here = of[first] == number
+        on = device == number
+        busy = union(ts[on], ts[on] + slices["dur"].to_numpy()[rows[on]])
+        t0, t1 = start[first[here]], start[second[here]]
+        worked[here] = covered_until(busy, t1) > covered_until(busy, t0)
+    return worked
+
+
+def _in_every_step(record: Record, table: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Copies to the GPU within a module, of one size from one place, in every step.
+
+    A batch comes from outside of modules, and where it does not, its size or place differ.
+    """
+    marked = steps(record)
+    to_gpu = (table["direction"] == "HtoD").to_numpy(bool) & (table["module"] != "").to_numpy(bool)
+    at = np.flatnonzero(to_gpu & (table["bytes"] >= 0).to_numpy(bool))
+    hit = np.zeros(len(table), bool)
+    if len(marked) < STEPS or not len(at):
+        return hit
+    launch = table["launch"].to_numpy()[at]
+    called = np.append(record.trace.slices["ts"].to_numpy(), -1)[launch]
+    step = np.searchsorted(marked["start_ns"].to_numpy(), called, side="right") - 1
+    step[called >= marked["end_ns"].to_numpy()[np.maximum(step, 0)]] = -1
+    groups, first = group_rows({key: table[key].iloc[at] for key in PLACE})
+    in_steps = different(groups[step >= 0], step[step >= 0], len(first))
+    hit[at] = (in_steps == len(marked))[groups]
+    return hit

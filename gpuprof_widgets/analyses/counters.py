@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.copy_bandwidth import copy_bandwidth
-from gpuprof_widgets.analyses.gpu_curves import gpu_curves
-from gpuprof_widgets.analyses.grouped import group_rows
-from gpuprof_widgets.analyses.lacking import lacking
-from gpuprof_widgets.analyses.queue_length import queue_length
-from gpuprof_widgets.trace.counters import TOTALS
+from gpuprof_widgets.analyses.columns import group_rows
+from gpuprof_widgets.analyses.copies import copy_bandwidth
+from gpuprof_widgets.analyses.gpu_use import gpu_curves
+from gpuprof_widgets.analyses.launches import queue_length
+from gpuprof_widgets.analyses.reasons import lacking
+from gpuprof_widgets.trace.assemble import TOTALS
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import UNCUT_ARGS
 

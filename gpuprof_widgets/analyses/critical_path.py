@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.lacking import lacking, says_if_empty, which_other_kind
-from gpuprof_widgets.analyses.line_owners import line_of
+from gpuprof_widgets.analyses.owners import line_of, region_behind
 from gpuprof_widgets.analyses.path_graph import (
     KERNEL_DELAY,
     LAUNCH_DELAY,
     STREAM_WAIT,
     UNKNOWN,
     PathGraph,
+    followed,
     path_graph,
 )
-from gpuprof_widgets.analyses.path_range import Region, path_range
-from gpuprof_widgets.analyses.path_walk import followed
-from gpuprof_widgets.analyses.region_owners import region_behind
+from gpuprof_widgets.analyses.reasons import lacking, says_if_empty, which_other_kind
+from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace.links import nearest_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -208,3 +210,85 @@ def _op_of(trace: Trace) -> npt.NDArray[np.int32]:
     owner = trace.slices["op"].to_numpy()[gpu]
     around[gpu] = np.append(around, NONE)[owner]
     return around
+
+
+Region = str | tuple[int, int] | None
+
+
+def path_range(record: Record, step: int | None, region: Region) -> tuple[int, int]:
+    """Start and end in ns; the whole run where neither is given."""
+    trace = record.trace
+    if step is not None and region is not None:
+        raise OptionError("give a step or a region, not both")
+    if step is not None:
+        return _step(record, step)
+    if isinstance(region, str):
+        return _region(record, region)
+    t0, t1 = (trace.start_ns, trace.end_ns) if region is None else region
+    if t0 > t1:
+        raise OptionError(f"a time range has to start before it ends, not [{t0}, {t1}) ns")
+    if t1 < trace.start_ns or t0 > trace.end_ns:
+        raise OptionError(
+            f"[{t0}, {t1}) ns is no part of the trace, which is [{trace.start_ns}, "
+            f"{trace.end_ns}) ns"
+        )
+    low, high = (min(max(int(t), trace.start_ns), trace.end_ns) for t in (t0, t1))
+    return low, high
+
+
+def _step(record: Record, step: int) -> tuple[int, int]:
+    table = steps(record)
+    found = table[table["step"] == step]
+    if not len(found):
+        known = ", ".join(str(number) for number in table["step"][:20])
+        raise OptionError(f"there is no step {step}: the trace has {known or 'no steps'}")
+    return int(found["start_ns"].iloc[0]), int(found["end_ns"].iloc[0])
+
+
+def _region(record: Record, name: str) -> tuple[int, int]:
+    slices = record.trace.slices
+    on_cpu = record.trace.index.on_tracks("cpu", "python") & (slices["count"].to_numpy() > 0)
+    rows = np.flatnonzero(record.trace.index.named(frozenset({name})) & on_cpu)
+    if not len(rows):
+        names = slices["name"].to_numpy(object)[on_cpu]
+        near = get_close_matches(name, [str(n) for n in np.unique(names.astype(str))], 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise OptionError(f"no region or op of the CPU is called {name!r}{hint}")
+    first = rows[np.argmin(slices["ts"].to_numpy()[rows])]
+    start = int(slices["ts"].iloc[first])
+    return start, start + int(slices["dur"].iloc[first])
+
+
+@remembered
+def path_times(record: Record) -> Ints:
+    """Per slice how many ns of the run's critical path are its own, without delays before it.
+
+    The rest of its time is hidden behind others: no run gets shorter by it.
+    """
+    times = np.zeros(len(record.trace), np.int64)
+    path = critical_path(record)
+    if len(path):
+        own = ((path["row"] >= 0) & ~are_delays(record.trace, path)).to_numpy(bool)
+        row, dur = path["row"].to_numpy(np.intp), path["dur_ns"].to_numpy(np.int64)
+        np.add.at(times, row[own], dur[own])
+    return times
+
+
+def cpu_path_ns(record: Record, rows: npt.NDArray[np.integer]) -> int:
+    """How many ns of the run's critical path the CPU is in these slices or in any within them."""
+    chosen = np.zeros(len(record.trace), bool)
+    chosen[rows] = True
+    inside = nearest_ancestor(record.trace.slices["parent"].to_numpy(), chosen) >= 0
+    on_cpu = (chosen | inside) & record.trace.index.on_tracks("cpu", "python")
+    return int(path_times(record)[on_cpu].sum())
+
+
+def gpu_path_saving_ns(record: Record, pieces: pd.DataFrame, faster_ns: pd.Series) -> int:
+    """What the critical path loses at most if the kernels ``pieces`` took ``faster_ns`` each.
+
+    ``pieces``: ``row`` and ``time_ns``. Of a kernel that is on the path in part that part counts.
+    """
+    time = np.maximum(pieces["time_ns"].to_numpy(np.int64), 1)
+    on_path = path_times(record)[pieces["row"].to_numpy(np.intp)] / time
+    saved = pieces["time_ns"].to_numpy(np.int64) - faster_ns.to_numpy(np.int64)
+    return round(float((saved * np.minimum(on_path, 1)).sum()))

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof_widgets.analyses.op_calls import Call, of_calls
+from gpuprof_widgets.analyses.op_calls import Call, Shape, of_calls
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import FLOPS, NONE
 
@@ -80,3 +80,174 @@ FORMULAS: dict[str, Callable[[Dims, Dims], int]] = {
     "aten::add": _elementwise,
     "aten::mul": _elementwise,
 }
+
+
+Formula = Callable[[Call], int]
+
+
+def flops_of(call: Call) -> int:
+    """Of one call; 0 where there is no formula or too little was recorded."""
+    formula = FLOP_FORMULAS_FORMULAS.get(call.name)
+    if formula is None:
+        return 0
+    try:
+        return formula(call)
+    except (IndexError, TypeError, ValueError, SyntaxError, ZeroDivisionError):
+        return 0  # shapes that do not fit the op, or were not recorded
+
+
+def product(left: Shape, right: Shape) -> int:
+    """``left @ right``, both of two dimensions, or of three with the same batch."""
+    *batch, rows, inner = left
+    *same, inner_too, columns = right
+    if list(batch) != list(same) or inner != inner_too:
+        raise ValueError(f"{left} @ {right} is no product")
+    return 2 * prod(batch) * rows * inner * columns
+
+
+def _product_of(first: int) -> Formula:
+    """Of the operands at that position and the next."""
+    return lambda call: product(call.shape(first), call.shape(first + 1))
+
+
+def output_of_convolution(
+    shape: Shape,
+    weight: Shape,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> list[int]:
+    """What a convolution returns. Source: the documentation of ``torch.nn.Conv2d``."""
+    space = len(shape) - 2
+    stride, padding, dilation = (_per_axis(given, space) for given in (stride, padding, dilation))
+    axes = zip(shape[2:], weight[2:], stride, padding, dilation, strict=True)
+    sizes = [
+        (size + 2 * pad - dilate * (kernel - 1) - 1) // step + 1
+        for size, kernel, step, pad, dilate in axes
+    ]
+    return [shape[0], weight[0], *sizes]
+
+
+def output_of_transposed(call: Call, groups: int) -> list[int]:
+    """What ``aten::convolution`` returns where it is transposed.
+
+    Source: the documentation of ``torch.nn.ConvTranspose2d``.
+    """
+    shape, weight = call.shape(0), call.shape(1)
+    stride, padding, dilation, extra = (
+        _per_axis(call.value(position), len(shape) - 2) for position in (3, 4, 5, 7)
+    )
+    axes = zip(shape[2:], weight[2:], stride, padding, dilation, extra, strict=True)
+    sizes = [
+        (size - 1) * step - 2 * pad + dilate * (kernel - 1) + more + 1
+        for size, kernel, step, pad, dilate, more in axes
+    ]
+    return [shape[0], weight[1] * groups, *sizes]
+
+
+def _per_axis(given: Sequence[int], axes: int) -> list[int]:
+    return list(given) * axes if len(given) == 1 else list(given)
+
+
+def _convolving(space: Shape, batch: int, weight: Shape) -> int:
+    """Every point of ``space`` of every sample meets every number of the weight once."""
+    return 2 * batch * prod(space) * prod(weight)
+
+
+def _convolution(call: Call) -> int:
+    shape, weight = call.shape(0), call.shape(1)
+    if call.value(6):  # transposed
+        return _convolving(shape[2:], shape[0], weight)
+    stride, padding, dilation = (call.value(position) for position in (3, 4, 5))
+    output = output_of_convolution(shape, weight, stride, padding, dilation)
+    return _convolving(output[2:], shape[0], weight)
+
+
+def _library_convolution(call: Call) -> int:
+    """``cudnn_convolution(input, weight, padding, stride, dilation, ...)``; MIOpen's has a bias."""
+    shape, weight = call.shape(0), call.shape(1)
+    first = 3 if call.name == "aten::miopen_convolution" else 2
+    padding, stride, dilation = (call.value(first + offset) for offset in range(3))
+    output = output_of_convolution(shape, weight, stride, padding, dilation)
+    return _convolving(output[2:], shape[0], weight)
+
+
+def _slow_convolution(call: Call) -> int:
+    """``_slow_conv2d_forward(input, weight, kernel_size, bias, stride, padding)``."""
+    shape, weight = call.shape(0), call.shape(1)
+    output = output_of_convolution(shape, weight, call.value(4), call.value(5), [1])
+    return _convolving(output[2:], shape[0], weight)
+
+
+def _convolution_backward(call: Call) -> int:
+    """Each of the two gradients costs what the forward cost; that of the bias is not counted."""
+    gradient, shape, weight = (call.shape(position) for position in range(3))
+    space = shape if call.value(7) else gradient  # transposed
+    wanted = sum(call.value(10)[:2])
+    return int(wanted) * _convolving(space[2:], shape[0], weight)
+
+
+def _attention(query: Shape, key: Shape, value: Shape) -> int:
+    """Shapes (batch, heads, length, size); keys may have fewer heads: each serves several."""
+    batch, heads, length, size = query
+    scores = product((batch * heads, length, size), (batch * heads, size, key[2]))
+    return scores + product((batch * heads, length, key[2]), (batch * heads, key[2], value[3]))
+
+
+def _attention_backward(query: Shape, key: Shape, value: Shape) -> int:
+    """Scores anew, then two products for the values' sake and two for the queries' and keys'."""
+    batch, heads, length, size = query
+    per_product = 2 * batch * heads * length * key[2]
+    return per_product * (3 * size + 2 * value[3])
+
+
+def _scaled_dot_product(call: Call) -> int:
+    return _attention(call.shape(0), call.shape(1), call.shape(2))
+
+
+def _scaled_dot_product_backward(call: Call) -> int:
+    return _attention_backward(call.shape(1), call.shape(2), call.shape(3))
+
+
+def _heads_first(call: Call, first: int) -> list[Shape]:
+    """Query, key and value of a kernel called by itself; of packed lengths nothing is known."""
+    shapes = [call.shape(first + offset) for offset in range(3)]
+    return [(batch, heads, length, size) for batch, length, heads, size in shapes]
+
+
+def _attention_kernel(call: Call) -> int:
+    return _attention(*_heads_first(call, 0))
+
+
+def _attention_kernel_backward(call: Call) -> int:
+    return _attention_backward(*_heads_first(call, 1))
+
+
+_ATTENTIONS = ("efficient_attention", "flash_attention", "cudnn_attention")
+
+FLOP_FORMULAS_FORMULAS: dict[str, Formula] = {
+    "aten::mm": _product_of(0),
+    "aten::addmm": _product_of(1),
+    "aten::bmm": _product_of(0),
+    "aten::baddbmm": _product_of(1),
+    "aten::_scaled_mm": _product_of(0),
+    "aten::convolution": _convolution,
+    "aten::_convolution": _convolution,
+    "aten::convolution_overrideable": _convolution,
+    "aten::cudnn_convolution": _library_convolution,
+    "aten::miopen_convolution": _library_convolution,
+    "aten::_slow_conv2d_forward": _slow_convolution,
+    "aten::convolution_backward": _convolution_backward,
+    **{f"aten::_scaled_dot_product_{kind}": _scaled_dot_product for kind in _ATTENTIONS},
+    **{
+        f"aten::_scaled_dot_product_{kind}_backward": _scaled_dot_product_backward
+        for kind in _ATTENTIONS
+    },
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _scaled_dot_product,
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _scaled_dot_product_backward,
+    "aten::_flash_attention_forward": _attention_kernel,
+    "aten::_efficient_attention_forward": _attention_kernel,
+    "aten::_flash_attention_backward": _attention_kernel_backward,
+    "aten::_efficient_attention_backward": _attention_kernel_backward,
+}
+"""By op. An op within another of them is that one's work already."""

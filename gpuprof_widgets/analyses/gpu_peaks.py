@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from gpuprof_widgets.trace.known_metadata import Peaks
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.peaks import Peaks
 
 TERA, GIGA = 1e12, 1e9
 METADATA_KEY = "peaks"

@@ -9,13 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.device_busy import devices
-from gpuprof_widgets.analyses.gaps import Gaps, gaps_between, gaps_of_each
-from gpuprof_widgets.analyses.lacking import lacking, says_if_empty
-from gpuprof_widgets.analyses.line_owners import line_of
-from gpuprof_widgets.analyses.module_frames import module_frame_around
-from gpuprof_widgets.analyses.open_times import open_times
-from gpuprof_widgets.analyses.region_owners import region_behind
+from gpuprof_widgets.analyses.gpu_work import Gaps, devices, gaps_between, gaps_of_each, open_times
+from gpuprof_widgets.analyses.owners import line_of, module_frame_around, region_behind
+from gpuprof_widgets.analyses.reasons import lacking, says_if_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking
 from gpuprof_widgets.exceptions import OptionError

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.gpu_kinds import KINDS, kind_codes
-from gpuprof_widgets.analyses.grouped import group_rows
+from gpuprof_widgets.analyses.columns import PERCENTILES, durations_by_group, group_rows
+from gpuprof_widgets.analyses.gpu_work import KINDS, kind_codes
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows, launching_op
-from gpuprof_widgets.analyses.lacking import lacking
+from gpuprof_widgets.analyses.op_calls import frame_of
+from gpuprof_widgets.analyses.owners import (
+    MODULE_FRAME,
+    line_of,
+    module_frame_around,
+    region_behind,
+)
+from gpuprof_widgets.analyses.reasons import LACKS, lacking, what_is_lacking
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import NONE
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
@@ -144,3 +154,173 @@ def _stream_numbers(trace: Trace) -> Rows:
     pairs = trace.tracks[["device", "stream"]].to_numpy(np.int64)
     _, number = np.unique(pairs, axis=0, return_inverse=True)
     return number.reshape(-1)
+
+
+def launched_by(trace: Trace, rows: Rows) -> pd.DataFrame:
+    """Per GPU slice, in the order of ``rows``, who asked for it.
+
+    Columns: ``op`` (row of the op that Python called; of what a graph replays the captured op, else
+    that around the replaying call, else this call; -1 without), ``op_name``; ``module`` (our
+    region, else the innermost ``nn.Module`` frame), ``line`` (of the cell), ``python`` (the
+    innermost Python frame): names, "" where the trace does not tell.
+    """
+    names = trace.index.names_of
+    op = _outermost_op(trace, rows)
+    frame = _frames(trace, rows)
+    nowhere = np.full(len(rows), NONE, np.intp)
+    has_modules, has_lines = (_has(trace, category) for category in ("module", "cell_line"))
+    module = region_behind(trace, "module")[rows] if has_modules else nowhere
+    columns = {
+        "op": op.astype(np.int32),
+        "op_name": names(op),
+        "module": np.where(module >= 0, names(module), _module_frames(trace, frame)),
+        "line": names(line_of(trace)[rows] if has_lines else nowhere),
+        "python": names(frame),
+    }
+    return pd.DataFrame(columns)
+
+
+def _has(trace: Trace, category: str) -> bool:
+    """Most traces have no regions of ours: looking for those around each slice would be idle."""
+    return category in trace.index.categories
+
+
+def _outermost_op(trace: Trace, rows: Rows) -> Rows:
+    op = launching_op(trace)[rows]
+    outermost = np.append(trace.index.outermost_op, NONE)[op]
+    found: Rows = np.where(outermost >= 0, outermost, op).astype(np.intp)
+    return found
+
+
+def _frames(trace: Trace, rows: Rows) -> Rows:
+    """The Python frame that was innermost when each was launched; -1 without stacks."""
+    if not trace.index.in_category("python_function").any():
+        return np.full(len(rows), NONE, np.intp)
+    return np.append(frame_of(trace), NONE)[trace.index.launcher[rows]].astype(np.intp)
+
+
+def _module_frames(trace: Trace, frame: Rows) -> npt.NDArray[np.object_]:
+    """Name of the innermost module's frame around each frame, without its prefix."""
+    if not (frame >= 0).any():
+        return np.full(len(frame), "", object)
+    names = trace.index.names_of(module_frame_around(trace, frame))
+    return np.array([name.removeprefix(MODULE_FRAME) for name in names], object)
+
+
+FULL = 1024
+"""Outstanding launches from which on a further launch waits until one has started (HTA)."""
+
+QUEUE_COLUMNS = ("device", "stream", "ts_ns", "length")
+SUMMARY_COLUMNS = (
+    *("device", "stream", "launches", "longest", "average", "waiting_ns", "full_ns", "full_share"),
+    *("latency_p50_ns", "latency_p99_ns", "queue_ns", "pure_latency_ns"),
+    *("short", "slow_calls", "late"),
+)
+
+
+@remembered
+def queue_length(record: Record) -> pd.DataFrame:
+    """One row per change of a stream's queue: how much launched work had not started.
+
+    Columns: ``device``, ``stream``, ``ts_ns``, ``length`` (kernels, copies, memsets and graphs from
+    here on): one more at the start of each launch call, one less when its work starts, of a graph
+    the first of it. It ends at 0 and never is below.
+
+    HTA (get_queue_length_time_series) has a row per launch and per start, also where several fall
+    on one moment, and knows calls by eight names; here all calls with work on a GPU count. Work
+    that began before its call, where clocks disagree, is queued for no time instead of being
+    counted as -1. In a window what was launched before is queued from its start; what starts after
+    its end is not known.
+    """
+    table = launches(record)
+    if not len(table):
+        return lacking(QUEUE_COLUMNS, what_is_lacking(table))
+    table = by_call(table)
+    called = np.maximum(table["call_start_ns"].to_numpy(), record.trace.start_ns)
+    started = np.maximum(table["start_ns"].to_numpy(), called)
+    device, stream = (np.tile(table[key].to_numpy(), 2) for key in ("device", "stream"))
+    ts = np.concatenate([called, started])
+    change = np.repeat(np.array([1, -1]), len(table))
+    order = np.lexsort((ts, stream, device))
+    device, stream, ts = device[order], stream[order], ts[order]
+    length = np.cumsum(change[order])  # a stream's changes add up to 0, so each begins anew
+    last = np.append(_changes(device, stream, ts), True)
+    columns = {"device": device, "stream": stream, "ts_ns": ts, "length": length}
+    return pd.DataFrame({key: values[last] for key, values in columns.items()})
+
+
+def queues(record: Record) -> pd.DataFrame:
+    """One row per stream on which work was launched, by device and stream.
+
+    Columns: ``device``, ``stream``, ``launches``; of the queue (see `queue_length`): ``longest``,
+    ``average`` (over the trace's time), ``waiting_ns`` (at least one launch had not started),
+    ``full_ns`` and ``full_share`` (1,024 or more outstanding: the CPU is blocked; HTA's
+    get_time_spent_blocked_on_full_queue); of its launches (ns; see `launches`): ``latency_p50_ns``,
+    ``latency_p99_ns``, the sums ``queue_ns`` and ``pure_latency_ns``, and how many were ``short``,
+    ``slow_calls`` and ``late``. ``attrs["unlinked"]``: GPU slices whose launch is missing.
+    """
+    table, length = launches(record), queue_length(record)
+    if not len(table):
+        return lacking(SUMMARY_COLUMNS, what_is_lacking(table))
+    attrs: Any = {key: table.attrs[key] for key in (UNLINKED, LACKS) if key in table.attrs}
+    table = by_call(table)
+    both = {key: pd.concat([table[key], length[key]]) for key in ("device", "stream")}
+    device, devices = pd.factorize(both["device"].to_numpy(np.int64), sort=True)
+    stream, streams = pd.factorize(both["stream"].to_numpy(np.int64), sort=True)
+    number, pairs = pd.factorize(device * len(streams) + stream, sort=True)
+    of_launch, of_length = np.split(number, [len(table)])
+    columns = [
+        pd.DataFrame({"device": devices[pairs // len(streams)]}),
+        pd.DataFrame({"stream": streams[pairs % len(streams)]}),
+        _of_queue(length, of_length, record.trace.span_ns, len(pairs)),
+        _of_launches(table, of_launch, len(pairs)),
+    ]
+    summary = pd.concat(columns, axis=1)[list(SUMMARY_COLUMNS)]
+    summary.attrs = attrs
+    return summary
+
+
+def _changes(*keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Per row but the last: whether the next one differs."""
+    return np.asarray(np.logical_or.reduce([key[1:] != key[:-1] for key in keys]), bool)
+
+
+def _of_queue(
+    length: pd.DataFrame, group: npt.NDArray[np.intp], span: int, groups: int
+) -> pd.DataFrame:
+    ts, value = length["ts_ns"].to_numpy(), length["length"].to_numpy()
+    lasted = np.append(np.diff(ts), 0)
+    lasted[np.append(np.diff(group) != 0, True)] = 0  # each stream ends with an empty queue
+    longest = np.zeros(groups, np.int64)
+    np.maximum.at(longest, group, value)
+    full = _sum(group, lasted * (value >= FULL), groups)
+    columns = {
+        "longest": longest,
+        "average": _sum(group, lasted * value, groups) / max(span, 1),
+        "waiting_ns": _sum(group, lasted * (value > 0), groups),
+        "full_ns": full,
+        "full_share": full / max(span, 1),
+    }
+    return pd.DataFrame(columns)
+
+
+def _of_launches(table: pd.DataFrame, group: npt.NDArray[np.intp], groups: int) -> pd.DataFrame:
+    latency = durations_by_group(group, table["latency_ns"].to_numpy(), groups)
+    names = {key: f"latency_{key}" for key in PERCENTILES}
+    columns = {
+        "launches": latency["calls"],
+        **{names[key]: latency[key] for key in ("p50_ns", "p99_ns")},
+        **{key: _sum(group, table[key].to_numpy(), groups) for key in SUMMED},
+        **{name: _sum(group, table[key].to_numpy(), groups) for name, key in FLAGS.items()},
+    }
+    return pd.DataFrame(columns)
+
+
+SUMMED = ("queue_ns", "pure_latency_ns")
+FLAGS = {"short": "short", "slow_calls": "slow_call", "late": "late"}
+
+
+def _sum(group: npt.NDArray[np.intp], values: npt.NDArray[np.int64], groups: int) -> Ints:
+    total = np.zeros(groups, np.int64)
+    np.add.at(total, group, values.astype(np.int64))
+    return total

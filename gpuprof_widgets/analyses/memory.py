@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.lacking import says_if_empty
 from gpuprof_widgets.analyses.memory_blocks import (
     UNKNOWN,
     Blocks,
     MemoryEvents,
     blocks,
     memory_events,
+    owning_lines,
+    owning_modules,
+    owning_ops,
     totals,
 )
-from gpuprof_widgets.analyses.memory_categories import BEFORE, categories, holders
-from gpuprof_widgets.analyses.memory_owners import owning_lines, owning_modules, owning_ops
-from gpuprof_widgets.analyses.memory_stacks import with_stack_owners
-from gpuprof_widgets.analyses.memory_totals import no_memory_events, reserved_totals
+from gpuprof_widgets.analyses.memory_categories import (
+    BEFORE,
+    categories,
+    holders,
+    places_of_slices,
+    with_stack_owners,
+)
+from gpuprof_widgets.analyses.operators import OpRows, op_rows
+from gpuprof_widgets.analyses.reasons import MEMORY, lacking, not_recorded, says_if_empty
+from gpuprof_widgets.analyses.regions import names_with_steps_merged
 from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.schema import MEMORY_EVENT, NONE
+
+Ints = npt.NDArray[np.int64]
 
 OWNERS = ("op", "module", "line")
 COLUMNS = (
@@ -61,6 +74,16 @@ TEXTS = ("device", "category", "tensor")
 HELD_COLUMNS = ("device", "bytes", "category", "tensor", "address")
 GRANULE = 512
 """CUDA's caching allocator hands out multiples of this (c10/cuda/CUDACachingAllocator.cpp)."""
+
+
+def no_memory_events(record: Record) -> str:
+    """Why nothing is known of single allocations, and what is known instead."""
+    if len(reserved_totals(record.trace)):
+        return (
+            "the trace has no memory events, only what was reserved in all: "
+            "see memory_curve() and counters()"
+        )
+    return not_recorded(record, MEMORY)
 
 
 @says_if_empty(no_memory_events)
@@ -251,3 +274,112 @@ def alive_after(event: int, found: Blocks, rows: int) -> Any:
     """Which rows of `allocations` live after an event; those without events live throughout."""
     alive = (found.begin <= event) & ((found.end > event) | (found.end < 0))
     return np.concatenate([np.ones(rows - len(found), bool), alive])
+
+
+SUMS = (
+    "size_increase_bytes",
+    "self_size_increase_bytes",
+    "allocations",
+    "self_allocations",
+    "allocation_bytes",
+    "self_allocation_bytes",
+)
+OP_COLUMNS = ("device", "name", "calls", *SUMS)
+
+
+def memory(record: Record) -> pd.DataFrame:
+    """One row per device and op, that which allocated most by itself first.
+
+    The curve over time is `memory_curve`, every block with its allocation and release
+    `allocations`, and what was alive at the peak `memory_peak`. Columns (bytes):
+
+    - ``device`` ("GPU 0", "CPU"), ``name``, ``calls`` (of the op, whether it allocated or not);
+    - ``size_increase_bytes``: allocated less released in the op and all that it calls,
+      ``self_size_increase_bytes``: while it was the innermost op;
+    - ``allocations``, ``self_allocations``: their number; ``allocation_bytes``,
+      ``self_allocation_bytes``: what they came to, whatever was released.
+
+    What happened in no op is in the row ``[memory]``, in a memory snapshot in one for each line
+    that asked for memory or gave it back: the selfs of a device add up to all there was. As in
+    `operators`, an op answers for its own thread, and for one that only calls itself once.
+    """
+    trace = record.trace
+    events = memory_events(trace)
+    if not len(events):
+        return lacking(OP_COLUMNS, no_memory_events(record))
+    ops = op_rows(trace)
+    place = np.append(places_of_slices(record), MEMORY_EVENT)
+    tables = [
+        _of(trace, ops, events.of(device), place).assign(device=device) for device in events.devices
+    ]
+    return pd.concat(tables, ignore_index=True)[list(OP_COLUMNS)]
+
+
+def _of(
+    trace: Trace, ops: OpRows, events: MemoryEvents, place: npt.NDArray[np.object_]
+) -> pd.DataFrame:
+    owner = ops.index[events.row]
+    given = np.maximum(events.size, 0)
+    selfs = {
+        "size_increase_bytes": _summed(ops, owner, events.size),
+        "allocations": _summed(ops, owner, (events.size > 0).astype(np.int64)),
+        "allocation_bytes": _summed(ops, owner, given),
+    }
+    single = ~ops.repeat
+    code, names = names_with_steps_merged(trace)
+    table = pd.DataFrame({"name": code[ops.row]})
+    table["calls"] = trace.slices["count"].to_numpy()[ops.row].astype(np.int64) * single
+    for column, own in selfs.items():
+        table[column] = links.subtree_sum(own[:-1], ops.parent) * single
+        table[f"self_{column}"] = own[:-1]
+    table = table.groupby("name", as_index=False).sum()
+    table["name"] = np.array(names, object)[table["name"]]
+    loose = owner == NONE
+    table = pd.concat([table, _outside(events.size[loose], place[events.row[loose]])])
+    table = table[table[list(SUMS)].any(axis=1)]
+    return table.sort_values("self_allocation_bytes", ascending=False, kind="stable")
+
+
+def _outside(size: Ints, place: npt.NDArray[np.object_]) -> pd.DataFrame:
+    """What happened in no op, by where it did."""
+    own = {
+        "calls": np.ones(len(size), np.int64),
+        "size_increase_bytes": size,
+        "allocations": (size > 0).astype(np.int64),
+        "allocation_bytes": np.maximum(size, 0),
+    }
+    table = pd.DataFrame({"name": place} | own).groupby("name", as_index=False, sort=False).sum()
+    return table.assign(**{f"self_{name}": table[name] for name in own if name != "calls"})
+
+
+def _summed(ops: OpRows, owner: npt.NDArray[np.int32], values: Ints) -> Ints:
+    """Per op what is its own; the last entry has what is in none."""
+    sums = np.zeros(len(ops) + 1, np.int64)
+    np.add.at(sums, owner, values)
+    return sums
+
+
+TOTAL = re.compile(r"(GPU -?\d+) (allocated|reserved)")
+"""Name of the counter of a GPU's memory (`COUNTER_COLUMNS`); torch's are always of both."""
+
+
+def reserved_totals(trace: Trace) -> pd.DataFrame:
+    """One row per change of what is reserved: columns as `memory_curve`, nothing is allocated.
+
+    That is what Nsight Systems records: calls of cudaMalloc and cudaFree, not those of PyTorch's
+    own allocator. A window of torch's trace in which nothing happened has none.
+    """
+    counters = trace.counters
+    names = counters["name"].cat
+    found = [TOTAL.fullmatch(str(text)) for text in names.categories]
+    torch = {match[1] for match in found if match and match[2] == "allocated"}
+    devices = [match[1] if match and match[1] not in torch else "" for match in found]
+    device = np.array([*devices, ""], object)[names.codes.to_numpy()]
+    rows = np.flatnonzero(device != "")
+    columns = {
+        "device": pd.Series(device[rows], dtype=object),
+        "ts_ns": counters["ts"].to_numpy()[rows],
+        "allocated_bytes": np.full(len(rows), UNKNOWN, np.int64),
+        "reserved_bytes": counters["value"].to_numpy()[rows].astype(np.int64),
+    }
+    return pd.DataFrame(columns)

@@ -6,15 +6,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.host_states import executor_lanes
-from gpuprof_widgets.analyses.op_rows import are_named_regions
+from gpuprof_widgets.analyses.host_states import Threads, executor_lanes
+from gpuprof_widgets.analyses.operators import are_named_regions
 from gpuprof_widgets.analyses.path_streams import (
     GpuWork,
     calls_by_correlation,
     stream_numbers,
     sync_events,
 )
-from gpuprof_widgets.analyses.path_threads import Threads
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising
 from gpuprof_widgets.trace.links import nearest_ancestor, rows_by
 from gpuprof_widgets.trace.model import Trace

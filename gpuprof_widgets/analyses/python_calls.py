@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import re
+import sys
+
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.lacking import CALLS, not_recorded, says_if_empty
-from gpuprof_widgets.analyses.thread_waits import python_lanes
-from gpuprof_widgets.analyses.whole_run import NO_TIMES, of_the_whole_run
-from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.analyses.reasons import (
+    CALLS,
+    NO_TIMES,
+    not_recorded,
+    of_the_whole_run,
+    says_if_empty,
+)
+from gpuprof_widgets.analyses.waits import python_lanes
+from gpuprof_widgets.exceptions import RecordingError
+from gpuprof_widgets.trace.model import Calls, Record
+from gpuprof_widgets.trace.pstats import BUILT_IN, calls_from_slices
 from gpuprof_widgets.trace.schema import SAMPLED
+
+Amounts = npt.NDArray[np.float64]
 
 COLUMNS = (
     "file",
@@ -79,3 +93,205 @@ def function_labels(functions: pd.DataFrame) -> list[str]:
         else f"{str(file).replace(chr(92), '/').rsplit('/', 1)[-1]}:{line}({name})"
         for file, line, name in places
     ]
+
+
+def recorded_calls(record: Record) -> Calls:
+    """The calls of cProfile, else those of recorded frames; else an error that says why not.
+
+    A sampler's frames are none: how often a function was called is not known.
+    """
+    if record.calls is not None:
+        return record.calls
+    if record.metadata.get(SAMPLED):
+        raise RecordingError(
+            "this profile was sampled, so that its calls are not known, and files of cProfile "
+            "count calls; export stacks with their times (.speedscope.json, .collapsed)"
+        )
+    if len(python_lanes(record)):
+        return calls_from_slices(record.trace, str(record.metadata.get("label")))
+    raise RecordingError(f"this profile has no Python calls: {_why_no_calls(record)}")
+
+
+def _why_no_calls(record: Record) -> str:
+    metadata = record.metadata
+    notes = [str(note) for note in metadata.get("notes", ()) if "Python calls" in str(note)]
+    if notes:
+        return notes[0].removeprefix("no Python calls: ")
+    if (metadata.get("options") or {}).get("cprofile") is False:
+        return "it was recorded without cProfile (--no-cprofile); record it again with it"
+    source = f" ({metadata['source']})" if metadata.get("source") else ""
+    return f"the trace{source} holds neither cProfile's nor Python frames; record with either"
+
+
+Graph = list[list[int]]
+
+
+def carried_up(calls: Calls, own: Amounts) -> Amounts:
+    """Per function its own amounts and those of everything below it, an estimate.
+
+    ``own`` has a row per function and any number of columns. What a function has is its callers'
+    by the share of each edge's total time. Functions that call each other in a circle are one
+    function to the outside; inside, each has what it got itself, or of all that the circle has
+    the share of its total time.
+    """
+    below = own.astype(np.float64)
+    total = calls.functions["total_ns"].to_numpy(np.float64)
+    graph = _Graph(calls)
+    for circle in circles(graph.callees):
+        whole = below[circle].sum(axis=0)
+        for caller, share in graph.shares(circle):
+            below[caller] += share * whole
+        if len(circle) > 1:
+            part = total[circle] / max(total[circle].max(), 1.0)
+            shared = part[:, None] * whole
+            larger = shared.sum(axis=1) > below[circle].sum(axis=1)
+            below[circle] = np.where(larger[:, None], shared, below[circle])
+    return below
+
+
+class _Graph:
+    """The edges of cProfile between different functions, and the calls from outside of them."""
+
+    def __init__(self, calls: Calls) -> None:
+        functions, edges = calls.functions, calls.edges
+        size = len(functions)
+        caller, callee = edges["caller"].to_numpy(), edges["callee"].to_numpy()
+        inside = np.bincount(callee, edges["calls"].to_numpy(), size)
+        self._calls = functions["calls"].to_numpy(np.float64)
+        self._from_outside = self._calls - inside
+        self._primitive = functions["primitive_calls"].to_numpy(np.float64)
+        self._total = functions["total_ns"].to_numpy(np.float64)
+        self.callees: Graph = [[] for _ in range(size)]
+        self._callers: list[list[tuple[int, float, int]]] = [[] for _ in range(size)]
+        times, counts = edges["total_ns"].tolist(), edges["calls"].tolist()
+        ends = zip(caller.tolist(), callee.tolist(), times, counts, strict=True)
+        for above, below, time, count in ends:
+            if above != below:
+                self.callees[above].append(below)
+                self._callers[below].append((above, float(time), count))
+
+    def shares(self, circle: list[int]) -> list[tuple[int, float]]:
+        """The callers of these functions that are none of them, and the share of each."""
+        members = set(circle)
+        entering = [
+            edge
+            for function in circle
+            for edge in self._callers[function]
+            if edge[0] not in members
+        ]
+        time = sum(edge[1] for edge in entering)
+        whole = time + self._outside_ns(circle, time)
+        if whole > 0:
+            return [(caller, own / whole) for caller, own, _ in entering]
+        count = sum(edge[2] for edge in entering)
+        return [(caller, number / count) for caller, _, number in entering if count]
+
+    def _outside_ns(self, circle: list[int], entered_ns: float) -> float:
+        """Time on behalf of nobody in the table: of calls that no edge has.
+
+        That is what the edges leave of a function's total; of functions that call themselves,
+        whose edges overlap, their total by the share of such calls.
+        """
+        outside = [function for function in circle if self._from_outside[function] > 0]
+        if len(circle) == 1 and self._calls[circle[0]] == self._primitive[circle[0]]:
+            return sum(max(float(self._total[f]) - entered_ns, 0.0) for f in outside)
+        shares = [self._from_outside[f] / max(self._primitive[f], 1) for f in outside]
+        return float(
+            sum(self._total[f] * min(s, 1.0) for f, s in zip(outside, shares, strict=True))
+        )
+
+
+def circles(callees: Graph) -> Graph:
+    """The functions in groups that call each other in a circle, callees before their callers.
+
+    Most groups are one function. (Strongly connected components, after Kosaraju.)
+    """
+    callers: Graph = [[] for _ in callees]
+    for function, called in enumerate(callees):
+        for callee in called:
+            callers[callee].append(function)
+    seen = [False] * len(callees)
+    order = [function for root in range(len(callees)) for function in _walk(root, callees, seen)]
+    seen = [False] * len(callees)
+    return [group for root in reversed(order) if (group := _walk(root, callers, seen))][::-1]
+
+
+def _walk(root: int, graph: Graph, seen: list[bool]) -> list[int]:
+    """What can be reached and was not seen yet, each after everything found through it."""
+    found: list[int] = []
+    path = [] if seen[root] else [(root, iter(graph[root]))]
+    seen[root] = True
+    while path:
+        function, rest = path[-1]
+        new = next((other for other in rest if not seen[other]), None)
+        if new is None:
+            found.append(function)
+            path.pop()
+        else:
+            seen[new] = True
+            path.append((new, iter(graph[new])))
+    return found
+
+
+INSTALLED = re.compile(
+    r"(?:^|[/\\])(?:site|dist)-packages[/\\]"
+    r"|[/\\]lib(?:64)?[/\\]python\d[\d.]*t?[/\\]|[/\\]Python[\d.]+[/\\]Lib[/\\]"
+    r"|^<frozen |^<string>$"
+    r"|(?:^|[/\\])gpuprof_widgets[/\\](?:(?:capture|commands|integrations)[/\\]|\w+\.py$)",
+    re.IGNORECASE,
+)
+"""Where Python keeps its own modules (CPython's ``sysconfig``) and pip what it installs."""
+
+LIBRARIES = """
+accelerate aiohttp cv2 dask datasets deepspeed diffusers fsspec h5py httpx huggingface_hub ipykernel
+IPython jax joblib jupyter_client lightning lightning_fabric matplotlib numpy pandas PIL polars
+pyarrow pytorch_lightning pytest _pytest ray requests s3fs safetensors scipy skimage sklearn sympy
+tensorflow timm tokenizers torch torchaudio torchdata torchmetrics torchvision tornado tqdm
+traitlets transformers triton urllib3 vllm wandb xarray zmq
+"""
+SHORTENED = frozenset({*sys.stdlib_module_names, *LIBRARIES.split()})
+"""Top-level modules by which libraries are known where torch cut ``sys.path`` off their files."""
+
+
+_MODULE = re.compile(
+    r"^(?:.*(?:site-packages|dist-packages|lib(?:64)?/python[\d.]+t?|Python[\d.]+/Lib)/)?"
+    r"(?P<module>[^/].*?)(?:/__init__)?\.py$"
+)
+_PUBLIC = ((r"^torch\.serialization$", "torch"), (r"^numpy\.lib\._?npyio\w*$", "numpy"))
+"""Where libraries define what users know by a shorter name."""
+
+
+def is_user_code(functions: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which rows (``file``, ``name``) are of the user's own code: scripts, modules and cells."""
+    files, code = np.unique(functions["file"].astype(str).to_numpy(object), return_inverse=True)
+    own = np.array([_is_users(str(file)) for file in files], bool)
+    return np.asarray(own[code.reshape(-1)], bool)
+
+
+def is_cell(file: str) -> bool:
+    """Whether that is a cell of a notebook, as its functions' files are labelled: ``Cell [3]``."""
+    return file.startswith("Cell [")
+
+
+def _is_users(file: str) -> bool:
+    if file in (BUILT_IN, "") or INSTALLED.search(file):
+        return False
+    parts = file.replace("\\", "/").split("/")
+    is_whole_path = parts[0] == "" or ":" in parts[0]
+    return is_whole_path or parts[0].removesuffix(".py") not in SHORTENED
+
+
+def library_names(functions: pd.DataFrame) -> list[str]:
+    """``subprocess.run`` and ``torch.load`` for functions of libraries, built-ins as they are."""
+    pairs = zip(functions["file"].astype(str), functions["name"].astype(str), strict=True)
+    return [_library_name(*pair) for pair in pairs]
+
+
+def _library_name(file: str, name: str) -> str:
+    found = _MODULE.match(file.replace("\\", "/"))
+    if not found:
+        return name
+    module = found["module"].replace("/", ".").lstrip(".")
+    for defined, public in _PUBLIC:
+        module = re.sub(defined, public, module)
+    return f"{module}.{name}"

@@ -6,25 +6,32 @@ multicore architectures", Communications of the ACM, 2009.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import format_share
+from gpuprof_widgets.analyses.flops import FLOP_FORMULAS_FORMULAS as FORMULAS
+from gpuprof_widgets.analyses.flops import flops_of, recorded_work
 from gpuprof_widgets.analyses.gpu_peaks import busiest_device, device_name, peaks_of
-from gpuprof_widgets.analyses.lacking import SHAPES, lacking, not_recorded
-from gpuprof_widgets.analyses.op_bytes import NOTHING
-from gpuprof_widgets.analyses.op_work import least_counted
-from gpuprof_widgets.analyses.quantity import format_share
-from gpuprof_widgets.analyses.shapes import SHAPE_KEYS
-from gpuprof_widgets.analyses.work_pieces import work_pieces
+from gpuprof_widgets.analyses.gpu_work import COMPUTE, gpu_kinds
+from gpuprof_widgets.analyses.op_bytes import BOTH, INPUTS, NOTHING, bytes_of, elements_of
+from gpuprof_widgets.analyses.op_calls import SHAPE_KEYS, Call, distinct_calls, of_calls, shape_text
+from gpuprof_widgets.analyses.operators import INSTANTS
+from gpuprof_widgets.analyses.reasons import SHAPES, lacking, not_recorded
+from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.known_metadata import Peaks
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.peaks import Peaks
-from gpuprof_widgets.trace.schema import NONE
+from gpuprof_widgets.trace.schema import FLOPS, MEMORY_TRAFFIC, NONE
 
 Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
 
 GROUPINGS = ("op", "shape", "kernel")
 NUMBERS = (
@@ -215,3 +222,174 @@ def _doubts(table: pd.DataFrame) -> list[str]:
         time = format_share(share)
         doubts.append(f"how many bytes were moved is not known for {time} of the time")
     return doubts
+
+
+ARITHMETIC = frozenset(
+    f"aten::{name}{end}" for name in ("add", "sub", "mul", "div") for end in ("", "_")
+)
+"""One operation per element of the result. torch's profiler counts ``add`` and ``mul`` alone, and
+by their first input, which may be a single number."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Of some ops: ``row`` in the trace, and per row what one call does."""
+
+    row: npt.NDArray[np.intp]
+    flops: Ints
+    bytes: Ints
+    counted: npt.NDArray[np.object_]
+    """What the bytes count: "inputs and outputs", "inputs" or ""."""
+    dtype: npt.NDArray[np.object_]
+    moves_only: npt.NDArray[np.bool_]
+    shapes: npt.NDArray[np.object_]
+    """Input shapes as text; "" where none were recorded."""
+
+
+@remembered
+def worker_of(trace: Trace) -> Rows:
+    """Per slice the op whose work it is part of; -1 for none.
+
+    That is the outermost op around it for which there is a formula (`aten::convolution` for all
+    that is below it), else the innermost op around it; an op is around itself. What runs on a GPU
+    belongs where its op does.
+    """
+    index = trace.index
+    around = links.outermost(index.parent, index.is_op & index.named(frozenset(FORMULAS)))
+    worker = np.where(around >= 0, around, index.op_around)
+    owner, launcher = np.append(worker, NONE), index.launcher
+    found = np.where(owner[launcher] >= 0, owner[launcher], owner[index.column("op")])
+    return np.where(launcher >= 0, found, worker).astype(np.int32)
+
+
+def work_of(trace: Trace, row: npt.NDArray[np.intp]) -> Work:
+    """What the ops at these rows do: as the program counted it, else by our formulas."""
+    calls, call = distinct_calls(trace, row)
+    columns = zip(*map(_work, calls), strict=True) if calls else [()] * len(WORK_TYPES)
+    flops, moved, counted, dtype, moves_only, shapes = (
+        np.array(values, kind)[call] for values, kind in zip(columns, WORK_TYPES, strict=True)
+    )
+    told_flops, told_moved = (recorded_work(trace, key)[row] for key in (FLOPS, MEMORY_TRAFFIC))
+    return Work(
+        row,
+        np.where(told_flops >= 0, told_flops, flops),
+        np.where(told_moved >= 0, told_moved, moved),
+        np.where(told_moved >= 0, BOTH, counted),
+        dtype,
+        moves_only,
+        shapes,
+    )
+
+
+def slice_work_flops(trace: Trace) -> Ints:
+    """FLOPs of every slice: those of the outermost ops with a formula, 0 anywhere else.
+
+    Where the program counted them itself, these.
+    """
+    counted = trace.index.named(frozenset((*FORMULAS, *ARITHMETIC))) & trace.index.is_op
+    worker = worker_of(trace)
+    row = np.flatnonzero(counted & (worker == np.arange(len(trace))))
+    found = np.zeros(len(trace), np.int64)
+    found[row] = of_calls(trace, row, _flops)
+    recorded = recorded_work(trace, FLOPS)
+    return np.where(recorded >= 0, recorded, found)
+
+
+WORK_TYPES = (np.int64, np.int64, object, object, bool, object)
+
+
+def _work(call: Call) -> tuple[int, int, str, str, bool, str]:
+    moved = bytes_of(call)
+    shapes = shape_text(call.dims) if call.dims else ""
+    return _flops(call), moved.bytes, moved.of, call.dtype, moved.moves_only, shapes
+
+
+def _flops(call: Call) -> int:
+    return elements_of(call) if call.name in ARITHMETIC else flops_of(call)
+
+
+def least_counted(counted: npt.NDArray[np.object_]) -> str:
+    """What bytes count that add up several: no more than any of them does."""
+    return next((kind for kind in (NOTHING, INPUTS, BOTH) if (counted == kind).any()), NOTHING)
+
+
+TF32 = re.compile(r"tf32|s1688", re.IGNORECASE)
+"""Kernels that, on fp32 data, multiply in TF32: cuBLAS, cuDNN and CUTLASS write it in the name."""
+
+
+@remembered
+def work_pieces(record: Record) -> pd.DataFrame:
+    """One row per compute kernel, without any GPU work one per op whose work is known.
+
+    Columns: ``row`` (slice), ``start_ns``, ``time_ns`` (of an op CPU time with what it calls);
+    ``op`` (name, "" for none), ``op_row`` (-1), ``input_shapes``, ``dtype``; ``flops``, ``bytes``:
+    its share of the op's work, by time among the op's kernels, and of a slice that a window has cut
+    by what is left of it; ``bytes_counted``, ``moves_only`` (see `op_bytes`).
+    """
+    trace = record.trace
+    return _on_gpu(trace) if len(trace.index.gpu) else _on_cpu(trace)
+
+
+def _on_gpu(trace: Trace) -> pd.DataFrame:
+    rows, kind = gpu_kinds(trace)
+    rows = rows[kind == COMPUTE]
+    dur = trace.index.dur[rows]
+    ops, of = _places(worker_of(trace)[rows])
+    began, ended = trace.index.uncut
+    of_op = np.zeros(len(ops) + 1, np.int64)
+    np.add.at(of_op, of, (ended - began)[rows])
+    pieces = _pieces(trace, rows, dur, of, work_of(trace, ops), dur / np.maximum(of_op[of], 1))
+    in_tf32 = (pieces["dtype"] == "fp32") & _in_tf32(trace, rows)
+    return pieces.assign(dtype=pieces["dtype"].mask(in_tf32, "tf32"))
+
+
+def _on_cpu(trace: Trace) -> pd.DataFrame:
+    rows = np.flatnonzero(trace.index.on_tracks("cpu") & ~trace.index.in_category(INSTANTS))
+    ts, end = trace.index.ts[rows], trace.index.end[rows]
+    parent, _ = links.nest(ts, end, trace.index.track[rows])
+    own = np.zeros(len(trace) + 1, np.int64)  # the last one takes what no op does
+    np.add.at(own, worker_of(trace)[rows], links.self_times(ts, end, parent))
+    ops = np.flatnonzero(trace.index.is_op & (own[:-1] > 0))
+    began, ended = trace.index.uncut
+    share = trace.index.dur[ops] / np.maximum((ended - began)[ops], 1)
+    of = np.arange(len(ops), dtype=np.int32)
+    pieces = _pieces(trace, ops, own[ops], of, work_of(trace, ops), share)
+    known = (pieces["flops"] > 0) | (pieces["moves_only"] & (pieces["bytes_counted"] != NOTHING))
+    return pieces[known].reset_index(drop=True)
+
+
+def _pieces(
+    trace: Trace,
+    rows: npt.NDArray[np.intp],
+    time: Ints,
+    of: Rows,
+    work: Work,
+    share: npt.NDArray[np.float64],
+) -> pd.DataFrame:
+    """``of``: per slice the place of its op in ``work``, -1 for none; ``share``: of its work."""
+    op = np.append(work.row, NONE)[of]
+    columns = {
+        "row": rows.astype(np.int32),
+        "start_ns": trace.index.ts[rows],
+        "time_ns": time,
+        "op": trace.index.texts_of(op),
+        "op_row": op,
+        "input_shapes": np.append(work.shapes, "")[of],
+        "dtype": np.append(work.dtype, "")[of],
+        "flops": np.append(work.flops, 0)[of] * share,
+        "bytes": np.append(work.bytes, 0)[of] * share,
+        "bytes_counted": np.append(work.counted, NOTHING)[of],
+        "moves_only": np.append(work.moves_only, False)[of],
+    }
+    return pd.DataFrame(columns)
+
+
+def _places(worker: Rows) -> tuple[npt.NDArray[np.intp], Rows]:
+    """The distinct ops, and per slice the place of its op among them (-1: none)."""
+    ops, of = np.unique(worker, return_inverse=True)
+    none = int((ops < 0).sum())
+    return ops[none:].astype(np.intp), (of.reshape(-1) - none).astype(np.int32)
+
+
+def _in_tf32(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+    return trace.index.named(frozenset(filter(TF32.search, trace.index.names)))[rows]

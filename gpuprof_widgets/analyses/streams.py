@@ -9,10 +9,19 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.device_busy import devices, devices_at_work
-from gpuprof_widgets.analyses.gpu_kinds import COMMUNICATION, COMPUTE, COPY, KINDS, gpu_kinds
-from gpuprof_widgets.analyses.lacking import lacking
-from gpuprof_widgets.analyses.open_times import open_within
+from gpuprof_widgets.analyses.gpu_work import (
+    COMMUNICATION,
+    COMPUTE,
+    COPY,
+    KINDS,
+    devices,
+    devices_at_work,
+    gpu_kinds,
+    kind_times,
+    open_within,
+)
+from gpuprof_widgets.analyses.reasons import lacking
+from gpuprof_widgets.analyses.regions import NO_STEPS, rank_of, time_ranges
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.intervals import Intervals
@@ -193,3 +202,62 @@ def _concurrency(trace: Trace, device: int) -> pd.DataFrame:
     np.add.at(time, active, np.diff(edges))
     share = time / max(trace.span_ns, 1)
     return pd.DataFrame({"active": np.arange(len(time)), "time_ns": time, "share": share})
+
+
+OVERLAP_COLUMNS = (
+    "rank",
+    "device",
+    "step",
+    "span_ns",
+    "busy_ns",
+    "idle_ns",
+    *(f"{kind}_ns" for kind in KINDS),
+    "communication_overlapped_ns",
+    "copy_overlapped_ns",
+    "communication_overlapped_share",
+    "copy_overlapped_share",
+)
+OVERLAP_BY = ("device", "step")
+OVERLAP_NO_GPU = "the trace has no GPU work: nothing could overlap"
+
+
+def overlaps(record: Record, *, by: str = "device") -> pd.DataFrame:
+    """One row per GPU (and step): total times of each kind of work, and how much was hidden.
+
+    Columns (ns): ``rank``, ``device``, ``step`` (-1: the whole), ``span_ns``, ``busy_ns``,
+    ``idle_ns``; ``compute_ns``, ``communication_ns``, ``copy_ns``, ``memset_ns``: at least one
+    such slice ran (they may overlap); ``communication_overlapped_ns``, ``copy_overlapped_ns``:
+    while compute ran as well; ``communication_overlapped_share``, ``copy_overlapped_share``: of
+    all communication and copies (HTA's comm/comp overlap; 0 where there is none).
+    """
+    if by not in OVERLAP_BY:
+        raise OptionError(f"overlaps are by one of {', '.join(OVERLAP_BY)}, not by {by!r}")
+    trace = record.trace
+    number, start, end = time_ranges(record, by)
+    kinds = {device: kind_times(trace, device) for device in devices(trace)}
+    if not kinds or not len(number):
+        return lacking(OVERLAP_COLUMNS, NO_STEPS if kinds else OVERLAP_NO_GPU)
+    rows = [_overlap_row(device, unions, number, (start, end)) for device, unions in kinds.items()]
+    return pd.concat(rows, ignore_index=True).assign(rank=rank_of(trace))[list(OVERLAP_COLUMNS)]
+
+
+def _overlap_row(
+    device: int, unions: dict[str, Intervals], number: Ints, ranges: Intervals
+) -> pd.DataFrame:
+    starts, ends = zip(*unions.values(), strict=True)
+    busy = intervals.overlap(ranges, intervals.union(np.concatenate(starts), np.concatenate(ends)))
+    total = {kind: intervals.overlap(ranges, union) for kind, union in unions.items()}
+    hidden = {
+        kind: intervals.overlap(ranges, intervals.intersection(unions[kind], unions[COMPUTE]))
+        for kind in (COMMUNICATION, COPY)
+    }
+    span = ranges[1] - ranges[0]
+    columns: dict[str, object] = {"device": device, "step": number, "span_ns": span}
+    columns |= {"busy_ns": busy, "idle_ns": span - busy}
+    columns |= {f"{kind}_ns": time for kind, time in total.items()}
+    columns |= {f"{kind}_overlapped_ns": time for kind, time in hidden.items()}
+    columns |= {
+        f"{kind}_overlapped_share": time / np.maximum(total[kind], 1)
+        for kind, time in hidden.items()
+    }
+    return pd.DataFrame(columns)

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any, Literal
 
-from gpuprof_widgets.capture.code_pairs import code_pairs
-from gpuprof_widgets.capture.embedded import Embedded
+from gpuprof_widgets.capture.code import Embedded, code_pairs
 
 Codes = tuple[CodeType, CodeType | None]
 """Of the statements, and of the last expression."""

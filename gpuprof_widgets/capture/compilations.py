@@ -9,8 +9,7 @@ import re
 import sys
 from typing import Any
 
-from gpuprof_widgets.capture.clocks import RecordClock
-from gpuprof_widgets.capture.part import Context
+from gpuprof_widgets.capture.part import Context, RecordClock
 from gpuprof_widgets.trace.model import Trace
 
 LONGEST_REASON = 300

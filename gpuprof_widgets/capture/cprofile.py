@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import cProfile
+import re
 import sys
+import threading
 from collections.abc import Callable
 from pstats import add_func_stats  # type: ignore[attr-defined]
 from typing import Any
 from weakref import WeakSet
 
-from gpuprof_widgets.capture.one_thread import hear_this_thread_only
+import numpy as np
+
 from gpuprof_widgets.trace.model import Calls
 from gpuprof_widgets.trace.pstats import calls_of_stats
 
@@ -110,3 +113,128 @@ def hook_is_taken() -> bool:
     if sys.version_info >= (3, 12):
         return sys.monitoring.get_tool(sys.monitoring.PROFILER_ID) is not None
     return sys.getprofile() is not None
+
+
+def hear_this_thread_only(profile: Any) -> None:
+    """Keep other threads out of a cProfile that was enabled just now, from Python 3.12 on.
+
+    There it hears the calls and returns of every thread, but keeps one stack for all: a return in
+    one thread ends the call of another, so that callers, times and even counts are wrong as soon
+    as two threads run Python, as in any kernel. On 3.11 it never heard the others.
+    """
+    if sys.version_info >= (3, 12):
+        tool = sys.monitoring.PROFILER_ID
+        for names, only_here in _GATES.items():
+            for name in names:
+                event = getattr(sys.monitoring.events, name)
+                # Registering returns what was registered before: cProfile's own callback.
+                callback = sys.monitoring.register_callback(tool, event, None)
+                if callback is not None:
+                    sys.monitoring.register_callback(tool, event, only_here(callback))
+        profile.clear()  # of what it heard while its callbacks were exchanged
+
+
+# One per number of arguments, thread and callback as defaults: these run at every call.
+def _at_start(callback: Any) -> Callable[..., None]:
+    here = threading.get_ident()
+
+    def gate(code: Any, offset: int, thread: Any = threading.get_ident) -> None:
+        if thread() == here:
+            callback(code, offset)
+
+    return gate
+
+
+def _at_end(callback: Any) -> Callable[..., None]:
+    here = threading.get_ident()
+
+    def gate(code: Any, offset: int, value: Any, thread: Any = threading.get_ident) -> None:
+        if thread() == here:
+            callback(code, offset, value)
+
+    return gate
+
+
+def _at_builtin(callback: Any) -> Callable[..., None]:
+    here = threading.get_ident()
+
+    def gate(
+        code: Any, offset: int, called: Any, first: Any, thread: Any = threading.get_ident
+    ) -> None:
+        if thread() == here:
+            callback(code, offset, called, first)
+
+    return gate
+
+
+_GATES = {
+    ("PY_START", "PY_RESUME"): _at_start,
+    ("PY_RETURN", "PY_YIELD", "PY_THROW", "PY_UNWIND"): _at_end,
+    ("CALL", "C_RETURN", "C_RAISE"): _at_builtin,
+}
+
+
+_THREAD = re.compile(r"(?:^|[/\\])threading\.py$")
+_CARRIERS = re.compile(
+    r"(?:^|[/\\])(?:multiprocessing[/\\](?:queues|pool)\.py|concurrent[/\\]futures[/\\]process\.py"
+    r"|torch[/\\]utils[/\\]data[/\\]|tqdm[/\\]_monitor\.py)"
+)
+"""Who starts threads that run no ops: they carry work to processes, or watch a progress bar."""
+_POOLS = re.compile(r"(?:^|[/\\])(?:concurrent[/\\]futures|multiprocessing|asyncio)[/\\]")
+"""Who starts threads on behalf of others."""
+_COMPILERS = re.compile(r"(?:^|[/\\])torch[/\\]_inductor[/\\]")
+"""Who starts threads that compile, through a pool as well: they run no ops either."""
+_NAMED = 3
+
+
+def note_on_threads(calls: Calls | None) -> list[str]:
+    """One sentence where these calls started threads, with who did; none where nobody did.
+
+    Known by the calls of ``threading.Thread.start``. Who called it is known but for code that was
+    running already as cProfile began.
+    """
+    if calls is None:
+        return []
+    starters, are_all = _starters(calls)
+    if are_all and not starters:
+        return []
+    named = list(dict.fromkeys(_place(calls, who) for who in starters))
+    if len(named) > _NAMED:
+        named = [*named[:_NAMED], "others"]
+    by = f" (by {', '.join(named)})" if named else ""
+    return [
+        f"threads were started{by}: torch's profiler follows only the thread in which it starts, "
+        "so ops and modules of theirs are not in the record"
+    ]
+
+
+def _starters(calls: Calls) -> tuple[list[int], bool]:
+    """Who started threads that may run ops, and whether all who did are known.
+
+    Instead of a pool's functions those who called them.
+    """
+    functions, edges = calls.functions, calls.edges
+    kinds = (_THREAD, _CARRIERS, _POOLS, _COMPILERS)
+    in_thread, carries, pools, compiles = (
+        functions["file"].str.contains(kind).to_numpy(dtype=bool) for kind in kinds
+    )
+    is_start = in_thread & (functions["name"] == "start").to_numpy(dtype=bool)
+    starters: list[int] = []
+    are_all, waiting = True, np.flatnonzero(is_start).tolist()
+    seen = set(waiting)
+    while waiting:
+        one = waiting.pop(0)
+        made = edges[edges["callee"] == one]
+        are_all &= int(functions["calls"].iloc[one]) <= int(made["calls"].sum())
+        runs_ops = ~(compiles | (carries & is_start[one]))
+        new = [who for who in made["caller"] if runs_ops[who] and who not in seen]
+        seen.update(new)
+        waiting += [who for who in new if pools[who]]
+        starters += [who for who in new if not pools[who]]
+    return starters, are_all
+
+
+def _place(calls: Calls, function: int) -> str:
+    file, name = calls.functions["file"].iloc[function], calls.functions["name"].iloc[function]
+    place = "/".join(re.split(r"[/\\]", file)[-2:])
+    return place if name == "<module>" else f"`{name}` in {place}"

@@ -16,9 +16,8 @@ from time import perf_counter_ns
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from gpuprof_widgets.capture.clocks import RecordClock, both_clocks, time_of_day
 from gpuprof_widgets.capture.interrupts import RaisedAfterwards
-from gpuprof_widgets.capture.part import Context
+from gpuprof_widgets.capture.part import Context, RecordClock, both_clocks, time_of_day
 from gpuprof_widgets.trace.model import Trace
 
 GENERATIONS = 3

@@ -10,16 +10,21 @@ Nor does a callback of ours swallow one.
 
 from __future__ import annotations
 
-# signal's own functions are Python, which a cProfile at work would count.
 import _signal  # type: ignore[import-not-found]
 import ctypes
 import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from threading import get_ident
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Self
+
+from gpuprof_widgets.exceptions import RecordingError
+
+# signal's own functions are Python, which a cProfile at work would count.
 
 Handler = Callable[[int, FrameType | None], Any]
 
@@ -184,3 +189,23 @@ def _raise_afterwards(error: BaseException) -> None:
     set_error = ctypes.pythonapi.PyThreadState_SetAsyncExc
     thread = ctypes.c_ulong(get_ident())
     defaultdict[str, int](partial(set_error, thread, ctypes.py_object(made)))["lacking"]
+
+
+_within: Path | None = None
+
+
+def temporary_folder() -> Path:
+    """A new folder; a `RecordingError` where there is none to be had."""
+    try:
+        return Path(tempfile.mkdtemp(prefix="gpuprof-", dir=_within))
+    except OSError as error:
+        raise RecordingError(
+            f"there is no folder for temporary files ({error.strerror}: {error.filename}); "
+            "set TMPDIR to one that can be written and restart"
+        ) from error
+
+
+def keep_folders_within(folder: Path) -> None:
+    """Let all folders of this process, and of those that it forks, lie in this one."""
+    global _within
+    _within = folder

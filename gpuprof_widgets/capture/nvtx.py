@@ -10,13 +10,14 @@ need no calls of ours, only names that can be read: their parts see to it where 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 import torch.autograd.profiler
+from torch.autograd import profiler as autograd_profiler
 
-from gpuprof_widgets.capture.giving_way import Entrances, profiler_is_running
 from gpuprof_widgets.capture.part import Context
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Trace
@@ -121,3 +122,42 @@ class NvtxRanges:
     def _note(self, sentence: str) -> None:
         if sentence not in self._notes:  # one window after the other says the same
             self._notes.append(sentence)
+
+
+_ENTRANCES = ("_prepare_profiler", "_enable_profiler")
+"""What every profiler of torch calls on its way in."""
+
+
+class Entrances:
+    """Calls ``give_way`` just before another profiler of torch starts: of two one stays empty."""
+
+    def __init__(self, give_way: Callable[[], None]) -> None:
+        self._give_way = give_way
+        self._originals: dict[str, Callable[..., Any]] = {}
+
+    def watch(self) -> None:
+        """From now on, and until `unwatch`."""
+        for name in _ENTRANCES:
+            original = getattr(autograd_profiler, name, None)
+            if original is not None:
+                self._originals[name] = original
+                setattr(autograd_profiler, name, self._watched(original))
+
+    def unwatch(self) -> None:
+        """Put the entrances back; may be called twice."""
+        while self._originals:
+            name, original = self._originals.popitem()
+            setattr(autograd_profiler, name, original)
+
+    def _watched(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def entrance(*args: Any, **kwargs: Any) -> Any:
+            self._give_way()
+            return original(*args, **kwargs)
+
+        return entrance
+
+
+def profiler_is_running() -> bool:
+    """Whether any torch profiler runs, in this thread or for all threads."""
+    everywhere = getattr(autograd_profiler, "_is_profiler_enabled", False)
+    return bool(everywhere or torch._C._autograd._profiler_enabled())

@@ -13,11 +13,10 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from gpuprof_widgets.capture.cprofile import hook_is_taken
-from gpuprof_widgets.capture.giving_way import profiler_is_running
+from gpuprof_widgets.capture.cprofile import hear_this_thread_only, hook_is_taken
 from gpuprof_widgets.capture.lines.regions import LineMark
-from gpuprof_widgets.capture.modules.marks import ModuleMarks
-from gpuprof_widgets.capture.one_thread import hear_this_thread_only
+from gpuprof_widgets.capture.modules import ModuleMarks
+from gpuprof_widgets.capture.nvtx import profiler_is_running
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES, MEMORY_EVENT

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import TracebackType
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gpuprof_widgets.capture.modules.calls import FILE, LINE, NAME
+from gpuprof_widgets.capture.module_calls import FILE, LINE, NAME
 from gpuprof_widgets.trace.edit import kept_slices
 from gpuprof_widgets.trace.model import Calls, Trace
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
@@ -27,7 +29,7 @@ _OF_DEVICES = (*GPU_CATEGORIES, "gpu_user_annotation")
 # torch shortens paths by sys.path, so frames are known by the tail of their file's path.
 _AROUND = re.compile(
     r"gpuprof_widgets[/\\](capture[/\\](cell|loop[/\\]steps)|commands[/\\]run"
-    r"|(magics|integrations)[/\\]\w+|profiling)\.py\("
+    r"|integrations[/\\]\w+|magic|profiling)\.py\("
     rf"|nn[/\\]modules[/\\]module\.py\({LINE}\): {NAME}$"
 )
 _RECORDING = re.compile(
@@ -40,7 +42,7 @@ _BETWEEN = str(Path(_PACKAGE, "capture", "loop", "steps.py"))
 _DRIVING = str(Path(_PACKAGE, "capture", "lines", "suspended.py"))
 """Runs what a marked line awaits, by built-ins such as `next`: what these call, the user awaits."""
 
-_BESIDE = re.compile(re.escape(_PACKAGE) + r"[/\\]capture[/\\](modules|memory)[/\\]")
+_BESIDE = re.compile(re.escape(_PACKAGE) + r"[/\\]capture[/\\](modules|module_calls|memory)\.py")
 """Calls nothing of the user's but to look at it: what it calls is ours, and what that calls."""
 
 _KERNEL = re.compile(
@@ -328,3 +330,43 @@ def _kept_slices(trace: Trace, keep: Mask) -> Trace:
         end_ns=max(int(end.max()), int(counters["ts"].max()) if len(counters) else 0) - start,
         epoch_ns=trace.epoch_ns + start,
     )
+
+
+def below_ours(traceback: TracebackType | None) -> TracebackType | None:
+    """The traceback from the first frame on that is not ours."""
+    while traceback is not None and _is_ours(traceback):
+        traceback = traceback.tb_next
+    return traceback
+
+
+def leave_out_ours(error: BaseException | None) -> None:
+    """Take our frames out of the tracebacks of an error and of those that it came from."""
+    _leave_out(error, set())
+
+
+def _leave_out(error: BaseException | None, seen: set[int]) -> None:
+    if error is None or id(error) in seen:
+        return
+    seen.add(id(error))
+    error.__traceback__ = _without_ours(error.__traceback__)
+    _leave_out(error.__cause__, seen)
+    _leave_out(error.__context__, seen)
+
+
+def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
+    entries = []
+    while traceback is not None:
+        if not _is_ours(traceback):
+            entries.append(traceback)
+        traceback = traceback.tb_next
+    rest = None
+    for entry in reversed(entries):
+        rest = TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return rest
+
+
+def _is_ours(entry: TracebackType) -> bool:
+    code = entry.tb_frame.f_code
+    if (code.co_filename, code.co_firstlineno, code.co_name) == (FILE, LINE, NAME):
+        return True
+    return code.co_filename.startswith(_PACKAGE + os.sep)

@@ -18,8 +18,8 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Self
 
-from gpuprof_widgets.capture.active import Active, Loop
 from gpuprof_widgets.capture.cell import CellCode
+from gpuprof_widgets.capture.cprofile import note_on_threads
 from gpuprof_widgets.capture.environment import environment
 from gpuprof_widgets.capture.interrupts import Held
 from gpuprof_widgets.capture.loop.bound import loop_bound_of
@@ -30,17 +30,14 @@ from gpuprof_widgets.capture.own_frames import (
     without_own_slices,
     without_steps_taken_back,
 )
-from gpuprof_widgets.capture.part import Context, Part
-from gpuprof_widgets.capture.parts import parts_for
-from gpuprof_widgets.capture.unseen_threads import note_on_threads
-from gpuprof_widgets.capture.window import started
-from gpuprof_widgets.capture.window_series import WindowSeries
+from gpuprof_widgets.capture.part import Active, Context, Loop, Part
+from gpuprof_widgets.capture.window import WindowSeries, parts_for, started
 from gpuprof_widgets.capture.workers.recording import calls_of_workers
 from gpuprof_widgets.exceptions import RecordingError
 from gpuprof_widgets.options import Options
-from gpuprof_widgets.trace.garbage import without_garbage_collection
+from gpuprof_widgets.trace.files import without_garbage_collection
 from gpuprof_widgets.trace.model import Calls, Record, Trace
-from gpuprof_widgets.trace.python_frames import calls_from_slices, with_cell_labels
+from gpuprof_widgets.trace.pstats import calls_from_slices, with_cell_labels
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 
 _NESTED = (

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 import click
+import pandas as pd
 
 from gpuprof_widgets.analyses import ANALYSES, Analysis
-from gpuprof_widgets.commands.exports import FORMATS, export, export_options
-from gpuprof_widgets.commands.outputs import Writing
-from gpuprof_widgets.commands.signature import keywords_of, options_of
+from gpuprof_widgets.analyses.columns import PLACES, PSTATS_KEYS, UNITS
+from gpuprof_widgets.commands.outputs import FORMATS, Writing, export, export_options
 from gpuprof_widgets.commands.traces import (
+    Time,
     load,
     part_of,
     print_notes,
@@ -21,10 +25,9 @@ from gpuprof_widgets.commands.traces import (
     trace_argument,
     window_options,
 )
+from gpuprof_widgets.exceptions import OptionError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from gpuprof_widgets.profiles import Profile
 
 ROWS = 20
@@ -73,8 +76,7 @@ def table_command(
     **given: Any,
 ) -> None:
     """Load, analyse, sort, cut, and write or print."""
-    from gpuprof_widgets.analyses.table_with_reason import LACKS
-    from gpuprof_widgets.analyses.whole_run import what_follows_no_range
+    from gpuprof_widgets.analyses.reasons import LACKS, what_follows_no_range
 
     targets = {name: given.pop(name) for name in FORMATS}
     own = keywords_of(analysis.function)
@@ -101,8 +103,6 @@ def _sorted(
     analysis: Analysis, profile: Profile, table: pd.DataFrame, key: str, given: dict[str, Any]
 ) -> pd.DataFrame:
     """By a column, or by a key that only the analysis knows, such as torch's names."""
-    from gpuprof_widgets.commands.sorting import sort_columns, sorted_by
-
     if not sort_columns(table, key) and "sort" in keywords_of(analysis.function):
         return analysis.function(profile, **given, sort=key)
     return sorted_by(table, key)
@@ -121,13 +121,10 @@ def show_or_export(
     ``notes`` stand below what is printed, and on stderr where it is written.
     """
     from gpuprof_widgets.analyses.columns import heading
-    from gpuprof_widgets.analyses.lacking import NOBODY
     from gpuprof_widgets.analyses.operators import self_time_lines
-    from gpuprof_widgets.analyses.table_with_reason import LACKS, what_is_lacking
-    from gpuprof_widgets.commands.printing import print_table, terminal_table
-    from gpuprof_widgets.commands.sorting import sort_columns
-    from gpuprof_widgets.commands.tree import with_paths
-    from gpuprof_widgets.printable import printable
+    from gpuprof_widgets.analyses.reasons import LACKS, NOBODY, what_is_lacking
+    from gpuprof_widgets.commands.printing import print_table, terminal_table, with_paths
+    from gpuprof_widgets.exceptions import printable
     from gpuprof_widgets.trace.schema import SAMPLED
 
     lacks = what_is_lacking(table)
@@ -167,4 +164,105 @@ def help_of(docstring: str) -> str:
     return "\n\n".join(
         f"\b\n{paragraph}" if re.match(r"[-*] |\|", paragraph) else paragraph
         for paragraph in paragraphs
+    )
+
+
+SHARED = ("sort", "top", "step")
+"""Keywords that every command has as options of its own."""
+
+
+def keywords_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """What the analysis takes besides the record."""
+    _, *parameters = inspect.signature(function).parameters.values()
+    return {parameter.name: parameter for parameter in parameters}
+
+
+def options_of(function: Callable[..., Any]) -> list[click.Parameter]:
+    """An option per keyword of the analysis, but for those that only a program can give.
+
+    What a call has to name first (``attribution(level)``) is an argument here as well.
+    """
+    from gpuprof_widgets.analyses.added import option_kinds  # loads numpy
+
+    kinds = option_kinds(function)
+    options = (
+        option_of(parameter, kinds[name])
+        for name, parameter in keywords_of(function).items()
+        if name not in SHARED
+    )
+    return [option for option in options if option is not None]
+
+
+def option_of(parameter: inspect.Parameter, kind: Any) -> click.Parameter | None:
+    """The option or argument of one keyword, by its type; None where its values cannot be typed.
+
+    A `TypeError` where it cannot be left out either.
+    """
+    name, default = parameter.name, parameter.default
+    flag = f"--{name.replace('_', '-')}"
+    plain: Any = Time() if name.endswith("_ns") else _typed(kind)
+    if default is parameter.empty:
+        if plain is None:
+            raise TypeError(f"a command line has no option of type {kind} for {name}")
+        return click.Argument([name], type=plain)
+    if isinstance(default, bool):
+        return click.Option([f"{flag}/--no-{flag[2:]}", name], default=default)
+    said = None if default in (None, "") else f"default: {default}"
+    if plain is None:
+        return None
+    return click.Option([flag, name], type=plain, default=default, help=said)
+
+
+def _typed(kind: Any) -> Any:
+    """The type of what is typed for such a keyword: of several the text; None for none of them."""
+    if get_origin(kind) in (Union, UnionType):
+        parts = [_typed(part) for part in get_args(kind) if part is not NoneType]
+        return next((part for part in (str, float, int) if part in parts), None)
+    return kind if kind in (int, float, str) else None
+
+
+def sort_columns(table: pd.DataFrame, key: str) -> list[str]:
+    """The column that a key names: ``cpu_self`` or ``cpu_self_ns``, after a sign; none if unknown.
+
+    A table of Python functions takes pstats' keys as well, of which some name several columns.
+    Raises `OptionError` where a key without its unit names two.
+    """
+    name = key.lstrip("+-")
+    if name in table.columns:
+        return [name]
+    found = [name + unit for unit in UNITS if name + unit in table.columns]
+    if len(found) > 1:
+        raise OptionError(f"{name!r} could be {' or '.join(found)}: sort by one of these")
+    return found or list(_pstats_keys(table).get(name, ()))
+
+
+def _pstats_keys(table: pd.DataFrame) -> dict[str, tuple[str, ...]]:
+    """Those that a table of Python functions has the columns of; none of any other table."""
+    if not set(PLACES) <= set(table.columns):
+        return {}
+    return {key: names for key, names in PSTATS_KEYS.items() if set(names) <= set(table.columns)}
+
+
+def sorted_by(table: pd.DataFrame, key: str) -> pd.DataFrame:
+    """Its rows by the column of that key: numbers largest first, names from A, lines of a file from
+    the first; ``+`` rising, ``-`` falling.
+    """
+    columns = sort_columns(table, key)
+    if not columns:
+        raise OptionError(_unknown(table, key))
+    rising = [
+        column in PLACES or not pd.api.types.is_numeric_dtype(table[column]) for column in columns
+    ]
+    if key[0] in "+-":
+        rising = [key[0] == "+"] * len(columns)
+    return table.sort_values(columns, ascending=rising, kind="stable", ignore_index=True)
+
+
+def _unknown(table: pd.DataFrame, key: str) -> str:
+    names = list(map(str, table.columns))
+    pstats = list(_pstats_keys(table))
+    close = difflib.get_close_matches(key.lstrip("+-"), names + pstats, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    return f"there is no column {key!r} to sort by.{hint} Columns are {', '.join(names)}" + (
+        f"; pstats' keys: {', '.join(pstats)}." if pstats else "."
     )

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuprof_widgets.commands.analysis import ROWS, show_or_export
-from gpuprof_widgets.commands.exports import FORMATS, export_options
-from gpuprof_widgets.commands.outputs import Writing
+from gpuprof_widgets.commands.outputs import FORMATS, Writing, export_options
 from gpuprof_widgets.commands.traces import Time, load, progress, trace_argument, window_options
-from gpuprof_widgets.printable import printable
+from gpuprof_widgets.exceptions import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +85,7 @@ def analyze(**given: Any) -> None:
     Device self time is the GPU work that an op launched, host self time its CPU time; FLOPs and
     bytes come from recorded shapes (--shapes).
     """
-    from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+    from gpuprof_widgets.analyses.reasons import what_is_lacking
 
     targets = {name: given.pop(name) for name in FORMATS}
     as_lines, as_wiki = given.pop("dump_only_opr"), given.pop("confluence")

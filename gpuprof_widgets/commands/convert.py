@@ -8,11 +8,10 @@ from typing import Any
 
 import click
 
-from gpuprof_widgets.commands.exports import STDOUT
-from gpuprof_widgets.commands.outputs import OutputFile, Writing
+from gpuprof_widgets.commands.outputs import STDOUT, OutputFile, Writing
 from gpuprof_widgets.commands.traces import Window, load, progress, trace_argument, window_options
+from gpuprof_widgets.exceptions import printable
 from gpuprof_widgets.exports import WRITERS, export, part_of, with_ranges_in, writer_for
-from gpuprof_widgets.printable import printable
 
 CHROME_TRACE = WRITERS["chrome"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import IO
 
@@ -13,10 +13,8 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from gpuprof_widgets.analyses.columns import heading, is_link
-from gpuprof_widgets.analyses.quantity import format_ns
-from gpuprof_widgets.commands.tree import TREE
-from gpuprof_widgets.printable import printable, printable_lines
+from gpuprof_widgets.analyses.columns import format_ns, heading, is_link
+from gpuprof_widgets.exceptions import printable, printable_lines
 from gpuprof_widgets.views.table import NARROWEST, NONE, Column, Table, cell_texts, table_of
 from gpuprof_widgets.views.table_renderers import fitted, markdown_lines, rich_table, text_lines
 
@@ -137,3 +135,48 @@ def _write(console: Console, lines: Sequence[str]) -> None:
     encoding = getattr(console.file, "encoding", None) or "utf-8"
     for line in lines:
         console.file.write(line.encode(encoding, "replace").decode(encoding) + "\n")
+
+
+TREE = frozenset({"node", "parent", "depth", "name"})
+"""Columns of a table whose rows are the nodes of a tree."""
+
+INDENT = "  "
+DEEPEST = 200
+BETWEEN, LEFT_OUT = " > ", "…"
+
+LONGEST_PATH = 5
+"""Names that are printed of a path, its last ones: Python's may have a hundred."""
+
+
+def with_paths(shown: pd.DataFrame, table: pd.DataFrame, *, is_sorted: bool) -> pd.DataFrame:
+    """The rows with names that say where they stand; other tables as they are.
+
+    In the order of the tree names are indented. Rows that are sorted have lost their parents from
+    above them: those have their path. ``table`` has all the nodes.
+    """
+    if not set(table.columns) >= TREE:
+        return shown
+    if not is_sorted:
+        depths = zip(shown["depth"], shown["name"], strict=True)
+        return shown.assign(name=[_indented(depth, str(name)) for depth, name in depths])
+    parent = dict(zip(table["node"], table["parent"], strict=True))
+    name = dict(zip(table["node"], table["name"], strict=True))
+    return shown.assign(name=[_path(node, parent, name) for node in shown["node"]])
+
+
+def _indented(depth: int, name: str) -> str:
+    """The name below its caller's; beyond the deepest indent it says how much deeper it is."""
+    deeper = f"(+{depth - DEEPEST}) " if depth > DEEPEST else ""
+    return INDENT * min(depth, DEEPEST) + deeper + name
+
+
+def _path(node: int, parent: Mapping[int, int], name: Mapping[int, str]) -> str:
+    """The names that lead to the node, without the root's."""
+    names = [str(name[node])]
+    above = parent[node]
+    while above >= 0 and parent[above] >= 0:
+        names.insert(0, LEFT_OUT if len(names) == LONGEST_PATH else str(name[above]))
+        if len(names) > LONGEST_PATH:
+            break
+        above = parent[above]
+    return BETWEEN.join(names)

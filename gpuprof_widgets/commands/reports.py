@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import tempfile
+import webbrowser
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
 from gpuprof_widgets.commands.analysis import show_or_export
-from gpuprof_widgets.commands.exports import FORMATS, export_options, write_bytes
-from gpuprof_widgets.commands.outputs import OutputFile
-from gpuprof_widgets.commands.traces import print_notes, progress
+from gpuprof_widgets.commands.outputs import (
+    FORMATS,
+    STDOUT,
+    InputPath,
+    OutputFile,
+    Writing,
+    export_options,
+    write_bytes,
+)
+from gpuprof_widgets.commands.traces import (
+    load,
+    print_notes,
+    progress,
+    trace_argument,
+    window_options,
+)
+from gpuprof_widgets.exceptions import OptionError, printable
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from gpuprof_widgets.analyses.findings import Finding
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -61,8 +81,8 @@ def check(tables: Sequence[str], **given: Any) -> None:
 
 def answer(found: Report, *, notes: Sequence[str] = (), **given: Any) -> None:
     """Write the page, or print the table that is asked for, or the words."""
+    from gpuprof_widgets.commands.analysis import sorted_by
     from gpuprof_widgets.commands.printing import print_text
-    from gpuprof_widgets.commands.sorting import sorted_by
 
     table, sort, output = given["table"], given["sort"], given["output"]
     if output is not None:
@@ -79,3 +99,171 @@ def answer(found: Report, *, notes: Sequence[str] = (), **given: Any) -> None:
         show_or_export(rows, top=given["top"], sort=sort, targets=targets, notes=tuple(notes))
     elif output is None:
         print_text(found._repr_mimebundle_()["text/plain"])
+
+
+TABLES = ("ops", "kernels", "modules", "lines", "functions", "breakdown", "steps", "call_tree")
+"""What ``--table`` can name: methods of `Comparison`."""
+
+
+@click.command(
+    "diff",
+    cls=Writing,
+    epilog="\b\nExamples:\n  gpuprof diff before.gpuprof after.gpuprof\n"
+    "  gpuprof diff before.json.gz after.json.gz -o diff.html\n"
+    "  gpuprof diff before.gpuprof after.gpuprof --table kernels --top 5",
+)
+@trace_argument("before", metavar="A")
+@trace_argument("after", metavar="B")
+@click.option(
+    "--per",
+    type=click.Choice(["step", "run"]),
+    help="compare an average step, or the whole runs (default: steps where both have any)",
+)
+@report_options(TABLES)
+def diff(before: str, after: str, per: str | None, **given: Any) -> None:
+    """Compare two runs: what is added, gone, more, less, or noise. Differences are B less A."""
+    check(TABLES, **given)
+    from gpuprof_widgets.comparisons import Comparison
+
+    a, b = (load(run, one_of_several=True) for run in (before, after))
+    answer(Comparison(a, b, per), **given)
+
+
+RANKS_TABLES = (
+    "stragglers",
+    "waits",
+    "breakdown",
+    "steps",
+    "collectives",
+    "functions",
+    "alignment",
+)
+"""What ``--table`` can name: methods of what `gpuprof_widgets.ranks()` returns."""
+
+
+@click.command(
+    "ranks",
+    cls=Writing,
+    epilog="\b\nExamples:\n  gpuprof ranks traces/\n"
+    "  gpuprof ranks 'run.rank*.gpuprof' -o ranks.html\n"
+    "  gpuprof ranks traces/ --table stragglers --csv -",
+)
+@click.argument("paths", nargs=-1, required=True, type=InputPath())
+@click.option("--cluster", metavar="ADDRESS", help="read the files on this Dask cluster")
+@report_options(RANKS_TABLES)
+def ranks(paths: tuple[str, ...], cluster: str | None, **given: Any) -> None:
+    """Compare the ranks of one run: who was late, who waited, who moved data.
+
+    PATHS: the folder with the files of all ranks (profiles, traces, databases of nvprof and Nsight
+    Systems, files of cProfile), a glob, or the files.
+    """
+    check(RANKS_TABLES, **given)
+    from gpuprof_widgets.many_ranks import ranks as read
+
+    found = read(paths[0] if len(paths) == 1 else list(paths), cluster=cluster)
+    answer(found, notes=found.notes, **given)
+
+
+SHOWN = 5
+"""Findings that are printed without ``--all``, as many as the page shows unfolded."""
+
+WIDTH = 79
+
+
+@click.command(
+    "findings",
+    epilog="\b\nExample:\n  gpuprof findings trace.json.gz --limit dataloader_share=0.1 --all",
+)
+@trace_argument()
+@click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="another threshold than the customary one; may be repeated",
+)
+@click.option("--all", "every", is_flag=True, help=f"all of them, not the first {SHOWN}")
+@window_options
+def findings(
+    trace: str,
+    limits: tuple[str, ...],
+    every: bool,
+    window: tuple[int, int] | None,
+    step: int | None,
+) -> None:
+    """Say why TRACE is slow, the costliest first, each with what to do about it."""
+    from gpuprof_widgets.commands.printing import print_text
+
+    thresholds = dict(map(_threshold, limits))
+    profile = load(trace, window, step)
+    with progress("looking for what is slow"):
+        found = profile.findings(**thresholds)
+    shown = found if every else found[:SHOWN]
+    lines = [line for number, one in enumerate(shown, 1) for line in _lines(number, one)]
+    if len(shown) < len(found):
+        lines.append(f"{len(found) - len(shown)} more: --all")
+    print_text("\n".join(lines or ["nothing stands out"]))
+
+
+def _threshold(text: str) -> tuple[str, float]:
+    """``NAME=VALUE``; the name is checked where the rules are asked."""
+    from gpuprof_widgets.analyses.findings import FINDINGS
+    from gpuprof_widgets.analyses.findings.finding import thresholds_of
+
+    name, equals, value = text.partition("=")
+    known = thresholds_of(*FINDINGS.values())
+    whole = name in known and isinstance(known[name].default, int)
+    try:
+        return name, int(value) if whole else float(value if equals else "none")
+    except ValueError:
+        raise OptionError(f"--limit takes NAME=VALUE with a number, not {text!r}") from None
+
+
+def _lines(number: int, finding: Finding) -> list[str]:
+    start = f"{number}. "
+    indent = " " * len(start)
+    lines = wrap(finding.text, WIDTH, initial_indent=start, subsequent_indent=indent)
+    return lines + wrap(finding.remedy, WIDTH, initial_indent=indent, subsequent_indent=indent)
+
+
+@click.command(
+    "view",
+    cls=Writing,
+    epilog="\b\nExample:\n  gpuprof view trace.json.gz -o report.html --no-open",
+)
+@trace_argument()
+@click.option(
+    "-o",
+    "--output",
+    type=OutputFile(),
+    metavar="FILE",
+    help="write the page here; -: to standard output (default: a temporary file)",
+)
+@click.option(
+    "--open/--no-open", "opens", default=None, help="open it in a browser (default: without -o)"
+)
+@window_options
+def view(
+    trace: str,
+    output: str | None,
+    opens: bool | None,
+    window: tuple[int, int] | None,
+    step: int | None,
+) -> None:
+    """Write the linked views of TRACE as one HTML page, which needs no server and no network."""
+    profile = load(trace, window, step)
+    with progress("drawing"):
+        page = profile.report().encode()
+    target = output or _temporary(trace)
+    write_bytes(page, target)
+    if target == STDOUT:
+        return
+    click.echo(printable(target))
+    if opens or (opens is None and output is None):
+        webbrowser.open(Path(target).absolute().as_uri())
+
+
+def _temporary(trace: str) -> str:
+    """A file that stays until the system clears its temporary folder: the browser reads it."""
+    stem = Path(trace).name.partition(".")[0] or "gpuprof"
+    return str(Path(tempfile.mkdtemp(prefix="gpuprof-"), f"{stem}.html"))

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gpuprof_widgets.commands.outputs import InputPath
-from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.printable import printable
+from gpuprof_widgets.exceptions import OptionError, printable
 
 if TYPE_CHECKING:
     from gpuprof_widgets.profiles import Profile

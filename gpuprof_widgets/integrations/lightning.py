@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuprof_widgets.integrations.training import TrainingSteps
+from gpuprof_widgets.integrations import TrainingSteps
 
 try:
     from lightning.pytorch import Callback

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.integrations.training import TrainingSteps
+from gpuprof_widgets.integrations import TrainingSteps
 
 try:
     from transformers import Trainer, TrainerCallback

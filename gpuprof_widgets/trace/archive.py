@@ -18,8 +18,7 @@ from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace import containers
 from gpuprof_widgets.trace.chrome_trace import parse_chrome_trace
 from gpuprof_widgets.trace.chrome_writer import COMPRESSION, chrome_trace, in_blocks
-from gpuprof_widgets.trace.files import write_whole
-from gpuprof_widgets.trace.garbage import without_garbage_collection
+from gpuprof_widgets.trace.files import without_garbage_collection, write_whole
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.packing import Growth, unpacked
 from gpuprof_widgets.trace.pstats import dump_pstats, load_calls

@@ -8,7 +8,9 @@ given: its GPUs and ranks also stand where Kineto has them, for other readers.
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -16,11 +18,17 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.trace.beside_events import KEY, METADATA, beside
-from gpuprof_widgets.trace.events import text_codes
+from gpuprof_widgets.trace.assemble import split_ids
+from gpuprof_widgets.trace.events import Events, column, text_codes
 from gpuprof_widgets.trace.model import Trace
-from gpuprof_widgets.trace.schema import NONE, PROCESS_NAMES, WRITTEN_CATEGORY
-from gpuprof_widgets.trace.written_lanes import WrittenLanes, written_lanes
+from gpuprof_widgets.trace.schema import (
+    FLOW_COLUMNS,
+    NONE,
+    PROCESS_NAMES,
+    SLICE_COLUMNS,
+    WRITTEN_CATEGORY,
+)
+from gpuprof_widgets.trace.tracks import WrittenLanes, with_types, written_lanes
 
 WRITTEN_IDS = {
     "correlation": "correlation",
@@ -252,3 +260,147 @@ def in_blocks(pieces: Iterable[bytes], size: int = 1 << 20) -> Iterator[bytes]:
             yield b"".join(held)
             held, length = [], 0
     yield b"".join(held)
+
+
+KEY = "gpuprof_widgets"
+METADATA = "metadata"
+VERSION = 1
+
+PACKED_COLUMNS = ("track", "depth", "parent", "count", "launch", "op", "forward")
+RELATIVE_COLUMNS = ("parent", "launch", "op", "forward")
+"""Row links, stored as distances: near ones repeat, and pack to a few bytes."""
+
+
+def beside(trace: Trace) -> dict[str, Any]:
+    """The rows' order and owners, the tracks and arrows, and the bounds of a window."""
+    columns = {name: trace.slices[name].to_numpy() for name in PACKED_COLUMNS}
+    columns |= {name: distances(columns[name]) for name in RELATIVE_COLUMNS}
+    flows = trace.flows
+    kinds = {"categories": _own_categories(trace)} if WRITTEN_CATEGORY in trace.args else {}
+    return {
+        **kinds,
+        "version": VERSION,
+        "rows": len(trace.slices),
+        "start_ns": trace.start_ns,
+        "end_ns": trace.end_ns,
+        "tracks": trace.tracks.astype(object).to_dict("list"),
+        "columns": {name: pack(values) for name, values in columns.items()},
+        "flows": {
+            "kinds": list(flows["kind"].cat.categories),
+            "kind": pack(flows["kind"].cat.codes),
+            "source": pack(flows["source"]),
+            "target": pack(flows["target"]),
+        },
+    }
+
+
+def _own_categories(trace: Trace) -> dict[str, Any]:
+    """Our categories, where the events have those of the program that wrote them first."""
+    category = trace.slices["category"].cat
+    return {"names": list(category.categories), "of": pack(category.codes)}
+
+
+def pack(values: Any) -> str:
+    """Integers as base64 of zlib of little-endian int32."""
+    return base64.b64encode(zlib.compress(np.asarray(values, dtype="<i4").tobytes(), 1)).decode()
+
+
+def unpack(text: str, most: int) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """The integers that `pack` packed, which a file that was made to can hold no more of."""
+    unpacked = zlib.decompressobj().decompress(base64.b64decode(text), 4 * most + 1)
+    return np.frombuffer(unpacked, dtype="<i4").astype(np.int32)
+
+
+def distances(rows: Any) -> Any:
+    """Row links as distances to the own row (always positive or negative, never 0); 0 is none."""
+    own = np.arange(len(rows))
+    return np.where(rows == NONE, 0, own - rows)
+
+
+def rows_at(distance: Any) -> Any:
+    """The row links that `distances` turned."""
+    own = np.arange(len(distance), dtype=np.int32)
+    return np.where(distance == 0, NONE, own - distance).astype(np.int32)
+
+
+def written_by_us(header: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What our writer put beside the events, if it wrote this file."""
+    beside = header.get(KEY)
+    known = isinstance(beside, dict) and beside.get("version") == VERSION
+    return beside if known else None
+
+
+def restore(
+    events: Events, counters: pd.DataFrame, beside: Mapping[str, Any], epoch_ns: int
+) -> Trace:
+    """The trace as it was written; ``events`` are its rows in order.
+
+    Raises `ValueError`, or what looking up a wrong value raises, where it is no such trace.
+    """
+    rows = len(events)
+    packed = {name: unpack(beside["columns"][name], rows) for name in PACKED_COLUMNS}
+    packed |= {name: rows_at(packed[name]) for name in RELATIVE_COLUMNS}
+    ids, args = split_ids(events, np.arange(rows))
+    category = _restore_categories(events, beside.get("categories"))
+    plain = {"ts": events.ts, "dur": events.dur, "name": events.name, "category": category}
+    values: dict[str, Any] = plain | packed | ids
+    trace = Trace(
+        slices=pd.DataFrame({name: values[name] for name in SLICE_COLUMNS}),
+        tracks=with_types(beside["tracks"]),
+        counters=counters,
+        flows=_flows(beside["flows"]),
+        args=args,
+        start_ns=int(beside["start_ns"]),
+        end_ns=int(beside["end_ns"]),
+        epoch_ns=epoch_ns,
+    )
+    _check(trace)
+    return trace
+
+
+def _restore_categories(events: Events, told: Mapping[str, Any] | None) -> pd.Categorical:
+    """Our categories, where the events themselves have those of another program."""
+    if told is None:
+        return events.category
+    names = np.array([str(name) for name in told["names"]], dtype=object)
+    codes = unpack(told["of"], len(events))
+    if len(codes) != len(events) or not _within(codes, 0, len(names)):
+        raise ValueError("its categories are not those of its slices")
+    return column(names[codes].tolist(), "category")  # type: ignore[no-any-return]
+
+
+def _check(trace: Trace) -> None:
+    """Rows and tracks exist, and no slice is above itself: else analyses would fail, or not end."""
+    slices, rows = trace.slices, len(trace.slices)
+    track, ts = slices["track"].to_numpy(), slices["ts"].to_numpy()
+    inside = slices["count"].to_numpy() > 0  # what stands for something inside a window may not be
+    start, end = ts[inside], ts[inside] + slices["dur"].to_numpy()[inside]
+    later = (np.diff(track) > 0) | ((np.diff(track) == 0) & (np.diff(ts) >= 0))
+    sound = [
+        later.all(),
+        not trace.tracks.isna().any(axis=None),
+        ((start >= trace.start_ns) & (end <= trace.end_ns)).all(),
+        _within(track, 0, len(trace.tracks)),
+        _within(slices["parent"].to_numpy() - np.arange(rows), -rows - 1, 0),
+        *(_within(slices[name].to_numpy(), NONE, rows) for name in RELATIVE_COLUMNS),
+        *(_within(trace.flows[name].to_numpy(), 0, rows) for name in ("source", "target")),
+    ]
+    if not all(sound):
+        raise ValueError("its rows do not belong together")
+
+
+def _within(values: Any, low: int, end: int) -> bool:
+    return bool(((values >= low) & (values < end)).all())
+
+
+_MOST_FLOWS = 1 << 24
+
+
+def _flows(packed: Mapping[str, Any]) -> pd.DataFrame:
+    kinds = np.array([*packed["kinds"], ""], dtype=object)
+    values = {
+        "source": unpack(packed["source"], _MOST_FLOWS),
+        "target": unpack(packed["target"], _MOST_FLOWS),
+        "kind": kinds[unpack(packed["kind"], _MOST_FLOWS)].tolist(),
+    }
+    return pd.DataFrame({name: column(values[name], FLOW_COLUMNS[name]) for name in FLOW_COLUMNS})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -11,10 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gpuprof_widgets.trace.events import Events, from_codes, text_codes, typed
-from gpuprof_widgets.trace.microseconds import nanoseconds
+from gpuprof_widgets.trace.events import Events, from_codes, nanoseconds, text_codes, typed
 from gpuprof_widgets.trace.schema import CATEGORY_ALIASES
-from gpuprof_widgets.trace.stack_frames import STACK_FRAMES, CallStacks
 from gpuprof_widgets.trace.trace_events import Event, TraceFile
 
 INSTANTS = ("i", "I", "R")
@@ -294,3 +292,65 @@ def _category(written: str) -> str:
 
 def _joined(parts: list[NDArray[Any]], kind: Any) -> NDArray[Any]:
     return np.concatenate(parts) if parts else np.empty(0, dtype=kind)
+
+
+STACK_FRAMES = "stackFrames"
+CALL_STACK = "Call stack"
+"""The arg of a slice with its frames, innermost first, and semicolons in between."""
+
+DEEPEST = 200
+"""As many frames are followed; parents that stand in a circle end here."""
+
+MOST_TEXT = 48 << 20
+"""About as many characters all stacks may have: a small file can mean many times its size."""
+_COST_OF_A_FRAME = 8
+"""In characters: following it takes time, however short its name is."""
+_OTHERS = frozenset("EeFDP")
+"""Phases of events that end a slice, as what they have as ``sf`` is the stack at its end; and of
+samples, which `sampled_lanes` reads."""
+
+
+class CallStacks:
+    """The stacks of a file's events; each text is made once.
+
+    ``left_out`` counts the events whose stack was not read, as there was too much text before.
+    """
+
+    def __init__(self, frames: Any) -> None:
+        self._frames: dict[str, Any] = frames if isinstance(frames, dict) else {}
+        self._known: dict[str, str] = {}
+        self._room = MOST_TEXT
+        self.left_out = 0
+
+    def give(self, events: Iterable[Event]) -> None:
+        """Put its stack among the args of each event that has one."""
+        for event in events:
+            if (event.sf is None and event.stack is None) or event.ph in _OTHERS:
+                continue
+            text = self._of(event)
+            self.left_out += text is None
+            if text:
+                event.args = {**(event.args or {}), CALL_STACK: text}
+
+    def _of(self, event: Event) -> str | None:
+        """The event's stack, "" if it has none; None if there is no room for it."""
+        if event.sf is None:
+            own = event.stack if isinstance(event.stack, list) else []
+            return ";".join(name for name in own[: -DEEPEST - 1 : -1] if isinstance(name, str))
+        frame = str(event.sf)
+        if frame not in self._known and self._room > 0:
+            names = list(self._names(frame))
+            self._room -= sum(map(len, names)) + _COST_OF_A_FRAME * len(names)
+            self._known[frame] = ";".join(names)
+        return self._known.get(frame)
+
+    def _names(self, frame: str) -> Iterator[str]:
+        """The names of a frame and of those that called it."""
+        for _ in range(DEEPEST):
+            found = self._frames.get(frame)
+            if not isinstance(found, dict):
+                return
+            yield str(found.get("name", ""))
+            if found.get("parent") is None:
+                return
+            frame = str(found["parent"])

@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import marshal
 import os
-from collections.abc import Mapping
+import re
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.assemble import empty_trace
 from gpuprof_widgets.trace.files import write_whole
-from gpuprof_widgets.trace.model import Calls, Record
-from gpuprof_widgets.trace.plain_marshal import plain_statistics
+from gpuprof_widgets.trace.model import Calls, Record, Trace
+from gpuprof_widgets.trace.schema import LANGUAGE
+
+Ints = NDArray[np.int64]
 
 Function = tuple[str, int, str]
 """File, first line and name, as cProfile keys its functions."""
@@ -207,3 +214,330 @@ def _ordered(table: pd.DataFrame) -> pd.DataFrame:
     """Columns in the order in which `Calls` describes them."""
     first = [name for name in table.columns if name not in NUMBER_COLUMNS]
     return table[[*first, "calls", "primitive_calls", "self_ns", "total_ns"]]
+
+
+_FUNCTION = ["file", "line", "name"]
+_NUMBERS = ["calls", "primitive_calls", "self_ns", "total_ns"]
+_ENDING = re.compile(r"(\.(prof|pstats|profile|cprof|gz|zst|bz2|xz))+$")
+_SAVED_AS = "cell"
+"""The name under which a saved profile has the calls of the whole."""
+
+
+def added_up(several: Sequence[Calls]) -> Calls:
+    """The calls of several processes as one table; functions are the same by file, line, name."""
+    if len(several) == 1:
+        return several[0]
+    every = pd.concat([calls.functions for calls in several], ignore_index=True)
+    number = every.groupby(_FUNCTION, sort=False).ngroup().to_numpy()
+    functions = every.groupby(_FUNCTION, sort=False, as_index=False)[_NUMBERS].sum()
+    functions = functions.astype({"file": object, "name": object})
+    edges, first = [], 0
+    for calls in several:
+        place = number[first : first + len(calls.functions)]
+        first += len(calls.functions)
+        ends = {end: place[calls.edges[end].to_numpy()] for end in ("caller", "callee")}
+        edges.append(calls.edges.assign(**ends))
+    pairs = pd.concat(edges, ignore_index=True).groupby(["caller", "callee"], as_index=False)
+    ends_as = {"caller": np.int32, "callee": np.int32}
+    return Calls(functions, pairs[_NUMBERS].sum().astype(ends_as))
+
+
+def only_calls(record: Record) -> bool:
+    """Whether a record is of a file of cProfile: calls, and no trace."""
+    return record.calls is not None and not len(record.trace) and not record.calls_of_workers
+
+
+def one_of_calls(records: Mapping[str, Record], source: str) -> Record:
+    """Files of cProfile added up; each of them stays in ``calls_of_workers``, by its name."""
+    calls = [record.calls for record in records.values() if record.calls is not None]
+    first = next(iter(records.values()))
+    notes = [
+        f"{name}: {note}"
+        for name, record in records.items()
+        for note in record.metadata.get("notes") or []
+    ]
+    added = f"{len(calls)} files of cProfile ({', '.join(list(records)[:6])}"
+    added += f" and {len(calls) - 6} more" if len(calls) > 6 else ""
+    told = f"{added}) were added up; calls_of_workers has each of them"
+    return Record(
+        first.trace,
+        added_up(calls),
+        {"source": source, "notes": [*notes, told]},
+        dict(zip(_labels(records), calls, strict=True)),
+    )
+
+
+def _labels(names: Iterable[str]) -> list[str]:
+    """The files' names without their endings, as the files of a saved profile can be called."""
+    labels: list[str] = []
+    for name in names:
+        plain = re.sub(r"[^\w.@+-]+", "_", _ENDING.sub("", name)).lstrip("._") or "file"
+        label, number = plain, 2
+        while label in (*labels, _SAVED_AS):
+            label, number = f"{plain}_{number}", number + 1
+        labels.append(label)
+    return labels
+
+
+DEEPEST = 8
+"""Objects in one another; cProfile's statistics have 5."""
+
+_REFERRED_TO = 0x80
+_END_OF_DICT = object()
+_UNFINISHED = object()
+_PLAIN_MARSHAL_FUNCTION = (str, int, str)
+_LONGEST_TUPLE = 5
+"""Items of what is known of a function; a caller has 4, a function's name 3."""
+_LONGEST_NUMBER = 64
+"""Digits (of 15 bits) of an integer."""
+
+
+def plain_statistics(data: bytes, path: Path) -> Any:
+    """What the marshalled data holds; `TraceError` if that is more than statistics, or damaged."""
+    reader = _Reader(data, path)
+    try:
+        return reader.value(0)
+    except TraceError:  # which is a ValueError
+        raise
+    except (struct.error, IndexError) as error:
+        raise reader.error(
+            f"ends at byte {len(data):,} within what began as a file of cProfile; it was cut off "
+            "or damaged"
+        ) from error
+    except (UnicodeDecodeError, OverflowError, ValueError) as error:
+        raise reader.error(
+            f"text or a number at byte {reader.at:,} cannot be read ({error})"
+        ) from error
+
+
+class _Reader:
+    """Reads one object after the other; ``referred`` are those that later ones may stand for."""
+
+    def __init__(self, data: bytes, path: Path) -> None:
+        self.data = data
+        self.path = path
+        self.at = 0
+        self.referred: list[Any] = []
+        self.kinds: dict[int, Callable[[int], Any]] = {
+            ord("N"): lambda _: None,
+            ord("i"): lambda _: self.unpacked("<i"),
+            ord("l"): lambda _: self._long(),
+            ord("g"): lambda _: self.unpacked("<d"),
+            ord("f"): lambda _: float(self._taken(self.unpacked("<B"))),
+            ord("("): lambda depth: self._tuple(self.unpacked("<i"), depth),
+            ord(")"): lambda depth: self._tuple(self.unpacked("<B"), depth),
+            **{ord(kind): lambda _: self._text("<i", "utf-8") for kind in "ut"},
+            **{ord(kind): lambda _: self._text("<i", "latin-1") for kind in "aA"},
+            **{ord(kind): lambda _: self._text("<B", "latin-1") for kind in "zZ"},
+        }
+
+    def error(self, what: str) -> TraceError:
+        return TraceError(
+            f"{self.path}: starts as a file of cProfile but cannot be read: {what}. Copy the file "
+            "again, or write it again with cProfile's dump_stats or Profile.save_pstats."
+        )
+
+    def value(self, depth: int) -> Any:
+        """The next object, or the mark that ends a dict."""
+        if depth > DEEPEST:
+            raise self.error(f"objects in one another, {depth} deep, at byte {self.at:,}")
+        byte = self.data[self.at]
+        self.at += 1
+        kind = byte & ~_REFERRED_TO
+        if kind == ord("r"):
+            return self._reference()
+        if kind == ord("0"):
+            return _END_OF_DICT
+        place = len(self.referred)
+        if byte & _REFERRED_TO:
+            self.referred.append(_UNFINISHED)
+        found = self._dict(depth) if kind == ord("{") else self._other(kind, depth)
+        if byte & _REFERRED_TO:
+            self.referred[place] = found
+        return found
+
+    def unpacked(self, layout: str) -> Any:
+        (value,) = struct.unpack_from(layout, self.data, self.at)
+        self.at += struct.calcsize(layout)
+        return value
+
+    def _other(self, kind: int, depth: int) -> Any:
+        read = self.kinds.get(kind)
+        if read is None:
+            raise self.error(
+                f"byte {self.at - 1:,} begins an object of type {chr(kind)!r}, where statistics "
+                "have numbers, text, tuples and dicts"
+            )
+        return read(depth)
+
+    def _reference(self) -> Any:
+        number = self.unpacked("<i")
+        if number < 0 or self.referred[number] is _UNFINISHED:
+            raise self.error(f"an object that holds itself at byte {self.at:,}")
+        return self.referred[number]
+
+    def _taken(self, length: int) -> bytes:
+        start, self.at = self.at, self.at + length
+        if length < 0 or self.at > len(self.data):
+            raise IndexError(length)
+        return self.data[start : self.at]
+
+    def _text(self, length_layout: str, encoding: str) -> str:
+        return self._taken(self.unpacked(length_layout)).decode(encoding, "surrogatepass")
+
+    def _long(self) -> int:
+        """Digits of 15 bits, the lowest first; their number is negative where the number is."""
+        count = self.unpacked("<i")
+        if abs(count) > _LONGEST_NUMBER:
+            raise self.error(f"a number of {abs(count):,} digits at byte {self.at:,}")
+        digits = [self.unpacked("<H") for _ in range(abs(count))]
+        size: int = sum(digit << 15 * place for place, digit in enumerate(digits))
+        return -size if count < 0 else size
+
+    def _tuple(self, length: int, depth: int) -> tuple[Any, ...]:
+        if not 0 <= length <= len(self.data) - self.at:
+            raise IndexError(length)
+        if length > _LONGEST_TUPLE:
+            raise self.error(f"a tuple of {length:,} items at byte {self.at:,}")
+        found = tuple(self._inner(depth) for _ in range(length))
+        if any(type(item) in (tuple, dict) for item in found[:-1]):
+            raise self.error(f"a tuple or dict before byte {self.at:,} where a number belongs")
+        return found
+
+    def _inner(self, depth: int) -> Any:
+        found = self.value(depth + 1)
+        if found is _END_OF_DICT:
+            raise self.error(f"the end of a dict that did not begin, at byte {self.at - 1:,}")
+        return found
+
+    def _dict(self, depth: int) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        while (key := self.value(depth + 1)) is not _END_OF_DICT:
+            if type(key) is not tuple or tuple(map(type, key)) != _PLAIN_MARSHAL_FUNCTION:
+                raise self.error(
+                    f"a key before byte {self.at:,} is no function (file, line and name)"
+                )
+            found[key] = self._inner(depth)
+        return found
+
+
+_PLACE = re.compile(r"^(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$", re.DOTALL)
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+BUILT_IN = "~"
+"""The file that cProfile gives to what has none."""
+
+
+def calls_from_slices(trace: Trace, label: str) -> Calls:
+    """What cProfile would have counted, from the exact ``python_function`` slices.
+
+    ``label``: the run's region. As in cProfile, only its thread counts, ``total_ns`` counts a
+    function once where it calls itself, and ``primitive_calls`` leaves such calls out.
+    """
+    slices = trace.slices
+    counted = (slices["category"] == "python_function") & (slices["count"] > 0)
+    frames = slices[counted & _on_thread_of(trace, label)]
+    row = np.full(len(slices) + 1, -1, dtype=np.int64)  # the last entry answers for parent -1
+    row[frames.index] = np.arange(len(frames))
+    parent = row[frames["parent"].to_numpy()]
+    function, places = _functions(frames["name"])
+    ts, dur = frames["ts"].to_numpy(), frames["dur"].to_numpy()
+    own = links.self_times(ts, ts + dur, parent)
+    inner = parent >= 0
+    caller, callee = function[parent[inner]], function[inner]
+    edge = np.full(len(frames), -1, dtype=np.int64)
+    edge[inner], pairs = pd.factorize(caller * len(places) + callee)
+    return Calls(
+        functions=places.join(_sums(function, len(places), parent, own, dur)),
+        edges=pd.DataFrame(
+            {"caller": pairs // max(len(places), 1), "callee": pairs % max(len(places), 1)}
+        ).join(_sums(edge, len(pairs), parent, own, dur)),
+    )
+
+
+def _on_thread_of(trace: Trace, label: str) -> NDArray[np.bool_]:
+    """Whether a slice is on the thread of the region with this name; all are if there is none."""
+    slices = trace.slices
+    lane = trace.tracks["lane"].to_numpy()[slices["track"].to_numpy()]
+    region = np.flatnonzero((slices["category"] == "user_annotation") & (slices["name"] == label))
+    return np.asarray(lane == lane[region[0]] if len(region) else np.ones(len(slices), dtype=bool))
+
+
+def _functions(names: pd.Series) -> tuple[Ints, pd.DataFrame]:
+    """Per frame the row of its function, and the functions' ``file``, ``line`` and ``name``."""
+    frame_name, distinct = pd.factorize(names)
+    places = pd.Index(
+        [function_place(name) for name in distinct], dtype=object, tupleize_cols=False
+    )
+    function_of_name, functions = pd.factorize(pd.Index(places, dtype=object, tupleize_cols=False))
+    table = pd.DataFrame(list(functions), columns=["file", "line", "name"])
+    return function_of_name[frame_name].astype(np.int64), table.astype({"line": np.int64})
+
+
+def functions_of_frames(trace: Trace) -> tuple[pd.DataFrame, Ints]:
+    """``file``, ``line`` and ``name`` of all frames' functions, and per slice the row of its own.
+
+    -1 is what is no frame.
+    """
+    frames = np.flatnonzero((trace.slices["category"] == "python_function").to_numpy())
+    of_frame, table = _functions(trace.slices["name"].iloc[frames])
+    function = np.full(len(trace), -1, np.int64)
+    function[frames] = of_frame
+    return table, function
+
+
+def function_place(name: str) -> tuple[str, int, str]:
+    """File, line and name of a frame as torch writes it: ``train.py(12): step``.
+
+    Built-in functions have cProfile's file ``~`` and no address, so that their calls add up.
+    """
+    found = _PLACE.match(name)
+    if found:
+        return found["file"], int(found["line"]), found["name"]
+    return BUILT_IN, 0, _ADDRESS.sub("", name)
+
+
+def frames_of(record: Record) -> str:
+    """What its frames are of, as a legend says it: Python, if nothing else is known."""
+    return str(record.metadata.get(LANGUAGE, "Python")) or "functions"
+
+
+def function_kind(record: Record) -> str:
+    """What a frame of this record is called: a Python function, if nothing else is known."""
+    return f"{record.metadata.get(LANGUAGE, 'Python')} function".strip()
+
+
+def with_cell_labels(trace: Trace, cell_labels: Mapping[str, str]) -> Trace:
+    """The trace with frames of the notebook's cells named after them: ``Cell [3](12): step``."""
+    names = trace.slices["name"].cat
+    renamed = names.rename_categories([_labelled(name, cell_labels) for name in names.categories])
+    return replace(trace, slices=trace.slices.assign(name=renamed))
+
+
+def _labelled(name: str, cell_labels: Mapping[str, str]) -> str:
+    found = _PLACE.match(name)
+    if not found:
+        return name
+    # torch leaves out the part of the path that is on sys.path, or the root's slash.
+    for file, label in cell_labels.items():
+        if file.endswith(found["file"]):
+            return f"{label}({found['line']}): {found['name']}"
+    return name
+
+
+def _sums(code: Ints, rows: int, parent: Ints, own: Ints, dur: Ints) -> pd.DataFrame:
+    """Calls and times of the frames of each code; -1 is left out."""
+    counted = code >= 0
+    outermost = counted & ~links.below_its_like(parent, code + 1)
+    total = np.zeros(rows, dtype=np.int64)
+    np.add.at(total, code[outermost], dur[outermost])
+    self_ns = np.zeros(rows, dtype=np.int64)
+    np.add.at(self_ns, code[counted], own[counted])
+    return pd.DataFrame(
+        {
+            "calls": np.bincount(code[counted], minlength=rows),
+            "primitive_calls": np.bincount(code[outermost], minlength=rows),
+            "self_ns": self_ns,
+            "total_ns": total,
+        }
+    )

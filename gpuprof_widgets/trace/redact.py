@@ -18,16 +18,17 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.trace.credentials import (
+from gpuprof_widgets.trace.events import from_codes
+from gpuprof_widgets.trace.identities import (
     HIDDEN,
+    Identities,
+    is_home,
     names_secret,
     without_secrets,
     without_values_of_options,
 )
-from gpuprof_widgets.trace.events import from_codes
-from gpuprof_widgets.trace.identities import Identities, is_home
 from gpuprof_widgets.trace.model import Calls, Record, Trace
-from gpuprof_widgets.trace.python_frames import BUILT_IN, place
+from gpuprof_widgets.trace.pstats import BUILT_IN, function_place
 from gpuprof_widgets.trace.schema import RUNTIME_ENDINGS
 from gpuprof_widgets.trace.tracks import kind_of
 
@@ -146,7 +147,7 @@ class _Names:
 
     def frame(self, name: str) -> str:
         """A Python frame as torch writes it: ``/home/me/train.py(12): step``."""
-        file, line, function = place(name)
+        file, line, function = function_place(name)
         if file == BUILT_IN:
             return self.text(name)
         return f"{self.file(file)}({line}): {self.text(function)}"
@@ -206,7 +207,7 @@ def _files(record: Record) -> set[str]:
     files = {str(file) for one in calls if one is not None for file in one.functions["file"]}
     slices = record.trace.slices
     frames = slices.loc[(slices["category"] == "python_function").to_numpy(), "name"].unique()
-    files |= {place(str(name))[0] for name in frames}
+    files |= {function_place(str(name))[0] for name in frames}
     return set(filter(_has_folder, files))
 
 

@@ -16,10 +16,9 @@ from typing import Any
 
 import msgspec
 
-from gpuprof_widgets.trace.dialects.dialect import Parts
-from gpuprof_widgets.trace.dialects.rows import joined
+from gpuprof_widgets.trace.dialects.dialect import Parts, joined
 from gpuprof_widgets.trace.gather import Gathered, id_text, times
-from gpuprof_widgets.trace.plausible import with_plausible_times
+from gpuprof_widgets.trace.known_args import with_plausible_times
 from gpuprof_widgets.trace.schema import LANGUAGE, SAMPLED
 from gpuprof_widgets.trace.stack_lanes import (
     CallTree,

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import heapq
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.events import Events, Names
+from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE, RUNTIME_ENDINGS, TRACK_COLUMNS, TRACK_KINDS
+
+Ints = NDArray[np.int64]
 
 KIND_OF_CATEGORY = {
     "cpu_op": "cpu",
@@ -218,3 +225,107 @@ def with_types(columns: Mapping[str, Any] | pd.DataFrame) -> pd.DataFrame:
         else:
             typed[name] = pd.Series(values.astype(column))
     return pd.DataFrame(typed, copy=False)
+
+
+MOST = 64
+
+
+def sub_tracks(ts: Ints, dur: Ints, track: Ints) -> Ints:
+    """The number of the sub-track of every slice, 0 where nothing crosses."""
+    number = np.zeros(len(ts), dtype=np.int64)
+    order = np.lexsort((-dur, ts, track))
+    start, end = ts[order], ts[order] + dur[order]
+    parent, _ = links.nest(start, end, track[order])
+    crossing = (parent >= 0) & (end > end[parent])
+    tracks = np.unique(track[order][crossing])
+    firsts = np.searchsorted(track[order], tracks, side="left")
+    lasts = np.searchsorted(track[order], tracks, side="right")
+    for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+        number[order[first:last]] = _first_fit(start[first:last].tolist(), end[first:last].tolist())
+    return number
+
+
+def _first_fit(starts: list[int], ends: list[int]) -> list[int]:
+    """For slices in the order of their starts, longest first."""
+    open_until: list[list[int]] = [[]]
+    numbers = []
+    for start, end in zip(starts, ends, strict=True):
+        for stack in open_until:
+            while stack and stack[-1] <= start:
+                stack.pop()
+        fits = (n for n, stack in enumerate(open_until) if not stack or end <= stack[-1])
+        number = next(fits, len(open_until))
+        if number == len(open_until) and number < MOST:
+            open_until.append([])
+        number = min(number, MOST - 1)
+        open_until[number].append(end)
+        numbers.append(number)
+    return numbers
+
+
+def lanes(starts: Ints, ends: Ints, group: Ints) -> Ints:
+    """The lowest number, in its group, of a lane that is free from each start to its end.
+
+    As long as there are less than `MOST`; what needs more is on the last one.
+    """
+    number = np.zeros(len(starts), dtype=np.int64)
+    busy: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    free: dict[int, list[int]] = defaultdict(list)
+    made: dict[int, int] = defaultdict(int)
+    order = np.lexsort((-ends, starts))
+    columns = (order, starts[order], ends[order], group[order])
+    for row, start, end, of in zip(*(column.tolist() for column in columns), strict=True):
+        while busy[of] and busy[of][0][0] <= start:
+            heapq.heappush(free[of], heapq.heappop(busy[of])[1])
+        if not free[of]:
+            heapq.heappush(free[of], made[of])
+            made[of] += 1
+        number[row] = heapq.heappop(free[of])
+        heapq.heappush(busy[of], (end, int(number[row])))
+    return np.minimum(number, MOST - 1)
+
+
+_NAMING = ("cpu", "gpu", *TRACK_KINDS)
+"""Kinds of tracks in the order in which they name the row that they share with others."""
+
+
+@dataclass(frozen=True)
+class WrittenLanes:
+    """``table``: ``process``, ``thread`` (as the file has them, as text) and ``label``, in order.
+
+    ``of_slice``: the row of that table for each slice.
+    """
+
+    table: pd.DataFrame
+    of_slice: NDArray[np.int64]
+
+
+def written_lanes(trace: Trace) -> WrittenLanes:
+    """Where every slice is written, and what that is called."""
+    tracks, slices = trace.tracks, trace.slices
+    of_track = tracks.groupby(["process", "thread"], sort=False).ngroup().to_numpy().astype(np.intp)
+    thread = of_track[slices["track"].to_numpy()].astype(np.int64)
+    number = sub_tracks(slices["ts"].to_numpy(), slices["dur"].to_numpy(), thread)
+    own = of_track.astype(np.int64) * MOST  # tracks without a slice are named as well
+    keys, place = np.unique(np.append(thread * MOST + number, own), return_inverse=True)
+    naming = _naming(tracks, of_track)
+    rows = tracks.iloc[naming[keys // MOST]]
+    extra = [f" ({one + 1})" if one else "" for one in (keys % MOST).tolist()]
+    table = pd.DataFrame(
+        {
+            "process": rows["process"].to_list(),
+            "thread": [f"{text}{more}" for text, more in zip(rows["thread"], extra, strict=True)],
+            "label": [f"{text}{more}" for text, more in zip(rows["label"], extra, strict=True)],
+        }
+    )
+    return WrittenLanes(table, place.reshape(-1)[: len(slices)].astype(np.int64))
+
+
+def _naming(tracks: pd.DataFrame, of_track: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Per thread the track that names it."""
+    rank = [
+        _NAMING.index(str(kind)) if kind in _NAMING else len(_NAMING) for kind in tracks["kind"]
+    ]
+    order = np.lexsort((np.array(rank, dtype=np.int64), of_track))
+    _, first = np.unique(of_track[order], return_index=True)
+    return np.asarray(order[first], dtype=np.intp)

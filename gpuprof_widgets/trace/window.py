@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar, overload
 
@@ -10,12 +11,19 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.exceptions import OptionError
-from gpuprof_widgets.trace.callers import calling_annotations, calling_lines, open_beside
-from gpuprof_widgets.trace.edit import LINKS, moved_flows, moved_links, new_rows
+from gpuprof_widgets.trace.edit import (
+    LINKS,
+    NewSlice,
+    NewTrack,
+    moved_flows,
+    moved_links,
+    new_rows,
+    with_slices,
+)
 from gpuprof_widgets.trace.events import typed
 from gpuprof_widgets.trace.links import Mask, nearest_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.owners import is_gpu
+from gpuprof_widgets.trace.owners import calling_annotations, calling_lines, is_gpu, open_beside
 from gpuprof_widgets.trace.schema import UNCUT_ARGS, WINDOW
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -165,3 +173,45 @@ def _args(trace: Trace, kept: Mask, row: NDArray[np.int64]) -> dict[str, pd.Seri
 
 def _at(values: pd.Series, rows: NDArray[np.int64]) -> pd.Series:
     return pd.Series(values.to_numpy(), index=pd.Index(rows, dtype=np.int64))
+
+
+def shifted(record: Record, by_ns: int) -> Record:
+    """The record with ``by_ns`` added to all of its times; its metadata stay as they are."""
+    return replace(record, trace=_shifted(record.trace, by_ns)) if by_ns else record
+
+
+def _shifted(trace: Trace, by_ns: int) -> Trace:
+    started = UNCUT_ARGS[0]
+    uncut = {started: trace.args[started] + by_ns} if started in trace.args else {}
+    return replace(
+        trace,
+        slices=trace.slices.assign(ts=trace.slices["ts"] + by_ns),
+        counters=trace.counters.assign(ts=trace.counters["ts"] + by_ns),
+        args={**trace.args, **uncut},
+        start_ns=trace.start_ns + by_ns,
+        end_ns=trace.end_ns + by_ns,
+        epoch_ns=trace.epoch_ns - by_ns,
+    )
+
+
+CATEGORY = "selected_range"
+_TRACK = NewTrack(
+    "annotation", "selected ranges", process="selected ranges", thread="selected ranges"
+)
+
+
+def with_ranges(trace: Trace, ranges: Mapping[str, tuple[int, int]]) -> Trace:
+    """The trace and these ranges, by name (ns on its clock); an `OptionError` outside of it."""
+    for name, (start, end) in ranges.items():
+        if not trace.start_ns <= start < end <= trace.end_ns:
+            raise OptionError(
+                f"the range {name!r} from {start:,} to {end:,} ns is none of the trace, which is "
+                f"from {trace.start_ns:,} to {trace.end_ns:,} ns"
+            )
+    if not ranges:
+        return trace
+    added = [
+        NewSlice(start, end - start, name, CATEGORY, track=len(trace.tracks))
+        for name, (start, end) in ranges.items()
+    ]
+    return with_slices(trace, added, [_TRACK])

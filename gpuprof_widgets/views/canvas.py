@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cache
+from html import escape
 
 import numpy as np
 import numpy.typing as npt
@@ -14,16 +16,16 @@ from matplotlib.figure import Figure
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from gpuprof_widgets.printable import printable
-from gpuprof_widgets.views.colours import RGB, ink_on
+from gpuprof_widgets.exceptions import printable
+from gpuprof_widgets.trace.schema import RUNTIME_ENDINGS
+
+Pixels = npt.NDArray[np.uint8]
 
 WIDTH, HEIGHT, DPI = 1200, 660, 100
 INK, MUTED = "#222222", "#555555"
 CARD, BAND, RULE = 255, 245, 215
 GLYPH_PIXELS = 5.6
 LABEL_PIXELS = 44
-
-Pixels = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -138,3 +140,140 @@ class Canvas(Drawing):
         file = io.BytesIO()
         image.save(file, format="png", pnginfo=described)
         return file.getvalue()
+
+
+FONTS = "DejaVu Sans, Verdana, sans-serif"
+_ANCHORS = {"left": "start", "center": "middle", "right": "end"}
+
+
+class VectorCanvas(Drawing):
+    """The elements of a picture in the order in which they are drawn."""
+
+    def __init__(self) -> None:
+        self._elements: list[str] = []
+
+    def fill(self, box: Box, colour: RGB | int) -> None:
+        """A rectangle, unless it is empty."""
+        self._rectangle(box, colour)
+
+    def bar(self, box: Box, colour: RGB, strength: npt.NDArray[np.float64]) -> None:
+        """A rectangle as opaque as its columns are on average."""
+        self._rectangle(box, colour, f' fill-opacity="{strength.mean():.2f}"')
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        words: str,
+        *,
+        size: float = 8,
+        colour: str = INK,
+        align: str = "left",
+        weight: str = "normal",
+    ) -> None:
+        """Words as text, which can be selected and searched for."""
+        pixels = size * DPI / 72
+        self._elements.append(
+            f'<text x="{x:g}" y="{y:g}" font-size="{pixels:.3g}" font-weight="{weight}" '
+            f'fill="{colour}" text-anchor="{_ANCHORS[align]}" dominant-baseline="central">'
+            f"{_text(words)}</text>"
+        )
+
+    def svg(self, title: str, part: Box) -> bytes:
+        """The file; ``part`` is what of the picture is seen."""
+        width, height = part.right - part.left, part.bottom - part.top
+        self_contained = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+            f'viewBox="{part.left} {part.top} {width} {height}" role="img" '
+            f'font-family="{FONTS}">'
+        )
+        card = f'<rect x="{part.left}" y="{part.top}" width="{width}" height="{height}" '
+        lines = [
+            self_contained,
+            f"<title>{_text(title)}</title>",
+            f'{card}fill="{_paint(CARD)}"/>',
+            *self._elements,
+            "</svg>",
+        ]
+        return "\n".join(lines).encode() + b"\n"
+
+    def _rectangle(self, box: Box, colour: RGB | int, more: str = "") -> None:
+        width, height = box.right - box.left, box.bottom - box.top
+        if width > 0 and height > 0:
+            self._elements.append(
+                f'<rect x="{box.left}" y="{box.top}" width="{width}" height="{height}" '
+                f'fill="{_paint(colour)}"{more}/>'
+            )
+
+
+def _paint(colour: RGB | int) -> str:
+    red, green, blue = colour if isinstance(colour, tuple) else (colour,) * 3
+    return f"#{red:02x}{green:02x}{blue:02x}"
+
+
+def _text(words: str) -> str:
+    """Words with their markup escaped; characters that XML cannot hold are written out."""
+    return escape(printable(words))
+
+
+RGB = tuple[int, int, int]
+
+FRAMES = "Python"
+"""The kind of functions, whose language a file of another profiler says."""
+
+KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "cell line": ("#4A5866", ("cell_line",)),
+    "module": ("#E3B5CD", ("module", "module_backward")),
+    "CPU op": ("#56B4E9", ("cpu_op",)),
+    "annotation": ("#F0E442", ("user_annotation", "gpu_user_annotation", "nvtx_range")),
+    "runtime call": ("#E69F00", ("cuda_runtime", "cuda_driver")),
+    FRAMES: ("#CC79A7", ("python_function", "worker", "cprofile")),
+    "kernel": ("#009E73", ("kernel",)),
+    "copy": ("#0072B2", ("gpu_memcpy", "gpu_memset")),
+    "sync, overhead": ("#D55E00", ("cuda_sync", "overhead")),
+    "other": ("#999999", ()),
+}
+"""What the legend says of each kind, its colour and its categories, in the legend's order."""
+
+LEGEND_OF_CATEGORY = {category: kind for kind, (_, own) in KINDS.items() for category in own}
+
+
+def kind_of(category: str) -> str:
+    """The legend's word for a category; one that is not listed is "other".
+
+    Calls of any program's runtime or driver are of one kind: MegEngine's are beside CUDA's.
+    """
+    known = "cuda_runtime" if category.endswith(RUNTIME_ENDINGS) else category
+    return LEGEND_OF_CATEGORY.get(known, "other")
+
+
+@cache
+def colour_of(name: str, category: str) -> RGB:
+    """Fill of a bar; neighbours of one category differ a little by name."""
+    shade = sum(map(ord, name)) % 5 * 0.06
+    red, green, blue = (
+        round(channel + (255 - channel) * shade) for channel in rgb(KINDS[kind_of(category)][0])
+    )
+    return red, green, blue
+
+
+def rgb(colour: str) -> RGB:
+    """The channels, 0 to 255, of a colour such as ``#56B4E9``."""
+    value = int(colour.removeprefix("#"), 16)
+    return value >> 16, value >> 8 & 255, value & 255
+
+
+def ink_on(fill: RGB) -> str:
+    """Black or white, whichever reads better: one of them always has a contrast above 4.5."""
+    light = luminance(fill)
+    return "#000000" if (light + 0.05) / 0.05 >= 1.05 / (light + 0.05) else "#ffffff"
+
+
+def luminance(colour: RGB) -> float:
+    """Relative luminance as WCAG defines it, 0 (black) to 1 (white)."""
+    red, green, blue = (_linear(channel / 255) for channel in colour)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(share: float) -> float:
+    return share / 12.92 if share <= 0.04045 else float(((share + 0.055) / 1.055) ** 2.4)

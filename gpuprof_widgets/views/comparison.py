@@ -6,20 +6,35 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
-from bokeh.models import Column, Plot, Range1d
+import pandas as pd
+from bokeh.models import Column as Layout
+from bokeh.models import Plot, Range1d
 from bokeh.models.ui import UIElement
 
+from gpuprof_widgets.analyses.compare import tables
+from gpuprof_widgets.analyses.compare.measured import QUANTITIES
 from gpuprof_widgets.analyses.compare.sentences import comparison_findings
-from gpuprof_widgets.analyses.compare.tables import Runs
-from gpuprof_widgets.analyses.steps import steps
+from gpuprof_widgets.analyses.compare.tables import ADDED, MEASURE, NOISE, SAME, Runs
+from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.comparison_tables import delta_tables, static_html, static_text
-from gpuprof_widgets.views.figure import finding_lines
+from gpuprof_widgets.views.figure import empty_plot, finding_lines
 from gpuprof_widgets.views.models import DeltaTable, DiffBar, DiffGraph, GroupHeader, StoreGroup
-from gpuprof_widgets.views.plots import empty_plot
-from gpuprof_widgets.views.report import MimeBundle, figure_script, html_page
-from gpuprof_widgets.views.side_by_side import Row, placed, plot_timelines, store_group
-from gpuprof_widgets.views.side_by_side_picture import timelines_png
+from gpuprof_widgets.views.report import (
+    MimeBundle,
+    figure_script,
+    html_findings,
+    html_page,
+    text_findings,
+)
+from gpuprof_widgets.views.side_by_side import (
+    Row,
+    placed,
+    plot_timelines,
+    store_group,
+    timelines_png,
+)
+from gpuprof_widgets.views.table import Column, Table
+from gpuprof_widgets.views.table_renderers import html_table, listed, page_table, text_table
 
 TITLE = "Two runs compared"
 
@@ -42,7 +57,7 @@ def standalone_html(runs: Runs) -> str:
     return html_page(TITLE, static_html(runs), script)
 
 
-def comparison_figure(runs: Runs) -> Column:
+def comparison_figure(runs: Runs) -> Layout:
     """Findings, both timelines, the differential flame graph and the tables as one layout."""
     rows = _rows(runs)
     group = store_group(rows, brushes_all=False)
@@ -56,7 +71,7 @@ def comparison_figure(runs: Runs) -> Column:
     header = GroupHeader(group=group, label=label, findings=found, **wide)
     table = DeltaTable(group=group, tables=delta_tables(runs), **wide)
     parts: list[UIElement] = [header, *timelines, *_flame_graph(group, rows, wide), table]
-    return Column(children=parts, name=str(first.uid), sizing_mode="stretch_width", spacing=0)
+    return Layout(children=parts, name=str(first.uid), sizing_mode="stretch_width", spacing=0)
 
 
 def _flame_graph(group: StoreGroup, rows: Sequence[Row], wide: Any) -> list[UIElement]:
@@ -84,3 +99,178 @@ def titles(runs: Runs) -> tuple[str, str]:
     """What the runs are called: A and B, with their labels where they have any."""
     a, b = (f"{run} · {name}" if name else run for run, name in zip("AB", runs.names, strict=True))
     return a, b
+
+
+TOP = 12
+"""Rows of each table; what is noise or the same is in none of them."""
+
+PER = {True: "per step", False: "of the run"}
+STATIC_COLUMNS = (
+    Column("a_ns", "A", "ns"),
+    Column("b_ns", "B", "ns"),
+    Column("delta_ns", "B − A", "change"),
+)
+CALLS = (Column("calls_a", "Calls A", "number"), Column("calls_b", "Calls B", "number"))
+
+
+def static_html(runs: Runs) -> str:
+    """Findings and tables as HTML without script, as in `static.static_html`."""
+    parts = (html_findings(comparison_findings(runs)), static_tables(runs))
+    return f'<div class="gpuprof-static">{"".join(parts)}</div>'
+
+
+def static_tables(runs: Runs) -> str:
+    """The tables alone."""
+    return "".join(map(html_table, _tables(runs)))
+
+
+def static_text(runs: Runs) -> str:
+    """Findings and tables as plain text: below 80 columns, no escape codes."""
+    words = text_findings(comparison_findings(runs), all_in="comparison.findings()")
+    for table in _tables(runs):
+        words += ["", *text_table(table)]
+    return "\n".join(words)
+
+
+def titled_tables(runs: Runs) -> list[tuple[str, str, pd.DataFrame]]:
+    """What a comparison shows, in this order: noun, title and table, those with any rows."""
+    per = PER[runs.steps is not None]
+    kinds = [
+        ("Class", f"Where the time went, {per}", named_classes(tables.classes(runs))),
+        *_by_measure("Op", "Ops by {}", runs, tables.ops),
+        ("Kernel", f"Kernels, {per}", tables.kernels(runs)),
+        *_by_measure("Line", "Lines by {}", runs, tables.lines),
+        *_by_measure("Module", "Modules by {}", runs, tables.modules),
+        ("Function", f"Python functions by self time, {PER[False]}", tables.functions(runs)),
+    ]
+    return [(noun, title, _named(table)) for noun, title, table in kinds if len(table)]
+
+
+def _by_measure(
+    noun: str, title: str, runs: Runs, table: object
+) -> list[tuple[str, str, pd.DataFrame]]:
+    """The table by GPU time where there is any, and by CPU time."""
+    assert callable(table)
+    first = table(runs, None)
+    measures = dict.fromkeys((first.attrs[MEASURE], "cpu_self"))
+    per = PER[runs.steps is not None]
+    return [
+        (noun, f"{title.format(QUANTITIES[noun.lower()][measure])} {per}", table(runs, measure))
+        for measure in measures
+    ]
+
+
+def named_classes(table: pd.DataFrame) -> pd.DataFrame:
+    """The classes of time with a ``name`` that says of idle ones that they are."""
+    if not len(table):
+        return table
+    idle = table["state"] == "idle"
+    names = table["class"].astype(str)
+    return table.assign(name=names.where(~idle, "idle: " + names))
+
+
+def _named(table: pd.DataFrame) -> pd.DataFrame:
+    """With a ``name``: of a line its code and number in b, else in a."""
+    if "code" not in table:
+        return table
+    number = table["line_b"].where(table["line_b"] >= 0, table["line_a"])
+    return table.assign(name=number.astype(str) + ": " + table["code"])
+
+
+def _tables(runs: Runs) -> list[Table]:
+    shown = []
+    for noun, title, table in titled_tables(runs):
+        # What is new or gone without any time is in the tables of the comparison only.
+        real = table[~table["change"].isin([NOISE, SAME]) & (table["delta_ns"] != 0)]
+        if len(real):
+            rows = real.head(TOP).assign(name=_marked(real.head(TOP)))
+            title = f"{title}: {len(rows):,} of {len(real):,} that differ"
+            columns = (Column("name", noun), *STATIC_COLUMNS, *_calls(real))
+            shown.append(Table(title, columns, rows))
+    return shown
+
+
+def _calls(table: pd.DataFrame) -> tuple[Column, ...]:
+    """The columns of calls, where what is compared is called."""
+    return tuple(column for column in CALLS if column.key in table)
+
+
+def _marked(table: pd.DataFrame) -> list[str]:
+    """Names, those of one run only said to be so."""
+    marks = {"added": " (new in B)", "gone": " (gone)"}
+    return [
+        f"{name}{marks.get(change, '')}"
+        for name, change in zip(table["name"], table["change"], strict=True)
+    ]
+
+
+MOST_ROWS = 300
+"""Of each table: those that moved the total most."""
+
+PAGE_COLUMNS = (
+    Column("delta_ns", "B − A", "change"),
+    Column("a_ns", "A", "ns"),
+    Column("b_ns", "B", "ns"),
+    Column("ratio", "B / A", "ratio"),
+    Column("spread_ns", "Spread", "ns"),
+)
+CHANGES = (Column("calls_delta", "Calls B − A", "number"), Column("change", "Change"))
+
+
+def delta_tables(runs: Runs) -> list[dict[str, Any]]:
+    """Return each table as `page_table` does, its ``key``, ``noun``, and ``total``: all its rows.
+
+    Of each row listed, ``changed``: whether it is more than noise; ``names``: those of its events
+    in either run; and ``category``: that of its events, "" without any.
+    """
+    return [
+        _page_delta(f"{noun.lower()} {number}", noun, title, table)
+        for number, (noun, title, table) in enumerate(titled_tables(runs))
+    ]
+
+
+def _page_delta(key: str, noun: str, title: str, table: pd.DataFrame) -> dict[str, Any]:
+    columns = (Column("name", noun), *PAGE_COLUMNS, *_calls(table), *CHANGES)
+    records = table.head(MOST_ROWS).to_dict("records")
+    rows = table.assign(
+        ratio=table["b_ns"] / table["a_ns"].where(table["a_ns"] != 0),
+        calls_delta=_calls_delta(table),
+        change=table["change"].replace(ADDED, "new in B"),
+    )
+    return {
+        **page_table(listed(Table(title, columns, rows, sort="delta_ns"), MOST_ROWS)),
+        "key": key,
+        "noun": noun,
+        "total": len(table),
+        "changed": [row["change"] not in (NOISE, SAME) for row in records],
+        "category": list(map(_category, records)),
+        "names": list(map(_names, records)),
+    }
+
+
+def _calls_delta(table: pd.DataFrame) -> pd.Series[Any] | None:
+    """Calls in B less calls in A; nothing where they are equal, or none were counted."""
+    if "calls_a" not in table:
+        return None
+    more = table["calls_b"] - table["calls_a"]
+    return more.where(more != 0)
+
+
+def _category(row: dict[Any, Any]) -> str:
+    if "code" in row:
+        return "cell_line"
+    if "state" in row:
+        return ""
+    # Our own regions; in another's trace the modules are Python frames.
+    is_frame = str(row["name"]).startswith("nn.Module: ")
+    return str(row.get("category", "python_function" if is_frame else "module"))
+
+
+def _names(row: dict[Any, Any]) -> list[list[str]]:
+    """The names that its events have in A, and in B."""
+    if "code" in row:
+        lines = (row["line_a"], row["line_b"])
+        return [[f"{line}: {row['code']}"] if line >= 0 else [] for line in lines]
+    if "name_a" not in row:
+        return [[], []]
+    return [[name for name in str(row[key]).split("\n") if name] for key in ("name_a", "name_b")]

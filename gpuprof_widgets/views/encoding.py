@@ -18,17 +18,29 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof_widgets.analyses.call_tree import call_tree
-from gpuprof_widgets.analyses.op_rows import INSTANTS, LEFT_OUT
-from gpuprof_widgets.analyses.quantity import format_count, format_ns
-from gpuprof_widgets.printable import printable_values
+from gpuprof_widgets.analyses.columns import format_count, format_ns
+from gpuprof_widgets.analyses.operators import INSTANTS, LEFT_OUT
+from gpuprof_widgets.exceptions import printable_values
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import REGION_CATEGORIES
-from gpuprof_widgets.views.busiest_tracks import tracks_told, with_busiest_tracks
-from gpuprof_widgets.views.merge_short import merge_short
-from gpuprof_widgets.views.page_memory import page_memory
-from gpuprof_widgets.views.page_panels import Arrays, byte_planes, fold_sign, page_panels, panels
-from gpuprof_widgets.views.page_rows import PageRows, module_classes, page_lines, page_rows
-from gpuprof_widgets.views.panels.panel import Panel
+from gpuprof_widgets.views.page_panels import (
+    Arrays,
+    byte_planes,
+    fold_sign,
+    page_memory,
+    page_panels,
+    panels,
+)
+from gpuprof_widgets.views.page_rows import (
+    PageRows,
+    merge_short,
+    module_classes,
+    page_lines,
+    page_rows,
+    tracks_told,
+    with_busiest_tracks,
+)
+from gpuprof_widgets.views.table import Panel
 
 UNLISTED = frozenset({INSTANTS, *REGION_CATEGORIES})
 """Categories that get no line in an op table."""

@@ -7,46 +7,45 @@ from pathlib import PurePath
 from typing import Any
 from uuid import uuid4
 
-from bokeh.models import Column, Range1d
+from bokeh.models import BasicTicker, Column, LinearAxis, NoOverlap, Plot, Range1d
 from bokeh.models.layouts import LayoutDOM
 from bokeh.models.ui import UIElement
 
-from gpuprof_widgets.analyses.findings import Finding, findings
-from gpuprof_widgets.analyses.lacking import which_other_kind
-from gpuprof_widgets.analyses.lines import cell_lines
-from gpuprof_widgets.analyses.python_time import has_python_alone
-from gpuprof_widgets.analyses.sort_keys import (
+from gpuprof_widgets.analyses.columns import (
     PLACES,
     PSTATS_KEYS,
     SORT_KEYS,
     report_keys,
     sort_column,
 )
+from gpuprof_widgets.analyses.findings import Finding, findings
+from gpuprof_widgets.analyses.lines import cell_lines
+from gpuprof_widgets.analyses.python_time import has_python_alone
+from gpuprof_widgets.analyses.reasons import which_other_kind
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.python_frames import frames_of
+from gpuprof_widgets.trace.pstats import frames_of
 from gpuprof_widgets.trace.schema import GPU_TRACKS, MEMORY_EVENT
 from gpuprof_widgets.views.encoding import encode
-from gpuprof_widgets.views.models import ReportHeader, TraceStore
-from gpuprof_widgets.views.page_panels import panels
-from gpuprof_widgets.views.plots import (
-    PYTHON_PANEL,
-    plot_analyses,
-    plot_flame_graph,
-    plot_lines,
-    plot_memory,
-    plot_op_table,
-    plot_timeline,
+from gpuprof_widgets.views.models import (
+    AnalysisTable,
+    AnalysisTabs,
+    CurvePlot,
+    Details,
+    EngineeringTimeFormatter,
+    FlameBar,
+    FlameGraph,
+    Lines,
+    MemoryBar,
+    MemoryPlot,
+    MemoryTable,
+    Minimap,
+    OpTable,
+    ReportHeader,
+    Timeline,
+    TimelineBar,
+    TraceStore,
 )
-
-VIEWS: dict[str, Callable[[TraceStore], list[LayoutDOM]]] = {
-    "timeline": plot_timeline,
-    "lines": plot_lines,
-    "flame_graph": plot_flame_graph,
-    "op_table": plot_op_table,
-    "memory": plot_memory,
-    "analyses": plot_analyses,
-}
-"""The views in the order in which they stand under the cell."""
+from gpuprof_widgets.views.page_panels import panels
 
 SHOWN_ROWS = 1_000
 """The most events of one finding that the page gets: more would fill the view, and the page."""
@@ -144,3 +143,137 @@ def finding_lines(found: list[Finding], shown_rows: int) -> list[dict[str, Any]]
         }
         for finding in found
     ]
+
+
+def empty_plot(x_range: Range1d, y_range: Range1d, **attributes: Any) -> Plot:
+    """A plot as wide as the page, transparent, without axes, tools, borders and outline."""
+    defaults = {
+        "sizing_mode": "stretch_width",
+        "toolbar_location": None,
+        "background_fill_color": None,
+        "border_fill_color": None,
+        "outline_line_color": None,
+        "min_border": 0,
+        "match_aspect": False,
+    }
+    return Plot(x_range=x_range, y_range=y_range, **(defaults | attributes))
+
+
+TRACK_NAMES = 168
+"""Pixels left of the bars for the names of the tracks."""
+SCROLL_BAR = 16
+MINIMAP_HEIGHT = 46
+AXIS_HEIGHT = 26
+
+
+def plot_timeline(store: TraceStore) -> list[LayoutDOM]:
+    """The parts of the timeline from top to bottom."""
+    timeline = Timeline(store=store, axis_height=AXIS_HEIGHT)
+    tracks = timeline_plot(store, height=300)
+    tracks.add_layout(time_axis(), "above")
+    tracks.renderers.append(timeline)
+    overview = timeline_plot(store, height=MINIMAP_HEIGHT)
+    overview.renderers.append(Minimap(store=store))
+    bar = TimelineBar(store=store, timeline=timeline, sizing_mode="stretch_width")
+    details = Details(store=store, sizing_mode="stretch_width")
+    return [bar, overview, tracks, details]
+
+
+def timeline_plot(store: TraceStore, *, height: int) -> Plot:
+    """A plot over the store's visible range, with room for the names of the tracks."""
+    # The overview has this range too: it draws the whole trace and repaints when the view moves.
+    return empty_plot(
+        store.visible,
+        Range1d(start=0, end=1),
+        height=height,
+        min_border_left=TRACK_NAMES,
+        min_border_right=SCROLL_BAR,
+    )
+
+
+def time_axis() -> LinearAxis:
+    """The axis in ns, µs, ms or s above a plot over the store's visible range."""
+    look: dict[str, Any] = {
+        "formatter": EngineeringTimeFormatter(),
+        "ticker": BasicTicker(desired_num_ticks=7),
+        "major_label_policy": NoOverlap(),
+        "major_label_text_font_size": "11px",
+        "major_tick_in": 0,
+        "major_tick_out": 4,
+        "minor_tick_line_color": None,
+    }
+    return LinearAxis(**look)
+
+
+def plot_flame_graph(store: TraceStore) -> list[LayoutDOM]:
+    """The parts of the flame graph from top to bottom."""
+    graph = FlameGraph(store=store)
+    plot = empty_plot(
+        Range1d(start=0, end=1), Range1d(start=0, end=1), height=80, frame_align=False
+    )
+    plot.renderers.append(graph)
+    bar = FlameBar(store=store, graph=graph, sizing_mode="stretch_width")
+    return [bar, plot]
+
+
+def plot_op_table(store: TraceStore) -> list[LayoutDOM]:
+    """The op table is one part."""
+    return [OpTable(store=store, sizing_mode="stretch_width")]
+
+
+def plot_lines(store: TraceStore) -> list[LayoutDOM]:
+    """The lines are one part."""
+    return [Lines(store=store, sizing_mode="stretch_width")]
+
+
+HEIGHT = 190
+
+
+def plot_memory(store: TraceStore) -> list[LayoutDOM]:
+    """The parts of the memory view from top to bottom; its time axis is the timeline's."""
+    memory = MemoryPlot(store=store)
+    plot = empty_plot(
+        store.visible,
+        Range1d(start=0, end=1),
+        height=HEIGHT,
+        min_border_left=TRACK_NAMES,
+        min_border_right=SCROLL_BAR,
+    )
+    plot.add_layout(time_axis(), "above")
+    plot.renderers.append(memory)
+    bar = MemoryBar(store=store, plot=memory, sizing_mode="stretch_width")
+    table = MemoryTable(store=store, plot=memory, sizing_mode="stretch_width")
+    return [bar, plot, table]
+
+
+PYTHON_PANEL = "python_time"
+"""The tab that is open at first where its order was asked for."""
+
+
+def plot_analyses(store: TraceStore) -> list[LayoutDOM]:
+    """Tabs, the figure of the curves (its time axis is the timeline's), other plots and table."""
+    active = PYTHON_PANEL if store.functions_sort else ""
+    tabs = AnalysisTabs(store=store, active=active, sizing_mode="stretch_width")
+    plot = empty_plot(
+        store.visible,
+        Range1d(start=0, end=1),
+        height=0,
+        visible=False,
+        min_border_left=TRACK_NAMES,
+        min_border_right=SCROLL_BAR,
+    )
+    plot.add_layout(time_axis(), "above")
+    plot.renderers.append(CurvePlot(store=store, tabs=tabs))
+    table = AnalysisTable(store=store, tabs=tabs, sizing_mode="stretch_width")
+    return [tabs, plot, table]
+
+
+VIEWS: dict[str, Callable[[TraceStore], list[LayoutDOM]]] = {
+    "timeline": plot_timeline,
+    "lines": plot_lines,
+    "flame_graph": plot_flame_graph,
+    "op_table": plot_op_table,
+    "memory": plot_memory,
+    "analyses": plot_analyses,
+}
+"""The views in the order in which they stand under the cell."""

@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import format_ns
 from gpuprof_widgets.analyses.findings.finding import Finding
 from gpuprof_widgets.analyses.python_calls import function_labels
-from gpuprof_widgets.analyses.quantity import format_ns
-from gpuprof_widgets.analyses.ranks.functions import Ints, self_times
+from gpuprof_widgets.analyses.ranks.tables import Ints, self_times
 from gpuprof_widgets.views.figure import finding_lines
-from gpuprof_widgets.views.static import html_findings, text_findings
+from gpuprof_widgets.views.report import html_findings, text_findings
 from gpuprof_widgets.views.table import Column, Table
-from gpuprof_widgets.views.table_renderers import html_table, text_table
-from gpuprof_widgets.views.text import escaped, wrapped
+from gpuprof_widgets.views.table_renderers import escaped, html_table, text_table, wrapped
 
 PARTS = {
     "computing_ns": ("Computing", "rgba(0,114,178,0.55)"),

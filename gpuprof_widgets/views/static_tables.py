@@ -8,19 +8,24 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses.findings.wording import function_name, run_ns, share_of
+from gpuprof_widgets.analyses.columns import (
+    PLACES,
+    PSTATS_KEYS,
+    format_bytes,
+    format_ns,
+    report_keys,
+    sort_column,
+)
+from gpuprof_widgets.analyses.findings.finding import function_name, run_ns, share_of
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.memory import fullest, memory_peak
 from gpuprof_widgets.analyses.operators import operators, self_time_lines
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.python_time import has_python_alone, python_time
-from gpuprof_widgets.analyses.quantity import format_bytes, format_ns
-from gpuprof_widgets.analyses.sort_keys import PLACES, PSTATS_KEYS, report_keys, sort_column
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES
 from gpuprof_widgets.views.page_panels import panels
-from gpuprof_widgets.views.panels.panel import Panel
-from gpuprof_widgets.views.table import Column, Table
+from gpuprof_widgets.views.table import Column, Panel, Table
 
 NAME_WIDTH = 20
 

@@ -12,19 +12,24 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.columns import Unit, heading, is_missing, is_none, unit_of
-from gpuprof_widgets.analyses.quantity import (
+from gpuprof_widgets.analyses.columns import (
+    Unit,
     format_bandwidth,
     format_bytes,
     format_flops,
     format_ns,
     format_ratio,
     format_share,
+    heading,
+    is_missing,
+    is_none,
     signed_ns,
+    unit_of,
 )
-from gpuprof_widgets.printable import printable
+from gpuprof_widgets.exceptions import printable
 
 Aggregate = Literal["", "time", "count", "sum", "mean", "min", "max", "covered", "share", "ratio"]
 
@@ -164,3 +169,67 @@ FORMATS: Mapping[Unit, Callable[[Any], str]] = {
     "address": _address,
 }
 """How a value of each unit reads."""
+
+
+MOST_ROWS = 500
+"""Rows of a panel that the page gets."""
+MOST_EVENTS = 20_000
+"""Events of a panel beyond which the page computes no column anew, and gets only the longest."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A quantity that keeps its value until it changes: ``ts_ns`` and ``value`` of each change."""
+
+    name: str
+    unit: Unit
+    changes: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Points:
+    """A scatter plot of the table's rows; both axes are logarithmic.
+
+    ``lines``: x, y and label of each polyline drawn behind the points (a roof).
+    """
+
+    x: str
+    y: str
+    size: str = ""
+    lines: tuple[tuple[tuple[float, ...], tuple[float, ...], str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Stacked bars, one per ``group``, with one part per ``part``, as long as ``value``.
+
+    Without a group there is one bar of all rows.
+    """
+
+    group: str
+    part: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Panel(Table):
+    """One tab: a table, linked to the timeline, and at most one kind of plot above it.
+
+    ``events``: what each row stands for: ``group`` (position in ``rows``), ``start_ns``,
+    ``end_ns``, ``row`` (slice that lights up, -1 for none), where known ``track`` (of a range
+    without a slice) and whatever ``columns`` aggregate; a click on a row lights up its slices, and
+    the ranges of events that have none. ``most_events``: with more of them the page has only the
+    longest, and all times are of the whole run.
+
+    ``frames``: of each slice the position in ``rows`` of the function that it is a call of, -1 for
+    none. The events are then the stretches in which these slices were the innermost of their
+    tracks: a page that has all slices finds them by itself, however many they are.
+    """
+
+    events: pd.DataFrame | None = None
+    _: KW_ONLY
+    curves: tuple[Curve, ...] = ()
+    points: Points | None = None
+    bars: Bars | None = None
+    most_events: int = MOST_EVENTS
+    frames: npt.NDArray[np.int64] | None = None

@@ -11,16 +11,17 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from html import escape
+from itertools import accumulate
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 from rich.cells import cell_len
 
-from gpuprof_widgets.analyses.columns import is_missing
-from gpuprof_widgets.analyses.quantity import format_count
-from gpuprof_widgets.printable import printable
+from gpuprof_widgets.analyses.columns import format_count, is_missing
+from gpuprof_widgets.exceptions import SOURCE, printable
 from gpuprof_widgets.views.table import NARROWEST, Column, Table, cell_text, cell_texts
-from gpuprof_widgets.views.text import TEXT_WIDTH, escaped, shortened
 
 if TYPE_CHECKING:
     import rich.table
@@ -227,3 +228,39 @@ def _page_number(value: Any) -> float | None:
     if is_missing(value) or value in (math.inf, -math.inf):
         return None
     return int(value) if float(value).is_integer() else float(f"{value:.9g}")
+
+
+TEXT_WIDTH = 79
+_FORMULA_MARK = re.compile(r"[$\\]")
+
+
+def shortened(text: str, width: int) -> str:
+    """The text, with its middle left out where it is too wide: both ends tell ops apart.
+
+    ``width``: columns of a terminal, of which wide characters take two.
+    """
+    if cell_len(text) <= width:
+        return text
+    tail = (width - 1) // 3
+    return f"{_head(text, width - 1 - tail)}…{_head(text[::-1], tail)[::-1]}"
+
+
+def _head(text: str, width: int) -> str:
+    """The characters with which a text begins that fit into the width."""
+    ends = accumulate(map(cell_len, text[:width]))
+    return text[: sum(end <= width for end in ends)]
+
+
+def wrapped(text: str, *, first: str = "", then: str = "") -> list[str]:
+    """Lines of prose below 80 columns, with what stands before the first and before the others."""
+    shown = printable(text, keep=SOURCE)
+    return wrap(shown, TEXT_WIDTH, initial_indent=first, subsequent_indent=then)
+
+
+def escaped(text: str) -> str:
+    """The text as HTML that shows it: without markup, formulas, control codes, turned direction.
+
+    Notebooks typeset what stands between dollars, and MathJax reads links and styles there; it
+    finds no formula whose marks are elements of their own.
+    """
+    return _FORMULA_MARK.sub(r"<span>\g<0></span>", escape(printable(text, keep=SOURCE)))

@@ -17,8 +17,7 @@ from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views import page_panels
 from gpuprof_widgets.views.page_panels import panels
 from gpuprof_widgets.views.panels import all_panels
-from gpuprof_widgets.views.panels.panel import Panel, Points
-from gpuprof_widgets.views.table import Column
+from gpuprof_widgets.views.table import Column, Panel, Points
 from tests.browser.engine import start_engine
 from tests.browser.report_page import Open, Report
 from tests.panel_examples import EXAMPLES, column_values

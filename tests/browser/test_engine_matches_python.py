@@ -13,12 +13,12 @@ from playwright.sync_api import Browser
 
 from gpuprof_widgets.analyses.call_tree import call_tree
 from gpuprof_widgets.analyses.columns import Unit
-from gpuprof_widgets.analyses.device_busy import device_busy
+from gpuprof_widgets.analyses.gpu_work import device_busy
 from gpuprof_widgets.analyses.lines import lines
 from gpuprof_widgets.analyses.operators import SELF_TIMES, operators
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.python_time import python_time
-from gpuprof_widgets.printable import printable_values
+from gpuprof_widgets.exceptions import printable_values
 from gpuprof_widgets.trace.links import self_times
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import GPU_CATEGORIES

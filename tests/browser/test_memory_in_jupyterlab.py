@@ -7,7 +7,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, expect
 
 import gpuprof_widgets
-from gpuprof_widgets.analyses.quantity import format_bytes
+from gpuprof_widgets.analyses.columns import format_bytes
 from tests.browser.conftest import SCREENSHOTS, Lab
 from tests.browser.report_page import Report
 

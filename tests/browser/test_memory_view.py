@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, expect
 
+from gpuprof_widgets.analyses.columns import format_bytes
 from gpuprof_widgets.analyses.memory import memory_curve, memory_peak
-from gpuprof_widgets.analyses.quantity import format_bytes
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from tests.browser.report_page import Open, Report

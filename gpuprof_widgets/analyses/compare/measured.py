@@ -9,21 +9,20 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses import op_rows as rows
-from gpuprof_widgets.analyses.attribution import owned, self_times
+from gpuprof_widgets.analyses import operators as rows
+from gpuprof_widgets.analyses.attribution import LEVELS, owned, self_times
 from gpuprof_widgets.analyses.breakdown import breakdown
-from gpuprof_widgets.analyses.device_busy import busy_intervals, devices
-from gpuprof_widgets.analyses.lacking import IN_NO_MODULE, recorder_of
-from gpuprof_widgets.analyses.line_owners import line_of
+from gpuprof_widgets.analyses.gpu_work import busy_intervals, devices
 from gpuprof_widgets.analyses.lines import cell_lines, line_self_times
-from gpuprof_widgets.analyses.owner_levels import LEVELS
+from gpuprof_widgets.analyses.owners import line_of
 from gpuprof_widgets.analyses.python_time import python_time
-from gpuprof_widgets.analyses.steps import names_with_steps_merged, steps
-from gpuprof_widgets.analyses.thread_waits import python_lanes
+from gpuprof_widgets.analyses.reasons import IN_NO_MODULE, recorder_of
+from gpuprof_widgets.analyses.regions import names_with_steps_merged, steps
+from gpuprof_widgets.analyses.waits import python_lanes
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.python_frames import BUILT_IN
+from gpuprof_widgets.trace.pstats import BUILT_IN
 from gpuprof_widgets.trace.schema import NONE
 
 Ints = npt.NDArray[np.int64]

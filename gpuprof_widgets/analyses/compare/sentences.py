@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import format_ns, format_share, signed_ns
 from gpuprof_widgets.analyses.compare import tables
-from gpuprof_widgets.analyses.compare.deltas import ADDED, GONE, NOISE, SAME
 from gpuprof_widgets.analyses.compare.measured import QUANTITIES, ops, python_recorder
-from gpuprof_widgets.analyses.compare.tables import MEASURE, Runs, differ
-from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.wording import code
-from gpuprof_widgets.analyses.quantity import format_ns, format_share, signed_ns
+from gpuprof_widgets.analyses.compare.tables import ADDED, GONE, MEASURE, NOISE, SAME, Runs, differ
+from gpuprof_widgets.analyses.findings.finding import Finding, code
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import SAMPLED
 

@@ -10,63 +10,68 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
 
-from gpuprof_widgets.analyses.findings.anomaly_detection import anomaly_detection
-from gpuprof_widgets.analyses.findings.backward import backward
-from gpuprof_widgets.analyses.findings.bias_before_norm import bias_before_norm
-from gpuprof_widgets.analyses.findings.blocking_calls import blocking_calls
-from gpuprof_widgets.analyses.findings.change import with_lines
-from gpuprof_widgets.analyses.findings.cold_calls import cold_calls
+from gpuprof_widgets.analyses.findings.backward import backward, python_autograd, recomputation
 from gpuprof_widgets.analyses.findings.compilation import compilation
 from gpuprof_widgets.analyses.findings.cpu_ops import cpu_ops
-from gpuprof_widgets.analyses.findings.cpu_threads import cpu_threads
-from gpuprof_widgets.analyses.findings.critical_path import critical_path_bound
-from gpuprof_widgets.analyses.findings.dataloader import dataloader
-from gpuprof_widgets.analyses.findings.device_idle import device_idle
-from gpuprof_widgets.analyses.findings.ending import ending
-from gpuprof_widgets.analyses.findings.expected import expected
-from gpuprof_widgets.analyses.findings.exposed_communication import exposed_communication
-from gpuprof_widgets.analyses.findings.file_io import file_io
-from gpuprof_widgets.analyses.findings.finding import Finding, Findings
-from gpuprof_widgets.analyses.findings.fp32_matmul import fp32_matmul
-from gpuprof_widgets.analyses.findings.fragmentation import fragmentation
-from gpuprof_widgets.analyses.findings.garbage_collection import (
-    garbage_collection,
-    less_collections,
-)
-from gpuprof_widgets.analyses.findings.gpu_ops import gpu_ops
-from gpuprof_widgets.analyses.findings.launch_bound import launch_bound
-from gpuprof_widgets.analyses.findings.lines import costliest_line
-from gpuprof_widgets.analyses.findings.loop_indexing import loop_indexing
-from gpuprof_widgets.analyses.findings.made_anew import made_anew
-from gpuprof_widgets.analyses.findings.matmul_sizes import matmul_sizes
-from gpuprof_widgets.analyses.findings.memory import memory
-from gpuprof_widgets.analyses.findings.memory_room import memory_room
-from gpuprof_widgets.analyses.findings.needless_copies import needless_copies
-from gpuprof_widgets.analyses.findings.no_kernels import no_kernels
-from gpuprof_widgets.analyses.findings.one_off import one_off
-from gpuprof_widgets.analyses.findings.one_stream import one_stream
-from gpuprof_widgets.analyses.findings.optimizer_loops import optimizer_loops
-from gpuprof_widgets.analyses.findings.other_frameworks import for_its_framework
-from gpuprof_widgets.analyses.findings.overhead import overhead
-from gpuprof_widgets.analyses.findings.pageable_copies import pageable_copies
-from gpuprof_widgets.analyses.findings.peer_copies import peer_copies
-from gpuprof_widgets.analyses.findings.python_autograd import python_autograd
-from gpuprof_widgets.analyses.findings.python_time import python_time
-from gpuprof_widgets.analyses.findings.python_waiting import python_waiting
-from gpuprof_widgets.analyses.findings.recomputation import recomputation
-from gpuprof_widgets.analyses.findings.short_kernels import short_kernels
-from gpuprof_widgets.analyses.findings.step_overhead import step_overhead
-from gpuprof_widgets.analyses.findings.suspended import suspended
-from gpuprof_widgets.analyses.findings.synchronising import synchronising
-from gpuprof_widgets.analyses.findings.tensor_cores_idle import tensor_cores_idle
-from gpuprof_widgets.analyses.findings.thresholds import (
+from gpuprof_widgets.analyses.findings.dispatch import cpu_threads, loop_indexing, optimizer_loops
+from gpuprof_widgets.analyses.findings.finding import (
+    Finding,
+    Findings,
     check_limits,
     limits_for,
     thresholds_of,
+    with_lines,
 )
-from gpuprof_widgets.analyses.findings.unlinked import unlinked
-from gpuprof_widgets.analyses.findings.without_no_grad import without_no_grad
-from gpuprof_widgets.analyses.findings.zeroed_gradients import zeroed_gradients
+from gpuprof_widgets.analyses.findings.gpu_idle import device_idle
+from gpuprof_widgets.analyses.findings.input import dataloader, file_io
+from gpuprof_widgets.analyses.findings.kernels import (
+    fp32_matmul,
+    gpu_ops,
+    matmul_sizes,
+    tensor_cores_idle,
+)
+from gpuprof_widgets.analyses.findings.launches import (
+    cold_calls,
+    launch_bound,
+    no_kernels,
+    short_kernels,
+    unlinked,
+)
+from gpuprof_widgets.analyses.findings.lines import costliest_line, critical_path_bound
+from gpuprof_widgets.analyses.findings.memory import fragmentation, memory, memory_room
+from gpuprof_widgets.analyses.findings.model import (
+    anomaly_detection,
+    bias_before_norm,
+    without_no_grad,
+    zeroed_gradients,
+)
+from gpuprof_widgets.analyses.findings.other_programs import for_its_framework
+from gpuprof_widgets.analyses.findings.python_time import (
+    garbage_collection,
+    less_collections,
+    python_time,
+)
+from gpuprof_widgets.analyses.findings.recording import (
+    ending,
+    expected,
+    one_off,
+    overhead,
+    step_overhead,
+)
+from gpuprof_widgets.analyses.findings.transfers import (
+    exposed_communication,
+    made_anew,
+    needless_copies,
+    one_stream,
+    pageable_copies,
+    peer_copies,
+)
+from gpuprof_widgets.analyses.findings.waits import (
+    blocking_calls,
+    python_waiting,
+    suspended,
+    synchronising,
+)
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace.model import Record

@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.backward_ops import backward_ns, backward_ops
-from gpuprof_widgets.analyses.backward_work import recomputed
-from gpuprof_widgets.analyses.findings.cpu_threads import PRODUCTS, multiplies_bf16
-from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.one_call import uneven_calls
-from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
-from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
-from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.analyses.backward import Recomputed, backward_ns, backward_ops, recomputed
+from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.findings.dispatch import PRODUCTS, multiplies_bf16
+from gpuprof_widgets.analyses.findings.finding import Finding, code, run_ns, share_of, uneven_calls
+from gpuprof_widgets.analyses.gpu_work import open_times
+from gpuprof_widgets.analyses.operators import op_rows
+from gpuprof_widgets.trace import intervals, links
+from gpuprof_widgets.trace.model import Record, Trace
 
 MOST = 3  # findings
 
@@ -235,3 +235,131 @@ def _at(record: Record, op: pd.Series, finding: Finding) -> Finding:
         end_ns=start + dur,
         rows=(row, forward),
     )
+
+
+EVIDENCE = 2_000
+REMEDY = (
+    "Where memory allows, checkpoint fewer blocks, or those alone whose forward is cheap for the "
+    "memory that it would keep (torch.utils.checkpoint; with create_selective_checkpoint_contexts "
+    "the costly ops of a block are kept)."
+)
+
+
+def recomputation(record: Record, *, recomputation_share: float = 0.05) -> list[Finding]:
+    """Fires where computing the forward anew takes 5 % of the run: on the GPU, if there is one.
+
+    ``recomputation_share``: Computing the forward anew in the backward pass (activation
+        checkpointing).
+    """
+    trace = record.trace
+    again = recomputed(trace)
+    gpu = trace.index.gpu
+    on_cpu = int((again.end_ns - again.start_ns).sum())
+    cost = _on_gpu_ns(trace, again) if len(gpu) else on_cpu
+    share = share_of(cost, run_ns(record))
+    if not cost or share < recomputation_share:
+        return []
+    slices = trace.slices
+    whole = int(slices["dur"].to_numpy()[gpu].sum()) if len(gpu) else backward_ns(record)
+    names = slices["name"].iloc[again.node].astype(str)
+    longest = int((again.end_ns - again.start_ns).argmax())
+    text = (
+        f"The backward pass computes the forward anew in {format_count(len(again.node), 'op')}, "
+        f"such as {code(names.iloc[longest])} (activation checkpointing): {format_ns(cost)}, "
+        f"{format_share(share_of(cost, whole))} of {'GPU time' if len(gpu) else 'that pass'}. That "
+        "is the price of the memory it saves."
+    )
+    place = (int(again.start_ns[longest]), int(again.end_ns[longest]))
+    rows = tuple(again.rows[:EVIDENCE].tolist())
+    return [Finding(text, cost, share, *place, rows, REMEDY)]
+
+
+def _on_gpu_ns(trace: Trace, again: Recomputed) -> int:
+    """GPU time of what the recomputed ops launched."""
+    slices, gpu = trace.slices, trace.index.gpu
+    within = np.zeros(len(trace), bool)
+    within[again.rows] = True
+    within = links.itself_or_ancestor(slices["parent"].to_numpy(), within) >= 0
+    launched_in = np.append(within, False)[slices["op"].to_numpy()[gpu]]
+    return int(slices["dur"].to_numpy()[gpu[launched_in]].sum())
+
+
+PYTHON_AUTOGRAD_EVIDENCE = 2_000
+BACKWARD = "Backward"
+OF_TORCH = frozenset(
+    (
+        *("CheckpointFunction", "CompiledFunction", "BackwardHookFunction", "NoopSaveInputs"),
+        *("RegisterPostBackwardFunction", "_DDPSink", "_FromTorchTensor", "_ToTorchTensor"),
+        *("Redistribute", "NestedRedistribute", "_AllGather", "_AllReduce", "_Reduce_Scatter"),
+        *("_AlltoAll", "_AlltoAllSingle", "_Broadcast", "_Gather", "_Reduce", "_Scatter"),
+        *("Broadcast", "Gather", "ReduceAddCoalesced", "Scatter", "SyncBatchNorm"),
+    )
+)
+"""Functions of torch itself (torch/utils/checkpoint, _functorch, nn, distributed):
+checkpoints, hooks, the handing over of tensors. Nobody writes them otherwise."""
+
+PYTHON_AUTOGRAD_REMEDY = (
+    "That is its Python, and what it calls that is no PyTorch op. Write it in differentiable ops "
+    "of PyTorch, through which autograd goes back without Python, or compile it (torch.compile); "
+    "else call it less often, on larger tensors."
+)
+
+
+def python_autograd(record: Record, *, python_autograd_share: float = 0.05) -> list[Finding]:
+    """One finding per function that takes 5 % of the run outside of ops and calls of a GPU.
+
+    Where a GPU works, only while it is idle: Python beside a busy GPU holds nothing up.
+
+    ``python_autograd_share``: In the Python of a custom `torch.autograd.Function`, outside of the
+        ops that it calls.
+    """
+    trace = record.trace
+    busy = open_times(trace, trace.index.gpu)
+    said = [
+        _python_autograd_finding(record, name, busy, python_autograd_share)
+        for name in _functions(trace)
+    ]
+    return [finding for finding in said if finding is not None]
+
+
+def _functions(trace: Trace) -> list[str]:
+    """Names of the functions whose backward ran: `MyExp` is linked to from `MyExpBackward`."""
+    index = trace.index
+    candidates = frozenset(name for name in index.names if name.endswith(BACKWARD))
+    rows = np.flatnonzero(index.named(candidates) & (index.column("forward") >= 0))
+    names = index.names_of(rows), index.names_of(index.column("forward")[rows])
+    pairs = zip(*names, strict=True)
+    paired = {forward for back, forward in dict.fromkeys(pairs) if back == forward + BACKWARD}
+    return sorted(paired - OF_TORCH)
+
+
+def _python_autograd_finding(
+    record: Record, name: str, busy: intervals.Intervals, python_autograd_share: float
+) -> Finding | None:
+    trace = record.trace
+    calls, inner = _calls(trace, name)
+    outside = intervals.difference(open_times(trace, calls), open_times(trace, inner))
+    cost = intervals.length(intervals.difference(outside, busy))
+    share = share_of(cost, run_ns(record))
+    if share < python_autograd_share:
+        return None
+    of_gpu = ", while no GPU worked," if len(busy[0]) else ""
+    text = (
+        f"The custom autograd function {code(name)} spent {format_ns(cost)} "
+        f"({format_share(share)} of the time) outside of ops{of_gpu} in "
+        f"{format_count(len(calls), 'call')} of its forward and backward."
+    )
+    ts, dur = (trace.slices[column].to_numpy()[calls] for column in ("ts", "dur"))
+    longest = int(dur.argmax())
+    place = (int(ts[longest]), int(ts[longest] + dur[longest]))
+    rows = tuple(calls[:PYTHON_AUTOGRAD_EVIDENCE].tolist())
+    return Finding(text, cost, share, *place, rows, PYTHON_AUTOGRAD_REMEDY)
+
+
+def _calls(trace: Trace, name: str) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """The slices of a function's forward and backward, and those of ops and calls within them."""
+    calls = trace.index.named(frozenset((name, name + BACKWARD)))
+    within = links.nearest_ancestor(trace.slices["parent"].to_numpy(), calls) >= 0
+    listed = np.zeros(len(trace), bool)
+    listed[op_rows(trace).row] = True
+    return np.flatnonzero(calls & listed), np.flatnonzero(within & listed & ~calls)

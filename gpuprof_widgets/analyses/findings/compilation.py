@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuprof_widgets.analyses.compile_events import compiled_functions, compiling_time
-from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
-from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.cold_start import compiled_functions, compiling_time
+from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.findings.finding import Finding, code, run_ns, share_of
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.model import Record
 

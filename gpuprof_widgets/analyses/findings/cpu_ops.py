@@ -9,33 +9,32 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.compile_events import is_compiling
-from gpuprof_widgets.analyses.findings.anomaly_detection import was_on
+from gpuprof_widgets.analyses.cold_start import (
+    COMMUNICATION,
+    COMPILATION,
+    DISPATCH,
+    is_communication,
+    is_compiling,
+    is_dispatch,
+)
+from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
 from gpuprof_widgets.analyses.findings.backward import LOOKS
-from gpuprof_widgets.analyses.findings.cpu_threads import multiplies_bf16, too_few_threads
-from gpuprof_widgets.analyses.findings.finding import Finding
+from gpuprof_widgets.analyses.findings.dispatch import multiplies_bf16, too_few_threads
+from gpuprof_widgets.analyses.findings.finding import Finding, code, run_ns, share_of, uneven_calls
+from gpuprof_widgets.analyses.findings.launches import COMPILED, unanswered_launches
 from gpuprof_widgets.analyses.findings.memory import (
     ALLOCATOR_STALL_SHARE,
     MEMORY_PEAK_BYTES,
     memory,
 )
-from gpuprof_widgets.analyses.findings.no_kernels import unanswered_launches
-from gpuprof_widgets.analyses.findings.one_call import uneven_calls
-from gpuprof_widgets.analyses.findings.short_kernels import COMPILED
-from gpuprof_widgets.analyses.findings.wording import code, run_ns, share_of
-from gpuprof_widgets.analyses.lacking import PYTORCH, recorder_of, which_other_kind
-from gpuprof_widgets.analyses.op_rows import cpu_self, op_rows
-from gpuprof_widgets.analyses.plumbing import (
-    COMMUNICATION,
-    COMPILATION,
-    DISPATCH,
-    is_communication,
-    is_dispatch,
-)
-from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.findings.model import was_on
+from gpuprof_widgets.analyses.operators import cpu_self, op_rows
+from gpuprof_widgets.analyses.reasons import PYTORCH, recorder_of, which_other_kind
 from gpuprof_widgets.analyses.waits import is_taking
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import WINDOW, WRITTEN_CATEGORY
+
+Mask = npt.NDArray[np.bool_]
 
 RANKED = 3
 SHORT_NS = 20_000
@@ -50,7 +49,6 @@ UNUSED_GPU = "PyTorch sees a GPU: if nothing ran on it, move model and data ther
 DEBUGGING = "Autograd's anomaly mode was on, which makes forward ops longer: switch it off first."
 IN_A_REGION = "Mark regions within it to see what in it takes that."
 
-Mask = npt.NDArray[np.bool_]
 Kinds = Mapping[str, Mask]
 
 

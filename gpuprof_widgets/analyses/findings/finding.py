@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import wraps
-from typing import Concatenate, ParamSpec
+from inspect import getdoc, signature
+from typing import Any, Concatenate, ParamSpec, TypedDict
 
-from gpuprof_widgets.printable import printable
-from gpuprof_widgets.trace.model import Record
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.allocator import ALLOCATING, FREEING
+from gpuprof_widgets.analyses.columns import format_ns, format_share
+from gpuprof_widgets.analyses.lines import CellLines, cell_lines
+from gpuprof_widgets.analyses.owners import line_behind, line_of
+from gpuprof_widgets.analyses.regions import UNRECORDED, iterations
+from gpuprof_widgets.exceptions import OptionError, printable
+from gpuprof_widgets.trace.index import REGION
+from gpuprof_widgets.trace.model import Record, Trace
+
+Rows = npt.NDArray[np.intp]
 
 Thresholds = ParamSpec("Thresholds")
 
@@ -76,3 +92,320 @@ def of_gpu_work(
         return rule(record, *args, **thresholds) if len(record.trace.index.gpu) else []
 
     return asked
+
+
+AnyRule = Callable[..., list[Any]]
+
+_MEANING = re.compile(r"^``(\w+)``: (.+(?:\n +.+)*)", re.MULTILINE)
+"""An item of a rule's docstring; what does not fit on its line goes on indented."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The customary figure, and what it means."""
+
+    default: float
+    meaning: str = ""
+
+
+def thresholds_of(*rules: AnyRule) -> dict[str, Threshold]:
+    """Return the thresholds that these rules declare, by name, in the order of the rules."""
+    thresholds: dict[str, Threshold] = {}
+    for rule in rules:
+        meanings = dict(_MEANING.findall(getdoc(rule) or ""))
+        for name, default in _declared(rule).items():
+            if name in meanings or name not in thresholds:
+                meaning = " ".join(meanings.get(name, "").split())
+                thresholds[name] = Threshold(default, meaning)
+    return thresholds
+
+
+def check_limits(limits: Mapping[str, Any], *rules: AnyRule) -> None:
+    """Raise an `OptionError` for a name that no rule declares, and for what is no finite number."""
+    known = thresholds_of(*rules) if limits else {}
+    for name, limit in limits.items():
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else f": there are {', '.join(known)}"
+            raise OptionError(f"no finding has the limit {name!r}{hint}")
+        if not -math.inf < limit < math.inf:
+            raise OptionError(f"{name} takes a finite number, not {limit}")
+
+
+def limits_for(rule: AnyRule, limits: Mapping[str, float]) -> dict[str, float]:
+    """Return those of the limits that the rule declares."""
+    return {name: limit for name, limit in limits.items() if name in _declared(rule)}
+
+
+def _declared(rule: AnyRule) -> dict[str, float]:
+    parameters = signature(rule).parameters.values()
+    return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+
+
+OF_AN_OP = ("cpu_ops", "critical_path", "gpu_ops")
+"""Rules that speak of all calls of an op, and show the longest."""
+
+OF_BOTH_PASSES = ("python_autograd", "recomputation")
+"""Rules whose evidence lies in the backward pass too: the line to change is that of the forward."""
+
+
+def with_lines(record: Record, said: Iterable[Finding]) -> list[Finding]:
+    """The findings, each remedy with the line of the cell in which most of its evidence lies."""
+    known = cell_lines(record.trace)
+    if not len(known.row):
+        return list(said)
+    return [_with_line(record.trace, finding, known) for finding in said]
+
+
+def _with_line(trace: Trace, finding: Finding, known: CellLines) -> Finding:
+    if not finding.remedy or not finding.rows:
+        return finding
+    line = _line_of_most(trace, finding, known)
+    if line < 0:
+        return finding
+    cell, number, statement = known.lines.iloc[line][["cell", "line", "code"]]
+    if code(statement) in finding.text:
+        return finding
+    of = f" of {cell}" if known.lines["cell"].nunique() > 1 else ""
+    sentence = f" The line to look at is {number}{of}: {code(statement)}."
+    return replace(finding, remedy=finding.remedy + sentence)
+
+
+def _line_of_most(trace: Trace, finding: Finding, known: CellLines) -> int:
+    """The index in ``known.lines`` of the line that has most of the evidence; -1 outside of all."""
+    rows, executions = np.array(finding.rows), line_of(trace)
+    if finding.rule == "backward":  # its forward op: that, and not `backward()`, is to change
+        rows = rows[1:]
+    elif finding.rule in OF_AN_OP:
+        rows = _of_the_op(trace, finding)
+        behind = line_behind(trace)
+        executions = np.where(behind >= 0, behind, executions)
+    elif finding.rule in OF_BOTH_PASSES:
+        behind = line_behind(trace)
+        executions = np.where(behind >= 0, behind, executions)
+    line = np.append(known.of_slice, -1)[executions[rows]]
+    spent = np.bincount(line + 1, trace.slices["dur"].to_numpy()[rows])
+    return int(spent.argmax()) - 1
+
+
+def _of_the_op(trace: Trace, finding: Finding) -> Rows:
+    """All calls of the op that a finding shows one of; what they launched where it speaks of it."""
+    slices, one = trace.slices, finding.rows[0]
+    same = (slices["name"] == slices["name"].iloc[one]) & (
+        slices["category"] == slices["category"].iloc[one]
+    )
+    calls = same.to_numpy(bool)
+    if finding.rule != "gpu_ops":
+        return np.flatnonzero(calls)
+    gpu = trace.index.gpu
+    of_the_op = np.append(calls, False)[slices["op"].to_numpy()[gpu]]
+    return np.asarray(gpu[of_the_op], np.intp)
+
+
+SETTING_UP = "the first calls set the GPU up and load its kernels. Warm up before what is timed."
+LOADING = "the first launch of a kernel loads it. Warm up before what is timed."
+COPYING = re.compile(r"(cuda|hip|cu)Memcpy\w*")
+BY_NAME = {
+    re.compile(r"cu(Module|Library)(Load|GetFunction|GetKernel)\w*"): "it loads kernels. Warm up "
+    "before what is timed.",
+    re.compile(r"cudaHostAlloc|cudaMallocHost|hipHost(Malloc|Alloc)|cuMem(HostAlloc|AllocHost)\w*|"
+    r"(cuda|hip)HostRegister|cuMemHostRegister\w*"): "it pins memory of the CPU, which takes long: "
+    "pin a buffer once and use it again.",
+    ALLOCATING: "the allocator had no cached block of this size. Warm up before what is timed, and "
+    "keep sizes alike from step to step.",
+    FREEING: "memory is given back: keep it cached (no torch.cuda.empty_cache()), and use less of "
+    "it where it runs short.",
+    COPYING: "nothing is launched before it returns: copy from "
+    "pinned memory with non_blocking=True, and less often.",
+    re.compile(r"(cuda|hip|cu)\w*Launch\w*"): "other launches take microseconds: look on the "
+    "timeline what else ran then, on this thread and on others.",
+}  # fmt: skip
+OTHERWISE = "make it before what is timed, or less often, if you can."
+
+MOSTLY_ONE = "Most of that is one call, of {longest}; {others}: {why}"
+SETTING_A_LIBRARY_UP = (
+    "the first one may set a library or its threads up. Warm up before what is timed (--steps with "
+    "--warmup), or look whether its tensors are larger."
+)
+LONGER_THAN_OTHERS = (
+    "look whether its tensors are larger, and on the timeline what else ran then, on this thread "
+    "and on others."
+)
+MOSTLY_FEW = (
+    "Most of that is few of the calls, of up to {longest}; the median one takes {other}: look "
+    "whether their tensors are larger, and on the timeline what else ran then."
+)
+THREADS_WAIT = " More threads than free cores also wait for one another (torch.set_num_threads)."
+MOST = 0.5
+"""Of the time of all calls."""
+TIMES_OTHERS = 5
+"""From which on a call is no longer just the longest of some alike."""
+
+
+def uneven_calls(
+    record: Record, row: int, *, longest_ns: float, all_ns: float, other_ns: float, calls: int
+) -> str:
+    """What to say of an op's calls on the CPU if one or few of them took most; else "".
+
+    ``row`` is that of the longest, ``other_ns`` what one of the others takes.
+    """
+    if longest_ns < TIMES_OTHERS * other_ns or calls < 2:
+        return ""
+    if longest_ns < MOST * all_ns:
+        few = all_ns >= TIMES_OTHERS * other_ns * calls
+        named = {"longest": format_ns(longest_ns), "other": format_ns(other_ns)}
+        said = MOSTLY_FEW.format(**named)
+        said += "" if record.metadata.get("torch_threads") else THREADS_WAIT
+        return said if few else ""
+    others = f"the others take {format_ns(other_ns)} each"
+    if calls == 2:
+        others = f"the other takes {format_ns(other_ns)}"
+    first = not _is_warmed_up(record) and _is_first(record.trace, row)
+    why = SETTING_A_LIBRARY_UP if first else LONGER_THAN_OTHERS
+    return MOSTLY_ONE.format(longest=format_ns(longest_ns), others=others, why=why)
+
+
+def _is_warmed_up(record: Record) -> bool:
+    return bool(iterations(record)["kind"].isin(UNRECORDED).any())
+
+
+def _is_first(trace: Trace, row: int) -> bool:
+    slices = trace.slices
+    same = slices["name"] == slices["name"].iloc[row]
+    return bool(slices["ts"].iloc[row] == slices.loc[same, "ts"].min())
+
+
+def about_one_call(trace: Trace, row: int) -> str:
+    """The half of a sentence on the call in this row of the trace, and what to do about it.
+
+    Only what comes before all GPU work is put down to setting the GPU up.
+    """
+    gpu, slices = trace.index.gpu, trace.slices
+    ts = slices["ts"].to_numpy()
+    if not len(gpu) or ts[row] < ts[gpu].min():
+        return SETTING_UP
+    if _launches_first(trace, row):
+        return LOADING
+    name = str(slices["name"].iloc[row])
+    return next((said for kind, said in BY_NAME.items() if kind.fullmatch(name)), OTHERWISE)
+
+
+def _launches_first(trace: Trace, row: int) -> bool:
+    """Whether a call launched a kernel that was not launched before."""
+    slices, gpu = trace.slices, trace.index.gpu
+    launch = slices["launch"].to_numpy()
+    mine = gpu[launch[gpu] == row]
+    kernels = mine[trace.index.in_category("kernel")[mine]]
+    if not len(kernels):
+        return False
+    names = slices["name"].to_numpy(object)
+    same = gpu[np.isin(names[gpu], names[kernels].tolist())]
+    ts = slices["ts"].to_numpy()
+    return bool(ts[same].min() == ts[kernels].min())
+
+
+class Place(TypedDict):
+    """Where to look, as the arguments of a `Finding`."""
+
+    start_ns: int
+    end_ns: int
+    rows: tuple[int, ...]
+
+
+def are_op_names(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which rows of `operators()` are ops proper, regions left out."""
+    region = np.array([bool(REGION.fullmatch(name)) for name in table["name"]], bool)
+    return np.asarray((table["category"] == "cpu_op").to_numpy(bool) & ~region)
+
+
+def longest_call(record: Record, name: str, category: str) -> Place:
+    """The longest call of that name."""
+    slices = record.trace.slices
+    calls = slices.loc[(slices["name"] == name) & (slices["category"] == category), ["ts", "dur"]]
+    row = int(calls["dur"].to_numpy().argmax())
+    start, dur = (int(value) for value in calls.iloc[row])
+    return Place(start_ns=start, end_ns=start + dur, rows=(int(calls.index[row]),))
+
+
+COSTLY = {"stack": "stacks", "shapes": "shapes", "memory": "memory", "flops": "FLOPs"}
+"""Options of a recording that cost time, and what they record."""
+
+
+def what_to_leave_out(record: Record) -> str:
+    """``stacks, shapes and cProfile``: what was on; "" where none of it was."""
+    options: dict[str, Any] = record.metadata.get("options") or {}
+    on = [words for name, words in COSTLY.items() if options.get(name)]
+    # With stacks cProfile does not run: the calls are counted from the frames.
+    counted = record.calls is not None and not options.get("stack")
+    on += ["cProfile"] if counted else []
+    return " and ".join([", ".join(on[:-1]), on[-1]] if len(on) > 1 else on)
+
+
+LONGEST = 60
+OF_THE_CELL = "The Python of the cell"
+"""What cProfile has as the function `<module>` of the cell's first line."""
+
+_SIGNATURE = re.compile(r"^(?:void |static )?(?P<name>[\w:~]+)(?:<.*)?(?:\(.*)?$", re.DOTALL)
+
+_UNNAMED = re.compile(r"(\(anonymous namespace\)|<unnamed>)::")
+"""Namespaces without a name, as compilers and Nsight Systems write them."""
+
+_PARAMETERS = re.compile(r"(?<=\w)\([\w:*&, ]*\)$")
+
+_METHOD = re.compile(r"<(?:built-in )?method '?(?P<name>\w+)'? of '?(?P<owner>[\w.]+)")
+_BUILTIN = re.compile(r"<(?:built-in )?(?:method|function) (?P<name>[\w.]+)>")
+_OWNERS = {"TensorBase": "Tensor.", "Tensor": "Tensor.", "type": "torch."}
+
+
+def code(name: str) -> str:
+    """A name in backticks; a C++ kernel without namespace, template arguments and parameters."""
+    short = name
+    if "<" in name or name.startswith("void "):
+        readable = _UNNAMED.sub("", name)
+        if match := _SIGNATURE.match(readable):
+            short = match["name"].rsplit("::", 1)[-1]
+    if len(short) > LONGEST:
+        short = short[: LONGEST - 1] + "…"
+    return f"`{short}`"
+
+
+def kernel_code(name: str) -> str:
+    """A kernel in backticks, without parameters even where it is written as ``name(Type)``."""
+    return code(_PARAMETERS.sub("", name))
+
+
+def function_name(label: str) -> str:
+    """A built-in function as users write it: ``Tensor.item``; any other label as it is."""
+    if found := _METHOD.match(label):
+        return _OWNERS.get(found["owner"].rsplit(".", 1)[-1], "") + found["name"]
+    found = _BUILTIN.match(label)
+    return found["name"] if found else label
+
+
+def statement(source: str) -> str:
+    """The code in backticks: it holds none itself, and is short."""
+    words = source.replace("`", "'")
+    return f"`{words if len(words) <= LONGEST else words[: LONGEST - 1] + '…'}`"
+
+
+def copies_counted(count: int) -> str:
+    """``1 copy``, ``12 copies``."""
+    return "1 copy" if count == 1 else f"{count:,} copies"
+
+
+def shorter(saved_ns: int, record: Record) -> str:
+    """``the run would be at most 12.0 ms (3.0 %) shorter``, or that it would not be."""
+    if saved_ns <= 0:
+        return "the run would be no shorter, as it waits for something else meanwhile"
+    share = format_share(share_of(saved_ns, run_ns(record)))
+    return f"the run would be at most {format_ns(saved_ns)} ({share}) shorter"
+
+
+def run_ns(record: Record) -> int:
+    """How long the run took: the trace's span, or the cell's time where nothing was traced."""
+    return record.trace.span_ns or int(record.metadata.get("wall_ns") or 0)
+
+
+def share_of(part: float, whole: float) -> float:
+    """Part of the whole, 0 where there is no whole."""
+    return part / whole if whole else 0.0

@@ -10,12 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.findings.finding import Finding
-from gpuprof_widgets.analyses.findings.thresholds import check_limits, limits_for
-from gpuprof_widgets.analyses.findings.wording import code
+from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.findings.finding import Finding, check_limits, code, limits_for
 from gpuprof_widgets.analyses.python_calls import function_labels
-from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
-from gpuprof_widgets.analyses.ranks.functions import self_times
+from gpuprof_widgets.analyses.ranks.tables import self_times
 
 MOST = 3
 """Stragglers with a finding of their own."""

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import linecache
 import sys
-from collections.abc import Iterator
-from types import FrameType
-from typing import Any
+from collections.abc import Callable, Iterator
+from types import FrameType, FunctionType
+from typing import Any, TypeVar
+from weakref import WeakSet
 
 from gpuprof_widgets.capture.cell import CellCode, CellTree
-from gpuprof_widgets.capture.embedded import Embedded
-from gpuprof_widgets.capture.lines.chosen import chosen
+from gpuprof_widgets.capture.code import Embedded
 from gpuprof_widgets.capture.lines.compiled import compiled_definitions
-from gpuprof_widgets.capture.lines.functions import CodeSwap
 from gpuprof_widgets.capture.lines.regions import LIMIT, LineMarks
 from gpuprof_widgets.capture.lines.rewrite import MarkedLines
 from gpuprof_widgets.capture.lines.sources import (
+    CodeSwap,
     SourceFile,
     first_line,
     functions_of_cells,
@@ -26,6 +27,7 @@ from gpuprof_widgets.capture.lines.sources import (
 from gpuprof_widgets.capture.loop.bound import loop_bound_of
 from gpuprof_widgets.capture.nvtx import emits_nvtx
 from gpuprof_widgets.capture.part import Context
+from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.edit import NewSlice, Region, with_regions, with_slices
 from gpuprof_widgets.trace.model import Trace
@@ -267,3 +269,25 @@ def lines_window(context: Context) -> LinesWindow | None:
     """The part that records the lines of a window, where lines are wanted."""
     code = context.shared.get("lines")
     return None if code is None else LinesWindow(code, named=emits_nvtx(context.options))
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+chosen: WeakSet[FunctionType] = WeakSet()
+"""The functions that were marked."""
+
+
+def lines(function: Function) -> Function:
+    """Mark a function, of an earlier cell or of a module, so that profiles show its lines.
+
+    It is returned as it is, and has other code only while a profile records.
+    """
+    inner: Any = getattr(function, "__func__", function)  # of classmethod and staticmethod
+    inner = inspect.unwrap(inner) if callable(inner) else inner
+    if not isinstance(inner, FunctionType) or inner.__name__ == "<lambda>":
+        raise OptionError(
+            f"lines marks a function written in Python with def, which {function!r} is not; "
+            "to see the lines of a class, mark its methods"
+        )
+    chosen.add(inner)
+    return function

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuprof_widgets.capture.embedded import Embedded
+from gpuprof_widgets.capture.code import Embedded
 from gpuprof_widgets.capture.lines.regions import LineMarks
 from gpuprof_widgets.capture.lines.suspended import Suspensions
 

@@ -15,15 +15,15 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from gpuprof_widgets.capture.active import Active
 from gpuprof_widgets.capture.cell import CellCode, CellTree, Rewrite
-from gpuprof_widgets.capture.embedded import Embedded
+from gpuprof_widgets.capture.code import Embedded
 from gpuprof_widgets.capture.lines.compiled import compiled_definitions, names_in
 from gpuprof_widgets.capture.lines.sources import SourceFile
-from gpuprof_widgets.capture.loop.schedule import Schedule
+from gpuprof_widgets.capture.loop.iterations import Schedule
 from gpuprof_widgets.capture.loop.steps import Counting
 from gpuprof_widgets.capture.loop.training import Level, LoopSite, Program
 from gpuprof_widgets.capture.loop.watching import LoopRun, with_watched_loops
+from gpuprof_widgets.capture.part import Active
 from gpuprof_widgets.options import Options
 
 _EXPLICIT = (

@@ -7,16 +7,17 @@ over the steps since the wait before: it is their work that was not done.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, Literal, Self
 
 import torch
 
-from gpuprof_widgets.capture.active import Windows
-from gpuprof_widgets.capture.loop.one_off import Costs, searches_algorithms, uses_cuda
-from gpuprof_widgets.capture.loop.schedule import Kind, Schedule
+from gpuprof_widgets.capture.part import Windows
+from gpuprof_widgets.options import Options
 
 
 class Step:
@@ -283,3 +284,146 @@ class StepLoop:
 
 def _iterations(count: int) -> str:
     return "1 iteration" if count == 1 else f"{count} iterations"
+
+
+Kind = Literal["wait", "warmup", "recorded", "cprofile"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """``repeat`` times: ``wait`` and ``warmup`` iterations unrecorded, then ``active`` recorded.
+
+    cProfile goes on until it has had ``calls`` of them: those after the recorded ones are only its.
+    Then the loop ends, or goes on unrecorded (``keep_going``), and all of it again after ``every``
+    iterations.
+    """
+
+    wait: int
+    warmup: int
+    active: int
+    repeat: int
+    calls: int
+    keep_going: bool = False
+    every: int | None = None
+
+    @classmethod
+    def of(cls, options: Options) -> Self:
+        """The schedule that the options ask for; they have steps."""
+        active = options.steps or 1
+        calls = max(active, options.cprofile_steps or 0)
+        return cls(
+            options.wait,
+            options.warmup,
+            active,
+            options.repeat,
+            calls,
+            options.keep_going,
+            options.every,
+        )
+
+    @property
+    def unrecorded(self) -> int:
+        """Iterations of each cycle before the recorded ones."""
+        return self.wait + self.warmup
+
+    @property
+    def cycle(self) -> int:
+        """Iterations until it begins anew."""
+        return self.unrecorded + self.calls
+
+    @property
+    def total(self) -> int:
+        """Iterations after which the loop ends, or goes on unrecorded."""
+        return self.repeat * self.cycle
+
+    @property
+    def recorded(self) -> int:
+        """Iterations that are recorded, all together."""
+        return self.repeat * self.active
+
+    def position(self, number: int) -> int:
+        """The place of an iteration, counted from 0, in its cycle."""
+        return number % self.cycle
+
+    def kind(self, number: int) -> Kind:
+        """What becomes of an iteration, counted from 0."""
+        position = self.position(number)
+        if position < self.wait:
+            return "wait"
+        if position < self.unrecorded:
+            return "warmup"
+        return "recorded" if position < self.unrecorded + self.active else "cprofile"
+
+    def in_words(self, *, ends: bool = True) -> str:
+        """What becomes of the loop: "3 iterations to warm up, 8 recorded, then it ends"."""
+        counts = [(self.wait, "to wait"), (self.warmup, "to warm up"), (self.active, "recorded")]
+        (count, what), *rest = [(count, what) for count, what in counts if count]
+        word = "iteration" if count == 1 else "iterations"
+        parts = [f"{count} {word} {what}", *(f"{count} {what}" for count, what in rest)]
+        times = f", {self.repeat} times" if self.repeat > 1 else ""
+        end = "it ends" if ends and not self.keep_going else "it goes on unrecorded"
+        again = f", and again every {self.every:,}" if self.every else ""
+        return f"{', '.join(parts)}{times}, then {end}{again}"
+
+    def without_cprofile(self) -> Schedule:
+        """The same where cProfile does not run: nothing goes on after the recorded ones."""
+        return replace(self, calls=self.active)
+
+
+_COMPILATION = ("_compile.compile_inner", "entire_frame_compile")
+"""Under which of its timers torch's versions keep a whole compilation, the newest first."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What this process has spent so far on things that are paid once.
+
+    ``compile_ns`` and ``graphs`` of torch.compile; ``reserved_bytes`` and ``alloc_retries`` of
+    CUDA's caching allocator, all devices together.
+    """
+
+    compile_ns: int = 0
+    graphs: int = 0
+    reserved_bytes: int = 0
+    alloc_retries: int = 0
+
+    @classmethod
+    def now(cls) -> Self:
+        """As it stands. Nothing is imported or started in order to look."""
+        return cls(*_compiled(), *_allocated())
+
+    def since(self, before: Costs) -> dict[str, int]:
+        """What came since then."""
+        return {name: value - getattr(before, name) for name, value in vars(self).items()}
+
+
+def _compiled() -> tuple[int, int]:
+    counts: Any = sys.modules.get("torch._dynamo.utils")
+    if counts is None:
+        return 0, 0
+    # torch keeps these in private names, which may go: then there is nothing to tell.
+    timers = getattr(counts, "compilation_time_metrics", {})
+    seconds = next((sum(timers[name]) for name in _COMPILATION if name in timers), 0.0)
+    stats = getattr(counts, "counters", {}).get("stats", {})
+    return round(seconds * 1e9), int(stats.get("unique_graphs", 0))
+
+
+def _allocated() -> tuple[int, int]:
+    if not uses_cuda():
+        return 0, 0
+    reserved = retries = 0
+    for device in range(torch.cuda.device_count()):
+        stats = torch.cuda.memory_stats(device)
+        reserved += int(stats.get("reserved_bytes.all.current", 0))
+        retries += int(stats.get("num_alloc_retries", 0))
+    return reserved, retries
+
+
+def uses_cuda() -> bool:
+    """Whether this process has a CUDA context; asking makes none."""
+    return torch.cuda.is_available() and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
+def searches_algorithms() -> bool:
+    """Whether cuDNN tries its algorithms on the first call of every shape."""
+    return uses_cuda() and bool(torch.backends.cudnn.benchmark)

@@ -13,9 +13,8 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
-from gpuprof_widgets.capture.active import Active
-from gpuprof_widgets.capture.loop.iterations import StepLoop
-from gpuprof_widgets.capture.loop.schedule import Schedule
+from gpuprof_widgets.capture.loop.iterations import Schedule, StepLoop
+from gpuprof_widgets.capture.part import Active
 
 Item = TypeVar("Item")
 Alone = Callable[[], AbstractContextManager[Any]]

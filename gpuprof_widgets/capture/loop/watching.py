@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from types import GeneratorType
 from typing import Any, Protocol
 
-from gpuprof_widgets.capture.embedded import Embedded
+from gpuprof_widgets.capture.code import Embedded
 from gpuprof_widgets.capture.loop.steps import (
     Steps,
     fill_bar,

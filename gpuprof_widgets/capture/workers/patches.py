@@ -10,7 +10,7 @@ from multiprocessing import queues
 from time import perf_counter_ns
 from typing import Any, Protocol
 
-from gpuprof_widgets.capture.own_tracebacks import leave_out_ours
+from gpuprof_widgets.capture.own_frames import leave_out_ours
 
 IDLE, FETCH, COLLATE, PUT = "idle", "fetch", "collate", "put"
 """Names of spans: waiting for indices; the whole batch; collating it; pickling and sending it."""

@@ -29,7 +29,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-from gpuprof_widgets.capture.one_thread import hear_this_thread_only
+from gpuprof_widgets.capture.cprofile import hear_this_thread_only
 from gpuprof_widgets.capture.workers.patches import Patches
 
 SPANS, CALLS = ".spans", ".spans.prof"

@@ -1,1 +1,56 @@
 """Databases of profilers that store CUPTI's records: nvprof and Nsight Systems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace.databases.nsys import is_nsys, read_nsys
+from gpuprof_widgets.trace.databases.nvprof import is_nvprof, read_nvprof
+from gpuprof_widgets.trace.databases.readings import Found, record_of
+from gpuprof_widgets.trace.databases.sqlite_tables import Database, is_sqlite, opened
+from gpuprof_widgets.trace.files import without_garbage_collection
+from gpuprof_widgets.trace.model import Record
+
+__all__ = ["is_sqlite", "parse_database"]
+
+MOST_TABLES = 6
+LONGEST_NAME = 80
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A profiler's database: how its tables are known, and how they are read."""
+
+    name: str
+    recognises: Callable[[Database], bool]
+    read: Callable[[Database], Found]
+
+
+KINDS = (
+    Kind("nvprof (nvprof -o file.nvprof)", is_nvprof, read_nvprof),
+    Kind("Nsight Systems (nsys export --type sqlite file.nsys-rep)", is_nsys, read_nsys),
+)
+
+
+def parse_database(data: bytes, path: Path) -> Record:
+    """The record of a profiler's SQLite file; ``path`` is named in metadata and in errors."""
+    with without_garbage_collection(), opened(data, path) as database:
+        for kind in KINDS:
+            if kind.recognises(database):
+                return record_of(kind.read(database), path)
+        raise TraceError(
+            f"{path}: an SQLite file, but of no profiler that is known: its tables are "
+            f"{_listed(database.tables)}. What can be read: {'; '.join(k.name for k in KINDS)}."
+        )
+
+
+def _listed(tables: list[str]) -> str:
+    if not tables:
+        return "none at all"
+    more = len(tables) - MOST_TABLES
+    return ", ".join(name[:LONGEST_NAME] for name in tables[:MOST_TABLES]) + (
+        f" and {more} more" if more > 0 else ""
+    )

@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 
 from gpuprof_widgets.exceptions import TraceError
 
+Ints = NDArray[np.int64]
+Texts = NDArray[np.object_]
+
 MAGIC = b"SQLite format 3\x00"
 MISSING = int(np.iinfo(np.int64).min)
 """What an integer column holds where the file has NULL, no such column, or no whole number."""
@@ -27,9 +30,6 @@ _HEADER = 100
 _STEPS_PER_BYTE = 16
 _FEWEST_STEPS = 1_000_000
 _STEPS_AT_ONCE = 10_000
-
-Ints = NDArray[np.int64]
-Texts = NDArray[np.object_]
 
 
 @dataclass(frozen=True)

@@ -14,31 +14,45 @@ as ns since 1970; up to 1.3 the option ``align_time`` put this into the times.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gpuprof_widgets.trace import schema
-from gpuprof_widgets.trace.comp_nodes import CompNode, comp_node
-from gpuprof_widgets.trace.counters import counter_table
-from gpuprof_widgets.trace.dialects.dialect import Dialect, Parts
-from gpuprof_widgets.trace.dialects.layers import in_layers
-from gpuprof_widgets.trace.dialects.megengine_memory import ELEMENT_BYTES, tensors
-from gpuprof_widgets.trace.dialects.megengine_scopes import operands, places
-from gpuprof_widgets.trace.dialects.rows import joined, marked, texts_of
-from gpuprof_widgets.trace.dialects.tensors import allocations, on_rows
-from gpuprof_widgets.trace.events import EventFlows, Events, Names, text_codes
-from gpuprof_widgets.trace.gather import Gathered
+from gpuprof_widgets.trace import links, schema
+from gpuprof_widgets.trace.assemble import counter_table
+from gpuprof_widgets.trace.dialects.dialect import (
+    Dialect,
+    Life,
+    Parts,
+    Place,
+    Tensor,
+    allocations,
+    in_layers,
+    joined,
+    lives,
+    marked,
+    on_rows,
+    texts_of,
+)
+from gpuprof_widgets.trace.events import EventFlows, Events, Names, text_codes, typed
+from gpuprof_widgets.trace.gather import Gathered, id_text
 from gpuprof_widgets.trace.schema import (
     CPU_KERNEL,
     FRAMEWORK,
     GPU_CATEGORIES,
+    INPUT_SHAPES,
+    INPUT_TYPES,
     NODE,
     NONE,
+    OUTPUT_SHAPES,
     SCOPE_ECHO,
 )
+from gpuprof_widgets.trace.trace_events import Event
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -320,3 +334,170 @@ def _zero_ns(parts: Parts, file: Gathered) -> int:
     moment = number if number > LATEST_US else number * 1000
     at_most = int(parts.events.ts.max(initial=0))
     return moment if 0 < moment < 2**62 and 0 <= at_most < A_YEAR_NS else 0
+
+
+OBJECT = "TensorLifetime"
+MEMORY_NUMBER = re.compile(r"\d{1,12}")
+ELEMENT_BYTES = {
+    **dict.fromkeys(("Float64", "Int64"), 8),
+    **dict.fromkeys(("Float32", "Int32"), 4),
+    **dict.fromkeys(("Float16", "BFloat16", "Int16", "Uint16"), 2),
+    **dict.fromkeys(("Int8", "Uint8", "Bool", "Byte"), 1),
+}
+"""Bytes of an element, by what MegEngine calls its format."""
+
+TORCH_TYPES = {
+    "Float64": "double",
+    "Float32": "float",
+    "Float16": "c10::Half",
+    "BFloat16": "c10::BFloat16",
+    "Int64": "long int",
+    "Int32": "int",
+    "Int16": "short int",
+    "Int8": "signed char",
+    "Uint8": "unsigned char",
+    "Bool": "bool",
+}
+"""What torch calls these formats."""
+
+
+def tensors(file: Gathered) -> tuple[list[Tensor], list[str]]:
+    """The tensors whose size is told, and what could not be told of others, as notes."""
+    found = [tensor for life in lives(file, _is_tensor) if (tensor := _tensor(life))]
+    count = sum(map(_is_tensor, file.others["N"]))
+    left = count - len(found)
+    note = f"{left:,} of {count:,} tensors have no size, and no part in the memory views"
+    return found, [note] if left else []
+
+
+def _is_tensor(event: Event) -> bool:
+    return event.name == OBJECT
+
+
+def _tensor(life: Life) -> Tensor | None:
+    told = {key: str(life.description.get(key, "")) for key in ("shape", "dtype", "device")}
+    node = comp_node(told["device"])
+    if told["dtype"] not in ELEMENT_BYTES:
+        return None
+    size = prod(map(int, MEMORY_NUMBER.findall(told["shape"]))) * ELEMENT_BYTES[told["dtype"]]
+    process = id_text(life.created.pid)
+    return Tensor(
+        name=f"tensor {life.created.id}",
+        maker=(process, id_text(life.described.tid)),
+        holder=(process, "tensors"),
+        made=life.described_ns,
+        released=None if life.deleted_ns is None else max(life.deleted_ns, life.described_ns),
+        size=min(size, 2**62),
+        gpu=max(node.device, 0) if node and node.on_gpu else NONE,
+        args={"shape": told["shape"], "dtype": told["dtype"]},
+    )
+
+
+SCOPED = re.compile(r"[^.()\s]+(\.[^.()\s]+)+")
+SCOPE_NUMBERED = re.compile(r"\[\d+\]")
+OF_OUTPUT = re.compile(r":\d+$")
+BACKWARD = "backward"
+
+
+def places(names: Collection[str]) -> dict[str, Place]:
+    """Of each of these ops its scope; callbacks have in their names those of other ops."""
+    scopes = {
+        name: SCOPE_NUMBERED.sub("", name.rpartition(".")[0])
+        for name in names
+        if SCOPED.fullmatch(name)
+    }
+    return {
+        name: Place(scope, scope.partition(".")[0] == BACKWARD) for name, scope in scopes.items()
+    }
+
+
+def operands(
+    events: Events, names: NDArray[np.object_], ops: NDArray[np.bool_]
+) -> Mapping[str, pd.Series]:
+    """Args of the ops: their own names, shapes and types of their inputs, shapes of their outputs.
+
+    ``names``: what each event is, as "Input" and "Output" within the op of their thread.
+    """
+    taken, made = (_within(events, names == name, ops) for name in ("Input", "Output"))
+    called = {op: OF_OUTPUT.sub("", tensors[0]["name"]) for op, tensors in made.items()}
+    columns: dict[str, dict[int, Any]] = {
+        NODE: {op: name for op, name in called.items() if name},
+        INPUT_SHAPES: {op: _shapes(tensors) for op, tensors in taken.items()},
+        INPUT_TYPES: {op: [_type(one) for one in tensors] for op, tensors in taken.items()},
+        OUTPUT_SHAPES: {op: _shapes(tensors) for op, tensors in made.items()},
+    }
+    return {
+        key: typed([*values.values()], np.array([*values], dtype=np.int64))
+        for key, values in columns.items()
+        if values
+    }
+
+
+def _within(
+    events: Events, tensors: NDArray[np.bool_], ops: NDArray[np.bool_]
+) -> dict[int, list[dict[str, str]]]:
+    """Of each op the tensors in it, in order of time; each as ``name``, ``shape`` and ``dtype``."""
+    row, op = np.flatnonzero(tensors), np.flatnonzero(ops)
+    row = row[np.argsort(events.ts[row], kind="stable")]
+    thread = events.process.codes.astype(np.int64) * len(events.thread.categories)
+    thread = thread + events.thread.codes
+    last = links.latest_before(thread[row], events.ts[row], thread[op], events.ts[op])
+    around = np.append(op, -1)[last]
+    ends = events.ts + events.dur
+    inside = (around >= 0) & (events.ts[row] >= events.ts[around]) & (ends[row] <= ends[around])
+    told = {key: texts_of(events.args.get(key), len(events)) for key in ("name", "shape", "dtype")}
+    found: dict[int, list[dict[str, str]]] = {}
+    for each, of in zip(row[inside].tolist(), around[inside].tolist(), strict=True):
+        found.setdefault(of, []).append({key: texts[each] for key, texts in told.items()})
+    return found
+
+
+def _shapes(tensors: list[dict[str, str]]) -> list[list[int]]:
+    return [[*map(int, NUMBER.findall(one["shape"]))] for one in tensors]
+
+
+def _type(tensor: dict[str, str]) -> str:
+    return TORCH_TYPES.get(tensor["dtype"], tensor["dtype"])
+
+
+TEXT = re.compile(
+    r'(?:CompNode\(")?'
+    r"(?P<name>(?P<kind>gpu|cuda|rocm|cambricon|atlas|xpu|cpu|multithread)"
+    r"(?P<device>x|\d{1,4})?:(?P<stream>\w+))"
+    r'(?:"(?: from "(?P<asked>[^"]*)")?\))?'
+)
+HOSTS = ("cpu", "multithread")
+"""Kinds of nodes whose work the CPU does."""
+
+ANY = "xpu"
+
+
+@dataclass(frozen=True)
+class CompNode:
+    """A computing node, as far as its text tells.
+
+    ``name`` ("gpu0:1"), ``asked`` ("gpux:1"; "" where that is not told), ``on_gpu``: whether its
+    work is a GPU's (None: that of any device), ``device`` (-1: the one that is the default) and
+    ``stream`` (-1: one that has a name instead of a number).
+    """
+
+    name: str
+    asked: str
+    on_gpu: bool | None
+    device: int
+    stream: int
+
+
+def comp_node(text: str) -> CompNode | None:
+    """The node of this text; None where it is none."""
+    found = TEXT.fullmatch(text.strip())
+    if not found:
+        return None
+    kind, device, stream = found["kind"], found["device"] or "", found["stream"]
+    return CompNode(
+        name=found["name"],
+        asked=found["asked"] or "",
+        on_gpu=None if kind == ANY else kind not in HOSTS,
+        device=int(device) if device.isdecimal() else NONE,
+        stream=int(stream) if stream.isdecimal() and len(stream) < 10 else NONE,
+    )

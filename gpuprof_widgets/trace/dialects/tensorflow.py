@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,16 +28,29 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import schema
-from gpuprof_widgets.trace.counters import counter_table
-from gpuprof_widgets.trace.dialects.dialect import Dialect, Parts
-from gpuprof_widgets.trace.dialects.layers import in_layers
-from gpuprof_widgets.trace.dialects.rows import joined, kept_flows, marked, recoded, taken, texts_of
-from gpuprof_widgets.trace.dialects.tensorflow_layers import places
-from gpuprof_widgets.trace.dialects.tensorflow_memory import tensors
-from gpuprof_widgets.trace.dialects.tensors import allocations, on_rows
+from gpuprof_widgets.trace.assemble import counter_table
+from gpuprof_widgets.trace.dialects.dialect import (
+    Dialect,
+    Life,
+    Parts,
+    Place,
+    Tensor,
+    Thread,
+    allocations,
+    in_layers,
+    joined,
+    kept_flows,
+    lives,
+    marked,
+    on_rows,
+    recoded,
+    taken,
+    texts_of,
+)
 from gpuprof_widgets.trace.events import Events, Names, text_codes
-from gpuprof_widgets.trace.gather import Gathered
+from gpuprof_widgets.trace.gather import Gathered, id_text
 from gpuprof_widgets.trace.schema import EXECUTOR_LANE, FRAMEWORK, NODE, NONE
+from gpuprof_widgets.trace.trace_events import Event
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]
@@ -272,3 +285,72 @@ def _by_allocator(counters: pd.DataFrame) -> pd.DataFrame:
         half if name == f"{half} {half}" else name for name, half in zip(names, halves, strict=True)
     ]
     return counter_table(counters["ts"].to_numpy(), once, counters["value"].to_numpy())
+
+
+GRADIENTS = re.compile(r"(gradients|gradient_tape)(_\d+)?")
+GRADIENT = "_grad"
+MADE_OF_IT = re.compile(r"_\d+\w*")
+
+
+def places(nodes: Collection[str]) -> dict[str, Place]:
+    """Of each of these nodes its layer and its pass."""
+    return {node: _place(node, nodes) for node in nodes if not node.startswith("_")}
+
+
+def _place(node: str, nodes: Collection[str]) -> Place:
+    *scope, name = node.split("/")
+    if MADE_OF_IT.fullmatch(name):
+        scope = scope[:-1]
+    is_backward = bool(scope) and GRADIENTS.fullmatch(scope[0]) is not None
+    if is_backward:
+        ends = [at for at, part in enumerate(scope) if part.endswith(GRADIENT)]
+        scope = scope[1 : min(ends, default=len(scope))]
+    while scope and "/".join(scope) in nodes:
+        scope.pop()
+    return Place("/".join(scope), is_backward)
+
+
+CATEGORY = "Tensor"
+BYTES = re.compile(r"requested_bytes: (\d{1,18})")
+ALLOCATOR = re.compile(r"allocator_name: (\S+)")
+GPU_ALLOCATOR = re.compile(r"gpu_(?:(\d{1,4})_)?bfc", re.IGNORECASE)
+
+
+def tensors(file: Gathered, names: Names) -> tuple[list[Tensor], list[str]]:
+    """The tensors with a size and an end, and what could not be told of others, as notes."""
+    by_name = {name.strip(): process for process, name in names.processes.items()}
+    compute = {
+        process: by_name.get(f"{name.strip().removesuffix('Tensors')}Compute", process)
+        for process, name in names.processes.items()
+    }
+    made = [_tensor(life, compute) for life in lives(file, _is_tensor)]
+    found = [one for one in made if one is not None]
+    count = sum(map(_is_tensor, file.others["N"]))
+    left = count - len(found)
+    note = f"{left:,} of {count:,} tensors have no size or no end, and no part in the memory views"
+    return found, [note] if left else []
+
+
+def _is_tensor(event: Event) -> bool:
+    return event.cat == CATEGORY
+
+
+def _tensor(life: Life, compute: dict[str, str]) -> Tensor | None:
+    text = str(life.description.get("tensor_description"))
+    size, allocator = BYTES.search(text), ALLOCATOR.search(text)
+    if size is None or life.deleted_ns is None:
+        return None
+    told = allocator[1] if allocator else ""
+    gpu = GPU_ALLOCATOR.fullmatch(told)
+    process = id_text(life.created.pid)
+    holder: Thread = (process, "0")
+    return Tensor(
+        name=life.created.name,
+        maker=(compute.get(process, process), id_text(life.created.tid)),
+        holder=holder,
+        made=life.created_ns,
+        released=max(life.deleted_ns, life.created_ns),
+        size=int(size[1]),
+        gpu=int(gpu[1] or 0) if gpu else NONE,
+        args={"allocator": told},
+    )

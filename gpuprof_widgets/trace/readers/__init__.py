@@ -16,27 +16,26 @@ from gpuprof_widgets.registry import Registry
 from gpuprof_widgets.trace.archive import is_archive, parse_archive
 from gpuprof_widgets.trace.chrome_trace import is_json, parse_chrome_trace
 from gpuprof_widgets.trace.containers import Member, container, folder_members, members
-from gpuprof_widgets.trace.documents import SecondDocumentError
-from gpuprof_widgets.trace.event_json import NoTraceError
-from gpuprof_widgets.trace.files import empty, opened, state_of
+from gpuprof_widgets.trace.databases import is_sqlite, parse_database
+from gpuprof_widgets.trace.event_json import NoTraceError, SecondDocumentError
+from gpuprof_widgets.trace.files import as_utf8, empty, opened, state_of
 from gpuprof_widgets.trace.known_metadata import with_usable_metadata
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.packing import CutOffError, Growth, beginning, packing, unpacked
 from gpuprof_widgets.trace.pstats import is_pstats, parse_pstats
 from gpuprof_widgets.trace.readers.collapsed import ENDINGS, is_collapsed, parse_collapsed
 from gpuprof_widgets.trace.readers.cpu_profile import is_cpu_profile, parse_cpu_profile
-from gpuprof_widgets.trace.readers.databases import is_sqlite, parse_database
 from gpuprof_widgets.trace.readers.megengine_graph import is_megengine_graph, parse_megengine_graph
 from gpuprof_widgets.trace.readers.memory_snapshot import is_pickle, parse_memory_snapshot
-from gpuprof_widgets.trace.readers.pyinstrument import is_pyinstrument, parse_pyinstrument
-from gpuprof_widgets.trace.readers.pyinstrument_tree import (
+from gpuprof_widgets.trace.readers.pyinstrument import (
+    is_pyinstrument,
     is_pyinstrument_tree,
+    parse_pyinstrument,
     parse_pyinstrument_tree,
 )
 from gpuprof_widgets.trace.readers.spans import one_record, with_notes
 from gpuprof_widgets.trace.readers.speedscope import is_speedscope, parse_speedscope
 from gpuprof_widgets.trace.readers.unread import advice
-from gpuprof_widgets.trace.text_encodings import as_utf8
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,24 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.exceptions import TraceError
+from gpuprof_widgets.trace import memory_history as kinds
 from gpuprof_widgets.trace.assemble import assemble
 from gpuprof_widgets.trace.events import Events, Names, text_codes
-from gpuprof_widgets.trace.garbage import without_garbage_collection
-from gpuprof_widgets.trace.memory_snapshot import SNAPSHOT_PROCESS
-from gpuprof_widgets.trace.memory_snapshot import history as kinds
-from gpuprof_widgets.trace.memory_snapshot.annotations import Annotation, annotations_of
-from gpuprof_widgets.trace.memory_snapshot.content import Content, content_of, text
-from gpuprof_widgets.trace.memory_snapshot.history import History, Ints, history_of
-from gpuprof_widgets.trace.memory_snapshot.segments import Block, segments_of
-from gpuprof_widgets.trace.memory_snapshot.stacks import Stacks
+from gpuprof_widgets.trace.files import without_garbage_collection
+from gpuprof_widgets.trace.memory_history import (
+    SNAPSHOT_PROCESS,
+    Block,
+    Content,
+    Entry,
+    History,
+    Ints,
+    Stacks,
+    content_of,
+    history_of,
+    number,
+    segments_of,
+    text,
+)
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.plain_pickle import is_pickle, plain_data
 from gpuprof_widgets.trace.schema import MEMORY_EVENT, NONE, OUT_OF_MEMORY_EVENT, TORCH_CATEGORY
@@ -235,3 +244,36 @@ def _args(table: pd.DataFrame, device: Ints) -> dict[str, pd.Series]:
         "Ev Idx": pd.Series(table.index.to_numpy(np.int64), table.index)[sized],
     }
     return {key: values for key, values in args.items() if len(values)}
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """A region: name, device, start and length in ns."""
+
+    name: str
+    device: int
+    ts: int
+    dur: int
+
+
+def annotations_of(entries: list[Entry]) -> tuple[list[Annotation], int]:
+    """The regions, and how many entries have only one end; of one name the last one ends first.
+
+    Written by ``_initRecordAnnotations`` in ``torch/csrc/cuda/memory_snapshot.cpp``: ``name``,
+    ``stage`` ("START" or "END"), ``device``, ``time_us``.
+    """
+    opened: dict[tuple[str, int], list[int]] = {}
+    found, loose = [], 0
+    for entry in entries:
+        key = text(entry, "name"), number(entry, "device") or 0
+        moment = number(entry, "time_us")
+        if moment is None or moment >= 2**63 // 1000:
+            loose += 1
+        elif text(entry, "stage") == "START":
+            opened.setdefault(key, []).append(moment)
+        elif opened.get(key):
+            start = opened[key].pop()
+            found.append(Annotation(*key, start * 1000, max(moment - start, 0) * 1000))
+        else:
+            loose += 1
+    return found, loose + sum(map(len, opened.values()))

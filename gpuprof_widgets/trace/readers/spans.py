@@ -16,10 +16,10 @@ from typing import Any
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.containers import Member
-from gpuprof_widgets.trace.join import joined, starts_when_joined
+from gpuprof_widgets.trace.edit import joined, starts_when_joined
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.packing import TooLargeError
-from gpuprof_widgets.trace.several_calls import one_of_calls, only_calls
+from gpuprof_widgets.trace.pstats import one_of_calls, only_calls
 
 _SPAN_NAME = re.compile(r"(?:.*/)?(.+)\.\d+\.pt\.trace\.json(?:\.\w+)?")
 _LISTED = 6

@@ -27,7 +27,7 @@ from gpuprof_widgets.trace.stack_lanes import (
     lane_of_samples,
     trace_of_lanes,
 )
-from gpuprof_widgets.trace.writers.speedscope import FROM_SAMPLES
+from gpuprof_widgets.trace.writers.stacks import FROM_SAMPLES
 
 SCHEMA = b"speedscope.app/file-format-schema.json"
 SPEEDSCOPE = "speedscope"

@@ -17,7 +17,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses import ANALYSES, Analysis
 from gpuprof_widgets.analyses.columns import heading, is_link
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+from gpuprof_widgets.analyses.reasons import what_is_lacking
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE
 from gpuprof_widgets.views.panels.counters import allocator_panel, counters_panel
@@ -34,10 +34,9 @@ from gpuprof_widgets.views.panels.kernels import (
     roofline_panel,
     sequences_panel,
 )
-from gpuprof_widgets.views.panels.panel import MOST_ROWS, Panel
 from gpuprof_widgets.views.panels.regions import annotations_panel, modules_panel, python_time_panel
 from gpuprof_widgets.views.panels.transfers import collectives_panel, copies_panel
-from gpuprof_widgets.views.table import table_of
+from gpuprof_widgets.views.table import MOST_ROWS, Panel, table_of
 from gpuprof_widgets.views.table_renderers import rows_left_out
 
 PanelOf = Callable[[Record], Panel | None]

@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses.columns import Unit
+from gpuprof_widgets.analyses.allocator import memory_segments
+from gpuprof_widgets.analyses.columns import Unit, format_bytes, format_count, format_share
 from gpuprof_widgets.analyses.counters import counters
 from gpuprof_widgets.analyses.memory_blocks import memory_events
-from gpuprof_widgets.analyses.memory_segments import memory_segments
-from gpuprof_widgets.analyses.quantity import format_bytes, format_count, format_share
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.panels.panel import Bars, Curve, Panel
-from gpuprof_widgets.views.table import Column
+from gpuprof_widgets.views.table import Bars, Column, Curve, Panel
 
 COUNTER_COLUMNS = (
     Column("counter", "Counter", "text"),

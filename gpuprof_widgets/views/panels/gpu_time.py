@@ -8,19 +8,17 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.breakdown import HOST, breakdown
-from gpuprof_widgets.analyses.breakdown_segments import breakdown_segments
+from gpuprof_widgets.analyses.breakdown import HOST, breakdown, breakdown_segments
+from gpuprof_widgets.analyses.columns import format_ns
 from gpuprof_widgets.analyses.critical_path import critical_path
-from gpuprof_widgets.analyses.gpu_kinds import gpu_kinds
+from gpuprof_widgets.analyses.gpu_work import gpu_kinds
 from gpuprof_widgets.analyses.idle import idle, stream_of
-from gpuprof_widgets.analyses.quantity import format_ns
-from gpuprof_widgets.analyses.steps import steps
+from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.streams import streams
 from gpuprof_widgets.analyses.what_if import what_ifs
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE
-from gpuprof_widgets.views.panels.panel import Bars, Panel
-from gpuprof_widgets.views.table import Column
+from gpuprof_widgets.views.table import Bars, Column, Panel
 
 Ints = npt.NDArray[np.int64]
 MOST_EVENTS = 8_000

@@ -7,22 +7,18 @@ import re
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses.findings.wording import code
-from gpuprof_widgets.analyses.gpu_curves import UTILISATION, gpu_curves
-from gpuprof_widgets.analyses.gpu_summary import gpu_summary
-from gpuprof_widgets.analyses.grouped import group_rows
+from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share, group_rows
+from gpuprof_widgets.analyses.findings.finding import code
+from gpuprof_widgets.analyses.gpu_use import UTILISATION, gpu_curves, gpu_summary
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows, kernels
-from gpuprof_widgets.analyses.launches import UNLINKED, by_call, launches
-from gpuprof_widgets.analyses.quantity import format_count, format_ns, format_share
-from gpuprof_widgets.analyses.queue_length import queue_length, queues
+from gpuprof_widgets.analyses.launches import UNLINKED, by_call, launches, queue_length, queues
+from gpuprof_widgets.analyses.op_calls import BACKWARD_PREFIX
+from gpuprof_widgets.analyses.reasons import what_is_lacking
 from gpuprof_widgets.analyses.roofline import grouped_pieces, roofline
 from gpuprof_widgets.analyses.sequences import ARROW, LENGTH, occurrences, sequences
-from gpuprof_widgets.analyses.stacks import BACKWARD_PREFIX
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
+from gpuprof_widgets.trace.known_metadata import Peaks
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.peaks import Peaks
-from gpuprof_widgets.views.panels.panel import Curve, Panel, Points
-from gpuprof_widgets.views.table import Column
+from gpuprof_widgets.views.table import Column, Curve, Panel, Points
 
 KERNEL_COLUMNS = (
     Column("label", "Name", "text"),

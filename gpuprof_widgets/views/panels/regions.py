@@ -6,19 +6,17 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.annotations import annotation_slices
-from gpuprof_widgets.analyses.annotations import annotations as by_annotation
 from gpuprof_widgets.analyses.modules import module_slices, modules
 from gpuprof_widgets.analyses.python_calls import function_labels
-from gpuprof_widgets.analyses.python_time import python_time
-from gpuprof_widgets.analyses.python_waits import function_of
-from gpuprof_widgets.analyses.table_with_reason import what_is_lacking
-from gpuprof_widgets.analyses.thread_waits import python_lanes
+from gpuprof_widgets.analyses.python_time import function_of, python_time
+from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.regions import annotation_slices
+from gpuprof_widgets.analyses.regions import annotations as by_annotation
+from gpuprof_widgets.analyses.waits import python_lanes
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.trace.python_frames import function_kind
+from gpuprof_widgets.trace.pstats import function_kind
 from gpuprof_widgets.trace.schema import NONE, SAMPLED
-from gpuprof_widgets.views.panels.panel import Panel
-from gpuprof_widgets.views.table import Column
+from gpuprof_widgets.views.table import Column, Panel
 
 Ints = npt.NDArray[np.int64]
 MOST_MODULES = 500

@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.analyses.collective_calls import collective_calls
-from gpuprof_widgets.analyses.collectives import collective_groups, collectives
-from gpuprof_widgets.analyses.copies import copies
-from gpuprof_widgets.analyses.copy_bandwidth import copy_bandwidth
-from gpuprof_widgets.analyses.grouped import group_rows
+from gpuprof_widgets.analyses.collectives import collective_calls, collective_groups, collectives
+from gpuprof_widgets.analyses.columns import group_rows
+from gpuprof_widgets.analyses.copies import copies, copy_bandwidth
 from gpuprof_widgets.trace.model import Record
-from gpuprof_widgets.views.panels.panel import Curve, Panel
-from gpuprof_widgets.views.table import Column
+from gpuprof_widgets.views.table import Column, Curve, Panel
 
 COPY_COLUMNS = (
     Column("direction", "Copy", "text"),

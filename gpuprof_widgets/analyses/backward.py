@@ -1,0 +1,206 @@
+"""The ops of the backward pass: what each took, and who made them necessary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.cold_start import is_communication, is_compiling
+from gpuprof_widgets.analyses.owners import region_behind
+from gpuprof_widgets.analyses.reasons import BACKWARD, says_if_empty, unless_recorded
+from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.analyses.waits import is_synchronising
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.owners import EVALUATE, is_engine
+from gpuprof_widgets.trace.schema import NONE
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.intp]
+
+KEYS = ["name", "forward", "module", "line", "cell"]
+NUMBERS = ["calls", "cpu_ns", "own_ns", "forward_cpu_ns", "device_ns", "wait_ns"]
+
+
+@says_if_empty(unless_recorded(BACKWARD))
+@remembered
+def backward_ops(record: Record) -> pd.DataFrame:
+    """One row per backward op, forward op, module and line, the longest on the CPU first.
+
+    Columns (times in ns): ``name`` (`GatherBackward0`), ``forward`` (`aten::gather`), ``module``
+    and ``line`` in which the forward op ran ("" and -1 where that is not known), ``cell`` of the
+    line; ``calls``; ``cpu_ns``: time on the thread of the backward pass, waits and hooks included;
+    ``own_ns``: that without hooks, collectives, torch.compile's work and a forward computed anew
+    (checkpointing); ``forward_cpu_ns`` of the forward ops; ``device_ns``: GPU time launched;
+    ``wait_ns``: waited for the GPU; ``row``: the longest call. What the engine does itself
+    (`AccumulateGrad`) is in no row.
+    """
+    trace = record.trace
+    calls = _calls(trace)
+    rows = np.flatnonzero(calls)
+    above = links.nearest_ancestor(trace.index.parent, calls)
+    call = np.where(calls, np.arange(len(trace)), above)
+    call_of = np.where(trace.index.is_gpu, np.append(call, NONE)[trace.index.launcher], call)
+    dur = trace.slices["dur"].to_numpy()
+    gpu, waits = trace.index.gpu, np.flatnonzero(is_synchronising(trace))
+
+    def summed(at: npt.NDArray[np.intp]) -> Ints:
+        sums = np.zeros(len(trace) + 1, np.int64)  # the last one takes what is in no backward op
+        np.add.at(sums, call_of[at], dur[at])
+        return sums[rows]
+
+    forward = trace.slices["forward"].to_numpy()[rows]
+    table = pd.DataFrame(
+        {
+            **_owners(trace, rows, forward),
+            "calls": trace.slices["count"].to_numpy()[rows].astype(np.int64),
+            "cpu_ns": _without_inner(dur, rows, above),
+            "own_ns": own_ns(trace, calls, above)[rows],
+            "forward_cpu_ns": np.where(_first(forward), dur[forward], 0),
+            "device_ns": summed(gpu),
+            "wait_ns": summed(waits),
+            "row": rows.astype(np.int32),
+        }
+    )
+    table = table.sort_values("cpu_ns", ascending=False, kind="stable")
+    table = table.groupby(KEYS, sort=False, as_index=False).agg(
+        {**dict.fromkeys(NUMBERS, "sum"), "row": "first"}
+    )
+    return table.sort_values("cpu_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def backward_ns(record: Record) -> int:
+    """How long the backward passes took, on all threads that ran them."""
+    trace = record.trace
+    within = (trace.slices["forward"].to_numpy() >= 0) | is_engine(trace.slices["name"])
+    outermost = within & (links.nearest_ancestor(trace.slices["parent"].to_numpy(), within) < 0)
+    return int(trace.slices["dur"].to_numpy()[outermost].sum())
+
+
+def _calls(trace: Trace) -> Mask:
+    """The outermost slice of every call of a backward op: the engine's, where torch wrote one."""
+    slices = trace.slices
+    forward = slices["forward"].to_numpy()
+    backward = forward >= 0
+    above = links.nearest_ancestor(slices["parent"].to_numpy(), backward)
+    return np.asarray(backward & ((above < 0) | (forward[above] != forward)))
+
+
+def _without_inner(dur: Ints, rows: npt.NDArray[np.intp], above: Rows) -> Ints:
+    """The length of each call without the backward passes in it (checkpointing runs one)."""
+    length = np.append(dur, 0)
+    np.subtract.at(length, above[rows], dur[rows])
+    return length[rows]
+
+
+def _first(forward: Rows) -> Mask:
+    """Each forward op once, whoever goes back through it."""
+    first = np.zeros(len(forward), bool)
+    first[np.unique(forward, return_index=True)[1]] = True
+    return first
+
+
+def _owners(trace: Trace, rows: npt.NDArray[np.intp], forward: Rows) -> dict[str, object]:
+    module = region_behind(trace, "module")[forward]
+    line = region_behind(trace, "cell_line")[forward]
+    return {
+        "name": [str(name).removeprefix(EVALUATE) for name in trace.index.names_of(rows)],
+        "forward": trace.index.names_of(forward),
+        "module": trace.index.names_of(module),
+        "line": _given(trace, "line", line, NONE).astype(np.int64),
+        "cell": _given(trace, "cell", line, ""),
+    }
+
+
+def _given(trace: Trace, key: str, rows: Rows, nothing: object) -> npt.NDArray[np.object_]:
+    """That arg of each row, which may be -1."""
+    known = trace.args.get(key, pd.Series(dtype=object)).to_dict()
+    return np.array([known.get(int(row), nothing) for row in rows], object)
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """Forward ops that ran again in the backward pass, and the time of that in each backward op.
+
+    ``rows``: the outermost such ops; ``node``, ``start_ns``, ``end_ns``: the backward op in which
+    some ran, from the first to the last of them, with the Python between.
+    """
+
+    rows: Places
+    node: Places
+    start_ns: Ints
+    end_ns: Ints
+
+
+def recomputed(trace: Trace) -> Recomputed:
+    """The forward that was computed anew within backward ops (activation checkpointing).
+
+    torch gives an op a sequence number where it runs with gradients on. In a backward op they are
+    off, but while it computes its forward anew: ``use_reentrant=True`` then goes back through that
+    within the same op, and otherwise the op's own formula follows, without numbers. With
+    ``create_graph=True`` they are on in the formula itself, to its end: that is no recomputing.
+    """
+    slices = trace.slices
+    parent, ts = slices["parent"].to_numpy(), slices["ts"].to_numpy()
+    going_back = (slices["forward"].to_numpy() >= 0) | (slices["forward_thread"].to_numpy() > 0)
+    engine = is_engine(slices["name"])
+    op = trace.index.is_op & ~engine
+    numbered = op & ~going_back & (slices["sequence"].to_numpy() >= 0)
+    node = going_back & ~engine
+    above = links.nearest_ancestor(parent, op | engine | node)
+    inside = (op | engine) & (above >= 0)
+    inside[inside] = node[above[inside]]
+    again, after = np.flatnonzero(inside & numbered), np.flatnonzero(inside & ~numbered)
+    last = np.full(len(slices), np.iinfo(np.int64).min)
+    np.maximum.at(last, above[after], ts[after])
+    again = again[ts[again] < last[above[again]]]
+    again = again[np.argsort(above[again], kind="stable")]  # and by time, as the rows are
+    nodes, first = np.unique(above[again], return_index=True)
+    end = np.zeros(len(slices), np.int64)
+    np.maximum.at(end, above[again], ts[again] + slices["dur"].to_numpy()[again])
+    return Recomputed(again, nodes.astype(np.intp), ts[again[first]], end[nodes])
+
+
+def own_ns(trace: Trace, calls: Mask, above: npt.NDArray[np.int32]) -> Ints:
+    """Per slice that is a call of a backward op, its own time: that of its formula.
+
+    Without what the engine does around it, hooks among that, and without the forward computed anew
+    (checkpointing), other backward passes, collectives and torch.compile's own work within it.
+    ``above``: of each slice the call around it, not the slice itself.
+    """
+    slices = trace.slices
+    parent, ts, dur = (slices[column].to_numpy() for column in ("parent", "ts", "dur"))
+    formula = _formulas(trace, calls, above)
+    part = formula | is_engine(slices["name"]) | is_communication(trace) | is_compiling(trace)
+    around = links.nearest_ancestor(parent, part)
+    inner = np.flatnonzero(part & (around >= 0))
+    inner = inner[formula[around[inner]]]
+    again = recomputed(trace)
+    until = np.zeros(len(slices), np.int64)
+    until[again.node] = again.end_ns
+    inner = inner[ts[inner] >= until[around[inner]]]  # before, it is in the forward computed anew
+    own = np.where(formula, dur, 0).astype(np.int64)
+    np.subtract.at(own, around[inner], dur[inner])
+    known = formula[again.node]
+    own[again.node[known]] -= (again.end_ns - again.start_ns)[known]
+    formulas = np.flatnonzero(formula)
+    call = np.where(calls[formulas], formulas, above[formulas])
+    summed = np.zeros(len(slices), np.int64)
+    np.add.at(summed, call, np.maximum(own[formulas], 0))  # a window may cut what is around
+    return summed
+
+
+def _formulas(trace: Trace, calls: Mask, above: npt.NDArray[np.int32]) -> Mask:
+    """The slice of the op itself within each call, or the call where the engine wrote none."""
+    slices = trace.slices
+    engine, forward = is_engine(slices["name"]), slices["forward"].to_numpy()
+    inner = (above >= 0) & ~engine & (forward >= 0) & ~calls
+    inner[inner] = engine[above[inner]] & (forward[inner] == forward[above[inner]])
+    alone = calls.copy()
+    alone[above[inner]] = False
+    return np.asarray(inner | alone)

@@ -1,0 +1,322 @@
+"""The loop waits for its next batch, and why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pandas as pd
+
+from gpuprof_widgets.analyses import blocking as kinds
+from gpuprof_widgets.analyses.breakdown import breakdown_segments
+from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.findings.dispatch import in_a_loader
+from gpuprof_widgets.analyses.findings.finding import Finding, code, run_ns, share_of
+from gpuprof_widgets.analyses.findings.waits import (
+    finding_of,
+    waits_of_the_run,
+    worth_telling,
+)
+from gpuprof_widgets.analyses.host_states import INPUT
+from gpuprof_widgets.analyses.sequences import indexing_loops
+from gpuprof_widgets.analyses.waits import DATALOADER, waits
+from gpuprof_widgets.analyses.workers import (
+    input_queues,
+    item_name,
+    per_batch_ns,
+    per_item_ns,
+    slow_function,
+    while_waiting,
+    workers,
+)
+from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.model import Record
+
+IN_PROCESS = (
+    "It loads in the main process: give it workers (num_workers=2 or more), or prepare the data "
+    "beforehand."
+)
+ITEM_BY_ITEM = (
+    "It takes {items} items out of tensors one by one, {share} of that. Take whole batches at "
+    "once: `x[indices]`, with indices from `torch.randperm(len(x)).split(batch_size)`."
+)
+WITH_WORKERS = (
+    "Its workers do not keep up: give it more of them, persistent_workers=True, a larger "
+    "prefetch_factor, or lighter transforms. Record them too (--workers) to see what in them takes "
+    "long."
+)
+OF_TENSORFLOW = (
+    "What fills the queue does not keep up: read and transform in parallel (num_parallel_calls, "
+    "more queue runners), prefetch, or prepare the data beforehand."
+)
+INDEXING = 1 / 3
+"""Of the waiting, from which on taking items out of tensors is its cause."""
+STARTED_ANEW = (
+    "Its workers start anew for every pass over the data: persistent_workers=True keeps them."
+)
+STARTED_ONCE = (
+    "They started once: in a longer run that weighs less, and persistent_workers=True keeps them "
+    "for the next pass over the data. A process starts the faster the less it imports and gets."
+)
+UNTIL_THEN = "Record them too (--workers) to see whether they import or load until then."
+REMEDIES = {
+    "items": (
+        "Its workers do not keep up: give it more of them (num_workers), or make an item cheaper: "
+        "prepare it once beforehand, or transform whole batches on the GPU."
+    ),
+    "collate": (
+        "Make collating cheaper: items of equal shape as tensors, no Python loop in collate_fn, "
+        "or larger pieces per item."
+    ),
+    "put": (
+        "Send less from the workers: tensors (they travel in shared memory) instead of lists and "
+        "other objects, and small types (uint8), to be converted on the GPU."
+    ),
+    "idle": (
+        "Give the workers more to do ahead (prefetch_factor), and look at what the main process "
+        "does with a batch before the loop has it (unpickling, pin_memory)."
+    ),
+    "ending": (
+        "Its workers end with every pass over the data: persistent_workers=True keeps them."
+    ),
+}
+"""What to try, by what the workers did while the loop waited."""
+
+
+def dataloader(record: Record, *, dataloader_share: float = 0.05) -> list[Finding]:
+    """Fires where the DataLoader took 5 % of the run or more.
+
+    ``dataloader_share``: Waiting for the input pipeline (TB: 5 %; XProf: 5 % moderate, 20 % high).
+    """
+    table = waits(record)
+    table = table[table["kind"] == "dataloader"]
+    waited, run = int(table["dur_ns"].sum()), run_ns(record)
+    share = share_of(waited, run)
+    if share < dataloader_share or not waited:
+        return []
+    longest = table.iloc[0]
+    because, remedy = _cause(record, table)
+    text = (
+        f"{format_share(share)} of the time ({format_ns(waited)} of {format_ns(run)}) went into "
+        f"waiting for {_loader(longest['name'])}, {_counted(table)}{because}"
+        f"{_held(record)}{_gpu_idle(record, table)}."
+    )
+    if "SingleProcess" in longest["name"]:
+        remedy = _item_by_item(record, waited) or IN_PROCESS
+    if not DATALOADER.fullmatch(longest["name"]):
+        remedy = OF_TENSORFLOW
+    start = int(longest["start_ns"])
+    return [
+        Finding(
+            text,
+            waited,
+            share,
+            start,
+            start + int(longest["dur_ns"]),
+            tuple(table["row"].astype(int)),
+            remedy,
+        )
+    ]
+
+
+def _item_by_item(record: Record, waited_ns: int) -> str:
+    """What to do where a third of the waiting goes into indexing tensors (a `TensorDataset`)."""
+    loops = indexing_loops(record)
+    loops = loops[in_a_loader(record, loops)]
+    share = share_of(int(loops["dur_ns"].sum()), waited_ns)
+    if share < INDEXING:
+        return ""
+    items = f"{int(loops['rounds'].sum()):,}"
+    return ITEM_BY_ITEM.format(items=items, share=format_share(share))
+
+
+def _loader(name: str) -> str:
+    """What the run waited for, by the name of the wait."""
+    return "the DataLoader" if DATALOADER.fullmatch(name) else f"its input ({code(name)})"
+
+
+def _counted(waited: pd.DataFrame) -> str:
+    """How often and how long at most: apart from the times that it asked for a batch, the starts.
+
+    It asks once more than there are batches, to learn that there is no more.
+    """
+    starts, longest = _are_starts(waited), waited.iloc[0]
+    times = format_count(len(waited) - int(starts.sum()), "time")
+    if not starts.any():
+        return f"{times}, the longest {format_ns(longest['dur_ns'])}"
+    one = " (a start)" if starts.iloc[0] and len(waited) > 1 else ""
+    return (
+        f"{times} for a batch and {format_count(int(starts.sum()), 'time')} for its workers to "
+        f"start, the longest {format_ns(longest['dur_ns'])}{one}"
+    )
+
+
+def _are_starts(waited: pd.DataFrame) -> pd.Series:
+    """Which of the waits are starts of workers."""
+    return waited["name"].str.endswith(".__init__")
+
+
+def _first_batches_ns(waited: pd.DataFrame) -> int:
+    """The waits for the first batch of each start of workers, in the order of the starts.
+
+    A process that is spawned imports and gets its dataset there: ``start()`` does not wait for it.
+    """
+    of_workers = waited[~waited["name"].str.contains("SingleProcess")].sort_values("start_ns")
+    starting = spent = 0
+    for starts, dur in zip(_are_starts(of_workers), of_workers["dur_ns"], strict=True):
+        if starts:
+            starting += 1
+        elif starting:
+            starting -= 1
+            spent += int(dur)
+    return spent
+
+
+def _held(record: Record) -> str:
+    """How many items lay in the emptiest queue of the input; "" where that is unknown."""
+    queues = input_queues(record)
+    queues = queues[queues["average"].notna()]
+    if not len(queues):
+        return ""
+    first = queues.iloc[0]
+    return f"; {code(first['name'])} held {first['average']:.3g} items on average"
+
+
+def _gpu_idle(record: Record, loading: pd.DataFrame) -> str:
+    """For how much of these waits the GPUs had nothing to do; "" without any."""
+    idle = breakdown_segments(record)
+    idle = idle[(idle["device"] >= 0) & (idle["class"] == INPUT)]
+    if not len(idle):
+        return ""
+    waits = intervals.union(loading["start_ns"], loading["start_ns"] + loading["dur_ns"])
+    gpus = [intervals.union(gpu["start_ns"], gpu["end_ns"]) for _, gpu in idle.groupby("device")]
+    most = max(intervals.length(intervals.intersection(waits, gpu)) for gpu in gpus)
+    name = "the GPU" if len(gpus) == 1 else "a GPU"
+    return f"; {name} had nothing to do for {format_share(most / intervals.length(waits))} of that"
+
+
+def _cause(record: Record, waited: pd.DataFrame) -> tuple[str, str]:
+    """What the workers did meanwhile, as the end of the sentence, and what to do about that."""
+    spent = while_waiting(record)
+    starts = _are_starts(waited)
+    if not spent:
+        starting, whole = int(waited.loc[starts, "dur_ns"].sum()), int(waited["dur_ns"].sum())
+        if 2 * starting > whole:
+            return ", mostly for its workers to start", _about_starts(int(starts.sum()))
+        if 2 * (starting + _first_batches_ns(waited)) > whole:
+            because = ", mostly for its workers to start and send their first batch"
+            return because, f"{_about_starts(int(starts.sum()))} {UNTIL_THEN}"
+        return "", WITH_WORKERS
+    cause = max(spent, key=lambda name: spent[name])
+    remedy = _about_starts(int(starts.sum())) if cause == "starting" else REMEDIES[cause]
+    return f", {BECAUSE[cause](record)}", remedy
+
+
+def _about_starts(times: int) -> str:
+    return STARTED_ONCE if times == 1 else STARTED_ANEW
+
+
+def _slow_items(record: Record) -> str:
+    slow, table = slow_function(record), workers(record)
+    count = format_count(table["worker"].nunique(), "worker")
+    if slow is None:
+        name, each = item_name(record.trace), per_item_ns(record)
+        return f"because {code(name)} takes {format_ns(each)} per item in its {count}"
+    if slow.outlier is not None:
+        each = slow.by_worker[slow.outlier]
+        return (
+            f"because {code(slow.name)} in worker {slow.outlier} takes {format_ns(each)} per item"
+        )
+    return f"because {code(slow.name)} takes {format_ns(slow.per_item_ns)} per item in its {count}"
+
+
+def _slow_collating(record: Record) -> str:
+    each = per_batch_ns(record, "collate_ns")
+    return f"because collating takes its workers {format_ns(each)} per batch"
+
+
+def _slow_sending(record: Record) -> str:
+    each = per_batch_ns(record, "put_ns")
+    return f"because sending takes its workers {format_ns(each)} per batch"
+
+
+BECAUSE: dict[str, Callable[[Record], str]] = {
+    "items": _slow_items,
+    "collate": _slow_collating,
+    "put": _slow_sending,
+    "idle": lambda _: "while its workers had nothing to do",
+    "starting": lambda _: "while its workers were starting",
+    "ending": lambda _: "while its workers were ending",
+}
+"""How the sentence ends, by what the workers did while the loop waited."""
+
+
+DOES = {kinds.READ: "reading files", kinds.WRITE: "writing files"}
+
+ONCE = "Read it once, before the loop, and keep it in memory."
+IN_WORKERS = (
+    "Read each once and keep it in memory, or read ahead in the workers of a DataLoader "
+    "(`num_workers`)."
+)
+ONE_TABLE = (
+    "Keep it as Parquet (`to_parquet`, `read_parquet`), which reads faster, or read only the "
+    "columns that are used (`usecols`)."
+)
+FILE_IO_REMEDIES = (
+    (
+        kinds.READ,
+        re.compile(r"^torch\.load$|get_storage_from_record"),
+        "Load it once and keep it; `torch.load(path, mmap=True)` reads but what is used.",
+    ),
+    (
+        kinds.READ,
+        re.compile(r"^numpy\.load$|fromfile"),
+        "Load it once and keep it; `np.load(path, mmap_mode='r')` reads but what is used.",
+    ),
+    (kinds.READ, re.compile(r"^PIL\.|ImagingDecoder|^torchvision"), IN_WORKERS),
+    (
+        kinds.WRITE,
+        re.compile(r"^torch\.save$|write_record"),
+        "Save less often, or copy the tensors to the CPU and save them in another thread "
+        "(`torch.distributed.checkpoint.async_save`).",
+    ),
+    (
+        kinds.WRITE,
+        re.compile(r"fsync|fdatasync|\bsync\b"),
+        "Each call waits for the disk: write all of it first, and sync once.",
+    ),
+)
+"""What to do, by what was called."""
+
+OF_A_KIND = {
+    kinds.READ: f"{ONCE} What is read anew in each step, the workers of a DataLoader can read "
+    "ahead (`num_workers`).",
+    kinds.WRITE: "Write less often and more at once, or from another thread.",
+}
+
+
+def file_io(record: Record, *, file_io_share: float = 0.05) -> list[Finding]:
+    """At most two: functions of the user's that read or wrote files for 5 % of the run, and 1 ms.
+
+    Opening, decoding and unpickling count with it.
+
+    ``file_io_share``: Reading and writing files.
+    """
+    found = waits_of_the_run(record)
+    found = found[found["kind"].isin(list(DOES))]
+    return [
+        finding_of(
+            record, row, "spent", DOES[row["kind"]],
+            _remedy(int(row["kind"]), str(row["called"]), int(row["calls"])),
+        )
+        for row in worth_telling(record, found, file_io_share)
+    ]  # fmt: skip
+
+
+def _remedy(kind: int, called: str, calls: int) -> str:
+    if kind == kinds.READ and calls == 1 and called.startswith("pandas."):
+        return ONE_TABLE
+    fitting = (
+        said for of, called_by, said in FILE_IO_REMEDIES if of == kind and called_by.search(called)
+    )
+    return next(fitting, OF_A_KIND[kind])

@@ -1,0 +1,392 @@
+"""Which op the GPU worked for."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import numpy as np
+import pandas as pd
+
+from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.critical_path import gpu_path_saving_ns
+from gpuprof_widgets.analyses.findings.finding import (
+    Finding,
+    are_op_names,
+    code,
+    kernel_code,
+    longest_call,
+    of_gpu_work,
+    run_ns,
+    share_of,
+    shorter,
+)
+from gpuprof_widgets.analyses.gpu_work import COPY, MEMSET, gpu_kinds
+from gpuprof_widgets.analyses.operators import operators
+from gpuprof_widgets.analyses.reasons import SHAPES, not_recorded, what_is_lacking
+from gpuprof_widgets.analyses.roofline import MEMORY_BOUND, roofline
+from gpuprof_widgets.analyses.tensor_cores import (
+    HALF_SAVED,
+    HALVES,
+    capability,
+    products,
+    unaligned,
+)
+from gpuprof_widgets.trace.model import Record, Trace
+
+NO_SHAPES = (
+    "With recorded shapes (--shapes) the profile tells how close that comes to what the GPU can do "
+    "(roofline)."
+)
+UNKNOWN_WORK = (
+    "{share} of that is the kernel {kernel}, whose work is not known: look whether narrower types, "
+    "other sizes or another library have a faster one."
+)
+MANY_KERNELS = (
+    "None of its {count} kernels takes a third of that, and what work they have is not known: look "
+    "whether narrower types, other sizes or another library take less."
+)
+COPYING = "{share} of that is the copy {kernel}: leave data where it is. {otherwise}"
+TO_OR_FROM_THE_HOST = (
+    "Or copy it while the GPU computes: pinned memory, non_blocking=True, a stream of its own."
+)
+ON_GPUS = "Views and ops in place need none."
+SETTING = (
+    "{share} of that is {kernel}: what is overwritten anyway need not be set before (torch.empty)."
+)
+MOVES_DATA = (
+    "{it} mostly moves data, at {share} of the GPU's memory bandwidth: fuse it with the ops before "
+    "and after it, which then move less{narrower}."
+)
+CACHED = (
+    "{it} mostly moves data, and faster than the GPU's memory could ({share} of its bandwidth), as "
+    "a cache has part of it: only less work makes it shorter{narrower}."
+)
+NEAR_THE_PEAK = (
+    "{it} computes at {share} of the GPU's peak in {dtype}: only less work makes it "
+    "shorter{narrower}."
+)
+FAR_FROM_THE_PEAK = (
+    "{it} computes at {share} of the GPU's peak in {dtype}: larger batches or sizes fill the GPU "
+    "better{narrower}."
+)
+FAR_FROM_THE_BANDWIDTH = (
+    "{it} reaches {share} of what the GPU's memory bandwidth allows: too little work at a time to "
+    "fill the GPU, or kernels that do not fit these sizes. Make batches or sizes larger, or one "
+    "call of many."
+)
+OVER_THE_PEAK = (
+    "By its shapes {it} would compute at {share} of the GPU's peak in {dtype}, which cannot be: "
+    "its kernels do less than that (sparse, or another algorithm), or in a faster format."
+)
+NEAR = 0.6
+"""Of the peak: what good kernels for large products reach."""
+FAR = 0.1
+"""Of the bandwidth: what even simple kernels exceed that have enough to move."""
+ALMOST_ALL = 0.95
+"""Of an op's time, from which on what is known of it is said of the op."""
+WIDER_THAN_16_BITS = ("fp64", "fp32", "tf32")
+STANDS_OUT = 1 / 3
+"""Of an op's time, from which on one of its kernels is worth naming."""
+OF_THE_RUN = 0.02  # below it, the GPU's work is not what the run waits for
+
+
+@of_gpu_work
+def gpu_ops(record: Record, *, gpu_op_share: float = 0.1) -> list[Finding]:
+    """Fires for the op that launched most GPU time: a tenth of it and 2 % of the run, or more.
+
+    ``gpu_op_share``: Of all GPU time: an op that is named.
+    """
+    table = operators(record, sort="device_self")
+    table = table[are_op_names(table) & (table["device_self_ns"] > 0)]
+    if not len(table) or table["device_self_share"].iloc[0] < gpu_op_share:
+        return []
+    top = table.iloc[0]
+    cost = int(top["device_self_ns"])
+    share = share_of(cost, run_ns(record))
+    if share < OF_THE_RUN:
+        return []
+    text = (
+        f"{code(top['name'])} caused {format_share(top['device_self_share'])} of the GPU's work "
+        f"({format_ns(cost)} in {format_count(top['calls'], 'call')})"
+        f"{_next(table.iloc[1:3], gpu_op_share)}."
+    )
+    where = longest_call(record, top["name"], "cpu_op")
+    return [Finding(text, cost, share, remedy=_remedy(record, top["name"]), **where)]
+
+
+def _remedy(record: Record, name: str) -> str:
+    """About its copies where they stand out; else by how close its kernels come to the roof."""
+    kernels = _kernels(record.trace, name)
+    if said := _of_copies(kernels):
+        return said
+    table = roofline(record)
+    if what_is_lacking(table) == not_recorded(record, SHAPES):
+        return NO_SHAPES
+    own = table[table["name"] == name]
+    known = own[(own["bound"] != "") & own["roof_share"].notna()]
+    if not len(known):
+        return _of_unknown_work(kernels)
+    longest = known.iloc[0]
+    dtype = str(longest["dtype"])
+    narrower = ", or compute in 16 bits" if dtype in WIDER_THAN_16_BITS else ""
+    share, it = format_share(longest["roof_share"]), _part(longest, own)
+    said = _against_the_roof(longest).format(it=it, share=share, dtype=dtype, narrower=narrower)
+    return said[0].upper() + said[1:]
+
+
+def _kernels(trace: Trace, op: str) -> pd.DataFrame:
+    """The op's kernels, copies and memsets, the longest first: ``name``, ``kind``, ``share``."""
+    rows, kinds = gpu_kinds(trace)
+    called = np.append(trace.index.named(frozenset({op})), False)
+    mine = called[trace.index.column("op")[rows]]
+    rows = rows[mine]
+    dur = trace.index.dur[rows]
+    columns = {"name": trace.index.texts_of(rows), "kind": kinds[mine], "share": dur / dur.sum()}
+    each = pd.DataFrame(columns)
+    table = each.groupby(["name", "kind"], sort=False)["share"].sum().reset_index()
+    return table.sort_values("share", ascending=False, kind="stable")
+
+
+def _of_copies(kernels: pd.DataFrame) -> str:
+    """What to do where a copy or a memset takes most; "" where a kernel does."""
+    top = kernels.iloc[0]
+    share, kernel = format_share(top["share"]), code(str(top["name"]))
+    if top["share"] < STANDS_OUT or top["kind"] not in (COPY, MEMSET):
+        return ""
+    if top["kind"] == MEMSET:
+        return SETTING.format(share=share, kernel=kernel)
+    with_host = any(way in str(top["name"]) for way in ("HtoD", "DtoH"))
+    otherwise = TO_OR_FROM_THE_HOST if with_host else ON_GPUS
+    return COPYING.format(share=share, kernel=kernel, otherwise=otherwise)
+
+
+def _of_unknown_work(kernels: pd.DataFrame) -> str:
+    """Which kernel took most of the op's time on the GPU, where one stands out."""
+    top = kernels.iloc[0]
+    if top["share"] < STANDS_OUT:
+        return MANY_KERNELS.format(count=len(kernels))
+    return UNKNOWN_WORK.format(
+        share=format_share(top["share"]), kernel=kernel_code(str(top["name"]))
+    )
+
+
+def _part(row: pd.Series, own: pd.DataFrame) -> str:
+    """Of which part of the op a row of the roofline tells, unless that is almost all of it."""
+    share = share_of(row["time_ns"], own["time_ns"].sum())
+    if share >= ALMOST_ALL:
+        return "it"
+    calls = format_count(row["calls"], "call")
+    in_format = f" in {row['dtype']}" if row["dtype"] else ""
+    return f"for {format_share(share)} of its time ({calls}{in_format}) it"
+
+
+def _against_the_roof(row: pd.Series) -> str:
+    """What to do about an op, by its bound and by how much of the roof it reaches."""
+    reached = float(row["roof_share"])
+    if row["bound"] == MEMORY_BOUND:
+        if reached < FAR:
+            return FAR_FROM_THE_BANDWIDTH
+        return MOVES_DATA if reached <= 1 else CACHED
+    if reached > 1:
+        return OVER_THE_PEAK
+    return NEAR_THE_PEAK if reached >= NEAR else FAR_FROM_THE_PEAK
+
+
+def _next(rest: pd.DataFrame, least_share: float) -> str:
+    """The ops that come next, where they matter too."""
+    matter = rest[rest["device_self_share"] >= least_share]
+    named = [
+        f"{code(name)} {format_share(share)}"
+        for name, share in zip(matter["name"], matter["device_self_share"], strict=True)
+    ]
+    return f"; then {', '.join(named)}" if named else ""
+
+
+AMPERE = 8
+EVIDENCE = 2_000
+"""Slices that light up: the longest ones."""
+REMEDY = (
+    "`torch.set_float32_matmul_precision('high')` lets products of fp32 run on tensor cores as "
+    "TF32, with 10 instead of 23 bits of mantissa; autocast to bfloat16 saves more."
+)
+
+FP32_MATMUL_SHARE = 0.05
+PRECISION_SAVING_SHARE = 0.005
+
+
+class Evidence(TypedDict):
+    """Where to look, as the arguments of a `Finding`."""
+
+    start_ns: int
+    end_ns: int
+    rows: tuple[int, ...]
+
+
+@of_gpu_work
+def fp32_matmul(
+    record: Record,
+    *,
+    fp32_matmul_share: float = FP32_MATMUL_SHARE,
+    precision_saving_share: float = PRECISION_SAVING_SHARE,
+) -> list[Finding]:
+    """Fires where products in plain fp32 took 5 % of the GPU's time on an Ampere or newer GPU.
+
+    torch's FP32MatMulPattern reads the setting itself, which no trace holds: here the kernels'
+    names tell (`tensor_cores`). Convolutions are in TF32 unless told otherwise. The cost is what
+    those on the critical path would save in TF32, as near to their roof as they are now.
+
+    ``fp32_matmul_share``: Of GPU time, in matrix products in full fp32 where the GPU has TF32
+        (torch: any).
+    ``precision_saving_share``: By which the run would be shorter with tensor cores, TF32 or other
+        sizes; below: not said.
+    """
+    major = capability(record)
+    table = products(record)
+    found = table[in_plain_fp32(table, major, fp32_matmul_share)]
+    if not len(found):
+        return []
+    time, whole = int(found["time_ns"].sum()), int(table["time_ns"].sum())
+    saved = gpu_path_saving_ns(record, found, found["in_tf32_ns"])
+    share = share_of(saved, run_ns(record))
+    if share < precision_saving_share:
+        return []
+    by = found["op"].where(found["op"] != "", record.trace.slices["name"].iloc[found["row"]].array)
+    longest = str(found["time_ns"].groupby(by).sum().idxmax())
+    text = (
+        f"Matrix products in full fp32 took {format_ns(time)} ({format_share(time / whole)} of the "
+        f"GPU's time), mostly {code(longest)}; in TF32, which this GPU has, they would take about "
+        f"{format_ns(int(found['in_tf32_ns'].sum()))}, and {shorter(saved, record)}."
+    )
+    return [Finding(text, saved, share, **evidence(found), remedy=REMEDY)]
+
+
+def in_plain_fp32(table: pd.DataFrame, major: int | None, least_share: float) -> pd.Series:
+    """Which rows of `products` are in plain fp32 on a GPU with TF32; none where they are few."""
+    plain = table["plain"] & ~table["tensor_cores"]
+    few = table["time_ns"][plain].sum() < least_share * table["time_ns"].sum()
+    return plain & (major is not None and major >= AMPERE and not few)
+
+
+def evidence(pieces: pd.DataFrame) -> Evidence:
+    """The longest of these kernels, and the range of the longest of all."""
+    longest = pieces.nlargest(EVIDENCE, "time_ns")
+    start = int(longest["start_ns"].iloc[0])
+    return Evidence(
+        start_ns=start,
+        end_ns=start + int(longest["time_ns"].iloc[0]),
+        rows=tuple(longest["row"].astype(int)),
+    )
+
+
+VOLTA, TENSOR_CORES_IDLE_AMPERE = 7, 8
+IN_HALF = (
+    "The inputs have 16 bits already: give the products sizes that are multiples of 8, and see "
+    "whether a library without tensor cores was chosen."
+)
+IN_FLOAT = (
+    "Compute in 16 bits: `with torch.autocast('cuda', dtype={dtype}):` around forward and loss"
+    "{scaler}."
+)
+
+
+@of_gpu_work
+def tensor_cores_idle(
+    record: Record,
+    *,
+    tensor_cores_share: float = 0.1,
+    fp32_matmul_share: float = FP32_MATMUL_SHARE,
+    precision_saving_share: float = PRECISION_SAVING_SHARE,
+) -> list[Finding]:
+    """Fires where no kernel used tensor cores and ops that could took 10 % of the GPU's time.
+
+    TB: compute capability 7 or more, tensor core time 0, eligible ops; XProf: idle tensor cores
+    from 10 % on. Products in plain fp32 on newer GPUs are `fp32_matmul`'s. The cost is what those
+    of them on the critical path would save in 16 bits, as near to their roof as they are now.
+
+    ``tensor_cores_share``: Of GPU time, in ops that could use tensor cores while nothing does
+        (XProf: 10 %; TB: any).
+
+    The other thresholds are those of `fp32_matmul`.
+    """
+    major = capability(record)
+    if major is None or major < VOLTA:
+        return []
+    table = products(record)
+    if table["tensor_cores"].any():
+        return []
+    eligible = table[table["eligible"] & ~in_plain_fp32(table, major, fp32_matmul_share)]
+    time, whole = int(eligible["time_ns"].sum()), int(table["time_ns"].sum())
+    if not time or time < tensor_cores_share * whole:
+        return []
+    saved = gpu_path_saving_ns(record, eligible, eligible["in_half_ns"])
+    if share_of(saved, run_ns(record)) < precision_saving_share:
+        return []
+    longest = str(eligible.groupby("op")["time_ns"].sum().idxmax())
+    text = (
+        f"No kernel used the tensor cores, although ops that can took {format_ns(time)} "
+        f"({format_share(time / whole)} of the GPU's time), mostly {code(longest)}; with them "
+        f"{shorter(saved, record)}."
+    )
+    return [
+        Finding(
+            text,
+            saved,
+            share_of(saved, run_ns(record)),
+            **evidence(eligible),
+            remedy=_tensor_cores_idle_remedy(
+                bool(eligible["dtype"].isin(HALVES).mean() > 0.5), major
+            ),
+        )
+    ]
+
+
+def _tensor_cores_idle_remedy(in_half: bool, major: int) -> str:
+    if in_half:
+        return IN_HALF
+    if major >= TENSOR_CORES_IDLE_AMPERE:
+        return IN_FLOAT.format(dtype="torch.bfloat16", scaler="")
+    return IN_FLOAT.format(dtype="torch.float16", scaler=", with torch.amp.GradScaler in training")
+
+
+MATMUL_SIZES_REMEDY = (
+    "Pad features, heads, classes or the vocabulary to the next multiple of 8 (better 64), for "
+    "instance `vocabulary = (vocabulary + 63) // 64 * 64`."
+)
+
+
+def matmul_sizes(
+    record: Record,
+    *,
+    matmul_sizes_share: float = 0.02,
+    precision_saving_share: float = PRECISION_SAVING_SHARE,
+) -> list[Finding]:
+    """Fires where products in 16 bits with a size that is no multiple of 8 took 2 % of GPU time.
+
+    torch's MatMulDimInFP16Pattern, but for sizes along which memory does not run (`unaligned`). The
+    cost is half of their time on the critical path: a guess, as products of odd sizes reach about
+    half the speed.
+
+    ``matmul_sizes_share``: Of GPU time, in products in 16 bits with sizes that are no multiples of
+        8 (torch: any).
+
+    The other threshold is that of `fp32_matmul`.
+    """
+    if not len(record.trace.index.gpu):
+        return []
+    table = products(record)
+    found = table[unaligned(record, table)]
+    time, whole = int(found["time_ns"].sum()), int(table["time_ns"].sum())
+    if not time or time < matmul_sizes_share * whole:
+        return []
+    cost = gpu_path_saving_ns(record, found, (found["time_ns"] * (1 - HALF_SAVED)).astype(int))
+    share = share_of(cost, run_ns(record))
+    if share < precision_saving_share:
+        return []
+    by_call = found.groupby(["op", "input_shapes"], as_index=False)["time_ns"].sum()
+    longest = by_call.iloc[int(by_call["time_ns"].to_numpy().argmax())]
+    text = (
+        f"Matrix products in 16 bits with sizes that are no multiples of 8 took {format_ns(time)} "
+        f"({format_share(time / whole)} of the GPU's time), mostly {code(str(longest['op']))} of "
+        f"`{longest['input_shapes']}`; at twice the speed {shorter(cost, record)}."
+    )
+    return [Finding(text, cost, share, **evidence(found), remedy=MATMUL_SIZES_REMEDY)]

@@ -1,0 +1,397 @@
+"""Many kernels that are shorter than their launch: the CPU cannot keep the GPU busy with them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.breakdown import breakdown
+from gpuprof_widgets.analyses.cold_start import cold_spans, cold_start
+from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.critical_path import cpu_path_ns
+from gpuprof_widgets.analyses.findings.finding import (
+    Finding,
+    about_one_call,
+    code,
+    of_gpu_work,
+    run_ns,
+    share_of,
+    shorter,
+)
+from gpuprof_widgets.analyses.findings.gpu_idle import (
+    COLD_KINDS,
+    DEVICE_IDLE_SHARE,
+    LongestCall,
+    cold_ns,
+    longest_call,
+    of_launches,
+    segments_of,
+    tells_of_first_calls,
+    tells_of_one_launch,
+)
+from gpuprof_widgets.analyses.gpu_work import busy_intervals, devices_at_work, gaps_between
+from gpuprof_widgets.analyses.host_states import LAUNCHES, LAUNCHING
+from gpuprof_widgets.analyses.launches import launched_by, launches
+from gpuprof_widgets.analyses.op_calls import BACKWARD_PREFIX
+from gpuprof_widgets.analyses.owners import graph_launches, is_mostly_replayed
+from gpuprof_widgets.analyses.reasons import NSYS, NVPROF, recorder_of
+from gpuprof_widgets.analyses.waits import is_synchronising
+from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.intervals import difference, gaps, overlap, union
+from gpuprof_widgets.trace.model import Record, Trace
+
+EVIDENCE = 2_000
+"""Slices that light up; where there are more, those of the longest stretch."""
+
+FUSE = "torch.compile fuses chains of small ops into one kernel; "
+GRAPH = (
+    'mode="reduce-overhead" of torch.compile, or torch.cuda.make_graphed_callables, launches a '
+    "whole stretch as one CUDA graph; larger batches make the kernels longer."
+)
+BY_OPS = "ran the ops that launch them"
+BESIDE_GRAPHS = (
+    "these ran beside the graphs that are replayed: capture them as well, or do them less often."
+)
+COMPILED = re.compile(r"CompiledFunction|Torch-Compiled Region.*|## Call CompiledFxGraph.*")
+"""Ops of torch.compile: what it could fuse, it has."""
+
+SHORT_KERNELS_SHARE = 0.5
+SHORT_KERNELS_LEAST = 10
+SHORT_KERNELS_COST_SHARE = 0.03
+
+
+@of_gpu_work
+def short_kernels(
+    record: Record,
+    *,
+    short_kernels_share: float = SHORT_KERNELS_SHARE,
+    short_kernels_least: int = SHORT_KERNELS_LEAST,
+    short_kernels_cost_share: float = SHORT_KERNELS_COST_SHARE,
+) -> list[Finding]:
+    """Fires where half of the launches take longer than what they launch, ten and 3 % of the run.
+
+    The replay of a graph is one launch, and never one of these: another graph would not spare it.
+
+    The cost is the time that the CPU spent in the ops that launched them (in the calls, where no
+    op is known), as a graph spares both, and in which the GPU, between its first and its last work,
+    had nothing to do: while it is busy, a slow launch costs nothing. Waiting for the GPU is none of
+    it, nor is what these ops have less of the critical path.
+
+    ``short_kernels_share``: Of the GPU slices: shorter than their launch (HTA shows them from the
+        first on).
+    ``short_kernels_least``: Fewer short ones are not many, whatever their share.
+    ``short_kernels_cost_share``: Launching short kernels while the GPU is idle (XProf: kernel
+        launch 3 %, 15 % high).
+    """
+    table = launches(record)
+    if not len(table):
+        return []
+    replays = graph_launches(record.trace)[table["launch"].to_numpy()]
+    short = table[table["short"].to_numpy(bool) & ~replays]
+    calls = table["launch"].nunique()
+    enough = max(short_kernels_share * calls, short_kernels_least, 1)
+    if len(short) < enough:
+        return []
+    idle = _launching_while_idle(record, short)
+    cost = min(idle, cpu_path_ns(record, _callers(short)))
+    share = share_of(cost, run_ns(record))
+    if share < short_kernels_cost_share:
+        return []
+    gpu, call = (float(short[key].median()) for key in ("dur_ns", "call_ns"))
+    text = (
+        f"{len(short):,} of {calls:,} launches ({format_share(len(short) / calls)}) took longer "
+        f"than the kernel or copy that they launched ({format_ns(call)} against {format_ns(gpu)} "
+        f"at the median){_mostly(record.trace, short)}:"
+        f" for {format_ns(idle)} ({format_share(share_of(idle, run_ns(record)))} of the time) the "
+        f"GPU had nothing to do while the CPU {BY_OPS}; launched at once, "
+        f"{shorter(cost, record)}."
+    )
+    stretch = _longest_stretch(table)
+    rows = (short if len(short) <= EVIDENCE else stretch)["row"].to_numpy()[:EVIDENCE]
+    start, end = int(stretch["call_start_ns"].min()), int(_ends(stretch).max())
+    graph = BESIDE_GRAPHS if is_mostly_replayed(record.trace) else GRAPH
+    remedy = graph if record.trace.index.matching(COMPILED).any() else FUSE + graph
+    return [Finding(text, cost, share, start, end, tuple(rows), remedy)]
+
+
+def _launching_while_idle(record: Record, short: pd.DataFrame) -> int:
+    """Time (ns) of the launching ops within the gaps of the device for which they launched.
+
+    Without first calls, which load libraries and kernels: no graph spares these.
+    """
+    trace, cold = record.trace, cold_spans(record)
+    ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
+    waiting = np.flatnonzero(is_synchronising(trace))
+    caller = _callers(short)
+    total = 0
+    for device in short["device"].unique():
+        busy = busy_intervals(trace, int(device))
+        if len(busy[0]):
+            rows = caller[(short["device"] == device).to_numpy(bool)]
+            launching = difference(union(ts[rows], ts[rows] + dur[rows]), cold)
+            start = np.append(busy[0], ts[waiting])
+            held = union(start, np.append(busy[1], (ts + dur)[waiting]))
+            idle = gaps(held, int(busy[0][0]), int(busy[1][-1]))
+            total += int(overlap(launching, idle).sum())
+    return total
+
+
+def _callers(short: pd.DataFrame) -> npt.NDArray[np.intp]:
+    """The op that launched each, or the call where that is not known."""
+    return np.where(short["op"] >= 0, short["op"], short["launch"]).astype(np.intp)
+
+
+def _longest_stretch(table: pd.DataFrame) -> pd.DataFrame:
+    """The most launches in a row, in the order of the calls, that were all short."""
+    short = table["short"].to_numpy(bool)
+    number = np.cumsum(~short)
+    longest = int(np.bincount(number[short]).argmax())
+    stretch: pd.DataFrame = table[short & (number == longest)]
+    return stretch
+
+
+def _ends(table: pd.DataFrame) -> npt.NDArray[np.int64]:
+    calls = (table["call_start_ns"] + table["call_ns"]).to_numpy(np.int64)
+    worked = (table["start_ns"] + table["dur_ns"]).to_numpy(np.int64)
+    return np.asarray(np.maximum(calls, worked), np.int64)
+
+
+def _mostly(trace: Trace, short: pd.DataFrame) -> str:
+    """The op that launched most of them, and the module in which it did."""
+    owners = launched_by(trace, short["row"].to_numpy(np.intp))
+    owners = owners[(owners["op_name"] != "").to_numpy(bool)]
+    if not len(owners):
+        return ""
+    by = owners.groupby("op_name", sort=False).size()
+    op = str(by.index[int(by.to_numpy().argmax())])
+    shown = code(op.removeprefix(BACKWARD_PREFIX))
+    modules = owners.loc[(owners["op_name"] == op).to_numpy(bool), "module"].unique()
+    where = f" in {code(modules[0])}" if len(modules) == 1 and modules[0] else ""
+    return f", {int(by.max()):,} of them made by {shown}{where}"
+
+
+LAUNCH_BOUND_EVIDENCE = 2_000
+REPLAYED = (
+    "CUDA graphs replay most of it already: capture more in one graph, or make batches larger, so "
+    "that a replay keeps the GPU busy for longer than its launch takes."
+)
+REMEDY = (
+    'Launch less: CUDA graphs (torch.compile with mode="reduce-overhead", or '
+    "torch.cuda.make_graphed_callables) replay a whole step with one call; fused and foreach "
+    "optimizers and larger batches need fewer kernels."
+)
+
+
+@of_gpu_work
+def launch_bound(
+    record: Record,
+    *,
+    launching_share: float = 0.15,
+    device_idle_share: float = DEVICE_IDLE_SHARE,
+    short_kernels_share: float = SHORT_KERNELS_SHARE,
+    short_kernels_least: int = SHORT_KERNELS_LEAST,
+    short_kernels_cost_share: float = SHORT_KERNELS_COST_SHARE,
+) -> list[Finding]:
+    """One finding per GPU that waits for its launches for 15 % of the run.
+
+    First launches of kernels, which load them, do not count: fewer launches would not spare them.
+    Not where `short_kernels` says the same with the kernels that cause it, or `device_idle` of the
+    only launch that matters.
+
+    ``launching_share``: GPU idle from the launch call to the kernel (XProf: kernel launch 3 %, 15 %
+        high).
+
+    The other thresholds are those of `device_idle` and `short_kernels`.
+    """
+    table = breakdown(record)
+    rows = table[(table["class"] == LAUNCHING) & (table["state"] == "idle")].to_dict("records")
+    at_work = devices_at_work(record.trace)
+    rows = [_warm(record, row) for row in rows if row["device"] in at_work]
+    rows = [row for row in rows if row["time_ns"] and row["share"] >= launching_share]
+    if not rows or short_kernels(
+        record,
+        short_kernels_share=short_kernels_share,
+        short_kernels_least=short_kernels_least,
+        short_kernels_cost_share=short_kernels_cost_share,
+    ):
+        return []
+    return [
+        _finding(record, row)
+        for row in rows
+        if not tells_of_one_launch(record, int(row["device"]), device_idle_share)
+    ]
+
+
+def _warm(record: Record, row: dict[Any, Any]) -> dict[Any, Any]:
+    """The row of the breakdown without the time of first launches."""
+    time = int(row["time_ns"]) - cold_ns(record, int(row["device"]), LAUNCHING)
+    return row | {"time_ns": time, "share": share_of(time, row["span_ns"])}
+
+
+def _finding(record: Record, row: dict[Any, Any]) -> Finding:
+    device, trace = int(row["device"]), record.trace
+    waited = intervals.difference(segments_of(record, device, LAUNCHING), cold_spans(record))
+    longest = longest_call(record, *waited)
+    most = longest.end_ns - longest.start_ns
+    rows = trace.index.gpu
+    gaps = gaps_between(trace, rows[trace.index.device[rows] == device])
+    late = (gaps.launch >= 0) & (gaps.launched_ns > gaps.start) & (gaps.after >= 0)
+    late &= ~np.isin(gaps.launch, cold_start(record)["row"])
+    order = np.argsort(-(gaps.end - gaps.start)[late], kind="stable")[:LAUNCH_BOUND_EVIDENCE]
+    text = (
+        f"{'The GPU' if device < 0 else f'GPU {device}'} waited {format_ns(int(row['time_ns']))} "
+        f"({format_share(row['share'])} of the time) while the CPU was in the calls that launch "
+        f"its work, {format_count(int(late.sum()), 'time')}, the longest {format_ns(most)}."
+    )
+    return Finding(
+        text,
+        int(row["time_ns"]),
+        row["share"],
+        longest.start_ns,
+        longest.end_ns,
+        tuple(gaps.launch[late][order]),
+        _remedy(trace, longest),
+    )
+
+
+def _remedy(trace: Trace, longest: LongestCall) -> str:
+    if longest.is_most:
+        return f"Most of it is a single call: {about_one_call(trace, longest.row)}"
+    return REPLAYED if is_mostly_replayed(trace) else REMEDY
+
+
+COLD_CALLS_EVIDENCE = 2_000
+COLD_CALLS_REMEDY = (
+    "Warm up before what is timed: that is paid once per process, and neither CUDA graphs nor "
+    "larger batches make it shorter."
+)
+
+
+@of_gpu_work
+def cold_calls(
+    record: Record, *, cold_calls_share: float = 0.05, device_idle_share: float = DEVICE_IDLE_SHARE
+) -> list[Finding]:
+    """One finding per GPU that had nothing to do for 5 % of the run while first calls were made.
+
+    Not where `device_idle` puts most of the GPU's idle time down to them.
+
+    ``cold_calls_share``: GPU idle while first calls load libraries and kernels.
+
+    The other threshold is that of `device_idle`.
+    """
+    found = []
+    for device in devices_at_work(record.trace):
+        cost = sum(cold_ns(record, device, kind) for kind in COLD_KINDS)
+        share = share_of(cost, run_ns(record))
+        if cost and share >= cold_calls_share:
+            found += (
+                []
+                if tells_of_first_calls(record, device, device_idle_share)
+                else [_cold_calls_finding(record, device, cost, share)]
+            )
+    return found
+
+
+def _cold_calls_finding(record: Record, device: int, cost: int, share: float) -> Finding:
+    name = f"GPU {device}" if device >= 0 else "The GPU"
+    text = (
+        f"{name} had nothing to do for {format_ns(cost)} ({format_share(share)} of the time) while "
+        f"the CPU made first calls, which load libraries and kernels{of_launches(record)}."
+    )
+    start, end = cold_spans(record)
+    longest = int((end - start).argmax())
+    place = (int(start[longest]), int(end[longest]))
+    calls = cold_start(record).nlargest(COLD_CALLS_EVIDENCE, "dur_ns")
+    return Finding(text, cost, share, *place, tuple(calls["row"]), COLD_CALLS_REMEDY)
+
+
+NO_KERNELS_EVIDENCE = 2_000
+NAMED = 3  # calls
+OF_HIP = re.compile(r"hip\w+")
+HELD = "another profiler held {library} (one at a time may), or it had no permission ({permission})"
+CUPTI = HELD.format(
+    library="CUPTI",
+    permission="CUPTI_ERROR_INSUFFICIENT_PRIVILEGES, NVIDIA's ERR_NVGPUCTRPERM; in a container: "
+    "--cap-add=SYS_ADMIN",
+)
+ROCTRACER = HELD.format(
+    library="roctracer",
+    permission="in a container: --device=/dev/kfd --device=/dev/dri",
+)
+NO_KERNELS_REMEDY = "Either ProfilerActivity.CUDA was not among the activities, or {held}."
+UNDER_NSYS = "Record with nsys profile --trace=cuda; if it was, {held}."
+
+
+def no_kernels(record: Record) -> list[Finding]:
+    """Fires where calls that launch GPU work are in the trace, and no GPU work is.
+
+    Not of a range in which the GPU did nothing, of a trace that has its work elsewhere.
+    """
+    trace = record.trace
+    rows = unanswered_launches(trace)
+    if not len(rows):
+        return []
+    names = pd.Series(trace.slices["name"].to_numpy(object)[rows]).value_counts()
+    counted = ", ".join(f"{code(str(name))} {count:,}" for name, count in names.head(NAMED).items())
+    counts = "1 launch" if len(rows) == 1 else f"{len(rows):,} launches"
+    text = (
+        f"The trace has {counts} of GPU work ({counted}) "
+        "and none of that work itself: how long kernels and copies took is not known, and the time "
+        "of an op is that of the CPU, which launches them."
+    )
+    held = ROCTRACER if all(OF_HIP.fullmatch(str(name)) for name in names.index) else CUPTI
+    by_nsight = recorder_of(record) in (NSYS, NVPROF)
+    remedy = (UNDER_NSYS if by_nsight else NO_KERNELS_REMEDY).format(held=held)
+    shown = tuple(int(row) for row in rows[:NO_KERNELS_EVIDENCE])
+    return [Finding(text, rows=shown, remedy=remedy)]
+
+
+def unanswered_launches(trace: Trace) -> npt.NDArray[np.intp]:
+    """Calls that launched GPU work, of a trace that has none at all; else none."""
+    if trace.tracks["kind"].isin(["gpu", "copy"]).any():
+        return np.empty(0, np.intp)
+    calls = trace.index.is_launch
+    counted = trace.slices["count"].to_numpy() > 0
+    return np.flatnonzero(calls & trace.index.matching(LAUNCHES) & counted)
+
+
+UNLINKED_REMEDY = (
+    "Either it was launched before the recording began (torch.cuda.synchronize() right before that "
+    "leaves it out), or the recorder dropped the launches: then record fewer steps."
+)
+
+
+def unlinked(record: Record, *, unlinked_share: float = 0.02) -> list[Finding]:
+    """Fires where 2 % of the GPU's events or of their time lack a launch; last, as no cost.
+
+    ``unlinked_share``: Of GPU events or of their time, without a launch in the trace.
+    """
+    slices = record.trace.slices
+    gpu = record.trace.index.gpu
+    gpu = gpu[slices["count"].to_numpy()[gpu] > 0]
+    loose = gpu[slices["launch"].to_numpy()[gpu] < 0]
+    dur = slices["dur"].to_numpy()
+    shares = (len(loose) / max(len(gpu), 1), share_of(dur[loose].sum(), dur[gpu].sum()))
+    if not len(loose) or max(shares) < unlinked_share:
+        return []
+    without_op = int(np.count_nonzero(slices["op"].to_numpy()[loose] < 0))
+    have = "has" if len(loose) == 1 else "have"
+    text = (
+        f"{format_count(len(loose), 'GPU event')} of {len(gpu):,} "
+        f"({format_share(len(loose) / len(gpu))}) {have} no launch in the trace: the time is "
+        f"counted{_owned(len(loose), without_op)}."
+    )
+    return [Finding(text, rows=tuple(int(row) for row in loose), remedy=UNLINKED_REMEDY)]
+
+
+def _owned(events: int, without_op: int) -> str:
+    """What is lost with the launches: external ids may still tell the ops."""
+    if not without_op:
+        return ", and its op is known" if events == 1 else ", and their ops are known"
+    if without_op == events:
+        return ", but belongs to no op"
+    return f", but no op is known for {without_op:,} of them"

@@ -1,0 +1,233 @@
+"""Autograd's anomaly mode, which debugs: a NaN check per backward op, a stack per forward op."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.findings.finding import Finding, code, run_ns, share_of
+from gpuprof_widgets.analyses.modules import ZERO_GRAD, kinds, zeroing_ops
+from gpuprof_widgets.analyses.owners import region_around
+from gpuprof_widgets.analyses.sequences import biased_before_norm
+from gpuprof_widgets.trace import links
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.owners import is_engine
+from gpuprof_widgets.trace.schema import WINDOW
+
+EVIDENCE = 2_000
+CHECKS = frozenset(("aten::isnan", "aten::_is_any_true", "aten::item"))
+"""What the engine runs after a backward op on each gradient (torch/csrc/autograd/engine.cpp,
+`call_function`). The second is no function that users have."""
+TELLING = frozenset(("aten::_is_any_true",))
+
+REMEDY = (
+    "Switch it off once the NaN is found: torch.autograd.set_detect_anomaly(False), no "
+    "detect_anomaly() around it."
+)
+
+
+def anomaly_detection(record: Record) -> list[Finding]:
+    """Fires where the mode was on at the start or the end of the recording, or left its checks."""
+    trace = record.trace
+    slices = trace.slices
+    if not was_on(record):
+        return []
+    checks, gradients = _checks(trace)
+    cost = int(slices["dur"].to_numpy()[checks].sum())
+    share = share_of(cost, run_ns(record))
+    text = "Autograd's anomaly mode was on: "
+    if gradients:
+        text += (
+            f"it looked for NaN in {format_count(gradients, 'gradient')} of the backward pass, "
+            f"which took {format_ns(cost)} ({format_share(share)} of the time), and "
+        )
+    text += "it noted the Python stack of each forward op, which counts as time of that op."
+    return [
+        Finding(
+            text,
+            cost,
+            share,
+            rows=tuple(checks[:EVIDENCE].tolist()),
+            remedy=REMEDY,
+        )
+    ]
+
+
+def was_on(record: Record) -> bool:
+    """Whether the mode was on, and a forward that autograd noted or a backward pass ran."""
+    noted = bool((record.trace.slices["sequence"].to_numpy() >= 0).any())
+    told = noted and record.metadata.get("anomaly_mode") is True
+    return told or _checks(record.trace)[1] > 0
+
+
+def _checks(trace: Trace) -> tuple[npt.NDArray[np.intp], int]:
+    """The ops of the checks, and how many gradients were looked at."""
+    slices = trace.slices
+    parent = slices["parent"].to_numpy()
+    in_engine = np.append(is_engine(slices["name"]), False)[parent]
+    telling = np.flatnonzero(in_engine & trace.index.named(TELLING))
+    checked = np.zeros(len(trace) + 1, bool)
+    checked[parent[telling]] = True
+    return np.flatnonzero(checked[parent] & trace.index.named(CHECKS)), len(telling)
+
+
+WITHOUT_NO_GRAD_EVIDENCE = 2_000
+NOTING_NS = 1_000
+"""Per op, at least: making and freeing a node of autograd's graph. Measured with torch 2.13 on a
+server's CPU: `exp` and `relu` of four numbers take 2 us more with gradients than without."""
+
+OF_TORCH = re.compile(r".+::.+")
+TRAINS = re.compile(r"Optimizer\.(step|zero_grad)#.*")
+"""What torch marks as an optimizer works: the backward pass may have been left out of the trace."""
+
+WITHOUT_NO_GRAD_REMEDY = (
+    "If this is evaluation, run it under torch.inference_mode() or torch.no_grad(); eval() alone "
+    "does not stop it. If its backward pass runs elsewhere, leave it as it is."
+)
+
+
+def without_no_grad(record: Record, *, without_no_grad_ops: int = 50) -> list[Finding]:
+    """Fires for many ops that autograd noted in a run without backward pass and optimizer.
+
+    Not for a range of a run, nor for one that was left early: its backward pass may come later.
+
+    ``without_no_grad_ops``: Ops that autograd noted for a backward pass that never came.
+    """
+    trace = record.trace
+    in_part = any(record.metadata.get(key) for key in (WINDOW, "error", "interrupted"))
+    if in_part or _trains(trace):
+        return []
+    noted, rows = _noted(trace)
+    if noted < without_no_grad_ops:
+        return []
+    text = (
+        f"Autograd noted at least {noted:,} ops for a backward pass, and none ran: that takes a "
+        "microsecond or two of each, and keeps what the backward pass would need in memory for as "
+        "long as their result is in use."
+    )
+    cost = noted * NOTING_NS
+    share = share_of(cost, run_ns(record))
+    return [Finding(text, cost, share, rows=rows, remedy=WITHOUT_NO_GRAD_REMEDY)]
+
+
+def _trains(trace: Trace) -> bool:
+    slices = trace.slices
+    going_back = is_engine(slices["name"]) | (slices["forward"].to_numpy() >= 0)
+    going_back |= slices["forward_thread"].to_numpy() > 0
+    return bool((going_back | trace.index.matching(TRAINS)).any())
+
+
+def _noted(trace: Trace) -> tuple[int, tuple[int, ...]]:
+    """How many nodes autograd made at least, and the ops that made the first of them.
+
+    torch writes on an op the number that the thread's next node gets, be there one or not: each
+    number but the last of a thread was used up, by the last op that has it. A model whose
+    parameters need no gradients has one number throughout, and under no_grad() ops have none; but
+    a custom function (without "::" in its name) uses one up in any case.
+    """
+    slices = trace.slices
+    numbered = np.flatnonzero(trace.index.is_op & (slices["sequence"].to_numpy() >= 0))
+    track, number = slices["track"].to_numpy()[numbered], slices["sequence"].to_numpy()[numbered]
+    order = np.lexsort((numbered, number, track))
+    track, number, last = track[order], number[order], numbered[order][:-1]
+    last = last[(track[1:] == track[:-1]) & (number[1:] > number[:-1])]
+    ops = np.sort(last[trace.index.matching(OF_TORCH)[last]])
+    return len(ops), tuple(ops[:WITHOUT_NO_GRAD_EVIDENCE].tolist())
+
+
+ZEROED_GRADIENTS_REMEDY = (
+    "`optimizer.zero_grad(set_to_none=True)`, the default since PyTorch 2.0: the gradients' memory "
+    "is free until the backward pass, which then writes them instead of adding to zeros."
+)
+
+
+def zeroed_gradients(record: Record, *, zeroed_gradients_share: float = 0.005) -> list[Finding]:
+    """Fires where filling gradients with zeros in ``zero_grad`` took 0.5 % of the run's CPU time.
+
+    torch's GradNotSetToNonePattern has no threshold. The cost is the time of the ops that fill.
+
+    ``zeroed_gradients_share``: Filling gradients with zeros (torch: any).
+    """
+    slices = record.trace.slices
+    rows, regions = zeroing_ops(record.trace)
+    cost = int(slices["dur"].to_numpy()[rows].sum())
+    share = share_of(cost, run_ns(record))
+    if not cost or share < zeroed_gradients_share:
+        return []
+    who = ", ".join(code(f"{kind}.zero_grad") for kind in kinds(record.trace, ZERO_GRAD, regions))
+    text = (
+        f"{who} filled gradients with zeros: {format_count(len(rows), 'op')} in "
+        f"{format_count(len(np.unique(regions)), 'call')}, {format_ns(cost)} "
+        f"({format_share(share)} of the time)."
+    )
+    longest = int(regions[0])
+    start = int(slices["ts"].iloc[longest])
+    end = start + int(slices["dur"].iloc[longest])
+    return [Finding(text, cost, share, start, end, tuple(rows), ZEROED_GRADIENTS_REMEDY)]
+
+
+ADDING = re.compile(r"aten::add_?")
+BIAS_BEFORE_NORM_REMEDY = (
+    "Build the convolution with `bias=False`: BatchNorm subtracts the mean, and the bias with it, "
+    "and has a bias of its own."
+)
+
+
+def bias_before_norm(record: Record, *, bias_before_norm_calls: int = 1) -> list[Finding]:
+    """Fires where at least one convolution with a bias has a batch normalisation right behind it.
+
+    torch's Conv2dBiasFollowedByBatchNorm2dPattern. The cost is the time of adding the bias, where
+    that is an op of its own (its gradient, which is summed in vain as well, is not told apart).
+
+    ``bias_before_norm_calls``: Convolutions with a bias right before BatchNorm (torch: any).
+    """
+    trace = record.trace
+    rows = biased_before_norm(trace)
+    if len(rows) < bias_before_norm_calls:
+        return []
+    cost = _adding(trace, rows)
+    names = sorted({str(name) for name in trace.slices["name"].to_numpy(object)[rows]})
+    spent = f", {format_ns(cost)} to add it" if cost else ""
+    text = (
+        f"The bias of {format_count(len(rows), 'convolution call')} "
+        f"({', '.join(code(name) for name in names)}) is in vain: BatchNorm follows"
+        f"{_modules(trace, rows)}{spent}."
+    )
+    start = int(trace.slices["ts"].iloc[rows[0]])
+    return [
+        Finding(
+            text,
+            cost,
+            share_of(cost, run_ns(record)),
+            start,
+            start + int(trace.slices["dur"].iloc[rows[0]]),
+            tuple(rows),
+            BIAS_BEFORE_NORM_REMEDY,
+        )
+    ]
+
+
+def _adding(trace: Trace, rows: np.ndarray) -> int:
+    """GPU time, else CPU time, of the additions within these convolutions."""
+    slices = trace.slices
+    wanted = np.zeros(len(trace), bool)
+    wanted[rows] = True
+    inside = links.nearest_ancestor(slices["parent"].to_numpy(), wanted) >= 0
+    adding = np.flatnonzero(inside & trace.index.matching(ADDING))
+    gpu, dur = trace.index.gpu, slices["dur"].to_numpy()
+    if len(gpu):
+        return int(dur[gpu[np.isin(slices["op"].to_numpy()[gpu], adding)]].sum())
+    return int(dur[adding].sum())
+
+
+def _modules(trace: Trace, rows: np.ndarray) -> str:
+    """The modules of these convolutions, where they were recorded; a few by name."""
+    around = region_around(trace, "module")[rows]
+    names = list(dict.fromkeys(trace.slices["name"].to_numpy(object)[around[around >= 0]]))
+    if not names:
+        return ""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f" {', '.join(code(str(name)) for name in names[:3])}{more}"

@@ -1,0 +1,165 @@
+"""Findings on runs of other programs: what names PyTorch's own means does not help there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from gpuprof_widgets.analyses.allocator import ALLOCATING, FREEING
+from gpuprof_widgets.analyses.copies import EVERY_STEP
+from gpuprof_widgets.analyses.findings.finding import BY_NAME, COPYING, Finding
+from gpuprof_widgets.analyses.findings.gpu_idle import (
+    BETWEEN,
+    GPU_ALONE,
+    HOST_REMEDIES,
+    KEEP_FED,
+    REMEDIES,
+)
+from gpuprof_widgets.analyses.findings.kernels import NO_SHAPES
+from gpuprof_widgets.analyses.findings.kernels import REMEDY as IN_TF32
+from gpuprof_widgets.analyses.findings.launches import BY_OPS, FUSE, GRAPH
+from gpuprof_widgets.analyses.findings.launches import REMEDY as LAUNCH_LESS
+from gpuprof_widgets.analyses.findings.launches import UNLINKED_REMEDY as OF_UNLINKED
+from gpuprof_widgets.analyses.findings.memory import STALL_REMEDY
+from gpuprof_widgets.analyses.findings.transfers import EXPOSED_COMMUNICATION_REMEDY as COMMUNICATE
+from gpuprof_widgets.analyses.findings.transfers import ONE_STREAM_REMEDIES as OF_STREAM
+from gpuprof_widgets.analyses.findings.transfers import OTHERWISE as OF_PEERS
+from gpuprof_widgets.analyses.findings.transfers import REMEDIES as NEEDLESS
+from gpuprof_widgets.analyses.findings.transfers import REMEDY as PIN
+from gpuprof_widgets.analyses.findings.waits import COPY_REMEDIES, FREEING_REMEDY
+from gpuprof_widgets.analyses.gpu_work import COMMUNICATION, COPY
+from gpuprof_widgets.analyses.host_states import LAUNCHING
+from gpuprof_widgets.analyses.reasons import NSYS, NVPROF, recorder_of
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import MEGENGINE, TENSORFLOW, WRITTEN_CATEGORY
+
+MEANS = (
+    r"torch|pin_memory|non_blocking|num_workers|persistent_workers|prefetch_factor|DataLoader"
+    r"|foreach|autocast|GradScaler|DDP|FSDP|async_op|with_stack|--warmup|\.to\(|\.item\(|optimizer\."
+)
+WORDS = {"PyTorch op": "op", "PyTorch's ops": "its ops", "the DataLoader": "its input"}
+OF_PYTORCH = re.compile(r"\b(at|aten|c10|torch)::|\btorch\b")
+"""In names of ops and kernels: PyTorch's C++ namespaces, or its Python package."""
+OF_HIP = re.compile(r"hip[A-Z]\w*")
+UNDER_NSYS = {
+    REMEDIES[GPU_ALONE]: "it waited for the CPU, of which the trace holds no ops: mark these as "
+    "well (torch.autograd.profiler.emit_nvtx(), and nsys profile --trace=cuda,nvtx).",
+    REMEDIES[BETWEEN]: "it waited for the CPU, which was in no op and in no call that the trace "
+    "holds: samples of Python (nsys profile --python-sampling=true) tell where it was.",
+    NO_SHAPES: NO_SHAPES.replace("--shapes", "emit_nvtx(record_shapes=True)"),
+    " (--warmup)": "",
+}
+"""How to record more of a run of PyTorch under Nsight Systems or nvprof, which we did not start."""
+EXAMPLES = re.compile(rf" \([^()]*(?:{MEANS})[^()]*\)")
+SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z`])")
+
+
+def for_its_framework(record: Record, said: list[Finding]) -> list[Finding]:
+    """The findings in the words of the program that ran: PyTorch, CUDA, HIP or another framework.
+
+    Of what is neither in CUDA's words nor in a framework's own, remedies lose the sentences and
+    examples that only PyTorch knows.
+    """
+    recorder = recorder_of(record)
+    of_cuda = recorder in (NSYS, NVPROF)
+    of_framework = recorder in (TENSORFLOW, MEGENGINE)
+    if not (of_cuda or of_framework or WRITTEN_CATEGORY in record.trace.args):
+        return said
+    if of_cuda and _has_name(record.trace, OF_PYTORCH):
+        return [_in_words(one, lambda text: _replaced(text, UNDER_NSYS)) for one in said]
+    if not of_framework:
+        said = [_in_words(one, in_cuda) for one in said]
+    said = [
+        replace(one, text=_replaced(one.text, WORDS), remedy=_without_means(one.remedy))
+        for one in said
+    ]
+    return [_in_words(one, in_hip) for one in said] if _has_name(record.trace, OF_HIP) else said
+
+
+def _has_name(trace: Trace, pattern: re.Pattern[str]) -> bool:
+    return any(pattern.search(str(name)) for name in trace.slices["name"].cat.categories)
+
+
+def _in_words(finding: Finding, words: Callable[[str], str]) -> Finding:
+    return replace(finding, text=words(finding.text), remedy=words(finding.remedy))
+
+
+def _replaced(text: str, words: Mapping[str, str]) -> str:
+    for of_pytorch, general in words.items():
+        text = text.replace(of_pytorch, general)
+    return text
+
+
+def _without_means(remedy: str) -> str:
+    sentences = SENTENCE_END.split(EXAMPLES.sub("", remedy))
+    return " ".join(one for one in sentences if not re.search(MEANS, one))
+
+
+CUDA_WORDS = {
+    HOST_REMEDIES[LAUNCHING]: "make launches fewer (fuse kernels, or capture them in a CUDA "
+    "graph), or give each kernel more to do",
+    KEEP_FED: "fewer synchronising calls (cudaDeviceSynchronize, cudaStreamSynchronize, cudaMemcpy "
+    "where cudaMemcpyAsync would do) keep it fed",
+    REMEDIES[GPU_ALONE]: "it waited for the CPU, which was in no call of CUDA's: what it did is "
+    "not in the trace. NVTX ranges around the program's phases, or samples of the CPU, tell.",
+    COPY_REMEDIES["DtoH"]: "Keep results on the GPU, or read them less often or later: with "
+    "cudaMemcpyAsync into pinned memory (cudaMallocHost), and a synchronisation before reading.",
+    COPY_REMEDIES["HtoD (Pageable"]: "Copy from pinned memory (cudaMallocHost) with "
+    "cudaMemcpyAsync.",
+    COPY_REMEDIES["HtoD (Pinned"]: "Its memory is pinned already: cudaMemcpyAsync suffices.",
+    FREEING_REMEDY: "Freeing waits for the GPU: keep buffers and use them again, or free them in "
+    "the order of a stream (cudaFreeAsync).",
+    COMMUNICATE: "Let it overlap with compute: on a stream of its own, in pieces that begin as "
+    "soon as their data is there. Or send less and less often. Where it mostly waits, another "
+    "rank is late: gpuprof ranks compares them.",
+    OF_STREAM[COPY]: "Copy the next piece on a stream of its own while this one is computed: "
+    "pinned memory (cudaMallocHost), cudaMemcpyAsync, and cudaStreamWaitEvent before use.",
+    OF_STREAM[COMMUNICATION]: "Give it a stream of its own, and cudaStreamWaitEvent only where "
+    "the result is needed.",
+    LAUNCH_LESS: "Launch less: a CUDA graph (cudaStreamBeginCapture) replays a whole step with one "
+    "call; fused kernels, and more work for each, need fewer launches.",
+    FUSE + GRAPH: "Fuse kernels, or give each more to do; a CUDA graph (cudaStreamBeginCapture) "
+    "launches a whole stretch with one call.",
+    PIN: "Copy from pinned memory (cudaMallocHost, or cudaHostRegister once) with cudaMemcpyAsync "
+    "on a stream; then the CPU goes on and the copy runs beside kernels.",
+    IN_TF32: "cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH) lets products of fp32 run on "
+    "tensor cores as TF32, with 10 instead of 23 bits of mantissa.",
+    NEEDLESS[EVERY_STEP]: "Copy it once, and keep it in the GPU's memory from step to step.",
+    OF_PEERS: "Keep data that is used together on one GPU, or exchange it on a stream of its own, "
+    "beside compute (cudaMemcpyPeerAsync, NCCL).",
+    STALL_REMEDY: "Allocate before what is timed and use buffers again, or take them from a pool "
+    "(cudaMallocAsync).",
+    OF_UNLINKED: "Either it was launched before the recording began (cudaDeviceSynchronize() right "
+    "before that leaves it out), or the recorder dropped the launches: then record a shorter part.",
+    BY_NAME[ALLOCATING]: "memory is taken from the driver: allocate before what is timed and use "
+    "buffers again, or take them from a pool (cudaMallocAsync).",
+    BY_NAME[FREEING]: "memory is given back to the driver: keep buffers and use them again.",
+    BY_NAME[COPYING]: "nothing is launched before it returns: copy from pinned memory "
+    "(cudaMallocHost) with cudaMemcpyAsync, and less often.",
+    BY_OPS: "launched them",
+}
+"""For each such remedy, or part of one, what a program does that calls CUDA itself."""
+
+HIP_WORDS = {
+    r"\bcudaMallocHost\b": "hipHostMalloc",
+    r"\bcuda(?=[A-Z])": "hip",
+    r"\bCUDA\b": "HIP",
+    r"\bNVTX\b": "roctx",
+    r"\bNCCL\b": "RCCL",
+}
+"""The names of HIP in their place, as hipify has them."""
+
+
+def in_cuda(text: str) -> str:
+    """A finding's text or remedy as a program needs it that calls CUDA itself."""
+    for of_pytorch, own in CUDA_WORDS.items():
+        text = text.replace(of_pytorch, own)
+    return text
+
+
+def in_hip(text: str) -> str:
+    """The same for HIP, of a text in CUDA's words."""
+    for of_cuda, own in HIP_WORDS.items():
+        text = re.sub(of_cuda, own, text)
+    return text

@@ -1,0 +1,293 @@
+"""The run did not end as it should: everything else is about its part before."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from gpuprof_widgets.analyses.columns import format_bytes, format_count, format_ns, format_share
+from gpuprof_widgets.analyses.findings.compilation import COMPILATION_SHARE, compilation
+from gpuprof_widgets.analyses.findings.finding import (
+    Finding,
+    code,
+    run_ns,
+    share_of,
+    what_to_leave_out,
+)
+from gpuprof_widgets.analyses.regions import UNRECORDED, iterations, usual_steps
+from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.schema import NVTX_RANGE, REGION_CATEGORIES
+
+
+def ending(record: Record) -> list[Finding]:
+    """Fires where the recorder noted an interruption or an error."""
+    error = record.metadata.get("error")
+    if record.metadata.get("interrupted"):
+        what = "was interrupted"
+    elif error:
+        what = f"raised {str(error).splitlines()[0].rstrip('.')}"
+    else:
+        return []
+    cost = int(record.metadata.get("wall_ns") or run_ns(record))
+    text = f"The cell {what} after {format_ns(cost)}: this profile ends there."
+    return [Finding(text, cost, 1.0)]
+
+
+NAMED = ("user_annotation", NVTX_RANGE, "python_function", "cpu_op", *REGION_CATEGORIES)
+
+_FRAME = re.compile(r"\): (?P<name>.*)$")
+
+
+def expected(record: Record) -> list[Finding]:
+    """Fires for every name of ``expect`` that was not seen running.
+
+    A name is that of an annotation, an op, a module (its last part or its class is enough) or,
+    where these were recorded, a Python function.
+    """
+    options: dict[str, Any] = record.metadata.get("options") or {}
+    names = [name.strip() for name in (options.get("expect") or "").split(",") if name.strip()]
+    seen = _seen(record) if names else set()
+    return [_missing(record, name) for name in dict.fromkeys(names) if name not in seen]
+
+
+def _seen(record: Record) -> set[str]:
+    """Every name under which something that ran may be known."""
+    slices = record.trace.slices
+    ran = slices[slices["category"].isin(NAMED) & (slices["count"] > 0)]
+    seen: set[str] = set()
+    for category, names in ran.groupby("category", observed=True)["name"]:
+        for name in map(str, names.unique()):
+            seen |= {name, *_short_names(str(category), name)}
+    classes = record.trace.args.get("class")
+    if classes is not None:
+        seen |= set(classes[classes.index.isin(ran.index)])
+    if record.calls is not None:
+        seen |= {_of_builtin(str(name)) for name in record.calls.functions["name"]}
+    return seen
+
+
+def _short_names(category: str, name: str) -> set[str]:
+    if category in ("module", "module_backward"):
+        return {name.rsplit(".", 1)[-1]}
+    if category == "cpu_op":
+        return {name.rsplit("::", 1)[-1]}
+    if category == "python_function":
+        found = _FRAME.search(name)
+        return {found["name"] if found else _of_builtin(name)}
+    return set()
+
+
+def _of_builtin(name: str) -> str:
+    """``save`` of ``<built-in method save ...>`` and of ``<method 'save' of ... objects>``."""
+    found = re.match(r"^<(?:built-in )?(?:method|function) '?(?:[\w.]*\.)?(\w+)", name)
+    return found[1] if found else name
+
+
+def _missing(record: Record, name: str) -> Finding:
+    steps = int((iterations(record)["kind"] == "recorded").sum())
+    where = f"these {format_count(steps, 'step')}" if steps > 1 else "what was recorded"
+    text = f"{code(name)} did not run in {where}"
+    guard = (record.metadata.get("guards") or {}).get(name)
+    remedy = "What it costs is not in this profile: widen the window, or profile it on its own."
+    if guard:
+        text += f"; it runs every {guard['every']:,} (line {guard['line']})"
+    elif not _has_functions(record):
+        text += ", as far as can be told: Python functions were not recorded"
+        remedy = "Record them (with cProfile or --stack), or name a record_function region."
+    return Finding(f"{text}.", remedy=remedy)
+
+
+def _has_functions(record: Record) -> bool:
+    frames = (record.trace.slices["category"] == "python_function").any()
+    return record.calls is not None or bool(frames)
+
+
+GROWTH_BYTES = 1 << 20  # CUDA's allocator takes small blocks from segments of 2 MiB
+
+
+def one_off(
+    record: Record, *, first_step_ratio: float = 2.0, compilation_share: float = COMPILATION_SHARE
+) -> list[Finding]:
+    """Fires for a slow first step, compilation, allocator growth or retries in the warm-up.
+
+    And for what torch.compile still compiled after it: that is in the recorded times.
+
+    ``first_step_ratio``: Times the median step: from here on the first one did one-off work.
+
+    The other threshold is that of `compilation`.
+    """
+    noted: Mapping[str, Any] = (record.metadata.get("steps") or {}).get("one_off") or {}
+    said = [*_first_step(record, first_step_ratio), *_costs(noted)]
+    found = []
+    if said:
+        text = f"One-off costs in warm-up, which the record leaves out: {'; '.join(said)}."
+        found.append(Finding(text))
+    late = noted.get("after_warmup") or {}
+    # `compilation` knows what was compiled, and why.
+    if late.get("graphs") and not compilation(record, compilation_share=compilation_share):
+        cost = int(late["compile_ns"])
+        text = (
+            f"torch.compile still compiled {format_count(late['graphs'], 'graph')} after the "
+            f"warm-up, in {format_ns(cost)}: the recorded steps hold one-off costs."
+        )
+        share = min(share_of(cost, record.trace.span_ns), 1.0)
+        remedy = "Warm up longer (--warmup), or find what changes from step to step: shapes, flags."
+        found.append(Finding(text, cost, share, remedy=remedy))
+    return found
+
+
+def _first_step(record: Record, ratio: float) -> Iterator[str]:
+    table = iterations(record)
+    whole = table[table["complete"] & table["kind"].isin(UNRECORDED)]
+    if not (whole["step"] == 0).any():  # recorded, or before anybody counted
+        return
+    plain, recorded = usual_steps(record)
+    others = plain if len(plain) else recorded
+    first = int(table["dur_ns"].iloc[0])
+    if not len(others) or first < ratio * float(others.median()):
+        return
+    kind = "the warm-up's others" if len(plain) else "the recorded ones"
+    yield (
+        f"the first step took {format_ns(first)}, {format_ns(first - float(others.median()))} more "
+        f"than {kind}"
+    )
+
+
+def _costs(noted: Mapping[str, Any]) -> Iterator[str]:
+    if noted.get("graphs"):
+        graphs = format_count(noted["graphs"], "graph")
+        yield f"torch.compile compiled {graphs} in {format_ns(noted['compile_ns'])}"
+    if noted.get("reserved_bytes", 0) >= GROWTH_BYTES:
+        yield f"CUDA's allocator reserved {format_bytes(noted['reserved_bytes'])} more"
+    if noted.get("alloc_retries"):
+        retries = format_count(noted["alloc_retries"], "time")
+        yield f"it gave its cached memory back and tried again {retries}"
+    if noted.get("cudnn_benchmark"):
+        yield "cuDNN tries its algorithms on new shapes (torch.backends.cudnn.benchmark is on)"
+
+
+ENOUGH = 2  # steps of either kind: the median of a single one is whatever happened in it
+SPREAD = 5  # unrecorded steps: of fewer it is unknown how much they differ by themselves
+
+MORE_STEPS = "More steps would tell: a longer --warmup, and more --steps."
+SHORT_OPS = "Short ops look slower than they are, long ones hardly"
+
+
+def step_overhead(record: Record, *, step_slowdown: float = 1.1) -> list[Finding]:
+    """Fires where the recorded steps of a bounded loop took 1.1 times as long or more.
+
+    Also where that cannot be told: there are too few of either kind, or their times differ more
+    among themselves.
+
+    ``step_slowdown``: Times as slow as unrecorded steps; below it, it is the difference between any
+        few steps.
+    """
+    table = iterations(record)
+    if not (table["kind"] == "recorded").any():
+        return []
+    plain, recorded = usual_steps(record)
+    if min(len(plain), len(recorded)) < ENOUGH:
+        text = _too_few(len(plain), len(recorded))
+        return [Finding(text, remedy=MORE_STEPS)]
+    before, during = float(plain.median()), float(recorded.median())
+    if share_of(during, before) < step_slowdown:
+        return []
+    if _is_noise(plain, recorded):
+        return [Finding(_too_uneven(plain, recorded), remedy=MORE_STEPS)]
+    cost = round((during - before) * len(recorded))
+    text = (
+        f"Profiling made a step {share_of(during, before):.1f}x slower: the median is "
+        f"{format_ns(during)} in {format_count(len(recorded), 'recorded step')}, "
+        f"{format_ns(before)} in {format_count(len(plain), 'unrecorded one')} before."
+    )
+    share = min(share_of(cost, int(recorded.sum())), 1.0)
+    return [Finding(text, cost, share, remedy=_remedy(record))]
+
+
+def _remedy(record: Record) -> str:
+    without = what_to_leave_out(record)
+    less = f"; record less (without {without}) for times nearer to the truth" if without else ""
+    return f"{SHORT_OPS}{less}."
+
+
+def _is_noise(plain: pd.Series, recorded: pd.Series) -> bool:
+    """Whether the medians are no further apart than steps of one kind are from their own.
+
+    Nor is it known where there are few unrecorded ones. Unless each recorded step took longer than
+    every one before. As one may be an outlier, it is the median deviation that counts, not the
+    range.
+    """
+    if float(recorded.min()) > float(plain.max()):
+        return False
+    apart = float(recorded.median() - plain.median())
+    usual = max(float((kind - kind.median()).abs().median()) for kind in (plain, recorded))
+    return len(plain) < SPREAD or apart <= usual
+
+
+def _too_uneven(plain: pd.Series, recorded: pd.Series) -> str:
+    return (
+        "How much slower profiling made a step cannot be told: their times are too uneven, "
+        f"{_range(recorded)} in {format_count(len(recorded), 'recorded step')}, "
+        f"{_range(plain)} in {format_count(len(plain), 'unrecorded one')} before."
+    )
+
+
+def _range(times: pd.Series) -> str:
+    return f"{format_ns(int(times.min()))} to {format_ns(int(times.max()))}"
+
+
+def _too_few(plain: int, recorded: int) -> str:
+    return (
+        "How much slower profiling made a step cannot be told: that takes "
+        f"{format_count(ENOUGH, 'step')} of either kind after the loop's first, and there are "
+        f"{plain} unrecorded and {recorded} recorded."
+    )
+
+
+_KINDS = {
+    "calls": "Python call",
+    "frames": "frame",
+    "modules": "module call",
+    "lines": "line run",
+    "allocations": "memory change",
+}
+"""What `capture.overhead` counts beside events, and the word for one."""
+
+
+def overhead(
+    record: Record, *, recording_share: float = 0.05, recording_least_ns: int = 1_000_000
+) -> list[Finding]:
+    """Fires where the recorder estimates its cost at 5 % of the cell's time and 1 ms or more.
+
+    Not where steps were timed with and without recording: `step_overhead` knows better.
+
+    ``recording_share``: Of the cell's time, spent on recording it.
+    ``recording_least_ns``: Spent on recording: less is nobody's trouble, whatever its share.
+    """
+    if min(map(len, usual_steps(record))) >= ENOUGH:
+        return []
+    noted = record.metadata.get("overhead") or {}
+    cost, wall = int(noted.get("estimate_ns") or 0), int(record.metadata.get("wall_ns") or 0)
+    share = min(share_of(cost, wall), 1.0)
+    if share < recording_share or cost < recording_least_ns:
+        return []
+    text = (
+        f"Recording {_recorded(record, noted)} took about {format_ns(cost)}, "
+        f"{format_share(share)} of the cell's {format_ns(wall)}: "
+        "short ops look longer here than they are."
+    )
+    without = what_to_leave_out(record)
+    less = f"less (without {without}), or " if without else ""
+    remedy = f"Record {less}fewer iterations."
+    return [Finding(text, cost, share, remedy=remedy)]
+
+
+def _recorded(record: Record, noted: dict[str, Any]) -> str:
+    """What was counted: "1,200 events, 23,000 Python calls and 4,800 module calls"."""
+    counts = {"event": int(noted.get("events") or len(record.trace))}
+    counts |= {word: int(noted.get(key) or 0) for key, word in _KINDS.items()}
+    first, *more = [format_count(count, word) for word, count in counts.items() if count]
+    return f"{', '.join([first, *more[:-1]])} and {more[-1]}" if more else first

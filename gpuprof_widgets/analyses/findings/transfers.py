@@ -1,0 +1,408 @@
+"""Copies that need not be made."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.breakdown import EXPOSED, HOST, breakdown, breakdown_segments
+from gpuprof_widgets.analyses.collectives import collective_calls
+from gpuprof_widgets.analyses.columns import format_bytes, format_count, format_ns, format_share
+from gpuprof_widgets.analyses.copies import EVERY_STEP, THERE_AND_BACK, copies
+from gpuprof_widgets.analyses.findings.finding import (
+    Finding,
+    code,
+    copies_counted,
+    kernel_code,
+    of_gpu_work,
+    run_ns,
+    share_of,
+)
+from gpuprof_widgets.analyses.findings.waits import SYNCHRONISING_SHARE, synchronising
+from gpuprof_widgets.analyses.gpu_work import COMMUNICATION, COPY, gpu_kinds
+from gpuprof_widgets.analyses.idle import stream_of
+from gpuprof_widgets.analyses.owners import line_of
+from gpuprof_widgets.analyses.streams import could_overlap, streams
+from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import NONE
+
+REMEDIES = {
+    THERE_AND_BACK: "Leave the data where it is needed next: do on the GPU what the CPU did in "
+    "between, or copy only the result.",
+    EVERY_STEP: "Copy it once: register_buffer in the module moves it with the model, or create it "
+    "on the device (device=x.device).",
+}
+
+
+def needless_copies(record: Record, *, needless_copies_share: float = 0.01) -> list[Finding]:
+    """At most one finding per reason (see `copies`) whose copies took 1 % of the run or more.
+
+    Cost: for each copy its time on the GPU, or the CPU's in waiting for it where that is longer.
+
+    ``needless_copies_share``: Copies there and straight back, or of a constant in every step.
+    """
+    table = copies(record)
+    said = [
+        _finding(record, table[(table["needless"] == why).to_numpy(bool)], why) for why in REMEDIES
+    ]
+    return [finding for finding in said if finding.share >= needless_copies_share]
+
+
+def _finding(record: Record, table: pd.DataFrame, why: str) -> Finding:
+    cost = _costs(table)
+    total = int(cost.sum())
+    share = share_of(total, run_ns(record))
+    if not len(table):
+        return Finding("")
+    longest = table.iloc[int(cost.argmax())]
+    start = int(longest["start_ns"])
+    took = f"{format_ns(total)}, {format_share(share)} of the time"
+    text = f"{_said(table, why)}{_mostly(table, cost)}: {took}."
+    return Finding(
+        text,
+        total,
+        share,
+        start,
+        start + int(longest["dur_ns"]),
+        tuple(table["row"]),
+        REMEDIES[why],
+    )
+
+
+def _costs(table: pd.DataFrame) -> npt.NDArray[np.int64]:
+    waiting = table["call_ns"].where(table["blocking"].astype(bool), 0) + table["wait_ns"]
+    took = table["dur_ns"].to_numpy(np.int64)
+    return np.asarray(np.maximum(took, waiting.to_numpy(np.int64)), np.int64)
+
+
+def _said(table: pd.DataFrame, why: str) -> str:
+    size = format_bytes(int(table["bytes"].sum()))
+    if why == THERE_AND_BACK:
+        count = copies_counted(len(table))
+        return f"{size} went between CPU and GPU and straight back, in {count}"
+    each = format_bytes(int(table["bytes"].iloc[0])) if table["bytes"].nunique() == 1 else size
+    return f"The same {each} are copied to the GPU anew in every step"
+
+
+def _mostly(table: pd.DataFrame, cost: npt.NDArray[np.int64]) -> str:
+    """The op and the module in which most of it was."""
+    by = table.assign(cost=cost).groupby(["op_name", "module"])["cost"].sum()
+    place: Any = by.idxmax()
+    op, module = place
+    said = [f", mostly in {code(op)}"] if op else []
+    said += [f" of {code(module)}"] if module else []
+    return "".join(said)
+
+
+REMEDY = (
+    "Copy from pinned memory: pin_memory=True in the DataLoader (or .pin_memory() once), and "
+    ".to(device, non_blocking=True); then the CPU goes on and the copy runs beside kernels."
+)
+
+
+@of_gpu_work
+def pageable_copies(
+    record: Record,
+    *,
+    pageable_copies_share: float = 0.02,
+    synchronising_share: float = SYNCHRONISING_SHARE,
+) -> list[Finding]:
+    """Fires where calls that copy from pageable memory to a GPU took 2 % of the run or more.
+
+    The runtime first copies such data into pinned memory of its own, within the call (CUDA Runtime
+    API, "API synchronization behavior"; `nsys analyze`: cuda_memcpy_async). Not for copies whose
+    waits `synchronising` has reported.
+
+    ``pageable_copies_share``: In calls that copy from pageable memory (nsys lists every one:
+        cuda_memcpy_async).
+
+    The other threshold is that of `synchronising`.
+    """
+    table = copies(record)
+    slow = (table["direction"] == "HtoD") & (table["source"] == "pageable")
+    table = table[slow.to_numpy(bool)]
+    waits = synchronising(record, synchronising_share=synchronising_share)
+    said = [row for finding in waits for row in finding.rows]
+    table = table[~np.isin(table["launch"].to_numpy(np.int64), said)]
+    held = table["call_ns"].to_numpy(np.int64) + table["wait_ns"].to_numpy(np.int64)
+    cost = int(held.sum())
+    share = share_of(cost, run_ns(record))
+    if not len(table) or share < pageable_copies_share:
+        return []
+    longest = table.iloc[int(held.argmax())]
+    start = int(longest["start_ns"])
+    text = (
+        f"{copies_counted(len(table))} from pageable memory to "
+        f"the GPU{_size(table)} held the CPU up for {format_ns(cost)} ({format_share(share)} of "
+        f"the time){_pageable_copies_mostly(table, held)}."
+    )
+    rows, end = tuple(table["row"]), start + int(longest["dur_ns"])
+    return [Finding(text, cost, share, start, end, rows, REMEDY)]
+
+
+def _size(table: pd.DataFrame) -> str:
+    """How much, and how fast it went."""
+    known = table[(table["bytes"] >= 0).to_numpy(bool)]
+    size, took = int(known["bytes"].sum()), int(known["dur_ns"].sum())
+    if not size or not took:
+        return ""
+    return f" ({format_bytes(size)} at {format_bytes(size * 1e9 / took)}/s)"
+
+
+def _pageable_copies_mostly(table: pd.DataFrame, held: npt.NDArray[np.int64]) -> str:
+    by = pd.Series(held, table["op_name"].to_numpy(object)).groupby(level=0).sum()
+    op = str(by.idxmax())
+    return f", mostly in {code(op)}" if op else ""
+
+
+ALWAYS_THE_SAME = frozenset(
+    {"aten::zeros", "aten::ones", "aten::full", "aten::arange", "aten::eye", "aten::linspace"}
+)
+"""Factories whose result depends on their arguments alone: no random numbers, no user's data."""
+
+MADE_ANEW_REMEDY = (
+    "Make it once before the loop (register_buffer in a module), and zero_() or copy_() into it "
+    "where it changes."
+)
+
+
+def made_anew(
+    record: Record, *, made_anew_share: float = 0.02, made_anew_rounds: int = 3
+) -> list[Finding]:
+    """At most one finding: the line whose factory calls cost most, from 2 % of the run on.
+
+    Only calls on a line of the cell that ran three times or more (elsewhere nothing tells that they
+    are made again), the outermost ones, those of one op together. Cost: their time on the CPU.
+
+    ``made_anew_share``: Making a constant tensor in each round of a loop.
+    ``made_anew_rounds``: Executions of one line from which on it is a loop's.
+    """
+    table = _calls(record.trace)
+    loops = [one for _, one in table.groupby(["cell", "line", "name"])]
+    loops = [one for one in loops if one["execution"].nunique() >= made_anew_rounds]
+    if not loops:
+        return []
+    most = max(loops, key=lambda one: int(one["dur_ns"].sum()))
+    cost = int(most["dur_ns"].sum())
+    share = share_of(cost, run_ns(record))
+    if share < made_anew_share:
+        return []
+    longest = most.iloc[int(most["dur_ns"].to_numpy().argmax())]
+    start = int(longest["start_ns"])
+    text = (
+        f"{code(longest['name'])} made a tensor anew in {format_count(len(most), 'call')} on line "
+        f"{longest['line']}: {format_ns(cost)}, {format_share(share)} of the time."
+    )
+    rows, end = tuple(most["row"]), start + int(longest["dur_ns"])
+    return [Finding(text, cost, share, start, end, rows, MADE_ANEW_REMEDY)]
+
+
+def _calls(trace: Trace) -> pd.DataFrame:
+    """The outermost factory calls in lines of a cell: slice, its cell and line, and its times.
+
+    Not those that another op makes for its own use, as ops of the backward pass do for gradients.
+    """
+    makes = trace.index.named(ALWAYS_THE_SAME) & trace.index.on_tracks("cpu")
+    inside = np.append(trace.index.op_around, NONE)[trace.index.parent] >= 0
+    around = line_of(trace)
+    rows = np.flatnonzero(makes & ~inside & (around >= 0))
+    slices = trace.slices.iloc[rows]
+    cell, line = (trace.args.get(key, pd.Series(dtype=object)) for key in ("cell", "line"))
+    places = around[rows]
+    return pd.DataFrame(
+        {
+            "row": rows,
+            "name": slices["name"].to_numpy(object),
+            "cell": cell.reindex(places).to_numpy(object),
+            "line": line.reindex(places).to_numpy(),
+            "execution": places,
+            "start_ns": slices["ts"].to_numpy(),
+            "dur_ns": slices["dur"].to_numpy(),
+        }
+    )
+
+
+EVIDENCE = 2_000
+EXPOSED_COMMUNICATION_REMEDY = (
+    "Let it overlap with compute (DDP and FSDP do so in the backward pass: smaller buckets begin "
+    "earlier, larger ones cost less each), or send less and less often: bf16, gradient "
+    "accumulation with no_sync(), a compression hook. Where it mostly waits, another rank is late: "
+    "gpuprof ranks compares them."
+)
+
+
+def exposed_communication(record: Record, *, communication_share: float = 0.1) -> list[Finding]:
+    """One finding per GPU, or CPU without one, that only communicates for 10 % of the run.
+
+    ``communication_share``: Doing nothing but communicate, on a GPU or a CPU (TB: over 10 % of the
+        step).
+    """
+    table = breakdown(record)
+    rows = table[table["class"] == EXPOSED].to_dict("records")
+    rows = [row for row in rows if row["time_ns"] and row["share"] >= communication_share]
+    return [_exposed_communication_finding(record, row) for row in rows]
+
+
+def _exposed_communication_finding(record: Record, row: dict[Any, Any]) -> Finding:
+    device, exposed = int(row["device"]), int(row["time_ns"])
+    segments = breakdown_segments(record)
+    segments = segments[(segments["device"] == device) & (segments["class"] == EXPOSED)]
+    start, end = (segments[f"{edge}_ns"].to_numpy(np.int64) for edge in ("start", "end"))
+    longest = int((end - start).argmax())
+    rows = _slices(record, row)
+    shown = _shown(record, rows, (start, end))
+    ts = record.trace.slices["ts"].to_numpy()[rows]
+    total = intervals.length(intervals.union(ts, ts + record.trace.slices["dur"].to_numpy()[rows]))
+    name = str(record.trace.slices["name"].iloc[rows[int(shown.argmax())]])
+    hidden = _hidden(exposed, total)
+    text = (
+        f"{_alone(row)} for {format_ns(exposed)} ({format_share(row['share'])} of the time): "
+        f"{hidden} of its communication was hidden behind compute; the most exposed call is "
+        f"{kernel_code(name)}, {format_ns(int(shown.max()))} of it."
+    )
+    evidence = tuple(rows[np.argsort(-shown, kind="stable")][:EVIDENCE])
+    place = (int(start[longest]), int(end[longest]))
+    return Finding(text, exposed, row["share"], *place, evidence, EXPOSED_COMMUNICATION_REMEDY)
+
+
+def _hidden(exposed: int, total: int) -> str:
+    share = 1 - exposed / total
+    return format_share(share) if share else "nothing"
+
+
+def _alone(row: dict[Any, Any]) -> str:
+    if row["state"] == HOST:
+        return "The CPU had a collective in flight and was in no op that computes"
+    place = "The GPU" if row["device"] < 0 else f"GPU {row['device']}"
+    return f"{place} did nothing but communicate"
+
+
+def _slices(record: Record, row: dict[Any, Any]) -> npt.NDArray[np.intp]:
+    """The communication of the device."""
+    if row["state"] == HOST:
+        calls = collective_calls(record)
+        return np.asarray(calls["row"][calls["device"] == row["device"]], np.intp)
+    rows, kind = gpu_kinds(record.trace)
+    chosen = (record.trace.index.device[rows] == row["device"]) & (kind == COMMUNICATION)
+    return np.asarray(rows[chosen], np.intp)
+
+
+def _shown(
+    record: Record, rows: npt.NDArray[np.intp], exposed: intervals.Intervals
+) -> npt.NDArray[np.int64]:
+    """How much of each slice nothing else hides."""
+    ts = record.trace.slices["ts"].to_numpy()[rows]
+    dur = record.trace.slices["dur"].to_numpy()[rows]
+    return intervals.overlap((ts, ts + dur), exposed)
+
+
+ONE_STREAM_EVIDENCE = 2_000
+ONE_STREAM_REMEDIES = {
+    COPY: "Copy the next batch on a stream of its own while this one is computed: pinned memory "
+    "(pin_memory=True), non_blocking=True, a torch.cuda.Stream() and wait_stream() before use.",
+    COMMUNICATION: "Give it a stream of its own: asynchronous collectives (async_op=True, and "
+    "wait() only where the result is needed), as DDP and FSDP do.",
+}
+
+
+@of_gpu_work
+def one_stream(record: Record, *, one_stream_share: float = 0.05) -> list[Finding]:
+    """One finding per stream on which copies and communication hold up compute for 5 % of the run.
+
+    The cost is what it could save at most, which is no more than the stream computes: whether any
+    compute was independent of them is not in the trace.
+
+    ``one_stream_share``: Copies and communication alone on the stream that computes as well.
+    """
+    table = streams(record)
+    cost = table[["serialised_ns", "compute_ns"]].min(axis=1)
+    share = cost / max(record.trace.span_ns, 1)
+    rows = table.assign(cost_ns=cost, share=share)[share >= one_stream_share]
+    return [
+        _one_stream_finding(record, row) for row in rows[rows["cost_ns"] > 0].to_dict("records")
+    ]
+
+
+def _one_stream_finding(record: Record, row: dict[Any, Any]) -> Finding:
+    slices = record.trace.slices
+    rows, kinds = _moving(record, int(row["device"]), int(row["stream"]))
+    dur = slices["dur"].to_numpy()[rows]
+    longest = int(dur.argmax())
+    start = int(slices["ts"].iloc[rows[longest]])
+    alone = int(row["serialised_ns"])
+    alone_share = alone / max(record.trace.span_ns, 1)
+    device = "the GPU" if row["device"] < 0 else f"GPU {row['device']}"
+    text = (
+        f"Stream {row['stream']} of {device} computes and moves data by turns: "
+        f"for {format_ns(alone)} ({format_share(alone_share)} of the time) nothing was computed "
+        f"while {_what(kinds)} ran on it, the longest is "
+        f"{code(str(slices['name'].iloc[rows[longest]]))}."
+    )
+    evidence = tuple(rows[np.argsort(-dur, kind="stable")][:ONE_STREAM_EVIDENCE])
+    times = [int(dur[kinds == kind].sum()) for kind in ONE_STREAM_REMEDIES]
+    remedy = list(ONE_STREAM_REMEDIES.values())[int(np.argmax(times))]
+    place = (start, start + int(dur[longest]))
+    return Finding(text, row["cost_ns"], row["share"], *place, evidence, remedy)
+
+
+def _what(kinds: npt.NDArray[np.object_]) -> str:
+    copies, collectives = (int((kinds == kind).sum()) for kind in (COPY, COMMUNICATION))
+    counted = [f"{copies:,} {'copy' if copies == 1 else 'copies'}"] if copies else []
+    counted += [format_count(collectives, "collective")] if collectives else []
+    return " and ".join(counted)
+
+
+def _moving(
+    record: Record, device: int, stream: int
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object_]]:
+    """Copies and communication on a stream, and which of both each is."""
+    trace = record.trace
+    rows, kinds = gpu_kinds(trace)
+    mine = (trace.index.device[rows] == device) & (stream_of(trace, rows) == stream)
+    mine &= could_overlap(trace, rows, kinds)
+    return rows[mine], kinds[mine]
+
+
+DATA_PARALLEL = re.compile(
+    r"DataParallel\.forward|Scatter|ReduceAddCoalesced|nn\.Module: DataParal.*"
+)
+"""What torch.nn.DataParallel leaves in a trace (the first is the TensorBoard plugin's sign)."""
+
+PARALLEL = (
+    "torch.nn.DataParallel scatters inputs and gathers outputs and gradients in each step: "
+    "DistributedDataParallel, with one process per GPU, exchanges gradients alone, beside backward."
+)
+OTHERWISE = (
+    "Keep tensors that are used together on one GPU, or exchange them with torch.distributed, "
+    "which overlaps with compute."
+)
+
+
+@of_gpu_work
+def peer_copies(record: Record, *, peer_copies_share: float = 0.02) -> list[Finding]:
+    """Fires where copies between GPUs took 2 % of the run or more.
+
+    ``peer_copies_share``: Copies from GPU to GPU.
+    """
+    table = copies(record)
+    table = table[(table["direction"] == "PtoP").to_numpy(bool)]
+    cost = int(table["dur_ns"].sum())
+    share = share_of(cost, run_ns(record))
+    if not len(table) or share < peer_copies_share:
+        return []
+    longest = table.iloc[int(table["dur_ns"].to_numpy().argmax())]
+    start = int(longest["start_ns"])
+    size = int(table["bytes"].clip(lower=0).sum())
+    amount = f" ({format_bytes(size)})" if size else ""
+    text = (
+        f"{copies_counted(len(table))} from GPU to GPU{amount} "
+        f"took {format_ns(cost)} ({format_share(share)} of the time)."
+    )
+    remedy = PARALLEL if record.trace.index.matching(DATA_PARALLEL).any() else OTHERWISE
+    rows, end = tuple(table["row"]), start + int(longest["dur_ns"])
+    return [Finding(text, cost, share, start, end, rows, remedy)]

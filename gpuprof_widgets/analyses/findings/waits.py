@@ -1,0 +1,464 @@
+"""Calls in which the CPU stood still until the GPU was done."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpuprof_widgets.analyses import blocking as kinds
+from gpuprof_widgets.analyses import operators as rows
+from gpuprof_widgets.analyses.blocking import blocked
+from gpuprof_widgets.analyses.columns import format_count, format_ns, format_share
+from gpuprof_widgets.analyses.findings.finding import (
+    Finding,
+    code,
+    function_name,
+    run_ns,
+    share_of,
+    shorter,
+    statement,
+)
+from gpuprof_widgets.analyses.findings.lines import WORTH_NS
+from gpuprof_widgets.analyses.findings.python_time import (
+    NEARLY,
+    PYTHON_SHARE,
+    python_ns,
+    share_in_words,
+)
+from gpuprof_widgets.analyses.lines import cell_lines, lines
+from gpuprof_widgets.analyses.owners import forward_of, line_sources, region_around
+from gpuprof_widgets.analyses.python_calls import function_labels, is_cell
+from gpuprof_widgets.analyses.python_time import python_time
+from gpuprof_widgets.analyses.reasons import is_beyond_the_range
+from gpuprof_widgets.analyses.waits import FREEING, wait_costs, waits
+from gpuprof_widgets.trace import intervals
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.schema import SAMPLED
+
+MOST = 3  # findings; further ops are rarely worth reading about
+ALL_THE_WHILE = 0.95
+"""Of the waiting, from which on the GPU was busy in all of it but for the call's own overhead."""
+
+REMEDIES = {
+    "aten::item": "Read results less often: add up on the GPU and call .item() once per epoch.",
+    "aten::_local_scalar_dense": "Read results less often: .item(), float() and printing wait.",
+    "aten::nonzero": "The shape of its result depends on data, so the CPU has to wait for it: "
+    "torch.where or a mask of fixed shape does not.",
+    "aten::index": "A boolean mask has to be counted first, so the CPU has to wait: torch.where or "
+    "masked_fill keep a fixed shape.",
+}
+COPY_REMEDIES = {
+    "DtoH": "Keep results on the GPU, read them less often or later (non_blocking=True needs "
+    "pinned memory and a synchronisation before reading).",
+    "HtoD (Pageable": "Copy from pinned memory (pin_memory=True of the DataLoader, or "
+    ".pin_memory()) with non_blocking=True.",
+    "HtoD (Pinned": "Its memory is pinned already: non_blocking=True suffices.",
+}
+"""What to do about a wait for a copy, by its direction and the kind of memory in its name."""
+FREEING_REMEDY = (
+    "Memory ran short and the allocator gave cached blocks back first: use less of it, or set "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
+)
+NOT_IN_THE_TRACE = (
+    "Meanwhile the GPU did nothing that the trace holds, so what the call waited for is not in it: "
+    "another process on this GPU, another GPU or rank, or work from before the recording."
+)
+AT_THE_END = (
+    "No GPU work came after this call, which waits for the results: only less work before it makes "
+    "that shorter."
+)
+HARDLY = 0.1
+"""Of the waiting, up to which the GPU was busy if it was for something else."""
+LATENCY_NS = 1_000_000
+"""No work that the GPU has queued begins so late, nor does a call return so late after it."""
+OTHERWISE = "The CPU launches nothing while it waits: move the call out of the loop if you can."
+ONCE = "The CPU launches nothing while it waits: leave the call out, or make it later, if you can."
+
+SYNCHRONISING_SHARE = 0.02
+
+
+def synchronising(
+    record: Record, *, synchronising_share: float = SYNCHRONISING_SHARE
+) -> list[Finding]:
+    """At most three findings: the ops whose waits took 2 % of the run or more, by their cost.
+
+    The cost is what the GPU idled for it (`wait_costs`): to wait for a GPU that is busy, and has
+    more to do then, costs nothing. Not the waits of backward ops, which the rule `backward` names
+    with their forward op.
+
+    ``synchronising_share``: Waiting for the GPU in calls of one op.
+    """
+    table = waits(record)
+    table = table[table["kind"] == "synchronise"]
+    table = table.assign(cost_ns=wait_costs(record.trace, table))
+    of_backward = forward_of(record.trace)[table["row"]] >= 0
+    table = table[~of_backward & ~_profilers_own(record, table)]
+    groups = [group for _, group in table.groupby(["op_name", "name"], sort=False)]
+    run, least = run_ns(record), synchronising_share
+    long = [one for one in groups if share_of(one["dur_ns"].sum(), run) >= least]
+    said = [_finding(record, group) for group in long]
+    return sorted(said, key=lambda finding: -finding.cost_ns)[:MOST]
+
+
+def _profilers_own(record: Record, table: pd.DataFrame) -> Any:
+    """The wait outside of any op with which a recording ends: the profiler's, not the user's."""
+    index = record.trace.index
+    ended = index.end[index.is_op & (index.column("count") > 0)]
+    return (table["op"] < 0) & (table["start_ns"] >= ended.max(initial=0)) & (len(ended) > 0)
+
+
+def _finding(record: Record, group: pd.DataFrame) -> Finding:
+    longest = group.iloc[0]
+    waited, share = int(group["dur_ns"].sum()), share_of(group["dur_ns"].sum(), run_ns(record))
+    cost = int(group["cost_ns"].sum())
+    calls = format_count(len(group), "call")
+    who = code(longest["op_name"]) if longest["op_name"] else "The CPU"
+    text = (
+        f"{who} waited {format_ns(waited)} for the GPU ({format_share(share)} of the time), "
+        f"in {calls} of {code(longest['name'])}{_mostly_for(record.trace, group)}"
+        f"{_mostly_at(record, group)}{_lost(record, group)}."
+    )
+    start = int(longest["start_ns"])
+    return Finding(
+        text,
+        cost,
+        share_of(cost, run_ns(record)),
+        start,
+        start + int(longest["dur_ns"]),
+        tuple(group["row"].astype(int)),
+        _remedy(record.trace, group),
+    )
+
+
+def _lost(record: Record, group: pd.DataFrame) -> str:
+    """What the run lost by it, where that is less than the waiting, and that the GPU was busy."""
+    waited, cost = int(group["dur_ns"].sum()), int(group["cost_ns"].sum())
+    busy = int(group["gpu_busy_ns"].sum()) >= ALL_THE_WHILE * waited
+    said = "; the GPU was busy all the while" if busy else ""
+    if not cost:
+        said += ", and had more to do: the waiting cost nothing"
+    elif cost < waited:
+        said += f"{', and' if busy else ';'} {shorter(cost, record)} without"
+    return said
+
+
+def _remedy(trace: Trace, group: pd.DataFrame) -> str:
+    """What to do about the op, else about the copies that took most of the waiting."""
+    waited = int(group["dur_ns"].sum())
+    if waited >= LATENCY_NS * len(group) and group["gpu_busy_ns"].sum() < HARDLY * waited:
+        return NOT_IN_THE_TRACE
+    if FREEING.fullmatch(group["name"].iloc[0]):
+        return FREEING_REMEDY
+    began = trace.index.ts[trace.index.gpu].max(initial=0)
+    ends = int((group["start_ns"] + group["dur_ns"]).min())
+    in_no_op = bool((group["op"] < 0).all())  # an op's result is read in every step, the last too
+    if in_no_op and began < ends:
+        return AT_THE_END
+    op = group["op_name"].iloc[0]
+    if op in REMEDIES:
+        return REMEDIES[op]
+    copy = str(group.groupby("copy_name")["dur_ns"].sum().idxmax())
+    fitting = (remedy for kind, remedy in COPY_REMEDIES.items() if kind in copy)
+    return next(fitting, OTHERWISE if len(group) > 1 else ONCE)
+
+
+def _mostly_for(trace: Trace, group: pd.DataFrame) -> str:
+    """The GPU work that was busy longest during the waits, on the streams that were waited for."""
+    known = group[group["gpu"] >= 0]
+    if not len(known):
+        return ""
+    index, gpu = trace.index, trace.index.gpu
+    stream = trace.tracks["lane"].to_numpy()[index.track]
+    gpu = gpu[np.isin(stream[gpu], stream[known["gpu"]])]
+    waited = intervals.union(known["start_ns"], known["start_ns"] + known["dur_ns"])
+    codes, at = np.unique(index.name[gpu], return_inverse=True)
+    busy = np.zeros(len(codes), np.int64)
+    np.add.at(busy, at, intervals.overlap((index.ts[gpu], index.end[gpu]), waited))
+    longest = min(index.names[code] for code in codes[busy == busy.max()])
+    return f", mostly for {code(longest)}"
+
+
+def _mostly_at(record: Record, group: pd.DataFrame) -> str:
+    """The module and the cell line in which most of the waiting was, where they are known."""
+    trace = record.trace
+    module = region_around(trace, "module")[group["row"]]
+    line = region_around(trace, "cell_line")[group["row"]]
+    lines = trace.args.get("line")
+    places = pd.DataFrame(
+        {
+            "module": trace.index.names_of(module),
+            "line": -1 if lines is None else lines.reindex(line).fillna(-1).to_numpy(np.int64),
+            "dur_ns": group["dur_ns"].to_numpy(),
+        }
+    )
+    most = places.groupby(["module", "line"], as_index=False)["dur_ns"].sum()
+    top = most.iloc[int(most["dur_ns"].to_numpy().argmax())]
+    said = [f"in {code(top['module'])}"] if top["module"] else []
+    said += [f"on line {top['line']}"] if top["line"] >= 0 else []
+    return f", {'mostly ' * (len(most) > 1)}{' '.join(said)}" if said else ""
+
+
+WORTH_READING_NS = 1_000_000  # below it nobody waits, whatever the share
+PYTHON_WAITING_MOST = 2  # findings
+
+REMEDY = (
+    "Making this function faster gains nothing: shorten the GPU's work before it, or read its "
+    "result later."
+)
+
+
+def python_waiting(
+    record: Record, *, python_waiting_share: float = 0.5, python_share: float = PYTHON_SHARE
+) -> list[Finding]:
+    """At most two: functions with 10 % of the Python time, most of which they waited.
+
+    ``python_waiting_share``: Of a function's own time: from here on it mostly waits for the GPU.
+
+    The other threshold is that of `python_time`.
+    """
+    table = python_time(record)
+    if not len(table) or is_beyond_the_range(record, table):
+        return []
+    whole = python_ns(record)
+    high = table["self_ns"] >= max(python_share * whole, WORTH_READING_NS)
+    mostly = table["self_waiting_ns"] >= python_waiting_share * table["self_ns"]
+    found = table[high & mostly].sort_values("self_waiting_ns", ascending=False, kind="stable")
+    return [
+        _python_waiting_finding(record, row)
+        for row in found.head(PYTHON_WAITING_MOST).to_dict("records")
+    ]
+
+
+def _python_waiting_finding(record: Record, row: dict[Any, Any]) -> Finding:
+    label = function_labels(pd.DataFrame([row]))[0]
+    waited, own = int(row["self_waiting_ns"]), int(row["self_ns"])
+    share, words = share_in_words(record, waited)
+    _, of_all = share_in_words(record, own)
+    estimated = "" if row["exact"] else "an estimated "
+    text = (
+        f"{code(function_name(label))} took {format_ns(own)} "
+        f"({of_all}): {estimated}{format_ns(waited)} of it ({words}) was waiting for the GPU"
+        f"{_python_waiting_mostly_for(record, row)}."
+    )
+    return Finding(text, waited, share, remedy=REMEDY, **_longest(record, row["waited_for"]))
+
+
+def _python_waiting_mostly_for(record: Record, row: dict[Any, Any]) -> str:
+    if not row["waited_for"]:
+        return ""
+    by = f", launched by {code(row['launched_by'])}" if row["launched_by"] else ""
+    at = _place(record, row["launched_at"])
+    launched = by or (", launched" if at else "")
+    return f", mostly for {code(row['waited_for'])}{launched}{at}"
+
+
+def _place(record: Record, launched_at: str) -> str:
+    """A line of the profiled cell by its number, of others with their name."""
+    cell, _, line = launched_at.rpartition(":")
+    if not line:
+        return ""
+    own = f"Cell [{record.metadata.get('execution_count')}]"
+    return f" at line {line}" if cell == own else f" at {launched_at}"
+
+
+def _longest(record: Record, waited_for: str) -> dict[str, Any]:
+    """The longest wait for work of this name, as the arguments of a `Finding`."""
+    table = waits(record)
+    table = table[(table["gpu_name"] == waited_for) | (table["copy_name"] == waited_for)]
+    if not waited_for or not len(table):
+        return {}
+    start, dur, row = (int(table[key].iloc[0]) for key in ("start_ns", "dur_ns", "row"))
+    return {"start_ns": start, "end_ns": start + dur, "rows": (row,)}
+
+
+BLOCKING_CALLS_WORTH_READING_NS = 1_000_000  # below it nobody waits, whatever the share
+BLOCKING_CALLS_MOST = 2  # findings
+
+WAITED_FOR = {
+    kinds.TIMER: "a timer",
+    kinds.NETWORK: "the network",
+    kinds.PROCESS: "another process",
+    kinds.THREAD: "another thread",
+    kinds.INPUT: "input from the user",
+    kinds.PIPE: "a pipe or a socket",
+}
+BLOCKING_CALLS_REMEDIES = {
+    kinds.TIMER: "Wait for the event itself instead of a fixed time, or do other work meanwhile.",
+    kinds.NETWORK: "Ask once for more, keep the connection open, or ask ahead in another thread.",
+    kinds.PROCESS: "Do other work while it runs and wait for it at the end, start it once and keep "
+    "it, or share its work out among more processes.",
+    kinds.THREAD: "Look at what that thread does meanwhile: run it in the cell itself to see its "
+    "ops and its Python.",
+    kinds.INPUT: "Ask before what is timed.",
+    kinds.PIPE: "Look at what is at its other end, or do other work meanwhile.",
+}
+
+
+def blocking_calls(record: Record, *, blocking_share: float = 0.1) -> list[Finding]:
+    """At most two: functions of the user's that waited for 10 % of the run and 1 ms or more.
+
+    Waits of the run's own thread; those for the GPU, for a DataLoader, in ``await`` and for files
+    have findings of their own.
+
+    ``blocking_share``: In calls that wait for a timer, the network, another process or thread.
+    """
+    found = waits_of_the_run(record)
+    found = found[found["kind"].isin(list(WAITED_FOR))]
+    return [
+        finding_of(
+            record, row, "waited", f"for {WAITED_FOR[row['kind']]}",
+            BLOCKING_CALLS_REMEDIES[row["kind"]],
+        )
+        for row in worth_telling(record, found, blocking_share)
+    ]  # fmt: skip
+
+
+def waits_of_the_run(record: Record) -> pd.DataFrame:
+    """The table of `blocked`, empty of a range of time where cProfile counted them all."""
+    found = blocked(record).table
+    return found.iloc[:0] if is_beyond_the_range(record, python_time(record)) else found
+
+
+def worth_telling(record: Record, found: pd.DataFrame, share: float) -> list[dict[Any, Any]]:
+    """The longest, of 1 ms and that share of the run or more."""
+    least = max(share * _whole(record)[0], BLOCKING_CALLS_WORTH_READING_NS)
+    return found[found["ns"] >= least].head(BLOCKING_CALLS_MOST).to_dict("records")
+
+
+def _whole(record: Record) -> tuple[int, str]:
+    """What the shares are of: the run's time, or Python's where no trace is of that run."""
+    run, longest = run_ns(record), int(blocked(record).table["ns"].to_numpy().max(initial=0))
+    if longest <= run * (1 + NEARLY):
+        return run, "of the time"
+    return python_ns(record), "of the Python time"
+
+
+def finding_of(record: Record, row: dict[Any, Any], verb: str, what: str, remedy: str) -> Finding:
+    """Who did that, for how long, by calling what and on which line."""
+    ns, called = int(row["ns"]), function_name(row["called"])
+    whole, words = _whole(record)
+    share = min(share_of(ns, whole), 1.0)
+    calls = "" if record.metadata.get(SAMPLED) else f"{format_count(row['calls'], 'call')} of "
+    text = (
+        f"{_who(row)} {verb} {format_ns(ns)} ({format_share(share)} {words}) {what}: "
+        f"{calls}{code(called)}{_on_line(record, row)}."
+    )
+    return Finding(text, ns, share, remedy=remedy, **_blocking_calls_longest(record, row))
+
+
+def _who(row: dict[Any, Any]) -> str:
+    """The user's function; the cell where it was in none; the call itself where nobody is known."""
+    owner = str(row["owner"])
+    if not owner:
+        return "The run"
+    return "The cell" if _is_body(owner) else code(owner)
+
+
+def _is_body(owner: str) -> bool:
+    return is_cell(owner) and owner.endswith("(<module>)")
+
+
+def _on_line(record: Record, row: dict[Any, Any]) -> str:
+    if row["line"] < 0:
+        return ""
+    line = lines(record).iloc[int(row["line"])]
+    by = "on" if is_cell(str(row["owner"])) else "called from"
+    return f", {by} line {line['line']} {statement(str(line['code']))}"
+
+
+def _blocking_calls_longest(record: Record, row: dict[Any, Any]) -> dict[str, Any]:
+    """The longest wait, as the arguments of a `Finding`, where frames were recorded."""
+    at = int(row["row"])
+    if at < 0:
+        return {}
+    start, dur = (int(record.trace.slices[column].iloc[at]) for column in ("ts", "dur"))
+    return {"start_ns": start, "end_ns": start + dur, "rows": (at,)}
+
+
+SUSPENDED_REMEDY = (
+    "What it awaits is to be shortened, or to be awaited together with other things "
+    "(asyncio.gather, asyncio.create_task)."
+)
+
+NEARLY_ALL = 0.95  # of the time, in one line
+
+_AWAIT = re.compile(r"\bawait\b")
+
+
+def suspended(record: Record, *, suspended_share: float = 0.1) -> list[Finding]:
+    """Fires where that is a tenth of the run or more: in no line's time, and in no op's.
+
+    ``suspended_share``: Suspended in ``await``, while no line and no op ran.
+    """
+    if not (awaiting := _awaiting(record)):
+        return []
+    table = _suspensions(record, awaiting)
+    cost = int(table["dur_ns"].sum())
+    share = share_of(cost, run_ns(record))
+    if cost < WORTH_NS or share < suspended_share:
+        return []
+    by_line = table.groupby(["cell", "line", "code"], as_index=False)["dur_ns"].sum()
+    top = by_line.iloc[int(by_line["dur_ns"].argmax())].to_dict()
+    most = int(top["dur_ns"])
+    part = "" if most >= NEARLY_ALL * cost else f"{format_ns(most)} of it "
+    of = f" of {top['cell']}" if len(record.metadata["lines"]["cells"]) > 1 else ""
+    text = (
+        f"The code was suspended in `await` for {format_ns(cost)} ({format_share(share)} of the "
+        f"time), {part}in line {top['line']}{of} {statement(str(top['code']))}: "
+        "no line and no op ran meanwhile."
+    )
+    longest = table.iloc[int(table["dur_ns"].argmax())].to_dict()
+    return [
+        Finding(
+            text,
+            cost,
+            share,
+            start_ns=longest["end_ns"] - longest["dur_ns"],
+            end_ns=longest["end_ns"],
+            rows=tuple(table["row"]),
+            remedy=SUSPENDED_REMEDY,
+        )
+    ]
+
+
+def _suspensions(record: Record, awaiting: set[tuple[str, int]]) -> pd.DataFrame:
+    """One row per stretch in which no line and no op was open until a line went on that awaits.
+
+    Columns: ``row`` (the slice with which that line goes on), its ``cell``, ``line`` and ``code``,
+    ``end_ns``, ``dur_ns``.
+    """
+    trace = record.trace
+    known, slices = cell_lines(trace), trace.slices
+    keys = zip(known.lines["cell"], known.lines["line"], strict=True)
+    awaits = np.array([*(key in awaiting for key in keys), False])[known.of_slice[known.row]]
+    row = np.sort(known.row[known.resumed & awaits])
+    ops = rows.op_rows(trace).row
+    ops = ops[~trace.index.in_category("user_annotation")[ops]]
+    ran = np.concatenate([known.row, ops])
+    ts = slices["ts"].to_numpy()
+    open_ = intervals.union(ts[ran], ts[ran] + slices["dur"].to_numpy()[ran])
+    start, end = intervals.gaps(open_, trace.start_ns, trace.end_ns)
+    # What goes on opens from the outside in: the heads of loops and blocks, then what awaits.
+    begun = np.sort(ts[np.concatenate([known.row[~known.resumed], ops])])
+    at = np.searchsorted(ts[row], end)
+    gap = np.flatnonzero(at < len(row))
+    at = at[gap]
+    goes_on = np.searchsorted(begun, end[gap]) == np.searchsorted(begun, ts[row[at]])
+    gap, row = gap[goes_on], row[at[goes_on]]
+    table: pd.DataFrame = known.lines.iloc[known.of_slice[row]].reset_index(drop=True)
+    return table.assign(row=row, end_ns=end[gap], dur_ns=end[gap] - start[gap])
+
+
+def _awaiting(record: Record) -> set[tuple[str, int]]:
+    """Cell and line of the statements in whose text there is an `await`."""
+    found = set()
+    for source in line_sources(record):
+        last = source.first + len(source.text)
+        for line, following in zip(source.statements, [*source.statements[1:], last], strict=False):
+            text = source.text[max(line - source.first, 0) : following - source.first]
+            if _AWAIT.search("\n".join(text)):
+                found.add((source.name, line))
+    return found

@@ -1,0 +1,356 @@
+"""What each `record_function` region cost: on the CPU, and on the GPU, each counted once."""
+
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpuprof_widgets.analyses.gpu_work import busy_intervals, devices
+from gpuprof_widgets.analyses.reasons import (
+    ANNOTATIONS,
+    LOOP,
+    of_the_whole_run,
+    says_if_empty,
+    unless_recorded,
+)
+from gpuprof_widgets.analyses.remembered import remembered
+from gpuprof_widgets.trace import intervals, links
+from gpuprof_widgets.trace.links import innermost_open
+from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.owners import calling_annotations
+from gpuprof_widgets.trace.schema import NONE, NVTX_RANGE
+
+# No `from __future__ import annotations` here: that would be a second thing of the function's name.
+
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
+
+ON_CPU, ON_GPU = "user_annotation", "gpu_user_annotation"
+COLUMNS = (
+    "name",
+    "calls",
+    "cpu_total_ns",
+    "cpu_self_ns",
+    "device_busy_ns",
+    "device_self_busy_ns",
+    "kernel_ns",
+    "kernel_self_ns",
+    "kernels",
+    "gpu_span_ns",
+    "row",
+)
+
+
+@says_if_empty(unless_recorded(ANNOTATIONS))
+def annotations(record: Record) -> pd.DataFrame:
+    """One row per annotation by name, the one with most GPU time first, then CPU time.
+
+    Steps are one ``ProfilerStep*``. An annotation is written on the CPU and again on every stream
+    that it launched to: it is one call all the same (pytorch issue 130730: a sum over both counts
+    its time twice). Columns (times in ns):
+
+    - ``name``, ``calls``; ``cpu_total_ns``: open on its thread, one in another of its name once;
+      ``cpu_self_ns``: without the annotations within it;
+    - ``device_busy_ns``: time in which the GPU ran anything launched within it (per device, streams
+      that overlap once); ``device_self_busy_ns``: launched by no annotation within it;
+    - ``kernel_ns``, ``kernel_self_ns``: the same as a sum over kernels, copies and memsets, and
+      ``kernels`` their number; self adds up over the annotations to all that any launched;
+    - ``gpu_span_ns``: from the first to the last of them on each stream, pauses included, as Kineto
+      wrote it on the GPU's side and HTA adds it up; 0 where the trace has none;
+    - ``row``: the longest call.
+
+    Work of the backward pass, launched from autograd's own thread, belongs to the annotation that
+    was open on the thread that called it; Kineto's GPU side leaves it out. NVTX ranges that were
+    started and ended by number are open on rows of their own, and cause no work. Of a trace with
+    only the GPU's side, what runs within an annotation's span on its stream is its work, ``calls``
+    are the most on any stream, and the CPU's columns are 0.
+    """
+    trace = record.trace
+    annotated, is_of_the_host = _annotated(trace)
+    if is_of_the_host:
+        return _on_cpu(trace, annotated)
+    above = links.nearest_ancestor(trace.slices["parent"].to_numpy(), annotated)
+    return _table(trace, annotated, above, _around_on_gpu(trace, annotated))
+
+
+def annotation_slices(record: Record) -> pd.DataFrame:
+    """Every call of an annotation, of its CPU side where there is one.
+
+    Columns: ``name`` (as in `annotations`), ``row``, ``start_ns``, ``end_ns``.
+    """
+    trace = record.trace
+    annotated, _ = _annotated(trace)
+    rows = np.flatnonzero(annotated & (trace.slices["count"].to_numpy() > 0))
+    code, names = names_with_steps_merged(trace)
+    start = trace.slices["ts"].to_numpy()[rows]
+    columns = {
+        "name": np.array([*names, ""], object)[code[rows]],
+        "row": rows.astype(np.int32),
+        "start_ns": start,
+        "end_ns": start + trace.slices["dur"].to_numpy()[rows],
+    }
+    return pd.DataFrame(columns)
+
+
+def _annotated(trace: Trace) -> tuple[npt.NDArray[np.bool_], bool]:
+    """Which slices are the annotations to count, and whether they are the host's or the GPU's.
+
+    A window has the host's as owners, with count 0, where GPU work outlasts them: these decide,
+    or the window would ask another side than the whole and not add up to it.
+    """
+    cpu = _of_the_host(trace)
+    return (cpu, True) if cpu.any() else (trace.index.in_category(ON_GPU), False)
+
+
+def _of_the_host(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Which slices are annotations of a thread, or NVTX ranges of none."""
+    on_thread = trace.index.in_category(ON_CPU) & trace.index.on_tracks("cpu")
+    return np.asarray(on_thread | trace.index.in_category(NVTX_RANGE), bool)
+
+
+def _on_cpu(trace: Trace, annotated: npt.NDArray[np.bool_]) -> pd.DataFrame:
+    """A GPU slice is its launch's; what autograd's thread did is the caller's."""
+    slices = trace.slices
+    above = links.nearest_ancestor(slices["parent"].to_numpy(), annotated)
+    calling = calling_annotations(trace)
+    above = np.where(above >= 0, above, calling)
+    around = np.append(np.where(annotated, np.arange(len(trace)), above), NONE)
+    launch, op = (slices[link].to_numpy()[trace.index.gpu] for link in ("launch", "op"))
+    owner = np.where(around[launch] >= 0, around[launch], around[op]).astype(np.int32)
+    return _table(trace, annotated, above.astype(np.int32), owner)
+
+
+def _around_on_gpu(trace: Trace, annotated: npt.NDArray[np.bool_]) -> Rows:
+    """Per GPU slice the innermost annotation of its stream that spans its start."""
+    slices, tracks = trace.slices, trace.tracks
+    rows = trace.index.gpu
+    began, ended = trace.index.uncut
+    lane = tracks["lane"].to_numpy()[slices["track"].to_numpy()]
+    found = np.full(len(trace), NONE, np.int32)
+    work, annotations = links.rows_by(lane[rows]), np.flatnonzero(annotated)
+    for stream, these in links.rows_by(lane[annotations]).items():
+        spans, inside = annotations[these], rows[work.get(stream, [])]
+        at = innermost_open(began[spans], ended[spans], began[inside])
+        found[inside] = np.where(at >= 0, spans[at], NONE)
+    return found[rows]
+
+
+def _table(
+    trace: Trace, annotated: npt.NDArray[np.bool_], above: Rows, owner: Rows
+) -> pd.DataFrame:
+    """One row per name of the annotated slices; ``above``: per slice the annotation around it.
+
+    ``owner``: the innermost annotation of each GPU slice.
+    """
+    slices = trace.slices
+    code, names = names_with_steps_merged(trace)
+    gpu = trace.index.gpu
+    own = owner >= 0
+    kernels = _Work(trace, gpu[own])
+    table = pd.DataFrame({"name": pd.Series(names, dtype=object)})
+    here = np.flatnonzero(annotated)
+    table["calls"], table["row"] = _calls(trace, here, code, len(names))
+    on_cpu = here[_of_the_host(trace)[here]]
+    table["cpu_total_ns"], table["cpu_self_ns"] = _cpu(trace, on_cpu, code, len(names))
+    table["device_self_busy_ns"], table["kernel_self_ns"], _ = kernels.sums(
+        np.arange(int(own.sum())), code[owner[own]], len(names)
+    )
+    table["device_busy_ns"], table["kernel_ns"], table["kernels"] = kernels.sums(
+        *_pairs(owner[own], above, code), len(names)
+    )
+    spans = np.flatnonzero(trace.index.in_category(ON_GPU))
+    span = np.zeros(len(names), np.int64)
+    np.add.at(span, code[spans], slices["dur"].to_numpy()[spans])
+    table["gpu_span_ns"] = span
+    there = table[["calls", "kernels", "gpu_span_ns"]].any(axis=1)  # in a window perhaps by work
+    table = table[there].sort_values(
+        ["kernel_ns", "cpu_total_ns"], ascending=False, kind="stable", ignore_index=True
+    )
+    return table[list(COLUMNS)]
+
+
+def _calls(
+    trace: Trace, rows: npt.NDArray[np.intp], code: npt.NDArray[np.intp], names: int
+) -> tuple[Ints, Rows]:
+    """Per name how often it was annotated, on one stream or thread at most, and the longest row."""
+    count = trace.slices["count"].to_numpy()[rows]
+    on_gpu = trace.index.in_category(ON_GPU)[rows]
+    lane = np.where(on_gpu, trace.slices["track"].to_numpy()[rows], 0)
+    pairs, at = np.unique(np.stack([code[rows], lane]), axis=1, return_inverse=True)
+    on_lane = np.zeros(pairs.shape[1], np.int64)
+    np.add.at(on_lane, at.reshape(-1), count)
+    calls = np.zeros(names, np.int64)
+    np.maximum.at(calls, pairs[0], on_lane)
+    longest = np.full(names, NONE, np.int32)
+    order = rows[np.argsort(trace.slices["dur"].to_numpy()[rows], kind="stable")]
+    longest[code[order]] = order
+    return calls, longest
+
+
+def _cpu(
+    trace: Trace,
+    rows: npt.NDArray[np.intp],
+    code: npt.NDArray[np.intp],
+    names: int,
+) -> tuple[Ints, Ints]:
+    """Per name the time in which it was open, and that in which it was the innermost one."""
+    ts = trace.slices["ts"].to_numpy()[rows]
+    end = ts + trace.slices["dur"].to_numpy()[rows]
+    track = trace.slices["track"].to_numpy()[rows]
+    own, total = np.zeros(names, np.int64), np.zeros(names, np.int64)
+    parent, _ = links.nest(ts, end, track)
+    np.add.at(own, code[rows], links.self_times(ts, end, parent))
+    pairs, at = np.unique(np.stack([code[rows], track]), axis=1, return_inverse=True)
+    np.add.at(total, pairs[0], intervals.length_by(at.reshape(-1), ts, end, pairs.shape[1]))
+    return total, own
+
+
+def _pairs(
+    owner: Rows, above: Rows, code: npt.NDArray[np.intp]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Every GPU slice with the name of every annotation around it, each name once."""
+    owns = np.zeros(len(above), bool)
+    owns[owner] = owns[above[above >= 0]] = True
+    rows, place = np.flatnonzero(owns), np.append(np.cumsum(owns) - 1, NONE)
+    owner, above, code = place[owner], place[above[rows]], code[rows]
+    outermost = ~links.below_its_like(above, code)
+    at, inside = links.itself_or_ancestor(above, outermost)[owner], np.arange(len(owner))
+    around, slices, names = links.nearest_ancestor(above, outermost), [inside], [code[at]]
+    while (up := around[at] >= 0).any():
+        at, inside = around[at[up]], inside[up]
+        slices.append(inside)
+        names.append(code[at])
+    return np.concatenate(slices), np.concatenate(names)
+
+
+class _Work:
+    """GPU slices, to be added up by annotation."""
+
+    def __init__(self, trace: Trace, rows: npt.NDArray[np.intp]) -> None:
+        slices = trace.slices
+        self._start, self._dur = slices["ts"].to_numpy()[rows], slices["dur"].to_numpy()[rows]
+        self._count = slices["count"].to_numpy()[rows]
+        self._device = np.maximum(trace.index.device[rows], 0)
+
+    def sums(
+        self, at: npt.NDArray[np.intp], name: npt.NDArray[np.intp], names: int
+    ) -> tuple[Ints, Ints, Ints]:
+        """Per name: busy time, summed time and number of these slices."""
+        devices = int(self._device.max(initial=0)) + 1
+        group = name * devices + self._device[at]
+        start, dur = self._start[at], self._dur[at]
+        busy = intervals.length_by(group, start, start + dur, names * devices)
+        total, number = np.zeros(names, np.int64), np.zeros(names, np.int64)
+        np.add.at(total, name, dur)
+        np.add.at(number, name, self._count[at])
+        return busy.reshape(names, devices).sum(axis=1), total, number
+
+
+STEP = re.compile(r"ProfilerStep#(\d+)")
+NO_STEPS = "the trace has no steps: the profiler ran without a schedule"
+
+
+@says_if_empty("the trace has no steps: nothing is marked as ProfilerStep#")
+@remembered
+def steps(record: Record) -> pd.DataFrame:
+    """One row per step, in order of time.
+
+    Columns: ``step`` (its number), ``row``, ``start_ns``, ``end_ns``, ``dur_ns``, ``gpu_busy_ns``
+    (any GPU busy between start and end). A step is annotated on the CPU and again on each stream:
+    the CPU's counts; the streams' stand in only where the CPU has none.
+    """
+    trace = record.trace
+    names = trace.slices["name"].cat.categories
+    number = {n: int(match[1]) for n in names if (match := STEP.fullmatch(str(n)))}
+    marked = trace.index.named(frozenset(number)) & (trace.slices["count"].to_numpy() > 0)
+    on_cpu = marked & trace.index.on_tracks("cpu")
+    rows = np.flatnonzero(on_cpu if on_cpu.any() else marked)
+    start = trace.slices["ts"].to_numpy()[rows]
+    end = start + trace.slices["dur"].to_numpy()[rows]
+    step = np.array([number[n] for n in trace.slices["name"].to_numpy(object)[rows]], np.int64)
+    table = pd.DataFrame({"step": step, "row": rows, "start_ns": start, "end_ns": end})
+    once = {"row": "first", "start_ns": "min", "end_ns": "max"}
+    table = table.groupby("step", as_index=False).agg(once).sort_values("start_ns")
+    busy = [busy_intervals(trace, device) for device in devices(trace)]
+    start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
+    any_busy = intervals.union(
+        np.concatenate([b[0] for b in busy] or [start[:0]]),
+        np.concatenate([b[1] for b in busy] or [start[:0]]),
+    )
+    table = table.assign(dur_ns=end - start, gpu_busy_ns=intervals.overlap((start, end), any_busy))
+    return table.reset_index(drop=True)
+
+
+def time_ranges(
+    record: Record, by: str
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Numbers, starts and ends of the steps (by "step"), else of the whole, with number -1."""
+    trace = record.trace
+    whole = pd.DataFrame({"step": [NONE], "start_ns": [trace.start_ns], "end_ns": [trace.end_ns]})
+    table = steps(record) if by == "step" else whole
+    number, start, end = (table[key].to_numpy(np.int64) for key in ("step", "start_ns", "end_ns"))
+    return number, start, end
+
+
+def rank_of(trace: Trace) -> int:
+    """Which rank of a job recorded the trace; -1 where that is unknown."""
+    return int(trace.tracks["rank"].to_numpy().max()) if len(trace.tracks) else NONE
+
+
+def names_with_steps_merged(trace: Trace) -> tuple[npt.NDArray[np.intp], list[str]]:
+    """Per slice the code of its name, and the names: all steps are one ``ProfilerStep*``."""
+    names = trace.slices["name"].cat
+    merged = [re.sub(r"^ProfilerStep#.*", "ProfilerStep*", str(n)) for n in names.categories]
+    number = {name: index for index, name in enumerate(dict.fromkeys(merged))}
+    code = np.array([number[name] for name in merged], np.intp)
+    return code[names.codes.to_numpy()], list(number)
+
+
+UNRECORDED = ("wait", "warmup")
+
+
+@says_if_empty(unless_recorded(LOOP))
+def iterations(record: Record) -> pd.DataFrame:
+    """One row per iteration of the loop that was bounded; none where no loop was.
+
+    Columns: ``step`` (counted from 0, the number of its ``ProfilerStep#``), ``kind`` ("wait",
+    "warmup", "recorded", or "cprofile" where only cProfile still ran), ``dur_ns`` (from the fetch
+    of its item to the end of its body, with its part of the waits for the device around the
+    window), ``complete`` (False where the loop was left in the middle of it). A window does not
+    cut it (``attrs["whole"]`` says why).
+    """
+    noted: dict[str, Any] = record.metadata.get("steps") or {}
+    rows: list[dict[str, Any]] = noted.get("iterations") or []
+    table = pd.DataFrame(
+        {
+            "step": np.array([row["step"] for row in rows], dtype=np.int64),
+            "kind": pd.Series([row["kind"] for row in rows], dtype=object),
+            "dur_ns": np.array([row["dur_ns"] for row in rows], dtype=np.int64),
+            "complete": np.array([not row.get("left") for row in rows], dtype=bool),
+        }
+    )
+    return of_the_whole_run(table, "of iterations the recorder notes how long they took, not when")
+
+
+def usual_steps(record: Record) -> tuple[pd.Series, pd.Series]:
+    """Durations (ns) of the unrecorded and of the recorded iterations that can be compared.
+
+    The loop's first iteration pays what is paid once, and one that was left is not whole.
+    """
+    table = iterations(record)
+    table = table[table["complete"] & (table["step"] > 0)]
+    plain = table["kind"].isin(UNRECORDED)
+    return table.loc[plain, "dur_ns"], table.loc[table["kind"] == "recorded", "dur_ns"]
+
+
+def calls_per_traced_step(record: Record) -> float:
+    """How many iterations cProfile had for each one in the trace: 1, unless it went on longer.
+
+    What the trace holds is to be multiplied by it before it is compared with Python calls.
+    """
+    kinds = iterations(record)["kind"]
+    traced = int((kinds == "recorded").sum())
+    return 1.0 + int((kinds == "cprofile").sum()) / traced if traced else 1.0

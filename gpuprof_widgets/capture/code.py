@@ -1,0 +1,192 @@
+"""The functions of other cells and of the user's own modules that code reaches by name."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import sysconfig
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+_MOST = 1000
+"""Functions that are looked at; a program that reaches more of them is bounded where it loads."""
+_PACKAGE = str(Path(__file__).parents[1])
+_LIBRARIES = tuple(
+    {
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        str(Path(sys.prefix) / "lib"),
+        str(Path(sys.base_prefix) / "lib"),
+        _PACKAGE,
+    }
+)
+
+
+class FunctionsElsewhere:
+    """The functions and methods of these names, and of those in their code in turn.
+
+    Names are looked for among the global variables of what was found so far and in the classes of
+    the objects there: rather one too many. Functions of installed packages are left out.
+    """
+
+    def __init__(
+        self, names: Iterable[str], namespace: Mapping[str, Any], cell_files: Collection[str]
+    ) -> None:
+        self._names = set(names)
+        self._first = namespace
+        self._cell_files = cell_files
+        self._functions: list[FunctionType] = []
+        self._places: list[Mapping[str, Any]] = [namespace]
+        self._seen: set[int] = {id(namespace)}
+
+    def that_train(self) -> list[FunctionType]:
+        """Those that train or call one that does, of all that can be found by now."""
+        waiting = self._values(self._names, self._first)
+        while waiting and len(self._functions) < _MOST:
+            with suppress(Exception):  # of a proxy, say, that says what it is in its own way
+                waiting += self._further(waiting.pop())
+        return list(_training(self._functions))
+
+    def _values(self, names: Collection[str], place: Mapping[str, Any]) -> list[Any]:
+        return [place[name] for name in place.keys() & names]
+
+    def _further(self, value: Any) -> list[Any]:
+        """What else there is to look at, because of a value."""
+        new_names = self._names_in(value) - self._names
+        found = [one for place in self._places for one in self._values(new_names, place)]
+        self._names |= new_names
+        new_places = list(self._places_of(value))
+        found += [one for place in new_places for one in self._values(self._names, place)]
+        self._places += new_places
+        return found
+
+    def _names_in(self, value: Any) -> set[str]:
+        """The names in a function of the user's, which is taken note of."""
+        function = _function_of(value)
+        if function is None or not is_users(function.__code__.co_filename, self._cell_files):
+            return set()
+        if not self._is_new(function):
+            return set()
+        self._functions.append(function)
+        return _names_in(function.__code__)
+
+    def _places_of(self, value: Any) -> Iterator[Mapping[str, Any]]:
+        """Where the names in it may have a meaning: a module, or the classes of an object."""
+        function = _function_of(value)
+        if function is not None:
+            if is_users(function.__code__.co_filename, self._cell_files) and self._is_new(
+                function.__globals__
+            ):
+                yield function.__globals__
+        elif isinstance(value, ModuleType):
+            if is_users(getattr(value, "__file__", None), self._cell_files) and self._is_new(
+                vars(value)
+            ):
+                yield vars(value)
+        elif value is not None:
+            for kind in (value if isinstance(value, type) else type(value)).__mro__:
+                if is_users(_file_of(kind), self._cell_files) and self._is_new(kind):
+                    yield vars(kind)
+
+    def _is_new(self, value: Any) -> bool:
+        new = id(value) not in self._seen
+        self._seen.add(id(value))
+        return new
+
+
+def _training(functions: list[FunctionType]) -> Iterator[FunctionType]:
+    """Those that speak of a backward pass or a step, or of one of those that do."""
+    speaking: dict[str, list[FunctionType]] = defaultdict(list)
+    for function in functions:
+        for name in _names_in(function.__code__):
+            speaking[name].append(function)
+    waiting, found = ["backward", "manual_backward", "step"], dict[int, FunctionType]()
+    while waiting:
+        for function in speaking.pop(waiting.pop(), ()):
+            if id(function) not in found:
+                found[id(function)] = function
+                waiting.append(function.__name__)
+    yield from found.values()
+
+
+def is_users(file: str | None, cell_files: Collection[str]) -> bool:
+    """Whether code of that file is the user's: a cell, or a module that is no installed package."""
+    if file is None:
+        return False
+    if file in cell_files:
+        return True
+    return not file.startswith(("<", *_LIBRARIES)) and Path(file).suffix == ".py"
+
+
+def _function_of(value: Any) -> FunctionType | None:
+    """The function that a value is, or that it wraps."""
+    if isinstance(value, (staticmethod, classmethod, MethodType)):
+        value = value.__func__
+    wrapped = getattr(value, "__wrapped__", None) if isinstance(value, FunctionType) else None
+    while isinstance(wrapped, FunctionType):
+        value, wrapped = wrapped, getattr(wrapped, "__wrapped__", None)
+    return value if isinstance(value, FunctionType) else None
+
+
+def _file_of(kind: type) -> str | None:
+    """The file of a class: its module's, or that of its first method where that is a notebook."""
+    for value in vars(kind).values():
+        function = _function_of(value)
+        if function is not None:
+            return function.__code__.co_filename
+    return getattr(sys.modules.get(kind.__module__), "__file__", None)
+
+
+def _names_in(code: CodeType) -> set[str]:
+    return set(code.co_names).union(*map(_names_in, codes_in(code)))
+
+
+class Embedded:
+    """The objects that rewritten code uses, by the placeholders that its syntax tree has for them.
+
+    A placeholder is a text, which a tree may hold anywhere; once compiled it is among the constants
+    of the code, where `filled` puts the object itself. Compile with warnings off: Python warns of
+    code that calls a text.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+
+    def expression(self, value: Any, at: ast.AST) -> ast.expr:
+        """An expression whose value is this very object, located at that node."""
+        placeholder = f"gpuprof:embedded:{id(self)}:{len(self._values)}"
+        self._values[placeholder] = value
+        return ast.copy_location(ast.Constant(placeholder), at)
+
+    def call(self, function: Any, *arguments: ast.expr, at: ast.AST) -> ast.Call:
+        """A call of this very function, located at that node."""
+        call = ast.Call(self.expression(function, at), list(arguments), [])
+        return ast.copy_location(call, at)
+
+    def filled(self, code: CodeType) -> CodeType:
+        """The code with the objects in the place of their placeholders, inner code included."""
+        constants = tuple(self._constant(value) for value in code.co_consts)
+        same = all(a is b for a, b in zip(constants, code.co_consts, strict=True))
+        return code if same else code.replace(co_consts=constants)
+
+    def _constant(self, value: Any) -> Any:
+        if isinstance(value, CodeType):
+            return self.filled(value)
+        return self._values.get(value, value) if isinstance(value, str) else value
+
+
+def code_pairs(marked: CodeType, plain: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
+    """The two codes, and those of the functions in them, which are the same in the same order."""
+    if (marked.co_name, marked.co_firstlineno) != (plain.co_name, plain.co_firstlineno):
+        raise ValueError(f"{marked.co_name} is not {plain.co_name}")
+    yield marked, plain
+    for mine, theirs in zip(codes_in(marked), codes_in(plain), strict=True):
+        yield from code_pairs(mine, theirs)
+
+
+def codes_in(code: CodeType) -> list[CodeType]:
+    """The codes of the functions and classes that this code defines."""
+    return [constant for constant in code.co_consts if isinstance(constant, CodeType)]

@@ -1,0 +1,440 @@
+"""Which rank of a job this process is: its process group knows, else the program that launched it.
+
+The variables are those that the launchers document:
+`torchrun <https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables>`_,
+`Open MPI <https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html>`_,
+`Slurm <https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES>`_ and
+`PMIx <https://docs.openpmix.org>`_. Hydra, which is the ``mpiexec`` of MPICH, of Intel MPI and of
+MVAPICH from version 3 on, sets those of the
+`PMI <https://flux-framework.readthedocs.io/projects/flux-rfc/en/latest/spec_13.html>`_.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import platform
+import re
+import shutil
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpuprof_widgets.capture.interrupts import keep_folders_within, temporary_folder
+from gpuprof_widgets.capture.own_frames import below_ours
+from gpuprof_widgets.capture.part import Context, Part
+from gpuprof_widgets.exceptions import OptionError, RecordingError
+from gpuprof_widgets.trace.model import Trace
+
+
+class ProcessRank(NamedTuple):
+    """A process among those of its job; ``world_size`` is None where the launcher does not say."""
+
+    rank: int
+    world_size: int | None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is the only process of its job."""
+        return self.world_size == 1
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """A program that starts the ranks of a job, and the variables that tell each which it is."""
+
+    name: str
+    rank: str
+    world_size: str | None
+
+    def rank_in(self, environment: Mapping[str, str]) -> ProcessRank | None:
+        """The rank that this launcher has given; None where it has not, or it makes no sense."""
+        rank = _number(environment.get(self.rank))
+        if self.world_size is None:
+            return None if rank is None else ProcessRank(rank, None)
+        size = _number(environment.get(self.world_size))
+        return None if rank is None or size is None or rank >= size else ProcessRank(rank, size)
+
+
+LAUNCHERS = (
+    Launcher("torchrun", "RANK", "WORLD_SIZE"),
+    Launcher("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    Launcher("MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    Launcher("MPICH and Intel MPI", "PMI_RANK", "PMI_SIZE"),
+    # Not SLURM_NTASKS: a batch script has it, too, and SLURM_PROCID 0, but is no rank of anything.
+    Launcher("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    Launcher("PMIx", "PMIX_RANK", None),
+)
+"""Asked in this order, since one starts another: torchrun in a Slurm job, never the other way."""
+
+
+def process_rank() -> ProcessRank | None:
+    """This process's rank; None where nothing says that it has one.
+
+    One that started this process alone leaves the word to those around it: of several programs
+    in one Slurm step each may be the only rank of a torchrun of its own.
+    """
+    found = [*_in_process_group(), *_launched(os.environ)]
+    several = (one for one in found if one.world_size is not None and not one.is_alone)
+    return next(several, found[0] if found else None)
+
+
+def _in_process_group() -> Iterator[ProcessRank]:
+    # A program that has not imported it has no process group, and needs none from us.
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        yield ProcessRank(distributed.get_rank(), distributed.get_world_size())
+
+
+def _launched(environment: Mapping[str, str]) -> Iterator[ProcessRank]:
+    yield from filter(None, (launcher.rank_in(environment) for launcher in LAUNCHERS))
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
+
+
+PROFILE = (".gpuprof", ".zip")
+"""How names of saved profiles end; that of a rank ends with the first."""
+
+_PLACEHOLDER = re.compile("%[rhp%]")
+
+
+def rank_file(
+    name: str | os.PathLike[str], found: ProcessRank | None, endings: Sequence[str] = PROFILE
+) -> Path:
+    """The file of that rank; ``endings`` are those of the format that is written.
+
+    In the name (not in its folder) ``%r`` is the rank, 0 where there is none, ``%h`` the host,
+    ``%p`` the process and ``%%`` a per cent sign. Where there are other ranks and the name does not
+    tell them apart, by ``%r`` or by ``%h`` and ``%p`` together, the rank stands before the ending:
+    ``run.rank2.gpuprof`` for "run", "run.gpuprof" and "run.zip", ``report.rank2.html``.
+    """
+    path = Path(name)
+    alone = found is None or found.is_alone or _tells_apart(path.name)
+    pattern = path.name if alone else _with_rank(path.name, endings)
+    values = _of_this_process() | {"%r": str(found.rank if found else 0), "%%": "%"}
+    return path.parent / _filled(pattern, values)
+
+
+def files_of_ranks(name: str | os.PathLike[str], found: ProcessRank | None) -> list[Path]:
+    """Of every rank the file of its profile; none where that is not known in this process."""
+    if found is None or found.world_size is None or {"%h", "%p"} & _placeholders(Path(name).name):
+        return []
+    ranks = range(found.world_size)
+    return [rank_file(name, ProcessRank(rank, found.world_size)) for rank in ranks]
+
+
+def name_for_ranks(name: str | os.PathLike[str]) -> Path:
+    """The name that all ranks get that this process starts: ``%h`` and ``%p`` are its own."""
+    path = Path(name)
+    pattern = path.name if "%r" in _placeholders(path.name) else _with_rank(path.name, PROFILE)
+    return path.parent / _filled(pattern, _of_this_process())
+
+
+def _placeholders(name: str) -> set[str]:
+    return set(_PLACEHOLDER.findall(name))
+
+
+def _tells_apart(name: str) -> bool:
+    # A process number is of one host, and in containers the same on all of them.
+    return "%r" in _placeholders(name) or {"%h", "%p"} <= _placeholders(name)
+
+
+def _with_rank(name: str, endings: Sequence[str]) -> str:
+    length = next((len(end) for end in endings if name.lower().endswith(end)), 0)
+    stem, ending = name[: len(name) - length], name[len(name) - length :]
+    return f"{stem}.rank%r{PROFILE[0] if endings == PROFILE else ending}"
+
+
+def _of_this_process() -> dict[str, str]:
+    host = re.sub(r"[^\w.-]+", "_", platform.node(), flags=re.ASCII)
+    return {"%h": host, "%p": str(os.getpid())}
+
+
+def _filled(pattern: str, values: dict[str, str]) -> str:
+    return _PLACEHOLDER.sub(lambda found: values.get(found[0], found[0]), pattern)
+
+
+def rank_in(metadata: Mapping[str, Any]) -> ProcessRank | None:
+    """The rank that a recording's metadata names; None in a program that ran alone."""
+    if "rank" not in metadata:
+        return None
+    return ProcessRank(metadata["rank"], metadata.get("world_size"))
+
+
+def ranks(_: Context) -> Part:
+    """The part that knows the rank; in a program that runs alone it does nothing."""
+    return Rank()
+
+
+class Rank:
+    """Writes the rank into the tracks and the metadata."""
+
+    loses = "no rank"
+
+    def __init__(self) -> None:
+        self._found: ProcessRank | None = None
+
+    def start(self) -> None:
+        """Nothing is put in; a process group may be gone at the end, or not be there yet."""
+        self._look()
+
+    def stop(self) -> None:
+        """Nothing to take out."""
+        self._look()
+
+    def _look(self) -> None:
+        """What a process group said stays, where the launcher knows of no other rank."""
+        found = process_rank()
+        if self._found is None or (found is not None and not found.is_alone):
+            self._found = found
+
+    def refine(self, trace: Trace) -> Trace:
+        if self._found is None:
+            return trace
+        return replace(trace, tracks=trace.tracks.assign(rank=np.int32(self._found.rank)))
+
+    def notes(self) -> list[str]:
+        return []
+
+    def metadata(self) -> dict[str, Any]:
+        if self._found is None:
+            return {}
+        told = self._found._asdict()
+        return {key: number for key, number in told.items() if number is not None}
+
+
+_PATIENCE_S = 5.0  # for a process that was asked to end, before it is killed
+
+Body = Callable[[int], None]
+"""What a rank does, given its number; it must be picklable where processes are spawned."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The process group that every rank joins before its work."""
+
+    size: int
+    backend: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a rank says at its end: when (ns), and the exception that ended it, if one did."""
+
+    at: int
+    error: bytes | None = None
+    traceback: str = ""
+    done: bool = False
+
+
+@dataclass
+class _Rank:
+    number: int
+    process: BaseProcess
+    answer: Connection
+
+
+def start_method(function: Callable[..., Any], arguments: Any, backend: str) -> str:
+    """How the ranks start: by fork, so that functions of a notebook work, where that is possible.
+
+    CUDA does not work in a forked process: then they are spawned, and what they run has to be
+    importable there; an `OptionError` says so.
+    """
+    import torch
+
+    on_cpu = backend == "gloo" and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    if on_cpu and sys.platform == "linux":
+        return "fork"
+    name = getattr(function, "__name__", str(function))
+    in_notebook = not hasattr(sys.modules["__main__"], "__file__")
+    if in_notebook and getattr(function, "__module__", None) == "__main__":
+        raise OptionError(
+            f"each rank is a new process here, which cannot see `{name}` of this notebook: "
+            "put it into a .py file beside the notebook and import it"
+        )
+    try:
+        pickle.dumps((function, arguments))
+    except Exception as error:
+        raise OptionError(
+            f"each rank is a new process here, to which `{name}` and its arguments cannot be sent "
+            f"({error}): pass a function of a module, and arguments that can be pickled"
+        ) from error
+    return "spawn"
+
+
+def free_port() -> int:
+    """A port of this machine that nobody uses at the moment."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def run_ranks(body: Body, group: Group, method: str) -> list[int]:
+    """Run the body in every rank of a new group, and return their process ids when all are done.
+
+    When one fails the others are ended, and its exception is raised here, from an error with its
+    rank and traceback.
+    """
+    context = multiprocessing.get_context(method)
+    ranks: list[_Rank] = []
+    folder = temporary_folder()
+    try:
+        for number in range(group.size):
+            receiving, sending = context.Pipe(duplex=False)
+            target = (body, number, group, sending, folder, method == "fork")
+            process = context.Process(target=_rank, args=target, name=f"rank {number}")  # type: ignore[attr-defined]
+            process.start()
+            sending.close()
+            ranks.append(_Rank(number, process, receiving))
+        for rank, answer in _as_they_end(ranks):
+            _raise_if_failed(rank, answer)
+        return [rank.process.pid or 0 for rank in ranks]
+    finally:
+        _end(ranks)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _as_they_end(ranks: list[_Rank]) -> Iterator[tuple[_Rank, Answer]]:
+    """The ranks with what they answered, of several at once the earliest first.
+
+    When a rank fails, those that wait for it in a collective fail as well, a moment later.
+    """
+    left: dict[Any, _Rank] = {rank.answer: rank for rank in ranks}
+    while left:
+        ended = [left.pop(ready) for ready in wait(list(left))]
+        yield from sorted(((rank, _answer(rank)) for rank in ended), key=lambda pair: pair[1].at)
+
+
+def _answer(rank: _Rank) -> Answer:
+    try:
+        answer: Answer = rank.answer.recv()
+    except EOFError:
+        return Answer(at=0)  # it died without a word, so before any other could notice
+    return answer
+
+
+def _raise_if_failed(rank: _Rank, answer: Answer) -> None:
+    if answer.done:
+        return
+    if not answer.at:
+        rank.process.join(_PATIENCE_S)
+        raise RecordingError(
+            f"rank {rank.number} (pid {rank.process.pid}) ended with exit code "
+            f"{rank.process.exitcode} before it was done; the other ranks were ended"
+        )
+    told = RecordingError(
+        f"rank {rank.number} failed; the other ranks were ended\n\n{answer.traceback}"
+    )
+    error = _unpacked(answer.error)
+    if error is None:
+        raise told
+    raise error from told
+
+
+def _unpacked(packed: bytes | None) -> BaseException | None:
+    """The rank's exception; None where it cannot be sent from process to process."""
+    if packed is None:
+        return None
+    try:
+        error = pickle.loads(packed)
+    except Exception:  # code of the user's class runs, and may raise anything
+        return None
+    return error if isinstance(error, BaseException) else None
+
+
+def _end(ranks: list[_Rank]) -> None:
+    """Let no rank run on: those that are done have a moment to end, the others are ended."""
+    done = sys.exc_info()[0] is None
+    for rank in ranks:
+        if done:
+            rank.process.join(_PATIENCE_S)
+        if rank.process.is_alive():
+            rank.process.terminate()
+    for rank in ranks:
+        rank.process.join(_PATIENCE_S)
+        if rank.process.is_alive():
+            rank.process.kill()
+            rank.process.join()
+        rank.answer.close()
+
+
+def _rank(
+    body: Body, rank: int, group: Group, answer: Connection, folder: Path, forked: bool
+) -> None:
+    """A rank's process, from its first line to its last."""
+    keep_folders_within(folder)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a kernel's own handler came along
+    _die_with_parent()
+    try:
+        _joined(body, rank, group, forked)
+    except BaseException as error:
+        answer.send(Answer(perf_counter_ns(), _packed(error), _traceback_of_body(error)))
+        sys.exit(1)
+    answer.send(Answer(perf_counter_ns(), done=True))
+
+
+def _joined(body: Body, rank: int, group: Group, forked: bool) -> None:
+    import torch
+    from torch import distributed
+
+    if forked:
+        # OpenMP's threads do not survive a fork, and using them would hang. torchrun, too, gives
+        # each rank one thread.
+        torch.set_num_threads(1)
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(group.port),
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(group.size),
+        "LOCAL_WORLD_SIZE": str(group.size),
+    }
+    if group.backend == "nccl":
+        torch.cuda.set_device(rank % torch.cuda.device_count())
+    distributed.init_process_group(group.backend, rank=rank, world_size=group.size)
+    try:
+        body(rank)
+    finally:
+        # Not where it failed: there the others may wait for us, and we for them.
+        if sys.exc_info()[0] is None:
+            distributed.destroy_process_group()
+
+
+def _die_with_parent() -> None:
+    """End with the main process, however that ends (Linux alone)."""
+    from torch import multiprocessing as torch_multiprocessing
+
+    with contextlib.suppress(Exception):
+        torch_multiprocessing._prctl_pr_set_pdeathsig(signal.SIGTERM)  # type: ignore[attr-defined]
+
+
+def _packed(error: BaseException) -> bytes | None:
+    try:
+        packed = pickle.dumps(error)
+        pickle.loads(packed)
+    except Exception:  # as in `_unpacked`, and of what the exception holds, too
+        return None
+    return packed
+
+
+def _traceback_of_body(error: BaseException) -> str:
+    """The traceback from the user's function on, ours above it left out."""
+    entries = below_ours(error.__traceback__)
+    return "".join(traceback.format_exception(type(error), error, entries)).rstrip()

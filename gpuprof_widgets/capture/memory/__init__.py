@@ -1,1 +1,0 @@
-"""What recorded memory was for: whose storage lies at which address."""

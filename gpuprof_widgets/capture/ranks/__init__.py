@@ -1,1 +1,0 @@
-"""The ranks of a distributed run: their processes and their files."""

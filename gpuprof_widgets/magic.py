@@ -1,0 +1,342 @@
+"""`%%gpuprofile` over a cell and `%gpuprofile` on a line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import (
+    Magics,
+    line_cell_magic,
+    magics_class,
+    no_var_expand,
+    output_can_be_silenced,
+)
+
+from gpuprof_widgets import option_parsing, runtime_carrier
+from gpuprof_widgets.capture.interrupts import Raised
+from gpuprof_widgets.defaults import defaults_of
+from gpuprof_widgets.exceptions import OptionError
+from gpuprof_widgets.options import Options
+from gpuprof_widgets.profiling import check, is_recorded, keep, keeper, read
+
+if TYPE_CHECKING:
+    from gpuprof_widgets.profiles import Profile
+
+NAME = "gpuprofile"
+
+
+@magics_class
+class GpuprofMagics(Magics):
+    """The magics of one shell, with the ``defaults`` that `%config GpuProfile` sets."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        defaults = defaults_of(shell)
+        super().__init__(shell)
+        self._shell = shell
+        self.defaults = defaults
+
+    @no_var_expand
+    @output_can_be_silenced
+    @line_cell_magic
+    def gpuprofile(self, line: str, cell: str | None = None) -> Any:
+        __tracebackhide__ = True
+        from gpuprof_widgets.capture import cell as cells
+
+        try:
+            options, statement = self._options(line, over_cell=cell is not None)
+            place = cells.called_from(self._shell)
+            if cell is None:
+                code = self._compiled_line(statement, place)
+            else:
+                code = self._compiled(line, cell, place.number, options, awaits=False)
+            source = statement if cell is None else cell
+            recorded = _Recorded(self, self._recorder(options, place.number, source, code), options)
+            try:
+                with recorded:
+                    return code.run()
+            finally:
+                recorded.end()
+        except BaseException:
+            cells.hide_callers(self._shell)
+            raise
+
+    async def gpuprofile_awaiting(self, line: str, cell: str) -> Any:
+        """What a cell with a top-level await calls instead: see `CellTransformer`."""
+        __tracebackhide__ = True
+        from gpuprof_widgets.capture import cell as cells
+
+        options, _ = self._options(line, over_cell=True)
+        number = cells.called_from(self._shell).number
+        code = self._compiled(line, cell, number, options, awaits=True)
+        recorded = _Recorded(self, self._recorder(options, number, cell, code), options)
+        try:
+            with recorded:
+                value = await code.run_awaiting()
+        finally:
+            recorded.end()
+        silenced = self._shell.displayhook.semicolon_at_end_of_expression(cell)  # type: ignore[no-untyped-call]
+        return None if silenced else value
+
+    def _options(self, line: str, *, over_cell: bool) -> tuple[Options, str]:
+        """The options and the statement behind them; a `UsageError` before anything runs."""
+        try:
+            defaults = self.defaults.options()
+            options, statement = option_parsing.parse(line, defaults, loop=over_cell)
+            check(options)
+        except OptionError as error:
+            raise UsageError(f"%{'%' * over_cell}{NAME}: {error}") from None
+        if over_cell and statement:
+            raise UsageError(f"%%{NAME} takes only options on its line, not {statement!r}")
+        if not over_cell and not statement:
+            raise UsageError(f"%{NAME} needs a statement to profile; over a cell it is %%{NAME}")
+        return options, statement
+
+    def _compiled_line(self, statement: str, place: Any) -> Any:
+        """The code of a line; what cannot run is a `UsageError` before anything runs.
+
+        Not the SyntaxError itself, under which IPython shows every frame, its own and ours.
+        """
+        from gpuprof_widgets.capture.cell import compile_line, kind_of
+
+        if kind_of(self._shell, statement) == "awaiting":
+            raise UsageError(f"%{NAME} cannot await; over a cell %%{NAME} can")
+        try:
+            return compile_line(self._shell, statement, place=place)
+        except SyntaxError as error:
+            raise UsageError(f"%{NAME}: SyntaxError: {error.msg}: {statement}") from None
+
+    def _compiled(
+        self, line: str, cell: str, number: int, options: Options, *, awaits: bool
+    ) -> Any:
+        from gpuprof_widgets.capture.cell import compile_cell
+        from gpuprof_widgets.capture.window import rewrites_for
+
+        return compile_cell(
+            self._shell,
+            cell,
+            first_line=f"%%{NAME} {line}".rstrip(),
+            number=number,
+            awaits=awaits,
+            rewrites=rewrites_for(options),
+        )
+
+    def _recorder(self, options: Options, number: int, source: str, code: Any) -> Any:
+        from gpuprof_widgets.capture.cell import cell_numbers
+        from gpuprof_widgets.capture.recorder import Recorder
+
+        return Recorder(
+            options,
+            label=options.name or f"Cell [{number}]",
+            cell_source=source,
+            execution_count=number,
+            namespace=self._shell.user_ns,
+            code=code,
+            keep=keeper(options),
+            cell_labels={
+                file: f"Cell [{cell}]" for file, cell in cell_numbers(self._shell).items()
+            },
+        )
+
+    def report(self, recorder: Any, options: Options) -> None:
+        """Keep and show the profile; what fails here is one line, the cell's result stands."""
+        from gpuprof_widgets.profiles import Unrecorded
+
+        profile = Unrecorded()
+        problems: list[str] = []
+        stage = "read"
+        try:
+            problems = read(recorder, options, profile)
+            if is_recorded(profile):
+                stage = "saved"
+                problems += keep(profile, options)
+                stage = "shown"
+                if not options.quiet:
+                    profile.show(sort=options.sort, top=options.top)
+        except Exception as error:
+            text = f"the profile could not be {stage}: {type(error).__name__}: {error}"
+            problems.append(text)
+        except KeyboardInterrupt:
+            problems.append(f"interrupted before the profile was {stage}; the cell had ended")
+        self._tell(profile, problems, options)
+
+    def _tell(self, profile: Profile, problems: list[str], options: Options) -> None:
+        """Give the profile its name, and say what went wrong."""
+        if options.output is not None:
+            self._shell.user_ns[options.output] = profile
+            if not is_recorded(profile) and problems:
+                problems[0] += f"; {options.output} has no content"
+        if options.quiet and (is_recorded(profile) or options.output is None):
+            problems = problems if options.save is not None else []  # a file was asked for
+        for problem in problems:
+            print(f"gpuprofile: {problem}", file=sys.stderr)
+
+
+class _Recorded:
+    """Around the run of a cell: record it, then report.
+
+    A Ctrl-C that comes when the cell has ended costs the profile at most: the result stands.
+    """
+
+    def __init__(self, magics: GpuprofMagics, recorder: Any, options: Options) -> None:
+        self._magics = magics
+        self._recorder = recorder
+        self._options = options
+        self._reported = False
+
+    def __enter__(self) -> None:
+        self._recorder.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with Raised():
+            self._reported = True
+            with suppress(KeyboardInterrupt):  # what was recorded until then is whole
+                self._recorder.__exit__(kind, error, traceback)
+            self._magics.report(self._recorder, self._options)
+            self._recorder.forget()
+
+    def end(self) -> None:
+        """Do it now, if a Ctrl-C came just between the cell's last moment and `__exit__`."""
+        if not self._reported:
+            self.__exit__(*sys.exc_info())
+
+
+GpuprofMagics.gpuprofile.__doc__ = option_parsing.help_text()
+
+
+class CellTransformer:
+    """Rewrites the two kinds of `%%gpuprofile` cells that a magic cannot run as a plain cell.
+
+    One with a top-level await becomes `await <the magic's coroutine>`, which IPython runs on its
+    own loop. One that does not compile becomes its body, so that IPython reports the one error.
+    IPython calls this several times per cell, and an exception here would break every cell of the
+    notebook: so it has no side effect and hands back whatever it does not understand.
+    """
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+
+    def __call__(self, lines: list[str]) -> list[str]:
+        try:
+            return self._rewritten(lines)
+        except Exception:  # whatever it is, the cell of the user has to run
+            return lines
+
+    def _rewritten(self, lines: list[str]) -> list[str]:
+        first = lines[0].split(maxsplit=1) if lines else []
+        if not first or first[0] != f"%%{NAME}":
+            return lines
+        from gpuprof_widgets.capture.cell import kind_of
+
+        body = "".join(lines[1:])
+        kind = kind_of(self._shell, body)
+        if kind == "invalid":
+            return [f"# {lines[0]}", *lines[1:]]
+        if kind == "plain":
+            return lines
+        line = first[1].rstrip("\n") if len(first) > 1 else ""
+        magics = f"get_ipython().magics_manager.registry[{GpuprofMagics.__name__!r}]"
+        return [f"await {magics}.gpuprofile_awaiting({line!r}, {body!r})\n"]
+
+
+class _Installed:
+    """Everything that the extension has put into one shell, to be taken out again."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self.magics = GpuprofMagics(shell)
+        self.transformer = CellTransformer(shell)
+        kept = _carriers.get(shell)  # of an extension that this cell has unloaded
+        follows = kept is not None and kept.has_followed_to(_request(shell))
+        self.carrier = kept if kept and follows else runtime_carrier.RuntimeCarrier()
+        _carriers[shell] = self.carrier
+
+    def put_into(self, shell: InteractiveShell) -> None:
+        shell.register_magics(self.magics)
+        shell.configurables.append(self.magics.defaults)  # type: ignore[arg-type]
+        shell.input_transformers_cleanup.append(self.transformer)
+        shell.events.register("pre_run_cell", self.before_cell)
+        for key in (f"%{NAME}", f"%%{NAME}"):
+            shell.set_hook("complete_command", _completions, str_key=key)  # type: ignore[no-untyped-call]
+        runtime_carrier.followed = self.carrier
+
+    def take_out_of(self, shell: InteractiveShell) -> None:
+        for kind in ("line", "cell"):
+            shell.magics_manager.magics[kind].pop(NAME, None)
+        shell.magics_manager.registry.pop(GpuprofMagics.__name__, None)
+        for configurable in (self.magics, self.magics.defaults):
+            shell.configurables.remove(configurable)  # type: ignore[arg-type]
+        if self.transformer in shell.input_transformers_cleanup:
+            shell.input_transformers_cleanup.remove(self.transformer)
+        shell.events.unregister("pre_run_cell", self.before_cell)
+        for key in (f"%{NAME}", f"%%{NAME}"):
+            shell.strdispatchers["complete_command"].strs.pop(key, None)
+        runtime_carrier.followed = None
+
+    def before_cell(self, info: Any) -> None:
+        """Tell the carrier which cell runs now."""
+        self.carrier.request(_request(self.magics.shell))
+
+
+def _request(shell: Any) -> Any:
+    """The message that asked for the cell that runs; a shell without a kernel has none."""
+    parent: Callable[[], Any] | None = getattr(shell, "get_parent", None)
+    return (parent() if parent else None) or {}
+
+
+_carriers: WeakKeyDictionary[InteractiveShell, runtime_carrier.RuntimeCarrier] = WeakKeyDictionary()
+_installed: WeakKeyDictionary[InteractiveShell, _Installed] = WeakKeyDictionary()
+
+
+def load(shell: InteractiveShell) -> None:
+    """Put the magics into the shell, with the slow imports done now rather than in a cell."""
+    if shell in _installed:
+        return
+    try:
+        _warm_up()
+    except ImportError as error:
+        raise UsageError(
+            f"gpuprof_widgets profiles PyTorch, which cannot be imported here ({error}). "
+            "Type `%pip install torch`, restart the kernel and load the extension again"
+        ) from error
+    try:
+        _installed[shell] = _Installed(shell)
+    except OptionError as error:
+        raise UsageError(f"the configuration of this kernel is wrong: {error}") from None
+    _installed[shell].put_into(shell)
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Take everything out of the shell again."""
+    installed = _installed.pop(shell, None)
+    if installed is not None:
+        installed.take_out_of(shell)
+
+
+def _warm_up() -> None:
+    """Import, start and draw everything once: what is slow the first time is slow here."""
+    import gpuprof_widgets.profiles  # noqa: F401
+    from gpuprof_widgets.capture import overhead, recorder, torch_profiler  # noqa: F401
+    from gpuprof_widgets.views.report import outputs
+
+    torch_profiler.require_torch_profiler()
+    record = torch_profiler.warm_up()
+    overhead.overhead(dict.fromkeys(overhead.KINDS, 1), Options())
+    try:
+        outputs(record, sort=Options().sort, top=Options().top, embed_runtime=True)
+    except Exception:
+        return  # a cell that cannot be shown will say so
+
+
+def _completions(shell: InteractiveShell, event: Any) -> list[str]:
+    return option_parsing.complete(event.text_until_cursor)
