@@ -14,8 +14,7 @@ import torch
 from torch.optim import optimizer as optimizers
 
 from gpuprof_widgets.analyses.memory import allocations, memory_curve, memory_peak
-from gpuprof_widgets.capture import memory as memory_owners
-from gpuprof_widgets.capture import memory as memory_torch
+from gpuprof_widgets.capture import memory as memory_capture
 from gpuprof_widgets.capture.recorder import Recorder
 from gpuprof_widgets.options import Options
 from gpuprof_widgets.trace.archive import save
@@ -183,7 +182,7 @@ def test_a_step_notices_nothing_of_our_failures(monkeypatch: pytest.MonkeyPatch)
     def failing(*_: object) -> None:
         raise LookupError("not now")
 
-    monkeypatch.setattr(memory_owners, "gradients_of", failing)
+    monkeypatch.setattr(memory_capture, "gradients_of", failing)
     names = {"trainer": training()}  # out of sight: only the steps' hooks look at it
     before = [parameter.clone() for parameter in names["trainer"]["model"].parameters()]
     record = recorded({"names": [names]}, lambda _: step(names["trainer"]))
@@ -223,7 +222,7 @@ def test_owners_survive_a_file(tmp_path: Path) -> None:
 def test_torch_is_not_asked_about_more_events_than_one_would_wait_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(memory_torch, "MOST_EVENTS", 10)
+    monkeypatch.setattr(memory_capture, "MOST_EVENTS", 10)
     record = recorded(training(), step, shapes=True, stack=True)
     assert any("too long for more than 10 events" in note for note in record.metadata["notes"])
     assert set(allocations(record)["classified_by"]) == {"rules"}

@@ -14,8 +14,6 @@ import pytest
 import gpuprof_widgets
 from gpuprof_widgets.exceptions import OptionError, TraceError
 from gpuprof_widgets.many_ranks import reading
-from gpuprof_widgets.many_ranks import reading as progress
-from gpuprof_widgets.many_ranks import reading as timelines
 from gpuprof_widgets.many_ranks.files import rank_in_name, trace_files
 from gpuprof_widgets.many_ranks.reading import Progress, light
 from gpuprof_widgets.trace.model import Record
@@ -226,8 +224,7 @@ class TestOneAtATime:
 
             return loaded
 
-        for module in (reading, timelines):
-            monkeypatch.setattr(module, "load", watching(module.load))
+        monkeypatch.setattr(reading, "load", watching(reading.load))
         return counts
 
     def test_no_two_traces_are_in_memory(self, folder: Path, alive: list[int]) -> None:
@@ -312,7 +309,7 @@ class TestPage:
     ) -> None:
         from tests.traces import op, trace_of
 
-        monkeypatch.setattr(timelines, "MOST_SLICES", 3)
+        monkeypatch.setattr(reading, "MOST_SLICES", 3)
         record = trace_of(
             *(op("aten::add", ts=n * 10, dur=n) for n in range(1, 6)),
             collective(0, 1),
@@ -345,7 +342,7 @@ class TestPage:
     def test_in_a_notebook_it_leaves_three_outputs(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(progress, "PATIENCE_S", 1e9)
+        monkeypatch.setattr(reading, "PATIENCE_S", 1e9)
         shown = displayed(monkeypatch)
         gpuprof_widgets.ranks(folder).show()
         assert [sorted(bundle) for bundle in shown] == [
