@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gpuprof_widgets.capture.lines.recording import lines
     from gpuprof_widgets.many_ranks import ranks
     from gpuprof_widgets.profiles import Profile, compare, load
-    from gpuprof_widgets.profiling import last, profile, steps
+    from gpuprof_widgets.profiling import profile, steps
     from gpuprof_widgets.profiling_ranks import profile_ranks
     from gpuprof_widgets.trace.model import Trace
 
@@ -39,6 +39,9 @@ __all__ = [
     "unload_ipython_extension",
 ]
 
+last: Profile | None = None
+"""The profile that was recorded last."""
+
 # Loaded when first asked for: `import gpuprof_widgets` itself costs no more than its errors.
 _HOMES = {
     "Profile": "gpuprof_widgets.profiles",
@@ -55,8 +58,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "last":  # another one after every recording: never kept here
-        return import_module("gpuprof_widgets.profiling").last
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

@@ -26,9 +26,6 @@ Item = TypeVar("Item")
 Function = TypeVar("Function", bound=Callable[..., Any])
 Keywords = ParamSpec("Keywords")
 
-last: Profile | None = None
-"""The profile that was recorded last, which users know as `gpuprof_widgets.last`."""
-
 
 class ProfileRun:
     """What `profile()` returns: a context manager, and a decorator that records every call.
@@ -256,9 +253,8 @@ def _check_writable(path: Path) -> None:
 
 
 def keep_as_last(profile: Profile) -> None:
-    """From now on this profile is `gpuprof_widgets.last`."""
-    global last
-    last = profile
+    """Set `gpuprof_widgets.last`, which users may set to None to free its memory."""
+    sys.modules["gpuprof_widgets"].last = profile
 
 
 def finish(recorder: Recorder, options: Options, result: Profile) -> list[str]:
