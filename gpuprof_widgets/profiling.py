@@ -254,7 +254,7 @@ def _check_writable(path: Path) -> None:
 
 def keep_as_last(profile: Profile) -> None:
     """Set `gpuprof_widgets.last`, which users may set to None to free its memory."""
-    sys.modules["gpuprof_widgets"].last = profile
+    vars(sys.modules["gpuprof_widgets"])["last"] = profile
 
 
 def finish(recorder: Recorder, options: Options, result: Profile) -> list[str]:
