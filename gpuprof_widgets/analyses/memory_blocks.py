@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.op_calls import BACKWARD_PREFIX, frame_of
+from gpuprof_widgets.analyses.op_calls import frame_of
 from gpuprof_widgets.analyses.operators import CPU_DEVICE_TYPE
 from gpuprof_widgets.analyses.owners import (
     forward_of,
@@ -20,6 +20,7 @@ from gpuprof_widgets.analyses.owners import (
 )
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.owners import EVALUATE
 from gpuprof_widgets.trace.schema import MEMORY_EVENT, NONE
 
 Ints = npt.NDArray[np.int64]
@@ -238,7 +239,7 @@ def totals(events: MemoryEvents, found: Blocks) -> Ints:
     return held
 
 
-BACKWARD_NODE = re.compile(re.escape(BACKWARD_PREFIX) + ".*")
+BACKWARD_NODE = re.compile(re.escape(EVALUATE) + ".*")
 
 
 def owning_ops(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
