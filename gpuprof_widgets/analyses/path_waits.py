@@ -121,7 +121,6 @@ def _handed_over(trace: Trace, threads: Threads) -> list[pd.DataFrame]:
     before = np.where(again, np.append(threads.t0, end[:-1])[: len(end)], threads.t0)
     handed = ~again | (since > before)
     started = {"thread": thread, "since": before, "time": start, "gpu": NONE, "other": caller}
-    tables = [pd.DataFrame(started)[handed].assign(why=STARTED)]
     idle = _only_python(trace, threads)
     inside = backward[thread] & idle[segment] & (end <= threads.end[segment])
     group = pd.DataFrame(
@@ -131,8 +130,10 @@ def _handed_over(trace: Trace, threads: Threads) -> list[pd.DataFrame]:
     since = group.groupby("segment")["s"].transform("min")
     last = group.assign(since=since).groupby(["thread", "segment", "other"], as_index=False)
     ends = last.agg(since=("since", "min"), time=("e", "max"))
-    tables.append(ends.assign(gpu=NONE, why=CALLED_BACK))
-    return tables
+    return [
+        pd.DataFrame(started)[handed].assign(why=STARTED),
+        ends.assign(gpu=NONE, why=CALLED_BACK),
+    ]
 
 
 def _started_by_executor(trace: Trace, threads: Threads) -> pd.DataFrame:
