@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.memory_blocks import (
     UNKNOWN,
     Blocks,
@@ -324,17 +325,18 @@ def _by_op(
 ) -> pd.DataFrame:
     owner = ops.index[events.row]
     selfs = {
-        "size_increase_bytes": _summed(ops, owner, events.size),
-        "allocations": _summed(ops, owner, (events.size > 0).astype(np.int64)),
-        "allocation_bytes": _summed(ops, owner, np.maximum(events.size, 0)),
+        "size_increase_bytes": events.size,
+        "allocations": events.size > 0,
+        "allocation_bytes": np.maximum(events.size, 0),
     }
     single = ~ops.repeat
     code, names = names_with_steps_merged(trace)
     table = pd.DataFrame({"name": code[ops.row]})
     table["calls"] = trace.slices["count"].to_numpy()[ops.row].astype(np.int64) * single
-    for column, sums in selfs.items():
-        table[column] = links.subtree_sum(sums[:-1], ops.parent) * single
-        table[f"self_{column}"] = sums[:-1]
+    for column, values in selfs.items():
+        sums = group_sums(owner, values, len(ops) + 1)[:-1]  # the last is for no op
+        table[column] = links.subtree_sum(sums, ops.parent) * single
+        table[f"self_{column}"] = sums
     table = table.groupby("name", as_index=False).sum()
     table["name"] = np.array(names, object)[table["name"]]
     loose = owner == NONE
@@ -353,13 +355,6 @@ def _outside_ops(size: Ints, place: npt.NDArray[np.object_]) -> pd.DataFrame:
     }
     table = pd.DataFrame({"name": place} | sums).groupby("name", as_index=False, sort=False).sum()
     return table.assign(**{f"self_{name}": table[name] for name in sums if name != "calls"})
-
-
-def _summed(ops: OpRows, owner: npt.NDArray[np.int32], values: Ints) -> Ints:
-    """Return the sum of each op's own values; the last entry is for no op."""
-    sums = np.zeros(len(ops) + 1, np.int64)
-    np.add.at(sums, owner, values)
-    return sums
 
 
 TOTAL = re.compile(r"(GPU -?\d+) (allocated|reserved)")

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from gpuprof_widgets.analyses.op_calls import frame_of
-from gpuprof_widgets.analyses.operators import CPU_DEVICE_TYPE
+from gpuprof_widgets.analyses.operators import CPU_DEVICE_TYPE, arg_numbers
 from gpuprof_widgets.analyses.owners import (
     forward_of,
     module_frame_around,
@@ -68,13 +67,13 @@ class MemoryEvents:
 def memory_events(trace: Trace) -> MemoryEvents:
     """Return all allocations and releases by time, then in the order in which torch wrote them."""
     row = np.flatnonzero(trace.index.named(frozenset({MEMORY_EVENT})))
-    size = _arg(trace, "Bytes", row, 0)
+    size = arg_numbers(trace, "Bytes", row, 0)
     row, size = row[size != 0], size[size != 0]
     ts = trace.slices["ts"].to_numpy()[row]
-    order = np.lexsort((row, _arg(trace, "Ev Idx", row, 0), ts))
+    order = np.lexsort((row, arg_numbers(trace, "Ev Idx", row, 0), ts))
     row, size, ts = row[order], size[order], ts[order]
-    kind = _arg(trace, "Device Type", row, CPU_DEVICE_TYPE)
-    number = _arg(trace, "Device Id", row, NONE)
+    kind = arg_numbers(trace, "Device Type", row, CPU_DEVICE_TYPE)
+    number = arg_numbers(trace, "Device Id", row, NONE)
     pairs = zip(kind.tolist(), number.tolist(), strict=True)
     names = ["CPU" if kind == CPU_DEVICE_TYPE else f"GPU {number}" for kind, number in pairs]
     device = np.array(names, dtype=object)
@@ -83,17 +82,10 @@ def memory_events(trace: Trace) -> MemoryEvents:
         ts=ts,
         device=device,
         size=size,
-        address=_arg(trace, "Addr", row, UNKNOWN),
+        address=arg_numbers(trace, "Addr", row, UNKNOWN),
         allocated=_allocated(trace, row, device, size),
-        reserved=_known(_arg(trace, "Total Reserved", row, 0), device),
+        reserved=_known(arg_numbers(trace, "Total Reserved", row, 0), device),
     )
-
-
-def _arg(trace: Trace, key: str, rows: npt.NDArray[np.intp], missing: int) -> Ints:
-    if key not in trace.args:
-        return np.full(len(rows), missing, np.int64)
-    values = trace.args[key].reindex(rows, fill_value=missing)
-    return np.asarray(pd.to_numeric(values, errors="coerce").fillna(missing), np.int64)
 
 
 def _allocated(
@@ -101,7 +93,7 @@ def _allocated(
 ) -> Ints:
     """Return the totals that torch wrote; without any, the sum of the sizes so far."""
     if "Total Allocated" in trace.args:
-        return _arg(trace, "Total Allocated", row, 0)
+        return arg_numbers(trace, "Total Allocated", row, 0)
     total = np.zeros(len(row), np.int64)
     for name in set(device):
         here = device == name

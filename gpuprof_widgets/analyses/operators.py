@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.columns import format_ns, sort_column
+from gpuprof_widgets.analyses.columns import format_ns, group_sums, sort_column
 from gpuprof_widgets.analyses.flops import recorded_work, slice_flops
 from gpuprof_widgets.analyses.op_calls import shape_codes, stack_codes
 from gpuprof_widgets.analyses.reasons import says_if_empty, which_other_kind
@@ -220,10 +220,7 @@ def _groups(
 
 
 def _sums(groups: npt.NDArray[np.intp], values: Columns, length: int) -> Columns:
-    sums = _zeros(length)
-    for name, total in sums.items():
-        np.add.at(total, groups, values[name].astype(np.int64))  # add.at is slow for other types
-    return sums
+    return {name: group_sums(groups, column, length) for name, column in values.items()}
 
 
 def _with_unknown(
@@ -346,9 +343,8 @@ def device_self(trace: Trace, ops: OpRows) -> Ints:
     gpu = trace.index.gpu
     op = trace.slices["op"].to_numpy()[gpu]
     owner = np.where(op >= 0, ops.index[op], NONE)
-    caused = np.zeros(len(ops) + 1, np.int64)  # the last entry takes what no op owns
-    np.add.at(caused, owner, trace.slices["dur"].to_numpy()[gpu])
-    return caused[:-1]
+    dur = trace.slices["dur"].to_numpy()[gpu]
+    return group_sums(owner, dur, len(ops) + 1)[:-1]  # the last is for no op
 
 
 @dataclass(frozen=True)
@@ -363,15 +359,17 @@ class Allocations:
 def allocations(trace: Trace) -> Allocations:
     """Return the allocations and releases of the trace, in the order of their slices."""
     row = np.flatnonzero(trace.index.named(frozenset({MEMORY_EVENT})))
-    size = _numbers(trace, "Bytes", row)
-    return Allocations(row, _numbers(trace, "Device Type", row) == CPU_DEVICE_TYPE, size)
+    size = arg_numbers(trace, "Bytes", row, 0)
+    on_cpu = arg_numbers(trace, "Device Type", row, CPU_DEVICE_TYPE) == CPU_DEVICE_TYPE
+    return Allocations(row, on_cpu, size)
 
 
-def _numbers(trace: Trace, key: str, rows: npt.NDArray[np.intp]) -> Ints:
+def arg_numbers(trace: Trace, key: str, rows: npt.NDArray[np.intp], missing: int) -> Ints:
+    """Return the whole numbers that these slices carry under a key."""
     if key not in trace.args:
-        return np.zeros(len(rows), np.int64)
-    values = trace.args[key].reindex(rows, fill_value=0)
-    return values.to_numpy(dtype=np.int64)
+        return np.full(len(rows), missing, np.int64)
+    values = trace.args[key].reindex(rows, fill_value=missing)
+    return np.asarray(pd.to_numeric(values, errors="coerce").fillna(missing), np.int64)
 
 
 def memory_self(ops: OpRows, rows: npt.NDArray[np.intp], size: Ints) -> Ints:
@@ -380,6 +378,4 @@ def memory_self(ops: OpRows, rows: npt.NDArray[np.intp], size: Ints) -> Ints:
     torch also counts what other threads allocated meanwhile; here only the op's own thread counts,
     so that backward's memory is not counted twice.
     """
-    added = np.zeros(len(ops) + 1, np.int64)  # the last entry takes what no op owns
-    np.add.at(added, ops.index[rows], size)
-    return added[:-1]
+    return group_sums(ops.index[rows], size, len(ops) + 1)[:-1]  # the last is for no op

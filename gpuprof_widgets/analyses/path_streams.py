@@ -17,6 +17,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_work import gpu_kinds
 from gpuprof_widgets.analyses.host_states import Threads
+from gpuprof_widgets.analyses.operators import arg_numbers
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
 
@@ -273,22 +274,14 @@ def sync_events(trace: Trace) -> pd.DataFrame:
     (correlation of the cudaEventRecord).
     """
     rows = np.flatnonzero(trace.index.in_category("cuda_sync"))
-
-    def arg(key: str) -> Ints:
-        values = trace.args.get(key)
-        if values is None:
-            return np.full(len(rows), NONE, np.int64)
-        numbers = pd.to_numeric(values.reindex(rows), errors="coerce").fillna(NONE)
-        return np.asarray(numbers, np.float64).astype(np.int64)
-
     return pd.DataFrame(
         {
             "kind": trace.slices["name"].to_numpy(object)[rows],
             "correlation": trace.slices["correlation"].to_numpy()[rows],
-            "device": arg("device"),
-            "stream": arg("stream"),
-            "wait_on_stream": arg("wait_on_stream"),
-            "record": arg("wait_on_cuda_event_record_corr_id"),
+            "device": arg_numbers(trace, "device", rows, NONE),
+            "stream": arg_numbers(trace, "stream", rows, NONE),
+            "wait_on_stream": arg_numbers(trace, "wait_on_stream", rows, NONE),
+            "record": arg_numbers(trace, "wait_on_cuda_event_record_corr_id", rows, NONE),
         }
     )
 

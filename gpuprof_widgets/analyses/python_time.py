@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.operators import has_ops
 from gpuprof_widgets.analyses.owners import LineSource, line_sources
 from gpuprof_widgets.analyses.python_calls import carried_up
@@ -300,12 +301,10 @@ def recorded_waits(functions: pd.DataFrame, waited: ThreadWaits, record: Record)
     parts = _frames_waiting(trace, waited, python_lanes(record))
     function = function_of(trace, functions)
     parts = parts[function[parts["frame"]] >= 0]
-    self_ns = np.zeros(len(functions), np.int64)
-    np.add.at(self_ns, function[parts["frame"]], parts["ns"])
+    self_ns = group_sums(function[parts["frame"]], parts["ns"], len(functions))
     by = _with_callers(trace, parts, function)
     by = by.groupby(["function", "reason"])["ns"].sum().reset_index()
-    total = np.zeros(len(functions), np.int64)
-    np.add.at(total, by["function"], by["ns"])
+    total = group_sums(by["function"].to_numpy(), by["ns"], len(functions))
     main = np.full(len(functions), NONE, np.int64)
     by = by.sort_values("ns", kind="stable")
     main[by["function"]] = by["reason"]  # the last assignment, of the longest, stays
@@ -372,8 +371,7 @@ def _with_callers(trace: Trace, parts: pd.DataFrame, function: Ints) -> pd.DataF
     for level in range(int(depth.max(initial=-1)), -1, -1):
         here = of_depth.get(level, np.empty(0, np.intp))
         key, at = np.unique(np.append(key, keys[here]), return_inverse=True)
-        sums = np.zeros(len(key), np.int64)
-        np.add.at(sums, at.reshape(-1), np.append(ns, length[here]))
+        sums = group_sums(at.reshape(-1), np.append(ns, length[here]), len(key))
         frame, reason = np.divmod(key, reasons)
         levels.append(np.stack([function[frame], reason, sums])[:, counted[frame]])
         above = parent[frame].astype(np.int64)

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.gpu_work import busy_intervals, devices
 from gpuprof_widgets.analyses.reasons import (
     ANNOTATIONS,
@@ -161,9 +162,7 @@ def _table(
         *_pairs(owner[is_owned], above, code), len(names)
     )
     spans = np.flatnonzero(trace.index.in_category(ON_GPU))
-    span = np.zeros(len(names), np.int64)
-    np.add.at(span, code[spans], slices["dur"].to_numpy()[spans])
-    table["gpu_span_ns"] = span
+    table["gpu_span_ns"] = group_sums(code[spans], slices["dur"].to_numpy()[spans], len(names))
     # In a window, an annotation may be present by its GPU work alone.
     there = table[["calls", "kernels", "gpu_span_ns"]].any(axis=1)
     table = table[there].sort_values(
@@ -180,8 +179,7 @@ def _calls(
     on_gpu = trace.index.in_category(ON_GPU)[rows]
     lane = np.where(on_gpu, trace.slices["track"].to_numpy()[rows], 0)
     pairs, at = np.unique(np.stack([code[rows], lane]), axis=1, return_inverse=True)
-    on_lane = np.zeros(pairs.shape[1], np.int64)
-    np.add.at(on_lane, at.reshape(-1), count)
+    on_lane = group_sums(at.reshape(-1), count, pairs.shape[1])
     calls = np.zeros(names, np.int64)
     np.maximum.at(calls, pairs[0], on_lane)
     longest = np.full(names, NONE, np.int32)
@@ -200,12 +198,11 @@ def _cpu(
     ts = trace.slices["ts"].to_numpy()[rows]
     end = ts + trace.slices["dur"].to_numpy()[rows]
     track = trace.slices["track"].to_numpy()[rows]
-    innermost, total = np.zeros(names, np.int64), np.zeros(names, np.int64)
     parent, _ = links.nest(ts, end, track)
-    np.add.at(innermost, code[rows], links.self_times(ts, end, parent))
+    innermost = group_sums(code[rows], links.self_times(ts, end, parent), names)
     pairs, at = np.unique(np.stack([code[rows], track]), axis=1, return_inverse=True)
-    np.add.at(total, pairs[0], intervals.length_by(at.reshape(-1), ts, end, pairs.shape[1]))
-    return total, innermost
+    open_on_track = intervals.length_by(at.reshape(-1), ts, end, pairs.shape[1])
+    return group_sums(pairs[0], open_on_track, names), innermost
 
 
 def _pairs(
@@ -243,9 +240,7 @@ class _GpuSums:
         group = name * devices + self._device[at]
         start, dur = self._start[at], self._dur[at]
         busy = intervals.length_by(group, start, start + dur, names * devices)
-        total, number = np.zeros(names, np.int64), np.zeros(names, np.int64)
-        np.add.at(total, name, dur)
-        np.add.at(number, name, self._count[at])
+        total, number = (group_sums(name, values, names) for values in (dur, self._count[at]))
         return busy.reshape(names, devices).sum(axis=1), total, number
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.columns import format_share
+from gpuprof_widgets.analyses.columns import format_share, group_sums
 from gpuprof_widgets.analyses.flops import FLOP_FORMULAS_FORMULAS as FORMULAS
 from gpuprof_widgets.analyses.flops import flops_of, recorded_work
 from gpuprof_widgets.analyses.gpu_peaks import busiest_device, device_name, peaks_of
@@ -341,8 +341,7 @@ def _on_gpu(trace: Trace) -> pd.DataFrame:
     dur = trace.index.dur[rows]
     ops, number = _distinct_ops(worker_of(trace)[rows])
     began, ended = trace.index.uncut
-    op_ns = np.zeros(len(ops) + 1, np.int64)
-    np.add.at(op_ns, number, (ended - began)[rows])
+    op_ns = group_sums(number, (ended - began)[rows], len(ops) + 1)
     share = dur / np.maximum(op_ns[number], 1)
     pieces = _pieces(trace, rows, dur, number, work_of(trace, ops), share)
     in_tf32 = (pieces["dtype"] == "fp32") & _in_tf32(trace, rows)
@@ -353,8 +352,8 @@ def _on_cpu(trace: Trace) -> pd.DataFrame:
     rows = np.flatnonzero(trace.index.on_tracks("cpu") & ~trace.index.in_category(INSTANTS))
     ts, end = trace.index.ts[rows], trace.index.end[rows]
     parent, _ = links.nest(ts, end, trace.index.track[rows])
-    op_ns = np.zeros(len(trace) + 1, np.int64)  # the last entry takes what no op does
-    np.add.at(op_ns, worker_of(trace)[rows], links.self_times(ts, end, parent))
+    self_times = links.self_times(ts, end, parent)
+    op_ns = group_sums(worker_of(trace)[rows], self_times, len(trace) + 1)  # the last is for no op
     ops = np.flatnonzero(trace.index.is_op & (op_ns[:-1] > 0))
     began, ended = trace.index.uncut
     share = trace.index.dur[ops] / np.maximum((ended - began)[ops], 1)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows
 from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.analyses.op_calls import Call, of_calls
@@ -135,7 +136,7 @@ def _table(record: Record, matches: Occurrences) -> pd.DataFrame:
     short = np.zeros(len(trace), bool)
     short[of_launches["row"].to_numpy(np.intp)] = of_launches["short"].to_numpy(bool)
     _, first = np.unique(matches.group, return_index=True)
-    total = _sum(of_row, dur[matches.rows], groups)
+    total = group_sums(of_row, dur[matches.rows], groups)
     count = np.bincount(matches.group, minlength=groups)
     in_all = np.bincount(of_row, minlength=groups)
     columns = {
@@ -145,8 +146,8 @@ def _table(record: Record, matches: Occurrences) -> pd.DataFrame:
         "calls": count,
         "total_ns": total,
         "average_ns": total / count,
-        "launching_ns": _sum(launcher.loc[calls].to_numpy(np.intp), launching, groups),
-        "op_ns": _sum(matches.group, dur[matches.op], groups),
+        "launching_ns": group_sums(launcher.loc[calls].to_numpy(np.intp), launching, groups),
+        "op_ns": group_sums(matches.group, dur[matches.op], groups),
         **_delays(trace, matches, groups),
         "first": matches.op[first].astype(np.int32),
         "short_kernels": np.bincount(of_row, short[matches.rows], minlength=groups) / in_all,
@@ -180,14 +181,6 @@ def _texts(trace: Trace, matches: Occurrences, first: Rows) -> list[str]:
     high = np.searchsorted(matches.call, first, side="right")
     parts = [matches.rows[start:end] for start, end in zip(low, high, strict=True)]
     return [ARROW.join(names[rows]) for rows in parts]
-
-
-def _sum(
-    group: npt.NDArray[np.intp], values: npt.NDArray[np.int64], groups: int
-) -> npt.NDArray[np.int64]:
-    total = np.zeros(groups, np.int64)
-    np.add.at(total, group, values)
-    return total
 
 
 def _why(trace: Trace, op: str | None, length: int) -> str:

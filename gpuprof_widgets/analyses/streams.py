@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.gpu_work import (
     COMMUNICATION,
     COMPUTE,
@@ -126,18 +127,15 @@ def _alone(unions: list[Intervals]) -> npt.NDArray[np.int64]:
     change = np.repeat([1, -1], len(start))[order]
     active = np.cumsum(change)[:-1]
     number = np.cumsum(change * np.tile(stream, 2)[order])[:-1]  # sum of the busy streams' numbers
-    time = np.zeros(len(unions), np.int64)
-    np.add.at(time, number[active == 1], np.diff(edge[order])[active == 1])
-    return time
+    return group_sums(number[active == 1], np.diff(edge[order])[active == 1], len(unions))
 
 
 def _exposed(unions: list[Intervals], computing: Intervals) -> npt.NDArray[np.int64]:
     """Return per stream the time (ns) of its intervals in which nothing computed on the device."""
     start, end = (np.concatenate([union[side] for union in unions]) for side in (0, 1))
     stream = np.repeat(np.arange(len(unions)), [len(union[0]) for union in unions])
-    time = np.zeros(len(unions), np.int64)
-    np.add.at(time, stream, end - start - intervals.overlap((start, end), computing))
-    return time
+    exposed = end - start - intervals.overlap((start, end), computing)
+    return group_sums(stream, exposed, len(unions))
 
 
 def _row(
@@ -199,8 +197,7 @@ def _concurrency(trace: Trace, device: int) -> pd.DataFrame:
     edges = intervals.distinct(bounds, starts, ends)
     begun = np.searchsorted(np.sort(starts), edges[:-1], side="right")
     active = begun - np.searchsorted(np.sort(ends), edges[:-1], side="right")
-    time = np.zeros(len(unions) + 1, np.int64)
-    np.add.at(time, active, np.diff(edges))
+    time = group_sums(active, np.diff(edges), len(unions) + 1)
     share = time / max(trace.span_ns, 1)
     return pd.DataFrame({"active": np.arange(len(time)), "time_ns": time, "share": share})
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.critical_path import (
     DELAYS,
     ON_GPU,
@@ -132,8 +133,8 @@ def _candidates(trace: Trace, path: pd.DataFrame) -> list[str]:
     gpu = np.append(trace.index.is_gpu, False)[row] & path["kind"].isin(ON_GPU)
     chosen: list[str] = []
     for rows in (op, around[op], np.where(gpu, row, NONE)):
-        time = np.zeros(len(trace.index.names) + 1, np.int64)
-        np.add.at(time, np.append(trace.index.name, NONE)[rows], path["dur_ns"].to_numpy())
+        name = np.append(trace.index.name, NONE)[rows]
+        time = group_sums(name, path["dur_ns"], len(trace.index.names) + 1)
         by_name = pd.Series(time[:-1], trace.index.names, dtype=np.int64).drop("", errors="ignore")
         chosen += by_name[by_name > 0].sort_index().nlargest(CANDIDATES).index.tolist()
     return list(dict.fromkeys(chosen))
@@ -198,14 +199,13 @@ def _table(
     named = _Named(trace, names)
     changes = _changes(trace, named, scale)
     threads, work = graph.threads, graph.work
-    time = np.zeros(changes.scaled.shape[1], np.int64)
-    on_path = np.zeros_like(time)
+    parts = changes.scaled.shape[1]
     self_ns = ~graph.waiting * (threads.end - threads.start)
-    np.add.at(time, changes.part[threads.row], self_ns)
-    np.add.at(time, changes.part[work.row], work.end - work.start)
+    time = group_sums(changes.part[threads.row], self_ns, parts)
+    time += group_sums(changes.part[work.row], work.end - work.start, parts)
     spent = ~path["kind"].isin(DELAYS).to_numpy(bool)
     rows, dur = (path[name].to_numpy(np.int64) for name in ("row", "dur_ns"))
-    np.add.at(on_path, changes.part[rows], dur * spent)
+    on_path = group_sums(changes.part[rows], dur * spent, parts)
     new = replayed(graph, changes)
     counted = named.of[(named.of >= 0) & (trace.index.column("count") > 0)]
     return pd.DataFrame(
