@@ -109,13 +109,12 @@ def allocations(record: Record) -> pd.DataFrame:
     ``end_ns`` (its release; -1: it lived on past the record); ``bytes``; ``category``
     ("parameters", "gradients", "optimizer state", "inputs", "activations", "autograd detail",
     "temporaries", "other", "before the record") and ``classified_by`` ("torch" or "rules", see
-    `memory_categories`); ``tensor`` (the parameter, gradient or state that held it, "" where
-    unknown); the owners ``op`` (the outermost),
-    ``module`` and ``line``, each as a slice row and ``..._name`` (-1, ""): of memory allocated in
-    the backward pass those of the forward op, in a memory snapshot (by its stacks) names alone;
-    ``address`` (-1 in traces of torch 1.8: there a
-    release is taken to end the latest block of its size); ``row`` and ``release``: the instants
-    that allocated and released it (-1: none).
+    `memory_categories`); ``tensor`` (the parameter, gradient or state that held it, "" if unknown);
+    the owners ``op`` (the outermost), ``module`` and ``line``, each as a slice row and
+    ``..._name`` (-1, ""): for the backward pass those of the forward op, in a memory snapshot
+    names only, from its stacks; ``address`` (-1 in traces of torch 1.8, where a release ends the
+    latest block of its size); ``row`` and ``release``: the instants that allocated and released it
+    (-1: none).
     """
     trace = record.trace
     events = memory_events(trace)
@@ -211,12 +210,12 @@ def _bytes_from_before(trace: Trace) -> dict[str, int]:
 def memory_curve(record: Record) -> pd.DataFrame:
     """One row per allocation or release: what the device held after it, as torch counted it.
 
-    Columns: ``device``, ``ts_ns``, ``allocated_bytes``, ``reserved_bytes`` (-1 where it is not
-    known: the CPU's). The CPU's allocated bytes count from the first record of memory on; what was
-    there before counts as far as it is released in the record.
+    Columns: ``device``, ``ts_ns``, ``allocated_bytes``, ``reserved_bytes`` (-1 if unknown, as for
+    the CPU). The CPU's allocated bytes count from the first memory event on; older memory counts
+    only if it is released in the record.
 
-    Of a trace without allocations, but with totals of what was reserved (Nsight Systems): one row
-    per change of these, ``allocated_bytes`` -1.
+    A trace without allocations may have totals of reserved bytes (Nsight Systems): then there is
+    one row per change of these, with ``allocated_bytes`` -1.
     """
     events = memory_events(record.trace)
     if not len(events):
@@ -239,10 +238,10 @@ def memory_curve(record: Record) -> pd.DataFrame:
 def memory_peak(record: Record) -> pd.DataFrame:
     """What was alive when each device held most: a row per category and owner, biggest first.
 
-    Columns: ``device``; ``ts_ns``, ``allocated_bytes`` and ``reserved_bytes``: the moment and the
-    device's totals (-1: not known); ``category``; ``line_name``, ``module_name``, ``op_name``: who
-    allocated it ("" where unknown); ``bytes``, ``share`` (of the total) and ``blocks``. The bytes
-    of a device add up to its total: what nobody is known to hold is "before the record".
+    Columns: ``device``; ``ts_ns``, ``allocated_bytes`` and ``reserved_bytes``: the time and totals
+    of the peak (-1: unknown); ``category``; ``line_name``, ``module_name``, ``op_name``: who
+    allocated it ("" if unknown); ``bytes``, ``share`` (of the total) and ``blocks``. The bytes of a
+    device add up to its total: memory without a known owner is "before the record".
     """
     trace = record.trace
     events = memory_events(trace)
@@ -292,20 +291,20 @@ def alive_after(event: int, pieces: Blocks, rows: int) -> Any:
 
 
 def memory(record: Record) -> pd.DataFrame:
-    """One row per device and op, that which allocated most by itself first.
+    """One row per device and op, the one that allocated most by itself first.
 
-    The curve over time is `memory_curve`, every block with its allocation and release
-    `allocations`, and what was alive at the peak `memory_peak`. Columns (bytes):
+    See also `memory_curve` (over time), `allocations` (every block) and `memory_peak` (what was
+    alive at the peak). Columns (bytes):
 
     - ``device`` ("GPU 0", "CPU"), ``name``, ``calls`` (of the op, whether it allocated or not);
     - ``size_increase_bytes``: allocated less released in the op and all that it calls,
       ``self_size_increase_bytes``: while it was the innermost op;
     - ``allocations``, ``self_allocations``: their number; ``allocation_bytes``,
-      ``self_allocation_bytes``: what they came to, whatever was released.
+      ``self_allocation_bytes``: their sum, whatever was released.
 
-    What happened in no op is in the row ``[memory]``, in a memory snapshot in one for each line
-    that asked for memory or gave it back: the selfs of a device add up to all there was. As in
-    `operators`, an op answers for its own thread, and for one that only calls itself once.
+    Memory outside of any op is in the row ``[memory]``, in a memory snapshot in a row for each line
+    that allocated or released it; so the selfs of a device add up to everything. As in `operators`,
+    only an op's own thread counts, and an op that only calls itself counts once.
     """
     trace = record.trace
     events = memory_events(trace)

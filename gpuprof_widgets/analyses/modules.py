@@ -68,7 +68,7 @@ def modules(record: Record) -> pd.DataFrame:
       ``backward_device_total_ns``: with those within it. The four selfs are those of
       ``attribution("module")`` and add up with the last row, without a name, to all there is;
     - ``wait_ns``: waited for the GPU, both passes;
-    - ``flops``, ``backward_flops``: of the module and those within it (`flop_formulas`);
+    - ``flops``, ``backward_flops``: of the module and those within it (`flops_of`);
     - ``allocated_bytes``, ``allocated_total_bytes``: both passes, without and with those within;
     - ``row``: the slice of its first call (-1: none).
     """

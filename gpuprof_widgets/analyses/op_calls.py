@@ -57,7 +57,7 @@ FORMATS = {
     "short": ("", 2),
     "bool": ("", 1),
 }
-"""Number format (see `trace.peaks.DTYPES`, "" for others) and its bytes, by torch's type name."""
+"""Number format (see `known_metadata.DTYPES`, "" for others) and its bytes, by torch's name."""
 
 
 @dataclass(frozen=True)

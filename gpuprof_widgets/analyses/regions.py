@@ -48,25 +48,25 @@ COLUMNS = (
 def annotations(record: Record) -> pd.DataFrame:
     """One row per annotation by name, the one with most GPU time first, then CPU time.
 
-    Steps are one ``ProfilerStep*``. An annotation is written on the CPU and again on every stream
-    that it launched to: it is one call all the same (pytorch issue 130730: a sum over both counts
+    All steps are one ``ProfilerStep*``. Kineto writes an annotation on the CPU and again on every
+    stream that it launched to; here that is one call (pytorch issue 130730: a sum over both counts
     its time twice). Columns (times in ns):
 
-    - ``name``, ``calls``; ``cpu_total_ns``: open on its thread, one in another of its name once;
+    - ``name``, ``calls``; ``cpu_total_ns``: open on its thread, nested ones of its name once;
       ``cpu_self_ns``: without the annotations within it;
-    - ``device_busy_ns``: time in which the GPU ran anything launched within it (per device, streams
-      that overlap once); ``device_self_busy_ns``: launched by no annotation within it;
+    - ``device_busy_ns``: time in which the GPU ran anything launched within it (per device,
+      overlapping streams once); ``device_self_busy_ns``: without the annotations within it;
     - ``kernel_ns``, ``kernel_self_ns``: the same as a sum over kernels, copies and memsets, and
       ``kernels`` their number; self adds up over the annotations to all that any launched;
     - ``gpu_span_ns``: from the first to the last of them on each stream, pauses included, as Kineto
-      wrote it on the GPU's side and HTA adds it up; 0 where the trace has none;
+      writes it on the GPU and HTA adds it up; 0 if the trace has none;
     - ``row``: the longest call.
 
-    Work of the backward pass, launched from autograd's own thread, belongs to the annotation that
-    was open on the thread that called it; Kineto's GPU side leaves it out. NVTX ranges that were
-    started and ended by number are open on rows of their own, and cause no work. Of a trace with
-    only the GPU's side, what runs within an annotation's span on its stream is its work, ``calls``
-    are the most on any stream, and the CPU's columns are 0.
+    Work of the backward pass, launched from autograd's thread, belongs to the annotation open on
+    the thread that called it; Kineto's GPU side leaves it out. NVTX ranges that were started and
+    ended by number have rows of their own and cause no work. If the trace has only the GPU side,
+    work within an annotation's span on its stream belongs to it, ``calls`` are the most on any
+    stream, and the CPU columns are 0.
     """
     trace = record.trace
     annotated, is_of_the_host = _annotated(trace)

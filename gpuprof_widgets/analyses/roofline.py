@@ -71,7 +71,7 @@ def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> p
       ``dtype`` ("fp16", ...; "tf32" where a kernel's name says so; "" for none of them);
     - ``calls`` of the op, or of the kernel; ``time_ns``: of its compute kernels (several streams
       add up), on a record without any GPU work CPU time of the op and what it calls;
-    - ``flops`` (`flop_formulas`; of sums, differences, products and quotients one per element of
+    - ``flops`` (`flops_of`; of sums, differences, products and quotients one per element of
       the result), ``bytes`` that have to be moved at least (`op_bytes`; -1 where that is unknown)
       and ``bytes_counted``: "inputs and outputs", "inputs" or "" (some calls are unknown);
     - ``flops_per_s``, ``bytes_per_s``: of that time; ``intensity``: FLOPs per byte (NaN: unknown);

@@ -62,11 +62,10 @@ def streams(record: Record, *, by: str = "stream") -> pd.DataFrame:
     ``busy_ns`` (at least one of its slices ran), ``busy_share`` (of the trace); ``compute_ns``,
     ``communication_ns``, ``copy_ns``, ``memset_ns`` (a slice of that kind ran on it);
     ``alone_ns`` (no other stream of the GPU was busy) + ``shared_ns`` = ``busy_ns``;
-    ``serialised_ns``: communication and copies (but those within the GPU, DtoD) on a stream that
-    computes as well, while no stream computed: a stream works in its order, so they could not
-    overlap with its own compute. That is time measured, not time to be won: whether any compute was
-    independent of them no trace tells.
-    ``start_ns``, ``end_ns``: its first and last work.
+    ``serialised_ns``: communication and copies (except DtoD) on a stream that also computes, while
+    no stream computed: a stream works in order, so they could not overlap with its own compute.
+    This is measured time, not possible gain: traces do not tell whether any compute was independent
+    of them. ``start_ns``, ``end_ns``: its first and last work.
 
     ``by`` "pair": ``device``, ``stream``, ``other``, ``overlap_ns`` (both were busy), ``share`` (of
     the less busy one's time). ``by`` "concurrency": ``device``, ``active`` (number of busy streams,

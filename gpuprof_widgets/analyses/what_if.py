@@ -61,27 +61,27 @@ def what_if(
     step: int | None = None,
     region: Region = None,
 ) -> pd.DataFrame:
-    """How long the run would take if what is called ``name`` took ``scale`` times as long: one row.
+    """How long the run would take if ``name`` took ``scale`` times as long: one row.
 
-    Columns: ``name``, ``what`` ("op", or "function" of Python, with all that runs in it and all
+    Columns: ``name``, ``what`` ("op" or Python "function", each with all that runs in it and all
     GPU work launched in it; or "kernel", GPU work of that name alone), ``scale``, ``calls``,
     ``time_ns`` (its CPU and GPU time in the range), ``path_ns`` (of that, on the critical path),
     ``span_ns`` (of the range, as recorded), ``new_span_ns``, ``saved_ns``, ``saved_share`` (of the
     span).
 
-    The graph of `critical_path` is gone through anew, forwards, with the changed durations:
+    The graph of `critical_path` is replayed forwards with the changed durations:
 
-    - a thread's own time (of its ops, calls, Python) lasts as long as recorded, times the scale
-      where it belongs to what is changed; time in which it waited lasts until what it waits for;
-    - a GPU slice begins when its launch, all that had ended before it on its stream and all events
-      it waits for allow it: the one that bound it with the delay that was recorded, the others with
-      the usual delay of their kind in this trace (a median), or the recorded one if that was
-      shorter; one that overlaps the slice that it follows begins as far into that as recorded;
+    - a thread's own time (of its ops, calls, Python) lasts as long as recorded, times the scale if
+      it belongs to the changed slices; a wait lasts until its cause has ended;
+    - a GPU slice begins when its launch, the slices that ended before it on its stream and the
+      events it waits for allow it. The cause that bound it has the recorded delay, the others have
+      the usual delay of their kind in this trace (a median), or the recorded one if shorter. A
+      slice that overlaps the one that it follows begins as far into that as recorded;
     - the delay between the end of GPU work and the return of the call that waits for it stays.
 
-    So a scale of 1 gives exactly the recorded span, and a larger scale never a shorter one. What a
-    faster op would change beyond that (a launch queue that was full, clocks, cache, contention of
-    streams for the GPU) is not modelled. The range is as in `critical_path`.
+    So a scale of 1 gives exactly the recorded span, and a larger scale never a shorter one. Not
+    modelled are other effects of a faster op (a full launch queue, clocks, cache, contention of
+    streams for the GPU). The range is as in `critical_path`.
     """
     if not 0 <= scale <= LARGEST_SCALE:
         raise OptionError(f"a scale is 0 (no time at all) to {LARGEST_SCALE:,}, not {scale}")
@@ -98,9 +98,9 @@ def what_ifs(record: Record, *, step: int | None = None, region: Region = None) 
     """What each of the likeliest ops and kernels would save if it cost nothing, the most first.
 
     Columns and rules as in `what_if`: ``name``, ``what``, ``scale`` (0), ``calls``, ``time_ns``,
-    ``path_ns``, ``span_ns``, ``new_span_ns``, ``saved_ns``, ``saved_share``. Tried
-    are the eight ops, the eight ops called by Python and the eight kernels or copies that take most
-    of the critical path.
+    ``path_ns``, ``span_ns``, ``new_span_ns``, ``saved_ns``, ``saved_share``. It tries the eight
+    ops, the eight ops called by Python and the eight kernels or copies that take most of the
+    critical path.
     """
     t0, t1 = path_range(record, step, region)
     if (t0, t1) == (record.trace.start_ns, record.trace.end_ns):

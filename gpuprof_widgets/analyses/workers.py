@@ -316,13 +316,12 @@ OF_QUEUE = re.compile(
 def input_queues(record: Record) -> pd.DataFrame:
     """One row per queue or iterator from which the run took its input, the emptiest first.
 
-    Columns: ``name`` (its node, or the counter's name); ``source`` ("ops": TensorFlow's that take
-    from it and put into it; "counter": its own); ``taken``, ``put``: such ops in the trace
-    (-1: of a counter unknown);
-    ``empty_ns``, ``empty_share`` (of the trace's time): how long a take waited, so that nothing was
-    there, by its counter how long that said 0; ``least``, ``average``, ``most``: items in it, over
-    the time (NaN: unknown). By ops these are known where the trace has both sides, one item each;
-    as what lay there at first is not told, no more than had to.
+    Columns: ``name`` (its node, or the counter's name); ``source``: "ops" (TensorFlow's, that take
+    from it and put into it) or "counter"; ``taken``, ``put``: number of such ops (-1 for a
+    counter); ``empty_ns``, ``empty_share`` (of the trace's time): how long ops waited to take, or
+    the counter was 0; ``least``, ``average``, ``most``: items in it, over the time (NaN: unknown).
+    From ops these are known if the trace has both sides, moving one item each; the items there at
+    the start are unknown and counted as few as possible.
     """
     trace = record.trace
     rows = [*_queues_by_counters(trace), *_queues_by_ops(trace)]
