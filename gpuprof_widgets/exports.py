@@ -118,10 +118,10 @@ def _collapsed(record: Record, source: str, file: IO[bytes]) -> None:
 def _by_gpu_time(record: Record) -> pd.DataFrame:
     """The call tree whose self times are the GPU's."""
     from gpuprof_widgets.analyses.call_tree import call_tree
-    from gpuprof_widgets.analyses.reasons import what_is_lacking
+    from gpuprof_widgets.analyses.reasons import why_empty
 
     tree = call_tree(record, time="device")
-    if why := what_is_lacking(tree):
+    if why := why_empty(tree):
         raise RecordingError(f"this profile has no stacks by GPU time: {why}.")
     return tree.assign(self_ns=tree["device_self_ns"])
 
@@ -137,13 +137,13 @@ def _table(
     to_bytes: Callable[[pd.DataFrame], bytes], record: Record, name: str, file: IO[bytes]
 ) -> str | None:
     from gpuprof_widgets.analyses import ANALYSES
-    from gpuprof_widgets.analyses.reasons import what_is_lacking
+    from gpuprof_widgets.analyses.reasons import why_empty
 
     table = ANALYSES[name].function(record)
     file.write(to_bytes(table))
     if len(table):
         return None
-    why = what_is_lacking(table) or "the trace has nothing of that kind"
+    why = why_empty(table) or "the trace has nothing of that kind"
     return f"the table {name} has no rows: {why}"
 
 

@@ -307,6 +307,7 @@ def test_every_analysis_is_tested_here() -> None:
 
 PARTS = {
     *("categories", "path_graph", "not_recorded", "no_memory_events"),
+    *("lines_of_stacks", "places_of_slices"),
     *(
         "ran_python",
         "cold_spans",

@@ -14,7 +14,7 @@ from gpuprof_widgets.analyses.analyze import analyze, op_totals
 from gpuprof_widgets.analyses.op_bytes import output_shape
 from gpuprof_widgets.analyses.op_calls import Call
 from gpuprof_widgets.analyses.operators import operators
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.archive import save
 from gpuprof_widgets.trace.model import Record
@@ -142,7 +142,7 @@ def test_a_wrong_word_is_told_the_right_ones(wrong: dict[str, str]) -> None:
 
 def test_a_trace_without_gpu_says_so() -> None:
     table = analyze(trace_of(op("aten::mm", ts=0, dur=9)))
-    assert "no GPU work" in what_is_lacking(table)
+    assert "no GPU work" in why_empty(table)
     assert "cumulative_share" in table
 
 
@@ -159,7 +159,7 @@ def test_calls_add_up_to_the_trace_on_real_ones(shared_record: Record) -> None:
         pytest.skip("the smaller ones will do")
     device, host = (analyze(shared_record, side=side) for side in ("device", "host"))
     totals = by_name(op_totals(shared_record), "what")
-    if what_is_lacking(device):
+    if why_empty(device):
         assert totals["total device time"]["total_ns"] == 0
     else:
         assert device["device_self_ns"].sum() == totals["total device time"]["total_ns"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.analyses.regions import annotations as by_annotation
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
@@ -140,12 +140,12 @@ def test_work_that_outlasts_its_annotation_is_its_own_in_a_window(
 
 def test_a_trace_without_annotations_says_so() -> None:
     table = by_annotation(trace_of(op("aten::mm", ts=0, dur=9)))
-    assert "record_function" in what_is_lacking(table)
+    assert "record_function" in why_empty(table)
 
 
 def test_identities_on_real_traces(shared_record: Record) -> None:
     table = by_annotation(shared_record)
-    if what_is_lacking(table):
+    if why_empty(table):
         return
     trace = shared_record.trace
     work = int(trace.slices["dur"].to_numpy()[trace.index.gpu].sum())

@@ -20,7 +20,7 @@ from gpuprof_widgets.analyses.breakdown import (
 from gpuprof_widgets.analyses.collectives import collectives
 from gpuprof_widgets.analyses.gpu_work import device_busy, gpu_kinds
 from gpuprof_widgets.analyses.idle import idle
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.streams import overlaps
 from gpuprof_widgets.exceptions import OptionError
@@ -312,10 +312,10 @@ def test_without_any_cpu_event_all_idle_time_is_other() -> None:
 
 
 def test_what_cannot_be_told_is_said() -> None:
-    assert "neither GPU work nor CPU ops" in what_is_lacking(breakdown(trace_of()))
-    assert "no steps" in what_is_lacking(breakdown(everything(), by="step"))
+    assert "neither GPU work nor CPU ops" in why_empty(breakdown(trace_of()))
+    assert "no steps" in why_empty(breakdown(everything(), by="step"))
     cpu = trace_of(op("aten::mm", ts=0, dur=9))
-    assert "no GPU work" in what_is_lacking(overlaps(cpu))
+    assert "no GPU work" in why_empty(overlaps(cpu))
     with pytest.raises(OptionError, match="by one of device, step"):
         breakdown(cpu, by="rank")
     with pytest.raises(OptionError, match="by one of device, step"):
@@ -403,7 +403,7 @@ def test_real_traces_are_in_agreement_with_the_other_analyses(shared_record: Rec
     trace = record.trace
     table = breakdown(record)
     if not len(table):
-        assert what_is_lacking(table)
+        assert why_empty(table)
         return
     assert (table.groupby("device")["time_ns"].sum() == trace.span_ns).all()
     busy = device_busy(record).set_index("device")

@@ -14,7 +14,7 @@ from torch.autograd.profiler_util import EventList, FunctionEvent
 
 from gpuprof_widgets.analyses.call_tree import UNLAUNCHED, call_tree
 from gpuprof_widgets.analyses.owners import owners
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.profiles import load
 from gpuprof_widgets.trace.model import Calls, Record
@@ -485,7 +485,7 @@ def test_what_has_no_gpu_time_says_so() -> None:
     for record in (trace_of(), ran, trace_of(kernel("empty", ts=0, dur=0))):
         tree = call_tree(record, time="device")
         assert tree["device_ns"].tolist() == [0]
-        assert what_is_lacking(tree) == "the trace has no GPU work that took time"
+        assert why_empty(tree) == "the trace has no GPU work that took time"
     with pytest.raises(OptionError, match=r"cProfile knows of no GPU time: .* ops or merged"):
         call_tree(ran, source="cprofile", time="device")
     with pytest.raises(OptionError, match=r"unknown time 'gpu' of a call tree: .* cpu, device"):
@@ -493,6 +493,6 @@ def test_what_has_no_gpu_time_says_so() -> None:
 
 
 def test_a_tree_without_calls_says_so() -> None:
-    assert what_is_lacking(call_tree(trace_of())) == (
+    assert why_empty(call_tree(trace_of())) == (
         "the trace has no calls to make a tree of (source 'ops')"
     )

@@ -13,7 +13,7 @@ from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.collectives import COLUMNS, collectives
 from gpuprof_widgets.analyses.gpu_work import annotation as backend_and_operation
 from gpuprof_widgets.analyses.gpu_work import bus_share, dtype_of, operation_of, ranks_text
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.panels.transfers import collectives_panel
@@ -109,11 +109,11 @@ class TestWhatItSays:
     def test_calls_of_nccl_without_its_kernels_are_not_its_time(self) -> None:
         table = collectives(trace_of(annotation("nccl:all_reduce", ts=0, dur=10)))
         assert list(table.columns) == list(COLUMNS)
-        assert "none of their kernels" in what_is_lacking(table)
+        assert "none of their kernels" in why_empty(table)
 
     def test_a_trace_without_any_says_so(self) -> None:
         table = collectives(trace_of(kernel("gemm", ts=0, dur=10)))
-        assert "no collectives" in what_is_lacking(table)
+        assert "no collectives" in why_empty(table)
 
 
 class TestTime:
@@ -285,7 +285,7 @@ def test_the_panel_has_the_rows_of_the_table_and_an_event_for_each() -> None:
 def test_it_works_on_every_real_trace_or_says_what_is_missing(shared_record: Record) -> None:
     table = collectives(shared_record)
     assert list(table.columns) == list(COLUMNS)
-    assert len(table) or what_is_lacking(table)
+    assert len(table) or why_empty(table)
     each = collectives(shared_record, instances=True)
     assert int(table["total_ns"].sum()) == int(each["dur_ns"].sum())
     assert (each["exposed_ns"] <= each["dur_ns"]).all()

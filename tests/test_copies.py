@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.copies import copies, copy_bandwidth
 from gpuprof_widgets.analyses.findings import findings
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
@@ -234,11 +234,9 @@ def test_what_is_missing_is_said() -> None:
     without = trace_of(op("aten::mm", ts=0, dur=9), kernel("gemm", ts=3, dur=4))
     for table in (copies(without), copies(without, by="op"), copy_bandwidth(without)):
         assert not len(table)
-        assert what_is_lacking(table)
+        assert why_empty(table)
     unsized = trace_of(kernel(HTOD, ts=3, dur=4, category="gpu_memcpy"))
-    assert what_is_lacking(copy_bandwidth(unsized)) == (
-        "the trace has no copies of known size and time."
-    )
+    assert why_empty(copy_bandwidth(unsized)) == ("the trace has no copies of known size and time.")
 
 
 def test_on_real_traces_groups_add_up_to_the_copies(shared_record: Record) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gpuprof_widgets.analyses.counters import counters, unit_of
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
@@ -112,7 +112,7 @@ def test_queues_and_bandwidth_join_as_derived_curves() -> None:
         [35, "GPU utilisation", "GPU 0", 0.0, "%"],
     ]
     assert counters(launched())["derived"].all()
-    assert "no counters" in what_is_lacking(counters(launched(), derived=False))
+    assert "no counters" in why_empty(counters(launched(), derived=False))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_the_panel_shows_what_no_other_view_shows() -> None:
 def test_on_real_traces_each_curve_runs_forward(shared_record: Record) -> None:
     table = counters(shared_record)
     if not len(table):
-        assert what_is_lacking(table)
+        assert why_empty(table)
     for _, each in table.groupby(["name", "series"]):
         assert (np.diff(each["ts_ns"]) >= 0).all()
     trace = shared_record.trace

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.critical_path import BY, critical_path
 from gpuprof_widgets.analyses.path_graph import KINDS
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.analyses.what_if import what_if, what_ifs
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
@@ -20,7 +20,7 @@ MOMENTS = st.integers(0, 60)
 def assert_tiles(record: Record, t0: int, t1: int) -> None:
     """The path of a range covers each ns of it exactly once, in every way of adding it up."""
     path = critical_path(record, region=(t0, t1))
-    if what_is_lacking(path):
+    if why_empty(path):
         return
     bounds = np.append(path["start_ns"].to_numpy(), path["end_ns"].to_numpy()[-1:])
     assert (np.diff(bounds) > 0).all()

@@ -15,7 +15,7 @@ from gpuprof_widgets.analyses.gpu_work import device_busy
 from gpuprof_widgets.analyses.idle import idle, python_meanwhile
 from gpuprof_widgets.analyses.kernels import kernels
 from gpuprof_widgets.analyses.operators import operators
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.streams import overlaps, streams
 from gpuprof_widgets.analyses.waits import waits
@@ -113,8 +113,8 @@ def test_ranges_that_tile_a_run_add_up_to_it_for_every_gpu() -> None:
 
 def test_a_range_of_a_run_without_a_gpu_says_so() -> None:
     record = window(trace_of(op("aten::mm", ts=0, dur=100)), 20, 40)
-    assert "GPU work" in what_is_lacking(device_busy(record))
-    assert "GPU work" in what_is_lacking(idle(record))
+    assert "GPU work" in why_empty(device_busy(record))
+    assert "GPU work" in why_empty(idle(record))
     assert set(breakdown(record)["state"]) == {"host"}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from gpuprof_widgets.analyses import ANALYSES, Analysis, plain_analyses
 from gpuprof_widgets.analyses.operators import op_rows
-from gpuprof_widgets.analyses.reasons import SNAPSHOT, what_is_lacking
+from gpuprof_widgets.analyses.reasons import SNAPSHOT, why_empty
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.memory_history import SNAPSHOT_PROCESS
@@ -52,7 +52,7 @@ def answer(one: Analysis, record: Record) -> pd.DataFrame:
             whole = (np.dtype(np.int64), pd.Int64Dtype())  # the latter has <NA> where unknown
             assert table[column].dtype in whole, f"{column} is {table[column].dtype}"
     if not len(table) and len(record.trace):
-        assert what_is_lacking(table), "it is empty and does not say why"
+        assert why_empty(table), "it is empty and does not say why"
     return table
 
 
@@ -121,10 +121,10 @@ def test_of_a_memory_snapshot_it_is_said_that_it_is_one() -> None:
     empty = {name: pair for name, pair in answered.items() if not len(pair[0])}
     assert {"kernels", "breakdown", "steps"} < set(empty)
     for table, method in empty.values():
-        assert what_is_lacking(table) == what_is_lacking(method()) == SNAPSHOT
+        assert why_empty(table) == why_empty(method()) == SNAPSHOT
 
 
 def test_one_op_beside_it_makes_it_none() -> None:
     allocated = Row("[memory]", "cpu_instant_event", 0, 0, process=SNAPSHOT_PROCESS)
     record = trace_of(allocated, op("aten::sum", ts=9, dur=9))
-    assert what_is_lacking(ANALYSES["kernels"].function(record)).startswith("the trace has no GPU")
+    assert why_empty(ANALYSES["kernels"].function(record)).startswith("the trace has no GPU")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from gpuprof_widgets.analyses.idle import idle
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.analyses.streams import streams
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
@@ -138,8 +138,8 @@ def test_of_a_saved_trace_with_stacks_it_is_the_python_frame_and_its_module() ->
 def test_gaps_of_streams_add_up_to_what_they_leave_of_the_trace(shared_record: Record) -> None:
     gaps, table = idle(shared_record, by="stream"), streams(shared_record)
     if not len(table):
-        assert what_is_lacking(table) == "the trace has no GPU work on any stream"
-        assert what_is_lacking(gaps)
+        assert why_empty(table) == "the trace has no GPU work on any stream"
+        assert why_empty(gaps)
         return
     left = gaps.groupby(["device", "stream"])["dur_ns"].sum().to_dict()
     span = shared_record.trace.span_ns

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.gpu_use import gpu_curves, gpu_summary
 from gpuprof_widgets.analyses.kernels import kernels
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.analyses.tensor_cores import are_eligible, on_tensor_cores
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
@@ -230,7 +230,7 @@ def test_sm_efficiency_over_time_is_what_runs_and_at_most_one() -> None:
 
 def test_a_summary_says_what_a_trace_lacks() -> None:
     cpu = gpu_summary(trace_of(op("aten::mm", ts=0, dur=9)))
-    assert what_is_lacking(cpu) == "the trace has no kernels: there is no use of a GPU to sum up"
+    assert why_empty(cpu) == "the trace has no kernels: there is no use of a GPU to sum up"
     (row,) = gpu_summary(trace_of(kernel("k", ts=0, dur=5))).to_dict("records")
     assert (row["device_name"], row["memory_bytes"], row["compute_capability"]) == ("", -1, "")
     assert np.isnan(row["sm_efficiency"])

@@ -12,7 +12,7 @@ import pytest
 import gpuprof_widgets
 from gpuprof_widgets.analyses import ANALYSES, plain_analyses
 from gpuprof_widgets.analyses.attribution import attribution
-from gpuprof_widgets.analyses.reasons import HOW_TO_RECORD, SNAPSHOT, what_is_lacking
+from gpuprof_widgets.analyses.reasons import HOW_TO_RECORD, SNAPSHOT, why_empty
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
@@ -40,7 +40,7 @@ def answers(record: Record) -> list[str]:
     """What every analysis says that is lacking, and all findings."""
     tables = [one.function(record) for one in plain_analyses()]
     profile = Profile(record.trace, record.calls, record.metadata)
-    return [*map(what_is_lacking, tables), *(one.text for one in profile.findings())]
+    return [*map(why_empty, tables), *(one.text for one in profile.findings())]
 
 
 @pytest.mark.parametrize("recorder", OTHERS)
@@ -67,7 +67,7 @@ def test_advice_for_torch_is_given_of_its_own_traces_alone(recorder: str) -> Non
 )
 def test_who_recorded_can_record_that_too(recorder: str, name: str, advice: str) -> None:
     record = trace_of(op("matmul", ts=0, dur=9), **OTHERS[recorder])
-    assert what_is_lacking(ANALYSES[name].function(record)).endswith(advice)
+    assert why_empty(ANALYSES[name].function(record)).endswith(advice)
 
 
 @pytest.mark.parametrize(
@@ -81,16 +81,16 @@ def test_who_recorded_can_record_that_too(recorder: str, name: str, advice: str)
 def test_that_nothing_has_an_owner_is_said(level: str, lacks: str) -> None:
     table = attribution(trace_of(op("matmul", ts=0, dur=9)), level)
     assert table["name"].tolist() == [""]
-    assert what_is_lacking(table).startswith(lacks)
+    assert why_empty(table).startswith(lacks)
 
 
 def test_of_python_alone_the_analysis_that_has_its_time_is_named() -> None:
     record = trace_of(python("train.py(3): step", ts=0, dur=9))
     table = attribution(record, "python")
     assert table["calls"].tolist() == [1, 0]
-    assert "python_time has the functions' own" in what_is_lacking(table)
+    assert "python_time has the functions' own" in why_empty(table)
     beside = trace_of(python("train.py(3): step", ts=0, dur=9), op("aten::mm", ts=1, dur=5))
-    assert what_is_lacking(attribution(beside, "python")) == ""
+    assert why_empty(attribution(beside, "python")) == ""
 
 
 def test_of_a_program_that_is_not_known_nothing_is_advised() -> None:
@@ -100,7 +100,7 @@ def test_of_a_program_that_is_not_known_nothing_is_advised() -> None:
 @pytest.mark.parametrize("metadata", [{"recorder": 5}, {"framework": ["x"]}, {"recorded_by": None}])
 def test_odd_names_of_recorders_do_no_harm(metadata: dict[str, Any]) -> None:
     record = trace_of(op("matmul", ts=0, dur=9), **metadata)
-    lacks = what_is_lacking(ANALYSES["memory"].function(record))
+    lacks = why_empty(ANALYSES["memory"].function(record))
     assert lacks.startswith("the trace has no memory events")
 
 
@@ -116,8 +116,8 @@ def test_a_file_of_cprofile_is_not_one_of_torch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["critical_path", "operators", "breakdown", "kernels"])
 def test_a_memory_snapshot_has_no_time_and_no_ops(name: str, tmp_path: Path) -> None:
     profile = Profile.load(dumped(snapshot(training()), tmp_path))
-    assert what_is_lacking(ANALYSES[name].function(profile)) == SNAPSHOT
-    assert what_is_lacking(getattr(profile, name)()) == SNAPSHOT
+    assert why_empty(ANALYSES[name].function(profile)) == SNAPSHOT
+    assert why_empty(getattr(profile, name)()) == SNAPSHOT
     assert len(profile.memory()) > 0
 
 
@@ -140,24 +140,24 @@ def test_a_wrong_call_is_told_without_the_frames_in_which_it_was_found() -> None
 def test_what_was_asked_for_and_did_not_happen_is_not_advised() -> None:
     with gpuprof_widgets.profile(quiet=True, memory=True, workers=True, cprofile=False) as run:
         pass
-    assert what_is_lacking(run.memory()) == (
+    assert why_empty(run.memory()) == (
         "the trace has no memory events: they were recorded, and nothing was allocated or released"
     )
-    assert what_is_lacking(run.workers()).endswith("none started in the recorded code")
+    assert why_empty(run.workers()).endswith("none started in the recorded code")
 
 
 def test_what_a_range_lacks_the_run_may_have() -> None:
     record = trace_of(op("aten::mm", ts=0, dur=9), kernel("gemm", ts=20, dur=9))
     run = Profile(record.trace, record.calls, record.metadata)
     gap = run.window(12_000, 15_000)
-    assert what_is_lacking(gap.kernels()).startswith("this range of the trace has no GPU work")
-    assert what_is_lacking(gap.memory()) == "this range of the trace has no memory events"
-    assert what_is_lacking(gap.attribution("module")) == "this range of the trace has no modules"
-    assert "could be idle" not in what_is_lacking(gap.idle())
-    assert "profile_memory" in what_is_lacking(run.memory())
+    assert why_empty(gap.kernels()).startswith("this range of the trace has no GPU work")
+    assert why_empty(gap.memory()) == "this range of the trace has no memory events"
+    assert why_empty(gap.attribution("module")) == "this range of the trace has no modules"
+    assert "could be idle" not in why_empty(gap.idle())
+    assert "profile_memory" in why_empty(run.memory())
 
 
 def test_of_ops_without_a_gpu_the_side_that_has_their_times_is_named() -> None:
-    of_ops = what_is_lacking(ANALYSES["analyze"].function(trace_of(op("aten::mm", ts=0, dur=9))))
+    of_ops = why_empty(ANALYSES["analyze"].function(trace_of(op("aten::mm", ts=0, dur=9))))
     assert of_ops.endswith("those of its CPU ops are of the side 'host'")
-    assert "host" not in what_is_lacking(ANALYSES["analyze"].function(trace_of()))
+    assert "host" not in why_empty(ANALYSES["analyze"].function(trace_of()))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.analyses.launches import FULL, launches, queue_length, queues
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import load
 from gpuprof_widgets.trace.window import window
@@ -130,9 +130,9 @@ def test_gpu_work_without_a_launch_has_no_row_but_is_counted_and_keeps_its_strea
 @pytest.mark.parametrize("analysis", [launches, queue_length, queues])
 def test_what_is_missing_is_said(analysis: Any) -> None:
     stray = trace_of(kernel("stray", ts=3, dur=20), gpu_annotation("step", ts=0, dur=9))
-    assert what_is_lacking(analysis(stray)) == "the trace has no launches of its 1 GPU events."
+    assert why_empty(analysis(stray)) == "the trace has no launches of its 1 GPU events."
     cpu = trace_of(op("aten::mm", ts=0, dur=9))
-    assert "no GPU work" in what_is_lacking(analysis(cpu))
+    assert "no GPU work" in why_empty(analysis(cpu))
 
 
 def test_the_queue_is_longer_by_each_launch_and_shorter_by_each_start() -> None:
@@ -280,7 +280,7 @@ def test_queue_lengths_equal_those_of_hta(both: tuple[Record, Any]) -> None:
 def test_on_real_traces_latencies_add_up_and_queues_end_empty(shared_record: Record) -> None:
     table = launches(shared_record)
     if not len(table):
-        assert what_is_lacking(table)
+        assert why_empty(table)
         return
     assert (table["latency_ns"] == table["queue_ns"] + table["pure_latency_ns"]).all()
     assert (table[["queue_ns", "pure_latency_ns"]] >= 0).all(axis=None)

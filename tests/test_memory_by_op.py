@@ -6,7 +6,7 @@ from typing import Any
 
 from gpuprof_widgets.analyses.memory import memory
 from gpuprof_widgets.analyses.operators import operators
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.trace.model import Record
 from tests.traces import memory as event
 from tests.traces import op, trace_of
@@ -76,12 +76,12 @@ def test_an_op_that_only_calls_itself_counts_once() -> None:
 
 
 def test_a_trace_without_memory_says_so() -> None:
-    assert "profile_memory" in what_is_lacking(memory(trace_of(op("aten::mm", ts=0, dur=9))))
+    assert "profile_memory" in why_empty(memory(trace_of(op("aten::mm", ts=0, dur=9))))
 
 
 def test_it_is_the_op_tables_memory_and_all_there_was(shared_record: Record) -> None:
     table = memory(shared_record)
-    if what_is_lacking(table):
+    if why_empty(table):
         return
     trace = shared_record.trace
     given = trace.args["Bytes"][trace.slices["name"] == "[memory]"].astype(int)

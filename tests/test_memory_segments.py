@@ -13,7 +13,7 @@ from torch.cuda import _memory_viz
 from gpuprof_widgets.analyses.allocator import memory_segments
 from gpuprof_widgets.analyses.columns import format_bytes
 from gpuprof_widgets.analyses.findings import FINDINGS
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.readers import parse
 from gpuprof_widgets.views.panels.counters import allocator_panel
@@ -137,5 +137,5 @@ def test_the_panel_shows_segments_by_state() -> None:
 
 def test_anything_else_has_no_segments_and_says_so() -> None:
     record = trace_of(op("aten::mm", ts=0, dur=9))
-    assert "memory snapshot" in what_is_lacking(memory_segments(record))
+    assert "memory snapshot" in why_empty(memory_segments(record))
     assert allocator_panel(record) is None

@@ -15,7 +15,7 @@ from torch.cuda import _memory_viz
 
 from gpuprof_widgets.analyses.allocator import allocator_events, memory_segments
 from gpuprof_widgets.analyses.memory import allocations, memory, memory_curve, memory_peak
-from gpuprof_widgets.analyses.reasons import SNAPSHOT, what_is_lacking
+from gpuprof_widgets.analyses.reasons import SNAPSHOT, why_empty
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.profiles import Profile
 from gpuprof_widgets.trace.model import Record
@@ -256,7 +256,7 @@ def test_every_output_is_there_and_a_saved_profile_is_equal(tmp_path: Path) -> N
     again = Profile.load(profile.save(tmp_path / "saved.zip"))
     for analysis in (allocations, memory_peak, memory_curve):
         assert analysis(again).equals(analysis(profile))
-    assert what_is_lacking(profile.kernels()) == SNAPSHOT
+    assert why_empty(profile.kernels()) == SNAPSHOT
 
 
 def test_without_paths_it_still_says_whose_memory_it_is() -> None:
@@ -388,7 +388,7 @@ def test_its_findings_are_of_memory_and_no_time_is_broken_down() -> None:
         record = read(snapshot(gpu))
         profile = Profile(record.trace, None, record.metadata)
         said.append([finding.text.split(":")[0] for finding in profile.findings()])
-        assert what_is_lacking(profile.breakdown()) == SNAPSHOT
+        assert why_empty(profile.breakdown()) == SNAPSHOT
     assert said == [
         ["This is a CUDA memory snapshot"],
         ["Peak memory of GPU 0 1.00 MiB at 1.00 µs"],

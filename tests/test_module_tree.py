@@ -12,7 +12,7 @@ from torch import nn
 from gpuprof_widgets.analyses.attribution import SHARES, attribution
 from gpuprof_widgets.analyses.modules import modules
 from gpuprof_widgets.analyses.owners import MODULE_FRAME
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.window import window
 from gpuprof_widgets.views.panels import regions as panel
@@ -154,7 +154,7 @@ def assert_agrees(record: Record) -> None:
 
 def test_it_agrees_with_attribution_on_real_traces(shared_record: Record) -> None:
     table = modules(shared_record)
-    if what_is_lacking(table):
+    if why_empty(table):
         assert (attribution(shared_record, "module")["name"] == "").all()
         return
     assert_agrees(shared_record)
@@ -164,7 +164,7 @@ def test_it_agrees_with_attribution_on_real_traces(shared_record: Record) -> Non
 
 def test_windows_add_up_to_the_whole(shared_record: Record) -> None:
     """Module by module; and nobody's time, which a part that no module ran in has no table for."""
-    if what_is_lacking(modules(shared_record)):
+    if why_empty(modules(shared_record)):
         return
     trace = shared_record.trace
     middle = trace.start_ns + trace.span_ns // 2

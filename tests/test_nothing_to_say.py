@@ -21,7 +21,7 @@ from gpuprof_widgets.analyses.reasons import (
     SNAPSHOT,
     TableWithReason,
     lacking,
-    what_is_lacking,
+    why_empty,
     with_reason,
 )
 from gpuprof_widgets.comparisons import Comparison
@@ -93,7 +93,7 @@ def tables_of(
 
 
 def is_told_and_shown(table: pd.DataFrame) -> bool:
-    why = what_is_lacking(table)
+    why = why_empty(table)
     shown = why.removesuffix(".")
     return bool(why) and shown in repr(table) and html.escape(shown) in str(table._repr_html_())  # type: ignore[operator]
 
@@ -180,7 +180,7 @@ def test_the_reason_is_true_of_the_trace(record: Profile) -> None:
     untrue = [
         f"{way}: {why}"
         for way, table in tables_of(record, Analysed, OPTIONS)
-        if not len(table) and (why := what_is_lacking(table))
+        if not len(table) and (why := why_empty(table))
         for sentence, is_untrue in UNTRUE_IF.items()
         if re.search(sentence, why) and is_untrue(record)
     ]
@@ -217,7 +217,7 @@ def test_the_reason_is_the_one_that_helps(
     table = way(Profile(made.trace, made.calls, made.metadata))
     assert len(table) == 0
     assert words.replace("no time in that range", "nothing took any time in that range") in (
-        what_is_lacking(table)
+        why_empty(table)
     )
     assert is_told_and_shown(table)
 
@@ -225,12 +225,12 @@ def test_the_reason_is_the_one_that_helps(
 def test_ranks_say_what_they_do_not_have_in_common() -> None:
     without = run_of(rank_record(0, computing(0, 5)), rank_record(1, computing(0, 5)))
     why = "no collective of two ranks was found (the trace has no collectives: "
-    assert what_is_lacking(without.collectives()).startswith(why)
-    assert what_is_lacking(without.waits()).startswith(why)
+    assert why_empty(without.collectives()).startswith(why)
+    assert why_empty(without.waits()).startswith(why)
     alone = run_of(rank_record(0, collective(0, 5)))
-    assert what_is_lacking(alone.waits()) == "no collective of two ranks was found"
+    assert why_empty(alone.waits()) == "no collective of two ranks was found"
     together = run_of(rank_record(0, collective(0, 5)), rank_record(1, collective(0, 5)))
-    assert what_is_lacking(together.waits()) == "no rank waited for another"
+    assert why_empty(together.waits()) == "no rank waited for another"
 
 
 def test_an_op_that_did_not_run_is_an_error_that_says_where_to_look() -> None:
@@ -267,7 +267,7 @@ class TestTheTable:
     def test_of_a_table_with_rows_it_is_a_note(self) -> None:
         table = Profile(trace_of(op("aten::mm", ts=0, dur=9)).trace).attribution("line")
         assert len(table) == 1
-        assert repr(table).endswith("Note: " + what_is_lacking(table) + ".")
+        assert repr(table).endswith("Note: " + why_empty(table) + ".")
 
     def test_what_a_file_wrote_does_not_reach_the_terminal(self) -> None:
         assert "\x1b" not in repr(with_reason(lacking(["a"], "no op called \x1b[31m")))

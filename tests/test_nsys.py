@@ -11,7 +11,7 @@ import pytest
 
 from gpuprof_widgets.analyses import ANALYSES
 from gpuprof_widgets.analyses.findings import FINDINGS
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.views.page_panels import page_memory, panels
@@ -354,8 +354,8 @@ def test_totals_of_memory_are_a_curve_where_no_allocation_is_known() -> None:
     ]
     for name in ("allocations", "memory_peak", "memory"):
         table = ANALYSES[name].function(record)
-        assert "counters()" in what_is_lacking(table)
-        assert "memory_curve()" in what_is_lacking(table)
+        assert "counters()" in why_empty(table)
+        assert "memory_curve()" in why_empty(table)
 
 
 def test_totals_of_memory_are_among_the_pages_counters() -> None:

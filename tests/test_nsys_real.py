@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from gpuprof_widgets.analyses import ANALYSES
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.profiles import Profile
 from tests.fuzz_readers import check_record
 from tests.test_every_trace import all_answers
@@ -139,7 +139,7 @@ def test_as_much_was_copied_each_way(export: Export) -> None:
 
 def test_ranges_hold_the_work_that_was_launched_in_them(export: Export) -> None:
     table = ANALYSES["annotations"].function(export.profile)
-    assert bool(what_is_lacking(table)) is not export.has("NVTX_EVENTS")
+    assert bool(why_empty(table)) is not export.has("NVTX_EVENTS")
     launched = (
         "SELECT text, count(DISTINCT range.start), sum(work.end - work.start), count(*)"
         f" FROM NVTX_EVENTS range JOIN {KIND}RUNTIME call ON call.globalTid = range.globalTid"

@@ -268,7 +268,7 @@ BYTES = {
 @pytest.mark.parametrize("name", BYTES)
 def test_bytes_read_and_written(name: str) -> None:
     made, expected = BYTES[name]
-    assert (bytes_of(made).bytes, bytes_of(made).of) == (expected, "inputs and outputs")
+    assert (bytes_of(made).bytes, bytes_of(made).counted) == (expected, "inputs and outputs")
 
 
 UNTOLD = {
@@ -293,7 +293,7 @@ UNTOLD = {
 @pytest.mark.parametrize("name", UNTOLD)
 def test_of_what_shapes_do_not_tell_nothing_is_counted(name: str) -> None:
     moved = bytes_of(UNTOLD[name])
-    assert (moved.bytes, moved.of) == (0, "")
+    assert (moved.bytes, moved.counted) == (0, "")
 
 
 def test_what_torch_records_of_a_sparse_gradient_is_not_counted(tmp_path: Path) -> None:
@@ -312,14 +312,14 @@ def test_what_torch_records_of_a_sparse_gradient_is_not_counted(tmp_path: Path) 
 
 def test_an_op_whose_output_is_not_known_counts_its_inputs() -> None:
     moved = bytes_of(call("sum", (FLOAT, [10])))
-    assert (moved.bytes, moved.of, moved.moves_only) == (40, "inputs", True)
+    assert (moved.bytes, moved.counted, moved.moves_only) == (40, "inputs", True)
     assert bytes_of(call("my_op", (FLOAT, [10]))).moves_only is False
 
 
 @pytest.mark.parametrize("kind", ["TensorList", ""])
 def test_tensors_without_a_recorded_format_count_nothing(kind: str) -> None:
     moved = bytes_of(call("cat", (kind, [[4], [5]])))  # type: ignore[arg-type]
-    assert (moved.bytes, moved.of) == (0, "")
+    assert (moved.bytes, moved.counted) == (0, "")
 
 
 @given(st.lists(sizes, max_size=4))

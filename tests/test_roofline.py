@@ -11,7 +11,7 @@ import torch
 from gpuprof_widgets import measured_peaks
 from gpuprof_widgets.analyses.gpu_peaks import KNOWN_GPUS, busiest_device, known_peaks, peaks_of
 from gpuprof_widgets.analyses.gpu_work import COMPUTE, gpu_kinds
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.analyses.roofline import GROUPINGS, roofline, work_pieces
 from gpuprof_widgets.capture import environment as measuring
 from gpuprof_widgets.exceptions import OptionError
@@ -247,13 +247,13 @@ def test_another_grouping_is_refused() -> None:
 
 def test_a_trace_without_shapes_says_so() -> None:
     table = roofline(trace_of(op("aten::mm", ts=0, dur=9), kernel("gemm", ts=9, dur=9)))
-    assert "no input shapes" in what_is_lacking(table)
+    assert "no input shapes" in why_empty(table)
 
 
 def test_all_groupings_add_up_on_real_traces(shared_record: Record) -> None:
     trace = shared_record.trace
     tables = [roofline(shared_record, by=by) for by in GROUPINGS]
-    if what_is_lacking(tables[0]):
+    if why_empty(tables[0]):
         return
     assert tables[0]["flops"].sum() == pytest.approx(tables[1]["flops"].sum(), abs=len(tables[1]))
     unknown = tables[0]["bytes"] == -1

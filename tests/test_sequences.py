@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpuprof_widgets.analyses.kernels import kernels
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.analyses.sequences import ARROW, sequences
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
@@ -92,8 +92,8 @@ def test_kernels_stand_in_the_order_of_their_start_whatever_their_stream() -> No
 
 
 def test_what_is_missing_is_said() -> None:
-    assert "no GPU work" in what_is_lacking(sequences(trace_of(op("aten::mm", ts=0, dur=9))))
-    assert what_is_lacking(sequences(norm_twice(), op="conv")) == (
+    assert "no GPU work" in why_empty(sequences(trace_of(op("aten::mm", ts=0, dur=9))))
+    assert why_empty(sequences(norm_twice(), op="conv")) == (
         "no op whose name holds 'conv' launched 3 or more kernels or copies in one call."
     )
 

@@ -25,7 +25,7 @@ from gpuprof_widgets.analyses.gpu_work import (
     ranks_text,
     world_size_of,
 )
-from gpuprof_widgets.analyses.reasons import lacking, what_is_lacking
+from gpuprof_widgets.analyses.reasons import lacking, why_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.intervals import Intervals
@@ -63,7 +63,7 @@ def collectives(record: Record, *, instances: bool = False) -> pd.DataFrame:
     calls = collective_calls(record)
     if not len(calls):
         columns = (*CALL_COLUMNS, *BANDWIDTH) if instances else COLUMNS
-        return lacking(columns, what_is_lacking(calls))
+        return lacking(columns, why_empty(calls))
     return with_bandwidth(calls, "bytes", "dur_ns") if instances else _grouped(calls)
 
 

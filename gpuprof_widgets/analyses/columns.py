@@ -336,3 +336,12 @@ def _percentile(
     high = np.minimum(low + 1, last)
     between = ordered[low] + (place - low) * (ordered[high] - ordered[low])
     return np.asarray(between, np.float64)
+
+
+def group_sums(
+    groups: npt.NDArray[np.integer[Any]], values: npt.ArrayLike, length: int
+) -> npt.NDArray[np.int64]:
+    """Return the sum of the values of each group, in whole numbers."""
+    sums = np.zeros(length, np.int64)
+    np.add.at(sums, groups, np.asarray(values, np.int64))  # add.at is slow for other types
+    return sums

@@ -11,7 +11,7 @@ import pandas as pd
 from gpuprof_widgets.analyses.columns import different, group_rows
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows, numbers
 from gpuprof_widgets.analyses.launches import launched_by
-from gpuprof_widgets.analyses.reasons import lacking, what_is_lacking
+from gpuprof_widgets.analyses.reasons import lacking, why_empty
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.analyses.waits import is_dataloader, waits
@@ -216,7 +216,7 @@ def copy_bandwidth(record: Record) -> pd.DataFrame:
     table = copies(record)
     known = table[table["bytes_per_s"].notna() & (table["dur_ns"] > 0)] if len(table) else table
     if not len(known):
-        why = what_is_lacking(table) or "the trace has no copies of known size and time."
+        why = why_empty(table) or "the trace has no copies of known size and time."
         return lacking(BANDWIDTH_COLUMNS, why)
     start = known["start_ns"].to_numpy()
     ts = np.concatenate([start, start + known["dur_ns"].to_numpy()])

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from gpuprof_widgets.analyses.gpu_work import open_times
 from gpuprof_widgets.analyses.operators import are_named_regions
-from gpuprof_widgets.analyses.python_time import ENGINE_OWN, in_hooks, python_functions
+from gpuprof_widgets.analyses.python_time import ENGINE_SLICES, in_hooks, python_functions
 from gpuprof_widgets.analyses.waits import is_dataloader, is_synchronising, is_taking
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.index import Segments
@@ -75,7 +75,7 @@ class HostTimeline:
         self._state = _state_of_slices(trace)
         self._taking = np.append(is_taking(trace), False)
         self._taken = open_times(trace, is_taking(trace))
-        self._engine_own = np.append(trace.index.matching(ENGINE_OWN), False)
+        self._engine_own = np.append(trace.index.matching(ENGINE_SLICES), False)
         self._main, self._executors = main_lane(trace), executor_lanes(trace)
         self._backward = backward_lanes(trace)
         lane = trace.tracks["lane"].to_numpy()

@@ -18,7 +18,7 @@ from gpuprof_widgets.analyses.owners import (
     module_frame_around,
     region_behind,
 )
-from gpuprof_widgets.analyses.reasons import LACKS, lacking, what_is_lacking
+from gpuprof_widgets.analyses.reasons import LACKS, lacking, why_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.schema import NONE
@@ -234,7 +234,7 @@ def queue_length(record: Record) -> pd.DataFrame:
     """
     table = launches(record)
     if not len(table):
-        return lacking(QUEUE_COLUMNS, what_is_lacking(table))
+        return lacking(QUEUE_COLUMNS, why_empty(table))
     table = by_call(table)
     called = np.maximum(table["call_start_ns"].to_numpy(), record.trace.start_ns)
     started = np.maximum(table["start_ns"].to_numpy(), called)
@@ -261,7 +261,7 @@ def queues(record: Record) -> pd.DataFrame:
     """
     table, length = launches(record), queue_length(record)
     if not len(table):
-        return lacking(SUMMARY_COLUMNS, what_is_lacking(table))
+        return lacking(SUMMARY_COLUMNS, why_empty(table))
     attrs: Any = {key: table.attrs[key] for key in (UNLINKED, LACKS) if key in table.attrs}
     table = by_call(table)
     both = {key: pd.concat([table[key], length[key]]) for key in ("device", "stream")}

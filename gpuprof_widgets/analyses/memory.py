@@ -1,4 +1,8 @@
-"""Memory: each allocation's life and owner, the curve that they add up to, and its peak."""
+"""Memory: every block with its owner, the curve over time, its peak, and the totals by op.
+
+`memory` is by op, as in the TensorBoard plugin. Traces without single allocations may still have
+the totals of each device (`reserved_totals`).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.memory_blocks import (
     UNKNOWN,
     Blocks,
@@ -70,6 +75,15 @@ PEAK_COLUMNS = (
     "share",
     "blocks",
 )
+SUMS = (
+    "size_increase_bytes",
+    "self_size_increase_bytes",
+    "allocations",
+    "self_allocations",
+    "allocation_bytes",
+    "self_allocation_bytes",
+)
+OP_COLUMNS = ("device", "name", "calls", *SUMS)
 TEXTS = ("device", "category", "tensor")
 HELD_COLUMNS = ("device", "bytes", "category", "tensor", "address")
 GRANULE = 512
@@ -77,7 +91,7 @@ GRANULE = 512
 
 
 def no_memory_events(record: Record) -> str:
-    """Why nothing is known of single allocations, and what is known instead."""
+    """Return why no single allocation is known, and what is known instead."""
     if len(reserved_totals(record.trace)):
         return (
             "the trace has no memory events, only what was reserved in all: "
@@ -95,33 +109,32 @@ def allocations(record: Record) -> pd.DataFrame:
     ``end_ns`` (its release; -1: it lived on past the record); ``bytes``; ``category``
     ("parameters", "gradients", "optimizer state", "inputs", "activations", "autograd detail",
     "temporaries", "other", "before the record") and ``classified_by`` ("torch" or "rules", see
-    `memory_categories`); ``tensor`` (the parameter, gradient or state that held it, "" where
-    unknown); the owners ``op`` (the outermost),
-    ``module`` and ``line``, each as a slice row and ``..._name`` (-1, ""): of memory allocated in
-    the backward pass those of the forward op, in a memory snapshot (by its stacks) names alone;
-    ``address`` (-1 in traces of torch 1.8: there a
-    release is taken to end the latest block of its size); ``row`` and ``release``: the instants
-    that allocated and released it (-1: none).
+    `memory_categories`); ``tensor`` (the parameter, gradient or state that held it, "" if unknown);
+    the owners ``op`` (the outermost), ``module`` and ``line``, each as a slice row and
+    ``..._name`` (-1, ""): for the backward pass those of the forward op, in a memory snapshot
+    names only, from its stacks; ``address`` (-1 in traces of torch 1.8, where a release ends the
+    latest block of its size); ``row`` and ``release``: the instants that allocated and released it
+    (-1: none).
     """
     trace = record.trace
     events = memory_events(trace)
-    found = blocks(events)
+    pieces = blocks(events)
     event_row = np.append(events.row, NONE)
-    category, by = categories(record, events, found)
+    category, by = categories(record, events, pieces)
     sizes = np.append(events.size, 0)
-    either = np.where(found.begin >= 0, found.begin, found.end)
+    either = np.where(pieces.begin >= 0, pieces.begin, pieces.end)
     table = pd.DataFrame(
         {
             "device": pd.Series(events.device[either], dtype=object),
-            "start_ns": np.where(found.begin >= 0, np.append(events.ts, NONE)[found.begin], NONE),
-            "end_ns": np.where(found.end >= 0, np.append(events.ts, NONE)[found.end], NONE),
+            "start_ns": np.where(pieces.begin >= 0, np.append(events.ts, NONE)[pieces.begin], NONE),
+            "end_ns": np.where(pieces.end >= 0, np.append(events.ts, NONE)[pieces.end], NONE),
             "bytes": np.abs(sizes[either]).astype(np.int64),
             "category": pd.Series(category, dtype=object),
             "classified_by": pd.Series(by, dtype=object),
-            "tensor": pd.Series(holders(trace, events, found), dtype=object),
+            "tensor": pd.Series(holders(trace, events, pieces), dtype=object),
             "address": events.address[either],
-            "row": event_row[found.begin].astype(np.int32),
-            "release": np.where(found.released, event_row[found.end], NONE).astype(np.int32),
+            "row": event_row[pieces.begin].astype(np.int32),
+            "release": np.where(pieces.released, event_row[pieces.end], NONE).astype(np.int32),
         }
     )
     table = table.assign(**_owners(trace, table["row"].to_numpy()))
@@ -129,7 +142,7 @@ def allocations(record: Record) -> pd.DataFrame:
 
 
 def _owners(trace: Trace, row: Any) -> dict[str, Any]:
-    """Op, module and line of these rows as links and names; nothing for row -1."""
+    """Return op, module and line of these rows, as slice rows and names; nothing for row -1."""
     columns: dict[str, Any] = {}
     for owner, find in zip(OWNERS, (owning_ops, owning_modules, owning_lines), strict=True):
         links = np.full(len(row), NONE, np.int32)
@@ -142,10 +155,10 @@ def _owners(trace: Trace, row: Any) -> dict[str, Any]:
 
 
 def _with_held_before(record: Record, table: pd.DataFrame) -> pd.DataFrame:
-    """The blocks from before the record with what was seen to hold them, and those never released.
+    """Add what held the blocks from before the record, and the blocks that were never released.
 
-    A device counts what it allocated before the record only as far as its totals go: torch's CPU
-    starts from 0, CUDA's allocator tells all. What goes beyond the totals is left out.
+    Only as many bytes as the device's totals leave room for are added: torch's CPU totals start
+    from 0, those of CUDA's allocator include everything.
     """
     held = pd.DataFrame(record.metadata.get("memory", {}).get("before", []))
     if not len(held):
@@ -161,7 +174,7 @@ def _with_held_before(record: Record, table: pd.DataFrame) -> pd.DataFrame:
         better = known[column].to_numpy(object)
         table.loc[old, column] = np.where(known["bytes"].notna(), better, current)
     kept = held[~_pairs(held, key).isin(_pairs(table[old], key))]
-    rest = _from_before(record.trace)
+    rest = _bytes_from_before(record.trace)
     room = np.array([rest.get(device, 0) for device in kept["device"]], np.int64)
     kept = kept[kept.groupby("device")["bytes"].cumsum().to_numpy(np.int64) <= room]
     return pd.concat([_living_through(kept), table], ignore_index=True)
@@ -172,18 +185,18 @@ def _pairs(table: pd.DataFrame, key: list[str]) -> pd.MultiIndex:
 
 
 def _living_through(held: pd.DataFrame) -> pd.DataFrame:
-    """Blocks that were there before the record and after it."""
+    """Return rows for blocks that were there before the record and after it."""
     nothing = dict.fromkeys(("start_ns", "end_ns", "row", "release", *OWNERS), NONE)
     nowhere = {f"{owner}_name": "" for owner in OWNERS}
     columns = held[[name for name in (*HELD_COLUMNS, "stack") if name in held]]
     return columns.assign(classified_by="rules", **nothing, **nowhere)
 
 
-def _from_before(trace: Trace) -> dict[str, int]:
-    """Bytes per device that were there before the record and were not released in it."""
+def _bytes_from_before(trace: Trace) -> dict[str, int]:
+    """Return the bytes per device from before the record that were not released in it."""
     events = memory_events(trace)
-    found = blocks(events)
-    stray = found.end[found.begin < 0]
+    pieces = blocks(events)
+    stray = pieces.end[pieces.begin < 0]
     rest = {}
     for device in events.devices:
         first = np.flatnonzero(events.device == device)[0]
@@ -197,12 +210,12 @@ def _from_before(trace: Trace) -> dict[str, int]:
 def memory_curve(record: Record) -> pd.DataFrame:
     """One row per allocation or release: what the device held after it, as torch counted it.
 
-    Columns: ``device``, ``ts_ns``, ``allocated_bytes``, ``reserved_bytes`` (-1 where it is not
-    known: the CPU's). The CPU's allocated bytes count from the first record of memory on; what was
-    there before counts as far as it is released in the record.
+    Columns: ``device``, ``ts_ns``, ``allocated_bytes``, ``reserved_bytes`` (-1 if unknown, as for
+    the CPU). The CPU's allocated bytes count from the first memory event on; older memory counts
+    only if it is released in the record.
 
-    Of a trace without allocations, but with totals of what was reserved (Nsight Systems): one row
-    per change of these, ``allocated_bytes`` -1.
+    A trace without allocations may have totals of reserved bytes (Nsight Systems): then there is
+    one row per change of these, with ``allocated_bytes`` -1.
     """
     events = memory_events(record.trace)
     if not len(events):
@@ -225,36 +238,37 @@ def memory_curve(record: Record) -> pd.DataFrame:
 def memory_peak(record: Record) -> pd.DataFrame:
     """What was alive when each device held most: a row per category and owner, biggest first.
 
-    Columns: ``device``; ``ts_ns``, ``allocated_bytes`` and ``reserved_bytes``: the moment and the
-    device's totals (-1: not known); ``category``; ``line_name``, ``module_name``, ``op_name``: who
-    allocated it ("" where unknown); ``bytes``, ``share`` (of the total) and ``blocks``. The bytes
-    of a device add up to its total: what nobody is known to hold is "before the record".
+    Columns: ``device``; ``ts_ns``, ``allocated_bytes`` and ``reserved_bytes``: the time and totals
+    of the peak (-1: unknown); ``category``; ``line_name``, ``module_name``, ``op_name``: who
+    allocated it ("" if unknown); ``bytes``, ``share`` (of the total) and ``blocks``. The bytes of a
+    device add up to its total: memory without a known owner is "before the record".
     """
     trace = record.trace
     events = memory_events(trace)
-    table, found = allocations(record), blocks(events)
-    events = replace(events, allocated=totals(events, found))
-    parts = [_peak(device, events, found, table) for device in events.devices]
+    table, pieces = allocations(record), blocks(events)
+    events = replace(events, allocated=totals(events, pieces))
+    parts = [_peak(device, events, pieces, table) for device in events.devices]
     if not parts:
         return pd.DataFrame(columns=list(PEAK_COLUMNS))
     return pd.concat(parts, ignore_index=True)[list(PEAK_COLUMNS)]
 
 
 def fullest(peaks: pd.DataFrame) -> pd.DataFrame:
-    """Of `memory_peak` the rows of the device to tell of: the fullest GPU, without one the CPU."""
+    """Return the rows of `memory_peak` of the fullest GPU, or of the CPU if there is no GPU."""
     on_gpu = peaks[peaks["device"] != "CPU"]
     peaks = on_gpu if len(on_gpu) else peaks
-    most = peaks["allocated_bytes"].to_numpy(np.int64)
-    return (
-        peaks[peaks["device"] == peaks["device"].iloc[int(most.argmax())]] if len(peaks) else peaks
-    )
+    if not len(peaks):
+        return peaks
+    fullest_row = int(peaks["allocated_bytes"].to_numpy(np.int64).argmax())
+    rows: pd.DataFrame = peaks[peaks["device"] == peaks["device"].iloc[fullest_row]]
+    return rows
 
 
-def _peak(device: str, events: MemoryEvents, found: Blocks, table: pd.DataFrame) -> pd.DataFrame:
+def _peak(device: str, events: MemoryEvents, pieces: Blocks, table: pd.DataFrame) -> pd.DataFrame:
     here = np.flatnonzero(events.device == device)
     peak = int(here[events.allocated[here].argmax()])
     total = int(events.allocated[peak])
-    alive = table[alive_after(peak, found, len(table)) & (table["device"] == device)]
+    alive = table[alive_after(peak, pieces, len(table)) & (table["device"] == device)]
     owner = ["category", *(f"{owner}_name" for owner in reversed(OWNERS))]
     rows = alive.groupby(owner, as_index=False)["bytes"].agg(bytes="sum", blocks="count")
     rows.loc[len(rows)] = [BEFORE, "", "", "", total - int(rows["bytes"].sum()), 0]
@@ -270,38 +284,27 @@ def _peak(device: str, events: MemoryEvents, found: Blocks, table: pd.DataFrame)
     return peak_rows
 
 
-def alive_after(event: int, found: Blocks, rows: int) -> Any:
-    """Which rows of `allocations` live after an event; those without events live throughout."""
-    alive = (found.begin <= event) & ((found.end > event) | (found.end < 0))
-    return np.concatenate([np.ones(rows - len(found), bool), alive])
-
-
-SUMS = (
-    "size_increase_bytes",
-    "self_size_increase_bytes",
-    "allocations",
-    "self_allocations",
-    "allocation_bytes",
-    "self_allocation_bytes",
-)
-OP_COLUMNS = ("device", "name", "calls", *SUMS)
+def alive_after(event: int, pieces: Blocks, rows: int) -> Any:
+    """Return which rows of `allocations` are alive after an event; those without events all are."""
+    alive = (pieces.begin <= event) & ((pieces.end > event) | (pieces.end < 0))
+    return np.concatenate([np.ones(rows - len(pieces), bool), alive])
 
 
 def memory(record: Record) -> pd.DataFrame:
-    """One row per device and op, that which allocated most by itself first.
+    """One row per device and op, the one that allocated most by itself first.
 
-    The curve over time is `memory_curve`, every block with its allocation and release
-    `allocations`, and what was alive at the peak `memory_peak`. Columns (bytes):
+    See also `memory_curve` (over time), `allocations` (every block) and `memory_peak` (what was
+    alive at the peak). Columns (bytes):
 
     - ``device`` ("GPU 0", "CPU"), ``name``, ``calls`` (of the op, whether it allocated or not);
     - ``size_increase_bytes``: allocated less released in the op and all that it calls,
       ``self_size_increase_bytes``: while it was the innermost op;
     - ``allocations``, ``self_allocations``: their number; ``allocation_bytes``,
-      ``self_allocation_bytes``: what they came to, whatever was released.
+      ``self_allocation_bytes``: their sum, whatever was released.
 
-    What happened in no op is in the row ``[memory]``, in a memory snapshot in one for each line
-    that asked for memory or gave it back: the selfs of a device add up to all there was. As in
-    `operators`, an op answers for its own thread, and for one that only calls itself once.
+    Memory outside of any op is in the row ``[memory]``, in a memory snapshot in a row for each line
+    that allocated or released it; so the selfs of a device add up to everything. As in `operators`,
+    only an op's own thread counts, and an op that only calls itself counts once.
     """
     trace = record.trace
     events = memory_events(trace)
@@ -310,70 +313,64 @@ def memory(record: Record) -> pd.DataFrame:
     ops = op_rows(trace)
     place = np.append(places_of_slices(record), MEMORY_EVENT)
     tables = [
-        _of(trace, ops, events.of(device), place).assign(device=device) for device in events.devices
+        _by_op(trace, ops, events.of(device), place).assign(device=device)
+        for device in events.devices
     ]
     return pd.concat(tables, ignore_index=True)[list(OP_COLUMNS)]
 
 
-def _of(
+def _by_op(
     trace: Trace, ops: OpRows, events: MemoryEvents, place: npt.NDArray[np.object_]
 ) -> pd.DataFrame:
     owner = ops.index[events.row]
-    given = np.maximum(events.size, 0)
     selfs = {
-        "size_increase_bytes": _summed(ops, owner, events.size),
-        "allocations": _summed(ops, owner, (events.size > 0).astype(np.int64)),
-        "allocation_bytes": _summed(ops, owner, given),
+        "size_increase_bytes": events.size,
+        "allocations": events.size > 0,
+        "allocation_bytes": np.maximum(events.size, 0),
     }
     single = ~ops.repeat
     code, names = names_with_steps_merged(trace)
     table = pd.DataFrame({"name": code[ops.row]})
     table["calls"] = trace.slices["count"].to_numpy()[ops.row].astype(np.int64) * single
-    for column, own in selfs.items():
-        table[column] = links.subtree_sum(own[:-1], ops.parent) * single
-        table[f"self_{column}"] = own[:-1]
+    for column, values in selfs.items():
+        sums = group_sums(owner, values, len(ops) + 1)[:-1]  # the last is for no op
+        table[column] = links.subtree_sum(sums, ops.parent) * single
+        table[f"self_{column}"] = sums
     table = table.groupby("name", as_index=False).sum()
     table["name"] = np.array(names, object)[table["name"]]
     loose = owner == NONE
-    table = pd.concat([table, _outside(events.size[loose], place[events.row[loose]])])
+    table = pd.concat([table, _outside_ops(events.size[loose], place[events.row[loose]])])
     table = table[table[list(SUMS)].any(axis=1)]
     return table.sort_values("self_allocation_bytes", ascending=False, kind="stable")
 
 
-def _outside(size: Ints, place: npt.NDArray[np.object_]) -> pd.DataFrame:
-    """What happened in no op, by where it did."""
-    own = {
+def _outside_ops(size: Ints, place: npt.NDArray[np.object_]) -> pd.DataFrame:
+    """Return the memory that no op allocated or released, by place."""
+    sums = {
         "calls": np.ones(len(size), np.int64),
         "size_increase_bytes": size,
         "allocations": (size > 0).astype(np.int64),
         "allocation_bytes": np.maximum(size, 0),
     }
-    table = pd.DataFrame({"name": place} | own).groupby("name", as_index=False, sort=False).sum()
-    return table.assign(**{f"self_{name}": table[name] for name in own if name != "calls"})
-
-
-def _summed(ops: OpRows, owner: npt.NDArray[np.int32], values: Ints) -> Ints:
-    """Per op what is its own; the last entry has what is in none."""
-    sums = np.zeros(len(ops) + 1, np.int64)
-    np.add.at(sums, owner, values)
-    return sums
+    table = pd.DataFrame({"name": place} | sums).groupby("name", as_index=False, sort=False).sum()
+    return table.assign(**{f"self_{name}": table[name] for name in sums if name != "calls"})
 
 
 TOTAL = re.compile(r"(GPU -?\d+) (allocated|reserved)")
-"""Name of the counter of a GPU's memory (`COUNTER_COLUMNS`); torch's are always of both."""
+"""Counters of a GPU's memory (`COUNTER_COLUMNS`); torch writes both, others only "reserved"."""
 
 
 def reserved_totals(trace: Trace) -> pd.DataFrame:
-    """One row per change of what is reserved: columns as `memory_curve`, nothing is allocated.
+    """Return one row per change of the reserved bytes, with the columns of `memory_curve`.
 
-    That is what Nsight Systems records: calls of cudaMalloc and cudaFree, not those of PyTorch's
-    own allocator. A window of torch's trace in which nothing happened has none.
+    Nsight Systems records these: calls of cudaMalloc and cudaFree, not those of PyTorch's
+    allocator. Devices of torch's traces are left out, as in a window without allocations.
     """
     counters = trace.counters
     names = counters["name"].cat
-    found = [TOTAL.fullmatch(str(text)) for text in names.categories]
-    torch = {match[1] for match in found if match and match[2] == "allocated"}
-    devices = [match[1] if match and match[1] not in torch else "" for match in found]
+    matches = [TOTAL.fullmatch(str(text)) for text in names.categories]
+    torch = {match[1] for match in matches if match and match[2] == "allocated"}
+    devices = [match[1] if match and match[1] not in torch else "" for match in matches]
     device = np.array([*devices, ""], object)[names.codes.to_numpy()]
     rows = np.flatnonzero(device != "")
     columns = {

@@ -1,4 +1,4 @@
-"""Blocks of memory: each allocation joined with the release of the same address."""
+"""Blocks of memory: each allocation joined with its release, and the op, module and line behind."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
-from gpuprof_widgets.analyses.op_calls import BACKWARD_PREFIX, frame_of
-from gpuprof_widgets.analyses.operators import CPU_DEVICE_TYPE
+from gpuprof_widgets.analyses.op_calls import frame_of
+from gpuprof_widgets.analyses.operators import CPU_DEVICE_TYPE, arg_numbers
 from gpuprof_widgets.analyses.owners import (
     forward_of,
     module_frame_around,
@@ -20,22 +19,26 @@ from gpuprof_widgets.analyses.owners import (
 )
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.owners import EVALUATE
 from gpuprof_widgets.trace.schema import MEMORY_EVENT, NONE
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
 
 UNKNOWN = -1
-"""A total, in bytes, that the trace does not tell."""
+"""A total in bytes, or an address, that the trace does not tell."""
+
+BACKWARD_NODE = re.compile(re.escape(EVALUATE) + ".*")
+"""The engine's region around a node of the backward pass."""
 
 
 @dataclass(frozen=True)
 class MemoryEvents:
     """The ``[memory]`` instants in order of time.
 
-    ``size``: bytes, negative where they were released; ``allocated`` and ``reserved``: the device's
-    totals after the event, `UNKNOWN` where torch did not write them; ``address``: `UNKNOWN` in
-    traces of torch 1.8.
+    ``size``: bytes, negative if released; ``allocated`` and ``reserved``: totals of the device
+    after the event, `UNKNOWN` if torch did not write them; ``address``: `UNKNOWN` in traces of
+    torch 1.8.
     """
 
     row: npt.NDArray[np.intp]
@@ -50,27 +53,27 @@ class MemoryEvents:
         return len(self.row)
 
     def of(self, device: str) -> MemoryEvents:
-        """Those of one device, "CPU" or "GPU 0"."""
+        """Return the events of one device, "CPU" or "GPU 0"."""
         here = self.device == device
         return MemoryEvents(**{name: values[here] for name, values in vars(self).items()})
 
     @property
     def devices(self) -> list[str]:
         """The devices, accelerators first."""
-        found = sorted(set(self.device), key=lambda name: (len(name), name))
-        return [*(name for name in found if name != "CPU"), *(n for n in found if n == "CPU")]
+        names = sorted(set(self.device), key=lambda name: (len(name), name))
+        return [*(name for name in names if name != "CPU"), *(n for n in names if n == "CPU")]
 
 
 def memory_events(trace: Trace) -> MemoryEvents:
-    """Every allocation and release; of one moment in the order in which torch wrote them."""
+    """Return all allocations and releases by time, then in the order in which torch wrote them."""
     row = np.flatnonzero(trace.index.named(frozenset({MEMORY_EVENT})))
-    size = _arg(trace, "Bytes", row, 0)
+    size = arg_numbers(trace, "Bytes", row, 0)
     row, size = row[size != 0], size[size != 0]
     ts = trace.slices["ts"].to_numpy()[row]
-    order = np.lexsort((row, _arg(trace, "Ev Idx", row, 0), ts))
+    order = np.lexsort((row, arg_numbers(trace, "Ev Idx", row, 0), ts))
     row, size, ts = row[order], size[order], ts[order]
-    kind = _arg(trace, "Device Type", row, CPU_DEVICE_TYPE)
-    number = _arg(trace, "Device Id", row, NONE)
+    kind = arg_numbers(trace, "Device Type", row, CPU_DEVICE_TYPE)
+    number = arg_numbers(trace, "Device Id", row, NONE)
     pairs = zip(kind.tolist(), number.tolist(), strict=True)
     names = ["CPU" if kind == CPU_DEVICE_TYPE else f"GPU {number}" for kind, number in pairs]
     device = np.array(names, dtype=object)
@@ -79,25 +82,18 @@ def memory_events(trace: Trace) -> MemoryEvents:
         ts=ts,
         device=device,
         size=size,
-        address=_arg(trace, "Addr", row, UNKNOWN),
+        address=arg_numbers(trace, "Addr", row, UNKNOWN),
         allocated=_allocated(trace, row, device, size),
-        reserved=_known(_arg(trace, "Total Reserved", row, 0), device),
+        reserved=_known(arg_numbers(trace, "Total Reserved", row, 0), device),
     )
-
-
-def _arg(trace: Trace, key: str, rows: npt.NDArray[np.intp], missing: int) -> Ints:
-    if key not in trace.args:
-        return np.full(len(rows), missing, np.int64)
-    values = trace.args[key].reindex(rows, fill_value=missing)
-    return np.asarray(pd.to_numeric(values, errors="coerce").fillna(missing), np.int64)
 
 
 def _allocated(
     trace: Trace, row: npt.NDArray[np.intp], device: npt.NDArray[np.object_], size: Ints
 ) -> Ints:
-    """The totals that torch wrote; where it wrote none, the sum of the sizes so far."""
+    """Return the totals that torch wrote; without any, the sum of the sizes so far."""
     if "Total Allocated" in trace.args:
-        return _arg(trace, "Total Allocated", row, 0)
+        return arg_numbers(trace, "Total Allocated", row, 0)
     total = np.zeros(len(row), np.int64)
     for name in set(device):
         here = device == name
@@ -106,9 +102,9 @@ def _allocated(
 
 
 def _known(total: Ints, device: npt.NDArray[np.object_]) -> Ints:
-    """The totals; torch writes 0 throughout for what a device does not tell.
+    """Return the totals, `UNKNOWN` for devices where torch writes 0 throughout, and for the CPU.
 
-    Memory of the CPU is not reserved: what stands there in between is no total of anything.
+    The CPU reserves no memory; numbers that torch writes there mean nothing.
     """
     known = total.copy()
     for name in set(device):
@@ -122,11 +118,11 @@ def _known(total: Ints, device: npt.NDArray[np.object_]) -> Ints:
 class Blocks:
     """Pieces of memory that lived during the record, as positions in `MemoryEvents`.
 
-    ``begin`` is -1 for memory from before the record, ``end`` for memory that was not released in
-    it. A block may have been released unseen, between two recorded windows or in a thread that was
-    not recorded: ``released`` is false then, and ``end`` is where it shows at the latest. That is
-    where its address is allocated again, or where the device holds less than all blocks that were
-    not released (of these the oldest are taken to be gone).
+    ``begin`` is -1 for memory from before the record, ``end`` is -1 for memory that the record does
+    not release. A release may be missing, between two recorded windows or in a thread that was not
+    recorded. ``released`` is false then, and ``end`` is the first event that proves it: its address
+    is allocated again, or the device holds less than all living blocks (the oldest are taken to be
+    gone).
     """
 
     begin: npt.NDArray[np.int64]
@@ -138,9 +134,9 @@ class Blocks:
 
 
 def blocks(events: MemoryEvents) -> Blocks:
-    """Allocations with the next release of their address, in order of their first event.
+    """Join each allocation with the next release of its address, in order of the first event.
 
-    Without addresses (torch 1.8) a release ends the latest living block of its device and size.
+    Without addresses (torch 1.8), a release ends the latest living block of its device and size.
     """
     if len(events) and (events.address == UNKNOWN).all():
         return _by_size(events)
@@ -155,12 +151,12 @@ def blocks(events: MemoryEvents) -> Blocks:
     has_end = (begin + 1 < len(events)) & follows[following]
     end = np.where(has_end, order[following], NONE)
     stray = order[np.flatnonzero(~grows & ~after_one)]
-    found = _in_order(order[begin], end, has_end & ~grows[following], stray)
-    return _without_the_impossible(events, found)
+    pieces = _in_order(order[begin], end, has_end & ~grows[following], stray)
+    return _ended_by_totals(events, pieces)
 
 
 def _by_size(events: MemoryEvents) -> Blocks:
-    """Last in, first out: what a size cannot tell, the order of most programs does."""
+    """Join by size, last in, first out, because most programs release in that order."""
     living: dict[tuple[str, int], list[int]] = {}
     end: dict[int, int] = {}
     stray = []
@@ -183,7 +179,7 @@ def _in_order(
     released: npt.NDArray[np.bool_],
     stray: npt.NDArray[np.integer[Any]],
 ) -> Blocks:
-    """The blocks and, as blocks without a begin, the releases of memory from before the record."""
+    """Return the blocks, and releases of memory from before the record as blocks without begin."""
     begins = np.concatenate([begin, np.full(len(stray), NONE)]).astype(np.int64)
     ends = np.concatenate([end, stray]).astype(np.int64)
     freed = np.concatenate([released, np.ones(len(stray), bool)])
@@ -191,58 +187,54 @@ def _in_order(
     return Blocks(begins[order], ends[order], freed[order])
 
 
-def _without_the_impossible(events: MemoryEvents, found: Blocks) -> Blocks:
-    """The blocks, those ended of which the totals leave no room."""
-    end = found.end.copy()
+def _ended_by_totals(events: MemoryEvents, pieces: Blocks) -> Blocks:
+    """Return the blocks, the oldest of them ended where the totals leave no room for all."""
+    end = pieces.end.copy()
     for device in set(events.device):
         here = np.flatnonzero(events.device == device)
-        own = np.flatnonzero((found.begin >= 0) & (end < 0))
-        own = own[events.device[found.begin[own]] == device]
+        living = np.flatnonzero((pieces.begin >= 0) & (end < 0))
+        living = living[events.device[pieces.begin[living]] == device]
         size = events.size[here]
         room = events.allocated[here] - np.cumsum(size)
-        room -= min(_released_of_before(events, found, here), int(room[0]))
+        room -= min(_released_from_before(events, pieces, here), int(room[0]))
         owed = np.maximum.accumulate(-room)
-        freed = events.size[found.begin[own]]
+        freed = events.size[pieces.begin[living]]
         short = np.searchsorted(owed, np.cumsum(freed) - freed, side="right")  # the oldest first
         when = np.append(here, NONE)[short]
-        ended = np.logical_and.accumulate(found.begin[own] < when)
-        end[own[ended]] = when[ended]
-    return Blocks(found.begin, end, found.released)
+        ended = np.logical_and.accumulate(pieces.begin[living] < when)
+        end[living[ended]] = when[ended]
+    return Blocks(pieces.begin, end, pieces.released)
 
 
-def _released_of_before(events: MemoryEvents, found: Blocks, here: npt.NDArray[np.intp]) -> int:
-    """Bytes from before the record that a device released in it; ``here``: its events."""
-    stray = found.end[(found.begin < 0) & np.isin(found.end, here)]
+def _released_from_before(events: MemoryEvents, pieces: Blocks, here: npt.NDArray[np.intp]) -> int:
+    """Return the bytes from before the record that a device, with these events, released in it."""
+    stray = pieces.end[(pieces.begin < 0) & np.isin(pieces.end, here)]
     return -int(events.size[stray].sum())
 
 
-def totals(events: MemoryEvents, found: Blocks) -> Ints:
-    """What each device held after each event: the totals, and never less than its blocks.
+def totals(events: MemoryEvents, pieces: Blocks) -> Ints:
+    """Return what each device held after each event: its totals, but at least its living blocks.
 
-    Torch counts the CPU's memory from the first record of memory on, and traces without totals (and
-    windows of them) are summed up from 0: by then there was at least what is released later without
-    having been allocated. All of a device's totals are raised by the same.
+    Totals of the CPU, and those summed up from sizes, start from 0, although memory was there that
+    is released later. All totals of a device are raised by the same amount.
     """
     held = events.allocated.copy()
     for device in set(events.device):
         here = np.flatnonzero(events.device == device)
         alive = np.zeros(len(events), np.int64)
-        own = np.isin(found.begin, here)
-        alive[found.begin[own]] = events.size[found.begin[own]]
-        ended = own & (found.end >= 0)
-        np.subtract.at(alive, found.end[ended], events.size[found.begin[ended]])
-        stray = (found.begin < 0) & np.isin(found.end, here)
-        np.add.at(alive, found.end[stray], events.size[found.end[stray]])
-        alive[here] = np.cumsum(alive[here]) + _released_of_before(events, found, here)
+        allocated = np.isin(pieces.begin, here)
+        alive[pieces.begin[allocated]] = events.size[pieces.begin[allocated]]
+        ended = allocated & (pieces.end >= 0)
+        np.subtract.at(alive, pieces.end[ended], events.size[pieces.begin[ended]])
+        stray = (pieces.begin < 0) & np.isin(pieces.end, here)
+        np.add.at(alive, pieces.end[stray], events.size[pieces.end[stray]])
+        alive[here] = np.cumsum(alive[here]) + _released_from_before(events, pieces, here)
         held[here] += max(int((alive[here] - held[here]).max()), 0)
     return held
 
 
-BACKWARD_NODE = re.compile(re.escape(BACKWARD_PREFIX) + ".*")
-
-
 def owning_ops(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
-    """The op that Python or autograd called: the outermost around each slice, -1 for none.
+    """Return the outermost op around each slice, which Python or autograd called; -1 for none.
 
     In the backward pass that is the node (`AddmmBackward0`), not the engine's region around it.
     """
@@ -256,12 +248,12 @@ def owning_ops(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
         np.append(links.outermost(parent, wanted), np.int32(NONE))[around]
         for wanted in (is_op, is_node)
     )
-    found: Rows = np.where(op >= 0, op, node)
-    return found
+    owner: Rows = np.where(op >= 0, op, node)
+    return owner
 
 
 def owning_modules(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
-    """The module instance behind each slice, in the backward pass that of the forward op."""
+    """Return the module behind each slice, in the backward pass that of the forward op."""
     regions = region_behind(trace, "module")[rows]
     if (regions >= 0).any() or not module_frames(trace).any():
         return regions
@@ -269,12 +261,12 @@ def owning_modules(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
 
 
 def owning_lines(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
-    """The cell line behind each slice, in the backward pass that of the forward op."""
+    """Return the cell line behind each slice, in the backward pass that of the forward op."""
     return region_behind(trace, "cell_line")[rows]
 
 
 def _module_frames(trace: Trace) -> Rows:
-    """The innermost ``nn.Module`` frame behind each slice, where stacks were recorded."""
+    """Return the innermost ``nn.Module`` frame behind each slice, if stacks were recorded."""
     forward = forward_of(trace)
     source = np.where(forward >= 0, forward, np.arange(len(trace)))
     return module_frame_around(trace, frame_of(trace)[source])

@@ -1,4 +1,8 @@
-"""The tree of modules: what each took in the forward and in the backward pass."""
+"""Modules and optimizers: the tree of modules with its costs, and slow ways to optimize.
+
+`modules` gives each module its forward and its backward pass. `zeroing_ops` and `single_tensor_ops`
+look into the regions that torch opens around an optimizer's ``step`` and ``zero_grad``.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +50,7 @@ PASSES = {
     "cpu_": ("cpu_self_ns", "backward_cpu_ns"),
     "device_": ("device_ns", "backward_device_ns"),
 }
-"""Columns of `attribution`: the forward pass, and the backward pass."""
+"""Columns of `attribution` for the forward and the backward pass, by our prefix."""
 
 
 @remembered
@@ -64,7 +68,7 @@ def modules(record: Record) -> pd.DataFrame:
       ``backward_device_total_ns``: with those within it. The four selfs are those of
       ``attribution("module")`` and add up with the last row, without a name, to all there is;
     - ``wait_ns``: waited for the GPU, both passes;
-    - ``flops``, ``backward_flops``: of the module and those within it (`flop_formulas`);
+    - ``flops``, ``backward_flops``: of the module and those within it (`flops_of`);
     - ``allocated_bytes``, ``allocated_total_bytes``: both passes, without and with those within;
     - ``row``: the slice of its first call (-1: none).
     """
@@ -82,74 +86,74 @@ def module_slices(record: Record) -> pd.DataFrame:
     Columns: ``module`` (row of `modules`), ``row``, ``start_ns``, ``end_ns``.
     """
     table, slices = modules(record), record.trace.slices
-    found = owned(record.trace, "module")
-    labels = pd.MultiIndex.from_frame(_labels(found))
-    place = pd.Series(table.index, pd.MultiIndex.from_frame(table[["name", "class"]]))
-    start = slices["ts"].to_numpy()[found.row]
-    counted = slices["count"].to_numpy()[found.row] > 0
+    owners = owned(record.trace, "module")
+    labels = pd.MultiIndex.from_frame(_labels(owners))
+    position = pd.Series(table.index, pd.MultiIndex.from_frame(table[["name", "class"]]))
+    start = slices["ts"].to_numpy()[owners.row]
+    counted = slices["count"].to_numpy()[owners.row] > 0
     calls = pd.DataFrame(
         {
-            "module": place.reindex(labels).to_numpy()[found.key],
-            "row": found.row.astype(np.int32),
+            "module": position.reindex(labels).to_numpy()[owners.key],
+            "row": owners.row.astype(np.int32),
             "start_ns": start,
-            "end_ns": start + slices["dur"].to_numpy()[found.row],
+            "end_ns": start + slices["dur"].to_numpy()[owners.row],
         }
     )
     return calls[counted].reset_index(drop=True)
 
 
-def _table(trace: Trace, found: Owned) -> pd.DataFrame:
-    shares = found.shares
+def _table(trace: Trace, owners: Owned) -> pd.DataFrame:
+    shares = owners.shares
     flops, backward = slice_work_flops(trace), in_backward(trace)
     counted = np.flatnonzero(flops * (trace.slices["count"].to_numpy() > 0))
     late = backward[counted]
-    forward_flops = found.shared(counted, np.where(late, 0, flops[counted]))
-    backward_flops = found.shared(counted, np.where(late, flops[counted], 0))
-    first, parent = _tree(trace, found)
-    table = _labels(found).assign(parent=parent, depth=0)
-    table["calls"] = found.calls_by_name()
+    forward_flops = owners.shared(counted, np.where(late, 0, flops[counted]))
+    backward_flops = owners.shared(counted, np.where(late, flops[counted], 0))
+    first, parent = _tree(trace, owners)
+    table = _labels(owners).assign(parent=parent, depth=0)
+    table["calls"] = owners.calls_by_name()
     for prefix, (ahead, behind) in PASSES.items():
-        for sums, kind in ((found.by_name, "self"), (found.total, "total")):
+        for sums, kind in ((owners.by_name, "self"), (owners.total, "total")):
             table[f"{prefix}{kind}_ns"] = sums(shares[ahead])
             table[f"backward_{prefix}{kind}_ns"] = sums(shares[behind])
     return table.assign(
-        wait_ns=found.by_name(shares["wait_ns"]),
-        flops=found.total(forward_flops),
-        backward_flops=found.total(backward_flops),
-        allocated_bytes=found.by_name(shares["allocated_bytes"]),
-        allocated_total_bytes=found.total(shares["allocated_bytes"]),
+        wait_ns=owners.by_name(shares["wait_ns"]),
+        flops=owners.total(forward_flops),
+        backward_flops=owners.total(backward_flops),
+        allocated_bytes=owners.by_name(shares["allocated_bytes"]),
+        allocated_total_bytes=owners.total(shares["allocated_bytes"]),
         row=first,
     )
 
 
-def _labels(found: Owned) -> pd.DataFrame:
-    """Name and class of every module, as `modules` writes them."""
-    written = found.names["name"]
+def _labels(owners: Owned) -> pd.DataFrame:
+    """Return name and class of every module, as `modules` writes them."""
+    written = owners.names["name"]
     names = written.str.removeprefix(MODULE_FRAME)
     of_name = names.str.rsplit("_", n=1).str[0]
-    kinds = np.where(written.str.startswith(MODULE_FRAME), of_name, found.names["detail"])
+    kinds = np.where(written.str.startswith(MODULE_FRAME), of_name, owners.names["detail"])
     return pd.DataFrame({"name": names, "class": kinds.astype(object)})
 
 
-def _tree(trace: Trace, found: Owned) -> tuple[Rows, Rows]:
-    """Per name the slice of its first call (-1: nobody's), and the name around that (-1: none).
+def _tree(trace: Trace, owners: Owned) -> tuple[Rows, Rows]:
+    """Return per name the slice of its first call and the name around that call; -1 for none.
 
-    A name around another one first ran before it: that makes it a tree, in a window as well.
+    This is a tree, in a window as well, because a name around another one first ran before it.
     """
-    parent = np.full(len(found.names), NONE, np.int32)
+    parent = np.full(len(owners.names), NONE, np.int32)
     first = parent.copy()
     began, _ = trace.index.uncut
-    by_start = np.lexsort((links.depths(found.parent), began[found.row]))
-    keys, at = np.unique(found.key[by_start], return_index=True)
+    by_start = np.lexsort((links.depths(owners.parent), began[owners.row]))
+    keys, at = np.unique(owners.key[by_start], return_index=True)
     earliest = by_start[at]
-    first[keys] = found.row[earliest]
-    above = found.parent[earliest]
-    parent[keys] = np.where(above >= 0, found.key[above], NONE)
+    first[keys] = owners.row[earliest]
+    above = owners.parent[earliest]
+    parent[keys] = np.where(above >= 0, owners.key[above], NONE)
     return first, parent
 
 
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:
-    """Parents before their children, those in the order of their first calls; nobody's row last."""
+    """Sort parents before children, these by their first calls; the row of no module is last."""
     parent, first = table["parent"].to_numpy(), table["row"].to_numpy()
     children: dict[int, list[int]] = {}
     for node in sorted(range(len(table) - 1), key=lambda node: (first[node], node)):
@@ -161,11 +165,11 @@ def _ordered(table: pd.DataFrame) -> pd.DataFrame:
         order.append(node)
         waiting += [(child, level + 1) for child in reversed(children.get(node, []))]
     order.append(len(table) - 1)
-    place = np.full(len(table) + 1, NONE, np.int32)
-    place[order] = np.arange(len(order))
+    position = np.full(len(table) + 1, NONE, np.int32)
+    position[order] = np.arange(len(order))
     table = table.iloc[order].reset_index(drop=True)
     depths = [depth.get(node, 0) for node in order]
-    moved = np.where(table["parent"] >= 0, place[table["parent"].to_numpy()], NONE)
+    moved = np.where(table["parent"] >= 0, position[table["parent"].to_numpy()], NONE)
     return table.assign(parent=moved.astype(np.int32), depth=depths)[list(COLUMNS)]
 
 
@@ -175,13 +179,13 @@ ZEROING = frozenset({"aten::zero_", "aten::_foreach_zero_"})
 ON_MANY = re.compile(r".*(_foreach_|_fused_).*", re.DOTALL)
 PLAIN = re.compile(r"aten::.*", re.DOTALL)
 FRESH = frozenset({"aten::zeros", "aten::zeros_like", "aten::new_zeros"})
-"""Ops that zero what they have just made."""
+"""Ops that zero a tensor which they have just made."""
 
 
 def zeroing_ops(trace: Trace) -> tuple[npt.NDArray[np.intp], Rows]:
-    """The ops that fill a gradient with zeros, and the ``zero_grad`` region around each.
+    """Return the ops that fill a gradient with zeros, and the ``zero_grad`` region around each.
 
-    torch's GradNotSetToNonePattern: ``aten::zero_`` that is not ``aten::zeros``' own.
+    After torch's GradNotSetToNonePattern: ``aten::zero_`` that ``aten::zeros`` does not call.
     """
     parent = trace.slices["parent"].to_numpy()
     fresh = np.append(trace.index.named(FRESH), False)
@@ -191,11 +195,11 @@ def zeroing_ops(trace: Trace) -> tuple[npt.NDArray[np.intp], Rows]:
 
 
 def single_tensor_ops(trace: Trace) -> tuple[npt.NDArray[np.intp], Rows]:
-    """The ops of an optimizer's step that launched kernels for one tensor, and the step around.
+    """Return the ops of an optimizer's step that launched kernels for one tensor, and the steps.
 
-    Names with ``_foreach_`` or ``_fused_`` work on many tensors at once; what runs on the CPU is
-    left out: there a loop over the parameters costs no launches. (torch's
-    OptimizerSingleTensorPattern goes by the frame ``_single_tensor_adam``, which needs stacks.)
+    Ops with ``_foreach_`` or ``_fused_`` in the name work on many tensors at once. Ops on the CPU
+    do not count: a loop over the parameters costs no launches there. (torch's
+    OptimizerSingleTensorPattern looks for the frame ``_single_tensor_adam`` and needs stacks.)
     """
     launching = np.zeros(len(trace) + 1, bool)
     launching[trace.slices["op"].to_numpy()[trace.index.gpu]] = True
@@ -208,7 +212,7 @@ def single_tensor_ops(trace: Trace) -> tuple[npt.NDArray[np.intp], Rows]:
 def _within(
     trace: Trace, region: re.Pattern[str], wanted: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.intp], Rows]:
-    """Those of the slices that lie in such a region, and the innermost one around each."""
+    """Return the wanted slices within such a region, and the innermost region around each."""
     regions = trace.index.matching(region) & trace.index.on_tracks("cpu")
     around = links.nearest_ancestor(trace.slices["parent"].to_numpy(), regions)
     rows = np.flatnonzero(wanted & (around != NONE) & (trace.slices["count"].to_numpy() > 0))
@@ -216,6 +220,6 @@ def _within(
 
 
 def kinds(trace: Trace, region: re.Pattern[str], rows: Rows) -> list[str]:
-    """The optimizers of these regions, in the order of their names."""
+    """Return the names of the optimizers of these regions, sorted."""
     names = trace.slices["name"].to_numpy(object)[np.unique(rows)]
     return sorted({match["kind"] for name in names if (match := region.fullmatch(str(name)))})

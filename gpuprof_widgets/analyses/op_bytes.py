@@ -1,16 +1,18 @@
-"""Bytes that an op has to move to and from memory at least, from its recorded shapes.
+"""Bytes that an op has to move to and from memory at least, and the shape of its output.
+
+Traces hold neither; both follow from the recorded shapes of the inputs.
 
 Every input is read once and every output written once. An expanded axis (stride 0) holds one value
-however long it is; an op in place writes its first input; one that fills or copies does not read
-what it overwrites. A tensor in a list has no recorded format and counts nothing, nor do workspaces
-and what a cache saves. Outputs are counted where the op's rule is known (`OUTPUTS`).
+whatever its length; an in-place op writes its first input; an op that fills or copies does not read
+what it overwrites. Tensors in a list have no recorded format and count nothing, nor do workspaces
+and what a cache saves. Outputs are counted where the op has a rule (`OUTPUTS`).
 
-Of a tensor in which indices choose, what they can choose is counted (`CHOOSING`): as many elements
-as they are, but no more than it has. It is less where they name an element twice. Which ops touch
-how much is in torch's reference of each (``torch.gather``, ``Tensor.index_add_``, ...) and, for
-``nll_loss``, in aten/src/ATen/native/cuda/Loss.cu. Nothing is said where shapes do not tell: of
-indices in a list, of masks that choose, of sparse tensors (`UNKNOWN`), and of what is none of
-torch's own ops, which may read a page of the cache it is given.
+Where indices choose elements of a tensor (`CHOOSING`), the number of indices is counted, up to the
+size of the tensor; the true number is lower if an index repeats. Sources: torch's reference of each
+op (``torch.gather``, ``Tensor.index_add_``, ...) and, for ``nll_loss``,
+aten/src/ATen/native/cuda/Loss.cu. Bytes are unknown where shapes do not tell: indices in a list,
+masks that choose, sparse tensors (`UNKNOWN`), and ops outside of torch, which may read one page of
+the cache that they get.
 """
 
 from __future__ import annotations
@@ -28,23 +30,23 @@ BOTH, INPUTS, NOTHING = "inputs and outputs", "inputs", ""
 Rule = Callable[[Call], int]
 
 NOT_RECORDED = (IndexError, TypeError, ValueError, SyntaxError, ZeroDivisionError)
-"""What a rule raises where a shape or number that it needs is missing."""
+"""What a rule raises if a shape or number that it needs is missing or does not fit the op."""
 
 
 @dataclass(frozen=True)
 class Moved:
     """Bytes of one call, what they count (`BOTH`, `INPUTS` or `NOTHING`), and the op's kind.
 
-    ``moves_only``: the op is known to do no more arithmetic than a few steps per number.
+    ``moves_only``: the op does at most a few steps of arithmetic per number.
     """
 
     bytes: int
-    of: str
+    counted: str
     moves_only: bool
 
 
 def bytes_of(call: Call) -> Moved:
-    """What one call moves."""
+    """Return what one call moves."""
     simple = call.name in SIMPLE or call.name.startswith(FUSED) or _is_in_place(call)
     if _is_unknown(call):
         return Moved(0, NOTHING, simple)
@@ -52,13 +54,44 @@ def bytes_of(call: Call) -> Moved:
         return _chosen(call)
     if call.name.startswith(TRITON):
         return Moved(_read(call), BOTH, simple)
-    rule = OUTPUTS.get(call.name) or (_first if _is_in_place(call) else None)
+    rule = OUTPUTS.get(call.name) or (_like(0) if _is_in_place(call) else None)
     if rule is None:
         return Moved(_read(call), INPUTS, simple)
     try:
         return Moved(_read(call) + rule(call), BOTH, simple)
     except NOT_RECORDED:
-        return Moved(_read(call), INPUTS, simple)  # the output cannot be told
+        return Moved(_read(call), INPUTS, simple)
+
+
+def elements_of(call: Call) -> int:
+    """Return the elements of what an op with two operands returns; 0 if one was not recorded."""
+    if not call.tensors() or "" in call.types[:2]:
+        return 0
+    try:
+        return prod(_broadcast_shape(call))
+    except ValueError:
+        return 0
+
+
+def output_shape(call: Call) -> Shape | None:
+    """Return the shape of the tensor that this call returns; None if no rule tells.
+
+    Known are products, convolutions, in-place and element-wise ops.
+    """
+    try:
+        return _output_shape(call)
+    except NOT_RECORDED:
+        return None
+
+
+def _output_shape(call: Call) -> Shape | None:
+    rule = OUTPUT_SHAPES.get(call.name)
+    if rule is not None:
+        return rule(call)
+    if call.name.startswith("aten::") and call.name.endswith("_") and not call.name.endswith("__"):
+        return call.shape(0)
+    operands = OPERANDS.get(call.name)
+    return None if operands is None else _broadcast_shape(call, operands)
 
 
 def _is_unknown(call: Call) -> bool:
@@ -72,7 +105,7 @@ def _is_unknown(call: Call) -> bool:
 
 
 def _is_sparse(call: Call, position: int) -> bool:
-    """Whether it has no strides although they were recorded: its shape is not what it holds."""
+    """Return whether only this tensor has no strides: a sparse one holds less than its shape."""
     shape = call.dims[position]
     return bool(shape) and position < len(call.strides) and not call.strides[position]
 
@@ -85,24 +118,24 @@ def _chosen(call: Call) -> Moved:
 
 
 def _read(call: Call) -> int:
-    operands = call.tensors()[: OPERANDS.get(call.name)]  # what follows is where to write (out=)
+    operands = call.tensors()[: OPERANDS.get(call.name)]  # one more is out=: where to write
     if call.name in OVERWRITING or _adds_nothing(call):
         operands = operands[1:]
     return sum(_tensor(call, position) for position in operands)
 
 
 def _adds_nothing(call: Call) -> bool:
-    """Whether a product is added to zero times its first input: that is not read then."""
+    """Return whether beta is 0: then the first input, to which a product is added, is not read."""
     if call.name not in ADDING:
         return False
     try:
         return float(call.value(3)) == 0
     except NOT_RECORDED:
-        return False  # beta was not recorded: one unless given
+        return False  # beta is 1 by default
 
 
 def _tensor(call: Call, position: int) -> int:
-    """Bytes of the distinct elements of one input; 0 where there is no tensor."""
+    """Return the bytes of the distinct elements of one input; 0 if it is no tensor."""
     if not call.is_tensor(position):
         return 0
     shape: list[int] = list(call.dims[position])
@@ -117,18 +150,18 @@ def _elements(call: Call, position: int) -> int:
 
 
 def _slices(call: Call, chosen: int) -> int:
-    """Elements of so many slices of the first tensor along the axis that the second input names."""
+    """Return the elements of so many slices of the first tensor along the axis in argument 1."""
     length: int = call.shape(0)[call.value(1)]
     return chosen * _elements(call, 0) // length
 
 
 def _part(call: Call, position: int, elements: int) -> int:
-    """Bytes of so many elements of a tensor, which has no more than it has."""
+    """Return the bytes of so many elements of a tensor, at most of all it has."""
     return min(elements, _elements(call, position)) * call.size(position)
 
 
 def _looked_up(call: Call, index: int, elements: int) -> int:
-    """The index, so many elements of the first tensor, and as many written elsewhere."""
+    """Return the bytes of the index, the elements read from the first tensor, and their copies."""
     return _tensor(call, index) + _part(call, 0, elements) + elements * call.size(0)
 
 
@@ -137,11 +170,11 @@ def _embedding(call: Call) -> int:
 
 
 def _embedding_bag(call: Call) -> int:
-    """A row per bag is written; of offsets that include the last there is one more."""
+    """One row per bag is written; with include_last_offset there is one more offset than bags."""
     width = prod(call.shape(0)[1:])
     bags = _elements(call, 2) - bool(call.value(7))
-    given = sum(_tensor(call, position) for position in (1, 2, 6))
-    return given + _part(call, 0, _elements(call, 1) * width) + bags * width * call.size(0)
+    indices = sum(_tensor(call, position) for position in (1, 2, 6))
+    return indices + _part(call, 0, _elements(call, 1) * width) + bags * width * call.size(0)
 
 
 def _index_select(call: Call) -> int:
@@ -157,9 +190,9 @@ def _take(call: Call) -> int:
 
 
 def _put(index: int, source: int, *, slices: bool = False, adds: bool = False) -> Rule:
-    """Index and source are read as far as they go together, the first tensor is written there.
+    """Return a rule: read the index and as much of the source, write these elements of argument 0.
 
-    ``slices``: the index chooses these, not elements; ``adds``: what was there is read before.
+    ``slices``: the index chooses slices, not elements; ``adds``: the old values are read as well.
     """
 
     def moved(call: Call) -> int:
@@ -173,12 +206,12 @@ def _put(index: int, source: int, *, slices: bool = False, adds: bool = False) -
 
 
 def _nll_loss(call: Call) -> int:
-    """One score per target is read; that each has a loss of its own is not counted."""
+    """One score per target is read; losses per target (reduction "none") are not counted."""
     return _tensor(call, 1) + _part(call, 0, _elements(call, 1)) + call.size(0)
 
 
 def _nll_loss_backward(call: Call) -> int:
-    """One gradient per target is written; the zeros of all others are an op of their own."""
+    """One gradient per target is written; another op fills in the zeros."""
     return _tensor(call, 0) + _tensor(call, 2) + _part(call, 1, _elements(call, 2))
 
 
@@ -186,64 +219,57 @@ def _is_in_place(call: Call) -> bool:
     return call.name.startswith("aten::") and call.name.endswith("_") and call.is_tensor(0)
 
 
-def _first(call: Call) -> int:
-    """An output like the first input, written in full."""
-    return prod(call.shape(0)) * call.size(0)
-
-
 def _like(position: int) -> Rule:
+    """Return a rule for an output like the input at that position."""
     return lambda call: prod(call.shape(position)) * call.size(position)
 
 
+def _written(shape: Callable[[Call], Shape], position: int = 0) -> Rule:
+    """Return a rule for an output of that shape in the format of the input at that position."""
+    return lambda call: prod(shape(call)) * call.size(position)
+
+
 def _broadcast(call: Call) -> int:
-    """Elements of all tensors broadcast against each other, in the widest tensor's format."""
-    elements, sizes = _broadcast_elements(call)
-    return elements * sizes
+    """All tensors broadcast, in the widest format; 0-d tensors do not widen it."""
+    _, size = max((len(call.shape(at)) > 0, call.size(at)) for at in call.tensors())
+    return prod(_broadcast_shape(call)) * size
 
 
-def elements_of(call: Call) -> int:
-    """Elements of what an op with two operands returns; 0 where one was not recorded."""
-    if not call.tensors() or "" in call.types[:2]:
-        return 0
-    try:
-        return _broadcast_elements(call)[0]
-    except ValueError:
-        return 0
-
-
-def _broadcast_elements(call: Call) -> tuple[int, int]:
-    shapes = [call.shape(position) for position in call.tensors()]
-    longest = max(len(shape) for shape in shapes)
-    padded = [[1] * (longest - len(shape)) + list(shape) for shape in shapes]
-    full = [0 if 0 in sizes else max(sizes) for sizes in zip(*padded, strict=True)]
-    widest = max((len(call.shape(at)) > 0, call.size(at)) for at in call.tensors())
-    return prod(full), widest[1]
+def _broadcast_shape(call: Call, operands: int | None = None) -> Shape:
+    """Broadcast the first tensors as torch does: from the last axis on, an axis of 1 fits any."""
+    shapes = [list(call.shape(at)) for at in call.tensors()[:operands]]
+    axes = max(map(len, shapes))
+    padded = [[1] * (axes - len(shape)) + shape for shape in shapes]
+    return [0 if 0 in sizes else max(sizes) for sizes in zip(*padded, strict=True)]
 
 
 def _compared(call: Call) -> int:
     """Booleans, one byte each."""
-    return _broadcast_elements(call)[0]
+    return prod(_broadcast_shape(call))
 
 
-def _product(first: int) -> Rule:
-    def output(call: Call) -> int:
-        left, right = call.shape(first), call.shape(first + 1)
-        return prod([*left[:-1], right[-1]]) * call.size(first)
-
-    return output
+def _product(first: int) -> Callable[[Call], Shape]:
+    """Return a shape rule for the product of the operands at that position and the next."""
+    return lambda call: [*call.shape(first)[:-1], call.shape(first + 1)[-1]]
 
 
-def _convolution(call: Call) -> int:
+def _linear(call: Call) -> Shape:
+    return [*call.shape(0)[:-1], call.shape(1)[0]]
+
+
+def _convolution(call: Call) -> Shape:
     if call.value(6):
-        shape: Shape = output_of_transposed(call, int(call.value(8)))
-    else:
-        given = (call.value(position) for position in (3, 4, 5))
-        shape = output_of_convolution(call.shape(0), call.shape(1), *given)
-    return prod(shape) * call.size(0)
+        return output_of_transposed(call, int(call.value(8)))
+    return _plain_convolution(call)
+
+
+def _plain_convolution(call: Call) -> Shape:
+    stride, padding, dilation = (call.value(position) for position in (3, 4, 5))
+    return output_of_convolution(call.shape(0), call.shape(1), stride, padding, dilation)
 
 
 def _convolution_backward(call: Call) -> int:
-    """The gradients of input, weight and bias, as far as they were asked for."""
+    """The gradients of input, weight and bias, if they were asked for."""
     wanted = call.value(10)
     sizes = [prod(call.shape(1)), prod(call.shape(2)), call.shape(2)[0]]
     return sum(size for size, is_wanted in zip(sizes, wanted, strict=True) if is_wanted) * (
@@ -251,9 +277,9 @@ def _convolution_backward(call: Call) -> int:
     )
 
 
-def _attention(call: Call) -> int:
+def _attention(call: Call) -> Shape:
     """As long as the query, as wide as the value."""
-    return prod([*call.shape(0)[:-1], call.shape(2)[-1]]) * call.size(0)
+    return [*call.shape(0)[:-1], call.shape(2)[-1]]
 
 
 def _attention_backward(call: Call) -> int:
@@ -290,14 +316,14 @@ CHOOSING: dict[str, Rule] = {
     **dict.fromkeys(_aten("nll_loss", "nll_loss_forward", "nll_loss2d_forward"), _nll_loss),
     **dict.fromkeys(_aten("nll_loss_backward", "nll_loss2d_backward"), _nll_loss_backward),
 }
-"""All that is moved by ops whose indices choose in a tensor."""
+"""All bytes moved by ops whose indices choose elements of a tensor."""
 
 UNKNOWN = re.compile(
     r"_?(unsafe_)?(masked_)?index(_put(_impl)?)?(_accumulate)?_?|masked_(select|scatter)\w*"
     r"|\w*sparse\w*|\w*coalesce\w*|embedding_renorm_|_?upsample_\w+|grid_sampler\w*"
     r"|searchsorted|bucketize"
 )
-"""Ops that read or write a part of what they are given, and no shape tells which."""
+"""Ops that read or write a part of their tensors that no shape tells."""
 
 TRITON = "triton_"
 FUSED = ("triton_poi_", "triton_red_", "triton_per_")
@@ -305,7 +331,7 @@ FUSED = ("triton_poi_", "triton_red_", "triton_per_")
 FUSED_CHOICE = re.compile(
     r"embedding|index|gather|scatter|slice|select|split|narrow|unfold|take|nll_loss|upsample"
 )
-"""What is fused in one where a kernel has all of a tensor and may want a part."""
+"""Fused ops by which a kernel may read only a part of a tensor that it gets."""
 
 OVERWRITING = frozenset(
     _aten("copy_", "fill_", "zero_", "uniform_", "normal_", "random_", "bernoulli_", "exponential_")
@@ -337,7 +363,7 @@ _NORM_BACKWARD = {
     "aten::native_layer_norm_backward": 1,
     "aten::max_pool2d_with_indices_backward": 1,
 }
-"""Ops whose result is like the input at that position, but for a few numbers per channel."""
+"""Ops whose result is like the input at that position, apart from a few numbers per channel."""
 
 _REDUCING = _aten("sum", "mean", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all")
 _REDUCING += _aten("prod", "norm", "linalg_vector_norm", "var", "std", "var_mean")
@@ -346,95 +372,47 @@ _REDUCING += _aten("avg_pool2d", "count_nonzero", "nonzero", "isin", "index", "c
 
 _CONVOLUTIONS = _aten("convolution", "_convolution", "convolution_overrideable")
 _ATTENTIONS = (
-    *("efficient_attention", "flash_attention", "cudnn_attention", "flash_attention_for_cpu"),
+    "efficient_attention",
+    "flash_attention",
+    "cudnn_attention",
+    "flash_attention_for_cpu",
 )
 
 OUTPUTS: dict[str, Rule] = {
-    "aten::mm": _product(0),
-    "aten::addmm": _product(1),
-    "aten::bmm": _product(0),
-    "aten::baddbmm": _product(1),
-    **dict.fromkeys(_CONVOLUTIONS, _convolution),
+    "aten::mm": _written(_product(0)),
+    "aten::addmm": _written(_product(1), 1),
+    "aten::bmm": _written(_product(0)),
+    "aten::baddbmm": _written(_product(1), 1),
+    **dict.fromkeys(_CONVOLUTIONS, _written(_convolution)),
     "aten::convolution_backward": _convolution_backward,
-    **{f"aten::_scaled_dot_product_{kind}": _attention for kind in _ATTENTIONS},
+    **{f"aten::_scaled_dot_product_{kind}": _written(_attention) for kind in _ATTENTIONS},
     **{f"aten::_scaled_dot_product_{kind}_backward": _attention_backward for kind in _ATTENTIONS},
-    "aten::_flash_attention_forward": _attention,
-    "aten::_efficient_attention_forward": _attention,
-    **dict.fromkeys((*_UNARY, *_NORMALISING), _first),
+    "aten::_flash_attention_forward": _written(_attention),
+    "aten::_efficient_attention_forward": _written(_attention),
+    **dict.fromkeys((*_UNARY, *_NORMALISING), _like(0)),
     **dict.fromkeys((*_BINARY, *_TERNARY), _broadcast),
     **dict.fromkeys(_COMPARING, _compared),
     **{name: _like(position) for name, position in _NORM_BACKWARD.items()},
 }
-"""Bytes written, by op; what is not here and not in place counts its inputs alone."""
+"""Bytes written, by op; of other ops, unless in place, only the inputs count."""
 
 OPERANDS = {
     **dict.fromkeys(_UNARY, 1),
     **dict.fromkeys((*_BINARY, *_COMPARING), 2),
     **dict.fromkeys(_TERNARY, 3),
 }
-"""How many tensors an op reads; one more is where ``out=`` has it write."""
+"""How many tensors an op reads; one more is that of ``out=``."""
 
 SIMPLE = frozenset({*OPERANDS, *_NORMALISING, *_NORM_BACKWARD, *_REDUCING, *CHOOSING, *OVERWRITING})
-"""Ops that do a few steps per number at most: memory bounds them, whatever they count."""
+"""Ops that do at most a few steps per number: memory bounds them."""
 
-
-def output_shape(call: Call) -> Shape | None:
-    """Of the tensor that this call returns; None where no rule says so.
-
-    Known are products, convolutions, ops in place, and those that work element by element.
-    """
-    try:
-        return _shape(call)
-    except (IndexError, TypeError, ValueError, SyntaxError, ZeroDivisionError):
-        return None  # too little was recorded, or shapes that do not fit the op
-
-
-def _shape(call: Call) -> Shape | None:
-    rule = RULES.get(call.name)
-    if rule is not None:
-        return rule(call)
-    if call.name.startswith("aten::") and call.name.endswith("_") and not call.name.endswith("__"):
-        return call.shape(0)
-    operands = OPERANDS.get(call.name)
-    return None if operands is None else _output_broadcast(call, operands)
-
-
-def _output_broadcast(call: Call, operands: int) -> Shape:
-    """As numpy and torch broadcast: from the last axis on, an axis of 1 fits any."""
-    shapes = [list(call.shape(at)) for at in call.tensors()[:operands]]
-    axes = max(map(len, shapes))
-    padded = [[1] * (axes - len(shape)) + shape for shape in shapes]
-    return [0 if 0 in sizes else max(sizes) for sizes in zip(*padded, strict=True)]
-
-
-def _output_product(first: int) -> Callable[[Call], Shape]:
-    """Of the operands at that position and the next."""
-    return lambda call: [*call.shape(first)[:-1], call.shape(first + 1)[-1]]
-
-
-def _output_convolution(call: Call) -> Shape:
-    if call.value(6):
-        return output_of_transposed(call, int(call.value(8)))
-    given = (call.value(at) for at in (3, 4, 5))
-    return output_of_convolution(call.shape(0), call.shape(1), *given)
-
-
-def _conv(call: Call) -> Shape:
-    given = (call.value(at) for at in (3, 4, 5))
-    return output_of_convolution(call.shape(0), call.shape(1), *given)
-
-
-def _linear(call: Call) -> Shape:
-    return [*call.shape(0)[:-1], call.shape(1)[0]]
-
-
-RULES: dict[str, Callable[[Call], Shape]] = {
-    "aten::mm": _output_product(0),
-    "aten::addmm": _output_product(1),
-    "aten::bmm": _output_product(0),
-    "aten::baddbmm": _output_product(1),
+OUTPUT_SHAPES: dict[str, Callable[[Call], Shape]] = {
+    "aten::mm": _product(0),
+    "aten::addmm": _product(1),
+    "aten::bmm": _product(0),
+    "aten::baddbmm": _product(1),
     "aten::linear": _linear,
-    "aten::convolution": _output_convolution,
-    "aten::_convolution": _output_convolution,
-    **{f"aten::conv{axes}d": _conv for axes in (1, 2, 3)},
+    "aten::convolution": _convolution,
+    "aten::_convolution": _convolution,
+    **{f"aten::conv{axes}d": _plain_convolution for axes in (1, 2, 3)},
 }

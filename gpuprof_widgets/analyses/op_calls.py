@@ -1,4 +1,4 @@
-"""One call of an op as it was recorded: shapes, formats, strides and plain arguments."""
+"""One call of an op as it was recorded: shapes, formats, strides, plain arguments, Python stack."""
 
 from __future__ import annotations
 
@@ -16,12 +16,22 @@ from gpuprof_widgets.analyses.columns import group_rows
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.model import Trace
+from gpuprof_widgets.trace.owners import EVALUATE
 from gpuprof_widgets.trace.schema import NONE
 
 Rows = npt.NDArray[np.intp]
-Rows32 = npt.NDArray[np.int32]
+Owners = npt.NDArray[np.int32]
 
+SHAPE_KEYS = ("Input Dims", "Input dims")
+"""Arg that holds the shapes, in today's files and in those of torch 1.8."""
 TYPES, STRIDES, CONCRETE = "Input type", "Input Strides", "Concrete Inputs"
+
+HIDDEN_FRAMES = (
+    ("autograd/__init__", "_make_grads"),
+    ("autograd/__init__", "backward"),
+    ("torch/tensor", "backward"),
+)
+"""Frames that torch takes out of a stack: the module and the function."""
 
 Shape = Sequence[int]
 Answer = TypeVar("Answer")
@@ -47,15 +57,15 @@ FORMATS = {
     "short": ("", 2),
     "bool": ("", 1),
 }
-"""By the name that torch writes: the number format (see `trace.peaks.DTYPES`) and its bytes."""
+"""Number format (see `known_metadata.DTYPES`, "" for others) and its bytes, by torch's name."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """Shapes, types, strides and plain arguments, each by the argument's position.
+    """Shapes, types, strides and plain values of one call's arguments, by position.
 
-    A plain argument (a number, a list of numbers) has an empty shape and no type of a tensor; a
-    tensor has no plain value.
+    A plain argument (a number, a list of numbers) has an empty shape and no tensor type; a tensor
+    has no plain value.
     """
 
     name: str
@@ -65,14 +75,14 @@ class Call:
     concrete: Sequence[str]
 
     def shape(self, position: int) -> Shape:
-        """Of the tensor at that position; an error where there is none."""
+        """Return the shape of the tensor at that position; raise ValueError if there is none."""
         if not self.is_tensor(position):
             raise ValueError(f"argument {position} of {self.name} is no recorded tensor")
         shape: Shape = self.dims[position]
         return shape
 
     def is_tensor(self, position: int) -> bool:
-        """Whether a single tensor of a known format was recorded at that position."""
+        """Return whether a single tensor of a known format was recorded at that position."""
         return (
             position < len(self.dims)
             and position < len(self.types)
@@ -80,63 +90,60 @@ class Call:
         )
 
     def tensors(self) -> list[int]:
-        """The positions of all tensors."""
+        """Return the positions of all tensors."""
         return [position for position in range(len(self.dims)) if self.is_tensor(position)]
 
     def size(self, position: int) -> int:
-        """Bytes of one element of the tensor at that position."""
+        """Return the bytes of one element of the tensor at that position."""
         return FORMATS[self.types[position]][1]
 
     def value(self, position: int) -> Any:
-        """The plain argument at that position; an error where it was not recorded."""
+        """Return the plain argument at that position; raise an error if it was not recorded."""
         return ast.literal_eval(self.concrete[position])
 
     @property
     def dtype(self) -> str:
-        """Number format of the first tensor with axes that has one, else of a number; or ""."""
+        """Number format of the first tensor that has one; 0-d tensors come last; or ""."""
         arrays_first = sorted(self.tensors(), key=lambda position: not self.dims[position])
-        found = (FORMATS[self.types[position]][0] for position in arrays_first)
-        return next((name for name in found if name), "")
+        formats = (FORMATS[self.types[position]][0] for position in arrays_first)
+        return next((name for name in formats if name), "")
 
 
 def of_calls(trace: Trace, rows: Rows, answer: Callable[[Call], Answer]) -> list[Answer]:
-    """The answer to each of these rows' calls; calls that look the same are asked once."""
-    calls, call = distinct_calls(trace, rows)
-    answers = [answer(each) for each in calls]
-    return [answers[each] for each in call.tolist()]
+    """Return the function's answer for the call of each row; equal calls are asked once."""
+    calls, numbers = distinct_calls(trace, rows)
+    answers = [answer(call) for call in calls]
+    return [answers[number] for number in numbers.tolist()]
 
 
 def distinct_calls(trace: Trace, rows: Rows) -> tuple[list[Call], Rows]:
-    """The different calls of these rows, and for each row the place of its own among them."""
+    """Return the different calls of these rows, and for each row the number of its call."""
     shapes = next((key for key in SHAPE_KEYS if key in trace.args), SHAPE_KEYS[0])
     args = {key: trace.index.arg(key) for key in (shapes, TYPES, STRIDES, CONCRETE)}
-    given = {key: place[rows] for key, (place, _) in args.items()}
-    call, first = group_rows({"name": trace.index.name[rows], **given})
-    listed = [
-        [_listed(args[key][1], at) for at in place[first].tolist()] for key, place in given.items()
+    codes = {key: code[rows] for key, (code, _) in args.items()}
+    number, first = group_rows({"name": trace.index.name[rows], **codes})
+    fields = [
+        [_sequence(args[key][1], code) for code in column[first].tolist()]
+        for key, column in codes.items()
     ]
     names = trace.index.names_of(rows[first])
-    return list(itertools.starmap(Call, zip(names, *listed, strict=True))), call
+    return list(itertools.starmap(Call, zip(names, *fields, strict=True))), number
 
 
-def _listed(values: list[Any], place: int) -> Sequence[Any]:
-    given = values[place] if place >= 0 else ()
-    return given if isinstance(given, list | tuple) else ()
-
-
-SHAPE_KEYS = ("Input Dims", "Input dims")
-"""Arg that holds the shapes, in today's files and in those of torch 1.8."""
+def _sequence(values: list[Any], code: int) -> Sequence[Any]:
+    value = values[code] if code >= 0 else ()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def shape_text(dims: Any) -> str:
-    """``[[8, 3, 16, 16], [8, 3, 3, 3], []]``; a list of tensors is ``[]``, as torch writes it."""
+    """Return ``[[8, 3, 16, 16], [8, 3, 3, 3], []]``; a list of tensors is ``[]``, as in torch."""
     if not isinstance(dims, list | tuple):
         return str(dims)
     return str([[] if _holds_lists(dim) else dim for dim in dims])
 
 
-def shape_codes(trace: Trace) -> tuple[npt.NDArray[np.int32], list[str]]:
-    """Per slice the number of its shape text (-1: none was recorded), and those texts."""
+def shape_codes(trace: Trace) -> tuple[Owners, list[str]]:
+    """Return per slice the number of its shape text (-1: none was recorded), and the texts."""
     codes = np.full(len(trace), NONE, np.int32)
     number: dict[str, int] = {}
     for place, values in map(trace.index.arg, SHAPE_KEYS):
@@ -150,21 +157,12 @@ def _holds_lists(dim: Any) -> bool:
     return isinstance(dim, list | tuple) and any(isinstance(size, list | tuple) for size in dim)
 
 
-BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
-HIDDEN_FRAMES = (
-    ("autograd/__init__", "_make_grads"),
-    ("autograd/__init__", "backward"),
-    ("torch/tensor", "backward"),
-)
-"""Frames that torch takes out of a stack: the module and the function."""
-
-
 @remembered
-def frame_of(trace: Trace) -> Rows32:
-    """Per slice of a cpu track: row of the innermost Python frame open when it starts.
+def frame_of(trace: Trace) -> Owners:
+    """Return per slice of a CPU track the innermost Python frame open when it starts; or -1.
 
-    Frames are looked up among frames alone: a `record_function` region outlasts the frame of its
-    ``__enter__``, which must not pass for a caller of what the region holds.
+    Only frames count: a `record_function` region outlasts the frame of its ``__enter__``, which
+    does not call what the region holds.
     """
     slices, tracks = trace.slices, trace.tracks
     ts, track = slices["ts"].to_numpy(), slices["track"].to_numpy()
@@ -177,10 +175,11 @@ def frame_of(trace: Trace) -> Rows32:
     return frame
 
 
-def stack_codes(trace: Trace, depth: int) -> tuple[npt.NDArray[np.int32], list[tuple[str, ...]]]:
-    """Per slice the number of its stack of at most ``depth`` frames, innermost first; the stacks.
+def stack_codes(trace: Trace, depth: int) -> tuple[Owners, list[tuple[str, ...]]]:
+    """Return per slice the number of its stack of at most ``depth`` frames, and the stacks.
 
-    A backward op has the stack of its forward op, as in torch, and none where that is unknown.
+    Stacks are innermost first. A backward op has the stack of its forward op, as in torch, and none
+    if that is unknown.
     """
     frame = frame_of(trace)
     source = _stack_source(trace)
@@ -206,7 +205,7 @@ def _extended(
     name: npt.NDArray[np.integer[Any]],
     texts: list[str],
 ) -> tuple[npt.NDArray[np.int64], list[tuple[str, ...]]]:
-    """The stacks with one more frame each (none where the name is -1), numbered anew."""
+    """Return the stacks with one more frame each (none where the name is -1), renumbered."""
     width = len(texts) + 1
     used, longer = np.unique(codes * width + name + 1, return_inverse=True)
     pairs = [divmod(int(key), width) for key in used]
@@ -214,19 +213,19 @@ def _extended(
     return longer.reshape(-1).astype(np.int64), extended
 
 
-def _stack_source(trace: Trace) -> Rows32:
-    """The slice whose stack counts: itself, or for all below a backward node its forward op."""
+def _stack_source(trace: Trace) -> Owners:
+    """Return the slice whose stack counts: itself, or below a backward node the forward op."""
     slices = trace.slices
     parent, forward = slices["parent"].to_numpy(), slices["forward"].to_numpy()
     node = links.itself_or_ancestor(parent, _backward_nodes(slices["name"], parent))
     return np.where(node >= 0, forward[node], np.arange(len(slices))).astype(np.int32)
 
 
-def _backward_nodes(name: pd.Series, parent: Rows32) -> npt.NDArray[np.bool_]:
-    """The slice ``XBackward0`` in ``autograd::engine::evaluate_function: XBackward0``."""
+def _backward_nodes(name: pd.Series, parent: Owners) -> npt.NDArray[np.bool_]:
+    """Return which slices are ``XBackward0`` within ``...::evaluate_function: XBackward0``."""
     number = {str(text): code for code, text in enumerate(name.cat.categories)}
-    node_in = [number.get(text.removeprefix(BACKWARD_PREFIX), NONE) for text in number]
-    starts = [text.startswith(BACKWARD_PREFIX) for text in number]
+    node_in = [number.get(text.removeprefix(EVALUATE), NONE) for text in number]
+    starts = [text.startswith(EVALUATE) for text in number]
     expected = np.array([*np.where(starts, node_in, NONE), NONE])
     code = np.append(name.cat.codes.to_numpy(), NONE)
     return np.asarray((expected[code[parent]] >= 0) & (expected[code[parent]] == code[:-1]))
@@ -237,7 +236,7 @@ def _hidden(names: list[str]) -> npt.NDArray[np.bool_]:
     return np.array([*marks, False])
 
 
-def _not_hidden(frame: Rows32, hidden: npt.NDArray[np.bool_], parent: Rows32) -> Rows32:
-    """Each frame, or the first of its ancestors that is not hidden."""
+def _not_hidden(frame: Owners, hidden: npt.NDArray[np.bool_], parent: Owners) -> Owners:
+    """Return each frame, or its nearest ancestor that is not hidden."""
     shown = links.itself_or_ancestor(parent, ~hidden)
     return np.append(shown, np.int32(NONE))[frame]

@@ -1,4 +1,8 @@
-"""The op table: what `key_averages()` of torch.profiler shows, from any trace."""
+"""The op table: what `key_averages()` of torch.profiler shows, from any trace.
+
+`op_rows` says which CPU slices the table counts and how they nest; `cpu_self`, `device_self` and
+`memory_self` give each of them its own time and memory; `operators` adds them up by name.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.columns import format_ns, sort_column
+from gpuprof_widgets.analyses.columns import format_ns, group_sums, sort_column
 from gpuprof_widgets.analyses.flops import recorded_work, slice_flops
 from gpuprof_widgets.analyses.op_calls import shape_codes, stack_codes
 from gpuprof_widgets.analyses.reasons import says_if_empty, which_other_kind
@@ -32,7 +36,7 @@ Mask = npt.NDArray[np.bool_]
 Columns = dict[str, Ints]
 
 SELF_TIMES = "self_times"
-"""Attribute of an op table: ns of self time of all its rows, by "CPU" and "GPU"."""
+"""Key in an op table's ``attrs``: self time of all rows in ns, by "CPU" and "GPU"."""
 
 SUMS = (
     "calls",
@@ -107,13 +111,12 @@ def _unsorted(record: Record, by_shape: bool, stack_depth: int) -> pd.DataFrame:
     )
     groups, labels = _groups(trace, counted, by_shape, stack_depth)
     table = pd.DataFrame({**labels, **_sums(groups, values, len(labels["name"]))})
-    told = np.zeros(len(table), bool)
-    told[groups[recorded_work(trace, FLOPS)[counted] >= 0]] = True
-    told |= table["flops"].to_numpy() > 0
-    if which_other_kind(trace):  # what it allocated is no op's
+    has_flops = table["flops"].to_numpy() > 0
+    has_flops[groups[recorded_work(trace, FLOPS)[counted] >= 0]] = True
+    if which_other_kind(trace):  # a memory snapshot: no op allocated what it holds
         table = table[:0]
     table = table[table[list(SUMS)].any(axis=1)]  # a window keeps some ops for their links alone
-    table = _with_unknown(table, told[table.index], len(memory.row) > 0)
+    table = _with_unknown(table, has_flops[table.index], len(memory.row) > 0)
     kernel_ns = _kernel_ns(trace)
     table = _with_averages_and_shares(table, kernel_ns)
     if len(table):
@@ -126,21 +129,21 @@ def _kernel_ns(trace: Trace) -> int:
 
 
 def _self_times(trace: Trace, table: pd.DataFrame, kernel_ns: int) -> dict[str, int]:
-    """Of the sides that were recorded: of a range without GPU work 0 ns, without a GPU nothing."""
-    found = {"CPU": int(table["cpu_self_ns"].sum()), "GPU": kernel_ns}
+    """Return the self time in ns of the sides that the trace has tracks of, idle ones included."""
+    times = {"CPU": int(table["cpu_self_ns"].sum()), "GPU": kernel_ns}
     tracks = {"CPU": ("cpu",), "GPU": GPU_TRACKS}
     kinds = trace.tracks["kind"]
-    return {side: ns for side, ns in found.items() if kinds.isin(tracks[side]).any()}
+    return {side: ns for side, ns in times.items() if kinds.isin(tracks[side]).any()}
 
 
 def self_time_lines(table: pd.DataFrame) -> list[str]:
-    """``Self CPU time total: 12.3 ms``, and of the GPU: what torch prints below its table."""
+    """Return what torch prints below its table: ``Self CPU time total: 12.3 ms``, same for GPU."""
     times = table.attrs.get(SELF_TIMES, {})
     return [f"Self {side} time total: {format_ns(ns)}" for side, ns in times.items()]
 
 
 def _op_values(trace: Trace, ops: OpRows, memory: Allocations) -> Columns:
-    """Per op slice what it adds to the row of its host; a repeat adds only what is its own."""
+    """Return what each op slice adds to its host's row; a repeat adds only its self values."""
     single = ~ops.repeat
     slices = trace.slices
     cpu = memory_self(ops, memory.row, np.where(memory.on_cpu, memory.size, 0))
@@ -167,7 +170,7 @@ def _gpu_values(trace: Trace, gpu: npt.NDArray[np.intp]) -> Columns:
 
 
 def _loose_values(trace: Trace, memory: Allocations, loose: npt.NDArray[np.intp]) -> Columns:
-    """Allocations outside of any op: torch's ``[memory]`` row."""
+    """Return the values of allocations outside of any op: torch's ``[memory]`` row."""
     kept = np.isin(memory.row, loose)
     size, on_cpu = memory.size[kept], memory.on_cpu[kept]
     cpu, device = np.where(on_cpu, size, 0), np.where(on_cpu, 0, size)
@@ -191,7 +194,7 @@ def _concatenate(parts: list[Columns]) -> Columns:
 def _groups(
     trace: Trace, counted: npt.NDArray[np.intp], by_shape: bool, stack_depth: int
 ) -> tuple[npt.NDArray[np.intp], dict[str, Any]]:
-    """Per counted slice its row of the table, and the columns that tell those rows apart."""
+    """Return per counted slice its row of the table, and the columns that label the rows."""
     name_codes, names = names_with_steps_merged(trace)
     category = trace.slices["category"].cat
     keys: dict[str, tuple[Any, list[Any]]] = {
@@ -217,16 +220,13 @@ def _groups(
 
 
 def _sums(groups: npt.NDArray[np.intp], values: Columns, length: int) -> Columns:
-    sums = _zeros(length)
-    for name, total in sums.items():
-        np.add.at(total, groups, values[name].astype(np.int64))  # of another type it is slow
-    return sums
+    return {name: group_sums(groups, column, length) for name, column in values.items()}
 
 
 def _with_unknown(
     table: pd.DataFrame, has_flops: npt.NDArray[np.bool_], has_memory: bool
 ) -> pd.DataFrame:
-    """The table with <NA> where a trace does not tell of FLOPs and memory."""
+    """Return the table with <NA> where the trace has no FLOPs or no memory."""
     known = {name: np.full(len(table), has_memory) for name in SUMS if name.endswith("_bytes")}
     known["flops"] = has_flops
     columns = {name: table[name].astype("Int64").where(rows) for name, rows in known.items()}
@@ -261,19 +261,21 @@ LEFT_OUT = frozenset(
         "aten::_version",
     }
 )
-"""Events that get no row: the profiler's own and trivial accessors, the same as in torch."""
+"""Events without a row, as in torch: the profiler's own and trivial accessors."""
 
 INSTANTS = "cpu_instant_event"
-CPU_DEVICE_TYPE = 0  # of an allocation; any other device type is an accelerator
+CPU_DEVICE_TYPE = 0
+"""Device type of allocations in host memory; all others are accelerators."""
 
 
 @dataclass(frozen=True)
 class OpRows:
-    """CPU slices of the op table, as rows of the trace, and their links among themselves.
+    """CPU slices of the op table, as rows of the trace, and how they nest.
 
-    ``parent`` is an index into these arrays. A slice is a ``repeat`` if it has its parent's name
-    and is its only child (``aten::sum`` calling ``aten::sum``): it counts as one with its parent,
-    as in torch. ``host`` is the slice itself, for a repeat the first of its ancestors that is none.
+    ``parent`` and ``host`` are indices into these arrays. A slice is a ``repeat`` if it has its
+    parent's name and is its only child (``aten::sum`` calling ``aten::sum``): it counts as one with
+    its parent, as in torch. ``host`` is the slice itself, for a repeat the nearest ancestor that is
+    no repeat.
     """
 
     row: npt.NDArray[np.intp]
@@ -281,7 +283,7 @@ class OpRows:
     host: Rows
     repeat: Mask
     index: Rows
-    """Per slice of the trace: index of it or its nearest ancestor in these arrays, or -1."""
+    """Per slice of the trace, the index of itself or its nearest ancestor in the arrays; or -1."""
 
     def __len__(self) -> int:
         return len(self.row)
@@ -289,10 +291,10 @@ class OpRows:
 
 @remembered
 def op_rows(trace: Trace) -> OpRows:
-    """The CPU slices that an op table counts: ops, annotations, runtime calls, overhead."""
+    """Return the CPU slices that an op table counts: ops, annotations, runtime calls, overhead."""
     kept = _listed(trace)
     row = np.flatnonzero(kept)
-    number = np.full(len(trace) + 1, NONE, np.int32)  # the last one stands for "nobody"
+    number = np.full(len(trace) + 1, NONE, np.int32)  # the last entry stands for "no ancestor"
     number[row] = np.arange(len(row))
     above = number[links.nearest_ancestor(trace.index.parent, kept)]
     index, parent = np.where(kept, number[:-1], above), above[row]
@@ -301,7 +303,7 @@ def op_rows(trace: Trace) -> OpRows:
 
 
 def has_ops(trace: Trace) -> bool:
-    """Whether an op table has a row: of a CPU slice that it counts, or of GPU work."""
+    """Return whether the op table has any row, of a CPU slice or of GPU work."""
     return bool(_listed(trace).any()) or len(trace.index.gpu) > 0
 
 
@@ -320,35 +322,34 @@ def _repeats(name: npt.NDArray[np.integer[Any]], parent: Rows) -> Mask:
 
 
 def are_named_regions(trace: Trace) -> Mask:
-    """Which slices another program marked, of which we know no more than their names."""
-    found = np.zeros(len(trace), bool)
+    """Return which slices another program marked, and of which only the names are known."""
+    marked = np.zeros(len(trace), bool)
     if (written := trace.args.get(WRITTEN_CATEGORY)) is not None:
-        found[written.index.to_numpy()] = True
-    return found & ~trace.index.in_category(INSTANTS)
+        marked[written.index.to_numpy()] = True
+    return marked & ~trace.index.in_category(INSTANTS)
 
 
 def cpu_self(trace: Trace, ops: OpRows) -> Ints:
-    """Time (ns) during which each op is the innermost one running on its thread.
+    """Return the time (ns) during which each op is the innermost one on its thread.
 
-    Nested anew among these rows alone: what is left out, or was cut by a window, covers nothing.
+    Only these rows nest: slices without a row, or cut away by a window, take no time from them.
     """
     ts, end = trace.index.ts[ops.row], trace.index.end[ops.row]
     return links.self_times(ts, end, links.open_above(ops.parent, ts, end))
 
 
 def device_self(trace: Trace, ops: OpRows) -> Ints:
-    """GPU time (ns) that each op itself launched; kernels on several streams add up."""
+    """Return the GPU time (ns) that each op itself launched; streams add up."""
     gpu = trace.index.gpu
     op = trace.slices["op"].to_numpy()[gpu]
     owner = np.where(op >= 0, ops.index[op], NONE)
-    caused = np.zeros(len(ops) + 1, np.int64)  # the last one takes what no op owns
-    np.add.at(caused, owner, trace.slices["dur"].to_numpy()[gpu])
-    return caused[:-1]
+    dur = trace.slices["dur"].to_numpy()[gpu]
+    return group_sums(owner, dur, len(ops) + 1)[:-1]  # the last is for no op
 
 
 @dataclass(frozen=True)
 class Allocations:
-    """The ``[memory]`` instants: where they happened and what they added (negative: released)."""
+    """The ``[memory]`` instants: their rows, and the bytes they added (negative: released)."""
 
     row: npt.NDArray[np.intp]
     on_cpu: Mask
@@ -356,25 +357,25 @@ class Allocations:
 
 
 def allocations(trace: Trace) -> Allocations:
-    """Allocations and releases of the trace, in the order of their slices."""
+    """Return the allocations and releases of the trace, in the order of their slices."""
     row = np.flatnonzero(trace.index.named(frozenset({MEMORY_EVENT})))
-    size = _numbers(trace, "Bytes", row)
-    return Allocations(row, _numbers(trace, "Device Type", row) == CPU_DEVICE_TYPE, size)
+    size = arg_numbers(trace, "Bytes", row, 0)
+    on_cpu = arg_numbers(trace, "Device Type", row, CPU_DEVICE_TYPE) == CPU_DEVICE_TYPE
+    return Allocations(row, on_cpu, size)
 
 
-def _numbers(trace: Trace, key: str, rows: npt.NDArray[np.intp]) -> Ints:
+def arg_numbers(trace: Trace, key: str, rows: npt.NDArray[np.intp], missing: int) -> Ints:
+    """Return the whole numbers that these slices carry under a key."""
     if key not in trace.args:
-        return np.zeros(len(rows), np.int64)
-    values = trace.args[key].reindex(rows, fill_value=0)
-    return values.to_numpy(dtype=np.int64)
+        return np.full(len(rows), missing, np.int64)
+    values = trace.args[key].reindex(rows, fill_value=missing)
+    return np.asarray(pd.to_numeric(values, errors="coerce").fillna(missing), np.int64)
 
 
 def memory_self(ops: OpRows, rows: npt.NDArray[np.intp], size: Ints) -> Ints:
-    """Bytes that each op added while it was the innermost one of the table.
+    """Return the bytes that each op added while it was the innermost one of the table.
 
-    torch also gives every op what other threads allocated meanwhile; here an op answers for its
-    own thread only, so that backward's memory is not counted twice.
+    torch also counts what other threads allocated meanwhile; here only the op's own thread counts,
+    so that backward's memory is not counted twice.
     """
-    added = np.zeros(len(ops) + 1, np.int64)  # the last one takes what no op owns
-    np.add.at(added, ops.index[rows], size)
-    return added[:-1]
+    return group_sums(ops.index[rows], size, len(ops) + 1)[:-1]  # the last is for no op

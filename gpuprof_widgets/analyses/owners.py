@@ -1,4 +1,13 @@
-"""Who is responsible for a slice: its owners from the Python frame down to the kernel."""
+"""Who is responsible for a slice: its owners, from the Python frame down to the kernel.
+
+`owners` lists the whole chain of one slice. The other functions return one owner of every slice:
+
+- `region_around`, `line_of`: the region in which it ran, or from which it was launched;
+- `region_behind`, `line_behind`, `forward_of`: the same for the forward op of a backward op;
+- `module_frame_around`: the frame that torch writes for a module where it records stacks;
+- `captured_calls`: for the work of a CUDA or HIP graph, which one call replays, the call that was
+  captured into the graph before.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +36,9 @@ from gpuprof_widgets.trace.schema import (
 Rows = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 
+MODULE_FRAME = "nn.Module: "
+"""How the names of module frames begin; the module's name and number follow: ``Conv2d_3``."""
+
 REGION_ROLES = {"cell_line": "line", "module": "module", "module_backward": "module"}
 ROLES = {
     "python_function": "python",
@@ -42,11 +54,11 @@ ROLES = {
 def owners(record: Record, row: int) -> pd.DataFrame:
     """The chain of owners of one slice, the outermost first, the slice itself last.
 
-    Columns: ``role`` (python, line, module, annotation, forward, op, launch, gpu or the slice's
-    category), ``row``, ``name``. Of the Python frames: the innermost one, and the innermost
-    ``nn.Module``. A backward op is followed to its forward op (role "forward"), to the lines and
-    modules in which that ran, and to its Python frame; what a graph replays to the ops and regions
-    in which it was captured (role "captured"), where the trace holds them.
+    Columns: ``role`` (python, line, module, annotation, forward, captured, op, launch, gpu or the
+    slice's category), ``row``, ``name``. Of the Python frames, the innermost one and the innermost
+    ``nn.Module`` are listed. The chain follows a backward op to its forward op (role "forward"),
+    to the lines and modules in which that ran and to its Python frame, and the work of a replayed
+    graph to the ops and regions in which it was captured (role "captured").
     """
     slices = record.trace.slices
     if not len(slices):
@@ -65,45 +77,43 @@ def owners(record: Record, row: int) -> pd.DataFrame:
     captured = _captured_side(record, chain)
     forward = _forward_side(record, [*chain, *captured])
     frames = [] if category[row] == "python_function" else _frames(record, chain)
-    found = [(_role(category[r], names[r]), r) for r in chain]
-    found += [(REGION_ROLES.get(category[r], "captured"), r) for r in captured]
-    found += [(REGION_ROLES.get(category[r], "forward"), r) for r in forward]
-    found += [(_role(category[r], names[r]), r) for r in frames]
-    rows = [{"role": role, "row": r, "name": names[r]} for role, r in reversed(found)]
+    roles = [(_role(category[r], names[r]), r) for r in chain]
+    roles += [(REGION_ROLES.get(category[r], "captured"), r) for r in captured]
+    roles += [(REGION_ROLES.get(category[r], "forward"), r) for r in forward]
+    roles += [(_role(category[r], names[r]), r) for r in frames]
+    rows = [{"role": role, "row": r, "name": names[r]} for role, r in reversed(roles)]
     return pd.DataFrame(rows, columns=["role", "row", "name"])
 
 
 def _captured_side(record: Record, chain: list[int]) -> list[int]:
-    """The ops and regions in which the first of the chain was put into the graph it is replayed by,
-    the innermost first.
-    """
+    """Return the ops and regions in which the first of the chain was captured, innermost first."""
     at, parent = int(captured_calls(record.trace)[chain[0]]), record.trace.slices["parent"]
-    found: list[int] = []
+    around: list[int] = []
     while at >= 0 and (at := int(parent.iloc[at])) >= 0:
-        found.append(at)
-    return [row for row in found if row not in chain]
+        around.append(at)
+    return [row for row in around if row not in chain]
 
 
 def _forward_side(record: Record, chain: list[int]) -> list[int]:
-    """The forward op of the chain's backward op and the regions around it, the innermost first.
+    """Return the forward op of the chain's backward op and the regions around it, innermost first.
 
-    Of a backward op's backward also the forward op behind that; nothing twice.
+    Double backward adds the forward op behind the forward op; no slice is listed twice.
     """
     slices = record.trace.slices
     forward, parent = slices["forward"].to_numpy(), slices["parent"].to_numpy()
     category = slices["category"].to_numpy(object)
-    found: list[int] = []
+    forwards: list[int] = []
     at = next((int(forward[r]) for r in chain if forward[r] >= 0), -1)
-    while at >= 0 and at not in (*chain, *found):
-        found.append(at)
+    while at >= 0 and at not in (*chain, *forwards):
+        forwards.append(at)
         behind, above = int(forward[at]), int(parent[at])
         while above >= 0:
-            if category[above] in REGION_CATEGORIES and above not in (*chain, *found):
-                found.append(above)
+            if category[above] in REGION_CATEGORIES and above not in (*chain, *forwards):
+                forwards.append(above)
             behind = behind if behind >= 0 else int(forward[above])
             above = int(parent[above])
         at = behind
-    return found
+    return forwards
 
 
 def _role(category: str, name: str) -> str:
@@ -112,7 +122,7 @@ def _role(category: str, name: str) -> str:
 
 
 def _frames(record: Record, chain: list[int]) -> list[int]:
-    """The innermost Python frame of the chain's ops, and the innermost module around it."""
+    """Return the innermost Python frame of the chain's ops and the innermost module around it."""
     slices = record.trace.slices
     forward, parent = slices["forward"].to_numpy(), slices["parent"].to_numpy()
     frame_of_slice = frame_of(record.trace)
@@ -129,10 +139,10 @@ def _frames(record: Record, chain: list[int]) -> list[int]:
 
 @remembered
 def region_around(trace: Trace, category: str) -> Rows:
-    """Per slice the row of the innermost region of that category around it; -1 for none.
+    """Return per slice the row of the innermost region of that category around it; -1 for none.
 
-    A region is around itself; what runs on a GPU is where it was launched. A backward op is where
-    it ran: for ``cell_line`` that is the line that called ``backward()``.
+    A region is around itself. GPU work counts where it was launched, a backward op where it ran:
+    for ``cell_line`` that is the line that called ``backward()``.
     """
     if not trace.index.in_category(category).any():
         return np.full(len(trace), NONE, np.int32)
@@ -143,9 +153,9 @@ def region_around(trace: Trace, category: str) -> Rows:
 
 @remembered
 def forward_of(trace: Trace) -> Rows:
-    """Per slice the forward op of the innermost backward op around it; -1 in the forward pass.
+    """Return per slice the forward op of the innermost backward op around it; -1: none.
 
-    What runs on a GPU is where it was launched.
+    GPU work counts where it was launched.
     """
     forward = trace.index.column("forward")
     around = links.itself_or_ancestor(trace.index.parent, forward >= 0)
@@ -156,10 +166,10 @@ def forward_of(trace: Trace) -> Rows:
 
 @remembered
 def region_behind(trace: Trace, category: str) -> Rows:
-    """Per slice the region that caused it: in the backward pass that around the forward op.
+    """Return per slice the region that caused it: in the backward pass, that of the forward op.
 
-    Of a backward op's backward the one behind both; a region within a backward op (checkpointing
-    runs a forward anew there) comes first. Where none is found, the same as `region_around`.
+    Double backward leads to the region behind both. A region within a backward op comes first,
+    because checkpointing runs the forward again there. Without any of these, `region_around` holds.
     """
     wanted = trace.index.in_category(category)
     if not wanted.any():
@@ -170,15 +180,15 @@ def region_behind(trace: Trace, category: str) -> Rows:
 
 @remembered
 def cause_of(trace: Trace) -> Rows:
-    """Per slice who caused it (see `causes`), by the times before a window cut them."""
+    """Return per slice the slice that caused it (see `causes`), by the times before any window."""
     return causes(trace.slices, trace.index.uncut[0])
 
 
 @remembered
 def line_of(trace: Trace) -> Rows:
-    """Per slice the row of the cell line in which it ran or was launched; -1 for none.
+    """Return per slice the row of the cell line in which it ran or was launched; -1 for none.
 
-    What the backward pass does on a thread of its own ran in the line that called it.
+    The backward pass on autograd's threads ran in the line that called it.
     """
     around = region_around(trace, "cell_line")
     if not trace.index.in_category("cell_line").any():
@@ -191,10 +201,10 @@ def line_of(trace: Trace) -> Rows:
 
 @remembered
 def line_behind(trace: Trace) -> Rows:
-    """Per slice of the backward pass the row of the cell line of its forward op; else -1.
+    """Return per slice of the backward pass the row of the cell line of its forward op; else -1.
 
-    What the engine does itself (`AccumulateGrad`, and hooks of parameters) has no forward op. It is
-    part of the backward op before it, whose gradient it takes: the engine puts it before all else.
+    Nodes of the engine itself (`AccumulateGrad`, hooks of parameters) have no forward op. They
+    belong to the backward op before them, whose gradient they take: the engine runs them next.
     """
     forward = np.append(forward_of(trace), NONE)
     source = np.where(forward[:-1] >= 0, forward[:-1], forward[_op_before(trace)])
@@ -202,7 +212,7 @@ def line_behind(trace: Trace) -> Rows:
 
 
 def _op_before(trace: Trace) -> Rows:
-    """Per slice that the engine runs for no backward op the one before, in the same call; or -1."""
+    """Return per slice of a node without forward op the backward op before it; -1: none."""
     slices = trace.slices
     parent, linked = slices["parent"].to_numpy(), slices["forward"].to_numpy() >= 0
     nodes = linked | is_engine(slices["name"])
@@ -220,10 +230,10 @@ def _op_before(trace: Trace) -> Rows:
 
 @dataclass(frozen=True)
 class LineSource:
-    """A cell, or the function of a file: its name as the slices' ``cell``, and its text.
+    """The text of a cell or of a file's function; ``name`` is the ``cell`` of its slices.
 
-    ``first`` is the number of the text's first line, ``statements`` are those in which recorded
-    statements begin, ``beyond_limit`` those that ran more often than is recorded.
+    ``first`` is the number of the first line, ``statements`` are the lines in which recorded
+    statements begin, ``beyond_limit`` those that ran more often than the limit of recording.
     """
 
     name: str
@@ -233,83 +243,79 @@ class LineSource:
     beyond_limit: tuple[int, ...] = ()
 
     def code(self, line: int) -> str:
-        """A line without its indentation; empty outside of the text."""
-        place = line - self.first
-        return self.text[place].strip() if 0 <= place < len(self.text) else ""
+        """Return a line without its indentation; "" outside of the text."""
+        index = line - self.first
+        return self.text[index].strip() if 0 <= index < len(self.text) else ""
 
 
 def line_sources(record: Record) -> list[LineSource]:
-    """The sources that the recording left in the metadata; none where lines were not recorded."""
+    """Return the recorded cells and functions; none where lines were not recorded."""
     lines = record.metadata.get("lines") or {}
-    return [_source(given) for given in lines.get("cells", ())]
+    return [_source(cell) for cell in lines.get("cells", ())]
 
 
-def _source(given: dict[str, Any]) -> LineSource:
+def _source(cell: dict[str, Any]) -> LineSource:
     return LineSource(
-        str(given["label"]),
-        int(given.get("first_line", 1)),
-        tuple(str(given["source"]).splitlines()),
-        tuple(int(line) for line in given.get("statements", ())),
-        tuple(int(line) for line in given.get("beyond_limit", ())),
+        str(cell["label"]),
+        int(cell.get("first_line", 1)),
+        tuple(str(cell["source"]).splitlines()),
+        tuple(int(line) for line in cell.get("statements", ())),
+        tuple(int(line) for line in cell.get("beyond_limit", ())),
     )
 
 
-MODULE_FRAME = "nn.Module: "
-"""How their names begin; a module's name as torch counts them follows."""
-
-
 def module_frames(trace: Trace) -> npt.NDArray[np.bool_]:
-    """Which slices are such frames."""
-    called = trace.index.matching(re.compile(rf"{re.escape(MODULE_FRAME)}.*", re.DOTALL))
-    return called & trace.index.in_category("python_function")
+    """Return which slices are frames that torch writes for modules."""
+    named = trace.index.matching(re.compile(rf"{re.escape(MODULE_FRAME)}.*", re.DOTALL))
+    return named & trace.index.in_category("python_function")
 
 
 def module_frame_around(trace: Trace, frame: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
-    """Of each Python frame (-1: none) the innermost of these that it is or runs in; else -1."""
+    """Return per Python frame the innermost module frame that it is or runs in; -1: none."""
     around = links.itself_or_ancestor(trace.index.parent, module_frames(trace))
     return np.asarray(np.append(around, NONE)[frame], np.int32)
 
 
 REPLAY = re.compile(r"(cuda|hip|cu)GraphLaunch\w*")
-BEGIN = re.compile(r"(cuda|hip|cu)StreamBeginCapture\w*")
-END = re.compile(r"(cuda|hip|cu)StreamEndCapture\w*")
+BEGIN_CAPTURE = re.compile(r"(cuda|hip|cu)StreamBeginCapture\w*")
+END_CAPTURE = re.compile(r"(cuda|hip|cu)StreamEndCapture\w*")
 PUT_IN_A_GRAPH = {
     "kernel": re.compile(r"(cuda|hip|cu)(?!Graph)\w*Launch\w*"),
     "gpu_memcpy": re.compile(r"(cuda|hip|cu)(?!Graph)\w*Memcpy\w*"),
     "gpu_memset": re.compile(r"(cuda|hip|cu)(?!Graph)\w*Memset\w*"),
 }
-"""By the category of the GPU work: the calls that, made while a stream is captured, become nodes.
+"""By the category of GPU work, the calls that become nodes when made while a stream is captured.
 
 Source: CUDA C++ Programming Guide, "Creating a Graph Using Stream Capture".
 """
 OVERLAP_NS = 300
-"""Kernels of a replay that run one after another overlap by up to this: 64 to 256 ns were seen."""
+"""Consecutive kernels of a replay overlap by at most this: 64 to 256 ns were seen."""
 NODE = "graph node id"
-"""Kineto's arg of a replayed kernel: nodes are numbered in the order in which they were made."""
+"""Kineto's arg of a replayed kernel: the number of its node, in the order of capture."""
 
 
 @remembered
 def graph_launches(trace: Trace) -> Mask:
-    """Which slices are calls that replay a graph."""
+    """Return which slices are calls that replay a graph."""
     return trace.index.matching(REPLAY) & trace.index.is_launch
 
 
 def is_mostly_replayed(trace: Trace) -> bool:
-    """Whether graphs launched most of the GPU work: then more graphs are no advice."""
+    """Return whether graphs launched most of the GPU work: then more graphs are no advice."""
     launch = trace.slices["launch"].to_numpy()[trace.index.gpu]
     return bool(2 * np.count_nonzero(graph_launches(trace)[launch[launch >= 0]]) > len(launch))
 
 
 @remembered
 def captured_calls(trace: Trace) -> Rows:
-    """Per GPU slice of a replay: the call that put it into the graph, -1 where that is not known.
+    """Return per GPU slice of a replay the call that was captured into the graph; -1 if unknown.
 
-    It is known where the trace holds one capture, before the replay, of the same sequence of
-    kernels, copies and memsets, and all replays of that sequence are of kernels of the same names:
-    graphs of one model for several batch sizes look alike. Slices of a replay are in the order of
-    their nodes' numbers, else of time; where they overlap without numbers, it is not known either.
+    It is known if the trace holds exactly one capture, before the replay, of the same sequence of
+    kernels, copies and memsets, and all replays of that sequence run kernels of the same names:
+    graphs of one model for several batch sizes look alike. The order of a replay's slices is that
+    of their node numbers, else of time; if they overlap without numbers, it is unknown.
     """
-    found = np.full(len(trace), NONE, np.int32)
+    captured = np.full(len(trace), NONE, np.int32)
     kinds, names = _kinds(trace), trace.slices["name"].cat.codes.to_numpy()
     captures, ts = _captures(trace, kinds), trace.slices["ts"].to_numpy()
     alike: dict[bytes, dict[bytes, list[tuple[int, npt.NDArray[np.intp]]]]] = {}
@@ -317,17 +323,17 @@ def captured_calls(trace: Trace) -> Rows:
         by_names = alike.setdefault(kinds[rows].tobytes(), {})
         by_names.setdefault(names[rows].tobytes(), []).append((call, rows))
     for sequence, by_names in alike.items():
-        made = captures.get(sequence, [])
-        if len(made) == 1 and len(by_names) == 1:
-            ((end, calls),), (replays,) = made, by_names.values()
+        candidates = captures.get(sequence, [])
+        if len(candidates) == 1 and len(by_names) == 1:
+            ((end, calls),), (replays,) = candidates, by_names.values()
             for call, rows in replays:
                 if end <= ts[call]:
-                    found[rows] = calls
-    return found
+                    captured[rows] = calls
+    return captured
 
 
 def _kinds(trace: Trace) -> npt.NDArray[np.int8]:
-    """Per GPU slice its category, per call that of what it asks for, as a number; else 0."""
+    """Return a number per category of GPU work, for slices and the calls that ask for it; or 0."""
     kinds = np.zeros(len(trace), np.int8)
     calls = trace.index.is_launch
     for number, (category, pattern) in enumerate(PUT_IN_A_GRAPH.items(), start=1):
@@ -336,32 +342,32 @@ def _kinds(trace: Trace) -> npt.NDArray[np.int8]:
 
 
 def _captures(trace: Trace, kinds: npt.NDArray[np.int8]) -> dict[bytes, list[tuple[int, Rows]]]:
-    """By the sequence of their kinds: when each capture ended, and its calls in order of time.
+    """Return the end and the calls, in order of time, of each capture, by the sequence of kinds.
 
-    Any thread's calls count, as autograd's make the backward pass's, but none that did GPU work at
-    once: these were not captured.
+    Calls of every thread count, because autograd's threads make those of the backward pass. Calls
+    with GPU work of their own do not: they were not captured.
     """
     calls, ts = trace.index.is_launch, trace.slices["ts"].to_numpy()
-    begun = np.sort(ts[calls & trace.index.matching(BEGIN)])
-    ended = np.sort(ts[calls & trace.index.matching(END)])
+    begun = np.sort(ts[calls & trace.index.matching(BEGIN_CAPTURE)])
+    ended = np.sort(ts[calls & trace.index.matching(END_CAPTURE)])
     launch = trace.slices["launch"].to_numpy()
     did_work = np.zeros(len(trace) + 1, bool)
     did_work[launch] = True
     nodes = np.flatnonzero(calls & (kinds > 0) & ~did_work[:-1])
     nodes = nodes[np.argsort(ts[nodes], kind="stable")]
-    found: dict[bytes, list[tuple[int, Rows]]] = {}
+    captures: dict[bytes, list[tuple[int, Rows]]] = {}
     for end, before in zip(ended.tolist(), np.append(np.int64(-1), ended).tolist(), strict=False):
         at = int(np.searchsorted(begun, end)) - 1
         if at < 0 or begun[at] <= before:
             continue  # it began before the trace did
         first, last = np.searchsorted(ts[nodes], (begun[at], end))
-        mine = nodes[first:last].astype(np.int32)
-        found.setdefault(kinds[mine].tobytes(), []).append((int(end), mine))
-    return found
+        captured = nodes[first:last].astype(np.int32)
+        captures.setdefault(kinds[captured].tobytes(), []).append((int(end), captured))
+    return captures
 
 
 def _replays(trace: Trace) -> dict[int, npt.NDArray[np.intp]]:
-    """By the row of the call: the GPU slices of each replay whose order is known, in that order."""
+    """Return the GPU slices in order, by the row of the call, of replays whose order is known."""
     rows = trace.index.gpu
     launch, ts = trace.slices["launch"].to_numpy(), trace.slices["ts"].to_numpy()
     rows = rows[(launch[rows] >= 0) & graph_launches(trace)[launch[rows]]]
@@ -371,21 +377,21 @@ def _replays(trace: Trace) -> dict[int, npt.NDArray[np.intp]]:
     edges = np.flatnonzero(np.diff(launch[rows], prepend=NONE, append=NONE))
     replays = {}
     for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        mine = rows[first:last]
-        if (node[first:last] >= 0).all() or _one_after_another(trace, mine):
-            replays[int(launch[mine[0]])] = mine
+        replay = rows[first:last]
+        if (node[first:last] >= 0).all() or _run_in_sequence(trace, replay):
+            replays[int(launch[replay[0]])] = replay
     return replays
 
 
 def _node_numbers(trace: Trace) -> npt.NDArray[np.int64]:
     numbers = np.full(len(trace), NONE, np.int64)
-    if (given := trace.args.get(NODE)) is not None:
-        known = given[np.array([isinstance(one, int | np.integer) for one in given], bool)]
+    if (values := trace.args.get(NODE)) is not None:
+        known = values[np.array([isinstance(value, int | np.integer) for value in values], bool)]
         numbers[known.index.to_numpy()] = known.to_numpy(np.int64)
     return numbers
 
 
-def _one_after_another(trace: Trace, rows: npt.NDArray[np.intp]) -> bool:
-    """Whether none of these, in order of time, began while the one before it clearly still ran."""
+def _run_in_sequence(trace: Trace, rows: npt.NDArray[np.intp]) -> bool:
+    """Return whether each slice, in order of time, began when the one before it had ended."""
     ts, dur = (trace.slices[name].to_numpy()[rows] for name in ("ts", "dur"))
     return bool((ts[1:] >= (ts + dur)[:-1] - OVERLAP_NS).all())

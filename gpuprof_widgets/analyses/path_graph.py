@@ -1,4 +1,7 @@
-"""What had to wait for what: a graph over the boundaries of all threads' and streams' work."""
+"""The graph of the critical path: what had to wait for what, on all threads and streams.
+
+`path_graph` builds it; `followed` walks the path through it, from the end to the beginning.
+"""
 
 from __future__ import annotations
 
@@ -32,27 +35,27 @@ KINDS = (
     *("compute", "communication", "copy", "memset"),
     *(LAUNCH_DELAY, KERNEL_DELAY, STREAM_WAIT, UNKNOWN),
 )
-"""What a stretch of the path was spent on: the CPU's, the GPU's, and delays between."""
+"""What a stretch of the path was spent on: CPU, GPU, or delays between them."""
 
 LONGEST_DELAY_NS = 1_500_000
-"""Longer ones had a cause that is not in the trace (HTA: 1500 us between kernels)."""
+"""Longer delays had a cause that is not in the trace (HTA: 1500 us between kernels)."""
 
 BY_NOTHING, BY_EVENT, BY_STREAM, BY_LAUNCH = -1, 0, 1, 2
-"""What a GPU slice waited for last: for nothing known, for another stream, its own, its launch."""
+"""What a GPU slice waited for last: nothing known, another stream, its own stream, its launch."""
 
 
 @dataclass(frozen=True)
 class PathGraph:
     """Threads, GPU slices, and the dependencies between them.
 
-    ``segment_kind``, ``waiting`` (per segment: its thread stood still for others). ``releases``:
-    see `path_waits.releases`, and ``boundary`` (segment that begins then), ``source`` (segment of
+    Per segment: ``segment_kind``, ``waiting`` (its thread waited for others). ``releases``: as in
+    `path_waits.releases`, with ``boundary`` (segment that begins then) and ``source`` (segment of
     the other thread that begins then, -1). Per GPU slice: ``boundary`` (segment that begins with
-    its launch, -1), ``bound_by``, ``bound_to`` (the slice that it waited for), ``inferred`` (no
-    event tells so: see `path_stream_waits`); ``events``: pairs of slices. ``launch_ns``,
-    ``follow_ns``: the usual delay between a launch and its slice on an idle stream, and between a
-    slice and the one queued behind it. ``between``: what the thread of the run did between its ops,
-    "python" or "unknown".
+    its launch, -1), ``bound_by``, ``bound_to`` (the slice that it waited for), ``inferred`` (by
+    `stream_waits`, no event tells); ``events``: pairs of slices. ``launch_ns``, ``follow_ns``: the
+    usual delay between a launch and its slice on an idle stream, and between a slice and the one
+    queued behind it. ``between``: what the thread of the run did between its ops, "python" or
+    "unknown".
     """
 
     threads: Threads
@@ -71,7 +74,7 @@ class PathGraph:
 
 
 def path_graph(record: Record, t0: int, t1: int) -> PathGraph:
-    """The graph of [t0, t1)."""
+    """Return the graph of the time range [t0, t1)."""
     trace, label = record.trace, record.metadata.get("label")
     between = PYTHON if ran_python(record) else UNKNOWN
     threads = threads_of(trace, label, t0, t1)
@@ -96,7 +99,7 @@ def path_graph(record: Record, t0: int, t1: int) -> PathGraph:
 
 
 def _cut(threads: Threads, table: pd.DataFrame, work: GpuWork) -> Threads:
-    """With boundaries wherever something begins, ends or is launched."""
+    """Return the threads with boundaries wherever a wait begins or ends or a slice is launched."""
     launched = work.thread >= 0
     called = table[table["other"] >= 0]
     columns = [
@@ -110,24 +113,24 @@ def _cut(threads: Threads, table: pd.DataFrame, work: GpuWork) -> Threads:
 
 
 def _waiting(threads: Threads, table: pd.DataFrame, boundary: Ints) -> Mask:
-    """Segments between the beginning of a wait and its end, and after a thread's last slice.
+    """Return which segments lie within a wait, or after a thread's last slice.
 
-    Whoever launches or hands over work in the meantime does not wait before that.
+    A thread that launches or hands over work in the meantime only waits after that.
     """
-    gave = intervals.distinct(boundary, table["source"])
+    handovers = intervals.distinct(boundary, table["source"])
     since = threads.boundary(table["thread"], table["since"])
     end = table["boundary"].to_numpy()
-    latest = np.append(NONE, gave)[np.searchsorted(gave, end, side="left")]
+    latest = np.append(NONE, handovers)[np.searchsorted(handovers, end, side="left")]
     change = np.zeros(len(threads.start) + 1, np.int64)
     np.add.at(change, np.maximum(since, latest), 1)
     np.add.at(change, end, -1)
-    return np.asarray((np.cumsum(change[:-1]) > 0) | _over(threads, gave), bool)
+    return np.asarray((np.cumsum(change[:-1]) > 0) | _after_last_slice(threads, handovers), bool)
 
 
 def _before_waiting(
     kinds: npt.NDArray[np.object_], threads: Threads, waiting: Mask
 ) -> npt.NDArray[np.object_]:
-    """What a call does before it waits is no synchronisation yet: it stages a copy."""
+    """Count the time before a call waits as runtime, because it stages a copy."""
     row = threads.row
     then = np.flatnonzero(waiting[1:] & ~waiting[:-1] & (row[1:] == row[:-1]))
     kinds = kinds.copy()
@@ -135,18 +138,19 @@ def _before_waiting(
     return kinds
 
 
-def _over(threads: Threads, gave: Ints) -> Mask:
-    """Segments after the last slice of a thread that had any."""
+def _after_last_slice(threads: Threads, handovers: Ints) -> Mask:
+    """Return which segments lie after the last slice of a thread that has any."""
     place = np.arange(len(threads.start))
     busy = np.array(threads.row >= 0)
-    busy[gave[gave > 0] - 1] |= threads.thread[gave[gave > 0] - 1] == threads.thread[gave[gave > 0]]
+    next_segment = handovers[handovers > 0]
+    busy[next_segment - 1] |= threads.thread[next_segment - 1] == threads.thread[next_segment]
     last = np.full(len(threads.lane), NONE, np.int64)
     np.maximum.at(last, threads.thread[busy], place[busy])
     return (place > last[threads.thread]) & (last[threads.thread] >= 0)
 
 
 class _Delays:
-    """What bound each GPU slice, and the usual delays from which that follows."""
+    """What bound each GPU slice, and the usual delays that decide it."""
 
     def __init__(self, work: GpuWork, events: tuple[Ints, Ints], t0: int) -> None:
         self.work, self.events = work, events
@@ -165,13 +169,13 @@ class _Delays:
         self._infer(t0)
 
     def _follow(self, events: tuple[Ints, Ints]) -> None:
-        """Note for which slice of another stream each waited: the last to end."""
+        """Note the slice of another stream that each waited for: the last to end."""
         order = np.argsort(self.work.end[events[0]], kind="stable")
         self.event[events[1][order]] = events[0][order]
         self.after = np.append(self.work.end, NEVER)[self.event]
 
     def _infer(self, t0: int) -> None:
-        """Add the waits that no event tells; where nothing is known before ``t0``, from then on."""
+        """Add inferred waits; slices with no known cause count as ready from ``t0`` on."""
         waits = stream_waits(self.work, self._ready().max(axis=0, initial=t0))
         self.inferred[waits[1]] = True
         self._follow(waits)
@@ -179,10 +183,10 @@ class _Delays:
         self.events = source, target
 
     def _ready(self) -> Ints:
-        """From when on an event, its stream and its launch would usually have let each begin.
+        """Return when an event, the stream and the launch would usually have let each begin.
 
-        A launch that was made a µs before the stream became free is what a kernel waited for
-        nevertheless.
+        The usual delays count: a kernel launched 1 µs before its stream was free still waited for
+        the launch.
         """
         return np.stack(
             [
@@ -193,7 +197,7 @@ class _Delays:
         )
 
     def binding(self) -> tuple[Ints, Ints]:
-        """By what each slice was bound, and to which slice: whoever let it begin last."""
+        """Return what bound each slice, and to which slice: whatever let it begin last."""
         ready = self._ready()
         by = ready.argmax(axis=0) if len(self.work) else np.zeros(0, np.int64)
         by = np.where(ready.max(axis=0, initial=NEVER) < NEVER // 2, BY_NOTHING, by)
@@ -207,7 +211,7 @@ def _median(delays: Ints) -> int:
 
 @dataclass
 class Pieces:
-    """The path as it is followed, backwards."""
+    """The stretches of the path, collected from the end to the beginning."""
 
     start: list[Ints]
     end: list[Ints]
@@ -216,7 +220,7 @@ class Pieces:
     kind: list[npt.NDArray[np.object_]]
 
     def add(self, start: int, end: int, row: int, track: int, kind: str) -> None:
-        """One stretch."""
+        """Add one stretch, unless it is empty."""
         if end > start:
             numbers = (start, end, row, track)
             for column, value in zip(
@@ -226,22 +230,22 @@ class Pieces:
             self.kind.append(np.array([kind], object))
 
     def add_delay(self, start: int, end: int, row: int, track: int, kind: str) -> None:
-        """From what a GPU slice waited for until it began: so long that there was more, or not."""
+        """Add the delay before a GPU slice; a very long one has an unknown cause."""
         self.add(start, end, row, track, kind if end - start < LONGEST_DELAY_NS else UNKNOWN)
 
     def add_idle(self, start: int, gpu: int, graph: PathGraph, track_of: Ints, kind: str) -> None:
-        """The same on its stream: no delay while that ran another slice, beside the two."""
+        """Add the delay on its own stream, less the slices that ran there in the meantime."""
         work, end = graph.work, int(graph.work.start[gpu])
-        beside = int(work.running[gpu])
-        while beside >= 0 and end > start:
-            since, row = max(int(work.start[beside]), start), int(work.row[beside])
-            self.add(since, end, row, int(track_of[row]), str(work.kind[beside]))
-            end, beside = since, int(work.running[beside])
+        overlapping = int(work.running[gpu])
+        while overlapping >= 0 and end > start:
+            since, row = max(int(work.start[overlapping]), start), int(work.row[overlapping])
+            self.add(since, end, row, int(track_of[row]), str(work.kind[overlapping]))
+            end, overlapping = since, int(work.running[overlapping])
         row = int(work.row[gpu])
         self.add_delay(start, end, row, int(track_of[row]), kind)
 
     def add_segments(self, graph: PathGraph, low: int, high: int) -> None:
-        """A thread's segments from ``low`` until before ``high``."""
+        """Add the segments of a thread from ``low`` until before ``high``."""
         threads, part = graph.threads, slice(low, high)
         self.start.append(threads.start[part][::-1])
         self.end.append(threads.end[part][::-1])
@@ -251,7 +255,7 @@ class Pieces:
 
 
 def followed(trace: Trace, graph: PathGraph) -> Pieces:
-    """The path from the end to the beginning; see `critical_path` for what waits for what."""
+    """Follow the path from the end to the beginning; see `critical_path` for the rules."""
     threads, work = graph.threads, graph.work
     track_of = trace.slices["track"].to_numpy()
     released = graph.releases["boundary"].to_numpy()
@@ -299,7 +303,7 @@ def followed(trace: Trace, graph: PathGraph) -> Pieces:
 
 
 def _last(graph: PathGraph, pieces: Pieces) -> tuple[bool, int]:
-    """What ended last: a GPU slice (True) or a boundary of a thread; what is left is unknown."""
+    """Return what ended last, a GPU slice (True) or a boundary of a thread; the rest is unknown."""
     threads, work = graph.threads, graph.work
     last, gpu = NEVER, NONE
     if len(work):

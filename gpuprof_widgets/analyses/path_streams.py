@@ -1,4 +1,8 @@
-"""GPU slices and what each had to wait for: its launch, its stream, events of other streams."""
+"""GPU slices and what each had to wait for: its launch, its stream, events of other streams.
+
+Waits for other streams come from recorded events (`event_waits`); where no event was recorded they
+are inferred from the times (`stream_waits`).
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,14 @@ import pandas as pd
 
 from gpuprof_widgets.analyses.gpu_work import gpu_kinds
 from gpuprof_widgets.analyses.host_states import Threads
+from gpuprof_widgets.analyses.operators import arg_numbers
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import NONE
 
 Ints = npt.NDArray[np.int64]
 
 NEVER = np.iinfo(np.int64).min // 4
-"""Stands for the time of something that is not there."""
+"""Time of an event that did not happen or is not known."""
 
 WAIT_EVENT = re.compile(r"(cuda|hip|cu)StreamWaitEvent(_\w+)?")
 
@@ -29,9 +34,9 @@ class GpuWork:
     """The GPU slices of a range by their start, cut at its edges (times in ns).
 
     ``row``, ``start``, ``end``, ``ended`` (not cut), ``stream`` (a number per device and stream),
-    ``kind`` (see `gpu_kinds`); ``launched`` (start of the call that launched it, `NEVER` where
-    unknown; see `_given`), ``thread`` (that launched it, -1 where unknown or before the range, and
-    where it follows another slice of the same call: see `_follows`).
+    ``kind`` (see `gpu_kinds`); ``launched``: when it was launched (see `_launch_times`), `NEVER`
+    if unknown; ``thread``: that launched it, -1 if unknown, before the range, or if it follows
+    another slice of the same call (see `_follows`).
     """
 
     row: Ints
@@ -49,43 +54,45 @@ class GpuWork:
         return len(self.row)
 
     def last_launched(self, stream: Ints, before: Ints) -> Ints:
-        """Per stream and moment: the slice launched on it last before then; -1 for none."""
+        """Return per stream and moment the slice launched on it last before then; -1 for none."""
         known = np.flatnonzero(self.launched != NEVER)
         order = known[np.lexsort((self.launched[known], self.stream[known]))]
         at = _position((self.stream[order], self.launched[order]), (stream, before)) - 1
-        found = order[np.maximum(at, 0)] if len(order) else np.zeros(len(stream), np.int64)
-        hit = (at >= 0) & (self.stream[found] == stream) if len(order) else np.zeros(len(at), bool)
-        return np.where(hit, found, NONE).astype(np.int64)
+        last = order[np.maximum(at, 0)] if len(order) else np.zeros(len(stream), np.int64)
+        matches = (
+            (at >= 0) & (self.stream[last] == stream) if len(order) else np.zeros(len(at), bool)
+        )
+        return np.where(matches, last, NONE).astype(np.int64)
 
     def next_launched(self, stream: Ints, after: Ints) -> Ints:
-        """Per stream and moment: the slice launched on it first from then on; -1 for none."""
+        """Return per stream and moment the slice launched on it first from then on; -1 for none."""
         known = np.flatnonzero(self.launched != NEVER)
         order = known[np.lexsort((self.launched[known], self.stream[known]))]
         at = _position((self.stream[order], self.launched[order]), (stream, after))
-        found = np.append(order, NONE)[np.minimum(at, len(order))]
-        hit = (found >= 0) & (np.append(self.stream, NONE)[found] == stream)
-        return np.where(hit, found, NONE).astype(np.int64)
+        first = np.append(order, NONE)[np.minimum(at, len(order))]
+        matches = (first >= 0) & (np.append(self.stream, NONE)[first] == stream)
+        return np.where(matches, first, NONE).astype(np.int64)
 
     @cached_property
     def before(self) -> Ints:
-        """Per slice the one of its stream that ended last before it began; -1 for none."""
+        """The slice of the same stream that ended last before each began; -1 for none."""
         order = np.lexsort((self.end, self.stream))
         at = _position((self.stream[order], self.end[order]), (self.stream, self.start + 1)) - 1
-        found = order[np.maximum(at, 0)] if len(order) else np.zeros(0, np.int64)
-        hit = (at >= 0) & (self.stream[found] == self.stream)
-        return np.where(hit, found, NONE).astype(np.int64)
+        last = order[np.maximum(at, 0)] if len(order) else np.zeros(0, np.int64)
+        matches = (at >= 0) & (self.stream[last] == self.stream)
+        return np.where(matches, last, NONE).astype(np.int64)
 
     def followers(self) -> tuple[Ints, Ints]:
-        """Pairs of slices of a stream: the second is the first to begin once the first ended."""
+        """Return pairs of slices of a stream: the second begins first after the first one ended."""
         by_stream = np.lexsort((self.start, self.stream))
         ordered = self.stream[by_stream], self.start[by_stream]
-        found = np.append(by_stream, NONE)[_position(ordered, (self.stream, self.end))]
-        source = np.flatnonzero(np.append(self.stream, NONE)[found] == self.stream)
-        return source, found[source]
+        follower = np.append(by_stream, NONE)[_position(ordered, (self.stream, self.end))]
+        source = np.flatnonzero(np.append(self.stream, NONE)[follower] == self.stream)
+        return source, follower[source]
 
     @cached_property
     def overlaps(self) -> npt.NDArray[np.bool_]:
-        """Which slices run while another of their stream does."""
+        """Which slices run while another slice of their stream does."""
         order = np.argsort(self.stream, kind="stable")
         room = int(self.end.max(initial=0) - self.start.min(initial=0)) + 1
         start, end = (self.stream[order] * room + time[order] for time in (self.start, self.end))
@@ -97,8 +104,8 @@ class GpuWork:
 
     @cached_property
     def running(self) -> Ints:
-        """Per slice the one of its stream that runs when it begins, the first to end; -1: none."""
-        found = np.full(len(self), NONE, np.int64)
+        """The slice of the same stream that runs when each begins, the first to end; -1: none."""
+        running = np.full(len(self), NONE, np.int64)
         open_: dict[int, list[tuple[int, int]]] = {}
         places = np.flatnonzero(self.overlaps)
         columns = (column[places].tolist() for column in (self.stream, self.start, self.end))
@@ -107,31 +114,31 @@ class GpuWork:
             while heap and heap[0][0] <= start:
                 heapq.heappop(heap)
             if heap:
-                found[place] = heap[0][1]
+                running[place] = heap[0][1]
             heapq.heappush(heap, (end, place))
-        return found
+        return running
 
     @cached_property
     def previous(self) -> Ints:
-        """Per slice the one that it follows on its stream; -1 for none.
+        """The slice that each follows on its stream; -1 for none.
 
-        Of those that began before it the one whose end is nearest to its start. Mostly that is the
+        Of those that began before it, this is the one whose end is nearest to its start, mostly the
         one that ended last. But kernels of a graph's replay overlap the next by a few hundred ns,
         and branches of a graph, reported on one stream, run beside one another for long.
         """
         begun, over = self.start, np.append(self.end, NEVER)
         nearer = over[self.running] - begun < begun - over[self.before]
-        found = np.where((self.running >= 0) & nearer, self.running, self.before)
-        return np.asarray(found, np.int64)
+        previous = np.where((self.running >= 0) & nearer, self.running, self.before)
+        return np.asarray(previous, np.int64)
 
     @property
     def free(self) -> Ints:
-        """When the one that each follows let it begin: by its end, or where they overlap, then."""
+        """When the stream was free for each slice: when its previous ended, at most its start."""
         return np.asarray(np.minimum(np.append(self.end, NEVER)[self.previous], self.start))
 
 
 def _position(sorted_pairs: tuple[Ints, Ints], wanted: tuple[Ints, Ints]) -> Ints:
-    """Per wanted pair: how many of the sorted ones come before it."""
+    """Return per wanted pair how many of the sorted pairs come before it."""
     times = np.concatenate([sorted_pairs[1], wanted[1]])
     if not len(times):
         return np.zeros(0, np.int64)
@@ -141,7 +148,7 @@ def _position(sorted_pairs: tuple[Ints, Ints], wanted: tuple[Ints, Ints]) -> Int
 
 
 def gpu_work(trace: Trace, threads: Threads) -> GpuWork:
-    """The GPU slices in the threads' range; those without length take no part."""
+    """Return the GPU slices in the threads' range, without those of zero length."""
     rows, kinds = gpu_kinds(trace)
     began, ended = trace.index.uncut
     t0, t1 = threads.t0, threads.t1
@@ -165,26 +172,26 @@ def gpu_work(trace: Trace, threads: Threads) -> GpuWork:
         thread.astype(np.int64), names,
     )  # fmt: skip
     is_call = ~np.append(trace.index.is_op, False)[launch]
-    given = _given(work, np.where(is_call, ended[launch], NEVER))
+    launched = _launch_times(work, np.where(is_call, ended[launch], NEVER))
     thread = np.where(_follows(trace, work), NONE, work.thread)
-    return replace(work, launched=given, thread=thread)
+    return replace(work, launched=launched, thread=thread)
 
 
 def _follows(trace: Trace, work: GpuWork) -> npt.NDArray[np.bool_]:
-    """Which slices follow one of the same call: that is what they wait for, not the call.
+    """Return which slices follow a slice of the same call: they wait for it, not for the call.
 
-    So the launch of a graph leads to what begins its replay on each stream, and on from there.
+    So the launch of a graph leads to the first slice of its replay on each stream, then along it.
     """
     launch = trace.slices["launch"].to_numpy()[work.row]
     before = np.append(launch, NONE)[work.previous]
     return np.asarray((launch >= 0) & (before == launch), bool)
 
 
-def _given(work: GpuWork, returned: Ints) -> Ints:
-    """When the launch of each slice was under way: mostly when its call began.
+def _launch_times(work: GpuWork, returned: Ints) -> Ints:
+    """Return when each slice was launched: mostly when its call began.
 
-    A call that took long before its slice began, on a stream that was idle, was at work itself
-    until the usual delay before that: a copy from pageable memory has to be staged first.
+    If the stream was idle and the slice began long after its call, the call itself was at work
+    until the usual delay before the slice: a copy from pageable memory has to be staged first.
     """
     usable = work.thread >= 0
     idle = usable & (work.free <= work.launched)
@@ -195,41 +202,41 @@ def _given(work: GpuWork, returned: Ints) -> Ints:
 
 
 def _launchers(trace: Trace, rows: npt.NDArray[np.intp]) -> Ints:
-    """The call that launched each slice; where the trace has none the op, if that is known."""
+    """Return the call that launched each slice, else its op; -1 if neither is known."""
     launch, op = (trace.slices[link].to_numpy()[rows] for link in ("launch", "op"))
     by_op = (op >= 0) & np.append(trace.index.is_op, False)[op]
     return np.where(launch >= 0, launch, np.where(by_op, op, NONE)).astype(np.int64)
 
 
 def event_waits(trace: Trace, work: GpuWork) -> tuple[Ints, Ints]:
-    """Pairs of GPU slices: the second waited for an event recorded after the first.
+    """Return pairs of GPU slices: the second waited for an event recorded after the first.
 
-    As the trace tells it (``cuda_sync`` events, with ``enable_cuda_sync_events``): the last slice
-    launched on the awaited stream before cudaEventRecord, and the first one launched on the waiting
-    stream after cudaStreamWaitEvent. Without such events it is inferred (`_inferred`).
+    The trace has ``cuda_sync`` events with ``enable_cuda_sync_events``: the first slice is the last
+    one launched on the awaited stream before cudaEventRecord, the second the first one launched on
+    the waiting stream after cudaStreamWaitEvent. Without such events `_inferred_waits` counts.
     """
     syncs = sync_events(trace)
     syncs = syncs[syncs["kind"] == "Stream Wait Event"]
     if not len(syncs):
-        return _inferred(trace, work)
+        return _inferred_waits(trace, work)
     calls = calls_by_correlation(trace)
     recorded = calls.reindex(syncs["record"]).to_numpy()
     waited = calls.reindex(syncs["correlation"]).to_numpy()
     source_stream = stream_numbers(work, syncs["device"], syncs["wait_on_stream"])
     target_stream = stream_numbers(work, syncs["device"], syncs["stream"])
-    told = ~np.isnan(recorded) & ~np.isnan(waited) & (source_stream >= 0) & (target_stream >= 0)
-    at, until = recorded[told].astype(np.int64), waited[told].astype(np.int64)
-    source = work.last_launched(source_stream[told], at)
-    target = work.next_launched(target_stream[told], until)
+    known = ~np.isnan(recorded) & ~np.isnan(waited) & (source_stream >= 0) & (target_stream >= 0)
+    at, until = recorded[known].astype(np.int64), waited[known].astype(np.int64)
+    source = work.last_launched(source_stream[known], at)
+    target = work.next_launched(target_stream[known], until)
     return _possible(work, source, target)
 
 
-def _inferred(trace: Trace, work: GpuWork) -> tuple[Ints, Ints]:
-    """Waits that follow from the times, where only the call of cudaStreamWaitEvent was traced.
+def _inferred_waits(trace: Trace, work: GpuWork) -> tuple[Ints, Ints]:
+    """Infer waits from the times where only the calls of cudaStreamWaitEvent were traced.
 
-    The slice is the first launched on its stream after that call (on the launching thread); it
-    waited for the slice of another stream of its device that ended last before it began, if that
-    ended after the slice was launched and after its own stream was free.
+    The waiting slice is the first launched on its stream after such a call. It waited for the slice
+    of another stream of its device that ended last before it began, if that ended after the
+    waiting slice was launched and after its own stream was free.
     """
     calls = np.flatnonzero(trace.index.matching(WAIT_EVENT))
     if not len(calls) or not len(work):
@@ -253,7 +260,7 @@ def _inferred(trace: Trace, work: GpuWork) -> tuple[Ints, Ints]:
 
 
 def _possible(work: GpuWork, source: Ints, target: Ints) -> tuple[Ints, Ints]:
-    """Without what contradicts the times: clocks and records are not always right."""
+    """Drop pairs that contradict the times, because clocks and records are not always right."""
     known = (source >= 0) & (target >= 0)
     source, target = source[known], target[known]
     fits = work.end[source] <= work.start[target]
@@ -261,34 +268,26 @@ def _possible(work: GpuWork, source: Ints, target: Ints) -> tuple[Ints, Ints]:
 
 
 def sync_events(trace: Trace) -> pd.DataFrame:
-    """The ``cuda_sync`` events, -1 for what they do not say.
+    """Return the ``cuda_sync`` events, with -1 for missing values.
 
     Columns: ``kind``, ``correlation``, ``device``, ``stream``, ``wait_on_stream``, ``record``
     (correlation of the cudaEventRecord).
     """
     rows = np.flatnonzero(trace.index.in_category("cuda_sync"))
-
-    def arg(key: str) -> Ints:
-        values = trace.args.get(key)
-        if values is None:
-            return np.full(len(rows), NONE, np.int64)
-        numbers = pd.to_numeric(values.reindex(rows), errors="coerce").fillna(NONE)
-        return np.asarray(numbers, np.float64).astype(np.int64)
-
     return pd.DataFrame(
         {
             "kind": trace.slices["name"].to_numpy(object)[rows],
             "correlation": trace.slices["correlation"].to_numpy()[rows],
-            "device": arg("device"),
-            "stream": arg("stream"),
-            "wait_on_stream": arg("wait_on_stream"),
-            "record": arg("wait_on_cuda_event_record_corr_id"),
+            "device": arg_numbers(trace, "device", rows, NONE),
+            "stream": arg_numbers(trace, "stream", rows, NONE),
+            "wait_on_stream": arg_numbers(trace, "wait_on_stream", rows, NONE),
+            "record": arg_numbers(trace, "wait_on_cuda_event_record_corr_id", rows, NONE),
         }
     )
 
 
 def calls_by_correlation(trace: Trace) -> pd.Series:
-    """Start of the runtime call by its correlation id."""
+    """Return the start of each runtime call by its correlation id."""
     slices = trace.slices
     rows = np.flatnonzero(trace.index.is_launch & (slices["correlation"].to_numpy() > 0))
     began, _ = trace.index.uncut
@@ -297,44 +296,43 @@ def calls_by_correlation(trace: Trace) -> pd.Series:
 
 
 def stream_numbers(work: GpuWork, device: pd.Series, stream: pd.Series) -> Ints:
-    """The numbers that `GpuWork` gives to these streams; -1 for one that ran nothing."""
+    """Return the numbers of these streams in `GpuWork`; -1 for streams without work."""
     wanted = pd.DataFrame({"device": device.to_numpy(), "stream": stream.to_numpy()})
-    found = wanted.merge(work.names.reset_index(), how="left", on=["device", "stream"])["index"]
-    return np.asarray(found.fillna(NONE), np.int64)
+    numbers = wanted.merge(work.names.reset_index(), how="left", on=["device", "stream"])["index"]
+    return np.asarray(numbers.fillna(NONE), np.int64)
 
 
 NEAR_NS = 20_000
-"""From the end of a slice until one of another stream that waited for it begins: 1 to 6 us in a
-trace of A100s, up to 19 us in one of MI300Xs (where the event that joins them was traced)."""
+"""Longest delay between a slice and one of another stream that waited for it: 1 to 6 us in a trace
+of A100s, up to 19 us in one of MI300Xs (where the event that joins them was traced)."""
 
 
 def stream_waits(work: GpuWork, ready: Ints) -> tuple[Ints, Ints]:
-    """Pairs of GPU slices: the second must have waited for the first, on another stream.
+    """Return pairs of GPU slices: the second must have waited for the first, on another stream.
 
-    ``ready``: when all that is known to let a slice begin usually had done so. A slice that begins
-    at most `NEAR_NS` after the end of a slice of another stream of its device waited for that, by
-    an event that was not traced or for room on the GPU, where that end was more than `NEAR_NS`
-    after ``ready``: less may be chance. One whose launch is unknown may have been launched that
-    late: it counts where a single slice of the other stream ran during all the time since
-    ``ready``, or where it is communication, whose stream torch's process group makes wait for the
-    work before it.
+    ``ready``: when each slice could usually have begun, by all known causes. If a slice begins at
+    most `NEAR_NS` after the end of one of another stream of its device, it waited for that slice,
+    by an untraced event or for room on the GPU; the end has to be more than `NEAR_NS` after
+    ``ready``, because less may be chance. A slice with unknown launch may have been launched that
+    late. It counts only if one slice of the other stream ran all the time since ``ready``, or if it
+    is communication: torch's process group makes its stream wait for the work before it.
     """
     source = _last_ended(work, work.start - ready > NEAR_NS)
     ended, began = (np.append(times, NEVER)[source] for times in (work.end, work.start))
     near = (source >= 0) & (work.start - ended <= NEAR_NS) & (ended - ready > NEAR_NS)
     communication = work.kind == "communication"
-    found = np.flatnonzero(near & ((work.launched != NEVER) | (began <= ready) | communication))
-    return source[found], found
+    target = np.flatnonzero(near & ((work.launched != NEVER) | (began <= ready) | communication))
+    return source[target], target
 
 
 def _last_ended(work: GpuWork, wanted: npt.NDArray[np.bool_]) -> Ints:
-    """Of each wanted slice the one of its device that ended last before it began; -1 for none."""
+    """Return per wanted slice the one of its device that ended last before it began; or -1."""
     device = work.names["device"].to_numpy()[work.stream]
-    found = np.full(len(work), NONE, np.int64)
-    for one in np.unique(device[wanted]):
-        mine = np.flatnonzero(device == one)
-        mine = mine[np.argsort(work.end[mine], kind="stable")]
-        asked = np.flatnonzero(wanted & (device == one))
-        at = np.searchsorted(work.end[mine], work.start[asked], side="right") - 1
-        found[asked] = np.where(at >= 0, mine[np.maximum(at, 0)], NONE)
-    return found
+    ended = np.full(len(work), NONE, np.int64)
+    for gpu in np.unique(device[wanted]):
+        by_end = np.flatnonzero(device == gpu)
+        by_end = by_end[np.argsort(work.end[by_end], kind="stable")]
+        asked = np.flatnonzero(wanted & (device == gpu))
+        at = np.searchsorted(work.end[by_end], work.start[asked], side="right") - 1
+        ended[asked] = np.where(at >= 0, by_end[np.maximum(at, 0)], NONE)
+    return ended

@@ -1,4 +1,4 @@
-"""When a thread stood still for others: for the GPU, for the backward pass, for its first task."""
+"""When a thread waited for others: for the GPU, for the backward pass, for its next task."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from gpuprof_widgets.trace.schema import LAUNCH_CATEGORIES, NONE, REGION_CATEGOR
 Ints = npt.NDArray[np.int64]
 
 RETURNED, CALLED_BACK, STARTED = 0, 1, 2
-"""Why a thread went on: the GPU was done, another thread was done, it was given work to do.
+"""Why a thread went on: the GPU was done, another thread was done, it got work to do.
 
-Those of one moment take effect in this order.
+Releases at the same time take effect in this order.
 """
 
 COLUMNS = ("thread", "since", "time", "gpu", "other", "why")
 
 
 def releases(trace: Trace, threads: Threads, work: GpuWork) -> pd.DataFrame:
-    """One row per moment at which a thread went on after it had waited.
+    """Return one row per moment at which a thread went on after it had waited.
 
     Columns: ``thread``, ``since`` (it waited from then on), ``time``, ``gpu`` (position in ``work``
     of what it waited for, -1), ``other`` (the thread that it waited for, -1), ``why``.
     """
     tables = [
         _synchronised(trace, threads, work),
-        *_of_other_threads(trace, threads),
-        _of_executor(trace, threads),
+        *_handed_over(trace, threads),
+        _started_by_executor(trace, threads),
     ]
     table = pd.concat(tables, ignore_index=True)[list(COLUMNS)].astype(np.int64)
     table = table.drop_duplicates(["thread", "time", "gpu", "other", "why"])
-    by_main = (table["other"] != threads.main).to_numpy()  # who starts others was started before
+    by_main = (table["other"] != threads.main).to_numpy()  # a thread starts before it starts others
     order = np.lexsort((table["thread"], by_main, table["why"], table["time"]))
     return table.iloc[order].reset_index(drop=True)
 
 
 def _synchronised(trace: Trace, threads: Threads, work: GpuWork) -> pd.DataFrame:
-    """Calls that wait for the GPU, until the end of what they awaited.
+    """Return the calls that wait for the GPU, until the end of the slice that they await.
 
-    That is the last GPU slice to end within the call, on the stream that it waits for where the
-    trace says which (``cuda_sync`` events); of an event the slice before its record.
+    That is the last GPU slice to end within the call, on the awaited stream if the trace names it
+    (``cuda_sync`` events); for an event, the last slice launched before its record.
     """
     began, ended = trace.index.uncut
     lanes = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
@@ -61,11 +61,11 @@ def _synchronised(trace: Trace, threads: Threads, work: GpuWork) -> pd.DataFrame
     stream, exact = _awaited_streams(trace, work, rows)
     gpu = np.full(len(rows), NONE, np.int64)
     on_stream, every = rows_by(work.stream), np.arange(len(work))
-    for one, chosen in rows_by(stream).items():
-        among = on_stream.get(one, every[:0]) if one >= 0 else every
+    for number, calls in rows_by(stream).items():
+        among = on_stream.get(number, every[:0]) if number >= 0 else every
         among = among[np.argsort(work.ended[among], kind="stable")]
-        at = np.searchsorted(work.ended[among], ended[rows[chosen]], side="right") - 1
-        gpu[chosen] = np.where(at >= 0, np.append(among, NONE)[np.maximum(at, 0)], NONE)
+        at = np.searchsorted(work.ended[among], ended[rows[calls]], side="right") - 1
+        gpu[calls] = np.where(at >= 0, np.append(among, NONE)[np.maximum(at, 0)], NONE)
     gpu = np.where(exact >= 0, exact, gpu)
     end = np.append(work.ended, threads.t0)[gpu]
     since = np.maximum(began[rows], threads.t0)
@@ -83,7 +83,7 @@ def _synchronised(trace: Trace, threads: Threads, work: GpuWork) -> pd.DataFrame
 
 
 def _awaited_streams(trace: Trace, work: GpuWork, rows: npt.NDArray[np.intp]) -> tuple[Ints, Ints]:
-    """Per call the stream it waits for (-1: all or not known), and the very slice where known."""
+    """Return per call the awaited stream (-1: all or unknown) and slice (-1: unknown)."""
     stream, exact = np.full(len(rows), NONE, np.int64), np.full(len(rows), NONE, np.int64)
     syncs = sync_events(trace)
     syncs = syncs[syncs["kind"].isin(["Stream Sync", "Event Sync"])]
@@ -94,51 +94,52 @@ def _awaited_streams(trace: Trace, work: GpuWork, rows: npt.NDArray[np.intp]) ->
         work, syncs["device"], syncs["stream"].where(~on_event, syncs["wait_on_stream"])
     )
     recorded = calls_by_correlation(trace).reindex(syncs["record"]).to_numpy()
-    told = on_event & ~np.isnan(recorded) & (number >= 0)
+    known = on_event & ~np.isnan(recorded) & (number >= 0)
     last = np.full(len(syncs), NONE, np.int64)
-    last[told] = work.last_launched(number[told], recorded[told].astype(np.int64))
+    last[known] = work.last_launched(number[known], recorded[known].astype(np.int64))
     by_call = pd.DataFrame({"stream": number, "exact": last}, syncs["correlation"].to_numpy())
     by_call = by_call[~by_call.index.duplicated()]
-    found = by_call.reindex(trace.slices["correlation"].to_numpy()[rows]).fillna(NONE)
-    return found["stream"].to_numpy(np.int64), found["exact"].to_numpy(np.int64)
+    awaited = by_call.reindex(trace.slices["correlation"].to_numpy()[rows]).fillna(NONE)
+    return awaited["stream"].to_numpy(np.int64), awaited["exact"].to_numpy(np.int64)
 
 
-def _of_other_threads(trace: Trace, threads: Threads) -> list[pd.DataFrame]:
-    """A burst of work on another thread begins when its caller has had time to hand it over.
+def _handed_over(trace: Trace, threads: Threads) -> list[pd.DataFrame]:
+    """Return when bursts of work on other threads were started, and when their callers went on.
 
-    The caller is the thread of its forward ops, else the thread of the run. Whatever the caller
-    last did before the burst began started it, unless the thread itself was busy later than that:
-    then it goes on by itself. The caller of a backward pass waits for it: while it itself does
-    nothing but Python.
+    The caller is the thread of the forward ops, else the thread of the run. The caller's last
+    action before the burst started it, unless the thread itself was busy after that: then it goes
+    on by itself. The caller of a backward pass waits for it while it runs nothing but Python.
     """
     thread, start, end = threads.bursts()
-    caller, backward = _callers(trace, threads)
-    of = caller[thread] if len(thread) else thread
-    others = (of >= 0) & (of != thread) & ~_on_executor(trace, threads)[thread]
-    thread, start, end, of = (values[others] for values in (thread, start, end, of))
-    segment = threads.boundary(of, start)
+    caller_of, backward = _callers(trace, threads)
+    caller = caller_of[thread] if len(thread) else thread
+    others = (caller >= 0) & (caller != thread) & ~_on_executor(trace, threads)[thread]
+    thread, start, end, caller = (values[others] for values in (thread, start, end, caller))
+    segment = threads.boundary(caller, start)
     since = threads.start[segment] if len(segment) else start
     again = np.append(False, thread[1:] == thread[:-1])[: len(thread)]
     before = np.where(again, np.append(threads.t0, end[:-1])[: len(end)], threads.t0)
     handed = ~again | (since > before)
-    started = {"thread": thread, "since": before, "time": start, "gpu": NONE, "other": of}
-    tables = [pd.DataFrame(started)[handed].assign(why=STARTED)]
+    started = {"thread": thread, "since": before, "time": start, "gpu": NONE, "other": caller}
     idle = _only_python(trace, threads)
     inside = backward[thread] & idle[segment] & (end <= threads.end[segment])
-    group = pd.DataFrame({"thread": of, "segment": segment, "other": thread, "s": start, "e": end})
+    group = pd.DataFrame(
+        {"thread": caller, "segment": segment, "other": thread, "s": start, "e": end}
+    )
     group = group[inside]
     since = group.groupby("segment")["s"].transform("min")
     last = group.assign(since=since).groupby(["thread", "segment", "other"], as_index=False)
     ends = last.agg(since=("since", "min"), time=("e", "max"))
-    tables.append(ends.assign(gpu=NONE, why=CALLED_BACK))
-    return tables
+    return [
+        pd.DataFrame(started)[handed].assign(why=STARTED),
+        ends.assign(gpu=NONE, why=CALLED_BACK),
+    ]
 
 
-def _of_executor(trace: Trace, threads: Threads) -> pd.DataFrame:
-    """An op on a lane of TensorFlow's executor begins when the last op before it ended, on any.
+def _started_by_executor(trace: Trace, threads: Threads) -> pd.DataFrame:
+    """Return when lanes of TensorFlow's executor went on: when the last op before, on any, ended.
 
-    That is what it waited for, as far as it can be told: which inputs came last the file does not
-    always say.
+    The op may have waited for others, but files do not always say which inputs came last.
     """
     on_executor = _on_executor(trace, threads)
     thread, start, end = (values[on_executor[threads.bursts()[0]]] for values in threads.bursts())
@@ -154,12 +155,12 @@ def _of_executor(trace: Trace, threads: Threads) -> pd.DataFrame:
 
 
 def _on_executor(trace: Trace, threads: Threads) -> npt.NDArray[np.bool_]:
-    """Which threads are lanes of TensorFlow's executor."""
+    """Return which threads are lanes of TensorFlow's executor."""
     return np.isin(threads.lane, executor_lanes(trace))
 
 
 def _callers(trace: Trace, threads: Threads) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Per thread the thread that hands it its work (-1: none), and whether that is a backward."""
+    """Return per thread its caller (-1: none), and whether it runs the caller's backward pass."""
     forward = trace.slices["forward"].to_numpy()
     lanes = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
     backward = np.flatnonzero((forward >= 0) & np.isin(lanes, threads.lane))
@@ -168,9 +169,9 @@ def _callers(trace: Trace, threads: Threads) -> tuple[Ints, npt.NDArray[np.bool_
     home = np.searchsorted(threads.lane, lanes[forward[backward]])
     caller = np.full(len(threads.lane), threads.main, np.int64)
     is_backward = np.zeros(len(threads.lane), bool)
-    for one, rows in rows_by(at).items():
-        caller[one] = np.bincount(home[rows]).argmax()
-        is_backward[one] = caller[one] != one and one != threads.main
+    for thread, rows in rows_by(at).items():
+        caller[thread] = np.bincount(home[rows]).argmax()
+        is_backward[thread] = caller[thread] != thread and thread != threads.main
     caller[is_backward & np.append(is_backward, False)[caller]] = threads.main
     caller[caller == np.arange(len(caller))] = NONE
     if threads.main >= 0:
@@ -179,15 +180,15 @@ def _callers(trace: Trace, threads: Threads) -> tuple[Ints, npt.NDArray[np.bool_
 
 
 def _only_python(trace: Trace, threads: Threads) -> npt.NDArray[np.bool_]:
-    """Which segments are no op and no call: Python, or a region of it."""
+    """Return which segments are neither op nor call: Python, or a region of it."""
     python = trace.index.in_category("user_annotation", "python_function", *REGION_CATEGORIES)
     return np.append(python & ~are_named_regions(trace), True)[threads.row]
 
 
 def segment_kinds(trace: Trace, threads: Threads, between: str) -> npt.NDArray[np.object_]:
-    """What each segment of a thread is, by its innermost slice: a word of `path_graph.KINDS`.
+    """Return the kind of each segment by its innermost slice: a word of `path_graph.KINDS`.
 
-    ``between``: the word for what is no op and no call.
+    ``between``: the kind of segments that are neither op nor call.
     """
     loader = is_dataloader(trace)
     loading = loader | (nearest_ancestor(trace.slices["parent"].to_numpy(), loader) >= 0)

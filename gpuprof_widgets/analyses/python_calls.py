@@ -1,4 +1,8 @@
-"""cProfile's table: what each Python function cost."""
+"""cProfile's tables: what each Python function cost, who called it, and whose code it is.
+
+`carried_up` treats callers and callees as a graph: it estimates what amounts per function mean for
+the functions above. `is_user_code` tells the user's functions from those of Python and libraries.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +89,7 @@ def python_edges(record: Record) -> pd.DataFrame:
 
 
 def function_labels(functions: pd.DataFrame) -> list[str]:
-    """``train.py:12(step)``; built-in functions (cProfile's file ``~``) by their name alone."""
+    """Return ``train.py:12(step)``; of built-in functions (cProfile's file ``~``) the name only."""
     places = zip(functions["file"], functions["line"], functions["name"], strict=True)
     return [
         str(name)
@@ -96,9 +100,9 @@ def function_labels(functions: pd.DataFrame) -> list[str]:
 
 
 def recorded_calls(record: Record) -> Calls:
-    """The calls of cProfile, else those of recorded frames; else an error that says why not.
+    """Return the calls of cProfile, else those of recorded frames; else raise RecordingError.
 
-    A sampler's frames are none: how often a function was called is not known.
+    A sampler's frames are no calls, because samples do not tell how often a function was called.
     """
     if record.calls is not None:
         return record.calls
@@ -126,15 +130,15 @@ def _why_no_calls(record: Record) -> str:
 Graph = list[list[int]]
 
 
-def carried_up(calls: Calls, own: Amounts) -> Amounts:
-    """Per function its own amounts and those of everything below it, an estimate.
+def carried_up(calls: Calls, amounts: Amounts) -> Amounts:
+    """Estimate per function the sum of its own amounts and those of everything below it.
 
-    ``own`` has a row per function and any number of columns. What a function has is its callers'
-    by the share of each edge's total time. Functions that call each other in a circle are one
-    function to the outside; inside, each has what it got itself, or of all that the circle has
-    the share of its total time.
+    ``amounts`` has a row per function and any number of columns. Each function passes its amounts
+    to its callers by the edges' shares of total time. Functions that call each other in a circle
+    count as one; within it, each has its own amounts, or its share of the circle's by total time
+    if that is more.
     """
-    below = own.astype(np.float64)
+    below = amounts.astype(np.float64)
     total = calls.functions["total_ns"].to_numpy(np.float64)
     graph = _Graph(calls)
     for circle in circles(graph.callees):
@@ -150,7 +154,7 @@ def carried_up(calls: Calls, own: Amounts) -> Amounts:
 
 
 class _Graph:
-    """The edges of cProfile between different functions, and the calls from outside of them."""
+    """The edges of cProfile between different functions, and the calls that have no edge."""
 
     def __init__(self, calls: Calls) -> None:
         functions, edges = calls.functions, calls.edges
@@ -171,7 +175,7 @@ class _Graph:
                 self._callers[below].append((above, float(time), count))
 
     def shares(self, circle: list[int]) -> list[tuple[int, float]]:
-        """The callers of these functions that are none of them, and the share of each."""
+        """Return the callers from outside of the circle, and the share of each."""
         members = set(circle)
         entering = [
             edge
@@ -182,15 +186,15 @@ class _Graph:
         time = sum(edge[1] for edge in entering)
         whole = time + self._outside_ns(circle, time)
         if whole > 0:
-            return [(caller, own / whole) for caller, own, _ in entering]
+            return [(caller, ns / whole) for caller, ns, _ in entering]
         count = sum(edge[2] for edge in entering)
         return [(caller, number / count) for caller, _, number in entering if count]
 
     def _outside_ns(self, circle: list[int], entered_ns: float) -> float:
-        """Time on behalf of nobody in the table: of calls that no edge has.
+        """Return the time of calls that have no edge, because their caller is not in the table.
 
-        That is what the edges leave of a function's total; of functions that call themselves,
-        whose edges overlap, their total by the share of such calls.
+        That is the total time less that of the edges. Edges of recursive functions overlap; there
+        it is the total by the share of such calls.
         """
         outside = [function for function in circle if self._from_outside[function] > 0]
         if len(circle) == 1 and self._calls[circle[0]] == self._primitive[circle[0]]:
@@ -202,7 +206,7 @@ class _Graph:
 
 
 def circles(callees: Graph) -> Graph:
-    """The functions in groups that call each other in a circle, callees before their callers.
+    """Group functions that call each other in a circle; callees come before their callers.
 
     Most groups are one function. (Strongly connected components, after Kosaraju.)
     """
@@ -217,20 +221,20 @@ def circles(callees: Graph) -> Graph:
 
 
 def _walk(root: int, graph: Graph, seen: list[bool]) -> list[int]:
-    """What can be reached and was not seen yet, each after everything found through it."""
-    found: list[int] = []
+    """Return the unseen functions that can be reached, in post-order."""
+    reached: list[int] = []
     path = [] if seen[root] else [(root, iter(graph[root]))]
     seen[root] = True
     while path:
         function, rest = path[-1]
         new = next((other for other in rest if not seen[other]), None)
         if new is None:
-            found.append(function)
+            reached.append(function)
             path.pop()
         else:
             seen[new] = True
             path.append((new, iter(graph[new])))
-    return found
+    return reached
 
 
 INSTALLED = re.compile(
@@ -250,26 +254,25 @@ tensorflow timm tokenizers torch torchaudio torchdata torchmetrics torchvision t
 traitlets transformers triton urllib3 vllm wandb xarray zmq
 """
 SHORTENED = frozenset({*sys.stdlib_module_names, *LIBRARIES.split()})
-"""Top-level modules by which libraries are known where torch cut ``sys.path`` off their files."""
-
+"""Top-level modules of libraries, for files from which torch has cut ``sys.path``."""
 
 _MODULE = re.compile(
     r"^(?:.*(?:site-packages|dist-packages|lib(?:64)?/python[\d.]+t?|Python[\d.]+/Lib)/)?"
     r"(?P<module>[^/].*?)(?:/__init__)?\.py$"
 )
 _PUBLIC = ((r"^torch\.serialization$", "torch"), (r"^numpy\.lib\._?npyio\w*$", "numpy"))
-"""Where libraries define what users know by a shorter name."""
+"""Modules of libraries whose functions users know by a shorter name."""
 
 
 def is_user_code(functions: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Which rows (``file``, ``name``) are of the user's own code: scripts, modules and cells."""
+    """Return which rows (column ``file``) are of the user's code: scripts, modules and cells."""
     files, code = np.unique(functions["file"].astype(str).to_numpy(object), return_inverse=True)
-    own = np.array([_is_users(str(file)) for file in files], bool)
-    return np.asarray(own[code.reshape(-1)], bool)
+    is_user = np.array([_is_users(str(file)) for file in files], bool)
+    return np.asarray(is_user[code.reshape(-1)], bool)
 
 
 def is_cell(file: str) -> bool:
-    """Whether that is a cell of a notebook, as its functions' files are labelled: ``Cell [3]``."""
+    """Return whether a function's file is a cell of a notebook, labelled as ``Cell [3]``."""
     return file.startswith("Cell [")
 
 
@@ -282,16 +285,16 @@ def _is_users(file: str) -> bool:
 
 
 def library_names(functions: pd.DataFrame) -> list[str]:
-    """``subprocess.run`` and ``torch.load`` for functions of libraries, built-ins as they are."""
+    """Return ``subprocess.run`` or ``torch.load`` for functions of libraries, other names as is."""
     pairs = zip(functions["file"].astype(str), functions["name"].astype(str), strict=True)
     return [_library_name(*pair) for pair in pairs]
 
 
 def _library_name(file: str, name: str) -> str:
-    found = _MODULE.match(file.replace("\\", "/"))
-    if not found:
+    match = _MODULE.match(file.replace("\\", "/"))
+    if not match:
         return name
-    module = found["module"].replace("/", ".").lstrip(".")
+    module = match["module"].replace("/", ".").lstrip(".")
     for defined, public in _PUBLIC:
         module = re.sub(defined, public, module)
     return f"{module}.{name}"

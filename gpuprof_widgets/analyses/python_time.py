@@ -1,4 +1,12 @@
-"""What each Python function cost, and how much of that it waited for the GPU."""
+"""What each Python function cost, and how much of that it waited for the GPU.
+
+Recorded frames tell which function waited (`recorded_waits`). cProfile has no times: there
+`estimated_waits` gives the measured waits of ops to the built-in functions that run these ops, and
+passes them on to the callers by their shares of time.
+
+`python_functions` and `in_hooks` find Python that ran within an op, in an `autograd.Function` or a
+hook, where neither its frames nor its lines were recorded.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.operators import has_ops
 from gpuprof_widgets.analyses.owners import LineSource, line_sources
 from gpuprof_widgets.analyses.python_calls import carried_up
@@ -93,19 +102,19 @@ def python_time(record: Record) -> pd.DataFrame:
 
 
 def has_python_alone(record: Record) -> bool:
-    """Whether there are Python functions, and neither an op nor GPU work."""
+    """Return whether there are Python functions, but neither ops nor GPU work."""
     return not has_ops(record.trace) and len(python_time(record)) > 0
 
 
 def _table(calls: Calls, waits: FunctionWaits, reasons: pd.DataFrame) -> pd.DataFrame:
     functions = calls.functions
-    own = np.clip(waits.self_ns, 0, functions["self_ns"].to_numpy())
+    self_ns = np.clip(waits.self_ns, 0, functions["self_ns"].to_numpy())
     total = np.clip(waits.total_ns, 0, functions["total_ns"].to_numpy())
     texts = {name: np.append(reasons[name].to_numpy(object), "") for name in REASONS}
     reason = np.where(total > 0, waits.reason, NONE)
     return functions.assign(
-        self_waiting_ns=own,
-        self_python_ns=functions["self_ns"] - own,
+        self_waiting_ns=self_ns,
+        self_python_ns=functions["self_ns"] - self_ns,
         total_waiting_ns=total,
         total_python_ns=functions["total_ns"] - total,
         **{name: column[reason] for name, column in texts.items()},
@@ -114,30 +123,43 @@ def _table(calls: Calls, waits: FunctionWaits, reasons: pd.DataFrame) -> pd.Data
 
 OF_TORCH = re.compile(r"^<.*(?:torch|Tensor|of type object)")
 BUILTIN = re.compile(r"^<(?:built-in )?(?:(?:method|function|slot wrapper) )?'?([\w.]+)")
-"""How cProfile spells a built-in function; the last part of its name is what it is called by."""
+"""How cProfile writes a built-in function; the last part of the name is the function."""
 
 SERVES = {
     **dict.fromkeys(("item", "__float__", "__int__", "__bool__"), ("item", "is_nonzero")),
     **dict.fromkeys(("to", "cpu", "cuda", "type", "tolist", "numpy"), ("to", "_to_copy", "copy_")),
     **dict.fromkeys(("where", "argwhere"), ("nonzero", "nonzero_numpy")),
 }
-"""Built-ins whose ops have other names than they have themselves."""
+"""Ops by the built-ins that run them, where their names differ."""
 
 OUTSIDE_OF_OPS = (
     (re.compile(r".*Synchronize.*"), re.compile(r".*synchronize.*", re.IGNORECASE)),
     (re.compile(r".*Free.*"), re.compile(r".*emptyCache")),
 )
-"""Runtime calls that Python makes without an op, and the built-ins that make them."""
+"""Runtime calls that Python makes outside of ops, and the built-ins that make them."""
 
-MOST_REASONS = 32  # that are followed up the callers; the others are too short to be the main one
+MOST_REASONS = 32
+"""Reasons that are followed up to the callers; the others are too short to be the main one."""
+
+RUNS_BACKWARD = "run_backward"
+"""The built-in in which a thread waits for the threads of the backward pass."""
+
+
+@dataclass(frozen=True)
+class FunctionWaits:
+    """Waiting per function in ns, its own and in total, and the main reason (-1: none)."""
+
+    self_ns: Ints
+    total_ns: Ints
+    reason: Ints
 
 
 def estimated_waits(calls: Calls, waited: ThreadWaits, record: Record) -> FunctionWaits:
-    """The waits of ops are those of the built-ins that run them, but no more than their own time.
+    """Give the waits of ops to the built-ins that run them, at most as much as their self time.
 
-    What no built-in can have waited (operators and indexing are no calls to cProfile) is that of
-    the cell's function whose line it was, where lines were recorded, and otherwise of all Python
-    functions by the share of their own time.
+    Waits that fit no built-in (cProfile does not see operators and indexing) go to the cell's
+    function whose line it was, if lines were recorded, and otherwise to all Python functions by
+    their self times.
     """
     table = waited.table.assign(ns=waited.length_ns * calls_per_traced_step(record))
     table = table[(table["lane"] == run_lane(record)) | table["backward"]]
@@ -145,29 +167,29 @@ def estimated_waits(calls: Calls, waited: ThreadWaits, record: Record) -> Functi
     for groups in (_by_builtin, _by_cell_function, _by_language):
         parts = [dealt.deal(owners, part) for owners, part in groups(record, calls, table)]
         table = pd.concat([table.iloc[:0], *parts])
-    return dealt.result(carried_up(calls, dealt.own))
+    return dealt.result(carried_up(calls, dealt.amounts))
 
 
 class _Dealt:
-    """The waits that each function was given, by reason, within its own time."""
+    """The waits given to each function, by reason, within its self time."""
 
     def __init__(self, functions: pd.DataFrame, table: pd.DataFrame) -> None:
         longest = table.groupby("reason")["ns"].sum().sort_values(ascending=False)
         self._reasons = longest.index.to_numpy(np.int64)[:MOST_REASONS]
         self._functions = functions
         self._room = functions["self_ns"].to_numpy(np.float64, copy=True)
-        self.own = np.zeros((len(functions), len(self._reasons) + 1))
+        self.amounts = np.zeros((len(functions), len(self._reasons) + 1))
 
     def deal(self, owners: npt.NDArray[np.intp], part: pd.DataFrame) -> pd.DataFrame:
-        """Give these waits to these functions by the time that they have left; return the rest."""
+        """Divide waits among functions by the self time that they have left; return the rest."""
         room, whole = self._room[owners], float(part["ns"].sum())
-        given = min(whole, float(room.sum()))
-        if given <= 0:
+        dealt_ns = min(whole, float(room.sum()))
+        if dealt_ns <= 0:
             return part
-        shares = room / room.sum() * given
+        shares = room / room.sum() * dealt_ns
         self._room[owners] -= shares
-        self.own[owners] += shares[:, None] * self._by_reason(part) / whole
-        return part.assign(ns=part["ns"] * (1 - given / whole))
+        self.amounts[owners] += shares[:, None] * self._by_reason(part) / whole
+        return part.assign(ns=part["ns"] * (1 - dealt_ns / whole))
 
     def _by_reason(self, part: pd.DataFrame) -> Amounts:
         column = {reason: number for number, reason in enumerate(self._reasons.tolist())}
@@ -177,23 +199,23 @@ class _Dealt:
         return ns
 
     def result(self, below: Amounts) -> FunctionWaits:
-        """Whole ns, of each function no more than its time, and the reason of most of them."""
+        """Return whole ns, at most the time of each function, and the main reasons."""
         columns = (self._functions["self_ns"], self._functions["total_ns"])
-        own, total = (
+        self_ns, total = (
             np.clip(np.rint(amounts.sum(axis=1)), 0, column).astype(np.int64)
-            for amounts, column in zip((self.own, below), columns, strict=True)
+            for amounts, column in zip((self.amounts, below), columns, strict=True)
         )
         named = below[:, :-1] if below.shape[1] > 1 else np.zeros((len(below), 1))
         reasons = self._reasons if len(self._reasons) else np.array([NONE])
         main = np.where(named.any(axis=1), reasons[named.argmax(axis=1)], NONE)
-        return FunctionWaits(own, np.maximum(total, own), main)
+        return FunctionWaits(self_ns, np.maximum(total, self_ns), main)
 
 
 Groups = Iterator[tuple[npt.NDArray[np.intp], pd.DataFrame]]
 
 
 def _by_builtin(_: Record, calls: Calls, table: pd.DataFrame) -> Groups:
-    """The waits of each op, and the built-ins that may have run it; the least ambiguous first."""
+    """Yield the built-ins that may have run each op and its waits, the least ambiguous first."""
     names = _builtin_names(calls.functions)
     groups = [
         (_running(names, str(op), str(call)), part)
@@ -203,14 +225,14 @@ def _by_builtin(_: Record, calls: Calls, table: pd.DataFrame) -> Groups:
 
 
 def _builtin_names(functions: pd.DataFrame) -> list[str]:
-    """By what each of torch's built-in functions is called; "" for all other functions."""
+    """Return the names of torch's built-in functions; "" for all other functions."""
     texts = functions["name"].astype(str).where(functions["file"] == "~", "")
-    found = [BUILTIN.match(text) if OF_TORCH.match(text) else None for text in texts]
-    return [match[1].rsplit(".", 1)[-1] if match else "" for match in found]
+    matches = [BUILTIN.match(text) if OF_TORCH.match(text) else None for text in texts]
+    return [match[1].rsplit(".", 1)[-1] if match else "" for match in matches]
 
 
 def _running(names: list[str], op: str, call: str) -> npt.NDArray[np.intp]:
-    """The built-ins that run this op, or make this call of the runtime outside of any."""
+    """Return the built-ins that run this op, or make this runtime call outside of any op."""
     if op.startswith(BACKWARD):
         return np.array([n for n, name in enumerate(names) if name == RUNS_BACKWARD], np.intp)
     if not op:
@@ -224,7 +246,7 @@ def _running(names: list[str], op: str, call: str) -> npt.NDArray[np.intp]:
 
 
 def _by_cell_function(record: Record, calls: Calls, table: pd.DataFrame) -> Groups:
-    """The waits of each cell line, and the function of the cell that the line is in."""
+    """Yield the function around each cell line, and the waits of that line."""
     args = record.trace.args
     functions = _cell_functions(record, calls.functions)
     cells, lines = (args.get(key, pd.Series(dtype=object)) for key in ("cell", "line"))
@@ -234,25 +256,25 @@ def _by_cell_function(record: Record, calls: Calls, table: pd.DataFrame) -> Grou
 
 
 def _by_language(_: Record, calls: Calls, table: pd.DataFrame) -> Groups:
-    """All that is left, and all functions that are not built in."""
+    """Yield all functions that are not built in, and all waits that are left."""
     yield np.flatnonzero(calls.functions["file"] != "~"), table
 
 
 def _cell_functions(record: Record, functions: pd.DataFrame) -> dict[tuple[Any, Any], int]:
-    """Per cell and line the row of the function whose code the line is."""
+    """Return the row of the function around each line, by cell and line."""
     keys = zip(functions["file"], functions["line"], functions["name"], strict=True)
     rows = {(str(f), int(line), str(name)): row for row, (f, line, name) in enumerate(keys)}
-    found: dict[tuple[Any, Any], int] = {}
+    function_of_line: dict[tuple[Any, Any], int] = {}
     for source in line_sources(record):
         for line, first, name in _innermost_functions(source):
             row = rows.get((source.name, first, name))
             if row is not None:
-                found[source.name, line] = row
-    return found
+                function_of_line[source.name, line] = row
+    return function_of_line
 
 
 def _innermost_functions(source: LineSource) -> Iterator[tuple[int, int, str]]:
-    """Each line of a text with the first line and the name of the function around it."""
+    """Yield each line with the first line and the name of the innermost function around it."""
     last = source.first + len(source.text)
     for line in range(source.first, last):
         yield line, 1, "<module>"
@@ -260,7 +282,7 @@ def _innermost_functions(source: LineSource) -> Iterator[tuple[int, int, str]]:
         tree = ast.parse("\n".join(map(_as_python, source.text)))
     except SyntaxError:
         return
-    for node in ast.walk(tree):  # those inside come after those around them
+    for node in ast.walk(tree):  # inner functions come after outer ones
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = min([node.lineno, *(part.lineno for part in node.decorator_list)])
             for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
@@ -268,48 +290,33 @@ def _innermost_functions(source: LineSource) -> Iterator[tuple[int, int, str]]:
 
 
 def _as_python(line: str) -> str:
-    """The line, or what can stand in its place where only IPython understands it."""
+    """Return the line, or ``pass`` in place of a magic that only IPython understands."""
     code = line.lstrip()
     return line[: len(line) - len(code)] + "pass" if code.startswith(("%", "!")) else line
 
 
-RUNS_BACKWARD = "run_backward"
-"""The built-in in which a thread waits for those of the backward pass."""
-
-
-@dataclass(frozen=True)
-class FunctionWaits:
-    """Per function: ns of its own and of everything below; and the main reason, -1 for none."""
-
-    self_ns: Ints
-    total_ns: Ints
-    reason: Ints
-
-
 def recorded_waits(functions: pd.DataFrame, waited: ThreadWaits, record: Record) -> FunctionWaits:
-    """Each wait is the innermost frame's that was open on its thread, and of all above it."""
+    """Give each wait to the innermost frame open on its thread, and in total to all above it."""
     trace = record.trace
     parts = _frames_waiting(trace, waited, python_lanes(record))
     function = function_of(trace, functions)
     parts = parts[function[parts["frame"]] >= 0]
-    own = np.zeros(len(functions), np.int64)
-    np.add.at(own, function[parts["frame"]], parts["ns"])
+    self_ns = group_sums(function[parts["frame"]], parts["ns"], len(functions))
     by = _with_callers(trace, parts, function)
     by = by.groupby(["function", "reason"])["ns"].sum().reset_index()
-    total = np.zeros(len(functions), np.int64)
-    np.add.at(total, by["function"], by["ns"])
+    total = group_sums(by["function"].to_numpy(), by["ns"], len(functions))
     main = np.full(len(functions), NONE, np.int64)
     by = by.sort_values("ns", kind="stable")
-    main[by["function"]] = by["reason"]  # the last one assigned stays: the longest
-    return FunctionWaits(own, total, main)
+    main[by["function"]] = by["reason"]  # the last assignment, of the longest, stays
+    return FunctionWaits(self_ns, total, main)
 
 
 def _frames_waiting(trace: Trace, waited: ThreadWaits, lanes: Ints) -> pd.DataFrame:
-    """``frame`` (row), ``reason`` and ``ns`` of every piece of a wait inside one frame."""
+    """Return ``frame`` (row), ``reason`` and ``ns`` of every piece of a wait inside one frame."""
     tracks, table = trace.tracks, waited.table
     parts = []
     name, lane = trace.slices["name"].cat, tracks["lane"].to_numpy()
-    runs = np.array([RUNS_BACKWARD in str(one) for one in name.categories] + [False], bool)
+    runs = np.array([RUNS_BACKWARD in str(text) for text in name.categories] + [False], bool)
     code = np.append(name.codes.to_numpy(), NONE)
     backward = table["backward"].to_numpy(bool)
     late = np.flatnonzero(backward)
@@ -322,12 +329,13 @@ def _frames_waiting(trace: Trace, waited: ThreadWaits, lanes: Ints) -> pd.DataFr
             if len(rows) and usable.any():
                 met = _overlaps(table.iloc[rows], pieces.start[usable], pieces.end[usable])
                 parts.append(met.assign(frame=pieces.row[usable][met["at"]]))
-    found = pd.concat(parts) if parts else pd.DataFrame({"frame": [], "reason": [], "ns": []})
-    return found[["frame", "reason", "ns"]].astype(np.int64).reset_index(drop=True)
+    columns = ["frame", "reason", "ns"]
+    waits = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
+    return waits[columns].astype(np.int64).reset_index(drop=True)
 
 
 def _overlaps(rows: pd.DataFrame, start: Ints, end: Ints) -> pd.DataFrame:
-    """Where waits meet disjoint, sorted stretches: ``at`` (of the stretch), ``reason``, ``ns``."""
+    """Intersect waits with disjoint, sorted stretches: ``at`` (stretch), ``reason``, ``ns``."""
     begins, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
     first = np.searchsorted(end, begins, side="right")
     count = np.maximum(np.searchsorted(start, ends, side="left") - first, 0)
@@ -338,20 +346,20 @@ def _overlaps(rows: pd.DataFrame, start: Ints, end: Ints) -> pd.DataFrame:
 
 
 def function_of(trace: Trace, functions: pd.DataFrame) -> Ints:
-    """Per slice the row of its function; -1 for what is no frame of one of them."""
+    """Return per slice the row of its function, -1 for others; one more -1 is for parent -1."""
     keys = zip(functions["file"], functions["line"], functions["name"], strict=True)
     number = {(str(f), int(line), str(name)): row for row, (f, line, name) in enumerate(keys)}
     names = trace.slices["name"].cat
     of_name = [number.get(function_place(str(name)), NONE) for name in names.categories]
-    found = np.array([*of_name, NONE], np.int64)[names.codes.to_numpy()]
+    numbers = np.array([*of_name, NONE], np.int64)[names.codes.to_numpy()]
     frames = (trace.slices["category"] == "python_function").to_numpy()
-    return np.append(np.where(frames, found, NONE), NONE)  # the last one answers for parent -1
+    return np.append(np.where(frames, numbers, NONE), NONE)
 
 
 def _with_callers(trace: Trace, parts: pd.DataFrame, function: Ints) -> pd.DataFrame:
-    """``function``, ``reason`` and ``ns`` of every frame and all above it, each function once.
+    """Return ``function``, ``reason``, ``ns`` of every frame and its callers, each function once.
 
-    From the deepest frames up: what waits for one reason goes on as one, however much it was.
+    Goes up from the deepest frames and merges pieces of one frame and reason on the way.
     """
     parent, (part, why) = trace.slices["parent"].to_numpy(), parts[["frame", "reason"]].to_numpy().T
     kind = np.where(function < 0, function.max(initial=0) + 1, function)[:-1]
@@ -359,37 +367,36 @@ def _with_callers(trace: Trace, parts: pd.DataFrame, function: Ints) -> pd.DataF
     depth = links.depths(parent)[part]
     reasons, of_depth = int(why.max(initial=0)) + 1, links.rows_by(depth)
     keys, length = part * reasons + why, parts["ns"].to_numpy()
-    key, ns, found = keys[:0], length[:0], []
+    key, ns, levels = keys[:0], length[:0], []
     for level in range(int(depth.max(initial=-1)), -1, -1):
         here = of_depth.get(level, np.empty(0, np.intp))
         key, at = np.unique(np.append(key, keys[here]), return_inverse=True)
-        sums = np.zeros(len(key), np.int64)
-        np.add.at(sums, at.reshape(-1), np.append(ns, length[here]))
+        sums = group_sums(at.reshape(-1), np.append(ns, length[here]), len(key))
         frame, reason = np.divmod(key, reasons)
-        found.append(np.stack([function[frame], reason, sums])[:, counted[frame]])
+        levels.append(np.stack([function[frame], reason, sums])[:, counted[frame]])
         above = parent[frame].astype(np.int64)
         key, ns = (above * reasons + reason)[above >= 0], sums[above >= 0]
-    table = np.concatenate(found, axis=1) if found else np.empty((3, 0), np.int64)
+    table = np.concatenate(levels, axis=1) if levels else np.empty((3, 0), np.int64)
     return pd.DataFrame(dict(zip(("function", "reason", "ns"), table, strict=True)))
 
 
 FUNCTION = re.compile(r"(?!Compiled)[A-Za-z_]\w*(?<!Undefined)Backward")
-"""Autograd's nodes of functions that are written in Python, ``MyFunctionBackward``.
+"""Autograd's nodes of functions written in Python, ``MyFunctionBackward``.
 
-torch's own nodes have a number (``MulBackward0``), those of C++ extensions a namespace. What
-``CompiledFunction`` runs itself may be compiled code.
+torch's nodes have a number (``MulBackward0``), those of C++ extensions a namespace.
+``CompiledFunction`` is left out, because it may run compiled code.
 Source: torch/autograd/function.py, ``FunctionMeta``.
 """
-ENGINE_OWN = re.compile(rf"{re.escape(BACKWARD)}: .*|torch::autograd::AccumulateGrad")
-"""Where the engine runs hooks of tensors and of nodes."""
+ENGINE_SLICES = re.compile(rf"{re.escape(BACKWARD)}: .*|torch::autograd::AccumulateGrad")
+"""Slices in which the engine runs hooks of tensors and of nodes."""
 HOOK_NS = 50_000
-"""What the engine does itself between two nodes takes a few microseconds."""
+"""Longer self times of the engine are hooks: its own work takes a few microseconds."""
 
 
 def python_functions(trace: Trace) -> Mask:
-    """Which ops are an ``autograd.Function`` in Python, forward or backward: their own time is its.
+    """Return which ops are an ``autograd.Function`` in Python, whose self time is Python's.
 
-    A forward is known by the node that it has in the same trace.
+    A forward op counts if its backward node is in the trace.
     """
     ops = trace.index.is_op
     nodes = ops & trace.index.matching(FUNCTION) & ~is_engine(trace.slices["name"])
@@ -398,23 +405,24 @@ def python_functions(trace: Trace) -> Mask:
     return nodes | (ops & trace.index.named(forward))
 
 
-def in_hooks(record: Record, start: Ints, end: Ints, own: Mask) -> Mask:
-    """Which of these stretches of time, ``own`` the engine's innermost ones, ran Python hooks.
+def in_hooks(record: Record, start: Ints, end: Ints, is_engine_time: Mask) -> Mask:
+    """Return which of these stretches of time ran Python hooks.
 
-    Those that are long, if functions that the engine called took about as long, as cProfile saw it.
-    Took they far more, then ops ran in them, as where checkpointing runs a forward anew: then it is
-    not known. Where Python frames were recorded these tell by themselves.
+    ``is_engine_time``: the engine is innermost in the stretch. The long ones ran hooks if, in
+    cProfile, the functions that the engine called took about as long in all. If these took far
+    more, ops ran in them, as where checkpointing runs a forward again, and nothing is known.
+    Recorded Python frames need no such guess.
     """
-    long = own & (end - start >= HOOK_NS)
+    long = is_engine_time & (end - start >= HOOK_NS)
     if record.calls is None or (record.trace.tracks["kind"] == "python").any():
         return np.zeros(len(start), bool)
-    took = _called_by_the_engine(record.calls)
+    hooks_ns = _called_by_the_engine(record.calls)
     all_long = int((end - start)[long].sum())
-    return long & (all_long / 2 < took < 2 * all_long)
+    return long & (all_long / 2 < hooks_ns < 2 * all_long)
 
 
 def _called_by_the_engine(calls: Calls) -> int:
-    """Time (ns) of the functions that ``run_backward`` called, but for backwards of Functions."""
+    """Return the time (ns) of what ``run_backward`` called, except backwards of Functions."""
     file, name = (calls.functions[key] for key in ("file", "name"))
     engine = ((file == "~") & name.str.contains("run_backward", regex=False)).to_numpy(bool)
     node = ((name == "apply") & file.str.endswith("function.py")).to_numpy(bool)

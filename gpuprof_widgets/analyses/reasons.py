@@ -1,7 +1,8 @@
-"""How an analysis says what a trace lacks: an empty table with the reason beside it.
+"""How tables explain themselves: why one is empty, or why it does not follow a time range.
 
-An analysis knows what it looks for; that the file is of another kind altogether is said here for
-all of them.
+An analysis returns an empty table with the reason in its ``attrs`` (`lacking`, `says_if_empty`).
+`explained`, which wraps every analysis, adds what holds for all of them (the file may be of another
+kind, the record a range of a run) and returns a `TableWithReason`, which prints the reason.
 """
 
 from __future__ import annotations
@@ -29,6 +30,16 @@ from gpuprof_widgets.trace.schema import (
 Arguments = ParamSpec("Arguments")
 
 Result = TypeVar("Result")
+
+Class = TypeVar("Class")
+
+LACKS = "lacks"
+"""Key in a table's ``attrs``: one sentence on what the trace lacks."""
+
+WHOLE = "whole"
+"""Key in a table's ``attrs``: why a time range cannot be cut out of it, in a few words."""
+
+NO_TIMES = "cProfile counts calls and notes no times of them"
 
 SNAPSHOT = (
     "this is a CUDA memory snapshot: it has what was allocated and released, and neither ops, "
@@ -84,28 +95,28 @@ HOW_TO_RECORD: Mapping[str, Mapping[str, str]] = {
         TENSORFLOW: " and no op that waits for a queue or an iterator",
     },
 }
-"""How each sentence ends, by the program that recorded; of others nothing can be advised.
+"""How each sentence ends, by the program that recorded; there is no advice for other programs.
 
-Of our own recordings, which are made with torch, torch's where there is none of ours.
+Recordings of gpuprof, which are made with torch, fall back to the advice for PyTorch.
 """
 
 ASKED_FOR: Mapping[str, tuple[str, str]] = {
     MEMORY: ("memory", ": they were recorded, and nothing was allocated or released"),
     WORKERS: ("workers", ": none started in the recorded code"),
 }
-"""The option of ours that asks for it, and how the sentence ends where it was given."""
+"""Our option that records it, and how the sentence ends if the option was given."""
 
 OF_TRACE, OF_RANGE = "the trace has", "this range of the trace has"
-"""How a sentence begins, and how it does of a range: the whole may well have it."""
+"""How a sentence begins for a trace, and for a range: the whole trace may have the data."""
 
 NOBODY = "nobody"
-"""Key in a table's ``attrs``: how the row without a name is called where it is printed."""
+"""Key in a table's ``attrs``: how to print the name of the row without one."""
 
 IN_NO_MODULE = "(in no module)"
 
 
 def lacking(columns: Sequence[str], why: str) -> pd.DataFrame:
-    """A table with these columns and no rows; ``attrs["lacks"]`` says why, in one sentence."""
+    """Return a table with these columns and no rows; ``attrs["lacks"]`` is the reason."""
     table = _without_rows(tuple(columns)).copy()
     table.attrs[LACKS] = why
     return table
@@ -119,9 +130,9 @@ def _without_rows(columns: tuple[str, ...]) -> pd.DataFrame:
 def says_if_empty(
     why: str | Callable[..., str],
 ) -> Callable[[Callable[Arguments, pd.DataFrame]], Callable[Arguments, pd.DataFrame]]:
-    """Of an analysis: where its table has no rows, ``attrs["lacks"]`` says why.
+    """Decorate an analysis: if its table has no rows, ``attrs["lacks"]`` says why.
 
-    ``why`` may be a function of what the analysis gets: the reason depends on the trace.
+    ``why`` is the reason, or a function of the analysis' arguments that returns it.
     """
 
     def explained(
@@ -131,8 +142,8 @@ def says_if_empty(
         def explaining(*args: Arguments.args, **kwargs: Arguments.kwargs) -> pd.DataFrame:
             table = analysis(*args, **kwargs)
             if not len(table):
-                said = why if isinstance(why, str) else why(*args, **kwargs)
-                table.attrs.setdefault(LACKS, said)
+                sentence = why if isinstance(why, str) else why(*args, **kwargs)
+                table.attrs.setdefault(LACKS, sentence)
             return table
 
         return explaining
@@ -141,47 +152,47 @@ def says_if_empty(
 
 
 def recorder_of(record: Record) -> str:
-    """The program that recorded, or its framework; "" where it is none that is known.
+    """Return the program that recorded, or its framework; "" if unknown.
 
-    PyTorch's own traces do not say so, and none of them is made of samples.
+    PyTorch's traces do not name their program; they are never sampled.
     """
-    told = record.metadata
-    if told.get(FRAMEWORK) in (TENSORFLOW, MEGENGINE):
-        return str(told[FRAMEWORK])
-    of_torch = "" if WRITTEN_CATEGORY in record.trace.args or told.get(SAMPLED) else PYTORCH
-    return str(told.get("recorder") or told.get("recorded_by") or of_torch)
+    metadata = record.metadata
+    if metadata.get(FRAMEWORK) in (TENSORFLOW, MEGENGINE):
+        return str(metadata[FRAMEWORK])
+    of_torch = "" if WRITTEN_CATEGORY in record.trace.args or metadata.get(SAMPLED) else PYTORCH
+    return str(metadata.get("recorder") or metadata.get("recorded_by") or of_torch)
 
 
-def not_recorded(record: Record, what: str) -> str:
-    """The sentence ``what``, a key of `HOW_TO_RECORD`, in the words of what recorded."""
-    ends, recorder = HOW_TO_RECORD[what], recorder_of(record)
+def not_recorded(record: Record, sentence: str) -> str:
+    """Complete a sentence of `HOW_TO_RECORD` with the advice for the program that recorded."""
+    ends, recorder = HOW_TO_RECORD[sentence], recorder_of(record)
     options = record.metadata.get("options")
     if recorder == PYTORCH and isinstance(options, Mapping):
-        option, of_none = ASKED_FOR.get(what, ("", ""))
+        option, of_none = ASKED_FOR.get(sentence, ("", ""))
         if options.get(option):
-            return what + of_none
+            return sentence + of_none
         recorder = GPUPROF if GPUPROF in ends else PYTORCH
     elif WINDOW in record.metadata:
-        return what  # whether it was recorded the whole alone tells
-    return what + ends.get(recorder, ends.get(ANYONE, ""))
+        return sentence  # the whole trace may have the data
+    return sentence + ends.get(recorder, ends.get(ANYONE, ""))
 
 
-def unless_recorded(what: str) -> Callable[..., str]:
-    """The same for `says_if_empty`, of an analysis whose first argument is the record."""
-    return lambda record, *_, **__: not_recorded(record, what)
+def unless_recorded(sentence: str) -> Callable[..., str]:
+    """Return `not_recorded` as a function for `says_if_empty`."""
+    return lambda record, *_, **__: not_recorded(record, sentence)
 
 
 def which_other_kind(trace: Trace) -> str:
-    """What the file is, in one sentence, if it is none of a run's time; "" if it is."""
+    """Return in one sentence what the file is, if it is no profile of a run; else ""."""
     process = trace.tracks["process"]
     return SNAPSHOT if len(process) and bool((process == SNAPSHOT_PROCESS).all()) else ""
 
 
 def explained(analysis: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """The same analysis of a record (its first argument), whose empty tables say that.
+    """Wrap an analysis of a record, its first argument, so that its tables explain themselves.
 
-    What a caller did wrong is told without the frames in which it was found; options of a wrong
-    type are refused (see `option_types`).
+    Options of a wrong type are refused (see `checked_options`); an OptionError comes without the
+    frames of this package.
     """
 
     @functools.wraps(analysis)
@@ -193,14 +204,14 @@ def explained(analysis: Callable[Arguments, Result]) -> Callable[Arguments, Resu
             raise error.with_traceback(None)  # noqa: B904  # the same error, not one about it
         if isinstance(table, pd.DataFrame):
             record: Any = args[0]
-            _say_of_what(table, record)
+            _adapt_reason(table, record)
         return with_reason(table)
 
     return explaining
 
 
-def _say_of_what(table: pd.DataFrame, record: Record) -> None:
-    """Have its reason name the kind of file, or that the record is a range of a run."""
+def _adapt_reason(table: pd.DataFrame, record: Record) -> None:
+    """Make a table's reason name the kind of file, or the range of a run that the record is."""
     kind = "" if len(table) else which_other_kind(record.trace)
     why = str(table.attrs.get(LACKS, ""))
     if kind:
@@ -209,14 +220,8 @@ def _say_of_what(table: pd.DataFrame, record: Record) -> None:
         table.attrs[LACKS] = OF_RANGE + why.removeprefix(OF_TRACE)
 
 
-Class = TypeVar("Class")
-
-LACKS = "lacks"
-"""Key in a table's ``attrs``: one sentence on what the trace does not hold."""
-
-
 class _LikeAnyTable(type(pd.DataFrame)):  # type: ignore[misc]
-    """`pandas.testing` asks whether one table is of the other's class: to it they are all alike."""
+    """Accepts every DataFrame as an instance, because `pandas.testing` compares classes."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, pd.DataFrame)
@@ -225,43 +230,45 @@ class _LikeAnyTable(type(pd.DataFrame)):  # type: ignore[misc]
 class TableWithReason(pd.DataFrame, metaclass=_LikeAnyTable):
     """A DataFrame that shows ``attrs["lacks"]``, in print and in a notebook.
 
-    What is made of it and has rows is a plain DataFrame.
+    Tables made from it are plain DataFrames if they have rows.
     """
 
     @property
     def _constructor(self) -> Callable[..., pd.DataFrame]:
-        return _made_of_it
+        return _derived_table
 
     def __repr__(self) -> str:
-        said = _sentence(self)
-        if said and self.empty:
-            return f"{said}\nColumns: {', '.join(map(str, self.columns))}"
-        return f"{super().__repr__()}\n\n{said}" if said else super().__repr__()
+        sentence = _sentence(self)
+        if sentence and self.empty:
+            return f"{sentence}\nColumns: {', '.join(map(str, self.columns))}"
+        return f"{super().__repr__()}\n\n{sentence}" if sentence else super().__repr__()
 
     def _repr_html_(self) -> str | None:
-        table = super()._repr_html_()  # type: ignore[misc]  # not in the stubs
-        said = _sentence(self)
-        return f"<p>{html.escape(said)}</p>\n{table}" if said and table is not None else table
+        table: str | None = super()._repr_html_()  # type: ignore[misc]  # not in the stubs
+        sentence = _sentence(self)
+        if not sentence or table is None:
+            return table
+        return f"<p>{html.escape(sentence)}</p>\n{table}"
 
 
-def _made_of_it(*args: Any, **kwargs: Any) -> pd.DataFrame:
+def _derived_table(*args: Any, **kwargs: Any) -> pd.DataFrame:
     table = pd.DataFrame(*args, **kwargs)
     return table if len(table) else TableWithReason(table)
 
 
 def _sentence(table: pd.DataFrame) -> str:
-    why = printable(what_is_lacking(table)).removesuffix(".")
+    why = printable(why_empty(table)).removesuffix(".")
     return f"{'Note' if len(table) else 'Empty'}: {why}." if why else ""
 
 
-def what_is_lacking(table: pd.DataFrame) -> str:
-    """Why a table is empty; "" where nothing is said of it."""
+def why_empty(table: pd.DataFrame) -> str:
+    """Return why a table is empty; "" if it does not say."""
     return str(table.attrs.get(LACKS, ""))
 
 
 def with_reason(result: Result) -> Result:
-    """The same; a table of which something is said to be lacking shows that."""
-    if isinstance(result, pd.DataFrame) and what_is_lacking(result):
+    """Return the result; if it is a table with a reason, as a `TableWithReason`."""
+    if isinstance(result, pd.DataFrame) and why_empty(result):
         table: Any = TableWithReason(result)
         table.attrs.update(result.attrs)
         return table  # type: ignore[no-any-return]
@@ -269,7 +276,7 @@ def with_reason(result: Result) -> Result:
 
 
 def with_reasons(kind: type[Class]) -> type[Class]:
-    """The same class, whose own public methods return tables `with_reason`."""
+    """Decorate a class so that its public methods return tables `with_reason`."""
     for name, method in list(vars(kind).items()):
         if callable(method) and not name.startswith("_"):
             setattr(kind, name, _showing(method))
@@ -286,25 +293,19 @@ def _showing(
     return showing
 
 
-WHOLE = "whole"
-"""Key in a table's ``attrs``: why a range of time cannot be cut out of it, in a few words."""
-
-NO_TIMES = "cProfile counts calls and notes no times of them"
-
-
 def of_the_whole_run(table: pd.DataFrame, why: str) -> pd.DataFrame:
-    """The same table, whose ``attrs["whole"]`` says why it follows no range of time."""
+    """Return the table with ``attrs["whole"]`` saying why it follows no time range."""
     table.attrs[WHOLE] = why
     return table
 
 
 def is_beyond_the_range(record: Record, table: pd.DataFrame) -> bool:
-    """Whether the record is of a range of time, and the table of the whole run nonetheless."""
+    """Return whether the record is a time range but the table is of the whole run."""
     return WINDOW in record.metadata and WHOLE in table.attrs
 
 
-def what_follows_no_range(table: pd.DataFrame) -> str:
-    """What to say of it where a range was asked for; "" if it follows ranges or has no rows."""
+def range_note(table: pd.DataFrame) -> str:
+    """Return the note on a table that ignores the range; "" if it follows ranges or is empty."""
     if WHOLE not in table.attrs or not len(table):
         return ""
     return f"these rows are of the whole run, not of that range: {table.attrs[WHOLE]}"

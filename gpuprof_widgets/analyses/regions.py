@@ -1,4 +1,4 @@
-"""What each `record_function` region cost: on the CPU, and on the GPU, each counted once."""
+"""Regions of a run: `record_function` annotations, the profiler's steps and a loop's iterations."""
 
 import re
 from typing import Any
@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.gpu_work import busy_intervals, devices
 from gpuprof_widgets.analyses.reasons import (
     ANNOTATIONS,
@@ -22,8 +23,7 @@ from gpuprof_widgets.trace.model import Record, Trace
 from gpuprof_widgets.trace.owners import calling_annotations
 from gpuprof_widgets.trace.schema import NONE, NVTX_RANGE
 
-# No `from __future__ import annotations` here: that would be a second thing of the function's name.
-
+# Without `from __future__ import annotations`, which would clash with the function of that name.
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -48,25 +48,25 @@ COLUMNS = (
 def annotations(record: Record) -> pd.DataFrame:
     """One row per annotation by name, the one with most GPU time first, then CPU time.
 
-    Steps are one ``ProfilerStep*``. An annotation is written on the CPU and again on every stream
-    that it launched to: it is one call all the same (pytorch issue 130730: a sum over both counts
+    All steps are one ``ProfilerStep*``. Kineto writes an annotation on the CPU and again on every
+    stream that it launched to; here that is one call (pytorch issue 130730: a sum over both counts
     its time twice). Columns (times in ns):
 
-    - ``name``, ``calls``; ``cpu_total_ns``: open on its thread, one in another of its name once;
+    - ``name``, ``calls``; ``cpu_total_ns``: open on its thread, nested ones of its name once;
       ``cpu_self_ns``: without the annotations within it;
-    - ``device_busy_ns``: time in which the GPU ran anything launched within it (per device, streams
-      that overlap once); ``device_self_busy_ns``: launched by no annotation within it;
+    - ``device_busy_ns``: time in which the GPU ran anything launched within it (per device,
+      overlapping streams once); ``device_self_busy_ns``: without the annotations within it;
     - ``kernel_ns``, ``kernel_self_ns``: the same as a sum over kernels, copies and memsets, and
       ``kernels`` their number; self adds up over the annotations to all that any launched;
     - ``gpu_span_ns``: from the first to the last of them on each stream, pauses included, as Kineto
-      wrote it on the GPU's side and HTA adds it up; 0 where the trace has none;
+      writes it on the GPU and HTA adds it up; 0 if the trace has none;
     - ``row``: the longest call.
 
-    Work of the backward pass, launched from autograd's own thread, belongs to the annotation that
-    was open on the thread that called it; Kineto's GPU side leaves it out. NVTX ranges that were
-    started and ended by number are open on rows of their own, and cause no work. Of a trace with
-    only the GPU's side, what runs within an annotation's span on its stream is its work, ``calls``
-    are the most on any stream, and the CPU's columns are 0.
+    Work of the backward pass, launched from autograd's thread, belongs to the annotation open on
+    the thread that called it; Kineto's GPU side leaves it out. NVTX ranges that were started and
+    ended by number have rows of their own and cause no work. If the trace has only the GPU side,
+    work within an annotation's span on its stream belongs to it, ``calls`` are the most on any
+    stream, and the CPU columns are 0.
     """
     trace = record.trace
     annotated, is_of_the_host = _annotated(trace)
@@ -77,7 +77,7 @@ def annotations(record: Record) -> pd.DataFrame:
 
 
 def annotation_slices(record: Record) -> pd.DataFrame:
-    """Every call of an annotation, of its CPU side where there is one.
+    """Return every call of an annotation, from its CPU side if there is one.
 
     Columns: ``name`` (as in `annotations`), ``row``, ``start_ns``, ``end_ns``.
     """
@@ -96,23 +96,23 @@ def annotation_slices(record: Record) -> pd.DataFrame:
 
 
 def _annotated(trace: Trace) -> tuple[npt.NDArray[np.bool_], bool]:
-    """Which slices are the annotations to count, and whether they are the host's or the GPU's.
+    """Return which slices are the annotations to count, and whether they are those of the host.
 
-    A window has the host's as owners, with count 0, where GPU work outlasts them: these decide,
-    or the window would ask another side than the whole and not add up to it.
+    A window keeps annotations of the host with count 0 if their GPU work outlasts them. They count
+    here, because a window has to use the same side as the whole trace.
     """
     cpu = _of_the_host(trace)
     return (cpu, True) if cpu.any() else (trace.index.in_category(ON_GPU), False)
 
 
 def _of_the_host(trace: Trace) -> npt.NDArray[np.bool_]:
-    """Which slices are annotations of a thread, or NVTX ranges of none."""
+    """Return which slices are annotations of a thread, or NVTX ranges."""
     on_thread = trace.index.in_category(ON_CPU) & trace.index.on_tracks("cpu")
     return np.asarray(on_thread | trace.index.in_category(NVTX_RANGE), bool)
 
 
 def _on_cpu(trace: Trace, annotated: npt.NDArray[np.bool_]) -> pd.DataFrame:
-    """A GPU slice is its launch's; what autograd's thread did is the caller's."""
+    """Count GPU slices where they were launched, autograd's threads where they were called."""
     slices = trace.slices
     above = links.nearest_ancestor(slices["parent"].to_numpy(), annotated)
     calling = calling_annotations(trace)
@@ -124,48 +124,47 @@ def _on_cpu(trace: Trace, annotated: npt.NDArray[np.bool_]) -> pd.DataFrame:
 
 
 def _around_on_gpu(trace: Trace, annotated: npt.NDArray[np.bool_]) -> Rows:
-    """Per GPU slice the innermost annotation of its stream that spans its start."""
+    """Return per GPU slice the innermost annotation of its stream that spans its start."""
     slices, tracks = trace.slices, trace.tracks
     rows = trace.index.gpu
     began, ended = trace.index.uncut
     lane = tracks["lane"].to_numpy()[slices["track"].to_numpy()]
-    found = np.full(len(trace), NONE, np.int32)
+    around = np.full(len(trace), NONE, np.int32)
     work, annotations = links.rows_by(lane[rows]), np.flatnonzero(annotated)
-    for stream, these in links.rows_by(lane[annotations]).items():
-        spans, inside = annotations[these], rows[work.get(stream, [])]
+    for stream, spans_here in links.rows_by(lane[annotations]).items():
+        spans, inside = annotations[spans_here], rows[work.get(stream, [])]
         at = innermost_open(began[spans], ended[spans], began[inside])
-        found[inside] = np.where(at >= 0, spans[at], NONE)
-    return found[rows]
+        around[inside] = np.where(at >= 0, spans[at], NONE)
+    return around[rows]
 
 
 def _table(
     trace: Trace, annotated: npt.NDArray[np.bool_], above: Rows, owner: Rows
 ) -> pd.DataFrame:
-    """One row per name of the annotated slices; ``above``: per slice the annotation around it.
+    """Return one row per name of the annotated slices.
 
-    ``owner``: the innermost annotation of each GPU slice.
+    ``above``: the annotation around each slice; ``owner``: the innermost one of each GPU slice.
     """
     slices = trace.slices
     code, names = names_with_steps_merged(trace)
     gpu = trace.index.gpu
-    own = owner >= 0
-    kernels = _Work(trace, gpu[own])
+    is_owned = owner >= 0
+    kernels = _GpuSums(trace, gpu[is_owned])
     table = pd.DataFrame({"name": pd.Series(names, dtype=object)})
     here = np.flatnonzero(annotated)
     table["calls"], table["row"] = _calls(trace, here, code, len(names))
     on_cpu = here[_of_the_host(trace)[here]]
     table["cpu_total_ns"], table["cpu_self_ns"] = _cpu(trace, on_cpu, code, len(names))
     table["device_self_busy_ns"], table["kernel_self_ns"], _ = kernels.sums(
-        np.arange(int(own.sum())), code[owner[own]], len(names)
+        np.arange(int(is_owned.sum())), code[owner[is_owned]], len(names)
     )
     table["device_busy_ns"], table["kernel_ns"], table["kernels"] = kernels.sums(
-        *_pairs(owner[own], above, code), len(names)
+        *_pairs(owner[is_owned], above, code), len(names)
     )
     spans = np.flatnonzero(trace.index.in_category(ON_GPU))
-    span = np.zeros(len(names), np.int64)
-    np.add.at(span, code[spans], slices["dur"].to_numpy()[spans])
-    table["gpu_span_ns"] = span
-    there = table[["calls", "kernels", "gpu_span_ns"]].any(axis=1)  # in a window perhaps by work
+    table["gpu_span_ns"] = group_sums(code[spans], slices["dur"].to_numpy()[spans], len(names))
+    # In a window, an annotation may be present by its GPU work alone.
+    there = table[["calls", "kernels", "gpu_span_ns"]].any(axis=1)
     table = table[there].sort_values(
         ["kernel_ns", "cpu_total_ns"], ascending=False, kind="stable", ignore_index=True
     )
@@ -175,13 +174,12 @@ def _table(
 def _calls(
     trace: Trace, rows: npt.NDArray[np.intp], code: npt.NDArray[np.intp], names: int
 ) -> tuple[Ints, Rows]:
-    """Per name how often it was annotated, on one stream or thread at most, and the longest row."""
+    """Return per name its calls (the most on any stream or thread) and its longest slice."""
     count = trace.slices["count"].to_numpy()[rows]
     on_gpu = trace.index.in_category(ON_GPU)[rows]
     lane = np.where(on_gpu, trace.slices["track"].to_numpy()[rows], 0)
     pairs, at = np.unique(np.stack([code[rows], lane]), axis=1, return_inverse=True)
-    on_lane = np.zeros(pairs.shape[1], np.int64)
-    np.add.at(on_lane, at.reshape(-1), count)
+    on_lane = group_sums(at.reshape(-1), count, pairs.shape[1])
     calls = np.zeros(names, np.int64)
     np.maximum.at(calls, pairs[0], on_lane)
     longest = np.full(names, NONE, np.int32)
@@ -196,22 +194,21 @@ def _cpu(
     code: npt.NDArray[np.intp],
     names: int,
 ) -> tuple[Ints, Ints]:
-    """Per name the time in which it was open, and that in which it was the innermost one."""
+    """Return per name the time in which it was open, and in which it was the innermost one."""
     ts = trace.slices["ts"].to_numpy()[rows]
     end = ts + trace.slices["dur"].to_numpy()[rows]
     track = trace.slices["track"].to_numpy()[rows]
-    own, total = np.zeros(names, np.int64), np.zeros(names, np.int64)
     parent, _ = links.nest(ts, end, track)
-    np.add.at(own, code[rows], links.self_times(ts, end, parent))
+    innermost = group_sums(code[rows], links.self_times(ts, end, parent), names)
     pairs, at = np.unique(np.stack([code[rows], track]), axis=1, return_inverse=True)
-    np.add.at(total, pairs[0], intervals.length_by(at.reshape(-1), ts, end, pairs.shape[1]))
-    return total, own
+    open_on_track = intervals.length_by(at.reshape(-1), ts, end, pairs.shape[1])
+    return group_sums(pairs[0], open_on_track, names), innermost
 
 
 def _pairs(
     owner: Rows, above: Rows, code: npt.NDArray[np.intp]
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Every GPU slice with the name of every annotation around it, each name once."""
+    """Return pairs of each GPU slice and the name of an annotation around it, each name once."""
     owns = np.zeros(len(above), bool)
     owns[owner] = owns[above[above >= 0]] = True
     rows, place = np.flatnonzero(owns), np.append(np.cumsum(owns) - 1, NONE)
@@ -226,8 +223,8 @@ def _pairs(
     return np.concatenate(slices), np.concatenate(names)
 
 
-class _Work:
-    """GPU slices, to be added up by annotation."""
+class _GpuSums:
+    """Sums over GPU slices by annotation."""
 
     def __init__(self, trace: Trace, rows: npt.NDArray[np.intp]) -> None:
         slices = trace.slices
@@ -238,14 +235,12 @@ class _Work:
     def sums(
         self, at: npt.NDArray[np.intp], name: npt.NDArray[np.intp], names: int
     ) -> tuple[Ints, Ints, Ints]:
-        """Per name: busy time, summed time and number of these slices."""
+        """Return per name the busy time, the summed time and the number of these slices."""
         devices = int(self._device.max(initial=0)) + 1
         group = name * devices + self._device[at]
         start, dur = self._start[at], self._dur[at]
         busy = intervals.length_by(group, start, start + dur, names * devices)
-        total, number = np.zeros(names, np.int64), np.zeros(names, np.int64)
-        np.add.at(total, name, dur)
-        np.add.at(number, name, self._count[at])
+        total, number = (group_sums(name, values, names) for values in (dur, self._count[at]))
         return busy.reshape(names, devices).sum(axis=1), total, number
 
 
@@ -287,7 +282,7 @@ def steps(record: Record) -> pd.DataFrame:
 def time_ranges(
     record: Record, by: str
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Numbers, starts and ends of the steps (by "step"), else of the whole, with number -1."""
+    """Return numbers, starts and ends of the steps, or -1 and the whole unless by "step"."""
     trace = record.trace
     whole = pd.DataFrame({"step": [NONE], "start_ns": [trace.start_ns], "end_ns": [trace.end_ns]})
     table = steps(record) if by == "step" else whole
@@ -296,12 +291,12 @@ def time_ranges(
 
 
 def rank_of(trace: Trace) -> int:
-    """Which rank of a job recorded the trace; -1 where that is unknown."""
+    """Return the rank of the job that recorded the trace; -1 if unknown."""
     return int(trace.tracks["rank"].to_numpy().max()) if len(trace.tracks) else NONE
 
 
 def names_with_steps_merged(trace: Trace) -> tuple[npt.NDArray[np.intp], list[str]]:
-    """Per slice the code of its name, and the names: all steps are one ``ProfilerStep*``."""
+    """Return per slice the code of its name, and the names, all steps as ``ProfilerStep*``."""
     names = trace.slices["name"].cat
     merged = [re.sub(r"^ProfilerStep#.*", "ProfilerStep*", str(n)) for n in names.categories]
     number = {name: index for index, name in enumerate(dict.fromkeys(merged))}
@@ -336,9 +331,9 @@ def iterations(record: Record) -> pd.DataFrame:
 
 
 def usual_steps(record: Record) -> tuple[pd.Series, pd.Series]:
-    """Durations (ns) of the unrecorded and of the recorded iterations that can be compared.
+    """Return the durations (ns) of the unrecorded and of the recorded iterations to compare.
 
-    The loop's first iteration pays what is paid once, and one that was left is not whole.
+    Left out are the first iteration, which pays one-time costs, and incomplete ones.
     """
     table = iterations(record)
     table = table[table["complete"] & (table["step"] > 0)]
@@ -347,9 +342,9 @@ def usual_steps(record: Record) -> tuple[pd.Series, pd.Series]:
 
 
 def calls_per_traced_step(record: Record) -> float:
-    """How many iterations cProfile had for each one in the trace: 1, unless it went on longer.
+    """Return the number of iterations in cProfile per iteration in the trace: at least 1.
 
-    What the trace holds is to be multiplied by it before it is compared with Python calls.
+    Multiply times of the trace by it before comparing them with Python calls.
     """
     kinds = iterations(record)["kind"]
     traced = int((kinds == "recorded").sum())

@@ -1,4 +1,4 @@
-"""Results that one report asks for several times, kept as long as their record or trace lives."""
+"""Cache results that a report needs several times, as long as their record or trace lives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 COPIES_ON_WRITE = int(pd.__version__.partition(".")[0]) >= 3
-"""Whether tables of pandas share their columns until one of them is changed."""
+"""Whether copies of a table share its columns until one of them is changed."""
 
 Subject = TypeVar("Subject")
 Others = TypeVarTuple("Others")
@@ -21,11 +21,11 @@ Result = TypeVar("Result")
 def remembered(
     analysis: Callable[[Subject, *Others], Result],
 ) -> Callable[[Subject, *Others], Result]:
-    """The same analysis, done once per record or trace, and per other arguments if it has any.
+    """Run the analysis once per record or trace, and per other arguments if it takes any.
 
-    A caller may change a table, a list or a dictionary that it gets: these are its own (but for
-    what pandas' copy on write does not see: `Series.array`). Arrays cannot be written to, and what
-    is frozen is handed out as it is.
+    Every caller gets a copy of a table, list or dictionary and may change it (except by
+    `Series.array`, which pandas' copy on write does not see). Arrays are read-only; frozen values
+    are handed out as they are.
     """
     results: WeakKeyDictionary[Subject, dict[Any, Any]] = WeakKeyDictionary()
 
@@ -34,13 +34,13 @@ def remembered(
         known = results.setdefault(subject, {})
         if others not in known:
             known[others] = analysis(subject, *others)
-        own: Result = _own(known[others])
-        return own
+        result: Result = _protected(known[others])
+        return result
 
     return once
 
 
-def _own(result: Any) -> Any:
+def _protected(result: Any) -> Any:
     if isinstance(result, np.ndarray):
         view = result.view()
         view.flags.writeable = False

@@ -1,5 +1,9 @@
 """How close each op and kernel comes to what the device can do: the roofline model.
 
+`work_of` counts the work of ops: floating point operations, bytes and number format. `work_pieces`
+divides it among the compute kernels, on a CPU among the ops; `roofline` adds up the pieces and
+compares them with the peaks of the device.
+
 Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for
 multicore architectures", Communications of the ACM, 2009.
 """
@@ -14,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpuprof_widgets.analyses.columns import format_share
+from gpuprof_widgets.analyses.columns import format_share, group_sums
 from gpuprof_widgets.analyses.flops import FLOP_FORMULAS_FORMULAS as FORMULAS
 from gpuprof_widgets.analyses.flops import flops_of, recorded_work
 from gpuprof_widgets.analyses.gpu_peaks import busiest_device, device_name, peaks_of
@@ -57,17 +61,17 @@ COMPUTE_BOUND, MEMORY_BOUND = "compute", "memory"
 def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> pd.DataFrame:
     """One row per op and number format with its work, speed and roof, the longest in total first.
 
-    ``by``: "op", "shape" (op and input shapes) or "kernel". ``peaks``: of the device; without,
-    those measured in the run, else the data sheet's of its GPU. Of an unknown device speed and
-    intensity are given all the same, and ``attrs["note"]`` says so, how many rows are above the
-    roof, and of how much of the time no bytes are known; ``attrs["peaks"]`` has what was compared
-    with. Columns:
+    ``by``: "op", "shape" (op and input shapes) or "kernel". ``peaks`` of the device: by default
+    those measured in the run, else those of its data sheet; without either, speed and intensity
+    are still known. ``attrs["note"]`` says where the peaks come from, how many rows are above the
+    roof and for what share of the time no bytes are known; ``attrs["peaks"]`` has the peaks.
+    Columns:
 
     - ``name``; with "shape" ``input_shapes``; with "kernel" ``op`` (the one that took most of it);
       ``dtype`` ("fp16", ...; "tf32" where a kernel's name says so; "" for none of them);
     - ``calls`` of the op, or of the kernel; ``time_ns``: of its compute kernels (several streams
       add up), on a record without any GPU work CPU time of the op and what it calls;
-    - ``flops`` (`flop_formulas`; of sums, differences, products and quotients one per element of
+    - ``flops`` (`flops_of`; of sums, differences, products and quotients one per element of
       the result), ``bytes`` that have to be moved at least (`op_bytes`; -1 where that is unknown)
       and ``bytes_counted``: "inputs and outputs", "inputs" or "" (some calls are unknown);
     - ``flops_per_s``, ``bytes_per_s``: of that time; ``intensity``: FLOPs per byte (NaN: unknown);
@@ -105,7 +109,7 @@ def roofline(record: Record, *, by: str = "op", peaks: Peaks | None = None) -> p
 
 
 def grouped_pieces(record: Record, by: str) -> tuple[pd.DataFrame, list[str]]:
-    """The pieces of work with the columns by which they are grouped, and those columns."""
+    """Return the pieces of work and the columns by which to group them."""
     trace, pieces = record.trace, work_pieces(record)
     if by == "shape":
         return pieces, ["op", "dtype", "input_shapes"]
@@ -125,12 +129,12 @@ def _table(record: Record, by: str, roof: Peaks | None) -> pd.DataFrame:
 
 
 def _columns(by: str) -> Sequence[str]:
-    beside = {"op": (), "shape": ("input_shapes",), "kernel": ("op",)}[by]
-    return ("name", *beside, "dtype", *NUMBERS)
+    labels = {"op": (), "shape": ("input_shapes",), "kernel": ("op",)}[by]
+    return ("name", *labels, "dtype", *NUMBERS)
 
 
 def _calls(trace: Trace, pieces: pd.DataFrame, by: str) -> Ints:
-    """Per piece 1 for the first one of its op's call, unless a window has left the op out."""
+    """Return the calls that each piece adds: those of its op, once, unless a window left it out."""
     count = trace.slices["count"].to_numpy().astype(np.int64)
     if by == "kernel":
         return np.asarray(count[pieces["row"]])
@@ -154,7 +158,7 @@ def _sums(pieces: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def _mostly(pieces: pd.DataFrame, keys: list[str]) -> npt.NDArray[np.object_]:
-    """Per group the op that took most of its time."""
+    """Return per group the op that took most of its time."""
     by_op = pieces.groupby([*keys, "op"], sort=False)["time_ns"].sum().reset_index()
     longest = by_op.sort_values("time_ns", kind="stable").drop_duplicates(keys, keep="last")
     return pieces[keys].drop_duplicates().merge(longest, "left", on=keys)["op"].to_numpy(object)
@@ -195,10 +199,10 @@ def _divided(
     below: npt.NDArray[np.float64],
     known: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.float64]:
-    """The quotient where it is known and there is something to divide by; else NaN."""
-    found = np.full(len(above), np.nan)
-    np.divide(above, below, out=found, where=known & (below > 0))
-    return found
+    """Return the quotients where known and the divisor is positive; else NaN."""
+    quotient = np.full(len(above), np.nan)
+    np.divide(above, below, out=quotient, where=known & (below > 0))
+    return quotient
 
 
 def _note(device: str, roof: Peaks | None, on_gpu: bool) -> str:
@@ -211,7 +215,7 @@ def _note(device: str, roof: Peaks | None, on_gpu: bool) -> str:
 
 
 def _doubts(table: pd.DataFrame) -> list[str]:
-    """What a reader has to know before trusting single rows."""
+    """Return the reasons to doubt single rows."""
     above, unknown = int((table["roof_share"] > 1).sum()), table["bytes"] < 0
     doubts = []
     if above:
@@ -227,13 +231,13 @@ def _doubts(table: pd.DataFrame) -> list[str]:
 ARITHMETIC = frozenset(
     f"aten::{name}{end}" for name in ("add", "sub", "mul", "div") for end in ("", "_")
 )
-"""One operation per element of the result. torch's profiler counts ``add`` and ``mul`` alone, and
-by their first input, which may be a single number."""
+"""Ops with one operation per element of the result. torch's profiler counts ``add`` and ``mul``
+only, by their first input, which may be a single number."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """Of some ops: ``row`` in the trace, and per row what one call does."""
+    """What one call of each op does; ``row``: of the ops in the trace."""
 
     row: npt.NDArray[np.intp]
     flops: Ints
@@ -248,33 +252,37 @@ class Work:
 
 @remembered
 def worker_of(trace: Trace) -> Rows:
-    """Per slice the op whose work it is part of; -1 for none.
+    """Return per slice the op whose work it is part of; -1 for none.
 
-    That is the outermost op around it for which there is a formula (`aten::convolution` for all
-    that is below it), else the innermost op around it; an op is around itself. What runs on a GPU
-    belongs where its op does.
+    That is the outermost op around it with a formula (`aten::convolution` for all below it), else
+    the innermost op around it; an op is around itself. GPU work belongs to the op that launched it.
     """
     index = trace.index
     around = links.outermost(index.parent, index.is_op & index.named(frozenset(FORMULAS)))
     worker = np.where(around >= 0, around, index.op_around)
     owner, launcher = np.append(worker, NONE), index.launcher
-    found = np.where(owner[launcher] >= 0, owner[launcher], owner[index.column("op")])
-    return np.where(launcher >= 0, found, worker).astype(np.int32)
+    launched = np.where(owner[launcher] >= 0, owner[launcher], owner[index.column("op")])
+    return np.where(launcher >= 0, launched, worker).astype(np.int32)
+
+
+WORK_TYPES = (np.int64, np.int64, object, object, bool, object)
+"""Types of the columns that `_work` returns."""
 
 
 def work_of(trace: Trace, row: npt.NDArray[np.intp]) -> Work:
-    """What the ops at these rows do: as the program counted it, else by our formulas."""
+    """Return the work of the ops at these rows: as the program recorded it, else by formulas."""
     calls, call = distinct_calls(trace, row)
     columns = zip(*map(_work, calls), strict=True) if calls else [()] * len(WORK_TYPES)
     flops, moved, counted, dtype, moves_only, shapes = (
         np.array(values, kind)[call] for values, kind in zip(columns, WORK_TYPES, strict=True)
     )
-    told_flops, told_moved = (recorded_work(trace, key)[row] for key in (FLOPS, MEMORY_TRAFFIC))
+    recorded_flops = recorded_work(trace, FLOPS)[row]
+    recorded_bytes = recorded_work(trace, MEMORY_TRAFFIC)[row]
     return Work(
         row,
-        np.where(told_flops >= 0, told_flops, flops),
-        np.where(told_moved >= 0, told_moved, moved),
-        np.where(told_moved >= 0, BOTH, counted),
+        np.where(recorded_flops >= 0, recorded_flops, flops),
+        np.where(recorded_bytes >= 0, recorded_bytes, moved),
+        np.where(recorded_bytes >= 0, BOTH, counted),
         dtype,
         moves_only,
         shapes,
@@ -282,26 +290,23 @@ def work_of(trace: Trace, row: npt.NDArray[np.intp]) -> Work:
 
 
 def slice_work_flops(trace: Trace) -> Ints:
-    """FLOPs of every slice: those of the outermost ops with a formula, 0 anywhere else.
+    """Return the FLOPs of every slice, counted at the outermost op with a formula, else 0.
 
-    Where the program counted them itself, these.
+    Where the program recorded FLOPs, these.
     """
     counted = trace.index.named(frozenset((*FORMULAS, *ARITHMETIC))) & trace.index.is_op
     worker = worker_of(trace)
     row = np.flatnonzero(counted & (worker == np.arange(len(trace))))
-    found = np.zeros(len(trace), np.int64)
-    found[row] = of_calls(trace, row, _flops)
+    flops = np.zeros(len(trace), np.int64)
+    flops[row] = of_calls(trace, row, _flops)
     recorded = recorded_work(trace, FLOPS)
-    return np.where(recorded >= 0, recorded, found)
-
-
-WORK_TYPES = (np.int64, np.int64, object, object, bool, object)
+    return np.where(recorded >= 0, recorded, flops)
 
 
 def _work(call: Call) -> tuple[int, int, str, str, bool, str]:
     moved = bytes_of(call)
     shapes = shape_text(call.dims) if call.dims else ""
-    return _flops(call), moved.bytes, moved.of, call.dtype, moved.moves_only, shapes
+    return _flops(call), moved.bytes, moved.counted, call.dtype, moved.moves_only, shapes
 
 
 def _flops(call: Call) -> int:
@@ -309,22 +314,22 @@ def _flops(call: Call) -> int:
 
 
 def least_counted(counted: npt.NDArray[np.object_]) -> str:
-    """What bytes count that add up several: no more than any of them does."""
+    """Return what a sum of bytes counts: no more than the least counted of its parts."""
     return next((kind for kind in (NOTHING, INPUTS, BOTH) if (counted == kind).any()), NOTHING)
 
 
 TF32 = re.compile(r"tf32|s1688", re.IGNORECASE)
-"""Kernels that, on fp32 data, multiply in TF32: cuBLAS, cuDNN and CUTLASS write it in the name."""
+"""Kernels of cuBLAS, cuDNN and CUTLASS that multiply fp32 data in TF32, by their names."""
 
 
 @remembered
 def work_pieces(record: Record) -> pd.DataFrame:
-    """One row per compute kernel, without any GPU work one per op whose work is known.
+    """Return one row per compute kernel; without any GPU work, one per op whose work is known.
 
-    Columns: ``row`` (slice), ``start_ns``, ``time_ns`` (of an op CPU time with what it calls);
-    ``op`` (name, "" for none), ``op_row`` (-1), ``input_shapes``, ``dtype``; ``flops``, ``bytes``:
-    its share of the op's work, by time among the op's kernels, and of a slice that a window has cut
-    by what is left of it; ``bytes_counted``, ``moves_only`` (see `op_bytes`).
+    Columns: ``row`` (slice), ``start_ns``, ``time_ns`` (of an op, CPU time with what it calls);
+    ``op`` (name, "" for none), ``op_row`` (-1: none), ``input_shapes``, ``dtype``; ``flops``,
+    ``bytes``: its part of the op's work, by its share of the time of the op's kernels, less what a
+    window cut away; ``bytes_counted``, ``moves_only`` (see `op_bytes`).
     """
     trace = record.trace
     return _on_gpu(trace) if len(trace.index.gpu) else _on_cpu(trace)
@@ -334,11 +339,11 @@ def _on_gpu(trace: Trace) -> pd.DataFrame:
     rows, kind = gpu_kinds(trace)
     rows = rows[kind == COMPUTE]
     dur = trace.index.dur[rows]
-    ops, of = _places(worker_of(trace)[rows])
+    ops, number = _distinct_ops(worker_of(trace)[rows])
     began, ended = trace.index.uncut
-    of_op = np.zeros(len(ops) + 1, np.int64)
-    np.add.at(of_op, of, (ended - began)[rows])
-    pieces = _pieces(trace, rows, dur, of, work_of(trace, ops), dur / np.maximum(of_op[of], 1))
+    op_ns = group_sums(number, (ended - began)[rows], len(ops) + 1)
+    share = dur / np.maximum(op_ns[number], 1)
+    pieces = _pieces(trace, rows, dur, number, work_of(trace, ops), share)
     in_tf32 = (pieces["dtype"] == "fp32") & _in_tf32(trace, rows)
     return pieces.assign(dtype=pieces["dtype"].mask(in_tf32, "tf32"))
 
@@ -347,13 +352,13 @@ def _on_cpu(trace: Trace) -> pd.DataFrame:
     rows = np.flatnonzero(trace.index.on_tracks("cpu") & ~trace.index.in_category(INSTANTS))
     ts, end = trace.index.ts[rows], trace.index.end[rows]
     parent, _ = links.nest(ts, end, trace.index.track[rows])
-    own = np.zeros(len(trace) + 1, np.int64)  # the last one takes what no op does
-    np.add.at(own, worker_of(trace)[rows], links.self_times(ts, end, parent))
-    ops = np.flatnonzero(trace.index.is_op & (own[:-1] > 0))
+    self_times = links.self_times(ts, end, parent)
+    op_ns = group_sums(worker_of(trace)[rows], self_times, len(trace) + 1)  # the last is for no op
+    ops = np.flatnonzero(trace.index.is_op & (op_ns[:-1] > 0))
     began, ended = trace.index.uncut
     share = trace.index.dur[ops] / np.maximum((ended - began)[ops], 1)
-    of = np.arange(len(ops), dtype=np.int32)
-    pieces = _pieces(trace, ops, own[ops], of, work_of(trace, ops), share)
+    number = np.arange(len(ops), dtype=np.int32)
+    pieces = _pieces(trace, ops, op_ns[ops], number, work_of(trace, ops), share)
     known = (pieces["flops"] > 0) | (pieces["moves_only"] & (pieces["bytes_counted"] != NOTHING))
     return pieces[known].reset_index(drop=True)
 
@@ -362,33 +367,33 @@ def _pieces(
     trace: Trace,
     rows: npt.NDArray[np.intp],
     time: Ints,
-    of: Rows,
+    number: Rows,
     work: Work,
     share: npt.NDArray[np.float64],
 ) -> pd.DataFrame:
-    """``of``: per slice the place of its op in ``work``, -1 for none; ``share``: of its work."""
-    op = np.append(work.row, NONE)[of]
+    """``number``: position of each slice's op in ``work`` (-1: none); ``share`` of that work."""
+    op = np.append(work.row, NONE)[number]
     columns = {
         "row": rows.astype(np.int32),
         "start_ns": trace.index.ts[rows],
         "time_ns": time,
         "op": trace.index.texts_of(op),
         "op_row": op,
-        "input_shapes": np.append(work.shapes, "")[of],
-        "dtype": np.append(work.dtype, "")[of],
-        "flops": np.append(work.flops, 0)[of] * share,
-        "bytes": np.append(work.bytes, 0)[of] * share,
-        "bytes_counted": np.append(work.counted, NOTHING)[of],
-        "moves_only": np.append(work.moves_only, False)[of],
+        "input_shapes": np.append(work.shapes, "")[number],
+        "dtype": np.append(work.dtype, "")[number],
+        "flops": np.append(work.flops, 0)[number] * share,
+        "bytes": np.append(work.bytes, 0)[number] * share,
+        "bytes_counted": np.append(work.counted, NOTHING)[number],
+        "moves_only": np.append(work.moves_only, False)[number],
     }
     return pd.DataFrame(columns)
 
 
-def _places(worker: Rows) -> tuple[npt.NDArray[np.intp], Rows]:
-    """The distinct ops, and per slice the place of its op among them (-1: none)."""
-    ops, of = np.unique(worker, return_inverse=True)
+def _distinct_ops(worker: Rows) -> tuple[npt.NDArray[np.intp], Rows]:
+    """Return the distinct ops, and per slice the position of its op among them (-1: none)."""
+    ops, number = np.unique(worker, return_inverse=True)
     none = int((ops < 0).sum())
-    return ops[none:].astype(np.intp), (of.reshape(-1) - none).astype(np.int32)
+    return ops[none:].astype(np.intp), (number.reshape(-1) - none).astype(np.int32)
 
 
 def _in_tf32(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:

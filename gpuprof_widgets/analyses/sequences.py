@@ -1,4 +1,9 @@
-"""Which kernels follow one another again and again under an op: what could be fused."""
+"""Ops and kernels that follow one another again and again: what could be fused or batched.
+
+- `sequences`: kernels that the calls of an op launch in the same order;
+- `indexing_loops`: loops that index a tensor row by row, few ops after each ``aten::select``;
+- `biased_before_norm`: convolutions whose bias the batch normalisation behind them takes away.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows
 from gpuprof_widgets.analyses.launches import launches
 from gpuprof_widgets.analyses.op_calls import Call, of_calls
@@ -24,7 +30,7 @@ Ints = npt.NDArray[np.int64]
 ARROW = " → "
 """Between the names of a sequence."""
 LENGTH = 3
-"""Kernels of a sequence at least (HTA: min_pattern_len)."""
+"""Fewest kernels of a sequence (HTA: min_pattern_len)."""
 
 COLUMNS = (
     *("op_name", "sequence", "kernels", "calls", "total_ns", "average_ns", "launching_ns"),
@@ -36,9 +42,9 @@ COLUMNS = (
 class Occurrences:
     """Calls of ops that launched enough kernels, and what each of them launched.
 
-    ``op``: row of each call; ``group``: which sequence (row of the table) it is one of; ``rows``:
-    the GPU slices of all calls in the order of their start, ``call`` the position of each one's
-    call in ``op``.
+    ``op``: row of each call; ``group``: number of its sequence (row of the table); ``rows``: GPU
+    slices of all calls, in order of start within a call; ``call``: position in ``op`` of the call
+    that launched each of them.
     """
 
     op: Rows
@@ -69,16 +75,16 @@ def sequences(
     """
     if length < 1:
         raise OptionError(f"a sequence has at least one kernel, not {length}")
-    found = occurrences(record.trace, op, length)
-    if not len(found.op):
+    matches = occurrences(record.trace, op, length)
+    if not len(matches.op):
         return lacking(COLUMNS, _why(record.trace, op, length))
-    table = _table(record, found)
+    table = _table(record, matches)
     table = table.sort_values(["total_ns", "first"], ascending=[False, True], kind="stable")
     return table.head(top).reset_index(drop=True)
 
 
 def occurrences(trace: Trace, op: str | None, length: int) -> Occurrences:
-    """The calls of ops that launched at least so many GPU slices, grouped by what they launched."""
+    """Return the calls of ops that launched at least ``length`` GPU slices, grouped by these."""
     rows = counted_gpu_rows(trace)
     ts, _ = trace.index.uncut
     around = links.outermost(trace.index.parent, _wanted(trace, op))
@@ -102,26 +108,26 @@ def _wanted(trace: Trace, op: str | None) -> npt.NDArray[np.bool_]:
 
 
 def _alike(trace: Trace, ops: Rows, rows: Rows, call: Rows) -> Rows:
-    """Per call the number of its sequence: same op, same GPU work in the same order."""
+    """Return per call the number of its sequence: same op, same GPU work in the same order."""
     codes = trace.slices["name"].cat.codes.to_numpy().astype(np.int32)
     counts = np.bincount(call, minlength=len(ops))
     ends = np.cumsum(counts)
-    worked = codes[rows]
+    launched = codes[rows]
     keys = [
-        (int(codes[op]), worked[start:end].tobytes())
+        (int(codes[op]), launched[start:end].tobytes())
         for op, start, end in zip(ops, ends - counts, ends, strict=True)
     ]
     number: dict[tuple[int, bytes], int] = {}
     return np.array([number.setdefault(key, len(number)) for key in keys], np.intp)
 
 
-def _table(record: Record, found: Occurrences) -> pd.DataFrame:
+def _table(record: Record, matches: Occurrences) -> pd.DataFrame:
     trace, slices = record.trace, record.trace.slices
     ts, end = trace.index.uncut
     dur = slices["dur"].to_numpy()
-    groups = int(found.group.max()) + 1
-    of_row = found.group[found.call]
-    launch = slices["launch"].to_numpy()[found.rows]
+    groups = int(matches.group.max()) + 1
+    of_row = matches.group[matches.call]
+    launch = slices["launch"].to_numpy()[matches.rows]
     linked = launch >= 0
     calls = np.unique(launch[linked])
     launcher = pd.Series(of_row[linked], index=launch[linked]).groupby(level=0).first()
@@ -129,59 +135,52 @@ def _table(record: Record, found: Occurrences) -> pd.DataFrame:
     of_launches = launches(record)
     short = np.zeros(len(trace), bool)
     short[of_launches["row"].to_numpy(np.intp)] = of_launches["short"].to_numpy(bool)
-    _, first = np.unique(found.group, return_index=True)
-    total = _sum(of_row, dur[found.rows], groups)
-    count = np.bincount(found.group, minlength=groups)
+    _, first = np.unique(matches.group, return_index=True)
+    total = group_sums(of_row, dur[matches.rows], groups)
+    count = np.bincount(matches.group, minlength=groups)
     in_all = np.bincount(of_row, minlength=groups)
     columns = {
-        "op_name": slices["name"].to_numpy(object)[found.op[first]],
-        "sequence": _texts(trace, found, first),
+        "op_name": slices["name"].to_numpy(object)[matches.op[first]],
+        "sequence": _texts(trace, matches, first),
         "kernels": in_all // count,
         "calls": count,
         "total_ns": total,
         "average_ns": total / count,
-        "launching_ns": _sum(launcher.loc[calls].to_numpy(np.intp), launching, groups),
-        "op_ns": _sum(found.group, dur[found.op], groups),
-        **_delays(trace, found, groups),
-        "first": found.op[first].astype(np.int32),
-        "short_kernels": np.bincount(of_row, short[found.rows], minlength=groups) / in_all,
+        "launching_ns": group_sums(launcher.loc[calls].to_numpy(np.intp), launching, groups),
+        "op_ns": group_sums(matches.group, dur[matches.op], groups),
+        **_delays(trace, matches, groups),
+        "first": matches.op[first].astype(np.int32),
+        "short_kernels": np.bincount(of_row, short[matches.rows], minlength=groups) / in_all,
     }
     return pd.DataFrame(columns)
 
 
-def _delays(trace: Trace, found: Occurrences, groups: int) -> dict[str, npt.NDArray[np.float64]]:
-    """Mean time from an op's start to its first launch call, and on to the start on the GPU."""
+def _delays(trace: Trace, matches: Occurrences, groups: int) -> dict[str, npt.NDArray[np.float64]]:
+    """Return the mean times from an op's start to its first launch call, and on to its kernel."""
     ts, _ = trace.index.uncut
-    launch = trace.slices["launch"].to_numpy()[found.rows]
+    launch = trace.slices["launch"].to_numpy()[matches.rows]
     linked = np.flatnonzero(launch >= 0)
-    order = linked[np.lexsort((ts[launch[linked]], found.call[linked]))]
-    of_call = found.call[order]
+    order = linked[np.lexsort((ts[launch[linked]], matches.call[linked]))]
+    of_call = matches.call[order]
     first = order[np.append(True, np.diff(of_call) != 0)[: len(order)]]
-    calls, called = found.call[first], ts[launch[first]]
-    count = np.bincount(found.group[calls], minlength=groups)
+    calls, called = matches.call[first], ts[launch[first]]
+    count = np.bincount(matches.group[calls], minlength=groups)
     means = {}
     for key, delay in (
-        ("average_until_launch_ns", called - ts[found.op[calls]]),
-        ("average_until_start_ns", ts[found.rows[first]] - called),
+        ("average_until_launch_ns", called - ts[matches.op[calls]]),
+        ("average_until_start_ns", ts[matches.rows[first]] - called),
     ):
-        total = np.bincount(found.group[calls], delay, minlength=groups)
+        total = np.bincount(matches.group[calls], delay, minlength=groups)
         means[key] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
     return means
 
 
-def _texts(trace: Trace, found: Occurrences, first: Rows) -> list[str]:
+def _texts(trace: Trace, matches: Occurrences, first: Rows) -> list[str]:
     names = trace.slices["name"].to_numpy(object)
-    low = np.searchsorted(found.call, first, side="left")
-    high = np.searchsorted(found.call, first, side="right")
-    return [ARROW.join(names[found.rows[start:end]]) for start, end in zip(low, high, strict=True)]
-
-
-def _sum(
-    group: npt.NDArray[np.intp], values: npt.NDArray[np.int64], groups: int
-) -> npt.NDArray[np.int64]:
-    total = np.zeros(groups, np.int64)
-    np.add.at(total, group, values)
-    return total
+    low = np.searchsorted(matches.call, first, side="left")
+    high = np.searchsorted(matches.call, first, side="right")
+    parts = [matches.rows[start:end] for start, end in zip(low, high, strict=True)]
+    return [ARROW.join(names[rows]) for rows in parts]
 
 
 def _why(trace: Trace, op: str | None, length: int) -> str:
@@ -193,7 +192,7 @@ def _why(trace: Trace, op: str | None, length: int) -> str:
 
 SELECT = "aten::select"
 FEW_OPS = 10
-"""Beside the select, in a round that need not be like the one before it."""
+"""Most ops besides the select in a round that differs from the one before it."""
 INDEXING_COLUMNS = (
     "ops",
     "rounds",
@@ -209,10 +208,10 @@ INDEXING_COLUMNS = (
 def indexing_loops(record: Record) -> pd.DataFrame:
     """One row per loop of two rounds or more, in order of time.
 
-    A round is ``aten::select`` and the ops beside it (not within it) up to the next one, under the
-    same op or annotation. A loop is rounds one after the other that have the same ops (torch's
-    ForLoopIndexingPattern), or ten others at most, whichever: an ``if`` decides what is done with
-    a row, or there are two of them. The last round perhaps has more after it.
+    A round is ``aten::select`` and its siblings up to the next select, under the same op or
+    annotation. Consecutive rounds are a loop if they have the same ops (torch's
+    ForLoopIndexingPattern), or at most ten ops besides the select: an ``if`` may decide what is
+    done with a row, or a round may have two selects. The last round perhaps has more after it.
 
     Columns (times in ns): ``ops`` (of the first round, by comma), ``rounds``, ``alike`` (how many
     of them, one after the other, have the same ops), ``start_ns``, ``dur_ns``, ``per_op_ns`` (what
@@ -239,9 +238,9 @@ def indexing_loops(record: Record) -> pd.DataFrame:
 
 
 def siblings(trace: Trace) -> tuple[npt.NDArray[np.intp], Ints]:
-    """The ops by what is around them, in order of time, and the number of that.
+    """Return the ops, sorted by what is around them and then by time, and the number of that.
 
-    Cell lines and modules are looked through: each round of a loop in a cell has lines of its own.
+    Cell lines and modules do not count: each round of a loop in a cell has lines of its own.
     """
     slices = trace.slices
     ops = trace.index.is_op & (slices["count"].to_numpy() > 0)
@@ -257,7 +256,7 @@ def siblings(trace: Trace) -> tuple[npt.NDArray[np.intp], Ints]:
 def _same_rounds(
     code: Ints, group: Ints, selects: npt.NDArray[np.intp], length: npt.NDArray[np.intp]
 ) -> npt.NDArray[np.bool_]:
-    """Per select but the last: whether the ops of its round come once more, right behind it."""
+    """Return per select but the last whether the next round has the same ops."""
     ends = np.searchsorted(group, group[selects[:-1]], side="right")
     same = selects[1:] + length <= ends
     for offset in range(1, int(length[same].max(initial=1))):
@@ -269,7 +268,7 @@ def _same_rounds(
 def _rounds_alike(
     same: npt.NDArray[np.bool_], length: npt.NDArray[np.intp]
 ) -> npt.NDArray[np.intp]:
-    """Per round but the last: how many of the same ops there are in a row, it among them."""
+    """Return per round but the last how many consecutive rounds, itself included, are the same."""
     goes_on = same & np.append(False, same[:-1] & (length[1:] == length[:-1]))
     stretch = np.cumsum(~goes_on)
     return np.asarray(np.where(same, np.bincount(stretch)[stretch] + 1, 1), np.intp)
@@ -278,7 +277,7 @@ def _rounds_alike(
 def _stretches(
     linked: npt.NDArray[np.bool_],
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """The first and the last select of each stretch of selects linked to the next one."""
+    """Return the first and the last select of each stretch of selects linked to the next one."""
     edges = np.diff(np.concatenate([[False], linked, [False]]).astype(np.int8))
     return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
 
@@ -300,21 +299,21 @@ def _loop(
         "dur_ns": int((ts + dur).max() - ts[0]),
         "per_op_ns": int(dur.mean()),
         "per_select": len(inside) / len(selects),
-        "rows": tuple(int(one) for one in row[selects]),
+        "rows": tuple(row[selects].tolist()),
     }
 
 
 CONVOLUTION = re.compile(r"aten::conv(_transpose)?[123]d")
 NORM = "aten::batch_norm"
 COUNTING = "aten::add_"
-"""In training BatchNorm counts its batches in between."""
+"""In training, BatchNorm counts its batches between convolution and normalisation."""
 
 
 def biased_before_norm(trace: Trace) -> npt.NDArray[np.intp]:
-    """The convolutions with a bias that a batch normalisation of their channels follows at once.
+    """Return the convolutions with a bias whose next op is a batch normalisation of their channels.
 
-    torch's Conv2dBiasFollowedByBatchNorm2dPattern, which looks at modules (and needs stacks); here
-    the ops themselves tell, in all dimensions.
+    torch's Conv2dBiasFollowedByBatchNorm2dPattern looks at modules and needs stacks; this looks at
+    the ops, in any number of dimensions.
     """
     row, group = siblings(trace)
     convolution = trace.index.matching(CONVOLUTION)[row]
@@ -331,10 +330,10 @@ def biased_before_norm(trace: Trace) -> npt.NDArray[np.intp]:
 
 
 def _channels(call: Call) -> int:
-    """Of the result of a convolution with a bias; 0 without one."""
+    """Return the output channels of a convolution with a bias; 0 without one."""
     return int(call.dims[2][0]) if call.is_tensor(2) and len(call.dims[2]) == 1 else 0
 
 
 def _normed(call: Call) -> int:
-    """Channels of what is normalised; -1 where that was not recorded."""
+    """Return the channels of the normalised tensor; -1 if they were not recorded."""
     return int(call.dims[0][1]) if call.is_tensor(0) and len(call.dims[0]) > 1 else -1

@@ -1,4 +1,8 @@
-"""How the streams of each GPU share its time, and what ran alone that could have been hidden."""
+"""How the streams of each GPU share its time, and how much moving of data compute hid.
+
+`streams` tells how busy each stream was, alone and beside others; `overlaps` how much of the
+communication and of the copies ran while the GPU computed.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.gpu_work import (
     COMMUNICATION,
     COMPUTE,
@@ -57,11 +62,10 @@ def streams(record: Record, *, by: str = "stream") -> pd.DataFrame:
     ``busy_ns`` (at least one of its slices ran), ``busy_share`` (of the trace); ``compute_ns``,
     ``communication_ns``, ``copy_ns``, ``memset_ns`` (a slice of that kind ran on it);
     ``alone_ns`` (no other stream of the GPU was busy) + ``shared_ns`` = ``busy_ns``;
-    ``serialised_ns``: communication and copies (but those within the GPU, DtoD) on a stream that
-    computes as well, while no stream computed: a stream works in its order, so they could not
-    overlap with its own compute. That is time measured, not time to be won: whether any compute was
-    independent of them no trace tells.
-    ``start_ns``, ``end_ns``: its first and last work.
+    ``serialised_ns``: communication and copies (except DtoD) on a stream that also computes, while
+    no stream computed: a stream works in order, so they could not overlap with its own compute.
+    This is measured time, not possible gain: traces do not tell whether any compute was independent
+    of them. ``start_ns``, ``end_ns``: its first and last work.
 
     ``by`` "pair": ``device``, ``stream``, ``other``, ``overlap_ns`` (both were busy), ``share`` (of
     the less busy one's time). ``by`` "concurrency": ``device``, ``active`` (number of busy streams,
@@ -86,7 +90,7 @@ def streams(record: Record, *, by: str = "stream") -> pd.DataFrame:
 def _of_device(
     trace: Trace, device: int
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object_], Ints]:
-    """Rows of the GPU's slices, the kind and the stream of each."""
+    """Return the rows, kinds and streams of the GPU's slices."""
     rows, kind = gpu_kinds(trace)
     here = trace.index.device[rows] == device
     rows = rows[here]
@@ -94,23 +98,18 @@ def _of_device(
     return rows, kind[here], stream.astype(np.int64)
 
 
-def _within(trace: Trace, rows: npt.NDArray[np.intp]) -> Intervals:
-    """When any of these slices ran while the trace lasted, of which the shares are."""
-    return open_within(trace, rows)
-
-
 def _streams(trace: Trace, device: int) -> pd.DataFrame:
     rows, kind, stream = _of_device(trace, device)
-    computing = _within(trace, rows[kind == COMPUTE])
+    computing = open_within(trace, rows[kind == COMPUTE])
     moves = could_overlap(trace, rows, kind)
     of_stream = rows_by(stream)
-    alone = _alone([_within(trace, rows[mine]) for mine in of_stream.values()])
-    moving = [_within(trace, rows[mine[moves[mine]]]) for mine in of_stream.values()]
+    alone = _alone([open_within(trace, rows[members]) for members in of_stream.values()])
+    moving = [open_within(trace, rows[members[moves[members]]]) for members in of_stream.values()]
     exposed = _exposed(moving, computing)
     table = pd.DataFrame(
         [
-            _row(trace, one, rows[mine], kind[mine], at, shown)
-            for (one, mine), at, shown in zip(
+            _row(trace, number, rows[members], kind[members], alone_ns, exposed_ns)
+            for (number, members), alone_ns, exposed_ns in zip(
                 of_stream.items(), alone.tolist(), exposed.tolist(), strict=True
             )
         ]
@@ -119,26 +118,23 @@ def _streams(trace: Trace, device: int) -> pd.DataFrame:
 
 
 def _alone(unions: list[Intervals]) -> npt.NDArray[np.int64]:
-    """Per stream the time (ns) in which it was busy and no other was."""
+    """Return per stream the time (ns) in which it was busy and no other was."""
     start, end = (np.concatenate([union[side] for union in unions]) for side in (0, 1))
     stream = np.repeat(np.arange(len(unions)), [len(union[0]) for union in unions])
     edge = np.concatenate([start, end])
     order = np.argsort(edge, kind="stable")
     change = np.repeat([1, -1], len(start))[order]
     active = np.cumsum(change)[:-1]
-    number = np.cumsum(change * np.tile(stream, 2)[order])[:-1]  # of those that are busy, added up
-    time = np.zeros(len(unions), np.int64)
-    np.add.at(time, number[active == 1], np.diff(edge[order])[active == 1])
-    return time
+    number = np.cumsum(change * np.tile(stream, 2)[order])[:-1]  # sum of the busy streams' numbers
+    return group_sums(number[active == 1], np.diff(edge[order])[active == 1], len(unions))
 
 
 def _exposed(unions: list[Intervals], computing: Intervals) -> npt.NDArray[np.int64]:
-    """Per stream the time (ns) of its intervals in which nothing computed on the device."""
+    """Return per stream the time (ns) of its intervals in which nothing computed on the device."""
     start, end = (np.concatenate([union[side] for union in unions]) for side in (0, 1))
     stream = np.repeat(np.arange(len(unions)), [len(union[0]) for union in unions])
-    time = np.zeros(len(unions), np.int64)
-    np.add.at(time, stream, end - start - intervals.overlap((start, end), computing))
-    return time
+    exposed = end - start - intervals.overlap((start, end), computing)
+    return group_sums(stream, exposed, len(unions))
 
 
 def _row(
@@ -149,14 +145,14 @@ def _row(
     alone: int,
     exposed: int,
 ) -> dict[str, object]:
-    busy, computes = _within(trace, rows), bool((kind == COMPUTE).any())
+    busy, computes = open_within(trace, rows), bool((kind == COMPUTE).any())
     total = intervals.length(busy)
     return {
         "stream": stream,
         "calls": int(trace.slices["count"].to_numpy()[rows].sum()),
         "busy_ns": total,
         "busy_share": total / max(trace.span_ns, 1),
-        **{f"{k}_ns": intervals.length(_within(trace, rows[kind == k])) for k in KINDS},
+        **{f"{k}_ns": intervals.length(open_within(trace, rows[kind == k])) for k in KINDS},
         "alone_ns": alone,
         "shared_ns": total - alone,
         "serialised_ns": exposed if computes else 0,
@@ -168,38 +164,39 @@ def _row(
 def could_overlap(
     trace: Trace, rows: npt.NDArray[np.intp], kind: npt.NDArray[np.object_]
 ) -> npt.NDArray[np.bool_]:
-    """Which GPU slices move data from or to elsewhere: links do that, and leave compute its units.
+    """Return which GPU slices move data to or from another device, so that compute could hide them.
 
-    A copy within the GPU is limited by the same memory as compute: there is little to hide.
+    A copy within the GPU competes with compute for the same memory.
     """
     within = trace.index.matching(re.compile(r".*(DtoD|Device -> Device).*"))[rows]
     return np.asarray((kind == COMMUNICATION) | ((kind == COPY) & ~within), bool)
 
 
 def _pairs(trace: Trace, device: int) -> pd.DataFrame:
-    rows, _, stream = _of_device(trace, device)
-    busy = {one: _within(trace, rows[mine]) for one, mine in rows_by(stream).items()}
-    found = []
-    for one, other in combinations(busy, 2):
-        overlap = intervals.length(intervals.intersection(busy[one], busy[other]))
-        less = min(intervals.length(busy[one]), intervals.length(busy[other]))
+    rows, _, streams = _of_device(trace, device)
+    busy = {
+        stream: open_within(trace, rows[members]) for stream, members in rows_by(streams).items()
+    }
+    pairs = []
+    for stream, other in combinations(busy, 2):
+        overlap = intervals.length(intervals.intersection(busy[stream], busy[other]))
+        less = min(intervals.length(busy[stream]), intervals.length(busy[other]))
         share = overlap / max(less, 1)
-        found.append({"stream": one, "other": other, "overlap_ns": overlap, "share": share})
-    table = pd.DataFrame(found, columns=list(PAIR_COLUMNS[1:]))
+        pairs.append({"stream": stream, "other": other, "overlap_ns": overlap, "share": share})
+    table = pd.DataFrame(pairs, columns=list(PAIR_COLUMNS[1:]))
     return table.sort_values("overlap_ns", ascending=False, kind="stable", ignore_index=True)
 
 
 def _concurrency(trace: Trace, device: int) -> pd.DataFrame:
     rows, _, stream = _of_device(trace, device)
-    unions = [_within(trace, rows[mine]) for mine in rows_by(stream).values()]
+    unions = [open_within(trace, rows[members]) for members in rows_by(stream).values()]
     none = np.empty(0, np.int64)
     starts, ends = (np.concatenate([none, *(union[side] for union in unions)]) for side in (0, 1))
     bounds = np.array([trace.start_ns, trace.end_ns], np.int64)
     edges = intervals.distinct(bounds, starts, ends)
     begun = np.searchsorted(np.sort(starts), edges[:-1], side="right")
     active = begun - np.searchsorted(np.sort(ends), edges[:-1], side="right")
-    time = np.zeros(len(unions) + 1, np.int64)
-    np.add.at(time, active, np.diff(edges))
+    time = group_sums(active, np.diff(edges), len(unions) + 1)
     share = time / max(trace.span_ns, 1)
     return pd.DataFrame({"active": np.arange(len(time)), "time_ns": time, "share": share})
 

@@ -1,14 +1,14 @@
-"""Which kernels use tensor cores and which ops could have: one place for both rules.
+"""Which kernels use tensor cores, which ops could, and how much time that would save.
 
-The trace does not say it: kernels are known by their names. The TensorBoard plugin's two lists
-(torch_tb_profiler/profiler/tensor_core.py, after NVIDIA's PyProf) are the ground; they stop at
-CUDA 11 and know neither flash attention, Hopper's kernels nor AMD's matrix cores, which are added.
+Traces do not say it: kernels are recognised by their names. The two lists of the TensorBoard plugin
+(torch_tb_profiler/profiler/tensor_core.py, after NVIDIA's PyProf) are the basis. They end at CUDA
+11; flash attention, Hopper's kernels and AMD's matrix cores are added here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,17 +29,17 @@ BY_TENSORBOARD = re.compile(
     "|conv2d_c1_k1|direct_group|xmma_implicit_gemm|xmma_sparse_conv"
     "|xmma_warp_specialized_implicit_gemm|xmma_(sparse_)?gemm"
 )
-"""What the TensorBoard plugin takes for a kernel on tensor cores, by a part of its name."""
+"""Parts of the names of kernels that use tensor cores, according to the TensorBoard plugin."""
 
 LATER = re.compile(
     r"tensorop|_tensor\d+x\d+x\d+|nvjet|[hqi]?gmma|sm90_xmma"  # CUTLASS, cuDNN 8, cuBLAS 12
     r"|flash_(fwd|bwd)\w*_kernel|flash_fprop|fmha_cutlass[FB]_\w+_sm(7|8|9|10|12)\d"  # attention
     r"|xdlops|_xdl_|mfma|gtcx|Cijk_\w+_MI\d+x"  # AMD: Composable Kernel, MIOpen, Tensile
 )
-"""Kernels on tensor (or matrix) cores that came after that list."""
+"""The same for kernels that came after the plugin, and for AMD's matrix cores."""
 
 WITHOUT = re.compile(r"simt|ffma", re.IGNORECASE)
-"""Kernels that compute without them although the rest of their names says otherwise."""
+"""Kernels that use none, although the rest of their names says otherwise."""
 
 ELIGIBLE = frozenset(
     {
@@ -59,7 +59,7 @@ ELIGIBLE = frozenset(
         "BmmBackward0",
     }
 )
-"""Ops that the TensorBoard plugin takes for eligible, in any precision that has tensor cores."""
+"""Eligible ops according to the TensorBoard plugin, in any precision that has tensor cores."""
 
 ELIGIBLE_SINCE = frozenset(
     {
@@ -88,17 +88,17 @@ ELIGIBLE_SINCE = frozenset(
 
 
 def on_tensor_cores(names: Iterable[str]) -> Mask:
-    """Which kernels of these names use tensor cores (AMD: matrix cores), as far as names tell.
+    """Return which kernels use tensor cores (AMD: matrix cores), as far as their names tell.
 
-    Kernels of Triton, among them those of torch.compile, have names that say nothing: False.
+    False for kernels of Triton, and so of torch.compile, because their names do not tell.
     """
     return np.array([_uses(str(name)) for name in names], bool)
 
 
 def are_eligible(names: Iterable[str]) -> Mask:
-    """Which ops of these names do work that tensor cores can do, whatever their inputs' types.
+    """Return which ops do work that tensor cores can do, whatever their inputs' types.
 
-    Those with ``Backward`` and a number count as those without one.
+    A number after ``Backward`` does not matter.
     """
     return np.array([_can(str(name)) for name in names], bool)
 
@@ -117,10 +117,11 @@ NVIDIA = re.compile(r"NVIDIA|Tesla|Quadro|GeForce|TITAN", re.IGNORECASE)
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 HALVES = ("fp16", "bf16")
 PLAIN = re.compile(r"(^|simt_|_)sgemm_\d+x\d+")
-"""A product in fp32 on plain cores by its kernel's name, as cuBLAS and CUTLASS write it."""
+"""Kernels of cuBLAS and CUTLASS for products in fp32 on plain cores."""
 HALF_SAVED = 0.5
-"""Of the time, where no data sheet tells: half the bytes take half as long at least."""
+"""Share of the time saved on unknown devices: half the bytes take at least half as long."""
 MULTIPLE = 8
+"""Sizes of matrices in 16 bits have to be multiples of this."""
 
 
 @remembered
@@ -139,44 +140,43 @@ def products(record: Record) -> pd.DataFrame:
     roof = peaks_of(record, busiest_device(record))
     possible = pieces["dtype"].isin(["fp32", "tf32", *HALVES, ""])
     return pieces.assign(
-        tensor_cores=_each(on_tensor_cores, names) | (pieces["dtype"] == "tf32"),
-        eligible=_each(are_eligible, pieces["op"]) & possible,
+        tensor_cores=_by_name(on_tensor_cores, names) | (pieces["dtype"] == "tf32"),
+        eligible=_by_name(are_eligible, pieces["op"]) & possible,
         plain=(pieces["op"].isin(PRODUCTS) & (pieces["dtype"] == "fp32"))
-        | (~pieces["op"].str.startswith("aten::").astype(bool) & _each(_are_plain, names)),
+        | (~pieces["op"].str.startswith("aten::").astype(bool) & _by_name(_are_plain, names)),
         in_tf32_ns=_at_roof(pieces, roof, "tf32", 1.0),
         in_half_ns=_at_roof(pieces, roof, "fp16", 0.5),
     )
 
 
 def capability(record: Record) -> int | None:
-    """Major compute capability of the NVIDIA GPU that was busiest; None for any other device.
+    """Return the major compute capability of the busiest NVIDIA GPU; None for other devices.
 
-    None as well where no GPU work is in the trace: what ran on the CPU has no tensor cores.
+    None as well if the trace has no GPU work.
     """
     if not len(record.trace.index.gpu):
         return None
     device = busiest_device(record)
-    named: Mapping[str, Any] = _with(record.metadata.get("devices"), "index", device)
+    named: Mapping[str, Any] = _device_with(record.metadata.get("devices"), "index", device)
     if not NVIDIA.search(str(named.get("name", ""))):
         return None
     if "compute_capability" in named:
         return int(str(named["compute_capability"]).split(".")[0])
-    major = _with(record.metadata.get("deviceProperties"), "id", device).get("computeMajor")
+    major = _device_with(record.metadata.get("deviceProperties"), "id", device).get("computeMajor")
     return None if major is None else int(major)
 
 
-def unaligned(record: Record, pieces: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Which pieces are products in 16 bits with a size that is no multiple of 8.
+def unaligned(record: Record, pieces: pd.DataFrame) -> Mask:
+    """Return which pieces are products in 16 bits with a size that is no multiple of 8.
 
-    Only the sizes along which memory runs have to be (NVIDIA, "Matrix multiplication background
-    user's guide": the fastest varying dimensions), so not the number of rows of ``a @ b``; torch's
-    MatMulDimInFP16Pattern looks at all of them.
+    Only the fastest varying dimensions matter (NVIDIA, "Matrix multiplication background user's
+    guide"), so not the number of rows of ``a @ b``; torch's MatMulDimInFP16Pattern looks at all.
     """
     wanted = pieces["op"].isin(PRODUCTS) & pieces["dtype"].isin(HALVES)
-    found = np.zeros(len(pieces), bool)
+    is_unaligned = np.zeros(len(pieces), bool)
     rows = pieces.loc[wanted, "op_row"].to_numpy(np.intp)
-    found[wanted.to_numpy(bool)] = of_calls(record.trace, rows, _is_unaligned)
-    return found
+    is_unaligned[wanted.to_numpy(bool)] = of_calls(record.trace, rows, _is_unaligned)
+    return is_unaligned
 
 
 def _is_unaligned(call: Call) -> bool:
@@ -188,7 +188,7 @@ def _is_unaligned(call: Call) -> bool:
 
 
 def _along_memory(call: Call, position: int) -> int:
-    """Size of the matrix along which its numbers lie side by side."""
+    """Return the size of the axis along which the matrix lies contiguous in memory."""
     if not call.is_tensor(position) or len(call.dims[position]) < 2:
         return 0
     shape = list(call.dims[position])
@@ -200,7 +200,7 @@ def _along_memory(call: Call, position: int) -> int:
 def _at_roof(
     pieces: pd.DataFrame, roof: Peaks | None, dtype: str, bytes_factor: float
 ) -> npt.NDArray[np.int64]:
-    """The time in another format, by the ratio of the roofs; half of it where they are unknown."""
+    """Return the time in another format, by the ratio of the roofs; half if these are unknown."""
     time = pieces["time_ns"].to_numpy(np.int64)
     known = roof.flops_per_s if roof else {}
     peak = pieces["dtype"].map(known).to_numpy(float)
@@ -218,11 +218,11 @@ def _are_plain(names: Sequence[str]) -> list[bool]:
     return [PLAIN.search(name) is not None for name in names]
 
 
-def _each(rule: Any, names: pd.Series) -> npt.NDArray[np.bool_]:
-    """The rule asked once per distinct name."""
+def _by_name(rule: Callable[[Any], Any], names: pd.Series) -> Mask:
+    """Return the rule's answer for each name, asked once per distinct name."""
     code, distinct = pd.factorize(names)
     return np.append(rule(distinct), False)[code].astype(bool)
 
 
-def _with(described: Any, key: str, value: int) -> Mapping[str, Any]:
-    return next((one for one in described or () if one.get(key) == value), {})
+def _device_with(devices: Any, key: str, value: int) -> Mapping[str, Any]:
+    return next((device for device in devices or () if device.get(key) == value), {})

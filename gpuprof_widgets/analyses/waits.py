@@ -1,4 +1,8 @@
-"""Where the CPU stood still: calls that wait for the GPU, and waits for the DataLoader."""
+"""Waits of the CPU: calls that wait for the GPU, and waits for the DataLoader.
+
+`waits` lists them, `wait_costs` says what the run would gain without them, and `thread_waits` says
+when each thread waited, and for what.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +33,19 @@ SYNCHRONISING = re.compile(
 """Runtime calls that return when GPU work is done."""
 
 OF_MEGENGINE = re.compile(r"TensorWaitProp|SyncEvent")
-"""Calls of MegEngine that return when its worker has a value: when the GPU has, if there is one."""
+"""Calls of MegEngine that return when its worker, or the GPU if there is one, has a value."""
 
 ASYNC_COPY = re.compile(r"(cuda|hip)Memcpy\w*Async(_\w+)?|cuMemcpy\w*Async(_\w+)?")
-"""Calls that wait only at times: to or from pageable memory the copy is not asynchronous.
+"""Calls that wait only for copies from or to pageable memory: these are not asynchronous.
 
 Source: CUDA Runtime API, "API synchronization behavior".
 """
 
 FREEING = re.compile(r"(cuda|hip)Free(Host|Array)?(_\w+)?|cuMemFree(Host)?(_\w+)?")
-"""Calls that give memory back, for which the GPU has to be done: the allocator makes room so.
+"""Calls that free memory and so wait for the GPU, as when the allocator runs out of room.
 
 Source: CUDA C++ Best Practices Guide: cudaFree synchronises. Freeing before any GPU work (torch
-does it to start CUDA) waits for nothing.
+starts CUDA that way) waits for nothing.
 """
 
 DATALOADER = re.compile(r"enumerate\(Data(Loader|Pipe)\)#.*")
@@ -96,12 +100,12 @@ def waits(record: Record) -> pd.DataFrame:
 
 
 def is_dataloader(trace: Trace) -> npt.NDArray[np.bool_]:
-    """Which CPU slices are a DataLoader's ``__next__``, or take from TensorFlow's queues."""
+    """Return which CPU slices are a DataLoader's ``__next__``, or take from TensorFlow's queues."""
     return (trace.index.matching(DATALOADER) | is_taking(trace)) & trace.index.on_tracks("cpu")
 
 
 def is_taking(trace: Trace) -> npt.NDArray[np.bool_]:
-    """Which ops of TensorFlow's executor wait for the next batch of a queue or an iterator."""
+    """Return which ops of TensorFlow's executor wait for a batch of a queue or an iterator."""
     on_executor = np.zeros(len(trace), bool)
     if EXECUTOR_LANE not in trace.args:
         return on_executor
@@ -111,7 +115,7 @@ def is_taking(trace: Trace) -> npt.NDArray[np.bool_]:
 
 @remembered
 def is_synchronising(trace: Trace) -> npt.NDArray[np.bool_]:
-    """Which CPU slices are runtime calls that wait for the GPU."""
+    """Return which CPU slices are runtime calls that wait for the GPU."""
     counted = trace.slices["count"].to_numpy() > 0
     waiting = (
         trace.index.matching(SYNCHRONISING)
@@ -119,17 +123,17 @@ def is_synchronising(trace: Trace) -> npt.NDArray[np.bool_]:
         | _outlasting_its_copy(trace)
         | _freeing(trace)
     )
-    return waiting & trace.index.on_tracks("cpu") & _launches(trace) & counted
+    return waiting & trace.index.on_tracks("cpu") & trace.index.is_launch & counted
 
 
 def _of_megengine(trace: Trace) -> npt.NDArray[np.bool_]:
-    """MegEngine's waits for values of a GPU; without one they are waits for the CPU."""
-    found = trace.index.matching(OF_MEGENGINE)
-    return found if len(trace.index.gpu) else np.zeros(len(trace), bool)
+    """Return MegEngine's waits for values of a GPU; without GPU work they wait for the CPU."""
+    has_gpu_work = len(trace.index.gpu) > 0
+    return trace.index.matching(OF_MEGENGINE) & has_gpu_work
 
 
 def _outlasting_its_copy(trace: Trace) -> npt.NDArray[np.bool_]:
-    """Which calls of an asynchronous copy returned only when the copy was done."""
+    """Return which calls of asynchronous copies returned only when the copy was done."""
     asynchronous = trace.index.matching(ASYNC_COPY)
     _, end = trace.index.uncut
     launch = trace.slices["launch"].to_numpy()
@@ -141,19 +145,15 @@ def _outlasting_its_copy(trace: Trace) -> npt.NDArray[np.bool_]:
 
 
 def _freeing(trace: Trace) -> npt.NDArray[np.bool_]:
-    """Which calls give memory back while a GPU is at work."""
+    """Return which calls free memory while a GPU is at work."""
     rows = np.flatnonzero(trace.index.matching(FREEING))
     busy = np.zeros(len(trace), bool)
     busy[rows] = _gpu_busy(trace, rows) > 0
     return busy
 
 
-def _launches(trace: Trace) -> npt.NDArray[np.bool_]:
-    return trace.index.is_launch
-
-
 def _outermost(trace: Trace, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    """Those of the rows that lie in no other of them (a loader may wrap a loader)."""
+    """Return the rows that lie in none of the others (a loader may wrap a loader)."""
     among = np.zeros(len(trace), bool)
     among[rows] = True
     within = links.nearest_ancestor(trace.slices["parent"].to_numpy(), among)[rows] >= 0
@@ -177,8 +177,9 @@ def _loading(trace: Trace, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
         "gpu_busy_ns": 0,
         "gpu": nothing,
         "gpu_name": "",
+        "copy": nothing,
+        "copy_name": "",
     }
-    columns |= {"copy": nothing, "copy_name": ""}
     return pd.DataFrame({"kind": "dataloader", **_times(trace, rows), **columns})
 
 
@@ -197,21 +198,21 @@ def _synchronising(trace: Trace, rows: npt.NDArray[np.intp]) -> pd.DataFrame:
 
 
 def _outermost_op(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
-    """The op that Python called: the last op on the way up."""
+    """Return the outermost op around each row, which Python called."""
     around = np.append(trace.index.outermost_op, np.int32(NONE))
     return np.asarray(around[trace.index.parent[rows]])
 
 
 def _copied(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
-    """The copy that each call waited to have: its own, else the last before it in the same op.
+    """Return the copy that each call waited for: its own, else the last before it in the same op.
 
     ``tensor.cpu()`` launches an asynchronous copy and then synchronises, both in `aten::copy_`.
     """
     slices = trace.slices
     launch, ts = slices["launch"].to_numpy(), slices["ts"].to_numpy()
     copies = np.flatnonzero(trace.index.in_category("gpu_memcpy") & (launch >= 0))
-    found = np.full(len(trace), NONE, np.int32)
-    found[launch[copies]] = copies
+    copy_of_call = np.full(len(trace), NONE, np.int32)
+    copy_of_call[launch[copies]] = copies
     op = slices["op"].to_numpy()
     op = np.where(np.append(trace.index.is_op, False)[op], op, NONE)
     inside = copies[op[launch[copies]] >= 0]
@@ -219,8 +220,8 @@ def _copied(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
     hit = links.latest_before(op[rows], ts[rows], op[calls], ts[calls])
     before = np.append(inside, NONE)[hit]
     earlier = (before >= 0) & (ts[launch[before]] <= ts[rows])
-    own = found[rows]
-    return np.where(own >= 0, own, np.where(earlier, before, NONE)).astype(np.int32)
+    launched = copy_of_call[rows]
+    return np.where(launched >= 0, launched, np.where(earlier, before, NONE)).astype(np.int32)
 
 
 def _gpu_busy(trace: Trace, rows: npt.NDArray[np.intp]) -> Ints:
@@ -231,9 +232,9 @@ def _gpu_busy(trace: Trace, rows: npt.NDArray[np.intp]) -> Ints:
 
 
 def _waited_for(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
-    """The GPU slice that ended last before the wait did, if it was running during the wait.
+    """Return the GPU slice that ended last before the wait did, if it ran during the wait.
 
-    Not the copy that the call itself asked for: what was queued before it made the call wait.
+    The copy that the call itself launched does not count: the work queued before it made it wait.
     """
     gpu = trace.index.gpu
     if not len(gpu):
@@ -242,18 +243,18 @@ def _waited_for(trace: Trace, rows: npt.NDArray[np.intp]) -> Rows:
     order = gpu[np.argsort(end[gpu], kind="stable")]
     last = np.searchsorted(end[order], end[rows], side="right") - 1
     last -= (last > 0) & (trace.slices["launch"].to_numpy()[order[last]] == rows)
-    found = order[np.maximum(last, 0)]
-    during = (last >= 0) & (end[found] > ts[rows])
-    return np.where(during, found, NONE).astype(np.int32)
+    last_slice = order[np.maximum(last, 0)]
+    during = (last >= 0) & (end[last_slice] > ts[rows])
+    return np.where(during, last_slice, NONE).astype(np.int32)
 
 
 def wait_costs(trace: Trace, table: pd.DataFrame) -> Ints:
-    """Per synchronising call of `waits` how many ns the run could be shorter without, at most.
+    """Return by how many ns, at most, the run would be shorter without each synchronising wait.
 
-    Without the wait the CPU would be ahead by as much, until it waits again. So it costs the time
-    in it in which no GPU worked, and that after it until the next wait in which none had work
-    queued (`_starved`); of both no more than it took. Calls of one op wait as one, whose cost is
-    the longest call's.
+    Without the wait the CPU would be ahead by its length, until it waits again. So a wait costs the
+    time in which no GPU worked during it, plus the time until the next wait in which no GPU had
+    work queued (`_starved`), at most its length. Calls of one op count as one wait, whose cost is
+    that of the longest call.
     """
     if not len(table):
         return np.empty(0, np.int64)
@@ -275,7 +276,7 @@ def wait_costs(trace: Trace, table: pd.DataFrame) -> Ints:
 
 
 def _starved(trace: Trace) -> intervals.Intervals:
-    """When no GPU worked, and what came next was launched only then, or nothing came."""
+    """Return the times in which no GPU worked and no work was queued."""
     ts, gpu = trace.index.ts, trace.index.gpu
     gpu = gpu[np.argsort(ts[gpu], kind="stable")]
     free = np.append(trace.start_ns, np.maximum.accumulate(trace.index.end[gpu]))
@@ -293,10 +294,10 @@ class ThreadWaits:
     """The waits of a run for the GPU, cut so that no moment of a thread counts twice.
 
     ``table``: ``start_ns``, ``end_ns``, ``lane``, ``row`` (of the call), ``name``, ``op_name``,
-    ``line`` (row of the cell line, -1), ``backward`` (made by a thread of the backward pass, on
-    which no Python runs: whoever called it waits), ``reason`` (row of ``reasons``).
+    ``line`` (row of the cell line, -1), ``backward`` (on a thread of the backward pass without
+    Python: its caller waits), ``reason`` (row of ``reasons``).
     ``reasons``: ``waited_for`` (the kernel or copy), ``launched_by`` (its op), ``launched_at`` (its
-    cell line as "Cell [3]:12"); "" for what is not known.
+    cell line as "Cell [3]:12"); "" if unknown.
     """
 
     table: pd.DataFrame
@@ -308,7 +309,7 @@ class ThreadWaits:
 
 
 def thread_waits(record: Record) -> ThreadWaits:
-    """The synchronising calls of all threads."""
+    """Return the synchronising calls of all threads."""
     trace = record.trace
     with_python = [run_lane(record), *python_lanes(record)]
     table = waits(record)
@@ -321,7 +322,7 @@ def thread_waits(record: Record) -> ThreadWaits:
         line=line_of(trace)[rows],
         **_reasons(trace, table),
     )
-    table["start_ns"] = _after_the_others(table)
+    table["start_ns"] = _uncovered_starts(table)
     table = table[table["end_ns"] > table["start_ns"]].reset_index(drop=True)
     reason = table.groupby(list(REASONS), sort=False).ngroup().to_numpy(np.int64)
     reasons = table[list(REASONS)].drop_duplicates(ignore_index=True)
@@ -329,10 +330,10 @@ def thread_waits(record: Record) -> ThreadWaits:
     return ThreadWaits(table[columns].assign(reason=reason), reasons)
 
 
-def _after_the_others(table: pd.DataFrame) -> Ints:
-    """Where each wait begins that others of the same thread had not covered: they may nest.
+def _uncovered_starts(table: pd.DataFrame) -> Ints:
+    """Return where each wait begins that no earlier wait of its thread covers: waits may nest.
 
-    The threads of a backward pass count as one: their caller waits once.
+    The threads of a backward pass count as one, because their caller waits once.
     """
     group = table["lane"].where(~table["backward"], NONE)
     ends = table["end_ns"].groupby(group).cummax()
@@ -341,14 +342,14 @@ def _after_the_others(table: pd.DataFrame) -> Ints:
 
 
 def run_lane(record: Record) -> int:
-    """The thread of the run: that of the label's region, else of the first CPU slice; else -1."""
+    """Return the thread of the label's region, else of the first CPU slice; else -1."""
     rows = _label_rows(record)
     rows = rows if len(rows) else np.flatnonzero(record.trace.index.on_tracks("cpu"))
     return int(_lanes(record.trace)[rows[0]]) if len(rows) else NONE
 
 
 def python_lanes(record: Record) -> Ints:
-    """The threads whose Python frames count: the run's, or all of them without a label's region."""
+    """Return the threads whose Python frames count: the run's, or all without a label's region."""
     lanes = np.unique(_lanes(record.trace)[record.trace.index.on_tracks("python")])
     return lanes[lanes == run_lane(record)] if len(_label_rows(record)) else lanes
 
@@ -360,13 +361,13 @@ def _label_rows(record: Record) -> npt.NDArray[np.intp]:
 
 
 def _lanes(trace: Trace) -> Ints:
-    """Per slice the number of its thread."""
+    """Return per slice the number of its thread."""
     lane = trace.tracks["lane"].to_numpy()[trace.slices["track"].to_numpy()]
     return np.asarray(lane, np.int64)
 
 
 def _reasons(trace: Trace, table: pd.DataFrame) -> dict[str, npt.NDArray[np.object_]]:
-    """What each call waited for: the GPU work that ended last, else the copy that it asked for."""
+    """Return what each call waited for: the GPU work that ended last, else the copy it launched."""
     gpu = np.where(table["gpu"] >= 0, table["gpu"], table["copy"]).astype(np.int64)
     op = np.append(trace.slices["op"].to_numpy(), NONE)[gpu]
     line = np.append(line_of(trace), NONE)[gpu]
@@ -379,7 +380,7 @@ def _reasons(trace: Trace, table: pd.DataFrame) -> dict[str, npt.NDArray[np.obje
 
 
 def _place(trace: Trace, line: int) -> str:
-    """A cell line as ``Cell [3]:12``."""
+    """Return a cell line as ``Cell [3]:12``; "" if unknown."""
     known = line >= 0 and {"cell", "line"} <= set(trace.args)
     if not known or line not in trace.args["line"].index:
         return ""

@@ -1,4 +1,8 @@
-"""What would be saved if an op or a kernel took less time, everything else being as it was."""
+"""What would be saved if an op or a kernel took less time, and everything else stayed as it was.
+
+`what_if` changes durations and replays the graph of the critical path with them, forwards
+(`replayed`): `_Clocks` for the threads, `_Streams` for the GPU.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from gpuprof_widgets.analyses.columns import group_sums
 from gpuprof_widgets.analyses.critical_path import (
     DELAYS,
     ON_GPU,
@@ -27,7 +32,7 @@ from gpuprof_widgets.analyses.path_graph import (
     PathGraph,
 )
 from gpuprof_widgets.analyses.path_streams import NEVER
-from gpuprof_widgets.analyses.reasons import lacking, what_is_lacking
+from gpuprof_widgets.analyses.reasons import lacking, why_empty
 from gpuprof_widgets.analyses.remembered import remembered
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace import intervals
@@ -43,9 +48,9 @@ COLUMNS = (
     *("span_ns", "new_span_ns", "saved_ns", "saved_share"),
 )
 LARGEST_SCALE = 1_000
-"""A trace of days still has its times in 64 bits then."""
+"""Times of a trace of days, scaled by this, still fit into 64 bits."""
 CANDIDATES = 8
-"""Names of each sort that `what_ifs` tries: more would rarely save anything."""
+"""Names of each kind that `what_ifs` tries; further ones would rarely save anything."""
 
 
 def what_if(
@@ -56,27 +61,27 @@ def what_if(
     step: int | None = None,
     region: Region = None,
 ) -> pd.DataFrame:
-    """How long the run would take if what is called ``name`` took ``scale`` times as long: one row.
+    """How long the run would take if ``name`` took ``scale`` times as long: one row.
 
-    Columns: ``name``, ``what`` ("op", or "function" of Python, with all that runs in it and all
+    Columns: ``name``, ``what`` ("op" or Python "function", each with all that runs in it and all
     GPU work launched in it; or "kernel", GPU work of that name alone), ``scale``, ``calls``,
     ``time_ns`` (its CPU and GPU time in the range), ``path_ns`` (of that, on the critical path),
     ``span_ns`` (of the range, as recorded), ``new_span_ns``, ``saved_ns``, ``saved_share`` (of the
     span).
 
-    The graph of `critical_path` is gone through anew, forwards, with the changed durations:
+    The graph of `critical_path` is replayed forwards with the changed durations:
 
-    - a thread's own time (of its ops, calls, Python) lasts as long as recorded, times the scale
-      where it belongs to what is changed; time in which it waited lasts until what it waits for;
-    - a GPU slice begins when its launch, all that had ended before it on its stream and all events
-      it waits for allow it: the one that bound it with the delay that was recorded, the others with
-      the usual delay of their kind in this trace (a median), or the recorded one if that was
-      shorter; one that overlaps the slice that it follows begins as far into that as recorded;
+    - a thread's own time (of its ops, calls, Python) lasts as long as recorded, times the scale if
+      it belongs to the changed slices; a wait lasts until its cause has ended;
+    - a GPU slice begins when its launch, the slices that ended before it on its stream and the
+      events it waits for allow it. The cause that bound it has the recorded delay, the others have
+      the usual delay of their kind in this trace (a median), or the recorded one if shorter. A
+      slice that overlaps the one that it follows begins as far into that as recorded;
     - the delay between the end of GPU work and the return of the call that waits for it stays.
 
-    So a scale of 1 gives exactly the recorded span, and a larger scale never a shorter one. What a
-    faster op would change beyond that (a launch queue that was full, clocks, cache, contention of
-    streams for the GPU) is not modelled. The range is as in `critical_path`.
+    So a scale of 1 gives exactly the recorded span, and a larger scale never a shorter one. Not
+    modelled are other effects of a faster op (a full launch queue, clocks, cache, contention of
+    streams for the GPU). The range is as in `critical_path`.
     """
     if not 0 <= scale <= LARGEST_SCALE:
         raise OptionError(f"a scale is 0 (no time at all) to {LARGEST_SCALE:,}, not {scale}")
@@ -85,7 +90,7 @@ def what_if(
         raise OptionError(_unknown(record.trace, name))
     path = critical_path(record, region=(t0, t1))
     if not len(path) and t1 > t0:
-        return lacking(COLUMNS, what_is_lacking(path))
+        return lacking(COLUMNS, why_empty(path))
     return _table(record, path, (t0, t1), [name], scale)
 
 
@@ -93,25 +98,25 @@ def what_ifs(record: Record, *, step: int | None = None, region: Region = None) 
     """What each of the likeliest ops and kernels would save if it cost nothing, the most first.
 
     Columns and rules as in `what_if`: ``name``, ``what``, ``scale`` (0), ``calls``, ``time_ns``,
-    ``path_ns``, ``span_ns``, ``new_span_ns``, ``saved_ns``, ``saved_share``. Tried
-    are the eight ops, the eight ops called by Python and the eight kernels or copies that take most
-    of the critical path.
+    ``path_ns``, ``span_ns``, ``new_span_ns``, ``saved_ns``, ``saved_share``. It tries the eight
+    ops, the eight ops called by Python and the eight kernels or copies that take most of the
+    critical path.
     """
     t0, t1 = path_range(record, step, region)
     if (t0, t1) == (record.trace.start_ns, record.trace.end_ns):
-        return _of_the_run(record)
-    return _what_ifs(record, t0, t1)
+        return _ranked_for_run(record)
+    return _ranked(record, t0, t1)
 
 
 @remembered
-def _of_the_run(record: Record) -> pd.DataFrame:
-    return _what_ifs(record, record.trace.start_ns, record.trace.end_ns)
+def _ranked_for_run(record: Record) -> pd.DataFrame:
+    return _ranked(record, record.trace.start_ns, record.trace.end_ns)
 
 
-def _what_ifs(record: Record, t0: int, t1: int) -> pd.DataFrame:
+def _ranked(record: Record, t0: int, t1: int) -> pd.DataFrame:
     path = critical_path(record, region=(t0, t1))
     if not len(path):
-        return lacking(COLUMNS, what_is_lacking(path))
+        return lacking(COLUMNS, why_empty(path))
     names = _candidates(record.trace, path)
     if not names:
         return lacking(COLUMNS, "no op and no kernel is on the critical path")
@@ -122,25 +127,25 @@ def _what_ifs(record: Record, t0: int, t1: int) -> pd.DataFrame:
 
 
 def _candidates(trace: Trace, path: pd.DataFrame) -> list[str]:
-    """Names by their time on the path: of innermost ops, of outermost ops, of GPU work."""
+    """Return the names with most time on the path: innermost ops, outermost ops, GPU work."""
     op, row = path["op"].to_numpy(), path["row"].to_numpy()
     around = np.append(trace.index.outermost_op, NONE)
     gpu = np.append(trace.index.is_gpu, False)[row] & path["kind"].isin(ON_GPU)
     chosen: list[str] = []
     for rows in (op, around[op], np.where(gpu, row, NONE)):
-        time = np.zeros(len(trace.index.names) + 1, np.int64)
-        np.add.at(time, np.append(trace.index.name, NONE)[rows], path["dur_ns"].to_numpy())
+        name = np.append(trace.index.name, NONE)[rows]
+        time = group_sums(name, path["dur_ns"], len(trace.index.names) + 1)
         by_name = pd.Series(time[:-1], trace.index.names, dtype=np.int64).drop("", errors="ignore")
         chosen += by_name[by_name > 0].sort_index().nlargest(CANDIDATES).index.tolist()
     return list(dict.fromkeys(chosen))
 
 
 class _Named:
-    """The slices that have one of these names, each name by its place among them.
+    """The slices that have one of these names.
 
-    ``of``: per slice the place of its name, -1 for any other and where others are meant: those on
-    GPUs (``on_gpu``: per name) where any is, else those on threads; ``on_cpu``: any ran there, not
-    only Python frames.
+    ``of``: per slice the index of its name, -1 for none. A name that occurs on a GPU (``on_gpu``,
+    per name) means only its slices there, else those on threads; ``on_cpu``: some of these are no
+    Python frames.
     """
 
     def __init__(self, trace: Trace, names: Sequence[str]) -> None:
@@ -158,14 +163,14 @@ class _Named:
 
     @property
     def sorts(self) -> npt.NDArray[np.object_]:
-        """Of each name whether it is an op, a function or a kernel."""
+        """The kind of each name: op, function or kernel."""
         return np.select([self.on_gpu, self.on_cpu], ["kernel", "op"], "function").astype(object)
 
 
 def _unknown(trace: Trace, name: str) -> str:
     known = trace.index.names
     # The name of a recorded frame begins with its file: a function is in it, not near it.
-    near = get_close_matches(name, known, 1) or [one for one in known if name and name in one]
+    near = get_close_matches(name, known, 1) or [text for text in known if name and name in text]
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return (
         f"no op, kernel or Python function of this trace is called {name!r}{hint}; "
@@ -174,9 +179,9 @@ def _unknown(trace: Trace, name: str) -> str:
 
 
 def _changes(trace: Trace, named: _Named, scale: float) -> Changes:
-    """What changes with each name: kernels alone, ops with all in them and all GPU work of theirs.
+    """Return the slices that change with each name: kernels only, ops with all they run or launch.
 
-    An op outside of a window may own what is in it.
+    An op outside of a window may own slices within it.
     """
     gpu, count = trace.index.gpu, len(named.is_any)
     bits = np.where(named.of >= 0, np.int64(1) << np.maximum(named.of, 0), 0)  # a bit per change
@@ -194,14 +199,13 @@ def _table(
     named = _Named(trace, names)
     changes = _changes(trace, named, scale)
     threads, work = graph.threads, graph.work
-    time = np.zeros(changes.scaled.shape[1], np.int64)
-    on_path = np.zeros_like(time)
-    own = ~graph.waiting * (threads.end - threads.start)
-    np.add.at(time, changes.part[threads.row], own)
-    np.add.at(time, changes.part[work.row], work.end - work.start)
+    parts = changes.scaled.shape[1]
+    self_ns = ~graph.waiting * (threads.end - threads.start)
+    time = group_sums(changes.part[threads.row], self_ns, parts)
+    time += group_sums(changes.part[work.row], work.end - work.start, parts)
     spent = ~path["kind"].isin(DELAYS).to_numpy(bool)
     rows, dur = (path[name].to_numpy(np.int64) for name in ("row", "dur_ns"))
-    np.add.at(on_path, changes.part[rows], dur * spent)
+    on_path = group_sums(changes.part[rows], dur * spent, parts)
     new = replayed(graph, changes)
     counted = named.of[(named.of >= 0) & (trace.index.column("count") > 0)]
     return pd.DataFrame(
@@ -221,15 +225,15 @@ def _table(
 
 
 Arrivals = dict[int, list[tuple[int, Ints]]]
-"""Per group of slices those that it waits for, and per change what is added to their ends."""
+"""Per group of slices, the groups that it waits for and, per change, the delay after their ends."""
 
 
 @dataclass(frozen=True)
 class Changes:
     """Which slices each change makes last ``scale`` times as long.
 
-    ``part`` per slice, and last for none: slices of one part change together. ``scaled``: which
-    parts each change scales.
+    ``part``: per slice, its set of slices that change together; one more is for row -1.
+    ``scaled``: which parts each change scales.
     """
 
     part: npt.NDArray[np.intp]
@@ -240,16 +244,16 @@ class Changes:
         return len(self.scaled)
 
     def durations(self, dur: Ints, row: Ints) -> Ints:
-        """Per change how long stretches of these slices last then."""
+        """Return per change the durations of stretches of these slices."""
         return np.asarray(np.where(self.scaled[:, self.part[row]], self.longer(dur), dur))
 
     def longer(self, dur: Ints) -> Ints:
-        """Durations scaled, in whole ns, so that a scale of 1 is exact."""
+        """Return scaled durations in whole ns, so that a scale of 1 is exact."""
         return np.asarray(np.rint(dur * self.scale), np.int64)
 
 
 def replayed(graph: PathGraph, changes: Changes) -> Ints:
-    """Per change how long the range would take."""
+    """Return per change how long the range would take."""
     clocks = _Clocks(graph, changes)
     streams = _Streams(graph, changes, clocks)
     releases, last = graph.releases, streams.order[streams.last]
@@ -272,7 +276,7 @@ def replayed(graph: PathGraph, changes: Changes) -> Ints:
 
 
 def _span(graph: PathGraph, streams: _Streams, clocks: _Clocks) -> Ints:
-    """From the beginning until the last end; what was left after the recorded last end stays."""
+    """Return the time from the start to the last end, plus the recorded rest of the range."""
     threads, work = graph.threads, graph.work
     moments = [clocks.at(place) for place in clocks.place(_last(threads)).tolist()]
     moments += [streams.ends.max(axis=0)] if len(work) else []
@@ -288,9 +292,9 @@ def _span(graph: PathGraph, streams: _Streams, clocks: _Clocks) -> Ints:
 class _Clocks:
     """When boundaries of threads would be reached, for each change.
 
-    A thread's own time up to a boundary (``spent``) plus an offset: what its waits have added.
-    There is one offset for the beginning of each thread and one for each release. The last of each
-    array is for what waits for no thread.
+    That is the thread's own time up to the boundary (``spent``) plus an offset for its waits. There
+    is one offset for the start of each thread and one for each release. The last entry of each
+    array is for work that waits for no thread.
     """
 
     def __init__(self, graph: PathGraph, changes: Changes) -> None:
@@ -312,39 +316,39 @@ class _Clocks:
         self.offset[NONE] = 0
 
     def place(self, boundary: Ints) -> Ints:
-        """Where in these arrays each boundary is."""
+        """Return the position of each boundary in these arrays."""
         return np.where(boundary >= 0, np.searchsorted(self.boundaries, boundary), NONE)
 
     def at(self, place: int) -> Ints:
-        """After all waits that ended there or before."""
+        """Return the time at a boundary, after all waits that ended there or before."""
         return np.asarray(self.spent[:, place] + self.offset[self.slot[place]], np.int64)
 
     def release(self, release: int, place: int, until: Ints) -> None:
-        """Let a thread go on from this place, not before ``until``."""
+        """Let a thread go on from this position, not before ``until``."""
         slot = self.of_release[release]
         late = until - self.spent[:, place]
         np.maximum(self.offset[slot - 1], late, out=self.offset[slot])
 
 
 def _last(threads: Threads) -> Ints:
-    """Per thread its last boundary."""
+    """Return the last boundary of each thread."""
     thread = threads.thread
     return np.flatnonzero(np.append(thread[1:] != thread[:-1], True))[: len(threads.lane)]
 
 
 def _spent(graph: PathGraph, changes: Changes, boundaries: Ints) -> Ints:
-    """Per change and boundary the time of its own that threads spent before, one after another."""
+    """Return per change the time in which threads did not wait, summed up to each boundary."""
     threads = graph.threads
-    own = np.where(graph.waiting, 0, threads.end - threads.start)
+    self_ns = np.where(graph.waiting, 0, threads.end - threads.start)
     part = changes.part[threads.row]
     opens = np.append(True, part[1:] != part[:-1])[: len(part)]
     opens[boundaries] = True
     runs = np.flatnonzero(opens)  # segments of one part between two boundaries count as one
-    own, longer = (np.add.reduceat(dur, runs) for dur in (own, changes.longer(own)))
+    self_ns, longer = (np.add.reduceat(dur, runs) for dur in (self_ns, changes.longer(self_ns)))
     place, part = np.searchsorted(runs, boundaries), part[runs]
     spent = np.empty((len(changes), len(place)), np.int64)
     for change, scaled in enumerate(changes.scaled):  # a row at a time fits the processor's cache
-        dur = np.where(scaled[part], longer, own)
+        dur = np.where(scaled[part], longer, self_ns)
         spent[change] = (np.cumsum(dur) - dur)[place]
     return spent
 
@@ -352,14 +356,14 @@ def _spent(graph: PathGraph, changes: Changes, boundaries: Ints) -> Ints:
 class _Streams:
     """When slices of streams would end, for each change.
 
-    Where slices follow one another each end is the latest of sums along those before it. Less what
-    ``passed`` on the streams so far (all delays and durations), ends are a running maximum: in what
-    order their launches count does not matter. So neighbours of which nobody waits for any but the
-    last, and whose launches wait for the same release, are one group with one ``least``.
+    Where slices follow one another, each end is a maximum of sums along the slices before it.
+    Without the delays and durations ``passed`` on the stream so far, ends are a running maximum, in
+    which the order of launches does not matter. So neighbours form one group with one ``least`` if
+    their launches wait for the same release and only the last of them has others waiting for it.
 
-    A slice that overlaps another of its stream is a group of its own, and adds nothing to what
+    A slice that overlaps another of its stream is a group of its own and adds nothing to
     ``passed``: it follows what had ended when it began, and begins as far into the slice that it
-    follows but overlaps (see `GpuWork.previous`) as recorded.
+    overlaps (see `GpuWork.previous`) as recorded.
     """
 
     def __init__(self, graph: PathGraph, changes: Changes, clocks: _Clocks) -> None:
@@ -383,7 +387,7 @@ class _Streams:
         self.passed = passed[:, self.last].T.copy()
         self.behind = np.where(self.overlaps, (follow_ns + dur)[:, first], 0).T.copy()
         self.over = np.full((len(work.names), len(changes)), NEVER)
-        """Per stream the end of all that had ended by the time that the replay has come to."""
+        """Per stream, the end of all that has ended so far in the replay."""
         self.ends = np.zeros_like(self.least)
 
         source, target, delay = _events(graph)
@@ -391,12 +395,12 @@ class _Streams:
         source, target = work.followers()
         among = overlaps[self.rank[source]]
         source, target = source[among], target[among]
-        beside = overlaps[self.rank[target]]
+        overlapping = overlaps[self.rank[target]]
         self.ended = self._arrivals(
-            [(source[beside], target[beside], -passed[:, self.rank[target[beside]]])]
+            [(source[overlapping], target[overlapping], -passed[:, self.rank[target[overlapping]]])]
         )
-        at = self.rank[target[~beside]]
-        waits.append((source[~beside], target[~beside], follow_ns[at] + rest[:, at]))
+        at = self.rank[target[~overlapping]]
+        waits.append((source[~overlapping], target[~overlapping], follow_ns[at] + rest[:, at]))
         target = np.flatnonzero(work.previous != work.before)
         source = work.previous[target]
         into = changes.durations(work.start[target] - work.start[source], work.row[source])
@@ -404,7 +408,7 @@ class _Streams:
         self.arrivals = self._arrivals([*waits, (source, target, into)])
 
     def _opens(self, graph: PathGraph, slot: Ints, overlaps: Mask) -> Mask:
-        """Which slices begin a group."""
+        """Return which slices begin a group."""
         closes = overlaps.copy()
         gpu = graph.releases["gpu"].to_numpy()
         closes[self.rank[np.append(graph.events[0], gpu[gpu >= 0])]] = True
@@ -438,10 +442,10 @@ class _Streams:
 
 
 def _delays(graph: PathGraph) -> tuple[Ints, Ints]:
-    """Per GPU slice from its launch until it began, and from what its stream had done before.
+    """Return the delays of GPU slices after their launches, and after the slices before them.
 
-    What bound it did so with the delay that was recorded, else it is the usual one at most. A slice
-    that was launched by nothing known and follows nothing began when it did.
+    The cause that bound a slice has the recorded delay, others at most the usual one. A slice with
+    no known cause begins when it did.
     """
     work, by = graph.work, graph.bound_by
     recorded = work.start - work.launched
@@ -457,7 +461,7 @@ def _delays(graph: PathGraph) -> tuple[Ints, Ints]:
 
 
 def _events(graph: PathGraph) -> tuple[Ints, Ints, Ints]:
-    """Pairs of GPU slices, of which the second waits for the first, and the delay between them."""
+    """Return pairs of GPU slices, the second waiting for the first, and the delays between them."""
     work, (source, target) = graph.work, graph.events
     recorded = work.start[target] - work.end[source]
     binds = (graph.bound_by[target] == BY_EVENT) & (graph.bound_to[target] == source)

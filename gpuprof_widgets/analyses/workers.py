@@ -1,4 +1,8 @@
-"""What the worker processes of DataLoaders did, where `--workers` recorded them."""
+"""Input of a run: what the workers of DataLoaders did, why the loop waits, how full queues were.
+
+`workers` and `worker_calls` need a recording with `--workers`. `while_waiting` and `slow_function`
+say why the loop waits for its workers. `input_queues` is for TensorFlow's queues and iterators.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +60,7 @@ def workers(record: Record) -> pd.DataFrame:
 
 
 def processes(trace: Trace) -> npt.NDArray[np.int64]:
-    """Per slice the process id of the worker that it is of; -1 for all others."""
+    """Return per slice the process id of its worker; -1 for all others."""
     tracks = trace.tracks
     of_track = pd.to_numeric(tracks["process"].where(tracks["kind"] == "worker"), errors="coerce")
     pid = of_track.fillna(-1).to_numpy(np.int64)[trace.slices["track"].to_numpy()]
@@ -64,30 +68,30 @@ def processes(trace: Trace) -> npt.NDArray[np.int64]:
     return np.where(counted, pid, -1)
 
 
-def _row(trace: Trace, pid: int, own: npt.NDArray[np.bool_]) -> dict[str, int]:
+def _row(trace: Trace, pid: int, of_worker: npt.NDArray[np.bool_]) -> dict[str, int]:
     items = arg(trace, "items")
-    fetches = own & trace.index.named(frozenset({FETCH})) & (items > 0)
+    fetches = of_worker & trace.index.named(frozenset({FETCH})) & (items > 0)
     return {
-        "worker": int(arg(trace, "worker")[own][0]),
+        "worker": int(arg(trace, "worker")[of_worker][0]),
         "pid": pid,
         "batches": int(fetches.sum()),
         "items": int(items[fetches].sum()),
-        "fetch_ns": open_ns(trace, own & trace.index.named(frozenset({FETCH}))),
-        "item_ns": open_ns(trace, own & are_items(trace)),
-        "collate_ns": open_ns(trace, own & trace.index.named(frozenset({COLLATE}))),
-        "put_ns": open_ns(trace, own & trace.index.named(frozenset({PUT}))),
-        "idle_ns": open_ns(trace, own & trace.index.named(frozenset({IDLE}))),
+        "fetch_ns": open_ns(trace, of_worker & trace.index.named(frozenset({FETCH}))),
+        "item_ns": open_ns(trace, of_worker & are_items(trace)),
+        "collate_ns": open_ns(trace, of_worker & trace.index.named(frozenset({COLLATE}))),
+        "put_ns": open_ns(trace, of_worker & trace.index.named(frozenset({PUT}))),
+        "idle_ns": open_ns(trace, of_worker & trace.index.named(frozenset({IDLE}))),
     }
 
 
 def are_items(trace: Trace) -> npt.NDArray[np.bool_]:
-    """Which slices are a worker getting an item, or several at once, from its dataset."""
+    """Return which slices are a worker getting one or several items from its dataset."""
     other = trace.index.named(frozenset({FETCH, COLLATE, PUT, IDLE}))
     return np.asarray((processes(trace) >= 0) & ~other)
 
 
 def arg(trace: Trace, key: str) -> npt.NDArray[np.int64]:
-    """Per slice the number under that key; -1 without one."""
+    """Return per slice the number under that key; -1 without one."""
     values = np.full(len(trace), -1, np.int64)
     if key in trace.args:
         known = trace.args[key]
@@ -101,23 +105,23 @@ def worker_calls(record: Record, worker: int) -> pd.DataFrame:
     A loader starts its workers anew for every pass unless they are persistent: the processes with
     this number are added up. A window does not cut it.
     """
-    found = by_worker(record)
-    if worker not in found:
-        known = ", ".join(map(str, sorted(found))) or "none"
+    calls_by_worker = by_worker(record)
+    if worker not in calls_by_worker:
+        known = ", ".join(map(str, sorted(calls_by_worker))) or "none"
         raise OptionError(
             f"no Python calls of worker {worker} were recorded; of workers: {known}. "
             "--workers records those that start in the cell."
         )
-    return python_calls(replace(record, calls=added_up(found[worker])))
+    return python_calls(replace(record, calls=added_up(calls_by_worker[worker])))
 
 
 def by_worker(record: Record) -> dict[int, list[Calls]]:
-    """The calls of every recorded process, by the number of its worker."""
-    found: dict[int, list[Calls]] = {}
+    """Return the calls of every recorded process, by the number of its worker."""
+    calls_by_worker: dict[int, list[Calls]] = {}
     for name, calls in record.calls_of_workers.items():
         if match := _NAME.fullmatch(name):
-            found.setdefault(int(match[1]), []).append(calls)
-    return found
+            calls_by_worker.setdefault(int(match[1]), []).append(calls)
+    return calls_by_worker
 
 
 WITH_WORKERS = re.compile(r"enumerate\(DataLoader\)#_MultiProcessing.*")
@@ -127,21 +131,24 @@ NOT_THE_USERS = re.compile(
     r"~|<frozen .*|.*[/\\](site|dist)-packages[/\\].*|.*[/\\]lib[/\\]python3[.\d]*[/\\].*"
     r"|.*[/\\]Lib[/\\](?!.*[/\\]).*"
 )
-"""Files of the interpreter and of installed packages: what they cost is their caller's."""
+"""Files of the interpreter and of installed packages, whose time counts as their caller's."""
 
 Function = tuple[str, int, str]
 """File, line and name, as cProfile tells functions apart."""
 
-MOST = 0.3  # of the time for items: a function with less of it is not their cause
-OUTLIER = 1.5  # times as slow as the others: then it is that worker
-_ROUNDS = 100  # of handing time to callers; the calls of one item are not deeper
+LEAST_SHARE = 0.3
+"""Of the time for items: a function with less of it is not what makes them slow."""
+OUTLIER = 1.5
+"""A worker that is this many times as slow as the others is the cause itself."""
+_ROUNDS = 100
+"""Most levels of calls through which time is handed up to callers."""
 
 
 @dataclass(frozen=True)
 class SlowFunction:
-    """A function of the user's, and how long it takes per item: over all workers, and per worker.
+    """A function of the user's, and its time per item, over all workers and per worker.
 
-    ``per_item_ns`` counts what it has library and built-in functions do as well.
+    ``per_item_ns`` includes the library and built-in functions that it calls.
     """
 
     name: str
@@ -159,11 +166,11 @@ class SlowFunction:
 
 
 def while_waiting(record: Record) -> dict[str, int]:
-    """What the workers did while the loop waited for them, in ns; empty where none is recorded.
+    """Return in ns what the workers did while the loop waited; empty if none was recorded.
 
     ``items``: some worker was getting items; ``collate``, ``put`` likewise (they may overlap);
-    ``idle``: there were workers, but none did any of it; ``starting``: there was none yet;
-    ``ending``: there was none any more.
+    ``idle``: workers existed, but did none of these; ``starting``: no worker existed yet;
+    ``ending``: no worker existed any more.
     """
     trace = record.trace
     of_workers = processes(trace) >= 0
@@ -188,15 +195,15 @@ def while_waiting(record: Record) -> dict[str, int]:
 
 
 def _before_the_first(when: Intervals, there: Intervals) -> int:
-    """How much of each wait passed until there was a worker, where one came in it."""
+    """Return the time in waits before the first worker, if one started during the wait."""
     start, end = when
     place = np.searchsorted(there[1], start, side="right")
     first = np.append(there[0], np.iinfo(np.int64).max)[place]
     return int((first - start)[(first > start) & (first < end)].sum())
 
 
-def _during(when: Intervals, what: Intervals) -> int:
-    return int(intervals.overlap(when, what).sum())
+def _during(when: Intervals, activity: Intervals) -> int:
+    return int(intervals.overlap(when, activity).sum())
 
 
 def _any(several: Iterable[Intervals]) -> Intervals:
@@ -207,12 +214,12 @@ def _any(several: Iterable[Intervals]) -> Intervals:
 
 
 def loads_with_workers(trace: Trace) -> bool:
-    """Whether the loop got its batches from worker processes."""
+    """Return whether the loop got its batches from worker processes."""
     return bool(trace.index.matching(WITH_WORKERS).any())
 
 
 def slow_function(record: Record) -> SlowFunction | None:
-    """The user's function that costs the workers most per item, if one stands out."""
+    """Return the user's function that costs the workers most per item, if one stands out."""
     calls, items = by_worker(record), _items_by_worker(record)
     known = [worker for worker in calls if items[worker] > 0]
     if not known:
@@ -225,14 +232,14 @@ def slow_function(record: Record) -> SlowFunction | None:
         return None
     top, cost = total.most_common(1)[0]
     per_item = cost / sum(items[worker] for worker in known)
-    if per_item < MOST * per_item_ns(record) or cost <= 0:
+    if per_item < LEAST_SHARE * per_item_ns(record) or cost <= 0:
         return None
     each = {worker: spent[worker].get(top, 0.0) / items[worker] for worker in known}
     return SlowFunction(top[2], per_item, each)
 
 
 def _items_by_worker(record: Record) -> Counter[int]:
-    """How many items each worker's calls are for: those of its whole life, window or not."""
+    """Return the items behind each worker's calls: those of its whole life, window or not."""
     items: Counter[int] = Counter()
     for process in record.metadata.get("workers", ()):
         items[int(process["worker"])] += int(process["items_in_calls"])
@@ -240,10 +247,10 @@ def _items_by_worker(record: Record) -> Counter[int]:
 
 
 def users_time(calls: Calls) -> dict[Function, float]:
-    """Per function of the user's: ns in it and in what libraries did for it.
+    """Return per function of the user's the ns in it and in libraries that it called.
 
-    The self time of a library's function goes to its callers, by their share of its total time,
-    until it meets functions of the user's.
+    The self time of a library's function goes up to its callers, by their shares of its total time,
+    until it reaches functions of the user's.
     """
     functions, edges = calls.functions, calls.edges
     library = np.array([bool(NOT_THE_USERS.fullmatch(file)) for file in functions["file"]], bool)
@@ -264,19 +271,19 @@ def users_time(calls: Calls) -> dict[Function, float]:
 
 
 def per_batch_ns(record: Record, column: str) -> float:
-    """That column of `workers`, per batch."""
+    """Return the mean of a column of `workers` per batch."""
     table = workers(record)
     return float(table[column].sum()) / max(int(table["batches"].sum()), 1)
 
 
 def per_item_ns(record: Record) -> float:
-    """How long getting an item takes a worker."""
+    """Return the mean time in which a worker gets an item."""
     table = workers(record)
     return float(table["item_ns"].sum()) / max(int(table["items"].sum()), 1)
 
 
 def item_name(trace: Trace) -> str:
-    """The name of the costliest kind of item slice: ``ImageFolder.__getitem__``."""
+    """Return the name of the costliest kind of item slice: ``ImageFolder.__getitem__``."""
     items = trace.slices[are_items(trace)]
     spent = items.groupby("name", observed=True)["dur"].sum()
     return str(spent.idxmax()) if len(spent) else ""
@@ -296,29 +303,28 @@ QUEUE_COLUMNS = (
 
 PUTTING = re.compile(r"QueueEnqueue(V2)?|(Ordered)?(Map)?Stage")
 SEVERAL = re.compile(r"Queue(Enqueue|Dequeue)(Many|UpTo)(V2)?")
-"""Ops that move as many items at once as no trace tells."""
+"""Ops that move several items at once; traces do not tell how many."""
 FIRST_INPUT = "input0"
 OF_QUEUE = re.compile(
     r"(queue|prefetch|dataloader|buffer|iterator)\W*(size|length|depth|elements|items|batches|full)"
     r"|fraction_of_\d+_full",
     re.IGNORECASE,
 )
-"""Names of counters of how much is in a queue of inputs."""
+"""Names of counters of the items in a queue of inputs."""
 
 
 def input_queues(record: Record) -> pd.DataFrame:
     """One row per queue or iterator from which the run took its input, the emptiest first.
 
-    Columns: ``name`` (its node, or the counter's name); ``source`` ("ops": TensorFlow's that take
-    from it and put into it; "counter": its own); ``taken``, ``put``: such ops in the trace
-    (-1: of a counter unknown);
-    ``empty_ns``, ``empty_share`` (of the trace's time): how long a take waited, so that nothing was
-    there, by its counter how long that said 0; ``least``, ``average``, ``most``: items in it, over
-    the time (NaN: unknown). By ops these are known where the trace has both sides, one item each;
-    as what lay there at first is not told, no more than had to.
+    Columns: ``name`` (its node, or the counter's name); ``source``: "ops" (TensorFlow's, that take
+    from it and put into it) or "counter"; ``taken``, ``put``: number of such ops (-1 for a
+    counter); ``empty_ns``, ``empty_share`` (of the trace's time): how long ops waited to take, or
+    the counter was 0; ``least``, ``average``, ``most``: items in it, over the time (NaN: unknown).
+    From ops these are known if the trace has both sides, moving one item each; the items there at
+    the start are unknown and counted as few as possible.
     """
     trace = record.trace
-    rows = [*_of_counters(trace), *_of_ops(trace)]
+    rows = [*_queues_by_counters(trace), *_queues_by_ops(trace)]
     if not rows:
         why = "the trace has no op that takes from a queue or an iterator, and no counter of one"
         return lacking(QUEUE_COLUMNS, why)
@@ -326,7 +332,7 @@ def input_queues(record: Record) -> pd.DataFrame:
     return table.sort_values("empty_ns", ascending=False, kind="stable", ignore_index=True)
 
 
-def _of_ops(trace: Trace) -> list[tuple[object, ...]]:
+def _queues_by_ops(trace: Trace) -> list[tuple[object, ...]]:
     takes = is_taking(trace)
     if not takes.any():
         return []
@@ -334,10 +340,10 @@ def _of_ops(trace: Trace) -> list[tuple[object, ...]]:
     on_executor[trace.args[EXECUTOR_LANE].index.to_numpy()] = True
     puts = trace.index.matching(PUTTING) & on_executor
     several = trace.index.matching(SEVERAL) & on_executor
-    queue = _queues(trace, np.flatnonzero(takes | puts | several))
+    queue = _queue_names(trace, np.flatnonzero(takes | puts | several))
     ts = trace.slices["ts"].to_numpy()
     end = ts + trace.slices["dur"].to_numpy()
-    found: list[tuple[object, ...]] = []
+    rows: list[tuple[object, ...]] = []
     for name, group in queue.groupby(queue, sort=False):
         row = group.index.to_numpy()
         taken, put = row[takes[row]], row[~takes[row]]
@@ -346,27 +352,27 @@ def _of_ops(trace: Trace) -> list[tuple[object, ...]]:
         empty = intervals.length(intervals.union(ts[taken], end[taken]))
         levels: tuple[float, ...] = (np.nan,) * 3
         if len(put) and not several[row].any():
-            order = np.lexsort((takes[row], end[row]))  # of one moment, what is put comes first
+            order = np.lexsort((takes[row], end[row]))  # at the same time, puts come first
             held = np.cumsum(np.where(takes[row], -1, 1)[order])
             held = np.append(0, held) - min(int(held.min()), 0)
             levels = _levels(np.append(trace.start_ns, end[row][order]), held, trace)
         share = empty / max(trace.span_ns, 1)
-        found.append((name, "ops", len(taken), len(put), empty, share, *levels))
-    return found
+        rows.append((name, "ops", len(taken), len(put), empty, share, *levels))
+    return rows
 
 
-def _queues(trace: Trace, row: npt.NDArray[np.intp]) -> pd.Series:
-    """Of each op the node of its queue: its first input, else its own."""
-    own, first = (
+def _queue_names(trace: Trace, row: npt.NDArray[np.intp]) -> pd.Series:
+    """Return per op the node of its queue: its first input, else its own node, else its name."""
+    node, first = (
         trace.args.get(key, pd.Series(dtype=object)).reindex(row).astype(object)
         for key in (NODE, FIRST_INPUT)
     )
     names = pd.Series(trace.slices["name"].to_numpy(object)[row], index=row)
-    return first.fillna(own).fillna(names).astype(str).str.replace(r":\d+$", "", regex=True)
+    return first.fillna(node).fillna(names).astype(str).str.replace(r":\d+$", "", regex=True)
 
 
-def _of_counters(trace: Trace) -> list[tuple[object, ...]]:
-    found: list[tuple[object, ...]] = []
+def _queues_by_counters(trace: Trace) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = []
     for name, changes in trace.counters.groupby("name", observed=True, sort=False):
         if OF_QUEUE.search(str(name)):
             ts, held = changes["ts"].to_numpy(), changes["value"].to_numpy()
@@ -374,12 +380,12 @@ def _of_counters(trace: Trace) -> list[tuple[object, ...]]:
             empty = int(lasts[held == 0].sum())
             share = empty / max(trace.span_ns, 1)
             levels = _levels(ts, held, trace)
-            found.append((str(name), "counter", NONE, NONE, empty, share, *levels))
-    return found
+            rows.append((str(name), "counter", NONE, NONE, empty, share, *levels))
+    return rows
 
 
 def _levels(ts: npt.NDArray[np.int64], held: npt.NDArray[Any], trace: Trace) -> tuple[float, ...]:
-    """The least, the average over the time and the most, each value from its time on."""
+    """Return the minimum, the average over time and the maximum of a step function."""
     lasts = np.diff(np.append(ts, trace.end_ns))
     average = float((held * lasts).sum() / lasts.sum()) if lasts.sum() else float(held[-1])
     return float(held.min()), average, float(held.max())

@@ -76,7 +76,7 @@ def table_command(
     **given: Any,
 ) -> None:
     """Load, analyse, sort, cut, and write or print."""
-    from gpuprof_widgets.analyses.reasons import LACKS, what_follows_no_range
+    from gpuprof_widgets.analyses.reasons import LACKS, range_note
 
     targets = {name: given.pop(name) for name in FORMATS}
     own = keywords_of(analysis.function)
@@ -95,7 +95,7 @@ def table_command(
             table.attrs[LACKS] = f"no rows in that range; the whole trace has {rows:,}"
     key = sort or (own["sort"].default if "sort" in own else None)
     show_or_export(table, top=top, sort=key, targets=targets)
-    if note := what_follows_no_range(table) if is_part else "":
+    if note := range_note(table) if is_part else "":
         print_notes([note])
 
 
@@ -122,12 +122,12 @@ def show_or_export(
     """
     from gpuprof_widgets.analyses.columns import heading
     from gpuprof_widgets.analyses.operators import self_time_lines
-    from gpuprof_widgets.analyses.reasons import LACKS, NOBODY, what_is_lacking
+    from gpuprof_widgets.analyses.reasons import LACKS, NOBODY, why_empty
     from gpuprof_widgets.commands.printing import print_table, terminal_table, with_paths
     from gpuprof_widgets.exceptions import printable
     from gpuprof_widgets.trace.schema import SAMPLED
 
-    lacks = what_is_lacking(table)
+    lacks = why_empty(table)
     if export(table if top is None else table.head(top), targets):
         if lacks:
             click.echo(f"note: {printable(lacks)}", err=True)

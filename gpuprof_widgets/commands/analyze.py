@@ -85,7 +85,7 @@ def analyze(**given: Any) -> None:
     Device self time is the GPU work that an op launched, host self time its CPU time; FLOPs and
     bytes come from recorded shapes (--shapes).
     """
-    from gpuprof_widgets.analyses.reasons import what_is_lacking
+    from gpuprof_widgets.analyses.reasons import why_empty
 
     targets = {name: given.pop(name) for name in FORMATS}
     as_lines, as_wiki = given.pop("dump_only_opr"), given.pop("confluence")
@@ -106,7 +106,7 @@ def analyze(**given: Any) -> None:
     for number, name in enumerate(shown):
         if len(shown) > 1 and not as_lines:
             click.echo("\n" * (number > 0) + name)
-        if as_text is not None and not what_is_lacking(tables[name]):
+        if as_text is not None and not why_empty(tables[name]):
             as_text(tables[name], top)
         else:
             show_or_export(tables[name], top=top, targets=targets)

@@ -22,7 +22,7 @@ from gpuprof_widgets.analyses.compare.matching import (
 )
 from gpuprof_widgets.analyses.compare.measured import Measured, measure_of
 from gpuprof_widgets.analyses.owners import line_sources
-from gpuprof_widgets.analyses.reasons import LACKS, what_is_lacking
+from gpuprof_widgets.analyses.reasons import LACKS, why_empty
 from gpuprof_widgets.analyses.regions import steps as steps_of
 from gpuprof_widgets.exceptions import OptionError
 from gpuprof_widgets.trace.model import Record
@@ -251,7 +251,7 @@ def _with(table: pd.DataFrame, measure: str) -> pd.DataFrame:
 
 
 def _or_lacking(table: pd.DataFrame, why: str) -> pd.DataFrame:
-    if not len(table) and not what_is_lacking(table):
+    if not len(table) and not why_empty(table):
         table.attrs[LACKS] = why
     return table
 

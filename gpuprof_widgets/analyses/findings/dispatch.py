@@ -17,14 +17,13 @@ from gpuprof_widgets.analyses.findings.finding import Finding, code, run_ns, sha
 from gpuprof_widgets.analyses.gpu_work import world_size_of
 from gpuprof_widgets.analyses.lines import cell_lines
 from gpuprof_widgets.analyses.modules import STEP, kinds, single_tensor_ops
-from gpuprof_widgets.analyses.op_calls import BACKWARD_PREFIX
 from gpuprof_widgets.analyses.owners import region_around
 from gpuprof_widgets.analyses.regions import calls_per_traced_step
 from gpuprof_widgets.analyses.sequences import indexing_loops
 from gpuprof_widgets.analyses.waits import run_lane, waits
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.owners import open_beside
+from gpuprof_widgets.trace.owners import EVALUATE, open_beside
 from gpuprof_widgets.trace.pstats import BUILT_IN, functions_of_frames
 from gpuprof_widgets.trace.schema import NONE
 
@@ -177,7 +176,7 @@ UNLIKE_OPS = 5
 """Per select where rounds are not alike: no step of a training indexes as often, nor a module."""
 SHORT_NS = 50_000
 """Of an op: where it takes longer, its work costs more than that there are so many calls."""
-TRAINING = re.compile(rf"{BACKWARD_PREFIX}.*|Optimizer\.(step|zero_grad)#.*")
+TRAINING = re.compile(rf"{EVALUATE}.*|Optimizer\.(step|zero_grad)#.*")
 """What a loop that only indexes does not do."""
 EVIDENCE = 2_000
 """Slices that light up."""

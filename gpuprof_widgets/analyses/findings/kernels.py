@@ -22,7 +22,7 @@ from gpuprof_widgets.analyses.findings.finding import (
 )
 from gpuprof_widgets.analyses.gpu_work import COPY, MEMSET, gpu_kinds
 from gpuprof_widgets.analyses.operators import operators
-from gpuprof_widgets.analyses.reasons import SHAPES, not_recorded, what_is_lacking
+from gpuprof_widgets.analyses.reasons import SHAPES, not_recorded, why_empty
 from gpuprof_widgets.analyses.roofline import MEMORY_BOUND, roofline
 from gpuprof_widgets.analyses.tensor_cores import (
     HALF_SAVED,
@@ -120,7 +120,7 @@ def _remedy(record: Record, name: str) -> str:
     if said := _of_copies(kernels):
         return said
     table = roofline(record)
-    if what_is_lacking(table) == not_recorded(record, SHAPES):
+    if why_empty(table) == not_recorded(record, SHAPES):
         return NO_SHAPES
     own = table[table["name"] == name]
     known = own[(own["bound"] != "") & own["roof_share"].notna()]

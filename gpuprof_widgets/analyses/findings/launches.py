@@ -36,13 +36,13 @@ from gpuprof_widgets.analyses.findings.gpu_idle import (
 from gpuprof_widgets.analyses.gpu_work import busy_intervals, devices_at_work, gaps_between
 from gpuprof_widgets.analyses.host_states import LAUNCHES, LAUNCHING
 from gpuprof_widgets.analyses.launches import launched_by, launches
-from gpuprof_widgets.analyses.op_calls import BACKWARD_PREFIX
 from gpuprof_widgets.analyses.owners import graph_launches, is_mostly_replayed
 from gpuprof_widgets.analyses.reasons import NSYS, NVPROF, recorder_of
 from gpuprof_widgets.analyses.waits import is_synchronising
 from gpuprof_widgets.trace import intervals
 from gpuprof_widgets.trace.intervals import difference, gaps, overlap, union
 from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.owners import EVALUATE
 
 EVIDENCE = 2_000
 """Slices that light up; where there are more, those of the longest stretch."""
@@ -168,7 +168,7 @@ def _mostly(trace: Trace, short: pd.DataFrame) -> str:
         return ""
     by = owners.groupby("op_name", sort=False).size()
     op = str(by.index[int(by.to_numpy().argmax())])
-    shown = code(op.removeprefix(BACKWARD_PREFIX))
+    shown = code(op.removeprefix(EVALUATE))
     modules = owners.loc[(owners["op_name"] == op).to_numpy(bool), "module"].unique()
     where = f" in {code(modules[0])}" if len(modules) == 1 and modules[0] else ""
     return f", {int(by.max()):,} of them made by {shown}{where}"

@@ -14,7 +14,7 @@ from gpuprof_widgets.analyses.breakdown import COLUMNS as BREAKDOWN_COLUMNS
 from gpuprof_widgets.analyses.breakdown import breakdown
 from gpuprof_widgets.analyses.collectives import collective_calls, compute_intervals
 from gpuprof_widgets.analyses.gpu_work import world_size_of
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.analyses.regions import steps
 from gpuprof_widgets.analyses.waits import waits
 from gpuprof_widgets.trace import intervals
@@ -92,7 +92,7 @@ def reduced(record: Record, *, source: str = "") -> ReducedRank:
         steps=_steps(record, computing),
         collectives=_on_the_clock(with_lead(record, calls), trace, "start_ns", "end_ns"),
         functions=_functions(record.calls),
-        lacks=what_is_lacking(calls),
+        lacks=why_empty(calls),
         notes=tuple(map(str, record.metadata.get("notes") or ())),
     )
 

@@ -17,7 +17,7 @@ import pandas as pd
 
 from gpuprof_widgets.analyses import ANALYSES, Analysis
 from gpuprof_widgets.analyses.columns import heading, is_link
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.schema import NONE
 from gpuprof_widgets.views.panels.counters import allocator_panel, counters_panel
@@ -86,7 +86,7 @@ def table_panel(title: str, table: pd.DataFrame, *, note: str = "") -> Panel | N
     Rows with ``start_ns`` and ``dur_ns`` are linked to the timeline: a click on one lights up its
     slice (``row``) or its range, and ``dur_ns`` is that within a brushed range.
     """
-    if not len(table) or what_is_lacking(table):
+    if not len(table) or why_empty(table):
         return None
     rows = table.head(MOST_ROWS)  # to convert more would take memory for what no page lists
     shown = table_of(rows[[key for key in rows if not is_link(rows, str(key))]], label=_label)

@@ -12,12 +12,12 @@ from gpuprof_widgets.analyses.findings.finding import code
 from gpuprof_widgets.analyses.gpu_use import UTILISATION, gpu_curves, gpu_summary
 from gpuprof_widgets.analyses.kernels import counted_gpu_rows, kernels
 from gpuprof_widgets.analyses.launches import UNLINKED, by_call, launches, queue_length, queues
-from gpuprof_widgets.analyses.op_calls import BACKWARD_PREFIX
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.analyses.roofline import grouped_pieces, roofline
 from gpuprof_widgets.analyses.sequences import ARROW, LENGTH, occurrences, sequences
 from gpuprof_widgets.trace.known_metadata import Peaks
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.owners import EVALUATE
 from gpuprof_widgets.views.table import Column, Curve, Panel, Points
 
 KERNEL_COLUMNS = (
@@ -178,7 +178,7 @@ def sequences_panel(record: Record) -> Panel | None:
     if not len(table):
         return None
     rows = table.assign(
-        op_name=table["op_name"].str.removeprefix(BACKWARD_PREFIX),
+        op_name=table["op_name"].str.removeprefix(EVALUATE),
         sequence=[_shortened_sequence(text) for text in table["sequence"]],
         gpu_ns=table["total_ns"],
         cpu_ns=table["op_ns"],
@@ -329,7 +329,7 @@ ROOFLINE_COLUMNS = (
 def roofline_panel(record: Record) -> Panel | None:
     """A row per op, format and input shapes; its events are the kernels."""
     table = roofline(record, by=ROOFLINE_BY)
-    if what_is_lacking(table) or not (table["bytes"] > 0).any():
+    if why_empty(table) or not (table["bytes"] > 0).any():
         return None
     note, peaks = table.attrs["note"], table.attrs["peaks"]
     worked = table[(table["flops"] > 0) | (table["bytes"] > 0)]

@@ -9,7 +9,7 @@ import pandas as pd
 from gpuprof_widgets.analyses.modules import module_slices, modules
 from gpuprof_widgets.analyses.python_calls import function_labels
 from gpuprof_widgets.analyses.python_time import function_of, python_time
-from gpuprof_widgets.analyses.reasons import what_is_lacking
+from gpuprof_widgets.analyses.reasons import why_empty
 from gpuprof_widgets.analyses.regions import annotation_slices
 from gpuprof_widgets.analyses.regions import annotations as by_annotation
 from gpuprof_widgets.analyses.waits import python_lanes
@@ -48,7 +48,7 @@ MODULE_COSTS = [
 def modules_panel(record: Record) -> Panel | None:
     """A row per module, parents before their children; its events are its calls."""
     table = modules(record)
-    if what_is_lacking(table):
+    if why_empty(table):
         return None
     named = table[table["name"] != ""]
     rows = named.loc[_costliest(named)]
@@ -111,7 +111,7 @@ GPU_NOTE = "GPU work is what was launched within it, counted once; self without 
 def annotations_panel(record: Record) -> Panel | None:
     """A row per annotation by name; its events are its calls."""
     table = by_annotation(record)
-    if what_is_lacking(table):
+    if why_empty(table):
         return None
     on_gpu = bool(table["kernels"].any())
     sort = "kernel_ns" if on_gpu else "cpu_total_ns"
