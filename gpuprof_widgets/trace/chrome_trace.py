@@ -16,7 +16,14 @@ import pandas as pd
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.assemble import assemble, counter_table
-from gpuprof_widgets.trace.chrome_slices import Lanes, chrome_slices, on_sub_tracks, with_objects
+from gpuprof_widgets.trace.chrome_slices import (
+    FORWARD,
+    Lanes,
+    arrows,
+    chrome_slices,
+    on_sub_tracks,
+    with_objects,
+)
 from gpuprof_widgets.trace.chrome_writer import KEY, METADATA, restore, written_by_us
 from gpuprof_widgets.trace.dialects import translated
 from gpuprof_widgets.trace.dialects.dialect import Parts
@@ -26,7 +33,6 @@ from gpuprof_widgets.trace.events import FlowEnd, Names
 from gpuprof_widgets.trace.files import read_bytes, without_garbage_collection
 from gpuprof_widgets.trace.gather import KNOWN_PHASES, MORE_ARGS, Gathered, id_text, times
 from gpuprof_widgets.trace.known_args import usable_args, with_plausible_times, with_usable_args
-from gpuprof_widgets.trace.links import FORWARD, arrows
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.sampled_lanes import with_sampled_lanes
 from gpuprof_widgets.trace.schema import NONE
