@@ -78,7 +78,7 @@ class _Around:
         self._modules, self._backward = modules, backward
         self._forward = slices["forward"].to_numpy()
         self._container = links.nearest_ancestor(slices["parent"].to_numpy(), backward)
-        self.ts, self.end = slices["ts"].to_numpy(), _ends(trace)
+        self.ts, self.end = slices["ts"].to_numpy(), trace.index.end
         self.track = slices["track"].to_numpy()
         self._marks = modules | backward
         self._next = links.nearest_ancestor(causes(slices), self._marks)
@@ -120,7 +120,7 @@ class _Passes:
         self._group, self._belongs = group, self._outer | engine
         self._sequence = slices["sequence"].to_numpy()
         self._thread = slices["forward_thread"].to_numpy()
-        self._ts, self._end, self._forward = slices["ts"].to_numpy(), _ends(trace), forward
+        self._ts, self._end, self._forward = slices["ts"].to_numpy(), trace.index.end, forward
 
     def __iter__(self) -> Iterator[list[int]]:
         run: list[int] = []
@@ -144,11 +144,6 @@ class _Passes:
         same_thread = self._thread[row] == self._thread[last]
         rises = same_thread and self._sequence[row] > self._sequence[last]
         return bool(rises or self._ts[self._forward[row]] >= self._end[last])
-
-
-def _ends(trace: Trace) -> NDArray[np.int64]:
-    ends: NDArray[np.int64] = (trace.slices["ts"] + trace.slices["dur"]).to_numpy()
-    return ends
 
 
 def _as_slice(trace: Trace, span: _Span) -> NewSlice:

@@ -162,13 +162,6 @@ def is_engine(names: pd.Series) -> NDArray[np.bool_]:
     return np.array([*starts, False], bool)[names.cat.codes.to_numpy()]
 
 
-def unlinked_gpu(trace: Trace) -> int:
-    """Count the GPU slices for which the trace holds no launch (kept, and never guessed)."""
-    slices = trace.slices
-    gpu = is_gpu(slices["category"]) & (slices["count"].to_numpy() > 0)
-    return int(np.count_nonzero(gpu & (slices["launch"].to_numpy() < 0)))
-
-
 def calling_lines(trace: Trace) -> Rows:
     """Return for slices of the backward pass the innermost cell line open when they began; else -1.
 
