@@ -13,12 +13,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.events import EventFlows, Events, FlowEnd, Names, column, text_codes
+from gpuprof_widgets.trace.events import EventFlows, Events, FlowEnd, Names, flow_table, text_codes
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import FlowRows, link_forward, link_launches, link_ops
 from gpuprof_widgets.trace.schema import (
     COUNTER_COLUMNS,
-    FLOW_COLUMNS,
     MEMORY_EVENT,
     NONE,
     SLICE_COLUMNS,
@@ -225,12 +224,11 @@ def _flows(slices: pd.DataFrame, flow_rows: FlowRows, others: EventFlows) -> pd.
         _, first = np.unique(forward[linked], return_index=True)
         backwards = linked[first].astype(np.int32)
         forwards = forward[backwards]
-    values = {
-        "source": np.concatenate([launch[gpu], forwards, others.source]),
-        "target": np.concatenate([gpu, backwards, others.target]),
-        "kind": ["launch"] * len(gpu) + ["fwdbwd"] * len(backwards) + list(others.kind),
-    }
-    return pd.DataFrame({name: column(values[name], FLOW_COLUMNS[name]) for name in FLOW_COLUMNS})
+    return flow_table(
+        np.concatenate([launch[gpu], forwards, others.source]),
+        np.concatenate([gpu, backwards, others.target]),
+        ["launch"] * len(gpu) + ["fwdbwd"] * len(backwards) + list(others.kind),
+    )
 
 
 def memory_counters(events: Events) -> pd.DataFrame:

@@ -20,10 +20,9 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.trace.assemble import split_ids
-from gpuprof_widgets.trace.events import Events, column, text_codes
+from gpuprof_widgets.trace.events import Events, flow_table, text_codes
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import (
-    FLOW_COLUMNS,
     NONE,
     PROCESS_NAMES,
     SLICE_COLUMNS,
@@ -224,8 +223,11 @@ def _names(
 
 
 def _about(kind: str, process: str, thread: str, args: dict[str, Any]) -> dict[str, Any]:
-    ids = {"pid": msgspec.Raw(_id(process).encode()), "tid": msgspec.Raw(_id(thread).encode())}
-    return {"ph": "M", "name": kind, "ts": 0, **ids, "args": args}
+    return {"ph": "M", "name": kind, "ts": 0, **_ids(process, thread), "args": args}
+
+
+def _ids(process: str, thread: str) -> dict[str, Any]:
+    return {"pid": msgspec.Raw(_id(process).encode()), "tid": msgspec.Raw(_id(thread).encode())}
 
 
 def _counters(counters: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -250,7 +252,7 @@ def _arrows(trace: Trace, lanes: WrittenLanes) -> Iterator[dict[str, Any]]:
 def _places(trace: Trace, lanes: WrittenLanes, rows: pd.Series) -> Iterator[dict[str, Any]]:
     """Yield the thread and start of these slices, where arrows meet them."""
     ids = [
-        {"pid": msgspec.Raw(_id(process).encode()), "tid": msgspec.Raw(_id(thread).encode())}
+        _ids(process, thread)
         for process, thread in zip(lanes.table["process"], lanes.table["thread"], strict=True)
     ]
     at = rows.to_numpy()
@@ -367,7 +369,7 @@ def _restore_categories(events: Events, packed: Mapping[str, Any] | None) -> pd.
     codes = unpack(packed["of"], len(events))
     if len(codes) != len(events) or not _within(codes, 0, len(names)):
         raise ValueError("its categories are not those of its slices")
-    return column(names[codes].tolist(), "category")  # type: ignore[no-any-return]
+    return text_codes(names[codes].tolist())
 
 
 def _check(trace: Trace) -> None:
@@ -396,9 +398,8 @@ def _within(values: Any, low: int, end: int) -> bool:
 
 def _flows(packed: Mapping[str, Any]) -> pd.DataFrame:
     kinds = np.array([*packed["kinds"], ""], dtype=object)
-    values = {
-        "source": unpack(packed["source"], _MOST_FLOWS),
-        "target": unpack(packed["target"], _MOST_FLOWS),
-        "kind": kinds[unpack(packed["kind"], _MOST_FLOWS)].tolist(),
-    }
-    return pd.DataFrame({name: column(values[name], FLOW_COLUMNS[name]) for name in FLOW_COLUMNS})
+    return flow_table(
+        unpack(packed["source"], _MOST_FLOWS),
+        unpack(packed["target"], _MOST_FLOWS),
+        kinds[unpack(packed["kind"], _MOST_FLOWS)].tolist(),
+    )

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.assemble import counter_table
-from gpuprof_widgets.trace.events import column, from_codes, text_codes, typed
+from gpuprof_widgets.trace.events import flow_table, from_codes, text_codes, typed
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import link_ops
-from gpuprof_widgets.trace.schema import FLOW_COLUMNS, NONE, SLICE_COLUMNS, TRACK_KINDS
+from gpuprof_widgets.trace.schema import NONE, SLICE_COLUMNS, TRACK_KINDS
 from gpuprof_widgets.trace.tracks import DEVICE_KINDS, with_types
 
 Mask = NDArray[np.bool_]
@@ -119,16 +119,12 @@ def with_slices(
     row[order] = np.arange(len(slices))
     slices = slices.iloc[order].reset_index(drop=True)
     of_old = np.append(row[len(more) :], NONE)
-    moved = {name: moved_links(slices[name].to_numpy(), of_old) for name in LINKS}
-    slices = _nested(slices.assign(**moved))
-    args = {key: _at(values, of_old) for key, values in trace.args.items()}
+    moved = _renumbered(trace, slices, of_old)
     new_args = [(int(row[number]), new.args) for number, new in enumerate(added)]
     return replace(
-        trace,
-        slices=slices,
+        moved,
         tracks=_more_tracks(trace.tracks, new_tracks or []),
-        flows=moved_flows(trace.flows, of_old),
-        args=_with_args(args, new_args),
+        args=_with_args(moved.args, new_args),
         end_ns=max(trace.end_ns, int((ts + dur).max())),
     )
 
@@ -145,21 +141,20 @@ def moved_links(old: NDArray[Any], row: NDArray[np.int64]) -> NDArray[np.int32]:
 
 def kept_slices(trace: Trace, keep: Mask) -> Trace:
     """Keep these slices alone, nested anew; links to other rows become -1."""
-    row = new_rows(keep)
-    slices = trace.slices[keep].reset_index(drop=True)
+    return _renumbered(trace, trace.slices[keep].reset_index(drop=True), new_rows(keep))
+
+
+def _renumbered(trace: Trace, slices: pd.DataFrame, row: NDArray[np.int64]) -> Trace:
+    """Return the trace with these slices, nested anew; its links, flows and args follow ``row``."""
+    ts, track = slices["ts"].to_numpy(), slices["track"].to_numpy()
+    parent, depth = links.nest(ts, ts + slices["dur"].to_numpy(), track)
     moved = {name: moved_links(slices[name].to_numpy(), row) for name in LINKS}
     return replace(
         trace,
-        slices=_nested(slices.assign(**moved)),
+        slices=slices.assign(parent=parent, depth=depth, **moved),
         flows=moved_flows(trace.flows, row),
         args={key: _at(values, row) for key, values in trace.args.items()},
     )
-
-
-def _nested(slices: pd.DataFrame) -> pd.DataFrame:
-    ts = slices["ts"].to_numpy()
-    parent, depth = links.nest(ts, ts + slices["dur"].to_numpy(), slices["track"].to_numpy())
-    return slices.assign(parent=parent, depth=depth)
 
 
 def _table(added: list[NewSlice]) -> pd.DataFrame:
@@ -361,12 +356,12 @@ def _joined_counters(traces: Sequence[Trace]) -> pd.DataFrame:
 
 def _joined_flows(traces: Sequence[Trace], rows: list[NDArray[np.int64]]) -> pd.DataFrame:
     pairs = list(zip(traces, rows, strict=True))
-    values: dict[str, Any] = {
-        end: np.concatenate([row[trace.flows[end].to_numpy()] for trace, row in pairs])
+    source, target = (
+        np.concatenate([row[trace.flows[end].to_numpy()] for trace, row in pairs])
         for end in ("source", "target")
-    }
-    values["kind"] = [str(kind) for trace in traces for kind in trace.flows["kind"]]
-    return pd.DataFrame({name: column(values[name], FLOW_COLUMNS[name]) for name in FLOW_COLUMNS})
+    )
+    kinds = [str(kind) for trace in traces for kind in trace.flows["kind"]]
+    return flow_table(source, target, kinds)
 
 
 def _joined_args(traces: Sequence[Trace], rows: list[NDArray[np.int64]]) -> dict[str, pd.Series]:

@@ -15,6 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gpuprof_widgets.trace.schema import FLOW_COLUMNS
+
 _EXACT = 2.0**53
 """Below it, float64 holds every integer."""
 
@@ -118,16 +120,16 @@ def _numbers(values: Sequence[Any], kinds: set[type]) -> NDArray[Any] | None:
     return None
 
 
-def empty(columns: Mapping[str, Any]) -> pd.DataFrame:
-    """Return a table with these columns (of a schema) and no rows."""
-    return pd.DataFrame({name: column([], kind) for name, kind in columns.items()})
-
-
-def column(values: Any, kind: Any) -> Any:
-    """Return the values as a column of a schema's type."""
-    if kind == "category":
-        return values if isinstance(values, pd.Categorical) else text_codes(values)
-    return np.asarray(values, dtype=kind)
+def flow_table(source: Any, target: Any, kind: Sequence[str]) -> pd.DataFrame:
+    """Return arrows between slice rows as a table with the columns of `FLOW_COLUMNS`."""
+    types: Mapping[str, Any] = FLOW_COLUMNS
+    return pd.DataFrame(
+        {
+            "source": np.asarray(source, types["source"]),
+            "target": np.asarray(target, types["target"]),
+            "kind": text_codes(kind),
+        }
+    )
 
 
 def nanoseconds(texts: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -13,7 +13,7 @@ the requested ones, as torch writes them; the allocator rounds them up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,9 @@ def content_of(plain: Any, size: int, path: Path) -> Content:
             f"{path}: {sum(map(len, parts)):,} entries in a file of {size:,} bytes: its lists hold "
             "one another, which a memory snapshot does not. Dump the snapshot again."
         )
-    *histories, segments, annotations = (list(_dicts(part)) for part in parts)
+    *histories, segments, annotations = (
+        [entry for entry in part if type(entry) is dict] for part in parts
+    )
     kept = sum(map(len, histories)) + len(segments) + len(annotations)
     settings = plain.get("allocator_settings")
     return Content(
@@ -103,10 +105,6 @@ def text(entry: Entry, key: str) -> str:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _dicts(values: list[Any]) -> Iterable[Entry]:
-    return (value for value in values if type(value) is dict)
 
 
 def _described(plain: Any) -> str:
