@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuprof_widgets.trace.chrome_slices import _ThreadSlices
 from gpuprof_widgets.trace.events import Events, text_codes
-from gpuprof_widgets.trace.links import _OnThreads
 from gpuprof_widgets.trace.readers import parse
 
 PLACES = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 10)), max_size=12)
@@ -32,7 +32,7 @@ def test_an_arrow_meets_the_innermost_slice_that_is_open(places: list[tuple[int,
     text = text_codes(["1"] * len(slices))
     starts = np.array([start for start, _ in slices], dtype=np.int64)
     ends = np.array([end for _, end in slices], dtype=np.int64)
-    on = _OnThreads(Events(starts, ends - starts, text, text, text, text))
+    on = _ThreadSlices(Events(starts, ends - starts, text, text, text, text))
     moments = np.arange(-1, 32, dtype=np.int64)
     lane = on.lane(["1"] * len(moments), ["1"] * len(moments))
     for at, met in zip(moments.tolist(), on.open_at(lane, moments).tolist(), strict=True):

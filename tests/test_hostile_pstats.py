@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof_widgets.exceptions import TraceError
-from gpuprof_widgets.trace.pstats import is_pstats, parse_pstats, plain_statistics
+from gpuprof_widgets.trace.plain_marshal import plain_statistics
+from gpuprof_widgets.trace.pstats import is_pstats, parse_pstats
 
 FILE = Path("cell.prof")
 FUNCTIONS = st.tuples(st.text(), st.integers(0, 2**31 - 1), st.text())

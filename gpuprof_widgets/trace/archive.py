@@ -1,4 +1,4 @@
-"""A profile in one file: a zip of open formats.
+"""Save and load a profile in one file: a zip of open formats.
 
 ``trace.json.gz`` opens in Perfetto, ``cell.prof`` (and ``worker0.pid1234.prof`` of a DataLoader's
 worker) in pstats and snakeviz, ``metadata.json`` in any editor. A record loads back equal: tables,
@@ -32,12 +32,12 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def save(record: Record, path: str | os.PathLike[str]) -> Path:
-    """Write the record to this file, whole or not at all; returns its path."""
+    """Write the record to this file, whole or not at all; return its path."""
     return write_whole(path, lambda file: write(record, file))
 
 
 def write(record: Record, file: IO[bytes]) -> None:
-    """Write the record as a zip; a big trace is never in memory as a whole."""
+    """Write the record as a zip, without having a big trace in memory as a whole."""
     about = {"format_version": FORMAT_VERSION, "metadata": dict(record.metadata)}
     with zipfile.ZipFile(file, "w") as archive:
         _add(archive, METADATA, json.dumps(about, indent=1, default=str).encode())
@@ -55,8 +55,8 @@ def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
 
 
 def _add_trace(archive: zipfile.ZipFile, trace: Trace) -> None:
-    """Packed as gzip, which Perfetto opens, and stored in the zip as it is."""
-    # Its size is not known before: without the 64 bits for it, 2 GB would be the end.
+    """Add the trace packed as gzip, which Perfetto opens, and stored in the zip as it is."""
+    # The size is not known in advance: without 64 bits for it, 2 GB would be the limit.
     with (
         without_garbage_collection(),
         archive.open(zipfile.ZipInfo(TRACE, _EPOCH), "w", force_zip64=True) as member,
@@ -73,7 +73,7 @@ def is_archive(data: bytes) -> bool:
 
 
 def parse_archive(data: bytes, path: Path) -> Record:
-    """The record in a saved profile."""
+    """Return the record in a saved profile."""
     growth = Growth(path, len(data))
     members = _members(data, path, growth)
     metadata = _metadata(members[METADATA], path)
@@ -86,20 +86,21 @@ def parse_archive(data: bytes, path: Path) -> Record:
         if name.endswith(_PSTATS) and name != CALLS
     }
     if text.note:
-        before = metadata.get("notes")
-        told = before if isinstance(before, list) else []
-        metadata = {**metadata, "notes": [*told, f"{TRACE}: {text.note}"]}
+        notes = metadata.get("notes")
+        notes = notes if isinstance(notes, list) else []
+        metadata = {**metadata, "notes": [*notes, f"{TRACE}: {text.note}"]}
     return Record(trace, calls, metadata, workers)
 
 
 def _members(data: bytes, path: Path, growth: Growth) -> dict[str, bytes]:
-    members = {one.name: one.read(one.size) for one in containers.members(data, path, growth)}
+    files = containers.members(data, path, growth)
+    members = {file.name: file.read(file.size) for file in files}
     missing = {TRACE, METADATA} - set(members)
     if missing:
-        found = ", ".join(sorted(members)[:6]) or "nothing"
+        names = ", ".join(sorted(members)[:6]) or "nothing"
         raise TraceError(
             f"{path}: a zip, but not a saved profile: {', '.join(sorted(missing))} is missing "
-            f"(it holds: {found}). Give a file that Profile.save wrote, or unpack the zip first."
+            f"(it holds: {names}). Give a file that Profile.save wrote, or unpack the zip first."
         )
     return members
 
@@ -117,7 +118,7 @@ def _metadata(data: bytes, path: Path) -> dict[str, Any]:
         kind = _kind(about[key]) if key in about else "missing"
         if kind != expected:
             raise TraceError(_changed(path, f'is not as it was written: "{key}" is {kind}'))
-    version, metadata = about["format_version"], about["metadata"]
+    version = about["format_version"]
     if version < 1:
         raise TraceError(_changed(path, f'is not as it was written: "format_version" is {version}'))
     if version > FORMAT_VERSION:
@@ -125,20 +126,20 @@ def _metadata(data: bytes, path: Path) -> dict[str, Any]:
             f"{path}: saved in format {version}, this version reads up to {FORMAT_VERSION}: "
             "pip install --upgrade gpuprof-widgets"
         )
-    found: dict[str, Any] = metadata
-    return found
+    metadata: dict[str, Any] = about["metadata"]
+    return metadata
 
 
 _KINDS = {dict: "an object", list: "a list", str: "a text", int: "a whole number"}
 
 
 def _kind(value: Any) -> str:
-    """What a value of JSON is called."""
+    """Return the name of a JSON value's type, or a constant itself."""
     return _KINDS.get(type(value), f"{json.dumps(value)}")
 
 
-def _changed(path: Path, what: str) -> str:
+def _changed(path: Path, problem: str) -> str:
     return (
-        f"{path}: {METADATA} in it {what}: the file was changed or damaged since it was saved. "
+        f"{path}: {METADATA} in it {problem}: the file was changed or damaged since it was saved. "
         f"Copy or save it again; or unpack it and open {TRACE} alone, which holds the times."
     )

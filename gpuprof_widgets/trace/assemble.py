@@ -1,6 +1,6 @@
-"""From a list of events to a `Trace`: tracks, order, nesting and links.
+"""Assemble a `Trace` from events: tracks, order, nesting, links and memory counters.
 
-Every reader, and the hand-made traces of the tests, end here.
+Every reader ends here, and so do the hand-made traces of the tests.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.events import EventFlows, Events, FlowEnd, Names, column, text_codes
+from gpuprof_widgets.trace.events import EventFlows, Events, FlowEnd, Names, flow_table, text_codes
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import FlowRows, link_forward, link_launches, link_ops
 from gpuprof_widgets.trace.schema import (
     COUNTER_COLUMNS,
-    FLOW_COLUMNS,
     MEMORY_EVENT,
     NONE,
     SLICE_COLUMNS,
@@ -31,7 +30,10 @@ ID_ARGS = {
     "sequence": ("Sequence number",),
     "forward_thread": ("Fwd thread id",),
 }
-"""Slice columns that come from args, by the keys under which torch's versions write them."""
+"""Slice columns that come from args, with the keys under which torch's versions write them."""
+
+TOTALS = {"allocated": "Total Allocated", "reserved": "Total Reserved"}
+"""Args of memory events with a device's totals in bytes, by the word for them in counters."""
 
 
 def assemble(
@@ -44,7 +46,7 @@ def assemble(
     epoch_ns: int = 0,
     rank: int = NONE,
 ) -> Trace:
-    """Build the trace: ts are rebased to its start, rows sorted, nested and linked.
+    """Build the trace: times count from its start, rows are sorted, nested and linked.
 
     ``counters`` are the file's own, on the clock of the events; memory counters are added.
     ``forward_flows`` are the sources and targets of the file's fwdbwd arrows, on the same clock;
@@ -71,14 +73,14 @@ def assemble(
 
 
 def empty_trace() -> Trace:
-    """A trace of nothing, for what has no timestamps."""
+    """Return a trace without slices, for data without timestamps."""
     nothing = np.empty(0, dtype=np.int64)
     no_text = text_codes([])
     return assemble(Events(nothing, nothing, no_text, no_text, no_text, no_text))
 
 
 def _all_counters(events: Events, written: pd.DataFrame | None) -> pd.DataFrame:
-    """The file's own counters, and those of its allocations that it has not written itself."""
+    """Return the file's own counters, and the memory counters of names that it lacks."""
     memory = memory_counters(events)
     if written is None or not len(written):
         return memory
@@ -98,7 +100,7 @@ def _bounds(events: Events, counters: pd.DataFrame) -> tuple[int, int]:
 def split_ids(
     events: Events, order: NDArray[np.intp]
 ) -> tuple[dict[str, NDArray[np.int64]], dict[str, pd.Series]]:
-    """The id columns by event row, and all other args by slice row."""
+    """Return the id columns by event row, and all other args by slice row."""
     ids = {name: np.full(len(events), NONE, dtype=np.int64) for name in ID_ARGS}
     owner = {key: name for name, keys in ID_ARGS.items() for key in keys}
     row = np.empty(len(events), dtype=np.int64)
@@ -116,17 +118,17 @@ def split_ids(
 
 
 def _numbers_in(series: pd.Series) -> tuple[pd.Series, NDArray[np.int64], NDArray[np.int64]]:
-    """The values that are no ids; the rows of those that are, and these (int64)."""
+    """Return the values that are no ids, the rows of the ids, and the ids (int64)."""
     if series.dtype == np.int64:
         return series.iloc[:0], series.index.to_numpy(), series.to_numpy()
     numbers = [_id_number(value) for value in series.tolist()]
     known = np.array([number is not None for number in numbers], dtype=bool)
-    found = np.array([number for number in numbers if number is not None], dtype=np.int64)
-    return series[~known], series.index.to_numpy()[known], found
+    ids = np.array([number for number in numbers if number is not None], dtype=np.int64)
+    return series[~known], series.index.to_numpy()[known], ids
 
 
 def _id_number(value: Any) -> int | None:
-    """The id that this is; null, a list, or an integer beyond 64 bits is none."""
+    """Return the value as an id; None for null, a list, or an integer beyond 64 bits."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -144,10 +146,11 @@ def _nested(
     start: int,
     ids: Mapping[str, NDArray[np.int64]],
 ) -> pd.DataFrame:
+    """Return the slices table, sorted and nested, without links."""
     ts, dur = events.ts[order] - start, events.dur[order]
     track = track[order]
     parent, depth = links.nest(ts, ts + dur, track)
-    nobody = np.full(len(events), NONE, dtype=np.int32)
+    no_row = np.full(len(events), NONE, dtype=np.int32)
     columns: dict[str, Any] = {
         "ts": ts,
         "dur": dur,
@@ -158,7 +161,7 @@ def _nested(
         "parent": parent,
         "count": np.ones(len(events), dtype=np.int32),
         **{name: values[order] for name, values in ids.items()},
-        **{name: nobody.copy() for name in ("launch", "op", "forward")},
+        **{name: no_row.copy() for name in ("launch", "op", "forward")},
     }
     return pd.DataFrame({name: columns[name] for name in SLICE_COLUMNS}, copy=False)
 
@@ -176,7 +179,7 @@ def _flow_rows(
     flows: tuple[Sequence[FlowEnd], Sequence[FlowEnd]],
     start: int,
 ) -> FlowRows:
-    """Slice rows at both ends of the file's fwdbwd arrows; arrows with a loose end are left out."""
+    """Return the slice rows at both ends of the file's fwdbwd arrows that have both ends."""
     if not any(flows):
         nothing = np.empty(0, dtype=np.int32)
         return nothing, nothing
@@ -205,14 +208,14 @@ def _flow_rows(
 
 
 def _moved(flows: EventFlows, order: NDArray[np.intp]) -> EventFlows:
-    """The arrows between slice rows."""
+    """Turn arrows between event rows into arrows between slice rows."""
     row = np.empty(len(order), dtype=np.int64)
     row[order] = np.arange(len(order))
     return EventFlows(row[flows.source], row[flows.target], flows.kind)
 
 
 def _flows(slices: pd.DataFrame, flow_rows: FlowRows, others: EventFlows) -> pd.DataFrame:
-    """Arrows from launch to GPU slice, from forward to backward op, and the file's others."""
+    """Return the arrows from launch to GPU slice, from forward to backward op, and all others."""
     launch, forward = slices["launch"].to_numpy(), slices["forward"].to_numpy()
     gpu = np.flatnonzero(launch >= 0)
     forwards, backwards = flow_rows
@@ -221,21 +224,18 @@ def _flows(slices: pd.DataFrame, flow_rows: FlowRows, others: EventFlows) -> pd.
         _, first = np.unique(forward[linked], return_index=True)
         backwards = linked[first].astype(np.int32)
         forwards = forward[backwards]
-    values = {
-        "source": np.concatenate([launch[gpu], forwards, others.source]),
-        "target": np.concatenate([gpu, backwards, others.target]),
-        "kind": ["launch"] * len(gpu) + ["fwdbwd"] * len(backwards) + list(others.kind),
-    }
-    return pd.DataFrame({name: column(values[name], FLOW_COLUMNS[name]) for name in FLOW_COLUMNS})
-
-
-TOTALS = {"allocated": "Total Allocated", "reserved": "Total Reserved"}
+    return flow_table(
+        np.concatenate([launch[gpu], forwards, others.source]),
+        np.concatenate([gpu, backwards, others.target]),
+        ["launch"] * len(gpu) + ["fwdbwd"] * len(backwards) + list(others.kind),
+    )
 
 
 def memory_counters(events: Events) -> pd.DataFrame:
-    """``ts``, ``name`` ("CPU allocated", "GPU 0 reserved", ...) and ``value`` in bytes.
+    """Return the bytes in use per device, from torch's memory events, as a counters table.
 
-    Traces of torch 1.8 have the sizes alone: their counters sum these up from 0 at the start.
+    Counters are named "CPU allocated", "GPU 0 reserved", and so on. Traces of torch 1.8 have only
+    the sizes of allocations: their counters sum these up from 0 at the start.
     """
     size = _of_memory_events(events)
     ts, names, values = [np.empty(0, np.int64)], list[str](), [np.empty(0)]
@@ -248,7 +248,7 @@ def memory_counters(events: Events) -> pd.DataFrame:
 
 
 def _readings(events: Events, size: pd.Series) -> Iterator[tuple[str, pd.Series]]:
-    """Totals by name; torch writes 0 for what it does not know (the CPU's reserved bytes)."""
+    """Yield the totals that are known, by word; torch writes 0 for unknown ones (reserved CPU)."""
     for word, key in TOTALS.items():
         total = events.args.get(key)
         if total is not None:
@@ -262,7 +262,7 @@ def _readings(events: Events, size: pd.Series) -> Iterator[tuple[str, pd.Series]
 def counter_table(
     ts: NDArray[np.int64], names: list[str], values: NDArray[np.float64]
 ) -> pd.DataFrame:
-    """A counters table, by name and time; what one moment repeats is kept in its order."""
+    """Return a counters table, sorted by name and time; equal times keep their order."""
     table = pd.DataFrame(
         {
             "ts": np.asarray(ts, dtype=np.int64),
@@ -275,6 +275,7 @@ def counter_table(
 
 
 def _of_memory_events(events: Events) -> pd.Series:
+    """Return the bytes of the memory events, by event row."""
     size = events.args.get("Bytes", pd.Series(dtype=np.int64))
     codes = np.flatnonzero(events.name.categories == MEMORY_EVENT)
     is_memory = np.isin(events.name.codes[size.index.to_numpy(dtype=np.int64)], codes)
@@ -283,6 +284,7 @@ def _of_memory_events(events: Events) -> pd.Series:
 
 
 def _devices(events: Events, rows: pd.Index) -> NDArray[np.object_]:
+    """Return the device of each memory event: "CPU", "GPU 0", ..."""
     none = pd.Series(dtype=np.int64)
     kinds = events.args.get("Device Type", none).reindex(rows, fill_value=0)
     numbers = events.args.get("Device Id", none).reindex(rows, fill_value=-1)

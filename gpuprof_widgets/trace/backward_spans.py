@@ -1,7 +1,7 @@
 """The backward pass of each module, from the links between backward and forward ops.
 
-Nothing has to be hooked into the pass for it: autograd runs the backward ops of a module one after
-the other, and each knows its forward op, which lies in the module's forward.
+This needs no hooks in the pass: autograd runs the backward ops of a module one after the other, and
+each is linked to its forward op, which lies in the module's forward.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Mask = NDArray[np.bool_]
 
 
 def backward_spans(trace: Trace) -> list[NewSlice]:
-    """A ``module_backward`` slice per module and stretch of its backward ops, with its name.
+    """Return a ``module_backward`` slice, with the module's name, per run of its backward ops.
 
-    On a thread, backward ops that follow one another and whose forward ops lie in the same forward
-    of a module are in one span, and spans are nested as the forwards are. What the engine runs
-    between and after them (`AccumulateGrad`) belongs to the spans that are open then. All end where
-    another op comes or another pass begins, so that no span leaves the slice its ops lie in.
+    A run is consecutive backward ops on a thread whose forward ops lie in the same forward of the
+    module; spans nest as the forwards do. Ops that the engine runs between and after them
+    (`AccumulateGrad`) belong to the spans open then. All spans end where another op comes or
+    another pass begins, so that no span leaves the slice in which its ops lie.
     """
     modules = (trace.slices["category"] == "module").to_numpy()
     backward = trace.slices["forward"].to_numpy() >= 0
@@ -42,7 +42,7 @@ def backward_spans(trace: Trace) -> list[NewSlice]:
 
 @dataclass
 class _Span:
-    """A stretch of the backward of the module slice ``module``; its times are ns."""
+    """A run of backward ops of the module slice ``module``; times in ns."""
 
     module: int
     track: int
@@ -52,7 +52,7 @@ class _Span:
 
 
 def _spans(rows: list[int], around: _Around) -> Iterator[_Span]:
-    """The spans of the backward ops and engine's slices of one pass, in their order."""
+    """Yield the spans of the backward ops and the engine's slices of one pass, in order."""
     running: list[_Span] = []
     for row in rows:
         path = around.path(row)
@@ -71,38 +71,38 @@ def _spans(rows: list[int], around: _Around) -> Iterator[_Span]:
 
 
 class _Around:
-    """The modules in whose forward a backward op's forward op ran, the outermost first."""
+    """Finds the modules in whose forward a backward op's forward op ran, outermost first."""
 
     def __init__(self, trace: Trace, modules: Mask, backward: Mask) -> None:
         slices = trace.slices
         self._modules, self._backward = modules, backward
         self._forward = slices["forward"].to_numpy()
         self._container = links.nearest_ancestor(slices["parent"].to_numpy(), backward)
-        self.ts, self.end = slices["ts"].to_numpy(), _ends(trace)
+        self.ts, self.end = slices["ts"].to_numpy(), trace.index.end
         self.track = slices["track"].to_numpy()
         self._marks = modules | backward
         self._next = links.nearest_ancestor(causes(slices), self._marks)
 
     def path(self, row: int) -> tuple[int, ...] | None:
-        """None for what the engine runs beside the backward ops.
+        """Return the modules of a backward op, outermost first; None for the engine's other slices.
 
-        Within a backward op that runs a forward anew (checkpointing) only the modules that it ran.
-        A module that has not ended by then holds the pass itself.
+        Within a backward op that repeats a forward (checkpointing), only the modules of that count.
+        A module that has not ended when the op begins holds the pass itself, and does not count.
         """
         if not self._backward[row]:
             return None
-        container, found = int(self._container[row]), []
+        container, modules = int(self._container[row]), []
         at = int(self._forward[row])
         at = at if self._marks[at] else int(self._next[at])
         while at >= 0 and at != container:
             if self._modules[at] and self.end[at] <= self.ts[row]:
-                found.append(at)
+                modules.append(at)
             at = int(self._next[at])
-        return tuple(reversed(found))
+        return tuple(reversed(modules))
 
 
 class _Passes:
-    """Runs of backward ops and engine's slices that follow one another in the same slice."""
+    """Yields runs of consecutive backward ops and engine's slices within the same slice."""
 
     def __init__(self, trace: Trace, backward: Mask) -> None:
         slices = trace.slices
@@ -120,35 +120,30 @@ class _Passes:
         self._group, self._belongs = group, self._outer | engine
         self._sequence = slices["sequence"].to_numpy()
         self._thread = slices["forward_thread"].to_numpy()
-        self._ts, self._end, self._forward = slices["ts"].to_numpy(), _ends(trace), forward
+        self._ts, self._end, self._forward = slices["ts"].to_numpy(), trace.index.end, forward
 
     def __iter__(self) -> Iterator[list[int]]:
-        one: list[int] = []
-        last = NONE  # the latest backward op of this pass
+        run: list[int] = []
+        last = NONE  # the latest backward op of this run
         for row in self._rows.tolist():
-            if one and (
-                self._group[row] != self._group[one[-1]]
+            if run and (
+                self._group[row] != self._group[run[-1]]
                 or not self._belongs[row]
                 or (last >= 0 and self._outer[row] and self._begins_anew(last, row))
             ):
-                yield one
-                one, last = [], NONE
+                yield run
+                run, last = [], NONE
             if self._belongs[row]:
-                one.append(row)
+                run.append(row)
                 last = row if self._outer[row] else last
-        if one:
-            yield one
+        if run:
+            yield run
 
     def _begins_anew(self, last: int, row: int) -> bool:
-        """Within a pass the engine takes the ops of a thread by falling sequence number."""
+        """Whether a new pass begins: in a pass, a thread's sequence numbers fall."""
         same_thread = self._thread[row] == self._thread[last]
         rises = same_thread and self._sequence[row] > self._sequence[last]
         return bool(rises or self._ts[self._forward[row]] >= self._end[last])
-
-
-def _ends(trace: Trace) -> NDArray[np.int64]:
-    ends: NDArray[np.int64] = (trace.slices["ts"] + trace.slices["dur"]).to_numpy()
-    return ends
 
 
 def _as_slice(trace: Trace, span: _Span) -> NewSlice:

@@ -1,7 +1,24 @@
-"""All slices of a Chrome trace: of one event each, of two, on threads and on none.
+"""Slices and arrows of a Chrome trace, from its events.
 
-What is on no thread (async events, objects) gets lanes of its own in its process: a tree of slices
-lies on the lowest lane that is free all the time it takes.
+The format is Google's "Trace Event Format"; where it leaves something open, Perfetto's reading
+counts. A slice is one event (``X``), or a pair of events, which need not be in order in the file:
+
+- ``B`` and ``E`` nest on a thread;
+- ``b`` and ``e`` (``S`` and ``F`` in old files) nest under one category and id, on no thread;
+- ``N`` and ``D`` are the life of an object.
+
+As in Perfetto and chrome://tracing, an end closes the innermost open slice of its name, or the
+innermost one of all if it has no name or no open slice has its name. A slice that never ends lasts
+until the trace ends. Slices that are on no thread get lanes in their process: a tree of slices lies
+on the lowest lane that is free for as long as it lasts.
+
+Arrows between slices come in two forms:
+
+- events ``s`` (start), ``t`` (step) and ``f`` (end), joined by category, name and id. An arrow goes
+  from each start or step to the next step or end of that id. Starts, steps, and ends with
+  ``"bp": "e"`` meet the innermost slice open on their thread at that time; other ends meet the next
+  slice that starts there;
+- slices with a ``bind_id``, at which arrows begin (``flow_out``), end (``flow_in``), or both.
 """
 
 from __future__ import annotations
@@ -17,24 +34,34 @@ from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.dialects.dialect import Parts, joined
-from gpuprof_widgets.trace.events import Events, from_codes, text_codes
+from gpuprof_widgets.trace.events import EventFlows, Events, from_codes, text_codes
 from gpuprof_widgets.trace.gather import Gathered, events_of, id_text, times
-from gpuprof_widgets.trace.links import scoped_id
 from gpuprof_widgets.trace.schema import NONE
 from gpuprof_widgets.trace.trace_events import Event
 from gpuprof_widgets.trace.tracks import kind_of, lanes, sub_tracks
 
 Ints = NDArray[np.int64]
 
-OBJECT_PHASES = "NOD"
-
 Lanes = Mapping[tuple[str, str], str]
+"""Names of lanes, by process and thread."""
+
+OBJECT_PHASES = "NOD"
+BEGINS = frozenset("BbSN")
+ENDS = frozenset("EeFD")
+
+DEEPEST = 64
+"""Number of open slices in which an end looks for its name, so that no file makes this slow."""
+
+FORWARD = "fwdbwd"
+"""Category of torch's arrows from forward to backward ops, which sequence numbers join as well."""
+
+_ARROW_ROLES = {"s": 0, "t": 1, "f": 2}
 
 
 def chrome_slices(file: Gathered) -> tuple[Events, Lanes, int, list[str]]:
-    """All slices but objects, the names of lanes that had to be made for the last ones, and notes.
+    """Return all slices but objects, the names of new lanes, and notes.
 
-    The number is how many of them, the last ones, are on such lanes.
+    The number is that of the slices, the last ones, that are on no thread but on such a lane.
     """
     events = file.events()
     on_threads, on_none = file.others["B"], file.others["b"]
@@ -52,7 +79,7 @@ def chrome_slices(file: Gathered) -> tuple[Events, Lanes, int, list[str]]:
 
 
 def with_objects(parts: Parts, file: Gathered) -> Parts:
-    """The parts with the lives of the file's objects, and what is said of them, as slices."""
+    """Add the lives of the file's objects, and their snapshots, as slices."""
     written = [event for phase in OBJECT_PHASES for event in file.others[phase]]
     if not written:
         return parts
@@ -68,11 +95,134 @@ def with_objects(parts: Parts, file: Gathered) -> Parts:
     )
 
 
-def on_sub_tracks(parts: Parts) -> Parts:
-    """The parts with slices that cross on a thread on sub-tracks of it.
+def _last(events: Events) -> int:
+    """Return the latest end (ns) of the events."""
+    return int((events.ts + events.dur).max(initial=0))
 
-    Only where a thread's rows are not torch's: these cross by a few ns, as one region ends after
-    the frame in which it began, and belong together all the same.
+
+def _on_lanes(loose: Begun, labels: pd.Categorical, kind: str) -> tuple[Events, Lanes]:
+    """Put the slices on lanes of their process and label; return them and the lanes' names."""
+    events = loose.events
+    order = np.lexsort((-events.dur, events.ts, loose.key))
+    end = events.ts + events.dur
+    _, depth = links.nest(events.ts[order], end[order], loose.key[order])
+    roots = np.flatnonzero(depth == 0)
+    ends = np.maximum.reduceat(end[order], roots) if len(roots) else end
+    group = events.process.codes.astype(np.int64) * len(labels.categories) + labels.codes
+    lane_of_root = lanes(events.ts[order[roots]], ends, group[order[roots]])
+    lane = np.empty(len(events), dtype=np.int64)
+    lane[order] = np.repeat(lane_of_root, np.diff(np.append(roots, len(order))))
+    texts = [
+        f"{label} · {kind}" + (f" {n + 1}" if n else "")
+        for label, n in zip(labels, lane.tolist(), strict=True)
+    ]
+    names = {(process, text): text for process, text in zip(events.process, texts, strict=True)}
+    return replace(events, thread=text_codes(texts)), names
+
+
+def _notes(slices: Begun, count: int, kind: str) -> list[str]:
+    """Return a line on each kind of error in the ``count`` events."""
+    of = f"of {count:,} {kind} events"
+    counted = [
+        (slices.open, f"{of} begin slices that never end: they last until the trace does"),
+        (slices.lone, f"{of} end slices that never began, and were left out"),
+        (slices.untimed, f"{of} have no valid ts and were left out"),
+    ]
+    return [f"{number:,} {text}" for number, text in counted if number]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Slices made of two events each, then instants; ``key`` is the number of each one's key.
+
+    ``open`` counts slices that never end, ``lone`` ends without a beginning, ``untimed`` events
+    without a valid time.
+    """
+
+    events: Events
+    key: Ints
+    open: int
+    lone: int
+    untimed: int
+
+
+def begun(written: Sequence[Event], keys: Iterable[Hashable], last: int) -> Begun:
+    """Return the slices that these events (in file order) begin and end, and the instants.
+
+    Events with equal keys belong together; ``last`` is the trace's end (ns).
+    """
+    ts, _, timed = times(written)
+    key = _codes(keys)
+    order = np.lexsort((ts, key))
+    order = order[timed[order]]
+    first, second, lone = _matched(written, key, order)
+    instants = [row for row in order.tolist() if written[row].ph not in BEGINS | ENDS]
+    rows = np.concatenate([first, np.array(instants, dtype=np.int64)])
+    until = np.where(second >= 0, ts[second], np.maximum(ts[first], last))
+    slices = [
+        _slice_of(written[b], written[e].args if e >= 0 else None)
+        for b, e in zip(first.tolist(), second.tolist(), strict=True)
+    ]
+    events = events_of(
+        [*slices, *(written[row] for row in instants)],
+        ts[rows],
+        np.concatenate([until - ts[first], np.zeros(len(instants), dtype=np.int64)]),
+    )
+    untimed = int(np.count_nonzero(~timed))
+    return Begun(events, key[rows], int(np.count_nonzero(second < 0)), lone, untimed)
+
+
+def _matched(written: Sequence[Event], key: Ints, order: Ints) -> tuple[Ints, Ints, int]:
+    """Return rows of beginnings by time, rows of their ends (-1: none), number of lone ends."""
+    opened: dict[int, list[int]] = defaultdict(list)
+    end: dict[int, int] = {}
+    lone = 0
+    for row, number in zip(order.tolist(), key[order].tolist(), strict=True):
+        event, stack = written[row], opened[number]
+        if event.ph in BEGINS:
+            stack.append(row)
+            end[row] = NONE
+        elif event.ph in ENDS and stack:
+            end[stack.pop(_place_to_end(event.name, stack, written))] = row
+        elif event.ph in ENDS:
+            lone += 1
+    return np.array(list(end), np.int64), np.array(list(end.values()), np.int64), lone
+
+
+def _place_to_end(name: str, stack: Sequence[int], written: Sequence[Event]) -> int:
+    """Return the place on the stack, from its top, of the slice that an end of this name ends."""
+    if name and written[stack[-1]].name != name:
+        for place in range(-1, -min(len(stack), DEEPEST) - 1, -1):
+            if written[stack[place]].name == name:
+                return place
+    return -1
+
+
+def _slice_of(begin: Event, end_args: dict[str, object] | None) -> Event:
+    """Return the two events as one; where both have an arg, that of the end counts."""
+    args = {**(begin.args or {}), **end_args} if end_args else begin.args
+    return msgspec.structs.replace(begin, ph="X", args=args)
+
+
+def scoped_id(event: Event) -> str:
+    """Return the id of an event, with its process if the id is local to that."""
+    scoped = event.id2
+    if isinstance(scoped, dict) and "local" in scoped:
+        return f"{id_text(event.pid)}/{scoped['local']}"
+    return str(scoped["global"] if isinstance(scoped, dict) and "global" in scoped else event.id)
+
+
+def _codes(keys: Iterable[Hashable]) -> Ints:
+    """Number the keys in the order in which they first come."""
+    number: dict[Hashable, int] = {}
+    return np.array([number.setdefault(key, len(number)) for key in keys], dtype=np.int64)
+
+
+def on_sub_tracks(parts: Parts) -> Parts:
+    """Move slices that cross others of their thread to sub-tracks of that thread.
+
+    torch's own slices stay: they cross by a few ns, because a region ends after the frame in which
+    it began, and belong together all the same.
     """
     events = parts.events
     kinds = np.array([_may_be_split(str(name)) for name in events.category.categories], dtype=bool)
@@ -106,7 +256,7 @@ def _may_be_split(category: str) -> bool:
 
 
 def _sub_track_names(parts: Parts, rows: Ints, number: Ints, threads: list[str]) -> Lanes:
-    """A sub-track is called as its thread is, with its number."""
+    """Name each sub-track after its thread, with its number."""
     given = parts.names.threads
     processes, originals = parts.events.process.take(rows), parts.events.thread.take(rows)
     columns = zip(processes, originals, threads, number.tolist(), strict=True)
@@ -116,119 +266,97 @@ def _sub_track_names(parts: Parts, rows: Ints, number: Ints, threads: list[str])
     }
 
 
-def _last(events: Events) -> int:
-    return int((events.ts + events.dur).max(initial=0))
+def arrows(file: Gathered, events: Events) -> tuple[EventFlows, str]:
+    """Return the arrows whose ends both meet a slice, and a line on the others ("" if none)."""
+    written = [e for phase in _ARROW_ROLES for e in file.others[phase] if e.cat != FORWARD]
+    if not written and not file.bound:
+        return EventFlows(), ""
+    ts, _, valid = times(written)
+    rows = np.where(valid, _rows_met(written, ts, events), NONE)
+    role = np.array([_ARROW_ROLES[event.ph] for event in written], dtype=np.int64)
+    bound_rows, bound_role = _bound_ends(file.bound)
+    at = np.concatenate([ts, events.ts[bound_rows]])
+    rows = np.concatenate([rows, bound_rows])
+    role = np.concatenate([role, bound_role])
+    ends = [*written, *file.bound.values()]
+    keys = [*map(flow_key, written), *(("", "", str(e.bind_id)) for e in file.bound.values())]
+    source, target = _chained(_codes(keys), at, role, rows)
+    loose = len(rows) - len(np.union1d(source, target))
+    kinds = [ends[row].cat or ends[row].name or "flow" for row in target.tolist()]
+    note = f"{loose:,} of {len(rows):,} ends of arrows have no other end, or meet no slice"
+    return EventFlows(rows[source], rows[target], kinds), note if loose else ""
 
 
-def _on_lanes(loose: Begun, labels: pd.Categorical, kind: str) -> tuple[Events, Lanes]:
-    """The slices on lanes of their process and label; the names of these lanes."""
-    events = loose.events
-    order = np.lexsort((-events.dur, events.ts, loose.key))
-    end = events.ts + events.dur
-    _, depth = links.nest(events.ts[order], end[order], loose.key[order])
-    roots = np.flatnonzero(depth == 0)
-    ends = np.maximum.reduceat(end[order], roots) if len(roots) else end
-    group = events.process.codes.astype(np.int64) * len(labels.categories) + labels.codes
-    lane_of_root = lanes(events.ts[order[roots]], ends, group[order[roots]])
-    lane = np.empty(len(events), dtype=np.int64)
-    lane[order] = np.repeat(lane_of_root, np.diff(np.append(roots, len(order))))
-    texts = [
-        f"{label} · {kind}" + (f" {n + 1}" if n else "")
-        for label, n in zip(labels, lane.tolist(), strict=True)
-    ]
-    names = {(process, text): text for process, text in zip(events.process, texts, strict=True)}
-    return replace(events, thread=text_codes(texts)), names
+def flow_key(event: Event) -> Hashable:
+    """Return the key that all ends of one arrow share."""
+    return event.cat or "", event.name, scoped_id(event)
 
 
-def _notes(found: Begun, count: int, kind: str) -> list[str]:
-    """One line each on what was odd among the events of this kind."""
-    of = f"of {count:,} {kind} events"
-    counted = [
-        (found.open, f"{of} begin slices that never end: they last until the trace does"),
-        (found.lone, f"{of} end slices that never began, and were left out"),
-        (found.untimed, f"{of} have no valid ts and were left out"),
-    ]
-    return [f"{number:,} {text}" for number, text in counted if number]
+class _ThreadSlices:
+    """Looks up the slices (no instants) of threads by time."""
+
+    def __init__(self, events: Events) -> None:
+        self._processes, self._threads = events.process.categories, events.thread.categories
+        lane = events.process.codes.astype(np.int64) * len(self._threads) + events.thread.codes
+        instants = events.category.categories == "cpu_instant_event"
+        slices = np.flatnonzero(~instants[events.category.codes])
+        order = np.lexsort((-events.dur[slices], events.ts[slices], lane[slices]))
+        self.rows = slices[order]
+        self._lane, self._ts = lane[self.rows], events.ts[self.rows]
+        self._end = self._ts + events.dur[self.rows]
+
+    def lane(self, process: Sequence[str], thread: Sequence[str]) -> Ints:
+        """Return the numbers of these threads; -1 for threads without slices."""
+        first = self._processes.get_indexer(pd.Index(process, dtype=object))
+        second = self._threads.get_indexer(pd.Index(thread, dtype=object))
+        known = (first >= 0) & (second >= 0)
+        return np.where(known, first.astype(np.int64) * len(self._threads) + second, NONE)
+
+    def open_at(self, lane: Ints, ts: Ints) -> Ints:
+        """Return the row of the innermost slice open on each thread at each time; else -1."""
+        if not len(self.rows):
+            return np.full(len(lane), NONE, dtype=np.int64)
+        last = links.latest_before(lane, ts, self._lane, self._ts)
+        last[(last >= 0) & (self._ts[last] > ts)] = NONE
+        place = links.last_above(self._end, last + 1, ts - 1)
+        same = (place >= 0) & (self._lane[place] == lane)
+        return np.where(same, self.rows[place], NONE)
+
+    def next_from(self, lane: Ints, ts: Ints) -> Ints:
+        """Return the row of the first slice that starts on each thread at or after each time."""
+        if not len(self.rows):
+            return np.full(len(lane), NONE, dtype=np.int64)
+        # With times negated, the first slice from here on is the latest one before.
+        place = links.latest_before(lane, -ts, self._lane, -self._ts)
+        place[(place >= 0) & (self._ts[place] < ts)] = NONE
+        return np.where(place >= 0, self.rows[place], NONE)
 
 
-BEGINS = frozenset("BbSN")
-ENDS = frozenset("EeFD")
-
-DEEPEST = 64
-"""So far up an end looks for the slice of its name, so that no file makes this search long."""
-
-
-@dataclass(frozen=True)
-class Begun:
-    """Slices put together of two events each, instants after them, and the number of their ``key``.
-
-    ``open``: how many never end; ``lone``: how many ends had nothing to end; ``untimed``: how many
-    events do not say when they are.
-    """
-
-    events: Events
-    key: Ints
-    open: int
-    lone: int
-    untimed: int
+def _rows_met(written: Sequence[Event], ts: Ints, events: Events) -> Ints:
+    """Return the slice row that each of these arrow ends meets; -1 if there is none."""
+    slices = _ThreadSlices(events)
+    lane = slices.lane([id_text(e.pid) for e in written], [id_text(e.tid) for e in written])
+    meets_next = np.array([e.ph == "f" and e.bp != "e" for e in written], dtype=bool)
+    current = slices.open_at(lane, ts)
+    following = slices.next_from(lane, ts)
+    return np.where(meets_next & (following >= 0), following, current)
 
 
-def begun(written: Sequence[Event], keys: Iterable[Hashable], last: int) -> Begun:
-    """What these events (in file order) begin and end; ``last`` is the trace's end (ns)."""
-    ts, _, timed = times(written)
-    key = _numbers(keys)
-    order = np.lexsort((ts, key))
-    order = order[timed[order]]
-    first, second, lone = _matched(written, key, order)
-    instants = [row for row in order.tolist() if written[row].ph not in BEGINS | ENDS]
-    rows = np.concatenate([first, np.array(instants, dtype=np.int64)])
-    until = np.where(second >= 0, ts[second], np.maximum(ts[first], last))
-    nothing = np.zeros(len(instants), dtype=np.int64)
-    slices = [
-        _slice(written[b], written[e].args if e >= 0 else None)
-        for b, e in zip(first.tolist(), second.tolist(), strict=True)
-    ]
-    events = events_of(
-        [*slices, *(written[row] for row in instants)],
-        ts[rows],
-        np.concatenate([until - ts[first], nothing]),
-    )
-    untimed = int(np.count_nonzero(~timed))
-    return Begun(events, key[rows], int(np.count_nonzero(second < 0)), lone, untimed)
+def _bound_ends(slices: Mapping[int, Event]) -> tuple[Ints, Ints]:
+    """Return rows and arrow roles of the slices with a ``bind_id``."""
+    rows = np.array(list(slices), dtype=np.int64)
+    roles = [1 if e.flow_in and e.flow_out else 2 if e.flow_in else 0 for e in slices.values()]
+    return rows, np.array(roles, dtype=np.int64)
 
 
-def _matched(written: Sequence[Event], key: Ints, order: Ints) -> tuple[Ints, Ints, int]:
-    """Rows of beginnings in the order of time, of their ends (-1: none), and how many are lone."""
-    opened: dict[int, list[int]] = defaultdict(list)
-    end: dict[int, int] = {}
-    lone = 0
-    for row, number in zip(order.tolist(), key[order].tolist(), strict=True):
-        event, stack = written[row], opened[number]
-        if event.ph in BEGINS:
-            stack.append(row)
-            end[row] = NONE
-        elif event.ph in ENDS and stack:
-            end[stack.pop(_ended(event.name, stack, written))] = row
-        elif event.ph in ENDS:
-            lone += 1
-    return np.array(list(end), np.int64), np.array(list(end.values()), np.int64), lone
-
-
-def _ended(name: str, stack: Sequence[int], written: Sequence[Event]) -> int:
-    """The place on the stack, from its top, of what an end of this name ends."""
-    if name and written[stack[-1]].name != name:
-        for place in range(-1, -min(len(stack), DEEPEST) - 1, -1):
-            if written[stack[place]].name == name:
-                return place
-    return -1
-
-
-def _slice(begin: Event, told_at_the_end: dict[str, object] | None) -> Event:
-    """One event of the two; what the end says in its args counts where both say something."""
-    args = {**(begin.args or {}), **told_at_the_end} if told_at_the_end else begin.args
-    return msgspec.structs.replace(begin, ph="X", args=args)
-
-
-def _numbers(keys: Iterable[Hashable]) -> Ints:
-    number: dict[Hashable, int] = {}
-    return np.array([number.setdefault(key, len(number)) for key in keys], dtype=np.int64)
+def _chained(key: Ints, ts: Ints, role: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    """Return the places of both ends of each arrow: every start or step, and what follows it."""
+    known = np.flatnonzero(rows >= 0)
+    order = known[np.lexsort((role[known], ts[known], key[known]))]
+    place = np.arange(len(order))
+    leaves = role[order] != _ARROW_ROLES["f"]
+    before = np.maximum.accumulate(np.where(leaves, place, NONE))
+    before = np.concatenate([[NONE], before[:-1]]) if len(order) else before
+    arrives = (role[order] != _ARROW_ROLES["s"]) & (before >= 0)
+    arrives &= key[order[before]] == key[order]
+    return order[before[arrives]], order[arrives]

@@ -1,4 +1,4 @@
-"""Reader of Kineto traces: the JSON that torch.profiler exports, gzipped or not."""
+"""Read Chrome traces: torch.profiler's JSON, files of our own writer, and those of any others."""
 
 from __future__ import annotations
 
@@ -16,8 +16,15 @@ import pandas as pd
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.assemble import assemble, counter_table
-from gpuprof_widgets.trace.chrome_slices import Lanes, chrome_slices, on_sub_tracks, with_objects
-from gpuprof_widgets.trace.chrome_writer import KEY, METADATA, restore, written_by_us
+from gpuprof_widgets.trace.chrome_slices import (
+    FORWARD,
+    Lanes,
+    arrows,
+    chrome_slices,
+    on_sub_tracks,
+    with_objects,
+)
+from gpuprof_widgets.trace.chrome_writer import KEY, METADATA, restore, written_layout
 from gpuprof_widgets.trace.dialects import translated
 from gpuprof_widgets.trace.dialects.dialect import Parts
 from gpuprof_widgets.trace.dialects.viztracer import with_named_regions
@@ -26,7 +33,6 @@ from gpuprof_widgets.trace.events import FlowEnd, Names
 from gpuprof_widgets.trace.files import read_bytes, without_garbage_collection
 from gpuprof_widgets.trace.gather import KNOWN_PHASES, MORE_ARGS, Gathered, id_text, times
 from gpuprof_widgets.trace.known_args import usable_args, with_plausible_times, with_usable_args
-from gpuprof_widgets.trace.links import FORWARD, arrows
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.sampled_lanes import with_sampled_lanes
 from gpuprof_widgets.trace.schema import NONE
@@ -39,26 +45,26 @@ def is_json(data: bytes) -> bool:
 
 
 def read_chrome_trace(path: Path) -> Record:
-    """The record of a ``.json`` or ``.json.gz`` file of torch.profiler."""
+    """Return the record of a ``.json`` or ``.json.gz`` file of torch.profiler."""
     return parse_chrome_trace(read_bytes(path), path)
 
 
 def parse_chrome_trace(data: bytes, path: Path) -> Record:
-    """The record of the JSON text; ``path`` is named in metadata and in errors."""
+    """Return the record of JSON text; metadata and errors name ``path``."""
     with without_garbage_collection():
         file = read_events(data, path, Gathered)
-        beside = written_by_us(file.header)
-        if beside is not None:
-            return _restored(file, beside, path)
+        layout = written_layout(file.header)
+        if layout is not None:
+            return _restored(file, layout, path)
         return _record(file, len(data), path)
 
 
 def record_of_events(events: Iterable[Mapping[str, Any]], path: Path) -> Record:
     """Return the record of events in the Chrome format, with times in µs: for readers of others.
 
-    What the format allows may be given, such as slices (``{"ph": "X", "name": ..., "ts": ...,
+    All events of the format are allowed, such as slices (``{"ph": "X", "name": ..., "ts": ...,
     "dur": ..., "pid": ..., "tid": ...}``), counters and the names of threads, in any order.
-    ``path`` is named in metadata and in errors.
+    Metadata and errors name ``path``.
     """
     return parse_chrome_trace(b"[%b]" % b",".join(map(msgspec.json.encode, events)), path)
 
@@ -66,11 +72,11 @@ def record_of_events(events: Iterable[Mapping[str, Any]], path: Path) -> Record:
 def _record(file: Gathered, size: int, path: Path) -> Record:
     base = _base(file.header)
     parts = _parts(file)
-    ours = translated(parts, file)
-    if ours is parts:
+    translation = translated(parts, file)
+    if translation is parts:  # no dialect knows the file
         parts = with_named_regions(on_sub_tracks(with_objects(parts, file)), file)
     else:
-        parts = on_sub_tracks(ours)
+        parts = on_sub_tracks(translation)
     parts = with_sampled_lanes(with_usable_args(parts), file, size, path)
     if not len(parts.events):
         raise TraceError(_nothing(file, path, parts.notes))
@@ -85,13 +91,13 @@ def _record(file: Gathered, size: int, path: Path) -> Record:
     )
     start = trace.epoch_ns - base
     spans = [{"name": n, "ts_ns": ts - start, "dur_ns": dur} for n, ts, dur in file.spans]
-    told = {"profiler_spans": spans, "notes": list(parts.notes)}
-    metadata = _metadata(file.header, path) | told | dict(parts.metadata)
+    metadata = _metadata(file.header, path)
+    metadata |= {"profiler_spans": spans, "notes": list(parts.notes), **parts.metadata}
     return Record(trace, None, metadata)
 
 
 def _parts(file: Gathered) -> Parts:
-    """What is in the file as the format says, before any dialect is heard."""
+    """Return the content of the file as the format defines it, before any dialect changes it."""
     events, lanes, threadless, odd = chrome_slices(file)
     flows, loose = arrows(file, events)
     counters, unread = _counters(file.others["C"])
@@ -108,11 +114,11 @@ def _parts(file: Gathered) -> Parts:
     return with_plausible_times(parts)
 
 
-def _restored(file: Gathered, beside: Mapping[str, Any], path: Path) -> Record:
-    """A trace of our own writer; if rows went missing since, it cannot be put together."""
-    if file.rows != beside.get("rows"):
+def _restored(file: Gathered, layout: Mapping[str, Any], path: Path) -> Record:
+    """Return the record of our own writer's file; raise an error if it was changed since."""
+    if file.rows != layout.get("rows"):
         raise TraceError(
-            f"{path}: {file.rows:,} of {beside.get('rows')} slices are left of a saved trace: "
+            f"{path}: {file.rows:,} of {layout.get('rows')} slices are left of a saved trace: "
             "it was changed since. Save it again, or remove its "
             f'"{KEY}" key to have it read as any other trace.'
         )
@@ -120,27 +126,27 @@ def _restored(file: Gathered, beside: Mapping[str, Any], path: Path) -> Record:
     try:
         events = file.events()
         args, odd = usable_args(events.args)
-        trace = restore(replace(events, args=args), counters, beside, _base(file.header))
+        trace = restore(replace(events, args=args), counters, layout, _base(file.header))
     except (LookupError, ValueError, TypeError, AttributeError, OverflowError, zlib.error) as error:
         raise TraceError(
-            f'{path}: what stands under "{KEY}" is not as it was written{_ours(error)}: it was '
+            f'{path}: what stands under "{KEY}" is not as it was written{_reason(error)}: it was '
             "changed since. Save it again, or remove that key to have it read as any other trace."
         ) from error
-    told = beside.get(METADATA)
-    metadata = told if isinstance(told, dict) else _metadata(file.header, path) | {"notes": []}
+    saved = layout.get(METADATA)
+    metadata = saved if isinstance(saved, dict) else _metadata(file.header, path) | {"notes": []}
     if odd:
         before = metadata.get("notes")
         metadata = metadata | {"notes": [*(before if isinstance(before, list) else ()), *odd]}
     return Record(trace, None, metadata)
 
 
-def _ours(error: Exception) -> str:
-    """What is wrong, where we have said it ourselves, not Python."""
+def _reason(error: Exception) -> str:
+    """Return the message of an error that `restore` raised itself; "" for errors of Python."""
     return f" ({error})" if str(error).startswith("its ") else ""
 
 
 def _notes(file: Gathered) -> list[str]:
-    """What of the file could not be read, one line each."""
+    """Return a line on each kind of content that could not be read."""
     slices = file.rows + file.untimed
     events = file.total + file.left_out
     counted = [
@@ -172,30 +178,10 @@ def _nothing(file: Gathered, path: Path, notes: Sequence[str]) -> str:
     kinds = [f"{count} of kind {phase!r}" for phase, count in file.phases.most_common(6)]
     if file.spans:
         kinds.append(f"{len(file.spans)} of the profiler on itself")
-    found = "; ".join([", ".join(kinds) or "none", *notes])
+    content = "; ".join([", ".join(kinds) or "none", *notes])
     return (
-        f"{path}: a trace without a single slice (its events: {found}). "
+        f"{path}: a trace without a single slice (its events: {content}). "
         "Record again, with the work inside the profiled region."
-    )
-
-
-def _names(events: Sequence[Event], lanes: Lanes) -> Names:
-    """What the file's metadata events and ``lanes`` call processes and threads."""
-    told: dict[str, dict[Any, Any]] = {kind: {} for kind in _NAME_EVENTS}
-    for event in events:
-        if event.name in _NAME_EVENTS:
-            value = (event.args or {}).get(_NAME_EVENTS[event.name], "")
-            told[event.name][_lane(event)] = value
-    labels = {pid: str(text) for (pid, _), text in told["process_labels"].items()}
-    processes = {pid: str(text) for (pid, _), text in told["process_name"].items()}
-    return Names(
-        processes={
-            pid: f"{text} ({labels[pid]})" if labels.get(pid) else text
-            for pid, text in processes.items()
-        },
-        threads={lane: str(text) for lane, text in told["thread_name"].items()} | dict(lanes),
-        process_order={pid: _place(at) for (pid, _), at in told["process_sort_index"].items()},
-        thread_order={lane: _place(at) for lane, at in told["thread_sort_index"].items()},
     )
 
 
@@ -206,23 +192,38 @@ _NAME_EVENTS = {
     "thread_name": "name",
     "thread_sort_index": "sort_index",
 }
-"""Metadata events that are read, and the arg that says what."""
+"""Metadata events that are read, with the arg that holds their value."""
 
 
-def _lane(event: Event) -> tuple[str, str]:
-    return id_text(event.pid), id_text(event.tid)
+def _names(events: Sequence[Event], lanes: Lanes) -> Names:
+    """Return the names and order of processes and threads in metadata events and ``lanes``."""
+    values: dict[str, dict[Any, Any]] = {kind: {} for kind in _NAME_EVENTS}
+    for event in events:
+        if event.name in _NAME_EVENTS:
+            value = (event.args or {}).get(_NAME_EVENTS[event.name], "")
+            values[event.name][id_text(event.pid), id_text(event.tid)] = value
+    labels = {pid: str(text) for (pid, _), text in values["process_labels"].items()}
+    processes = {pid: str(text) for (pid, _), text in values["process_name"].items()}
+    return Names(
+        processes={
+            pid: f"{text} ({labels[pid]})" if labels.get(pid) else text
+            for pid, text in processes.items()
+        },
+        threads={lane: str(text) for lane, text in values["thread_name"].items()} | dict(lanes),
+        process_order={pid: _place(at) for (pid, _), at in values["process_sort_index"].items()},
+        thread_order={lane: _place(at) for lane, at in values["thread_sort_index"].items()},
+    )
 
 
 def _place(index: Any) -> float:
-    """A sort index; what is none comes last."""
+    """Return a sort index; other values come last."""
     return float(index) if isinstance(index, int | float) and abs(index) < 2**53 else math.inf
 
 
 def _counters(events: Sequence[Event]) -> tuple[pd.DataFrame, str]:
-    """The file's counter events; one with several series becomes one counter for each.
+    """Return the counters of the file, one per series, and a line on invalid readings ("" if none).
 
-    As in Chrome, counters of one name are different ones where their ids or processes differ. The
-    second is a line on the readings that are no numbers ("" if all are).
+    As in Chrome, counters of one name differ where their ids or processes differ.
     """
     ts, _, valid = times(events)
     processes: dict[str, set[str]] = {}
@@ -243,7 +244,7 @@ def _counters(events: Sequence[Event]) -> tuple[pd.DataFrame, str]:
 
 
 def _reading(value: Any) -> float | None:
-    """A counter's value, which some programs write as text."""
+    """Return a counter's value, which some programs write as text; None if it is no number."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -258,7 +259,7 @@ def _counter(event: Event) -> str:
 
 
 def _labelled(name: str, event: Event, series: str, processes: Mapping[str, set[str]]) -> str:
-    """The counter's name, its process where several have it, and its series."""
+    """Return a counter's name with its process, if several have it, and its series."""
     words = [f"{id_text(event.pid)}:"] if len(processes[name]) > 1 else []
     return " ".join([*words, name, *([] if series == "value" else [series])])
 
@@ -285,7 +286,7 @@ def _rank(header: dict[str, Any]) -> int:
 
 
 def _metadata(header: dict[str, Any], path: Path) -> dict[str, Any]:
-    """What stands beside the events: device properties, versions, ranks, the user's own keys."""
+    """Return the other keys of the file: device properties, versions, ranks, the user's keys."""
     properties = header.get("deviceProperties")
     devices = [
         {"index": d.get("id"), "name": d.get("name"), "total_memory_bytes": d.get("totalGlobalMem")}

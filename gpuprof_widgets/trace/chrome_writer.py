@@ -1,9 +1,10 @@
-"""Writer of traces: Kineto's JSON, which Perfetto opens, with every nanosecond kept.
+"""Write a trace as Kineto's JSON, which Perfetto opens, without losing a nanosecond; restore it.
 
-Times are microseconds with three decimals beside ``baseTimeNanoseconds``. What JSON events cannot
-say (the rows' order, their owners, the bounds of a window) stands beside them under ``KEY``, so
-that a trace reads back equal; other readers ignore it. So does the record's metadata, where it is
-given: its GPUs and ranks also stand where Kineto has them, for other readers.
+Times are microseconds with three decimals, relative to ``baseTimeNanoseconds``. JSON events cannot
+express the order of rows, their owners, and the bounds of a window: these stand under ``KEY`` as
+the trace's layout, and other readers ignore them. Integers of all rows are packed, and links
+between rows are distances. With the layout, `restore` returns an equal trace. The record's
+metadata, if given, stand there too; its GPUs and ranks also stand where Kineto has them.
 """
 
 from __future__ import annotations
@@ -19,10 +20,9 @@ import numpy as np
 import pandas as pd
 
 from gpuprof_widgets.trace.assemble import split_ids
-from gpuprof_widgets.trace.events import Events, column, text_codes
+from gpuprof_widgets.trace.events import Events, flow_table, text_codes
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.schema import (
-    FLOW_COLUMNS,
     NONE,
     PROCESS_NAMES,
     SLICE_COLUMNS,
@@ -42,62 +42,71 @@ COMPRESSION = 1
 """gzip level: 5 times faster than the default for a file a third larger."""
 
 BLOCK = 1 << 13
-"""Slices whose values are Python objects at a time."""
+"""Number of slices whose values are Python objects at the same time."""
 
 KINETO_KEYS = ("deviceProperties", "distributedInfo")
-"""What other readers know of the metadata: both analyses of ours and theirs use them."""
+"""Keys of the metadata that Kineto has as well: our analyses and other readers use them."""
+
+KEY = "gpuprof_widgets"
+METADATA = "metadata"
+VERSION = 1
+
+PACKED_COLUMNS = ("track", "depth", "parent", "count", "launch", "op", "forward")
+RELATIVE_COLUMNS = ("parent", "launch", "op", "forward")
+"""Links between rows, written as distances: near ones repeat, and pack to a few bytes."""
 
 _LONGEST_NUMBER = 20
 """Characters of any int64; Python refuses to turn thousands of digits into a number."""
+_MOST_FLOWS = 1 << 24
 
 _encode = msgspec.json.Encoder().encode
 
 
 def chrome_trace(trace: Trace, metadata: Mapping[str, Any] | None = None) -> Iterator[bytes]:
-    """The file, piece by piece."""
-    told = _as_json(metadata or {})
+    """Yield the file, piece by piece."""
+    plain = _as_json(metadata or {})
     header = {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": trace.epoch_ns,
-        **_kineto_header(told),
-        KEY: beside(trace) | ({} if metadata is None else {METADATA: told}),
+        **_kineto_header(plain),
+        KEY: layout_of(trace) | ({} if metadata is None else {METADATA: plain}),
     }
     yield _encode(header)[:-1] + b',\n"traceEvents": ['
     separator = b"\n"
-    for line in _lines(trace, _process_names(told)):
+    for line in _lines(trace, _process_names(plain)):
         yield separator + line
         separator = b",\n"
     yield b"\n]}\n"
 
 
 def _as_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata as a saved profile has it; what JSON has no number for is null.
+    """Return the metadata as in a saved profile, with null for numbers that JSON does not have.
 
-    Half of a surrogate pair, as in names of files that are no UTF-8, becomes a question mark.
+    Half of a surrogate pair, as in file names that are not UTF-8, becomes a question mark.
     """
     written = json.dumps(dict(metadata), default=str, ensure_ascii=False)
     text = written.encode("utf-8", "replace").decode()
-    told: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
-    return told
+    plain: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
+    return plain
 
 
 def _kineto_header(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The GPUs and the rank under the names by which readers of Kineto's files know them."""
-    found = {key: metadata[key] for key in KINETO_KEYS if key in metadata}
-    devices = [one for one in metadata.get("devices") or () if isinstance(one, dict)]
+    """Return the GPUs and the rank under Kineto's keys."""
+    header = {key: metadata[key] for key in KINETO_KEYS if key in metadata}
+    devices = [device for device in metadata.get("devices") or () if isinstance(device, dict)]
     if devices:
-        found.setdefault("deviceProperties", [_properties(one) for one in devices])
+        header.setdefault("deviceProperties", [_properties(device) for device in devices])
     if "rank" in metadata:
-        about = {key: metadata[key] for key in ("rank", "world_size") if key in metadata}
-        found.setdefault("distributedInfo", about)
-    return found
+        ranks = {key: metadata[key] for key in ("rank", "world_size") if key in metadata}
+        header.setdefault("distributedInfo", ranks)
+    return header
 
 
 def _properties(device: Mapping[str, Any]) -> dict[str, Any]:
-    """A GPU of ``devices`` as Kineto writes it."""
+    """Return a GPU of ``devices`` as Kineto writes it."""
     major, _, minor = str(device.get("compute_capability") or "").partition(".")
-    given = {
+    properties = {
         "id": device.get("index"),
         "name": device.get("name"),
         "totalGlobalMem": device.get("total_memory_bytes"),
@@ -105,18 +114,18 @@ def _properties(device: Mapping[str, Any]) -> dict[str, Any]:
         "computeMajor": int(major) if major.isdecimal() else None,
         "computeMinor": int(minor) if minor.isdecimal() else None,
     }
-    return {key: value for key, value in given.items() if value is not None}
+    return {key: value for key, value in properties.items() if value is not None}
 
 
 def _process_names(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """What the file that was read calls its processes, by their ids."""
+    """Return the original file's names of its processes, by id."""
     names = metadata.get(PROCESS_NAMES)
     known = names.items() if isinstance(names, dict) else ()
     return {process: name for process, name in known if isinstance(name, str) and name.strip()}
 
 
 def _lines(trace: Trace, named: Mapping[str, str]) -> Iterator[bytes]:
-    """The slices in the order of their rows, then names, counters and arrows."""
+    """Yield the slices in row order, then names, counters and arrows."""
     lanes = written_lanes(trace)
     yield from _slices(trace, lanes)
     yield from map(_encode, _names(trace.tracks, lanes.table, named))
@@ -125,7 +134,7 @@ def _lines(trace: Trace, named: Mapping[str, str]) -> Iterator[bytes]:
 
 
 def _categories(trace: Trace) -> pd.Categorical:
-    """The categories to write: of what another program wrote, its own."""
+    """Return the categories to write: those of the program that wrote the slices first."""
     ours, written = trace.slices["category"], trace.args.get(WRITTEN_CATEGORY)
     if written is None:
         return pd.Categorical(ours)
@@ -152,10 +161,11 @@ def _slices(trace: Trace, lanes: WrittenLanes) -> Iterator[bytes]:
         slices["ts"].to_numpy(),
         slices["dur"].to_numpy(),
     )
-    given = _written_args(trace)
+    args_columns = _written_args(trace)
     for first in range(0, len(slices), BLOCK):
         block = slice(first, first + BLOCK)
-        values = (*(column[block].tolist() for column in columns), _args(given, first, len(slices)))
+        block_args = _args(args_columns, first, len(slices))
+        values = (*(column[block].tolist() for column in columns), block_args)
         for is_instant, category, name, lane, ts, dur, args in zip(*values, strict=True):
             kind = b'{"ph": "i", "s": "t"' if is_instant else b'{"ph": "X"'
             length = b"" if is_instant else b', "dur": ' + _microseconds(dur)
@@ -167,20 +177,19 @@ def _slices(trace: Trace, lanes: WrittenLanes) -> Iterator[bytes]:
 
 
 def _written_args(trace: Trace) -> list[tuple[str, pd.Series]]:
-    """The args with their keys, ids first; each by rows in their order."""
+    """Return the args with their keys, ids first; each is sorted by row."""
     ids = [(key, trace.slices[column]) for column, key in WRITTEN_IDS.items()]
     known = [(key, values[values != NONE]) for key, values in ids]
     return known + [(key, values.sort_index()) for key, values in trace.args.items()]
 
 
-def _args(given: list[tuple[str, pd.Series]], first: int, rows: int) -> list[dict[str, Any]]:
-    """The args of a block of rows: a dict for each row of a big trace would fill the memory."""
+def _args(columns: list[tuple[str, pd.Series]], first: int, rows: int) -> list[dict[str, Any]]:
+    """Return the args of a block of rows; a dict per row of a big trace would fill the memory."""
     args: list[dict[str, Any]] = [{} for _ in range(min(BLOCK, rows - first))]
-    for key, values in given:
+    for key, values in columns:
         index = values.index.to_numpy()
         inside = slice(*np.searchsorted(index, (first, first + BLOCK)).tolist())
-        found = zip(index[inside].tolist(), values.iloc[inside].tolist(), strict=True)
-        for row, value in found:
+        for row, value in zip(index[inside].tolist(), values.iloc[inside].tolist(), strict=True):
             args[row - first][key] = value
     return args
 
@@ -190,7 +199,7 @@ def _microseconds(ns: int) -> bytes:
 
 
 def _id(text: str) -> str:
-    """An id as a number where its text is one, as Kineto writes it."""
+    """Return an id as JSON: a number where its text is one, as Kineto writes it."""
     short = len(text) <= _LONGEST_NUMBER and text.lstrip("-").isdecimal() and text.isascii()
     number = short and str(int(text)) == text
     return text if number else _encode(text).decode()
@@ -199,7 +208,7 @@ def _id(text: str) -> str:
 def _names(
     tracks: pd.DataFrame, lanes: pd.DataFrame, given: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """What processes and threads are called, and their order, which is that of our tracks."""
+    """Yield the names of processes and threads, and their order, which is that of our tracks."""
     for number, process in enumerate(lanes["process"].unique()):
         on_gpu = (tracks["device"][tracks["process"] == process] >= 0).any()
         named = f"GPU {process}" if on_gpu else f"process {process}"
@@ -214,8 +223,11 @@ def _names(
 
 
 def _about(kind: str, process: str, thread: str, args: dict[str, Any]) -> dict[str, Any]:
-    ids = {"pid": msgspec.Raw(_id(process).encode()), "tid": msgspec.Raw(_id(thread).encode())}
-    return {"ph": "M", "name": kind, "ts": 0, **ids, "args": args}
+    return {"ph": "M", "name": kind, "ts": 0, **_ids(process, thread), "args": args}
+
+
+def _ids(process: str, thread: str) -> dict[str, Any]:
+    return {"pid": msgspec.Raw(_id(process).encode()), "tid": msgspec.Raw(_id(thread).encode())}
 
 
 def _counters(counters: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -238,9 +250,9 @@ def _arrows(trace: Trace, lanes: WrittenLanes) -> Iterator[dict[str, Any]]:
 
 
 def _places(trace: Trace, lanes: WrittenLanes, rows: pd.Series) -> Iterator[dict[str, Any]]:
-    """Where an arrow meets each of these slices: their thread and start."""
+    """Yield the thread and start of these slices, where arrows meet them."""
     ids = [
-        {"pid": msgspec.Raw(_id(process).encode()), "tid": msgspec.Raw(_id(thread).encode())}
+        _ids(process, thread)
         for process, thread in zip(lanes.table["process"], lanes.table["thread"], strict=True)
     ]
     at = rows.to_numpy()
@@ -250,33 +262,24 @@ def _places(trace: Trace, lanes: WrittenLanes, rows: pd.Series) -> Iterator[dict
 
 
 def in_blocks(pieces: Iterable[bytes], size: int = 1 << 20) -> Iterator[bytes]:
-    """The pieces joined to larger ones, so that compressing them costs no call for each."""
-    held: list[bytes] = []
+    """Join the pieces to larger ones, because compressing each piece alone is slow."""
+    block: list[bytes] = []
     length = 0
     for piece in pieces:
-        held.append(piece)
+        block.append(piece)
         length += len(piece)
         if length >= size:
-            yield b"".join(held)
-            held, length = [], 0
-    yield b"".join(held)
+            yield b"".join(block)
+            block, length = [], 0
+    yield b"".join(block)
 
 
-KEY = "gpuprof_widgets"
-METADATA = "metadata"
-VERSION = 1
-
-PACKED_COLUMNS = ("track", "depth", "parent", "count", "launch", "op", "forward")
-RELATIVE_COLUMNS = ("parent", "launch", "op", "forward")
-"""Row links, stored as distances: near ones repeat, and pack to a few bytes."""
-
-
-def beside(trace: Trace) -> dict[str, Any]:
-    """The rows' order and owners, the tracks and arrows, and the bounds of a window."""
+def layout_of(trace: Trace) -> dict[str, Any]:
+    """Return the order and owners of rows, the tracks and arrows, and the bounds of a window."""
     columns = {name: trace.slices[name].to_numpy() for name in PACKED_COLUMNS}
     columns |= {name: distances(columns[name]) for name in RELATIVE_COLUMNS}
     flows = trace.flows
-    kinds = {"categories": _own_categories(trace)} if WRITTEN_CATEGORY in trace.args else {}
+    kinds = {"categories": _our_categories(trace)} if WRITTEN_CATEGORY in trace.args else {}
     return {
         **kinds,
         "version": VERSION,
@@ -294,86 +297,86 @@ def beside(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _own_categories(trace: Trace) -> dict[str, Any]:
-    """Our categories, where the events have those of the program that wrote them first."""
+def _our_categories(trace: Trace) -> dict[str, Any]:
+    """Return our categories, for a trace whose events are written with another program's."""
     category = trace.slices["category"].cat
     return {"names": list(category.categories), "of": pack(category.codes)}
 
 
 def pack(values: Any) -> str:
-    """Integers as base64 of zlib of little-endian int32."""
+    """Encode integers as base64 of zlib of little-endian int32."""
     return base64.b64encode(zlib.compress(np.asarray(values, dtype="<i4").tobytes(), 1)).decode()
 
 
 def unpack(text: str, most: int) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """The integers that `pack` packed, which a file that was made to can hold no more of."""
+    """Decode the integers of `pack`; more than ``most`` of them raise `ValueError`."""
+    # One byte more shows that there are too many, and keeps a hostile file from filling the memory.
     unpacked = zlib.decompressobj().decompress(base64.b64decode(text), 4 * most + 1)
     return np.frombuffer(unpacked, dtype="<i4").astype(np.int32)
 
 
 def distances(rows: Any) -> Any:
-    """Row links as distances to the own row (always positive or negative, never 0); 0 is none."""
-    own = np.arange(len(rows))
-    return np.where(rows == NONE, 0, own - rows)
+    """Turn row links into distances from the linking row; 0 is no link, as no row links itself."""
+    return np.where(rows == NONE, 0, np.arange(len(rows)) - rows)
 
 
 def rows_at(distance: Any) -> Any:
-    """The row links that `distances` turned."""
-    own = np.arange(len(distance), dtype=np.int32)
-    return np.where(distance == 0, NONE, own - distance).astype(np.int32)
+    """Turn `distances` into row links again."""
+    rows = np.arange(len(distance), dtype=np.int32)
+    return np.where(distance == 0, NONE, rows - distance).astype(np.int32)
 
 
-def written_by_us(header: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What our writer put beside the events, if it wrote this file."""
-    beside = header.get(KEY)
-    known = isinstance(beside, dict) and beside.get("version") == VERSION
-    return beside if known else None
+def written_layout(header: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the layout in a file's header; None if our writer did not write the file."""
+    layout = header.get(KEY)
+    known = isinstance(layout, dict) and layout.get("version") == VERSION
+    return layout if known else None
 
 
 def restore(
-    events: Events, counters: pd.DataFrame, beside: Mapping[str, Any], epoch_ns: int
+    events: Events, counters: pd.DataFrame, layout: Mapping[str, Any], epoch_ns: int
 ) -> Trace:
-    """The trace as it was written; ``events`` are its rows in order.
+    """Return the trace as it was written; ``events`` are its rows in order.
 
-    Raises `ValueError`, or what looking up a wrong value raises, where it is no such trace.
+    A layout that is not that of a trace raises `ValueError`, or any error of a failed lookup.
     """
     rows = len(events)
-    packed = {name: unpack(beside["columns"][name], rows) for name in PACKED_COLUMNS}
+    packed = {name: unpack(layout["columns"][name], rows) for name in PACKED_COLUMNS}
     packed |= {name: rows_at(packed[name]) for name in RELATIVE_COLUMNS}
     ids, args = split_ids(events, np.arange(rows))
-    category = _restore_categories(events, beside.get("categories"))
+    category = _restore_categories(events, layout.get("categories"))
     plain = {"ts": events.ts, "dur": events.dur, "name": events.name, "category": category}
     values: dict[str, Any] = plain | packed | ids
     trace = Trace(
         slices=pd.DataFrame({name: values[name] for name in SLICE_COLUMNS}),
-        tracks=with_types(beside["tracks"]),
+        tracks=with_types(layout["tracks"]),
         counters=counters,
-        flows=_flows(beside["flows"]),
+        flows=_flows(layout["flows"]),
         args=args,
-        start_ns=int(beside["start_ns"]),
-        end_ns=int(beside["end_ns"]),
+        start_ns=int(layout["start_ns"]),
+        end_ns=int(layout["end_ns"]),
         epoch_ns=epoch_ns,
     )
     _check(trace)
     return trace
 
 
-def _restore_categories(events: Events, told: Mapping[str, Any] | None) -> pd.Categorical:
-    """Our categories, where the events themselves have those of another program."""
-    if told is None:
+def _restore_categories(events: Events, packed: Mapping[str, Any] | None) -> pd.Categorical:
+    """Return our categories, from the layout if the events have those of another program."""
+    if packed is None:
         return events.category
-    names = np.array([str(name) for name in told["names"]], dtype=object)
-    codes = unpack(told["of"], len(events))
+    names = np.array([str(name) for name in packed["names"]], dtype=object)
+    codes = unpack(packed["of"], len(events))
     if len(codes) != len(events) or not _within(codes, 0, len(names)):
         raise ValueError("its categories are not those of its slices")
-    return column(names[codes].tolist(), "category")  # type: ignore[no-any-return]
+    return text_codes(names[codes].tolist())
 
 
 def _check(trace: Trace) -> None:
-    """Rows and tracks exist, and no slice is above itself: else analyses would fail, or not end."""
+    """Check that rows and tracks exist and no slice is its own ancestor: analyses rely on it."""
     slices, rows = trace.slices, len(trace.slices)
     track, ts = slices["track"].to_numpy(), slices["ts"].to_numpy()
-    inside = slices["count"].to_numpy() > 0  # what stands for something inside a window may not be
+    inside = slices["count"].to_numpy() > 0  # owners may lie outside of the window
     start, end = ts[inside], ts[inside] + slices["dur"].to_numpy()[inside]
     later = (np.diff(track) > 0) | ((np.diff(track) == 0) & (np.diff(ts) >= 0))
     sound = [
@@ -393,14 +396,10 @@ def _within(values: Any, low: int, end: int) -> bool:
     return bool(((values >= low) & (values < end)).all())
 
 
-_MOST_FLOWS = 1 << 24
-
-
 def _flows(packed: Mapping[str, Any]) -> pd.DataFrame:
     kinds = np.array([*packed["kinds"], ""], dtype=object)
-    values = {
-        "source": unpack(packed["source"], _MOST_FLOWS),
-        "target": unpack(packed["target"], _MOST_FLOWS),
-        "kind": kinds[unpack(packed["kind"], _MOST_FLOWS)].tolist(),
-    }
-    return pd.DataFrame({name: column(values[name], FLOW_COLUMNS[name]) for name in FLOW_COLUMNS})
+    return flow_table(
+        unpack(packed["source"], _MOST_FLOWS),
+        unpack(packed["target"], _MOST_FLOWS),
+        kinds[unpack(packed["kind"], _MOST_FLOWS)].tolist(),
+    )

@@ -1,9 +1,8 @@
-"""Zip and tar archives, and folders: their files are read one by one.
+"""The files in zip and tar archives, and in folders, one by one.
 
-Those of an archive are read in memory, and never put on the disk.
-
-So it does not matter what path a file in them claims to have, or where a link points: links are no
-files. What all files together may unpack to is bounded as for any packed file (`Growth`).
+Files of an archive are read in memory, and never written to disk. So it does not matter what path
+such a file claims to have, or where a link points: links are no files. The total that all files may
+unpack to is bounded as for any packed file (`Growth`).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from gpuprof_widgets.trace.files import beginning_of, cannot
 from gpuprof_widgets.trace.packing import Growth, TooLargeError
 
 MOST_FILES = 10_000
-"""An archive or folder of more files is no place for a trace: each of them would be looked at."""
+"""Limit on the files of an archive or folder, because each of them is looked at for a trace."""
 
 ZIP_MAGIC = b"PK\x03\x04"
 _EMPTY_ZIP = b"PK\x05\x06"
@@ -33,13 +32,13 @@ _ZIP_ENCRYPTED = 1
 _ZIP_NAME = re.compile(
     rb"PK\x01\x02.{42}([ -~]{1,200}?(?:\.gpuprof|\.json(?:\.\w{2,3})?))", re.DOTALL
 )
-"""In the zip's list of its files, the name of one that may be a trace."""
+"""The name of a possible trace in a zip's list of files."""
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 _TAR_BLOCK = 512
 _HEADERS_PER_FILE = 3
-"""Of a tar: what pax says of the file, its long name, and its own."""
+"""Headers of a file in a tar: those of pax, of its long name, and its own."""
 _SPARSE_GOES_ON = (482, 504)
-"""Where GNU tar says that another block follows: in the header, and in such a block."""
+"""Places of GNU tar's flag that another block follows: in the header, and in such a block."""
 
 _PAX_PATH = re.compile(rb"(?:^|\n)\d{1,5} path=([^\n]+)\n")
 
@@ -51,14 +50,14 @@ _BROKEN = (
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError),
     *(RuntimeError, NotImplementedError, ValueError),
 )
-"""What zipfile and tarfile raise of broken files."""
+"""Errors that zipfile and tarfile raise on broken files."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A file in an archive or folder: its name there, its size unpacked as it says, its bytes.
+    """A file in an archive or folder: its name there, its stated size unpacked, its bytes.
 
-    ``read`` takes the most bytes that are wanted.
+    ``read`` takes the largest number of bytes to return.
     """
 
     name: str
@@ -68,7 +67,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Container:
-    """A kind of archive: its name, how it is recognised, what unpacks one file, the files in it."""
+    """A kind of archive: its name, its test, a command that unpacks one file, its members."""
 
     name: str
     recognises: Callable[[bytes], bool]
@@ -77,7 +76,7 @@ class Container:
 
 
 class _TooManyError(Exception):
-    """There are more than `MOST_FILES`; ``likely`` are some whose names are those of traces."""
+    """There are more than `MOST_FILES`; ``likely`` are some that have names of traces."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.likely = [name for name in names if _TRACE_NAME.search(name)][:_LISTED]
@@ -90,7 +89,7 @@ class _EncryptedError(Exception):
 
 def _zip_members(data: bytes, growth: Growth) -> list[Member]:
     if data.count(_ZIP_ENTRY) > MOST_FILES:
-        raise _TooManyError(found[1].decode() for found in _ZIP_NAME.finditer(data))
+        raise _TooManyError(match[1].decode() for match in _ZIP_NAME.finditer(data))
     source = io.BytesIO(data)
     if not zipfile.is_zipfile(source):
         raise zipfile.BadZipFile("its list of files, which is its end, is missing: it was cut off")
@@ -109,7 +108,7 @@ def _zip_members(data: bytes, growth: Growth) -> list[Member]:
 
 
 def _unpacked(file: IO[bytes], source: io.BytesIO, size: int, growth: Growth) -> bytes:
-    """As much of a file as is wanted; ``source`` is what it is unpacked from, block by block."""
+    """Read up to ``size`` bytes of a file; ``source`` is the archive from which it is unpacked."""
     content, used = io.BytesIO(), source.tell()
     while block := file.read(min(_BLOCK_BYTES, max(size - content.tell(), 0))):
         growth.count(max(source.tell() - used, 0), len(block))
@@ -119,16 +118,16 @@ def _unpacked(file: IO[bytes], source: io.BytesIO, size: int, growth: Growth) ->
 
 
 def _tar_members(data: bytes, _: Growth) -> list[Member]:
-    """The regular files of a tar, as POSIX (ustar, pax) and GNU tar lay out their headers.
+    """Return the regular files of a tar with headers of POSIX (ustar, pax) or GNU tar.
 
-    `tarfile` would search what pax headers hold for sparse files, in quadratic time.
+    `tarfile` is not used, because it searches pax headers for sparse files in quadratic time.
     """
-    found: list[Member] = []
+    files: list[Member] = []
     at, long_name, headers = 0, "", 0
     while at + _TAR_BLOCK <= len(data) and any(data[at : at + _TAR_BLOCK]):
         info = tarfile.TarInfo.frombuf(data[at : at + _TAR_BLOCK], "utf-8", "replace")
         headers += 1
-        if info.size < 0:  # with which one would go back, again and again
+        if info.size < 0:  # it would lead back, again and again
             raise tarfile.HeaderError(f"the header at byte {at:,} has a size of {info.size:,}")
         if headers > MOST_FILES * _HEADERS_PER_FILE:
             raise tarfile.HeaderError(f"it has more than {headers - 1:,} headers")
@@ -137,24 +136,24 @@ def _tar_members(data: bytes, _: Growth) -> list[Member]:
         if end > len(data):
             raise EOFError(f"it ends at byte {len(data):,}, in {long_name or info.name}")
         if info.isreg() and not _is_sparse(info):
-            found.append(
+            files.append(
                 Member(long_name or info.name, info.size, partial(_slice, data, start, end))
             )
         long_name = _long_name(info, data[start:end]) or (long_name if info.type == b"g" else "")
         at = start + -(-(end - start) // _TAR_BLOCK) * _TAR_BLOCK
-        if len(found) > MOST_FILES:
+        if len(files) > MOST_FILES:
             break
-    return found
+    return files
 
 
 def _has_data(info: tarfile.TarInfo) -> bool:
-    """Links, folders and devices have a size at times, but no data."""
+    """Whether data follow the header; links, folders and devices may have a size, but no data."""
     special = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
     return info.isreg() or info.type in special or info.type not in tarfile.SUPPORTED_TYPES
 
 
 def _behind_header(data: bytes, at: int, info: tarfile.TarInfo) -> int:
-    """Where the data of a member begin: the map of a sparse file may go on in further blocks."""
+    """Return the start of a member's data; the map of a sparse file may take further blocks."""
     goes_on = _is_sparse(info) and data[at + _SPARSE_GOES_ON[0]]
     at += _TAR_BLOCK
     while goes_on and at + _TAR_BLOCK <= len(data):
@@ -167,12 +166,12 @@ def _is_sparse(info: tarfile.TarInfo) -> bool:
     return info.type == tarfile.GNUTYPE_SPARSE
 
 
-def _long_name(info: tarfile.TarInfo, held: bytes) -> str:
-    """The name of the next member, where this one only says that."""
+def _long_name(info: tarfile.TarInfo, content: bytes) -> str:
+    """Return the next member's name if this one only holds that; else ""."""
     if info.type == tarfile.GNUTYPE_LONGNAME:
-        return held.split(b"\0", 1)[0].decode("utf-8", "replace")
-    found = _PAX_PATH.search(held) if info.type == tarfile.XHDTYPE else None
-    return found[1].decode("utf-8", "replace") if found else ""
+        return content.split(b"\0", 1)[0].decode("utf-8", "replace")
+    path = _PAX_PATH.search(content) if info.type == tarfile.XHDTYPE else None
+    return path[1].decode("utf-8", "replace") if path else ""
 
 
 def _slice(data: bytes, start: int, end: int, size: int) -> bytes:
@@ -195,23 +194,23 @@ CONTAINERS = (
 
 
 def container(data: bytes) -> Container | None:
-    """The kind of archive that these bytes are; None where they are none."""
+    """Return the kind of archive that these bytes are; None if they are none."""
     return next((each for each in CONTAINERS if each.recognises(data)), None)
 
 
 def members(data: bytes, path: Path, growth: Growth | None = None) -> list[Member]:
-    """The files in an archive, but no hidden ones; ``path`` is named in errors.
+    """Return the files in an archive except for hidden ones; errors name ``path``.
 
-    Reading one raises a `TraceError` where it is broken or encrypted, or where it unpacks to more
-    than ``growth`` allows (None: what the archive's size does).
+    Reading a file raises a `TraceError` if it is broken or encrypted, or unpacks to more than
+    ``growth`` allows (by default, the growth for the archive's size).
     """
     kind = container(data)
     if kind is None:
         return []
     try:
-        found = kind.members(data, growth or Growth(path, len(data)))
-        seen = [_guarded(one, kind, path) for one in found if not _is_hidden(one.name)]
-        return _not_too_many(seen)
+        files = kind.members(data, growth or Growth(path, len(data)))
+        visible = [_guarded(file, kind, path) for file in files if not _is_hidden(file.name)]
+        return _not_too_many(visible)
     except _TooManyError as error:
         raise TraceError(_too_many(path, kind, error)) from None
     except _BROKEN as error:
@@ -219,17 +218,17 @@ def members(data: bytes, path: Path, growth: Growth | None = None) -> list[Membe
 
 
 def member_names(data: bytes) -> list[str]:
-    """The names of the files in an archive; none where it is broken, or no archive."""
+    """Return the names of the files in an archive; none if it is broken, or no archive."""
     kind = container(data)
     try:
-        found = [] if kind is None else kind.members(data, Growth(Path(), len(data)))
-        return [one.name for one in found]
+        files = [] if kind is None else kind.members(data, Growth(Path(), len(data)))
+        return [file.name for file in files]
     except (_TooManyError, *_BROKEN):
         return []
 
 
 def _guarded(member: Member, kind: Container, path: Path) -> Member:
-    """The member, whose errors are ours."""
+    """Return the member with errors turned into `TraceError`."""
 
     def read(size: int) -> bytes:
         try:
@@ -249,27 +248,27 @@ def _guarded(member: Member, kind: Container, path: Path) -> Member:
 
 
 def folder_members(folder: Path) -> list[Member]:
-    """The files in a folder (no pipes or sockets, no hidden files), in order of their names."""
+    """Return the files in a folder, by name, without pipes, sockets and hidden files."""
     try:
         files = sorted(path for path in folder.iterdir() if path.is_file())
         sizes = {path: path.stat().st_size for path in files}
     except OSError as error:
         raise TraceError(cannot(folder, error)) from error
-    found = [
+    visible = [
         Member(path.name, sizes[path], partial(beginning_of, path))
         for path in files
         if not _is_hidden(path.name)
     ]
     try:
-        return _not_too_many(found)
+        return _not_too_many(visible)
     except _TooManyError as error:
         raise TraceError(_too_many(folder, None, error)) from None
 
 
-def _not_too_many(found: list[Member]) -> list[Member]:
-    if len(found) > MOST_FILES:
-        raise _TooManyError(member.name for member in found)
-    return found
+def _not_too_many(files: list[Member]) -> list[Member]:
+    if len(files) > MOST_FILES:
+        raise _TooManyError(file.name for file in files)
+    return files
 
 
 def _too_many(where: Path, kind: Container | None, error: _TooManyError) -> str:
@@ -282,10 +281,10 @@ def _too_many(where: Path, kind: Container | None, error: _TooManyError) -> str:
 
 
 def _is_hidden(name: str) -> bool:
-    """What systems leave beside the files (``.DS_Store``, ``__MACOSX/._run.json``) among it."""
+    """Whether a file is hidden, such as ``.DS_Store`` and ``__MACOSX/._run.json``."""
     return name.startswith("__MACOSX/") or name.rsplit("/", 1)[-1].startswith(".")
 
 
 def _does_not_unpack(path: Path, kind: str, error: Exception, member: str = "") -> str:
-    what = f"{member!r} in this {kind}" if member else f"starts as a {kind} but"
-    return f"{path}: {what} cannot be unpacked ({error}); copy the file again."
+    subject = f"{member!r} in this {kind}" if member else f"starts as a {kind} but"
+    return f"{path}: {subject} cannot be unpacked ({error}); copy the file again."

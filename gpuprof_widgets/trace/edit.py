@@ -1,4 +1,8 @@
-"""Changes of a finished trace: other names, fewer slices, more slices. Links follow their rows."""
+"""Change a finished trace: rename, remove or add slices, or join several traces into one.
+
+Links between slices follow their rows to the new row numbers. Arrays that map old row numbers to
+new ones have -1 for rows that are gone, and a last entry of -1 for the link -1 (`NONE`).
+"""
 
 from __future__ import annotations
 
@@ -13,19 +17,24 @@ from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.assemble import counter_table
-from gpuprof_widgets.trace.events import column, from_codes, text_codes, typed
+from gpuprof_widgets.trace.events import flow_table, from_codes, text_codes, typed
 from gpuprof_widgets.trace.model import Trace
 from gpuprof_widgets.trace.owners import link_ops
-from gpuprof_widgets.trace.schema import FLOW_COLUMNS, NONE, SLICE_COLUMNS, TRACK_KINDS
+from gpuprof_widgets.trace.schema import NONE, SLICE_COLUMNS, TRACK_KINDS
 from gpuprof_widgets.trace.tracks import DEVICE_KINDS, with_types
 
 Mask = NDArray[np.bool_]
+
 LINKS = ("launch", "op", "forward")
+"""Columns of slices that refer to rows, except for ``parent``, which nesting gives."""
+
+_SAME_TRACK = ("kind", "process", "thread", "device", "stream")
+"""Columns that are equal where tracks of several traces are the same."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """What the slices of one name become: a cell line, a module, ... (see `REGION_CATEGORIES`)."""
+    """New name, category (of `REGION_CATEGORIES`) and args for the slices of one name."""
 
     name: str
     category: str
@@ -34,7 +43,7 @@ class Region:
 
 @dataclass(frozen=True)
 class NewTrack:
-    """A track that a trace gets for slices of its own (see `TRACK_COLUMNS`)."""
+    """A track to add to a trace (see `TRACK_COLUMNS`)."""
 
     kind: str
     label: str
@@ -44,9 +53,9 @@ class NewTrack:
 
 @dataclass(frozen=True)
 class NewSlice:
-    """A slice that a trace gets: ns on its clock, on the track of that row.
+    """A slice to add to a trace: times in ns on its clock, and the row of its track.
 
-    Tracks that come with it are numbered after those that the trace has.
+    Tracks that are added with it are numbered after those of the trace.
     """
 
     ts: int
@@ -58,7 +67,7 @@ class NewSlice:
 
 
 def with_regions(trace: Trace, regions: Mapping[str, Region]) -> Trace:
-    """The trace in which the CPU slices of these names are regions; their GPU echoes are gone."""
+    """Turn the CPU slices of these names into regions, and remove their echoes on the GPU."""
     slices = trace.slices
     marked = slices["name"].isin(list(regions)).to_numpy()
     if not marked.any():
@@ -80,7 +89,7 @@ def with_regions(trace: Trace, regions: Mapping[str, Region]) -> Trace:
 
 
 def _recoded(category: pd.Series, rows: NDArray[np.intp], became: list[Region]) -> pd.Categorical:
-    """The categories, those of these rows replaced."""
+    """Return the categories, with those of these rows replaced."""
     texts = [str(text) for text in category.cat.categories]
     new = sorted({region.category for region in became})
     number = {text: len(texts) + index for index, text in enumerate(new)}
@@ -93,9 +102,9 @@ def _recoded(category: pd.Series, rows: NDArray[np.intp], became: list[Region]) 
 def with_slices(
     trace: Trace, added: list[NewSlice], new_tracks: list[NewTrack] | None = None
 ) -> Trace:
-    """The trace with more slices, nested anew; where one begins and ends as another, it is outside.
+    """Add slices, and nest the trace anew; an added slice is outside an old one of the same times.
 
-    Its bounds widen where needed; times before its start are an error of the caller.
+    The trace's end moves where needed; times before its start are an error of the caller.
     """
     if not added:
         return trace
@@ -103,76 +112,66 @@ def with_slices(
     more = _table(added)
     slices = pd.concat([more, old], ignore_index=True)
     for key in ("name", "category"):
-        slices[key] = _joined(text_codes(list(more[key])), old[key])
+        slices[key] = _joined_texts([pd.Series(text_codes(list(more[key]))), old[key]])
     ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
     order = np.lexsort((-dur, ts, slices["track"].to_numpy()))
     row = np.empty(len(slices), dtype=np.int64)
     row[order] = np.arange(len(slices))
     slices = slices.iloc[order].reset_index(drop=True)
     of_old = np.append(row[len(more) :], NONE)
-    moved = {name: moved_links(slices[name].to_numpy(), of_old) for name in LINKS}
-    slices = _nested(slices.assign(**moved))
-    args = {key: _at(values, of_old) for key, values in trace.args.items()}
-    new_args = [(int(row[number]), one.args) for number, one in enumerate(added)]
+    moved = _renumbered(trace, slices, of_old)
+    new_args = [(int(row[number]), new.args) for number, new in enumerate(added)]
     return replace(
-        trace,
-        slices=slices,
+        moved,
         tracks=_more_tracks(trace.tracks, new_tracks or []),
-        flows=moved_flows(trace.flows, of_old),
-        args=_with_args(args, new_args),
+        args=_with_args(moved.args, new_args),
         end_ns=max(trace.end_ns, int((ts + dur).max())),
     )
 
 
-def _joined(first: pd.Categorical, then: pd.Series) -> pd.Categorical:
-    texts = [*first.categories, *then.cat.categories]
-    codes = np.concatenate([first.codes, then.cat.codes.to_numpy() + len(first.categories)])
-    return from_codes(codes.astype(np.int32), texts)
-
-
 def new_rows(keep: Mask) -> NDArray[np.int64]:
-    """The new number of every old row, -1 of those that are left out; and -1, for "nobody"."""
+    """Return the new number of every old row, -1 for rows that go, and a last -1 for no row."""
     return np.append(np.where(keep, np.cumsum(keep) - 1, NONE), NONE).astype(np.int64)
 
 
 def moved_links(old: NDArray[Any], row: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Links by old row numbers in new ones; the last entry of ``row`` answers for "nobody"."""
+    """Translate links from old to new row numbers; ``row`` is as `new_rows` returns it."""
     return np.asarray(row[old], dtype=np.int32)
 
 
 def kept_slices(trace: Trace, keep: Mask) -> Trace:
-    """The trace of these rows alone, nested anew; links to rows that are gone are gone."""
-    row = new_rows(keep)
-    slices = trace.slices[keep].reset_index(drop=True)
+    """Keep these slices alone, nested anew; links to other rows become -1."""
+    return _renumbered(trace, trace.slices[keep].reset_index(drop=True), new_rows(keep))
+
+
+def _renumbered(trace: Trace, slices: pd.DataFrame, row: NDArray[np.int64]) -> Trace:
+    """Return the trace with these slices, nested anew; its links, flows and args follow ``row``."""
+    ts, track = slices["ts"].to_numpy(), slices["track"].to_numpy()
+    parent, depth = links.nest(ts, ts + slices["dur"].to_numpy(), track)
     moved = {name: moved_links(slices[name].to_numpy(), row) for name in LINKS}
     return replace(
         trace,
-        slices=_nested(slices.assign(**moved)),
+        slices=slices.assign(parent=parent, depth=depth, **moved),
         flows=moved_flows(trace.flows, row),
         args={key: _at(values, row) for key, values in trace.args.items()},
     )
 
 
-def _nested(slices: pd.DataFrame) -> pd.DataFrame:
-    ts = slices["ts"].to_numpy()
-    parent, depth = links.nest(ts, ts + slices["dur"].to_numpy(), slices["track"].to_numpy())
-    return slices.assign(parent=parent, depth=depth)
-
-
 def _table(added: list[NewSlice]) -> pd.DataFrame:
+    """Return the new slices as rows of a slices table, without nesting and links."""
     columns: dict[str, Any] = {}
     for name, kind in SLICE_COLUMNS.items():
         columns[name] = np.full(len(added), NONE, dtype=np.int64 if kind == "category" else kind)
     for name, number in (("ts", np.int64), ("dur", np.int64), ("track", np.int32)):
-        columns[name] = np.array([getattr(one, name) for one in added], dtype=number)
+        columns[name] = np.array([getattr(new, name) for new in added], dtype=number)
     for name in ("name", "category"):
-        columns[name] = np.array([getattr(one, name) for one in added], dtype=object)
+        columns[name] = np.array([getattr(new, name) for new in added], dtype=object)
     columns["count"] = np.ones(len(added), dtype=np.int32)
     return pd.DataFrame(columns)
 
 
 def moved_flows(flows: pd.DataFrame, row: NDArray[np.int64]) -> pd.DataFrame:
-    """The arrows between rows that are left, by their new numbers."""
+    """Return the arrows whose rows both remain, by their new numbers."""
     moved = flows.assign(
         source=moved_links(flows["source"].to_numpy(), row),
         target=moved_links(flows["target"].to_numpy(), row),
@@ -181,7 +180,7 @@ def moved_flows(flows: pd.DataFrame, row: NDArray[np.int64]) -> pd.DataFrame:
 
 
 def _at(values: pd.Series, row: NDArray[np.int64]) -> pd.Series:
-    """The args of the rows that are left, at their new numbers and in their order."""
+    """Return the values of the rows that remain, at their new numbers and sorted by these."""
     index = row[values.index.to_numpy()]
     left: pd.Series = values[index >= 0]
     return left.set_axis(pd.Index(index[index >= 0], dtype=np.int64)).sort_index()
@@ -190,7 +189,7 @@ def _at(values: pd.Series, row: NDArray[np.int64]) -> pd.Series:
 def _with_args(
     args: Mapping[str, pd.Series], added: list[tuple[int, Mapping[str, Any]]]
 ) -> dict[str, pd.Series]:
-    """The args with those of more rows; a key that a row has already is replaced."""
+    """Return the args with those of the added rows; they replace a row's values of the same key."""
     rows: dict[str, dict[int, Any]] = {}
     for row, given in added:
         for key, value in given.items():
@@ -209,27 +208,24 @@ def _more_tracks(tracks: pd.DataFrame, new: list[NewTrack]) -> pd.DataFrame:
     lane = int(tracks["lane"].max()) + 1 if len(tracks) else 0
     rank = int(tracks["rank"].iloc[0]) if len(tracks) else NONE
     rows = [
-        {**vars(one), "lane": lane + number, "device": NONE, "stream": NONE, "rank": rank}
-        for number, one in enumerate(new)
+        {**vars(track), "lane": lane + number, "device": NONE, "stream": NONE, "rank": rank}
+        for number, track in enumerate(new)
     ]
     return with_types(pd.concat([tracks.astype(object), pd.DataFrame(rows)], ignore_index=True))
 
 
-_LINKS = ("parent", "launch", "op", "forward")
-_SAME_TRACK = ("kind", "process", "thread", "device", "stream")
-
-
 def starts_when_joined(traces: Sequence[Trace]) -> list[int]:
-    """Where each trace begins on the clock of the joined one (ns): where the one before it ends."""
+    """Return the start of each trace on the joined clock (ns): where the trace before it ends."""
     spans = [trace.span_ns for trace in traces]
     return [sum(spans[:number]) for number in range(len(spans))]
 
 
 def joined(traces: Sequence[Trace]) -> Trace:
-    """The traces in this order on one clock, that of the first; every link stays within its trace.
+    """Join the traces, one after another without the time between them, on the first one's clock.
 
-    Tracks of the same process, thread, device and stream are one. Nothing is linked anew: ids
-    (correlations, external ids) may repeat from trace to trace.
+    Tracks of the same process, thread, device and stream become one. Every link stays within its
+    trace; nothing is linked anew, because ids (correlations, external ids) may repeat from trace to
+    trace.
     """
     if len(traces) == 1:
         return traces[0]
@@ -249,7 +245,7 @@ def joined(traces: Sequence[Trace]) -> Trace:
 
 
 def _united_tracks(traces: Sequence[Trace]) -> tuple[pd.DataFrame, list[NDArray[np.int32]]]:
-    """One row per track, in display order, and per trace the new number of each of its tracks."""
+    """Return a row per track, in display order, and for each trace its tracks' new numbers."""
     keys = [_track_keys(trace.tracks) for trace in traces]
     first: dict[Any, dict[Any, Any]] = {}
     for trace, of_trace in zip(traces, keys, strict=True):
@@ -265,7 +261,7 @@ def _united_tracks(traces: Sequence[Trace]) -> tuple[pd.DataFrame, list[NDArray[
 
 
 def _track_keys(tracks: pd.DataFrame) -> list[tuple[Any, ...]]:
-    """What makes a track the same in several traces; several alike in one trace are counted."""
+    """Return keys that are equal for equal tracks of several traces; repeats in one are counted."""
     alike = list(zip(*(tracks[name] for name in _SAME_TRACK), strict=True))
     seen: Counter[Any] = Counter()
     keys = []
@@ -276,7 +272,7 @@ def _track_keys(tracks: pd.DataFrame) -> list[tuple[Any, ...]]:
 
 
 def _display_order(tracks: dict[Any, dict[Any, Any]]) -> list[Any]:
-    """CPU threads, devices, the rest, as one trace has them; what came later stands behind."""
+    """Return the keys of tracks in order: CPU threads, devices, the rest; later traces' last."""
     rows = list(tracks.items())
     process: dict[Any, int] = {}
     lane: dict[Any, int] = {}
@@ -298,7 +294,7 @@ def _display_order(tracks: dict[Any, dict[Any, Any]]) -> list[Any]:
 def _joined_slices(
     traces: Sequence[Trace], numbers: list[NDArray[np.int32]]
 ) -> tuple[pd.DataFrame, list[NDArray[np.int64]]]:
-    """The slices in their order, and per trace the new row of each old one (-1 for -1)."""
+    """Return the slices in order, and for each trace the new row of each old row (-1 for -1)."""
     starts = starts_when_joined(traces)
     tables = [trace.slices for trace in traces]
     columns = {
@@ -320,12 +316,12 @@ def _joined_slices(
     row[order] = np.arange(len(order))
     ends = np.cumsum([len(table) for table in tables])[:-1]
     rows = [np.append(part, NONE) for part in np.split(row, ends)]
-    for name in _LINKS:
+    for name in ("parent", *LINKS):
         columns[name] = np.concatenate(
             [moved[table[name].to_numpy()] for moved, table in zip(rows, tables, strict=True)]
         )
     types: dict[str, Any] = dict(SLICE_COLUMNS)
-    texts = {name: _texts([table[name] for table in tables]) for name in ("name", "category")}
+    texts = {name: _joined_texts([t[name] for t in tables]) for name in ("name", "category")}
     values = {
         name: texts[name].take(order)
         if kind == "category"
@@ -335,7 +331,8 @@ def _joined_slices(
     return pd.DataFrame(values), rows
 
 
-def _texts(columns: list[pd.Series]) -> pd.Categorical:
+def _joined_texts(columns: list[pd.Series]) -> pd.Categorical:
+    """Return dictionary-coded columns, one after another, as one."""
     texts: list[str] = []
     codes = []
     for values in columns:
@@ -359,12 +356,12 @@ def _joined_counters(traces: Sequence[Trace]) -> pd.DataFrame:
 
 def _joined_flows(traces: Sequence[Trace], rows: list[NDArray[np.int64]]) -> pd.DataFrame:
     pairs = list(zip(traces, rows, strict=True))
-    values: dict[str, Any] = {
-        end: np.concatenate([row[trace.flows[end].to_numpy()] for trace, row in pairs])
+    source, target = (
+        np.concatenate([row[trace.flows[end].to_numpy()] for trace, row in pairs])
         for end in ("source", "target")
-    }
-    values["kind"] = [str(kind) for trace in traces for kind in trace.flows["kind"]]
-    return pd.DataFrame({name: column(values[name], FLOW_COLUMNS[name]) for name in FLOW_COLUMNS})
+    )
+    kinds = [str(kind) for trace in traces for kind in trace.flows["kind"]]
+    return flow_table(source, target, kinds)
 
 
 def _joined_args(traces: Sequence[Trace], rows: list[NDArray[np.int64]]) -> dict[str, pd.Series]:

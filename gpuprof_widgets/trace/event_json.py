@@ -1,6 +1,8 @@
-"""The events of a Chrome trace, and the keys beside them, read from JSON in batches.
+"""Read the events of a Chrome trace from JSON in batches, and the other keys of the file.
 
-What turns out not to be JSON is given to `broken_json`.
+A file that is not JSON is read event by event and mended as far as possible: torch does not escape
+quotes in names, and files are cut off. A file may also hold several documents, where one trace was
+written after another.
 """
 
 from __future__ import annotations
@@ -17,14 +19,15 @@ import msgspec
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.files import valid_utf8
 from gpuprof_widgets.trace.trace_events import (
+    ANY,
     KEYS,
     LIST,
     Event,
-    Found,
+    EventPlaces,
     TraceFile,
     any_value,
     containers,
-    counted,
+    decoded_event,
     find_events,
     is_list,
     mended_header,
@@ -36,10 +39,16 @@ from gpuprof_widgets.trace.trace_events import (
 Gathered = TypeVar("Gathered")
 
 BATCH_BYTES = 2 << 20
-"""Of this size the objects of a batch fit the processor's cache, and memory is used again."""
+"""With this size, the objects of a batch fit the processor's cache, and memory is reused."""
+_BATCH_EVENTS = 4096
+"""Size of a batch of events that are read one by one."""
+
+SAMPLES = "samples"
+"""The key of the global samples, which a sampling profiler of the operating system takes."""
 
 _EVENTS = msgspec.json.Decoder(list[Event])
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
+_OBJECTS = re.compile(rb"\[\s*\{")
 
 _NON_FINITE = re.compile(
     rb"([:\[,]\s*)([-+]?(?:nan|inf(?:inity)?)|n/a)(?=\s*[,}\]])", re.IGNORECASE
@@ -48,10 +57,14 @@ _CUT = re.compile(rb"\n  (\},)\n")
 _ANY_CUT = re.compile(rb"(\}\s*,)\s*\{")
 
 
-def read_events(data: bytes, path: Path, gather: Callable[[TraceFile], Gathered]) -> Gathered:
-    """What ``gather`` makes of the trace, which is in object form or a bare list.
+class NoTraceError(TraceError):
+    """JSON that is no trace."""
 
-    It is called again where the file turns out to be broken and could be mended.
+
+def read_events(data: bytes, path: Path, gather: Callable[[TraceFile], Gathered]) -> Gathered:
+    """Return what ``gather`` makes of the trace, which is an object or a bare list.
+
+    ``gather`` is called again if the file turns out to be broken and can be mended.
     """
     try:
         return gather(_decoded(data, path))
@@ -67,29 +80,19 @@ def read_events(data: bytes, path: Path, gather: Callable[[TraceFile], Gathered]
                 lines,
                 [*notes, "the file has an event per line: they were read as a list"],
             )
-    likely, more = _with_likely_repairs(text)
+    repaired, repairs = _with_likely_repairs(text)
     try:
-        return gather(_decoded(likely, path, [*notes, *more]))
+        return gather(_decoded(repaired, path, [*notes, *repairs]))
     except (msgspec.DecodeError, RecursionError):
         return gather(mended_file(text, path, broken, notes))
 
 
 def _with_likely_repairs(text: bytes) -> tuple[bytes, list[str]]:
-    """With numbers that JSON does not have as text, and a list closed that the format lets open."""
+    """Quote numbers that JSON does not have, and close a list that the format lets open."""
     text, count = _NON_FINITE.subn(rb'\1"\2"', text)
-    told = f"{count:,} numbers that are none (NaN, Infinity, N/A) were read as text"
-    notes = [told] if count else []
+    note = f"{count:,} numbers that are none (NaN, Infinity, N/A) were read as text"
     open_list = is_list(text) and not text.rstrip().endswith(b"]")
-    return (text.rstrip().rstrip(b",") + b"]" if open_list else text), notes
-
-
-class NoTraceError(TraceError):
-    """JSON that is no trace."""
-
-
-_OBJECTS = re.compile(rb"\[\s*\{")
-SAMPLES = "samples"
-"""The key of the global samples, of a sampling profiler of the operating system."""
+    return (text.rstrip().rstrip(b",") + b"]" if open_list else text), [note] if count else []
 
 
 def _decoded(data: bytes, path: Path, notes: Sequence[str] = ()) -> TraceFile:
@@ -99,9 +102,9 @@ def _decoded(data: bytes, path: Path, notes: Sequence[str] = ()) -> TraceFile:
         return file
     keys = KEYS.decode(data)
     if "traceEvents" not in keys:
-        found = ", ".join(list(keys)[:8]) or "nothing"
+        names = ", ".join(list(keys)[:8]) or "nothing"
         raise NoTraceError(
-            f'{path}: JSON, but not a trace: there is no "traceEvents" key (found: {found}).'
+            f'{path}: JSON, but not a trace: there is no "traceEvents" key (found: {names}).'
         )
     events = memoryview(keys.pop("traceEvents"))
     if bytes(events[:1]) != b"[":
@@ -109,7 +112,7 @@ def _decoded(data: bytes, path: Path, notes: Sequence[str] = ()) -> TraceFile:
             f'{path}: JSON, but not a trace: "traceEvents" is {_shown(events)}, not a list.'
         )
     file = TraceFile({}, notes=[*notes])
-    if SAMPLES in keys and _OBJECTS.match(keys[SAMPLES]):  # else a key of the user's
+    if SAMPLES in keys and _OBJECTS.match(keys[SAMPLES]):  # else it is a key of the user
         file.samples = _events(bytes(keys.pop(SAMPLES)), file)
     file.header = _header(keys, len(data), file)
     file.batches = _batches(events, file)
@@ -121,9 +124,9 @@ def _shown(value: memoryview) -> str:
 
 
 def _batches(text: memoryview, file: TraceFile) -> Iterator[list[Event]]:
-    """The events of a JSON list, cut where Kineto ends an event and its line, else between objects.
+    """Yield the events of a JSON list, cut at Kineto's line ends, else between objects.
 
-    A batch that is cut within an event or a string is not JSON: then it is made longer.
+    A batch that is cut within an event or a string is not JSON, and becomes longer.
     """
     start, size = 1, BATCH_BYTES
     while start:
@@ -141,27 +144,27 @@ def _batches(text: memoryview, file: TraceFile) -> Iterator[list[Event]]:
 
 
 def _cut(text: memoryview, start: int, size: int) -> re.Match[bytes] | None:
-    """A place to cut the list after about this size; its group is what ends an event.
+    """Find a place to cut the list after about ``size`` bytes; its group is the end of an event.
 
-    Sooner where events are not laid out as Kineto's are: they may be of three bytes each.
+    Lists that are not laid out as Kineto's are cut sooner, because an event may have three bytes.
     """
     at = start + size
     return _CUT.search(text, at, at + size) or _ANY_CUT.search(text, start + size // 8)
 
 
 def _header(keys: dict[str, msgspec.Raw], size: int, file: TraceFile) -> dict[str, Any]:
-    """The values beside the events, in a file of that size; not, those of too many parts."""
+    """Decode the keys other than events; skip values of too many parts for ``size`` bytes."""
     left = most_containers(size)
     header = {}
     for key, raw in keys.items():
-        held = containers(raw, left)
-        if held > left:
+        count = containers(raw, left)
+        if count > left:
             file.notes.append(
                 f'what the file has under "{key[:100]}" ({len(raw):,} bytes) was not read: it is '
-                f"{held:,} lists and objects, more than any profiler writes"
+                f"{count:,} lists and objects, more than any profiler writes"
             )
             continue
-        left -= held
+        left -= count
         header[key] = any_value(raw)
     return header
 
@@ -174,42 +177,39 @@ def _events(text: bytes, file: TraceFile) -> list[Event]:
     text, bare = without_bare_values(text)
     file.left_out += bare
     items = _ITEMS.decode(text)
-    return [event for item in items if (event := counted(bytes(item), file)) is not None]
-
-
-_BATCH_EVENTS = 4096
+    return [event for item in items if (event := decoded_event(bytes(item), file)) is not None]
 
 
 def mended_file(text: bytes, path: Path, error: Exception, notes: Sequence[str]) -> TraceFile:
-    """What of a file that is not JSON can be read, or the error that says where it breaks."""
+    """Read as much as possible of a file that is not JSON; else raise an error with the place."""
     opened = LIST.search(text)
-    found = find_events(text, opened.end()) if opened else None
-    if opened is None or found is None or not found.places:
+    events = find_events(text, opened.end()) if opened else None
+    if opened is None or events is None or not events.places:
         raise TraceError(_broken(text, path, error)) from error
     file = TraceFile({}, notes=[*notes])
     if not is_list(text):
-        file.header = _mended_header(text, opened.end(), found, file)
-    if found.odd_commas:
+        file.header = _mended_header(text, opened.end(), events, file)
+    if events.odd_commas:
         file.notes.append(
             "commas too many or missing between events, or at their ends, were mended: "
-            f"{found.odd_commas:,}"
+            f"{events.odd_commas:,}"
         )
-    file.notes += _cut_off(text, found)
-    file.batches = _mended_batches(text, found, file, TraceError(_broken(text, path, error)))
+    file.notes += _cut_off(text, events)
+    file.batches = _mended_batches(text, events, file, TraceError(_broken(text, path, error)))
     return file
 
 
-def _mended_header(text: bytes, start: int, found: Found, file: TraceFile) -> dict[str, Any]:
-    """The keys beside the events, as far as they can be read."""
-    beside = text[:start] + (b"]}" if found.end is None else text[found.end :])
+def _mended_header(text: bytes, start: int, events: EventPlaces, file: TraceFile) -> dict[str, Any]:
+    """Return the keys other than the events, as far as they can be read."""
+    outside = text[:start] + (b"]}" if events.end is None else text[events.end :])
     most = most_containers(len(text))
-    if containers(beside, most) > most:
+    if containers(outside, most) > most:
         file.notes.append(
-            f"what stands beside the events ({len(beside):,} bytes) was not read: it is more lists "
-            "and objects than any profiler writes"
+            f"what stands beside the events ({len(outside):,} bytes) was not read: it is more "
+            "lists and objects than any profiler writes"
         )
         return {}
-    header = mended_header(beside)
+    header = mended_header(outside)
     if header is None:
         header = mended_header(text[:start] + b"]}")
         place = "beside" if header is None else "after"
@@ -224,33 +224,36 @@ def _mended_header(text: bytes, start: int, found: Found, file: TraceFile) -> di
     return {key: value for key, value in keys.items() if key != "traceEvents"}
 
 
-def _cut_off(text: bytes, found: Found) -> list[str]:
-    if found.end is not None:
+def _cut_off(text: bytes, events: EventPlaces) -> list[str]:
+    """Return a note on a list of events that does not end, or was not searched to its end."""
+    if events.end is not None:
         return []
-    if found.given_up_at is not None:
-        at = f"{found.given_up_at:,}"
+    if events.given_up_at is not None:
+        at = f"{events.given_up_at:,}"
         return [f"so much of the file is not JSON that nothing from byte {at} on was read"]
     return [
-        f"the file ends at byte {len(text):,}, in or after event {len(found.places):,}, before it "
+        f"the file ends at byte {len(text):,}, in or after event {len(events.places):,}, before it "
         "is complete: it was cut off while it was written or copied, and what follows is lost"
     ]
 
 
 def _mended_batches(
-    text: bytes, found: Found, file: TraceFile, nothing: TraceError
+    text: bytes, events: EventPlaces, file: TraceFile, nothing: TraceError
 ) -> Iterator[list[Event]]:
+    """Yield the events at these places; raise ``nothing`` if none of them can be read."""
     any_event = False
-    for first in range(0, len(found.places), _BATCH_EVENTS):
-        places = found.places[first : first + _BATCH_EVENTS]
+    for first in range(0, len(events.places), _BATCH_EVENTS):
+        places = events.places[first : first + _BATCH_EVENTS]
         chunks = (text[start:end] for start, end in places)
-        events = [event for chunk in chunks if (event := counted(chunk, file)) is not None]
-        any_event = any_event or bool(events)
-        yield events
+        batch = [event for chunk in chunks if (event := decoded_event(chunk, file)) is not None]
+        any_event = any_event or bool(batch)
+        yield batch
     if not any_event:
         raise nothing
 
 
 def _broken(data: bytes, path: Path, error: Exception) -> str:
+    """Return the message for JSON that breaks: where, what is there, and what to do."""
     if isinstance(error, RecursionError):
         return f"{path}: something in it is nested deeper than any trace; record again."
     place = re.search(r"byte (\d+)", str(error))
@@ -270,14 +273,12 @@ def _broken(data: bytes, path: Path, error: Exception) -> str:
 
 
 MOST_DOCUMENTS = 100
-"""A file of more is no file of traces: a log with one object per line, for instance."""
+"""A file with more documents holds no traces; it may be a log with an object per line."""
 
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
-_NEXT = re.compile(rb"[\s,]*(?=[{\[])")
+_NEXT_DOCUMENT = re.compile(rb"[\s,]*(?=[{\[])")
 _BETWEEN_LINES = re.compile(rb"(?<=\})[ \t\r]*\n\s*(?=\{)")
-"""In JSON no line ends within text."""
-_ANY = msgspec.json.Decoder(msgspec.Raw)
-_KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+"""A line end between objects: in JSON, strings hold no line ends."""
 
 
 @dataclass(frozen=True)
@@ -289,47 +290,47 @@ class Document:
 
 
 class SecondDocumentError(TraceError):
-    """A file in which another JSON document follows the first; ``documents`` are all of them."""
+    """Another JSON document follows the first one in a file; ``documents`` are all of them."""
 
-    def __init__(self, path: Path, found: list[Document]) -> None:
-        self.documents = found
-        at = ", ".join(f"{one.start:,}" for one in found[1:7])
-        more = " ..." if len(found) > 7 else ""
+    def __init__(self, path: Path, documents: list[Document]) -> None:
+        self.documents = documents
+        at = ", ".join(f"{document.start:,}" for document in documents[1:7])
+        more = " ..." if len(documents) > 7 else ""
         super().__init__(
-            f"{path}: {len(found):,} JSON documents one after another, where one was expected (the "
-            f"next ones start at byte {at}{more}). Cut it there, and open one of the parts."
+            f"{path}: {len(documents):,} JSON documents one after another, where one was expected "
+            f"(the next ones start at byte {at}{more}). Cut it there, and open one of the parts."
         )
 
 
 def check_one_document(text: bytes, path: Path) -> None:
-    """Raises a `SecondDocumentError` where a JSON document is followed by another one."""
+    """Raise a `SecondDocumentError` if another JSON document follows the first one."""
     start = 0
-    found: list[Document] = []
-    while len(found) <= MOST_DOCUMENTS:
+    documents: list[Document] = []
+    while len(documents) <= MOST_DOCUMENTS:
         end = _end(memoryview(text)[start:])
-        following = _NEXT.match(text, start + end) if end else None
+        following = _NEXT_DOCUMENT.match(text, start + end) if end else None
         stop = following.start() if following else len(text)
-        found.append(Document(start, text[start:stop]))
+        documents.append(Document(start, text[start:stop]))
         if following is None:
             break
         start = following.end()
-    if len(found) > MOST_DOCUMENTS:
+    if len(documents) > MOST_DOCUMENTS:
         raise TraceError(
             f"{path}: more than {MOST_DOCUMENTS} JSON documents one after another, the first of "
-            f"which ends before byte {found[1].start:,}, where one trace was expected. Cut out "
+            f"which ends before byte {documents[1].start:,}, where one trace was expected. Cut out "
             "the one that you want to see."
         )
-    if len(found) > 1:
-        raise SecondDocumentError(path, found)
+    if len(documents) > 1:
+        raise SecondDocumentError(path, documents)
 
 
 def as_list_of_lines(text: bytes) -> bytes | None:
-    """The JSON list of the events of which each has a line of its own; None if it is no such text.
+    """Turn text with an event per line into a JSON list; None if it is no such text.
 
-    The list is not closed where the last event was cut off.
+    The list stays open if the last event was cut off.
     """
     try:
-        first = _KEYS.decode(memoryview(text)[: _end(memoryview(text))])
+        first = KEYS.decode(memoryview(text)[: _end(memoryview(text))])
     except msgspec.DecodeError:
         return None
     if "ph" not in first:
@@ -339,10 +340,10 @@ def as_list_of_lines(text: bytes) -> bytes | None:
 
 
 def _end(text: memoryview) -> int:
-    """Where the first document ends if something follows it; 0 where nothing does, or it breaks."""
+    """Return the end of the first document if text follows it; 0 if not, or if it is broken."""
     try:
-        _ANY.decode(text)
+        ANY.decode(text)
     except msgspec.DecodeError as error:
-        found = _TRAILING.search(str(error))
-        return int(found[1]) - 1 if found else 0  # msgspec counts what it took, this one too
+        trailing = _TRAILING.search(str(error))
+        return int(trailing[1]) - 1 if trailing else 0  # msgspec also counts the byte it read last
     return 0

@@ -1,4 +1,8 @@
-"""Events in file order, column by column: what readers hand to `assemble`."""
+"""Columns of events in file order, which readers pass to `assemble`, and exact times from text.
+
+A float64 resolves no more than 0.25 µs at today's epoch microseconds, so `nanoseconds` reads the
+digits of the text without a float in between.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,22 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gpuprof_widgets.trace.schema import FLOW_COLUMNS
+
+_EXACT = 2.0**53
+"""Below it, float64 holds every integer."""
+
+_LIMIT = 2**62
+_MOST_DIGITS = 16
+_POINT, _ZERO = ord("."), ord("0")
+
 
 @dataclass(frozen=True)
 class Names:
-    """What the file calls its processes and threads; the keys are ids as text.
+    """The file's names of its processes and threads; the keys are ids as text.
 
-    ``process_order`` and ``thread_order``: where the file wants them, low numbers first.
-    ``languages``: what the frames of a thread are of, where that is not Python ("": not known).
+    ``process_order`` and ``thread_order``: positions that the file asks for, low numbers first.
+    ``languages``: the language of a thread's frames, if not Python ("": unknown).
     """
 
     processes: Mapping[str, str] = field(default_factory=dict)
@@ -48,7 +61,7 @@ class Events:
 
 @dataclass(frozen=True)
 class EventFlows:
-    """Arrows between events, of any kind: rows of `Events` at both ends, and what they are."""
+    """Arrows between events: rows of `Events` at both ends, and the kind of each arrow."""
 
     source: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     target: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -57,7 +70,7 @@ class EventFlows:
 
 @dataclass(frozen=True)
 class FlowEnd:
-    """One end of a flow arrow: it meets the slice of that thread that starts at ``ts``."""
+    """One end of an arrow, which meets the slice of that thread that starts at ``ts``."""
 
     id: Any
     process: str
@@ -66,14 +79,14 @@ class FlowEnd:
 
 
 def text_codes(values: Sequence[str]) -> pd.Categorical:
-    """Dictionary-coded text whose dictionary is sorted, whatever the order of the values."""
+    """Return dictionary-coded text with a sorted dictionary."""
     number = {value: index for index, value in enumerate(dict.fromkeys(values))}
     codes = np.fromiter(map(number.__getitem__, values), dtype=np.int32, count=len(values))
     return from_codes(codes, list(number))
 
 
 def from_codes(codes: NDArray[np.int32], texts: Sequence[str]) -> pd.Categorical:
-    """Codes into these texts, which may repeat, as codes into their sorted dictionary."""
+    """Turn codes into these texts, which may repeat, into codes into their sorted dictionary."""
     distinct = sorted(set(texts))
     place = {text: index for index, text in enumerate(distinct)}
     renumbered = np.array([place[text] for text in texts], dtype=np.int32)
@@ -82,7 +95,7 @@ def from_codes(codes: NDArray[np.int32], texts: Sequence[str]) -> pd.Categorical
 
 
 def typed(values: Sequence[Any], index: NDArray[np.int64]) -> pd.Series:
-    """A column of args: int64 or float64 where all values are numbers, else objects as they are."""
+    """Return a column of args: int64 or float64 if all values are numbers, else objects."""
     column: Any = None
     if len(values) and type(values[0]) in (int, float):
         column = _numbers(values, set(map(type, values)))
@@ -95,7 +108,7 @@ def typed(values: Sequence[Any], index: NDArray[np.int64]) -> pd.Series:
 
 
 def _numbers(values: Sequence[Any], kinds: set[type]) -> NDArray[Any] | None:
-    """Numbers as an array if it can hold them all: int64 not what is above 2**63."""
+    """Return the numbers as an array, or None if neither int64 nor float64 holds all exactly."""
     try:
         if kinds == {int}:
             return np.array(values, dtype=np.int64)
@@ -107,31 +120,22 @@ def _numbers(values: Sequence[Any], kinds: set[type]) -> NDArray[Any] | None:
     return None
 
 
-_EXACT = 2.0**53
-"""Below it, float64 holds every integer."""
-
-
-def empty(columns: Mapping[str, Any]) -> pd.DataFrame:
-    """A table with these columns and no rows."""
-    return pd.DataFrame({name: column([], kind) for name, kind in columns.items()})
-
-
-def column(values: Any, kind: Any) -> Any:
-    """The values as a column of a schema's type."""
-    if kind == "category":
-        return values if isinstance(values, pd.Categorical) else text_codes(values)
-    return np.asarray(values, dtype=kind)
-
-
-_LIMIT = 2**62
-_MOST_DIGITS = 16
-_POINT, _ZERO = ord("."), ord("0")
+def flow_table(source: Any, target: Any, kind: Sequence[str]) -> pd.DataFrame:
+    """Return arrows between slice rows as a table with the columns of `FLOW_COLUMNS`."""
+    types: Mapping[str, Any] = FLOW_COLUMNS
+    return pd.DataFrame(
+        {
+            "source": np.asarray(source, types["source"]),
+            "target": np.asarray(target, types["target"]),
+            "kind": text_codes(kind),
+        }
+    )
 
 
 def nanoseconds(texts: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Nanoseconds of each number of microseconds, and which texts are such numbers.
+    """Turn texts of microseconds into ns, and return which texts are such numbers.
 
-    Exact up to 3 decimals, which is all that Kineto writes; beyond, rounded half to even.
+    The ns are exact for up to 3 decimals, as Kineto writes them; more are rounded half to even.
     """
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     joined = np.frombuffer(b"".join(texts), dtype=np.uint8)
@@ -146,14 +150,14 @@ def nanoseconds(texts: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.b
         if len(longer) and length > 5:
             values[longer], valid[longer] = _rounded(characters[:, ~valid[rows]])
     for row in np.flatnonzero(~valid).tolist():  # signs, exponents, more digits, quoted numbers
-        exact = _one(texts[row])
+        exact = _exact_ns(texts[row])
         if exact is not None:
             values[row], valid[row] = exact, True
     return values, valid
 
 
 def _same_length(characters: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The simple ones among texts of one length: digits, and at most one point and 3 decimals.
+    """Read texts of one length that are digits with at most one point and 3 decimals.
 
     ``characters[place]`` holds the characters of all texts at that place.
     """
@@ -177,7 +181,7 @@ def _same_length(characters: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDAr
 
 
 def _rounded(characters: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Those among texts of one length that are digits, one point, and more than 3 decimals."""
+    """Read texts of one length that are digits with one point and more than 3 decimals."""
     length, rows = characters.shape
     values = np.zeros(rows, dtype=np.int64)
     valid = np.zeros(rows, dtype=bool)
@@ -188,10 +192,10 @@ def _rounded(characters: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[
         if not 0 < point < min(length - 4, _MOST_DIGITS):
             continue
         columns = np.flatnonzero(place == point)
-        of = digits[:, columns]
-        value, fits = _number(of, [p for p in range(point + 4) if p != point])
-        fits &= (of[point + 4 :] <= 9).all(axis=0) & (value < _LIMIT)
-        first, more = of[point + 4], (of[point + 5 :] > 0).any(axis=0)
+        part = digits[:, columns]
+        value, fits = _number(part, [p for p in range(point + 4) if p != point])
+        fits &= (part[point + 4 :] <= 9).all(axis=0) & (value < _LIMIT)
+        first, more = part[point + 4], (part[point + 5 :] > 0).any(axis=0)
         up = (first > 5) | ((first == 5) & (more | (value % np.uint64(2) == 1)))
         values[columns] = np.where(fits, value + up, 0).astype(np.int64)
         valid[columns] = fits
@@ -201,7 +205,7 @@ def _rounded(characters: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[
 def _number(
     digits: NDArray[np.uint8], places: Sequence[int]
 ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """The number that the digits at these places make, and where they all are digits."""
+    """Return the number that the digits at these places make, and where all are digits."""
     value = np.zeros(digits.shape[1], dtype=np.uint64)
     highest = np.zeros(digits.shape[1], dtype=np.uint8)
     for place in places:
@@ -211,10 +215,11 @@ def _number(
     return value, highest <= 9
 
 
-def _one(text: bytes) -> int | None:
+def _exact_ns(text: bytes) -> int | None:
+    """Return the ns of any number of microseconds, by decimal arithmetic; None if it is none."""
     if not text.isascii():
         return None
-    # Of our own: precise enough for all digits, and what is no number is NaN, not an error.
+    # This context is precise enough for all digits, and turns other text into NaN, not an error.
     exactly = Context(prec=len(text) + 3, rounding=ROUND_HALF_EVEN, traps=[])
     number = exactly.create_decimal(text.decode("ascii").strip().strip('"'))
     if not number.is_finite() or number.adjusted() > _MOST_DIGITS:

@@ -1,4 +1,4 @@
-"""The bytes of a file: read if it is one, whatever it is called; written whole or not at all."""
+"""Files: read their bytes, write them whole or not at all, turn their text into UTF-8."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from typing import Any
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.packing import unpacked
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_REGULAR = (
     (stat.S_ISSOCK, "a socket, which no trace is read from; name a file"),
     (stat.S_ISFIFO, "a pipe; read it through standard input: gpuprof view - < PIPE"),
@@ -29,7 +30,7 @@ _NOT_REGULAR = (
 
 @dataclass(frozen=True)
 class Opened:
-    """The bytes that a file had, and its size and time of change when they were read."""
+    """The bytes of a file, with its size and time of change when they were read."""
 
     path: Path
     data: bytes
@@ -37,7 +38,7 @@ class Opened:
     changed_ns: int
 
     def growth(self) -> str:
-        """What became of the file since, in one sentence; nothing where it stayed as it was."""
+        """Return a sentence if the file has changed since, else ""."""
         try:
             now = self.path.stat()
         except OSError:
@@ -51,12 +52,12 @@ class Opened:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of the file, unpacked; a `TraceError` names the file and says what to do."""
+    """Return the content of the file, unpacked; a `TraceError` names the file and the remedy."""
     return unpacked(opened(path).data, path).data
 
 
 def opened(path: Path) -> Opened:
-    """The file as it is, no byte more than it had at first; errors as in `read_bytes`."""
+    """Read the file as it is, up to its size at the start; errors as in `read_bytes`."""
     state = state_of(path)
     if stat.S_ISDIR(state.st_mode):
         raise TraceError(f"{path}: this is a directory; name one of the files in it.")
@@ -74,7 +75,7 @@ def opened(path: Path) -> Opened:
 
 
 def beginning_of(path: Path, size: int) -> bytes:
-    """The first bytes of a file; errors as in `read_bytes`."""
+    """Return the first bytes of a file; errors as in `read_bytes`."""
     try:
         with path.open("rb") as file:
             return file.read(size)
@@ -83,7 +84,7 @@ def beginning_of(path: Path, size: int) -> bytes:
 
 
 def state_of(path: Path) -> os.stat_result:
-    """What the system says of the file; a `TraceError` where it cannot be reached."""
+    """Return the system's ``stat`` of the file; a `TraceError` if the file cannot be reached."""
     try:
         return path.stat()
     except FileNotFoundError as error:
@@ -92,22 +93,22 @@ def state_of(path: Path) -> os.stat_result:
         ) from error
     except OSError as error:
         raise TraceError(cannot(path, error)) from error
-    except ValueError as error:  # a zero byte
+    except ValueError as error:  # the path has a zero byte
         raise TraceError(f"{str(path)!r}: this is no path ({error}); check it.") from error
 
 
 def empty(path: Path) -> str:
-    """The words for a file without content."""
+    """Return the message for a file without content."""
     return f"{path}: the file is empty (0 bytes); record or copy the trace again."
 
 
 def _is_open_pipe(path: Path) -> bool:
-    """Whether this stands for a pipe that is open here, as bash's ``<(zcat trace.gz)`` does."""
+    """Whether this is a pipe that is open in this process, like bash's ``<(zcat trace.gz)``."""
     return "/pipe:[" in os.path.realpath(path)
 
 
 def cannot(path: Path, error: OSError) -> str:
-    """The words where the system does not let the file be read."""
+    """Return the message for a file that the system does not let us read."""
     if isinstance(error, PermissionError):
         return (
             f"{path}: no permission to read it; ask its owner, or look at it with ls -l and change "
@@ -121,8 +122,9 @@ def cannot(path: Path, error: OSError) -> str:
 def write_whole(path: str | os.PathLike[str], write: Callable[[Any], object]) -> Path:
     """Let ``write`` fill the file, which appears when it is complete, or not at all.
 
-    A process that is killed meanwhile leaves the file as it was, and beside it what it had written:
-    ``.NAME.XXXXXXXX.unfinished``. A device or a FIFO is written to, never replaced.
+    A process that is killed meanwhile leaves the old file as it was, and the unfinished one as
+    ``.NAME.XXXXXXXX.unfinished`` in the same folder. A device or a FIFO is written to, never
+    replaced.
     """
     target = Path(path)
     try:
@@ -130,7 +132,7 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Any], object]) ->
             with target.open("wb") as file:
                 write(file)
         else:
-            _write_beside(target.resolve(), write)
+            _write_and_rename(target.resolve(), write)
     except OSError as error:
         advice = (
             "make room there, or name a file elsewhere; what was there before is as it was."
@@ -143,8 +145,8 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Any], object]) ->
     return target
 
 
-def _write_beside(target: Path, write: Callable[[Any], object]) -> None:
-    """Fill a file of another name, then give it the target's."""
+def _write_and_rename(target: Path, write: Callable[[Any], object]) -> None:
+    """Fill a file of another name, then rename it to the target."""
     unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.unfinished")
     try:
         with unfinished.open("xb") as file:
@@ -156,11 +158,8 @@ def _write_beside(target: Path, write: Callable[[Any], object]) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
 def _nearby(path: Path) -> str:
-    """A hint at the trace files that are in the folder."""
+    """Return a hint at the trace files in the path's folder, "" if there are none."""
     if not path.parent.is_dir():
         return ""
     names = sorted(
@@ -171,7 +170,7 @@ def _nearby(path: Path) -> str:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Reading makes millions of objects, and the collector would look at them again and again."""
+    """Disable Python's collector, which would scan the millions of objects of a file repeatedly."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -188,7 +187,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-"""Byte order marks; that of UTF-32 begins as that of UTF-16."""
+"""Byte order marks; UTF-32 comes first, because its mark begins like that of UTF-16."""
 
 _UNMARKED = (
     (re.compile(rb"[{\[\s]\0\0\0"), "utf-32-le"),
@@ -197,22 +196,23 @@ _UNMARKED = (
     (re.compile(rb"\0[{\[\s]\0[^\0]"), "utf-16-be"),
 )
 _JSON = re.compile(rb"\s*(?:\{\s*[\"}]|\[\s*[\[{\"\d\]-])")
-"""How JSON starts. cProfile's files start with a brace too, but no quotation mark follows."""
+"""Start of JSON. cProfile's files start with a brace too, but no quotation mark follows."""
 
 _REPLACED = "\ufffd"
 _CHINESE = "gb18030"
 _LATIN = "latin-1"
 _NOT_LATIN = re.compile(rb"[\x80-\x9f\xfe\xff]|[\xc2-\xf4][\x80-\xbf]|\xc3(?![A-Za-z])")
-"""Controls, bytes that damaged files have more often than words, what UTF-8 begins with; of a lone
-byte that begins most accented letters in UTF-8, that it does not begin a word in capitals."""
+"""Bytes that Latin-1 text does not have: controls, bytes that are more frequent in damaged files
+than in words, and multi-byte characters of UTF-8. The last alternative is the first byte of most
+accented letters in UTF-8, where no letter follows it."""
 _BEYOND_ASCII = re.compile(rb"[\x80-\xff]+")
 _BLOCK_BYTES = 1 << 20
 
 
 def as_utf8(data: bytes) -> tuple[bytes, list[str]]:
-    """The text in UTF-8, and notes on what was repaired; what is no JSON text stays as it is.
+    """Return JSON text as UTF-8, and notes on repairs; other data stays as it is.
 
-    Read are UTF-8, UTF-16 and UTF-32 with or without a byte order mark, GBK, which programs on a
+    It reads UTF-8, UTF-16 and UTF-32 with or without a byte order mark, GBK, which programs on a
     Chinese Windows write, and Latin-1. Other bytes that are not UTF-8 become U+FFFD.
     """
     encoding, start = _marked(data)
@@ -227,12 +227,12 @@ def as_utf8(data: bytes) -> tuple[bytes, list[str]]:
 
 
 def _marked(data: bytes) -> tuple[str, int]:
-    """The encoding, and how many bytes its mark takes."""
+    """Return the encoding, and the length of its byte order mark."""
     for mark, encoding in _MARKS:
         if data.startswith(mark):
             return encoding, len(mark)
-    found = (encoding for pattern, encoding in _UNMARKED if pattern.match(data))
-    return next(found, "utf-8"), 0
+    matches = (encoding for pattern, encoding in _UNMARKED if pattern.match(data))
+    return next(matches, "utf-8"), 0
 
 
 def _from_wide(data: bytes, encoding: str, start: int) -> tuple[bytes, list[str]]:
@@ -243,7 +243,7 @@ def _from_wide(data: bytes, encoding: str, start: int) -> tuple[bytes, list[str]
 
 
 def _decoded(data: bytes, encoding: str, start: int = 0, errors: str = "replace") -> Iterator[str]:
-    """The text in blocks, so that it is never in the memory as a whole beside its bytes."""
+    """Yield the text in blocks, so that the memory never holds all of it next to its bytes."""
     decoder = codecs.getincrementaldecoder(encoding)(errors)
     for at in range(start, len(data), _BLOCK_BYTES):
         yield decoder.decode(data[at : at + _BLOCK_BYTES])
@@ -251,7 +251,7 @@ def _decoded(data: bytes, encoding: str, start: int = 0, errors: str = "replace"
 
 
 def _without_padding(text: bytes) -> tuple[bytes, list[str]]:
-    """Without the zero bytes that a file has at its end where its last blocks were not written."""
+    """Remove the zero bytes at the end of a file whose last blocks were not written."""
     if not text.endswith(b"\0"):
         return text, []
     kept = text.rstrip(b"\0")
@@ -259,7 +259,7 @@ def _without_padding(text: bytes) -> tuple[bytes, list[str]]:
 
 
 def valid_utf8(text: bytes) -> tuple[bytes, list[str]]:
-    """Text of one byte or more per character in UTF-8, and notes, whatever it starts with."""
+    """Return text in UTF-8, GBK or Latin-1 as valid UTF-8, and notes on repairs."""
     if text.isascii() or _is_utf8(text):
         return text, []
     wrong, right = _counted(text)
@@ -284,7 +284,7 @@ def _is_utf8(text: bytes) -> bool:
 
 
 def _counted(text: bytes) -> tuple[int, int]:
-    """How many characters beyond ASCII are not UTF-8, and how many are."""
+    """Count the characters beyond ASCII that are not UTF-8, and those that are."""
     wrong = beyond = 0
     for block in _decoded(text, "utf-8"):
         wrong += block.count(_REPLACED)
@@ -293,7 +293,7 @@ def _counted(text: bytes) -> tuple[int, int]:
 
 
 def _is_latin(text: bytes) -> bool:
-    """Whether letters beyond ASCII stand alone, as in most words; two bytes each have those of GBK.
+    """Whether most bytes beyond ASCII stand alone, as in Latin-1 words; GBK has two per character.
 
     Where two bytes could be a character of UTF-8, whole or cut, the text is damaged UTF-8.
     """

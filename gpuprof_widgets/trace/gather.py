@@ -1,4 +1,11 @@
-"""Columns from batches of JSON events, so that no batch has to be kept."""
+"""Gather the events of a Chrome trace: slices as columns, batch by batch; all others as they are.
+
+Batches are turned into columns at once, so that none has to be kept in memory.
+
+Call stacks become args. A file keeps them as Kineto writes them: ``stackFrames`` is an object of
+frames by id, each with a ``name`` and the id of its ``parent``; an event names its innermost frame
+as ``sf``, or lists its own frames, outermost first, as ``stack``.
+"""
 
 from __future__ import annotations
 
@@ -20,28 +27,51 @@ SLICES = frozenset(("X", *INSTANTS))
 KNOWN_PHASES = frozenset((*SLICES, *"MCsftBEbneSTpFNODP"))
 
 TOGETHER = dict.fromkeys("BE", "B") | dict.fromkeys("bneSTpF", "b")
-"""Phases whose events are kept as one list, as their order in the file counts."""
+"""Phases whose events are kept in one list, because their order in the file counts."""
 
 LONGEST_NS = 2**53
-"""No slice lasts this long (104 days): beyond it, JavaScript holds no exact ns."""
+"""Every slice is shorter (104 days), because JavaScript holds no exact ns beyond it."""
 
 _MOST_UNKNOWN_PHASES = 20
 _LONGEST_PHASE = 20
 _OTHER_PHASES = "(other)"
 
 MARKERS = ("Iteration Start", "Record Window End")
-"""What Kineto's global instants begin with."""
+"""Starts of the names of Kineto's global instants."""
 
 LAUNCH_ARROWS = frozenset(
     (("ac2g", "ac2g"), ("async_cpu_to_gpu", "async_gpu"), ("async", "launch"))
 )
 """Kineto's arrows from launch to kernel, by category and name; the last ones are torch 1.8's."""
 
+MOST_KEYS = 1000
+"""Number of keys of args with a column each, because a file of nothing but keys took minutes."""
+
+MORE_ARGS = "More args"
+"""The arg that holds all other args of a slice, by key."""
+
+STACK_FRAMES = "stackFrames"
+CALL_STACK = "Call stack"
+"""The arg of a slice with its frames, innermost first, separated by semicolons."""
+
+DEEPEST = 200
+"""Number of frames that are followed, so that a circle of parents ends."""
+
+MOST_TEXT = 48 << 20
+"""Rough limit on the characters of all stacks: a small file can stand for many times its size."""
+_COST_OF_A_FRAME = 8
+"""Cost of following a frame, in characters, however short its name is."""
+_WITHOUT_STACK = frozenset("EeFDP")
+"""Phases of events that end a slice, whose ``sf`` is the stack at the end, and of samples, which
+`sampled_lanes` reads."""
+
+_NO_TIME = msgspec.Raw(b"0")
+
 _encode = msgspec.json.Encoder().encode
 
 
 class Codes:
-    """Values to numbers in the order in which they first come."""
+    """Numbers values in the order in which they first come."""
 
     def __init__(self) -> None:
         self._number: dict[Any, int] = {}
@@ -55,21 +85,14 @@ class Codes:
         self._codes.append(np.fromiter(codes, dtype=np.int32, count=len(values)))
 
     def categorical(self, text: Callable[[Any], str]) -> pd.Categorical:
-        """All values as text, with a sorted dictionary."""
+        """Return all values as text, with a sorted dictionary."""
         return from_codes(_joined(self._codes, np.int32), list(map(text, self._number)))
-
-
-MOST_KEYS = 1000
-"""As many keys of args have a column each; a file of nothing but keys took minutes."""
-
-MORE_ARGS = "More args"
-"""The arg that holds all others of a slice, by key."""
 
 
 class Args:
     """Sparse columns of the args of events.
 
-    Events of one kind have the same keys in the same order: they are turned in one step.
+    Events of one kind have the same keys in the same order, so they become columns in one step.
     """
 
     def __init__(self) -> None:
@@ -80,14 +103,14 @@ class Args:
     def add(self, args: Sequence[dict[str, Any] | None], first_row: int) -> None:
         groups: dict[tuple[str, ...], tuple[list[int], list[dict[str, Any]]]] = {}
         group_of = groups.get
-        for row, given in enumerate(args, first_row):
-            if given:
-                keys = tuple(given)
+        for row, event_args in enumerate(args, first_row):
+            if event_args:
+                keys = tuple(event_args)
                 group = group_of(keys)
                 if group is None:
                     group = groups[keys] = ([], [])
                 group[0].append(row)
-                group[1].append(given)
+                group[1].append(event_args)
         for keys, (rows, alike) in groups.items():
             index = np.array(rows, dtype=np.int64)
             values = map(dict.values, alike)
@@ -96,7 +119,7 @@ class Args:
                 self._values[key].extend(self._shared(column))
 
     def _shared(self, column: Sequence[Any]) -> Sequence[Any]:
-        """Equal lists (shapes, types, grids repeat all the time) as one object."""
+        """Return the column with equal lists as one object: shapes, types and grids repeat."""
         if type(column[0]) is not list:
             return column
         known = self._known
@@ -106,24 +129,25 @@ class Args:
             return column
 
     def rare(self) -> list[str]:
-        """The keys beyond `MOST_KEYS`, rarest last, which have no column of their own."""
-        if len(self._values) <= MOST_KEYS + 1:  # a trace with rare keys has one more when saved
+        """Return the keys beyond `MOST_KEYS`, rarest last, which get no column of their own."""
+        if len(self._values) <= MOST_KEYS + 1:  # a saved trace has `MORE_ARGS` in addition
             return []
         values = self._values
         by_number = sorted(values, key=lambda key: (key == MORE_ARGS, -len(values[key])))
         return by_number[MOST_KEYS:]
 
     def columns(self) -> dict[str, pd.Series]:
+        """Return a column per key, and the rare keys together as `MORE_ARGS`."""
         rare = self.rare()
-        own = self._values.keys() - set(rare) if rare else self._values.keys()
-        columns = {key: self._column(key) for key in self._values if key in own}
+        frequent = self._values.keys() - set(rare)
+        columns = {key: self._column(key) for key in self._values if key in frequent}
         return columns | ({MORE_ARGS: self._together(rare)} if rare else {})
 
     def _column(self, key: str) -> pd.Series:
         return typed(self._values[key], np.concatenate(self._rows[key]))
 
     def _together(self, keys: Sequence[str]) -> pd.Series:
-        """The values of these keys, as one object per row."""
+        """Return the values of these keys, as one object per row."""
         together: dict[int, dict[str, Any]] = defaultdict(dict)
         for key in keys:
             rows = np.concatenate(self._rows[key]).tolist()
@@ -134,17 +158,20 @@ class Args:
 
 
 class Gathered:
-    """Everything that the reader needs of a file's events.
+    """All events of a file, as the reader needs them.
 
-    ``events()`` are the slices and instants; ``others`` all other events as the file has them, by
-    phase, if the format has it ("M", "C", "s", "N", ...; begin and end events together under "B",
-    async ones under "b"), without the arrows of launches, which correlation ids say as well;
-    ``bound`` the slices that say themselves which arrows begin and end at them, by their row;
-    ``instants`` the rows that are instants; ``spans`` what the profiler notes on itself (name, ts,
-    dur in ns). ``samples`` are the global ones, ``stack_frames`` what stands under that key.
-    ``left_out``, ``mended``, ``without_args`` and ``notes`` are the file's;
-    ``without_stack`` counts the events whose stacks were too much text. ``phases`` counts the
-    events of other kinds than slices, ``total`` all of them.
+    - ``events()``: the slices and instants;
+    - ``others``: all other events, by phase ("M", "C", "s", "N", ...; begin and end events under
+      "B", async events under "b"). Phases that the format does not know are left out, and so are
+      launch arrows, because correlation ids say the same;
+    - ``bound``: the slices with a ``bind_id``, where arrows begin or end, by row;
+    - ``instants``: the rows that are instants;
+    - ``spans``: the profiler's notes on itself (name, ts, dur in ns);
+    - ``samples``: the global samples; ``stack_frames``: the value under `STACK_FRAMES`;
+    - ``left_out``, ``mended``, ``without_args``, ``notes``: those of the `TraceFile`;
+    - ``without_stack``: number of events whose stacks were too much text; ``untimed``: of slices
+      without a valid time;
+    - ``phases``: number of events of each kind other than slices; ``total``: of all events.
     """
 
     def __init__(self, file: TraceFile) -> None:
@@ -172,12 +199,13 @@ class Gathered:
 
     @property
     def rare_keys(self) -> int:
-        """How many keys of args are kept together, as there are so many."""
+        """Number of keys of args that are kept together under `MORE_ARGS`."""
         return len(self._args.rare())
 
     def events(self) -> Events:
-        """The slices and instants as columns; once, as what they were made of is let go."""
-        codes, self._codes = self._codes, {}  # with a name or thread per event it is half of all
+        """Return the slices and instants as columns; only once, because it frees their parts."""
+        # The codes take half of the memory if every event has a name or thread of its own.
+        codes, self._codes = self._codes, {}
         return Events(
             ts=_joined(self._ts, np.int64),
             dur=_joined(self._dur, np.int64),
@@ -200,13 +228,13 @@ class Gathered:
         self._add_slices(self._without_markers(slices))
 
     def _phase(self, written: str) -> str:
-        """The phase as it is counted: of those that no format has, the first few by name."""
+        """Return the phase under which to count; of unknown ones, the first few have their own."""
         few = len(self.phases) < len(KNOWN_PHASES) + _MOST_UNKNOWN_PHASES
         named = written in KNOWN_PHASES or written in self.phases or few
         return written[:_LONGEST_PHASE] if named else _OTHER_PHASES
 
     def _without_markers(self, slices: list[Event]) -> list[Event]:
-        """Without the profiler's own span, "Iteration Start" and "Record Window End"."""
+        """Move the profiler's own span, "Iteration Start" and "Record Window End" to ``spans``."""
         markers = [event for event in slices if event.cat == "Trace" or event.s == "g"]
         markers = [event for event in markers if _is_marker(event)]
         if not markers:
@@ -238,7 +266,7 @@ class Gathered:
 
 
 def events_of(written: Sequence[Event], ts: NDArray[np.int64], dur: NDArray[np.int64]) -> Events:
-    """These events as columns, at times (ns) of their own."""
+    """Return these events as columns, at these times (ns)."""
     args = Args()
     args.add([event.args for event in written], 0)
     return Events(
@@ -253,7 +281,7 @@ def events_of(written: Sequence[Event], ts: NDArray[np.int64], dur: NDArray[np.i
 
 
 def _is_marker(event: Event) -> bool:
-    """Whether Kineto says by this slice or instant when it recorded."""
+    """Whether this is a slice or instant by which Kineto says when it recorded."""
     if event.cat == "Trace":
         return event.pid in ("Spans", "Traces")
     return event.s == "g" and event.name.startswith(MARKERS)
@@ -262,29 +290,26 @@ def _is_marker(event: Event) -> bool:
 def times(
     events: Sequence[Event],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Start and duration in ns, and which events have both; instants have no duration."""
+    """Return start and duration in ns, and which events have both valid; instants last 0 ns."""
     ts, good_ts = nanoseconds(_texts([event.ts for event in events]))
     written = [event.dur if event.ph == "X" else _NO_TIME for event in events]
     dur, good_dur = nanoseconds(_texts(written))
     return ts, dur, good_ts & good_dur & (dur >= 0) & (dur < LONGEST_NS)
 
 
-_NO_TIME = msgspec.Raw(b"0")
-
-
 def _texts(raws: Sequence[msgspec.Raw]) -> list[bytes]:
-    """The raw texts as bytes: joined and split, as one by one costs several times as much."""
+    """Return the raw texts as bytes; joining and splitting is several times faster than a loop."""
     texts = b"\n".join(raws).split(b"\n") if raws else []
     return texts if len(texts) == len(raws) else [bytes(raw) for raw in raws]
 
 
 def id_text(value: Any) -> str:
-    """A process or thread id as text."""
+    """Return a process or thread id as text."""
     return "" if value is None else str(value)
 
 
 def _category(written: str) -> str:
-    """Today's name of a category; what has none is written as its phase."""
+    """Return today's name of a category; events without one have their phase as ``written``."""
     if written in INSTANTS:
         return "cpu_instant_event"
     return CATEGORY_ALIASES.get(written, "other" if written in KNOWN_PHASES else written)
@@ -294,26 +319,10 @@ def _joined(parts: list[NDArray[Any]], kind: Any) -> NDArray[Any]:
     return np.concatenate(parts) if parts else np.empty(0, dtype=kind)
 
 
-STACK_FRAMES = "stackFrames"
-CALL_STACK = "Call stack"
-"""The arg of a slice with its frames, innermost first, and semicolons in between."""
-
-DEEPEST = 200
-"""As many frames are followed; parents that stand in a circle end here."""
-
-MOST_TEXT = 48 << 20
-"""About as many characters all stacks may have: a small file can mean many times its size."""
-_COST_OF_A_FRAME = 8
-"""In characters: following it takes time, however short its name is."""
-_OTHERS = frozenset("EeFDP")
-"""Phases of events that end a slice, as what they have as ``sf`` is the stack at its end; and of
-samples, which `sampled_lanes` reads."""
-
-
 class CallStacks:
     """The stacks of a file's events; each text is made once.
 
-    ``left_out`` counts the events whose stack was not read, as there was too much text before.
+    ``left_out`` counts the events whose stack was not read because of too much text before it.
     """
 
     def __init__(self, frames: Any) -> None:
@@ -323,20 +332,20 @@ class CallStacks:
         self.left_out = 0
 
     def give(self, events: Iterable[Event]) -> None:
-        """Put its stack among the args of each event that has one."""
+        """Add to the args of each event the stack that it has."""
         for event in events:
-            if (event.sf is None and event.stack is None) or event.ph in _OTHERS:
+            if (event.sf is None and event.stack is None) or event.ph in _WITHOUT_STACK:
                 continue
-            text = self._of(event)
+            text = self._text(event)
             self.left_out += text is None
             if text:
                 event.args = {**(event.args or {}), CALL_STACK: text}
 
-    def _of(self, event: Event) -> str | None:
-        """The event's stack, "" if it has none; None if there is no room for it."""
+    def _text(self, event: Event) -> str | None:
+        """Return the event's stack, "" if it has none, None if there is no room for it."""
         if event.sf is None:
-            own = event.stack if isinstance(event.stack, list) else []
-            return ";".join(name for name in own[: -DEEPEST - 1 : -1] if isinstance(name, str))
+            frames = event.stack if isinstance(event.stack, list) else []
+            return ";".join(name for name in frames[: -DEEPEST - 1 : -1] if isinstance(name, str))
         frame = str(event.sf)
         if frame not in self._known and self._room > 0:
             names = list(self._names(frame))
@@ -345,12 +354,12 @@ class CallStacks:
         return self._known.get(frame)
 
     def _names(self, frame: str) -> Iterator[str]:
-        """The names of a frame and of those that called it."""
+        """Yield the names of a frame and of its callers."""
         for _ in range(DEEPEST):
-            found = self._frames.get(frame)
-            if not isinstance(found, dict):
+            entry = self._frames.get(frame)
+            if not isinstance(entry, dict):
                 return
-            yield str(found.get("name", ""))
-            if found.get("parent") is None:
+            yield str(entry.get("name", ""))
+            if entry.get("parent") is None:
                 return
-            frame = str(found["parent"])
+            frame = str(entry["parent"])

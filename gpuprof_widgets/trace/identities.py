@@ -1,7 +1,14 @@
-"""Users and hosts: their names as a record's texts and this process tell them, and texts without.
+"""Remove from texts the names of users and hosts, and passwords, tokens and keys.
 
-A name is taken away where it stands as a word: ``anna``, ``anna_run``, ``/anna/``, ``Anna's``, but
-not in ``annabelle``, ``anna2`` or ``aten::anna``.
+Names come from the texts of a record and from this process. They are replaced where they stand as
+words: in ``anna``, ``anna_run``, ``/anna/`` and ``Anna's``, but not in ``annabelle``, ``anna2`` or
+``aten::anna``.
+
+Secrets are known by their own form, or by the name before them: in values of args, and in texts as
+``NAME=value``, ``"name": "value"`` and ``--name value``. The words of a name decide: ``HF_TOKEN``
+and ``--db-password`` name secrets, ``max_new_tokens``, ``Token count``, ``pad_token`` and
+``key_padding_mask`` do not. A bare value ends at the next blank, quote or ``&``; a quoted value
+whose quotes are not closed goes on to the end.
 """
 
 from __future__ import annotations
@@ -17,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 _SHORTEST = 3
-"""Letters of a name that is taken away as a word; ``li`` would be found everywhere."""
+"""Letters of a name that is replaced, at least; ``li`` would match everywhere."""
 
-OF_NO_ONE = frozenset(
+NOT_PERSONAL = frozenset(
     re.findall(
         r"[\w-]+",
         "root user users username admin administrator test tester testing guest public shared "
@@ -33,7 +40,7 @@ OF_NO_ONE = frozenset(
         "gitlab-runner",
     )
 )
-"""Accounts and machines that tell of nobody: usual in images, clouds and examples."""
+"""Accounts and machines of no person: usual in images, clouds and examples."""
 
 OF_THE_FIELD = frozenset(
     re.findall(
@@ -53,7 +60,7 @@ OF_THE_FIELD = frozenset(
         "weights token tokens embedding",
     )
 )
-"""Words of ops, functions and of our own labels: taken away, they would change what is counted."""
+"""Words of ops, functions and our labels; if replaced, they would change what is counted."""
 
 _SEPARATOR = r"(?:[/\\]|%2F|%5C)+"
 _MOUNT = (
@@ -67,19 +74,19 @@ _HOME = re.compile(
     rf"(?P<inside>{_SEPARATOR})?",
     re.IGNORECASE,
 )
-"""A home folder, also as Windows has it, where names may have spaces."""
+"""A home folder, also of Windows, where names may have spaces."""
 
 _CALLED = re.compile(
     r"(?<![^\W_])(?P<key>(?:USER(?:_?NAME)?|LOGNAME|LOGIN)\\*[\"']?=\\*[\"']?)(?P<name>[\w.@-]+)"
 )
-"""Of an environment; ``f(user=item)`` is code, and ``item`` nobody."""
+"""A user in an environment variable; ``f(user=item)`` is code, and ``item`` is no user."""
 _ADDRESS = re.compile(
     r"(?<![\w.+-])(?P<name>[\w.+-]+)@(?:[\w-]+\.)+(?!(?:so|dll|dylib|py)\b)[A-Za-z]{2,}(?!\.?\w)"
 )
 
 
 class Identities:
-    """Names of users and hosts, and texts in which ``user`` and ``host`` stand for them."""
+    """Names of users and hosts, which ``user`` and ``host`` replace in texts."""
 
     def __init__(
         self,
@@ -88,23 +95,23 @@ class Identities:
         hosts: Iterable[str],
         of_field: Iterable[str] = (),
     ) -> None:
-        """``users`` and ``hosts``: those that the record calls so; ``texts``: all others in it.
+        """``users`` and ``hosts``: names under such keys of the record; ``texts``: its other texts.
 
-        ``of_field``: names that libraries gave, without paths. Whoever is called as a word in these
-        is not found by that word: taken away, it would change what is counted.
+        ``of_field``: names that libraries gave, without paths. A person's name that is a word in
+        these is not replaced, because that would change what is counted.
         """
-        in_record = {_one_form(name) for name in (*users, *_users_in(texts))}
-        machines = {_one_form(name) for name in (*hosts, platform.node())}
+        in_record = {_normalized(name) for name in (*users, *_users_in(texts))}
+        machines = {_normalized(name) for name in (*hosts, platform.node())}
         machines |= {name.partition(".")[0] for name in machines}
-        told = [*sorted(in_record), *sorted(_users_of_process() - in_record)]
-        people = [name for name in dict.fromkeys(told) if _tells(name)]
-        called = {name: f"user{n}" if n > 1 else "user" for n, name in enumerate(people, 1)}
-        called |= {name: "host" for name in machines if _tells(name)}
-        used = _Words({name: name for name in called}).found_in(of_field)
-        self._words = _Words({name: put for name, put in called.items() if name not in used})
+        names = [*sorted(in_record), *sorted(_users_of_process() - in_record)]
+        people = [name for name in dict.fromkeys(names) if _is_personal(name)]
+        instead = {name: f"user{n}" if n > 1 else "user" for n, name in enumerate(people, 1)}
+        instead |= {name: "host" for name in machines if _is_personal(name)}
+        used = _Words({name: name for name in instead}).matches_in(of_field)
+        self._words = _Words({name: put for name, put in instead.items() if name not in used})
 
     def without(self, text: str) -> str:
-        """The text without them, and without any e-mail address."""
+        """Return the text without these names, and without any e-mail address."""
         if "@" in text:
             text = _ADDRESS.sub("user@host", text)
         if "=" in text:
@@ -113,51 +120,53 @@ class Identities:
 
 
 def is_home(path: str) -> bool:
-    """Whether this is the home folder of somebody."""
+    """Whether this is the home folder of a user."""
     return _HOME.fullmatch(path) is not None
 
 
-def _unnamed(found: re.Match[str]) -> str:
-    return found[0] if found["name"].lower() in OF_NO_ONE else f"{found['key']}user"
+def _unnamed(match: re.Match[str]) -> str:
+    return match[0] if match["name"].lower() in NOT_PERSONAL else f"{match['key']}user"
 
 
-def _one_form(name: str) -> str:
+def _normalized(name: str) -> str:
     return unicodedata.normalize("NFC", name.strip(" .-_")).lower()
 
 
-def _tells(name: str) -> bool:
-    return len(name) >= _SHORTEST and name not in OF_NO_ONE | OF_THE_FIELD and not name.isdigit()
+def _is_personal(name: str) -> bool:
+    common = NOT_PERSONAL | OF_THE_FIELD
+    return len(name) >= _SHORTEST and name not in common and not name.isdigit()
 
 
 def _users_in(texts: Iterable[str]) -> set[str]:
-    found: set[str] = set()
+    """Return the names of users in home folders, environment variables and e-mail addresses."""
+    users: set[str] = set()
     for text in texts:
         for home in _HOME.finditer(text):
             if home["inside"] or "." not in home["name"]:  # not /home/train.py
-                found |= {home["name"], *home["name"].split(" ")}
+                users |= {home["name"], *home["name"].split(" ")}
         if "=" in text:
-            found |= {called["name"] for called in _CALLED.finditer(text)}
+            users |= {called["name"] for called in _CALLED.finditer(text)}
         if "@" in text:
-            found |= {address["name"] for address in _ADDRESS.finditer(text)}
-    return found
+            users |= {address["name"] for address in _ADDRESS.finditer(text)}
+    return users
 
 
 def _users_of_process() -> set[str]:
-    """The user of this process: who saves a record has mostly recorded it."""
-    found = set()
+    """Return the user of this process, who has mostly recorded what is saved."""
+    users = set()
     for name in (getpass.getuser, lambda: Path.home().name):
         try:
-            found.add(_one_form(name()))
-        except (KeyError, OSError, ImportError, RuntimeError):  # nobody that the system knows
+            users.add(_normalized(name()))
+        except (KeyError, OSError, ImportError, RuntimeError):  # a user that the system lacks
             continue
-    return found
+    return users
 
 
 class _Words:
-    """Names in every case and form of Unicode, and what stands for each."""
+    """Names in every case and form of Unicode, and the replacement of each."""
 
     def __init__(self, instead: Mapping[str, str]) -> None:
-        """``instead``: by name, in lower case."""
+        """``instead``: the replacements, by name in lower case."""
         by_form = {form: put for name, put in instead.items() for form in _forms(name)}
         forms = sorted(by_form, key=len, reverse=True)
         self._instead = [by_form[form] for form in forms]
@@ -168,20 +177,20 @@ class _Words:
         )
 
     def replaced(self, text: str) -> str:
-        """The text with other words in their places."""
-        return self._pattern.sub(self._put, text)
+        """Return the text with all names replaced."""
+        return self._pattern.sub(self._replacement, text)
 
-    def found_in(self, texts: Iterable[str]) -> set[str]:
-        """What stands for those that are in these texts."""
-        return {self._put(found) for text in texts for found in self._pattern.finditer(text)}
+    def matches_in(self, texts: Iterable[str]) -> set[str]:
+        """Return the replacements of the names in these texts."""
+        return {self._replacement(m) for text in texts for m in self._pattern.finditer(text)}
 
-    def _put(self, found: re.Match[str]) -> str:
-        # By its number, as no function of str folds all that re.IGNORECASE does (i, ı and İ).
-        return self._instead[(found.lastindex or 0) - 1]
+    def _replacement(self, match: re.Match[str]) -> str:
+        # By group number, because no function of str folds as re.IGNORECASE does (i, ı and İ).
+        return self._instead[(match.lastindex or 0) - 1]
 
 
 def _forms(name: str) -> set[str]:
-    """What may be written of a name so that ``re.IGNORECASE`` finds it: ``STRASSE`` of straße."""
+    """Return the spellings of a name that ``re.IGNORECASE`` needs: ``STRASSE`` for straße."""
     return {
         unicodedata.normalize(form, case(name))
         for case in (str.lower, str.upper, str.casefold)
@@ -195,12 +204,13 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _ALWAYS = re.compile(
     r"\w*(?:password|passwd|passphrase|credential|secret|(?:api|secret|access|private)key)s?"
 )
-"""Words that make whatever is called so a secret."""
+"""Words that make a name that of a secret wherever they stand in it."""
 _AT_THE_END = frozenset(["token", "auth", "authorization", "cookie", "cookies", "bearer", "pwd"])
+"""Words that make a name that of a secret at its end."""
 _OF_HEADERS = frozenset(["authorization", "cookie"])
-"""Of HTTP, whose value is the rest of the line."""
+"""HTTP headers, whose value is the rest of the line."""
 _STAGES = frozenset(["prod", "production", "dev", "staging", "value"])
-"""What may follow in the name of a variable: ``TOKEN_PROD``."""
+"""Last words of variables that do not count: ``TOKEN_PROD``."""
 _OF_TEXT = frozenset(
     re.findall(
         r"[\w-]+",
@@ -208,7 +218,7 @@ _OF_TEXT = frozenset(
         "audio video text input output max min num per by each decode decoder sample class",
     )
 )
-"""Before ``token``: one that a tokenizer makes."""
+"""Words next to ``token`` that make it a tokenizer's."""
 _KINDS_OF_KEYS = frozenset(
     re.findall(
         r"[\w-]+",
@@ -221,7 +231,7 @@ _NAMED = re.compile(
     r"(?:(?<![\w.-])(?!(?<=%)[\dA-F]{2})|(?<=%[\dA-F]{2}))(?P<name>[\w.-]++)"
     r"(?P<mark>\\*[\"']?\]?\s*+(?::=|:(?!:)|=>|=(?!=)|%3D)\s*+|\s++(?!-))"
 )
-"""A name and what may stand between it and its value (blanks behind an option alone)."""
+"""A name, and the mark between it and its value (blanks after an option only)."""
 _QUOTED = re.compile(
     r"(?:[bfru]{1,2}(?=\\*[\"']))?(?P<quote>\\{0,31}(?:\"{3}|'{3}|[\"'])).*?(?:(?<!\\)(?P=quote)|\Z)",
     re.DOTALL | re.IGNORECASE,
@@ -243,7 +253,7 @@ _FORM = re.compile(
     re.DOTALL,
 )
 """Tokens of Hugging Face, GitHub, GitLab, AWS, Slack, OpenAI, Google and npm, JSON web tokens,
-HTTP's authorization, private keys, and a name, password or token in an address."""
+HTTP's authorization, private keys, and a name, password or token in a URL."""
 _MAYBE = re.compile(
     r"hf_|npm_|gh[pousr]_|github_pat|glpat|AKIA|ASIA|xox|sk-|AIza|eyJ|://|PRIVATE KEY"
     r"|(?i:token|secret|pass|pwd|credential|auth|cookie|bearer|basic|key)"
@@ -251,13 +261,14 @@ _MAYBE = re.compile(
 
 
 def names_secret(key: str, *, of_number: bool = False) -> bool:
-    """Whether what is called so is a secret; a number called ``token`` is none."""
+    """Whether a value under this key is a secret; a number under ``token`` is none."""
     always, at_the_end = _words_of_secret(key)
     return always or (at_the_end and not of_number)
 
 
 @lru_cache(maxsize=10_000)
 def _words_of_secret(key: str) -> tuple[bool, bool]:
+    """Whether the words of a key name a secret always, and whether they do for text."""
     words = [word.lower() for word in _WORD.findall(key)]
     if not words:
         return False, False
@@ -274,14 +285,14 @@ def _words_of_secret(key: str) -> tuple[bool, bool]:
 
 
 def without_secrets(text: str) -> str:
-    """The text with an ellipsis where a secret stood."""
+    """Return the text with an ellipsis in place of each secret."""
     if not _MAYBE.search(text):
         return text
     text = _FORM.sub(HIDDEN, text)
     parts: list[str] = []
     at = 0
     for named in _NAMED.finditer(text):
-        if named.start() < at or not _says_secret(named):  # the first: within a value
+        if named.start() < at or not _says_secret(named):  # before ``at``, it is part of a value
             continue
         end = _end_of_value(text, named)
         if _is_secret(text[named.end() : end], named["name"]):
@@ -291,7 +302,7 @@ def without_secrets(text: str) -> str:
 
 
 def _end_of_value(text: str, named: re.Match[str]) -> int:
-    """Where the value ends that begins behind a name: rather too late than too early."""
+    """Return the end of the value after a name: rather too late than too early."""
     start = named.end()
     if quoted := _QUOTED.match(text, start):
         return quoted.end()
@@ -311,7 +322,7 @@ def _end_of_brackets(text: str, start: int) -> int:
 
 
 def _says_secret(named: re.Match[str]) -> bool:
-    """Whether a name and what stands behind it announce a secret; ``token: str`` is code."""
+    """Whether a name and its mark announce a secret; ``token: str`` is code."""
     name, mark = named["name"], named["mark"].strip()
     if not mark and not name.startswith("--"):
         return False
@@ -331,7 +342,7 @@ def _is_of_header(name: str) -> bool:
 
 
 def without_values_of_options(items: Sequence[Any]) -> list[Any]:
-    """The items of a command line, with an ellipsis behind an option like ``--password``."""
+    """Return the items of a command line, with an ellipsis after options like ``--password``."""
     before = ["", *items][: len(items)]
     return [
         HIDDEN if _is_option(option) else item for option, item in zip(before, items, strict=True)

@@ -1,7 +1,7 @@
-"""`Index`: what every analysis asks of a trace, computed once, when it is first asked for.
+"""`Index`: arrays that many analyses need of a trace, each computed once, on first use.
 
-``trace.index.gpu``, ``trace.index.in_category("cpu_op")``, ``trace.index.segments(track)``: it
-lives as long as its trace, and nothing in it can be written to. Arrays are over slice rows; -1
+``trace.index.gpu``, ``trace.index.in_category("cpu_op")``, ``trace.index.segments(track)``: the
+index lives as long as its trace, and its arrays are read-only. Arrays are over slice rows; -1
 (`NONE`) in an array of rows means "none".
 """
 
@@ -26,17 +26,17 @@ Places = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 
 CLIMBS = 8
-"""How many levels up it pays to look for the slice that is still open."""
+"""Number of levels up that are searched for the slice still open, before a search over all."""
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 REGION = re.compile(r"ProfilerStep[#*].*|enumerate\(Data(Loader|Pipe)\)#.*|Optimizer\.\w+#.*")
-"""Regions that torch opens itself: torch 1.8 wrote them as ops, later versions as annotations."""
+"""Regions that torch itself opens: torch 1.8 wrote them as ops, later versions as annotations."""
 
 
 @dataclass(frozen=True)
 class Segments:
-    """Disjoint, sorted stretches of time of one track and the slice that was innermost in each."""
+    """Disjoint, sorted intervals of one track, and the row of the innermost slice in each."""
 
     start: Times
     end: Times
@@ -44,7 +44,7 @@ class Segments:
 
 
 def kept(answer: Callable[..., Array]) -> Callable[..., Array]:
-    """The same method, which answers a question that was asked before with the same array."""
+    """Cache a method's array for each combination of arguments, and make it read-only."""
 
     @wraps(answer)
     def answering(index: Index, *args: Hashable) -> Array:
@@ -58,7 +58,7 @@ def kept(answer: Callable[..., Array]) -> Callable[..., Array]:
 
 
 class Index:
-    """The columns of a trace as arrays, and what follows from them alone."""
+    """The columns of a trace as arrays, and arrays derived from them alone."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Index:
         start_ns: int,
         end_ns: int,
     ) -> None:
-        # Not the trace: it holds its index, and two that hold each other are freed late.
+        # Not the trace itself: it holds its index, and a reference cycle is freed late.
         self._slices, self._tracks, self._args = slices, tracks, args
         self._start_ns, self._end_ns = start_ns, end_ns
         self.answers: dict[tuple[Hashable, ...], Any] = {}
@@ -78,7 +78,7 @@ class Index:
 
     @kept
     def column(self, name: str) -> npt.NDArray[Any]:
-        """A column of numbers, or the codes of one of texts."""
+        """Return a column of numbers, or the codes of a column of texts."""
         values = self._slices[name]
         return values.cat.codes.to_numpy() if name in ("name", "category") else values.to_numpy()
 
@@ -104,7 +104,7 @@ class Index:
 
     @property
     def parent(self) -> Rows:
-        """Row of the slice around each."""
+        """Row of each slice's parent."""
         return self.column("parent")
 
     @property
@@ -136,12 +136,12 @@ class Index:
         return np.asarray(self._tracks["kind"].isin(kinds).to_numpy(bool)[self.track], bool)
 
     def names_of(self, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.object_]:
-        """The names of these slices; "" for none (-1)."""
+        """Return the names of these slices; "" for -1."""
         texts = np.array([*self.names, ""], object)
         return np.asarray(texts[np.append(self.name, NONE)[rows]])
 
     def texts_of(self, rows: npt.NDArray[np.integer[Any]]) -> pd.Index:
-        """The same for a table: a column of texts that need not be looked at one by one."""
+        """Return the names of these slices as an Index for a table, which is faster to build."""
         return pd.Index([*self.names, ""]).take(np.append(self.name, NONE)[rows])
 
     def named(self, names: frozenset[str]) -> Mask:
@@ -149,7 +149,7 @@ class Index:
         return self._with_names([self._code_of[each] for each in names if each in self._code_of])
 
     def matching(self, pattern: re.Pattern[str]) -> Mask:
-        """Which slices have a name that this matches from end to end."""
+        """Which slices have a name that the pattern matches in full."""
         return self._with_names(self._codes_matching(pattern).tolist())
 
     @kept
@@ -161,7 +161,7 @@ class Index:
         return {name: code for code, name in enumerate(self.names)}
 
     def _with_names(self, codes: list[int]) -> Mask:
-        """A mask by the rows of each name: most questions are about names that few slices have."""
+        """Return a mask from the rows of each name, because most names have few slices."""
         order, edges = self._by_name
         mask = np.zeros(len(self), bool)
         for code in codes:
@@ -170,7 +170,7 @@ class Index:
 
     @cached_property
     def _by_name(self) -> tuple[Places, Places]:
-        """All rows, those of one name together, and where those of each name begin."""
+        """All rows sorted by name, and the start of each name's rows."""
         order = np.argsort(self.name, kind="stable")
         return order, np.searchsorted(self.name[order], np.arange(len(self.names) + 1))
 
@@ -192,40 +192,41 @@ class Index:
 
     @cached_property
     def launcher(self) -> Rows:
-        """Of each slice of a GPU the call, else the op, that launched it."""
+        """Row of the call, else of the op, that launched each GPU slice."""
         launch = self.column("launch")
         return _read_only(np.where(launch >= 0, launch, self.column("op")).astype(np.int32))
 
     @kept
     def ancestor(self, *categories: str) -> Rows:
-        """The innermost slice of these categories around each (not the slice itself)."""
+        """Return the innermost slice of these categories around each slice, itself excluded."""
         return links.nearest_ancestor(self.parent, self.in_category(*categories))
 
     @kept
     def within(self, *categories: str) -> Rows:
-        """The same; a slice of these categories is around itself."""
-        own = np.arange(len(self), dtype=np.int32)
-        return np.where(self.in_category(*categories), own, self.ancestor(*categories))
+        """Return the innermost slice of these categories around each slice, itself included."""
+        rows = np.arange(len(self), dtype=np.int32)
+        return np.where(self.in_category(*categories), rows, self.ancestor(*categories))
 
     @cached_property
     def is_op(self) -> Mask:
-        """Which slices are ops proper, regions left out."""
+        """Which slices are ops, without torch's own regions."""
         return _read_only(self.in_category("cpu_op") & ~self.matching(REGION))
 
     @cached_property
     def op_around(self) -> Rows:
-        """The innermost op around each slice; an op is around itself."""
+        """The innermost op around each slice, itself included."""
         return _read_only(links.itself_or_ancestor(self.parent, self.is_op))
 
     @cached_property
     def outermost_op(self) -> Rows:
-        """The outermost op around each slice; an op is around itself."""
+        """The outermost op around each slice, itself included."""
         return _read_only(links.outermost(self.parent, self.is_op))
 
     def arg(self, key: str) -> tuple[Rows, list[Any]]:
-        """The different values of an arg, by their texts, and per slice the place of its own.
+        """Return each slice's place in a list of an arg's distinct values, and that list.
 
-        Values are in the order of their first slices; -1 for slices without one.
+        Values with equal text are the same; they are in the order of their first slices. The place
+        is -1 for slices without the arg.
         """
         if ("arg", key) not in self.answers:
             self.answers["arg", key] = self._arg(key)
@@ -237,7 +238,7 @@ class Index:
         if key not in self._args:
             return _read_only(places), []
         values = self._args[key].astype(object).tolist()
-        # Readers give equal lists as one object: few have to be written out to be compared.
+        # Readers share equal lists as one object, so few have to be turned into text to compare.
         of_value, objects = pd.factorize(np.fromiter(map(id, values), np.int64, len(values)))
         first = np.empty(len(objects), np.intp)
         first[of_value[::-1]] = np.arange(len(values))[::-1]  # the last one written is the first
@@ -249,7 +250,7 @@ class Index:
 
     @cached_property
     def uncut(self) -> tuple[Times, Times]:
-        """Start and end of every slice before windows cut it: at an edge all begin together."""
+        """Start and end of every slice before windows cut it (cut slices begin together)."""
         if not self._args.keys() & UNCUT_ARGS:
             return self.ts, self.end
         ts, dur = self.ts.copy(), self.dur.copy()
@@ -269,20 +270,20 @@ class Index:
         return _read_only(self._tracks["stream"].to_numpy(np.int64)[self.track])
 
     def rows_of_track(self, track: int) -> Places:
-        """The slices of a track: they are sorted by it."""
-        bounds = np.array([track, track + 1], self.track.dtype)  # of another type it is copied
+        """Return the slices of a track, by which slices are sorted."""
+        bounds = np.array([track, track + 1], self.track.dtype)  # another type would be copied
         return np.arange(*np.searchsorted(self.track, bounds))
 
     def innermost_open(self, rows: Places, times: Times) -> Rows:
-        """Per moment the innermost of these rows (of one track, in their order) that is open.
+        """Return for each moment the innermost open slice of these rows of one track; else -1.
 
-        It is the last one to have started that had not ended.
+        It is the latest-started slice that has not ended.
         """
         at = links.innermost_open(self.ts[rows], self.end[rows], times)
         return np.append(rows, NONE)[at].astype(np.int32)
 
     def segments(self, track: int) -> Segments:
-        """The time of a track cut where its innermost slice changes; row -1 where none is open."""
+        """Return a track's time cut where its innermost slice changes; row -1 if none is open."""
         if ("segments", track) not in self.answers:
             self.answers["segments", track] = self._segments(self.rows_of_track(track))
         known: Segments = self.answers["segments", track]
@@ -296,10 +297,10 @@ class Index:
         )
 
     def _open(self, rows: Places, times: Times) -> Rows:
-        """`innermost_open` of all slices of a track, by their parents.
+        """Return `innermost_open` of all slices of a track, by their parents.
 
-        What is open is the last one to have started or around it. Mostly it is found in a few
-        steps; where a deep stack ends they would be as many as it has levels.
+        The open slice is the latest-started one, or an ancestor of it. A few steps up mostly reach
+        it; where a deep stack ends, there would be as many steps as levels.
         """
         at = np.searchsorted(self.ts[rows], times, side="right") - 1
         row = np.append(rows, NONE)[at].astype(np.int32)

@@ -1,7 +1,7 @@
 """Sets of half-open time intervals [start, end) as pairs of sorted int64 arrays.
 
-Everything here is exact integer arithmetic. ``union`` makes any bag of intervals disjoint and
-sorted; the other functions take such unions. An interval of no length holds no time and vanishes.
+All arithmetic is exact. ``union`` makes any intervals disjoint and sorted; the other functions take
+such unions. Intervals of length 0 are dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Intervals: TypeAlias = tuple[Int64, Int64]
 
 
 def union(start: npt.ArrayLike, end: npt.ArrayLike) -> Intervals:
-    """The disjoint, sorted intervals that cover the same time; touching ones become one."""
+    """Return disjoint, sorted intervals that cover the same time; touching ones become one."""
     start, end = np.asarray(start, np.int64), np.asarray(end, np.int64)
     kept = end > start
     start, end = start[kept], end[kept]
@@ -30,10 +30,10 @@ def union(start: npt.ArrayLike, end: npt.ArrayLike) -> Intervals:
 
 
 def distinct(*values: npt.ArrayLike) -> Int64:
-    """All of these numbers, sorted and each once.
+    """Return all of these numbers, sorted and without repeats.
 
-    By sorting: on times, nearly all of which differ, `numpy.unique` (a hash table) takes a hundred
-    times as long.
+    It sorts, because `numpy.unique` (a hash table) takes a hundred times as long on times, nearly
+    all of which differ.
     """
     ordered = np.sort(np.concatenate([np.asarray(each, np.int64) for each in values]))
     is_first = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
@@ -41,25 +41,25 @@ def distinct(*values: npt.ArrayLike) -> Int64:
 
 
 def length(intervals: Intervals) -> int:
-    """Total time in ns of disjoint intervals."""
+    """Return the total time in ns of disjoint intervals."""
     return int((intervals[1] - intervals[0]).sum())
 
 
 def clip(intervals: Intervals, t0: int, t1: int) -> Intervals:
-    """The part of disjoint intervals that lies in [t0, t1)."""
+    """Return the part of disjoint intervals that lies in [t0, t1)."""
     start, end = np.clip(intervals[0], t0, t1), np.clip(intervals[1], t0, t1)
     kept = end > start
     return start[kept], end[kept]
 
 
 def gaps(intervals: Intervals, t0: int, t1: int) -> Intervals:
-    """The time of [t0, t1) that disjoint intervals leave free."""
+    """Return the time of [t0, t1) that disjoint intervals do not cover."""
     start, end = clip(intervals, t0, t1)
     return union(np.append(t0, end), np.append(start, t1))
 
 
 def overlap(left: Intervals, right: Intervals) -> Int64:
-    """Per interval of ``left``: how many ns of it the disjoint intervals ``right`` cover."""
+    """Return per interval of ``left`` the ns that the disjoint intervals ``right`` cover."""
     return covered_until(right, left[1]) - covered_until(right, left[0])
 
 
@@ -71,7 +71,7 @@ def inside(times: Int64, intervals: Intervals) -> npt.NDArray[np.bool_]:
 
 
 def covered_until(intervals: Intervals, times: npt.ArrayLike) -> Int64:
-    """Per time: how many ns disjoint intervals cover before it."""
+    """Return per time the ns before it that disjoint intervals cover."""
     start, end = intervals
     times = np.asarray(times, np.int64)
     if not len(start):
@@ -84,7 +84,7 @@ def covered_until(intervals: Intervals, times: npt.ArrayLike) -> Int64:
 
 
 def intersection(left: Intervals, right: Intervals) -> Intervals:
-    """The time that two sets of disjoint intervals have in common."""
+    """Return the time that two sets of disjoint intervals have in common."""
     if not len(left[0]) or not len(right[0]):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     t0, t1 = min(left[0][0], right[0][0]), max(left[1][-1], right[1][-1])
@@ -94,7 +94,7 @@ def intersection(left: Intervals, right: Intervals) -> Intervals:
 
 
 def difference(left: Intervals, right: Intervals) -> Intervals:
-    """The time of ``left`` that ``right`` does not cover."""
+    """Return the time of ``left`` that ``right`` does not cover."""
     if not len(left[0]):
         return left
     free = gaps(right, int(left[0][0]), int(left[1][-1]))
@@ -102,12 +102,12 @@ def difference(left: Intervals, right: Intervals) -> Intervals:
 
 
 def length_by(group: npt.ArrayLike, start: Int64, end: Int64, groups: int) -> Int64:
-    """Per group: length of the union of its intervals, sorted and disjoint or not."""
+    """Return per group the length of the union of its intervals, which may overlap."""
     group = np.asarray(group, np.int64)
     if not len(start):
         return np.zeros(groups, np.int64)
     origin = start.min()
-    room = end.max() - origin + 1  # groups stand one after another on a common line, never touching
+    room = end.max() - origin + 1  # groups are laid one after another on a line, without touching
     shift = group * room - origin
     line = union(start + shift, end + shift)
     total = np.zeros(groups, np.int64)

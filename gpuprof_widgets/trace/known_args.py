@@ -1,7 +1,13 @@
-"""The args that analyses read, in the types in which profilers write them; others are left out.
+"""Leave out values that cannot be right: args of other types than profilers write, absurd times.
 
-A number may be anything in a file that was changed or damaged, and one such value would take the
-numbers of all other events with it: a column of numbers is one of numbers alone.
+In a file that was changed or damaged, a number may be anything. One such value would make a whole
+column of numbers a column of objects, which analyses cannot read.
+
+Profilers write 0 for times that they did not measure, and broken clocks write anything. Such an
+event would make a trace last for years. An event is left out
+
+- if it starts more than `LONGEST_NS` from where most events do;
+- if its start and duration are 0, and all others start later than they take together.
 """
 
 from __future__ import annotations
@@ -31,16 +37,16 @@ _EXACT = 2**53
 
 @dataclass(frozen=True)
 class Kind:
-    """What a value has to be, in words and as a test."""
+    """The type that a value must have, in words and as a test."""
 
     words: str
     fits: Callable[[Any], bool]
 
 
 def _is_whole(value: Any) -> bool:
-    """ROCm writes some numbers as text, addresses as hexadecimal text.
+    """Whether this is a whole number, also as text: ROCm writes some so, and addresses in hex.
 
-    One fraction among whole numbers has made floats of all of them.
+    Whole floats count, because one fraction in a column turns its whole numbers into floats.
     """
     if type(value) is float:
         return value.is_integer() and abs(value) < _EXACT
@@ -58,7 +64,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_extent(value: Any) -> bool:
-    """Triton's ops have their grid as text; kernels have three numbers."""
+    """Whether this is a grid or block: three numbers on kernels, text on Triton's ops."""
     if isinstance(value, str):
         return True
     return isinstance(value, list) and len(value) == 3 and all(map(_is_size, value))
@@ -69,20 +75,20 @@ def _is_size(value: Any) -> bool:
 
 
 def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _are_shapes(value: Any) -> bool:
-    """A shape per input; a list of tensors has a list of shapes, what is no tensor an empty one."""
-    return isinstance(value, list) and all(_is_shape(one, _DEEPEST) for one in value)
+    """Whether this is a shape per input: a list of shapes for tensor lists, empty for no tensor."""
+    return isinstance(value, list) and all(_is_shape(shape, _DEEPEST) for shape in value)
 
 
 def _is_shape(value: Any, depth: int) -> bool:
     if not isinstance(value, list) or not depth:
         return False
-    if all(type(one) is int for one in value):
-        return all(_INT64.min <= one <= _INT64.max for one in value)
-    return all(_is_shape(one, depth - 1) for one in value)
+    if all(type(item) is int for item in value):
+        return all(_INT64.min <= size <= _INT64.max for size in value)
+    return all(_is_shape(item, depth - 1) for item in value)
 
 
 WHOLE = Kind("whole numbers", _is_whole)
@@ -110,11 +116,11 @@ KINDS = {
     **dict.fromkeys(("Call stack", "Module Hierarchy", "Collective name", "dtype"), TEXT),
     **dict.fromkeys(("Process Group Name", "cell", "class", "root", "cuda_sync_kind"), TEXT),
 }
-"""By the keys under which torch's versions, ROCm and this package write them."""
+"""Kind of each arg, by the keys that torch's versions, ROCm and this package write."""
 
 
 def with_usable_args(parts: Parts) -> Parts:
-    """The parts without values of args that are not of their kind; notes count these."""
+    """Remove values of args that are not of their kind; notes count these."""
     args, notes = usable_args(parts.events.args)
     if not notes:
         return parts
@@ -122,7 +128,7 @@ def with_usable_args(parts: Parts) -> Parts:
 
 
 def usable_args(args: Mapping[str, pd.Series]) -> tuple[dict[str, pd.Series], list[str]]:
-    """The columns of args without values that are not of their kind, and notes that count these."""
+    """Return the args without values that are not of their kind, and notes that count these."""
     usable, notes = {}, []
     for key, values in args.items():
         kind = KINDS.get(key)
@@ -144,9 +150,9 @@ def usable_args(args: Mapping[str, pd.Series]) -> tuple[dict[str, pd.Series], li
 
 
 def _fitting(values: pd.Series, kind: Kind) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-    """Which of the values are of this kind; None where all of them are.
+    """Which of the values are of this kind; None if all are.
 
-    Equal lists are one object mostly, so that each object is looked at once.
+    Each object is tested once, because equal lists are mostly one object.
     """
     if values.dtype == np.int64 and kind in (WHOLE, NUMBER):
         return None
@@ -162,7 +168,7 @@ def _fitting(values: pd.Series, kind: Kind) -> np.ndarray[Any, np.dtype[np.bool_
 
 
 def with_plausible_times(parts: Parts) -> Parts:
-    """The parts without events and counter readings whose times cannot be; notes count them."""
+    """Remove events and counter readings with impossible times; notes count them."""
     events, readings = parts.events, parts.counters["ts"].to_numpy()
     near = _near(events.ts) & (events.dur < LONGEST_NS)
     unmeasured = near & (events.ts == 0) & (events.dur == 0)
@@ -190,8 +196,8 @@ def with_plausible_times(parts: Parts) -> Parts:
         notes=[
             *parts.notes,
             *(
-                f"{int(mask.sum()):,} of {count:,} {what}, and were left out"
-                for mask, count, what in left_out
+                f"{int(mask.sum()):,} of {count:,} {reason}, and were left out"
+                for mask, count, reason in left_out
                 if mask.any()
             ),
         ],
@@ -199,7 +205,7 @@ def with_plausible_times(parts: Parts) -> Parts:
 
 
 def _near(ts: Ints) -> Mask:
-    """Which of these times (ns) are where most of them are."""
+    """Which of these times (ns) are less than `LONGEST_NS` from their median."""
     if not len(ts) or ts.max() - ts.min() < LONGEST_NS:
         return np.ones(len(ts), dtype=bool)
     middle = int(np.partition(ts, len(ts) // 2)[len(ts) // 2])
@@ -207,6 +213,7 @@ def _near(ts: Ints) -> Mask:
 
 
 def _bounds(events: Events, rows: Mask) -> tuple[int, int]:
+    """Return the first start and the last end (ns) of these events."""
     if not rows.any():
         return 0, 0
     return int(events.ts[rows].min()), int((events.ts + events.dur)[rows].max())

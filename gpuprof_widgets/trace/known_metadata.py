@@ -1,7 +1,7 @@
-"""The metadata that analyses and views read, in the types in which they are written.
+"""Types of the metadata that analyses and views read, and a device's peak rates among them.
 
-A file may say anything under these names. What is not as it should be is left out and told; other
-keys stay as they are.
+A file may hold anything under these keys. Values of other types are left out, and a note says so;
+other keys stay as they are.
 """
 
 from __future__ import annotations
@@ -226,25 +226,25 @@ TYPES: dict[str, Any] = {
     "torch_threads": Int | None,
     "cpu_use": _CpuUse | None,
 }
-"""By key; what is written there by torch, and by this package."""
+"""Type of each value, by key, as torch and this package write it."""
 
 
 def with_usable_metadata(record: Record) -> Record:
-    """The record without metadata of other types; its notes say which these were."""
+    """Return the record without metadata of other types; its notes name their keys."""
     wrong = _wrong(record.metadata)
     if not wrong:
         return record
     notes = [] if "notes" in wrong else record.metadata.get("notes", [])
     usable = {key: value for key, value in record.metadata.items() if key not in wrong}
-    told = [
+    left_out = [
         f'what the file has under "{key}" is not as it is written there ({why}) and was left out'
         for key, why in wrong.items()
     ]
-    return replace(record, metadata={**usable, "notes": [*notes, *told]})
+    return replace(record, metadata={**usable, "notes": [*notes, *left_out]})
 
 
 def _wrong(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """What is the matter with each key whose value is of another type."""
+    """Return the keys whose value has another type, each with the reason."""
     wrong = {}
     for key, expected in TYPES.items():
         if key not in metadata:
@@ -261,16 +261,16 @@ def _wrong(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 
 DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
-"""Number formats for which a peak may be known; "tf32" is fp32 data in TF32 tensor cores."""
+"""Number formats that have peaks; "tf32" is fp32 data in TF32 tensor cores."""
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """The most that a device does in a second.
+    """The peak rates of a device: the roofs of a roofline.
 
-    ``flops_per_s``: by number format (`DTYPES`), multiplications and additions counted apart, of
-    dense data; a format that is not in it is not known. ``bytes_per_s``: to and from its memory.
-    ``source``: where the figures are from (a data sheet, or "measured").
+    ``flops_per_s``: by number format (`DTYPES`) for dense data, where a multiplication and an
+    addition count as two; a missing format is unknown. ``bytes_per_s``: to and from its memory.
+    ``source``: origin of the figures (a data sheet, or "measured").
     """
 
     device: str
@@ -288,12 +288,12 @@ class Peaks:
             raise OptionError(f"peaks are above zero: {dict(self.flops_per_s)}, {self.bytes_per_s}")
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain values, as metadata and a table's ``attrs`` hold them."""
+        """Return the peaks as plain values, as in metadata and in a table's ``attrs``."""
         return asdict(self) | {"flops_per_s": dict(self.flops_per_s)}
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Peaks:
-        """What `as_dict` wrote."""
+        """Return the peaks that `as_dict` wrote."""
         return cls(
             device=str(given["device"]),
             flops_per_s={str(key): float(value) for key, value in given["flops_per_s"].items()},

@@ -1,13 +1,19 @@
-"""One device's history: what it allocated and released, with the totals that followed from it.
+"""CUDA memory snapshots: their segments and blocks, call stacks, and each device's history.
 
-The snapshot has no totals. They are worked out from its end, where the segments say what was there:
-what the device held before the first entry is what is active in the end, less all that was added.
-Sizes are those that were asked for, as torch writes them; the allocator rounds them up.
+The structure is documented in ``torch/cuda/memory.py`` (``_snapshot``) and written by
+``torch/csrc/cuda/Module.cpp`` (``THCPModule_memorySnapshot``). `content_of` checks its lists, and
+counts entries of wrong types. `segments_of` returns the allocator's final state: the segments from
+the driver, and the blocks in them. `Stacks` holds each call stack once, because entries repeat a
+few stacks many times. `history_of` gives a device's allocations and releases with running totals.
+
+A snapshot has no totals. They follow from its end, where the segments list all memory: a device
+held before the first entry what is active at the end, less all that the entries added. Sizes are
+the requested ones, as torch writes them; the allocator rounds them up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +24,11 @@ from numpy.typing import NDArray
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.schema import NONE
 
-SNAPSHOT_PROCESS = "memory snapshot"
-"""The process of the tracks of a snapshot: it does not say of which one it is."""
-
 Ints = NDArray[np.int64]
+Entry = dict[str, Any]
+
+SNAPSHOT_PROCESS = "memory snapshot"
+"""Process of a snapshot's tracks, because a snapshot does not name its process."""
 
 ALLOC, OUT_OF_MEMORY = "alloc", "oom"
 RELEASED, ASKED_FOR_RELEASE = ("free_completed", "free"), "free_requested"
@@ -30,14 +37,236 @@ KNOWN = frozenset(
     {ALLOC, OUT_OF_MEMORY, *RELEASED, ASKED_FOR_RELEASE, *GROWING, *SHRINKING, "snapshot"}
 )
 
+ALLOCATED, AWAITING, FREE = "allocated", "awaiting free", "free"
+
+LARGEST = 2**62
+"""Limit of addresses and sizes, so that their sums fit an int64."""
+MOST_DEVICES = 4096
+
+
+@dataclass(frozen=True)
+class Content:
+    """The checked parts of a snapshot.
+
+    ``histories``: the trace entries of each device; ``segments``: those of all devices;
+    ``left_out``: number of entries, segments and annotations that are not dicts.
+    """
+
+    histories: tuple[list[Entry], ...]
+    segments: list[Entry]
+    settings: dict[str, Any]
+    annotations: list[Entry]
+    left_out: int
+
+
+def content_of(plain: Any, size: int, path: Path) -> Content:
+    """Return the parts of a snapshot of ``size`` bytes; raise a `TraceError` if it is none."""
+    if isinstance(plain, list):  # torch.cuda.memory_snapshot() of 1.13 has segments only
+        plain = {"segments": plain, "device_traces": []}
+    if not isinstance(plain, dict) or not {"segments", "device_traces"} <= set(plain):
+        raise TraceError(
+            f"{path}: a pickle, but not a memory snapshot: {_described(plain)}, where a dict with "
+            "'segments' and 'device_traces' was expected. Write one with "
+            "torch.cuda.memory._dump_snapshot."
+        )
+    traces = [trace for trace in _list(plain["device_traces"]) if isinstance(trace, list)]
+    parts = [*traces[:MOST_DEVICES], _list(plain["segments"])]
+    parts.append(_list(plain.get("external_annotations", [])))
+    if sum(map(len, parts)) > size:
+        raise TraceError(
+            f"{path}: {sum(map(len, parts)):,} entries in a file of {size:,} bytes: its lists hold "
+            "one another, which a memory snapshot does not. Dump the snapshot again."
+        )
+    *histories, segments, annotations = (
+        [entry for entry in part if type(entry) is dict] for part in parts
+    )
+    kept = sum(map(len, histories)) + len(segments) + len(annotations)
+    settings = plain.get("allocator_settings")
+    return Content(
+        tuple(histories),
+        segments,
+        settings if isinstance(settings, dict) else {},
+        annotations,
+        sum(map(len, parts)) - kept,
+    )
+
+
+def number(entry: Entry, key: str) -> int | None:
+    """Return the whole number under a key; None if there is no plausible one."""
+    value = entry.get(key)
+    return value if type(value) is int and 0 <= value < LARGEST else None
+
+
+def text(entry: Entry, key: str) -> str:
+    """Return the text under a key; "" if there is none."""
+    value = entry.get(key)
+    return value if type(value) is str else ""
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _described(plain: Any) -> str:
+    if not isinstance(plain, dict):
+        return f"it holds one {type(plain).__name__}"
+    keys = ", ".join(repr(key[:40]) for key in list(plain)[:6])
+    return f"it holds a dict with {keys or 'nothing in it'}"
+
+
+class Stacks:
+    """Distinct stacks, numbered; each is a list of frame numbers, innermost first.
+
+    ``frames`` are as in torch.profiler, ``train.py(12): step``; a C++ frame without a file has its
+    name only.
+    """
+
+    def __init__(self) -> None:
+        self.frames: list[str] = []
+        self.stacks: list[list[int]] = []
+        self._frame_of_object: dict[int, int] = {}
+        self._frame_of_text: dict[str, int] = {}
+        self._stack_of_object: dict[int, int] = {}
+        self._stack_of_frames: dict[tuple[int, ...], int] = {}
+
+    def number(self, entry: Entry) -> int:
+        """Return the number of the stack under an entry's ``frames``; `NONE` if it has none."""
+        frames = entry.get("frames")
+        if type(frames) is not list or not frames:
+            return NONE
+        known = self._stack_of_object.get(id(frames))  # the snapshot keeps every object alive
+        if known is None:
+            known = self._stack_of_object[id(frames)] = self._numbered(frames)
+        return known
+
+    def _numbered(self, frames: list[Any]) -> int:
+        key = tuple(self._frame(frame) for frame in frames if type(frame) is dict)
+        if not key:
+            return NONE
+        stack = self._stack_of_frames.setdefault(key, len(self.stacks))
+        if stack == len(self.stacks):
+            self.stacks.append(list(key))
+        return stack
+
+    def _frame(self, frame: Entry) -> int:
+        known = self._frame_of_object.get(id(frame))
+        if known is None:
+            words = _words(frame)
+            known = self._frame_of_text.setdefault(words, len(self.frames))
+            if known == len(self.frames):
+                self.frames.append(words)
+            self._frame_of_object[id(frame)] = known
+        return known
+
+
+def _words(frame: Entry) -> str:
+    file, name = text(frame, "filename"), text(frame, "name")
+    if file in ("", "??", "none"):
+        return name
+    return f"{file}({number(frame, 'line') or 0}): {name}"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A piece of a segment; ``size`` in bytes, and ``requested`` before rounding up."""
+
+    device: int
+    address: int
+    size: int
+    requested: int
+    state: str
+    stack: int
+
+
+def segments_of(content: Content, stacks: Stacks) -> tuple[list[dict[str, Any]], list[Block], int]:
+    """Return the segments as plain dicts, all their blocks, and the number of invalid ones.
+
+    A segment has ``device``, ``stream``, ``pool`` (of a CUDA graph or a MemPool, else "0.0"),
+    ``kind`` ("small", "large"), ``expandable``, ``address``, ``bytes``, and ``blocks`` with the
+    columns ``address``, ``bytes``, ``requested``, ``state``, ``stack``.
+    """
+    segments, blocks, wrong = [], [], 0
+    seen: set[int] = set()
+    for entry in content.segments:
+        size, address = number(entry, "total_size"), number(entry, "address")
+        listed = entry.get("blocks")
+        if size is None or address is None or type(listed) is not list or id(listed) in seen:
+            wrong += 1
+            continue
+        seen.add(id(listed))
+        of_segment = list(_blocks(entry, listed, address, stacks))
+        wrong += len(listed) - len(of_segment)
+        blocks += of_segment
+        segments.append(_segment(entry, address, size, of_segment))
+    return segments, blocks, wrong
+
+
+def _segment(entry: Entry, address: int, size: int, blocks: list[Block]) -> dict[str, Any]:
+    return {
+        "device": number(entry, "device") or 0,
+        "stream": number(entry, "stream") or 0,
+        "pool": _pool(entry.get("segment_pool_id")),
+        "kind": text(entry, "segment_type"),
+        "expandable": entry.get("is_expandable") is True,
+        "address": address,
+        "bytes": size,
+        "blocks": {
+            "address": [block.address for block in blocks],
+            "bytes": [block.size for block in blocks],
+            "requested": [block.requested for block in blocks],
+            "state": [block.state for block in blocks],
+            "stack": [block.stack for block in blocks],
+        },
+    }
+
+
+def _pool(value: Any) -> str:
+    pair = value if isinstance(value, tuple | list) and len(value) == 2 else (0, 0)
+    numbers = [part if type(part) is int and 0 <= part < 2**64 else 0 for part in pair]
+    return ".".join(map(str, numbers))
+
+
+def _blocks(entry: Entry, listed: list[Any], address: int, stacks: Stacks) -> Iterator[Block]:
+    """Yield the blocks of a segment; they are adjacent, and only newer snapshots have addresses."""
+    device = number(entry, "device") or 0
+    for block in listed:
+        size = number(block, "size") if type(block) is dict else None
+        if size is None:
+            continue
+        written = number(block, "address")
+        address = address if written is None else written
+        described, requested = _history(block)
+        state = _state(text(block, "state"))
+        requested = number(block, "requested_size") if requested is None else requested
+        wanted = size if requested is None or state == FREE else requested
+        yield Block(device, address, size, wanted, state, stacks.number(described))
+        address += size
+
+
+def _history(block: Entry) -> tuple[Entry, int | None]:
+    """Return the entry with a block's frames, and its size as torch 1.13 and 2.0 wrote it."""
+    history = block.get("history")
+    if type(history) is list and history and type(history[0]) is dict:
+        return history[0], number(history[0], "real_size")
+    return block, None
+
+
+def _state(state: str) -> str:
+    """Return a block's state; torch writes ``active_pending_free`` for awaiting free."""
+    if state == "active_allocated":
+        return ALLOCATED
+    return AWAITING if state.startswith("active") else FREE
+
 
 @dataclass(frozen=True)
 class History:
-    """The entries of one device that can be read, in the order in which they happened.
+    """The readable entries of one device, in order of time.
 
-    ``ts``: ns, of the epoch where the snapshot has times (torch 2.1 and later), else 1 µs apart;
-    ``change``: bytes by which an entry changed what is allocated; ``allocated`` and ``reserved``:
-    the device's bytes after it; ``free``: what was free on the device when it ran out of memory.
+    ``ts``: ns of the epoch if the snapshot has times (torch 2.1 and later), else 1 µs apart;
+    ``change``: bytes that an entry added to the allocated ones; ``allocated`` and ``reserved``: the
+    device's bytes after the entry; ``free``: bytes free on the device when it ran out of memory;
+    ``before``: blocks from before the first entry; ``left_out``: number of unreadable entries;
+    ``gone``: number of allocated blocks that the segments do not have.
     """
 
     device: int
@@ -62,9 +291,9 @@ class History:
 
 
 def history_of(device: int, entries: list[Entry], blocks: list[Block], stacks: Stacks) -> History:
-    """The history of a device whose segments hold these blocks.
+    """Return the history of a device whose segments hold these blocks.
 
-    Of a device without a history: what it holds, as if it had been allocated at once.
+    A device without entries gets one allocation per active block, all at the same time.
     """
     active = [block for block in blocks if block.state != FREE]
     kept = [entry for entry in entries if _is_valid(entry)] if entries else _at_once(active)
@@ -112,21 +341,20 @@ def _at_once(active: list[Block]) -> list[Entry]:
 
 
 def _moments(entries: list[Entry]) -> tuple[Ints, bool]:
-    """Times in ns, which never go back: entries stand in their order."""
+    """Return times in ns that never go back, as entries are in order; and whether they are real."""
     times = [number(entry, "time_us") for entry in entries]
-    known = [time for time in times if time is not None and time < 2**63 // 1000]
-    if not known:
+    valid = [time is not None and time < 2**63 // 1000 for time in times]
+    if not any(valid):
         return np.arange(len(entries), dtype=np.int64) * 1000, False
-    given = [0 if time is None or time >= 2**63 // 1000 else time for time in times]
-    return np.maximum.accumulate(np.array(given, np.int64)) * 1000, True
+    written = [time if good else 0 for time, good in zip(times, valid, strict=True)]
+    return np.maximum.accumulate(np.array(written, np.int64)) * 1000, True
 
 
 def _changes(action: list[str], address: Ints, size: Ints) -> tuple[Ints, int, set[int]]:
-    """Per entry by how much it changed what is allocated.
+    """Return per entry the bytes that it added to the allocated ones.
 
-    Then the bytes of blocks that were released without having been allocated in the history, and
-    the addresses of those that it leaves allocated. Where a history has no completed releases,
-    those asked for count.
+    Also return the bytes of blocks that were released but not allocated in the history, and the
+    addresses that it leaves allocated. If no release was completed, requested ones count.
     """
     completed = any(word in RELEASED for word in action)
     releasing = frozenset(RELEASED if completed else (ASKED_FOR_RELEASE,))
@@ -145,234 +373,9 @@ def _changes(action: list[str], address: Ints, size: Ints) -> tuple[Ints, int, s
 
 
 def _reserved(action: list[str], size: Ints, at_last: int) -> Ints:
-    """What was reserved after each entry, from what is in the end."""
+    """Return the reserved bytes after each entry, from those at the end."""
     sign = [(word in GROWING) - (word in SHRINKING) for word in action]
     change = np.array(sign, np.int64) * size
     first = min(at_last, LARGEST) - change.sum()
     reserved: Ints = np.maximum(first + np.cumsum(change), 0)
     return reserved
-
-
-ALLOCATED, AWAITING, FREE = "allocated", "awaiting free", "free"
-
-
-@dataclass(frozen=True)
-class Block:
-    """A piece of a segment; sizes in bytes, ``requested`` before the allocator rounded it up."""
-
-    device: int
-    address: int
-    size: int
-    requested: int
-    state: str
-    stack: int
-
-
-def segments_of(content: Content, stacks: Stacks) -> tuple[list[dict[str, Any]], list[Block], int]:
-    """The segments as plain dicts, the blocks of all of them, and how many have no valid size.
-
-    Of a segment: ``device``, ``stream``, ``pool`` (of a CUDA graph or a MemPool, else "0.0"),
-    ``kind`` ("small", "large"), ``expandable``, ``address``, ``bytes``, and ``blocks``: columns
-    ``address``, ``bytes``, ``requested``, ``state``, ``stack``.
-    """
-    segments, blocks, wrong = [], [], 0
-    seen: set[int] = set()
-    for entry in content.segments:
-        size, address = number(entry, "total_size"), number(entry, "address")
-        listed = entry.get("blocks")
-        if size is None or address is None or type(listed) is not list or id(listed) in seen:
-            wrong += 1
-            continue
-        seen.add(id(listed))
-        own = list(_blocks(entry, listed, address, stacks))
-        wrong += len(listed) - len(own)
-        blocks += own
-        segments.append(_segment(entry, address, size, own))
-    return segments, blocks, wrong
-
-
-def _segment(entry: Entry, address: int, size: int, blocks: list[Block]) -> dict[str, Any]:
-    return {
-        "device": number(entry, "device") or 0,
-        "stream": number(entry, "stream") or 0,
-        "pool": _pool(entry.get("segment_pool_id")),
-        "kind": text(entry, "segment_type"),
-        "expandable": entry.get("is_expandable") is True,
-        "address": address,
-        "bytes": size,
-        "blocks": {
-            "address": [block.address for block in blocks],
-            "bytes": [block.size for block in blocks],
-            "requested": [block.requested for block in blocks],
-            "state": [block.state for block in blocks],
-            "stack": [block.stack for block in blocks],
-        },
-    }
-
-
-def _pool(value: Any) -> str:
-    pair = value if isinstance(value, tuple | list) and len(value) == 2 else (0, 0)
-    numbers = [part if type(part) is int and 0 <= part < 2**64 else 0 for part in pair]
-    return ".".join(map(str, numbers))
-
-
-def _blocks(entry: Entry, listed: list[Any], address: int, stacks: Stacks) -> Iterator[Block]:
-    """Blocks lie one behind the other; only newer snapshots say where."""
-    device = number(entry, "device") or 0
-    for block in listed:
-        size = number(block, "size") if type(block) is dict else None
-        if size is None:
-            continue
-        given = number(block, "address")
-        address = address if given is None else given
-        described, requested = _history(block)
-        state = _state(text(block, "state"))
-        requested = number(block, "requested_size") if requested is None else requested
-        wanted = size if requested is None or state == FREE else requested
-        yield Block(device, address, size, wanted, state, stacks.number(described))
-        address += size
-
-
-def _history(block: Entry) -> tuple[Entry, int | None]:
-    """Where a block's frames are, and its size as torch 1.13 and 2.0 wrote it."""
-    history = block.get("history")
-    if type(history) is list and history and type(history[0]) is dict:
-        return history[0], number(history[0], "real_size")
-    return block, None
-
-
-def _state(state: str) -> str:
-    """What torch documents as ``active_awaiting_free`` it writes as ``active_pending_free``."""
-    if state == "active_allocated":
-        return ALLOCATED
-    return AWAITING if state.startswith("active") else FREE
-
-
-LARGEST = 2**62
-"""Addresses and sizes stay below it, so that their sums do."""
-MOST_DEVICES = 4096
-
-Entry = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Content:
-    """``histories``: per device its trace entries; ``segments``: of all devices.
-
-    ``left_out``: how many entries, segments and annotations were not dicts.
-    """
-
-    histories: tuple[list[Entry], ...]
-    segments: list[Entry]
-    settings: dict[str, Any]
-    annotations: list[Entry]
-    left_out: int
-
-
-def content_of(plain: Any, size: int, path: Path) -> Content:
-    """The parts of a snapshot of ``size`` bytes; a `TraceError` says what it is instead."""
-    if isinstance(plain, list):  # torch.cuda.memory_snapshot() of 1.13 has no more than segments
-        plain = {"segments": plain, "device_traces": []}
-    if not isinstance(plain, dict) or not {"segments", "device_traces"} <= set(plain):
-        raise TraceError(
-            f"{path}: a pickle, but not a memory snapshot: {_described(plain)}, where a dict with "
-            "'segments' and 'device_traces' was expected. Write one with "
-            "torch.cuda.memory._dump_snapshot."
-        )
-    traces = [trace for trace in _list(plain["device_traces"]) if isinstance(trace, list)]
-    parts = [*traces[:MOST_DEVICES], _list(plain["segments"])]
-    parts.append(_list(plain.get("external_annotations", [])))
-    if sum(map(len, parts)) > size:
-        raise TraceError(
-            f"{path}: {sum(map(len, parts)):,} entries in a file of {size:,} bytes: its lists hold "
-            "one another, which a memory snapshot does not. Dump the snapshot again."
-        )
-    *histories, segments, annotations = (list(_dicts(part)) for part in parts)
-    kept = sum(map(len, histories)) + len(segments) + len(annotations)
-    settings = plain.get("allocator_settings")
-    return Content(
-        tuple(histories),
-        segments,
-        settings if isinstance(settings, dict) else {},
-        annotations,
-        sum(map(len, parts)) - kept,
-    )
-
-
-def number(entry: Entry, key: str) -> int | None:
-    """The whole number under a key, None where there is no plausible one."""
-    value = entry.get(key)
-    return value if type(value) is int and 0 <= value < LARGEST else None
-
-
-def text(entry: Entry, key: str) -> str:
-    """The text under a key, "" where there is none."""
-    value = entry.get(key)
-    return value if type(value) is str else ""
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _dicts(values: list[Any]) -> Iterable[Entry]:
-    return (value for value in values if type(value) is dict)
-
-
-def _described(plain: Any) -> str:
-    if not isinstance(plain, dict):
-        return f"it holds one {type(plain).__name__}"
-    keys = ", ".join(repr(key[:40]) for key in list(plain)[:6])
-    return f"it holds a dict with {keys or 'nothing in it'}"
-
-
-class Stacks:
-    """Distinct stacks by number, as lists of numbers of frames, innermost first.
-
-    ``frames``: as torch.profiler writes them, ``train.py(12): step``; a C++ frame without a file by
-    its name alone.
-    """
-
-    def __init__(self) -> None:
-        self.frames: list[str] = []
-        self.stacks: list[list[int]] = []
-        self._frame_of_object: dict[int, int] = {}
-        self._frame_of_text: dict[str, int] = {}
-        self._stack_of_object: dict[int, int] = {}
-        self._stack_of_frames: dict[tuple[int, ...], int] = {}
-
-    def number(self, entry: Entry) -> int:
-        """The number of the stack under an entry's ``frames``; `NONE` where it has none."""
-        frames = entry.get("frames")
-        if type(frames) is not list or not frames:
-            return NONE
-        known = self._stack_of_object.get(id(frames))  # the snapshot keeps every object alive
-        if known is None:
-            known = self._stack_of_object[id(frames)] = self._numbered(frames)
-        return known
-
-    def _numbered(self, frames: list[Any]) -> int:
-        key = tuple(self._frame(frame) for frame in frames if type(frame) is dict)
-        if not key:
-            return NONE
-        found = self._stack_of_frames.setdefault(key, len(self.stacks))
-        if found == len(self.stacks):
-            self.stacks.append(list(key))
-        return found
-
-    def _frame(self, frame: Entry) -> int:
-        known = self._frame_of_object.get(id(frame))
-        if known is None:
-            words = _words(frame)
-            known = self._frame_of_text.setdefault(words, len(self.frames))
-            if known == len(self.frames):
-                self.frames.append(words)
-            self._frame_of_object[id(frame)] = known
-        return known
-
-
-def _words(frame: Entry) -> str:
-    file, name = text(frame, "filename"), text(frame, "name")
-    if file in ("", "??", "none"):
-        return name
-    return f"{file}({number(frame, 'line') or 0}): {name}"

@@ -1,8 +1,8 @@
 """The record of one profiled run: plain frozen tables on one clock.
 
-A `Trace` holds what happened when (slices, tracks, counters, flows). cProfile has no timestamps,
-so its result is apart, in `Calls`. A `Record` is both and their metadata; everything downstream
-takes a `Record` and returns a table. Columns and units are in `schema`.
+A `Trace` holds events in time: slices, tracks, counters, flows. cProfile has no timestamps, so its
+result is separate, in `Calls`. A `Record` is both with their metadata; analyses take a `Record` and
+return a table. `schema` has the columns and units.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Trace:
 
     ``slices`` is sorted by track, then start, then longest first, then file order, and its index is
     the row number that every link (``parent``, ``launch``, ``op``, ``forward``, flows) refers to.
-    ``args`` holds what else the events carried: per key a Series whose index is the slice row.
+    ``args`` holds all other values of the events: per key a Series whose index is the slice row.
     ``start_ns`` and ``end_ns`` bound the trace: for a window these are the window's.
     """
 
@@ -46,11 +46,11 @@ class Trace:
 
     @cached_property
     def index(self) -> Index:
-        """What follows from these tables and is asked for again and again."""
+        """Arrays derived from these tables, which are computed once."""
         return Index(self.slices, self.tracks, self.args, self.start_ns, self.end_ns)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the index: a process that is sent the trace makes its own."""
+        """Leave out the index: a process that receives the trace makes its own."""
         return {name: value for name, value in vars(self).items() if name != "index"}
 
 
@@ -72,8 +72,8 @@ class Calls:
 class Record:
     """One run: its trace, its Python calls (None where cProfile did not run) and metadata.
 
-    ``calls_of_workers``: what cProfile counted in each recorded worker process of a DataLoader, by
-    the worker's name ("worker2.pid1234").
+    ``calls_of_workers``: cProfile's result in each recorded worker process of a DataLoader, by the
+    worker's name ("worker2.pid1234").
     """
 
     trace: Trace

@@ -1,8 +1,8 @@
-"""Packed data: gzip, bzip2, xz and zstandard, recognised by how they start, unpacked within bounds.
+"""Unpack gzip, bzip2, xz and zstandard, recognised by their first bytes, within bounds.
 
-How far data may grow is stated (`Growth`), so that a small file can fill neither memory nor time.
-Real traces pack 7 to 30 times; of equal kernels at regular times gzip makes a 40th, bzip2 a 100th,
-zstandard a 130th and xz a 500th.
+`Growth` limits how far data may grow, so that a small file can fill neither memory nor time. Real
+traces shrink 7 to 30 times when packed. Equal kernels at regular times shrink 40 times with gzip,
+100 with bzip2, 130 with zstandard and 500 with xz.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     import zstandard
 
 GROWTH = 200
-"""A file may unpack to this many times its size ..."""
+"""A file may unpack to this many times its size."""
 
 GROWTH_OF_XZ = 1000
-"""(of what is packed as xz, which finds repetitions best, to this many times)"""
+"""The same for parts that are packed as xz, which finds repetitions best."""
 
 ALWAYS_BYTES = 64 << 20
-"""... and to this size (bytes) in any case."""
+"""A file may unpack to this size (bytes) in any case."""
 
 _STEP_BYTES = 1 << 10
-"""Of so many packed bytes zstandard makes 32 MB at most and gzip 1 MB; what bzip2 and xz make of
-them is taken in blocks."""
+"""Packed bytes to unpack at a time: zstandard makes 32 MB of them at most and gzip 1 MB. The output
+of bzip2 and xz is taken in blocks."""
 _BLOCK_BYTES = 1 << 20
 
 _SKIPPABLE = tuple(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60))
-"""How a frame of zstandard begins that holds no data (RFC 8878, 3.1.2); pzstd begins with one."""
+"""First bytes of a zstandard frame without data (RFC 8878, 3.1.2); pzstd begins with one."""
 
 MOST_PARTS = 100_000
-"""Parts of a packed file, all layers and members together: pigz and pzstd write one per 128 kB."""
+"""Limit on the parts of all layers and members of a file: pigz and pzstd write one per 128 kB."""
 
 _ZSTANDARD_WINDOW = 1 << 27
-"""What the zstd program takes too without being asked."""
+"""Largest window that the zstd program accepts by default."""
 
 _GZIP = 16 + zlib.MAX_WBITS
 _PADDING = re.compile(rb"\x00*+")
@@ -52,15 +52,15 @@ _BROKEN = (OSError, ValueError, zlib.error, lzma.LZMAError)
 
 
 class TooLargeError(TraceError):
-    """What a packed file holds is more than a file of its size may unpack to."""
+    """A packed file unpacks to more than a file of its size may."""
 
 
 class _TooWideError(Exception):
-    """A frame of zstandard needs more memory than is given to one."""
+    """A zstandard frame needs more memory than the limit."""
 
 
 class CutOffError(TraceError):
-    """Packed data without its end; ``data`` is what could be unpacked of it."""
+    """Packed data without its end; ``data`` is the part that could be unpacked."""
 
     def __init__(self, path: Path, name: str, packed: int, data: bytes) -> None:
         self.data = data
@@ -72,10 +72,10 @@ class CutOffError(TraceError):
 
 
 class Growth:
-    """What may still be unpacked of a file of ``size`` bytes, all layers and members together.
+    """The number of bytes that a file of ``size`` bytes, with all layers, may still unpack to.
 
-    It is bounded twice: in all by the size of the file, and on the way by the packed bytes that
-    were used. So a bomb is refused after `ALWAYS_BYTES`, not after all that its size allows.
+    There are two bounds: in total by the size of the file, and at any time by the packed bytes used
+    so far. So a bomb is refused after `ALWAYS_BYTES`, not after all that its size allows.
     """
 
     def __init__(self, path: Path, size: int) -> None:
@@ -87,7 +87,7 @@ class Growth:
         self._parts = 0
 
     def count_part(self) -> None:
-        """Another part begins; a `TooLargeError` where there are too many."""
+        """Count another part; raise a `TooLargeError` if there are too many."""
         self._parts += 1
         if self._parts > MOST_PARTS:
             raise self._too_large(
@@ -95,11 +95,11 @@ class Growth:
             )
 
     def count(self, packed: int, size: int, times: int = GROWTH) -> None:
-        """So many packed bytes have become ``size``; a `TooLargeError` where that is too much.
+        """Count packed bytes that became ``size``; raise a `TooLargeError` if that is too much.
 
-        ``times``: how far these may grow.
+        ``times`` is the growth that these bytes may have.
         """
-        # As often as the file has bytes: else xz in xz would grow by the square.
+        # Each byte of the file counts as xz only once: else xz in xz would grow by the square.
         of_xz = min(packed, self._may_be_xz) if times > GROWTH else 0
         self._may_be_xz -= of_xz
         self._limit += of_xz * (times - GROWTH)
@@ -116,17 +116,17 @@ class Growth:
                 f"{times} times its size"
             )
 
-    def _too_large(self, what: str, not_so: str = "do not pack so well") -> TooLargeError:
+    def _too_large(self, reason: str, not_so: str = "do not pack so well") -> TooLargeError:
         return TooLargeError(
-            f"{self._path}: {what}. Traces {not_so}: do not trust this file. If you do, "
+            f"{self._path}: {reason}. Traces {not_so}: do not trust this file. If you do, "
             "unpack it yourself and open that."
         )
 
 
 class Part(Protocol):
-    """One of the parts of packed data (members of gzip, frames of zstandard, ...), as it is read.
+    """A reader of one part of packed data (a member of gzip, a frame of zstandard, ...).
 
-    ``unused_data``: what was given and stands behind its end.
+    ``unused_data`` is input from behind the end of the part.
     """
 
     @property
@@ -144,7 +144,7 @@ def _zstandard_reader() -> zstandard.ZstdDecompressor:
 
 
 class _ZstandardFrame:
-    """A frame of zstandard, whose error is no built-in one."""
+    """A frame of zstandard, with its errors as built-in ones."""
 
     def __init__(self) -> None:
         import zstandard
@@ -184,9 +184,9 @@ def _in_blocks(part: bz2.BZ2Decompressor | lzma.LZMADecompressor, packed: bytes)
 
 @dataclass(frozen=True)
 class Packing:
-    """A way to pack data: its name, how each of its parts may start, and what unpacks one.
+    """A packed format: its name, the first bytes of its parts, and the reader of a part.
 
-    ``unpack`` gives what a part makes of some more packed bytes, ``growth`` how many times as many.
+    ``unpack`` yields what a part makes of more packed bytes; ``growth`` limits how many times more.
     """
 
     name: str
@@ -206,19 +206,19 @@ PACKINGS = (
 
 @dataclass(frozen=True)
 class Piece:
-    """Some more of what was packed: the bytes, and where the packed ones end that they were."""
+    """A piece of unpacked data, and the place where its packed bytes end."""
 
     data: bytes
     end: int
 
 
 def packing(data: bytes) -> Packing | None:
-    """How these bytes are packed, by how they start; None where they are not."""
+    """Return the format of packed bytes by how they start; None if they are not packed."""
     return next((each for each in PACKINGS if data.startswith(each.magics)), None)
 
 
 def _pieces(data: bytes, how: Packing, growth: Growth) -> Iterator[Piece]:
-    """The content, part after part, until what follows is none; EOFError where one has no end."""
+    """Yield the content, part after part; raise EOFError if a part has no end."""
     at = 0
     while data.startswith(how.magics, at):
         growth.count_part()
@@ -231,8 +231,8 @@ def _pieces(data: bytes, how: Packing, growth: Growth) -> Iterator[Piece]:
             step = data[at : at + _STEP_BYTES]
             if not step:
                 raise EOFError
-            for found in how.unpack(part, step):
-                yield Piece(found, at + len(step) - len(part.unused_data))
+            for content in how.unpack(part, step):
+                yield Piece(content, at + len(step) - len(part.unused_data))
             at += len(step) - len(part.unused_data)
         if padding := _PADDING.match(data, at):  # gzip and xz allow zeros between and behind parts
             at = padding.end()
@@ -240,7 +240,7 @@ def _pieces(data: bytes, how: Packing, growth: Growth) -> Iterator[Piece]:
 
 
 def _behind_skippable(data: bytes, at: int) -> int:
-    """The end of a frame without data: a magic number, its size in 4 bytes, and so many bytes."""
+    """Return the end of a frame without data: magic number, size in 4 bytes, so many bytes."""
     end = at + 8 + int.from_bytes(data[at + 4 : at + 8], "little")
     if len(data) < max(end, at + 8):
         raise EOFError
@@ -249,17 +249,17 @@ def _behind_skippable(data: bytes, at: int) -> int:
 
 @dataclass(frozen=True)
 class Unpacked:
-    """The content of packed data, and a note on what stands behind it ("" where nothing does)."""
+    """The content of packed data, and a note on bytes behind it ("" if none)."""
 
     data: bytes
     note: str = ""
 
 
 def unpacked(data: bytes, path: Path, growth: Growth | None = None) -> Unpacked:
-    """The content of packed data (one part or several); other data as it is.
+    """Return the content of packed data (one part or several); other data as it is.
 
-    Raises a `TraceError` that names ``path`` where the data is damaged or grows more than
-    ``growth`` allows (None: what its size does), a `CutOffError` where its end is missing.
+    Damaged data, or growth beyond ``growth`` (by default, that of its size), raises a `TraceError`
+    that names ``path``; a missing end raises a `CutOffError`.
     """
     how = packing(data)
     if how is None:
@@ -292,17 +292,17 @@ def unpacked(data: bytes, path: Path, growth: Growth | None = None) -> Unpacked:
 
 
 def beginning(data: bytes, size: int, growth: Growth) -> bytes:
-    """The first bytes of what is packed, as far as they can be had."""
+    """Return up to ``size`` first bytes of packed data, as many as can be unpacked."""
     how = packing(data)
-    found, end = b"", 0
+    content, end = b"", 0
     try:
         for piece in _pieces(data, how, growth) if how else ():
             growth.count(piece.end - end, len(piece.data), how.growth if how else GROWTH)
-            found, end = found + piece.data, piece.end
-            if len(found) >= size:
+            content, end = content + piece.data, piece.end
+            if len(content) >= size:
                 break
     except TooLargeError:
         raise
     except (EOFError, _TooWideError, *_BROKEN):
         pass
-    return (found or data)[:size]
+    return (content or data)[:size]

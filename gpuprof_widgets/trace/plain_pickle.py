@@ -1,9 +1,9 @@
-"""Pickles of plain data, read without `pickle`: nothing in the file can name, import or call.
+"""Pickles of plain data, read without `pickle`, so that a file can neither import nor call code.
 
-`pickle.loads` runs what a file tells it to run, and even an unpickler that refuses every name can
-be made to hang or crash (tuples nested a million deep as a key, a memo of 2**31 entries). Here only
-numbers, text, lists, tuples, and dicts with text as keys are understood, which is all that torch
-writes into a memory snapshot. Opcodes: ``Lib/pickletools.py``, protocols 0 to 5.
+`pickle.loads` runs code that a file names, and even an unpickler that refuses every name can hang
+or crash (tuples nested a million deep as a key, a memo of 2**31 entries). This reader knows only
+numbers, text, lists, tuples, and dicts with text keys, which is all that torch writes into a memory
+snapshot. Opcodes: ``Lib/pickletools.py``, protocols 0 to 5.
 """
 
 from __future__ import annotations
@@ -20,26 +20,28 @@ import numpy as np
 from gpuprof_widgets.exceptions import TraceError
 
 PROTOCOLS = (0, 1, 2, 3, 4, 5)
-_SAYS_ITSELF = 2
-"""From this protocol on a pickle begins with its number."""
+_FIRST_NUMBERED = 2
+"""From this protocol on, a pickle begins with its protocol number."""
 _BEGINS_OLD = re.compile(
     rb"\([dl]p0\n|[}\]]q\0|\(S'|\(*[ci][\w.]+\n[\w.]+\n(?:p\d+\n|q.|[(})t0Rob.])", re.DOTALL
 )
-"""A dict or list as Python writes it in text, and in bytes; what would be called at once."""
+"""Start of a dict or list as Python writes it in text or bytes, or of a call."""
 
 _SHORT_GETS = re.compile(rb"(?:h.)+", re.DOTALL)
 _LONG_GETS = re.compile(rb"(?:j.{4})+", re.DOTALL)
 _SHORT_GET, _LONG_GET = ord("h"), ord("j")
 _LONG_GET_LAYOUT = np.dtype([("opcode", "u1"), ("index", "<u4")])
 _BYTES_OF_A_CONTAINER = 8
-"""So many bytes a list, dict or tuple takes at least on average: an entry, with its keys, 50."""
+"""Bytes per list, dict or tuple, at least on average; a snapshot's entry has 50 with its keys."""
 _FREE_CONTAINERS = 10_000
 _MOST_MARKS = 1000
-"""Lists and dicts that are begun within one another; a snapshot has 6."""
+"""Levels of nested lists and dicts; a snapshot has 6."""
 _LONGEST_NUMBER = 64
 """Bytes of an integer; no address or size has more than 8."""
 _MOST_DIGITS = 160
-"""Of such an integer that is written as text."""
+"""Digits of such an integer as text."""
+
+_STOP = ord(".")
 
 _OBJECTS = {
     "R": "calls a function",
@@ -59,11 +61,11 @@ def is_pickle(data: bytes) -> bool:
     """Whether these bytes start as a pickle of any protocol."""
     if data[:1] != b"\x80":
         return _BEGINS_OLD.match(data) is not None
-    return data[1:2] != b"" and data[1] in PROTOCOLS[_SAYS_ITSELF:]
+    return data[1:2] != b"" and data[1] in PROTOCOLS[_FIRST_NUMBERED:]
 
 
 def plain_data(data: bytes, path: Path) -> Any:
-    """What the pickle holds; `TraceError` if that is more than plain data, or it is damaged."""
+    """Return the pickled object; raise `TraceError` if it is no plain data, or damaged."""
     machine = _Machine(data, path)
     try:
         return machine.run()
@@ -79,7 +81,7 @@ def plain_data(data: bytes, path: Path) -> Any:
 
 
 class _Machine:
-    """The pickle machine: a stack, marks in it, and a memo of what is referred to again."""
+    """The pickle machine: a stack, marks in it, and a memo of objects for later references."""
 
     def __init__(self, data: bytes, path: Path) -> None:
         self.data = data
@@ -91,7 +93,7 @@ class _Machine:
         self.containers_left = _FREE_CONTAINERS + len(data) // _BYTES_OF_A_CONTAINER
 
     def run(self) -> Any:
-        """The object on the stack at the end mark."""
+        """Return the object on the stack at the end mark."""
         handlers, data = self._handlers(), self.data
         while True:
             opcode = data[self.at]
@@ -103,8 +105,8 @@ class _Machine:
                 raise self._refused(opcode)
             handler()
 
-    def error(self, what: str) -> TraceError:
-        return TraceError(f"{self.path}: {what}.")
+    def error(self, problem: str) -> TraceError:
+        return TraceError(f"{self.path}: {problem}.")
 
     def _handlers(self) -> dict[int, Callable[[], None]]:
         push = self.stack.append
@@ -133,7 +135,7 @@ class _Machine:
             "q": lambda: self._put(self._unpacked("<B")),
             "r": lambda: self._put(self._unpacked("<I")),
             "\x94": lambda: self.memo.append(self.stack[-1]),
-            # As lines of text, in protocols 0 and 1
+            # Lines of text, in protocols 0 and 1
             "I": lambda: push(self._written(_integer)),
             "L": lambda: push(self._written(_integer)),
             "F": lambda: push(self._written(float)),
@@ -154,7 +156,7 @@ class _Machine:
         return value
 
     def _push_container(self, container: Any) -> None:
-        """An empty dict is one byte in the file, and 64 in memory."""
+        # The number is limited, because an empty dict is 1 byte in the file and 64 in memory.
         self.containers_left -= 1
         if self.containers_left < 0:
             raise self._misplaced("has more lists and dicts than its size allows")
@@ -190,7 +192,7 @@ class _Machine:
         self.stack.append(int.from_bytes(self._taken(length), "little", signed=True))
 
     def _line(self) -> bytes:
-        """What stands before the next line's end."""
+        """Read up to the next line end."""
         start, end = self.at, self.data.find(b"\n", self.at)
         if end < 0:
             raise IndexError(start)
@@ -198,7 +200,7 @@ class _Machine:
         return self.data[start:end]
 
     def _written(self, kind: Callable[[bytes], Any]) -> Any:
-        """The number that the line says."""
+        """Read a number from a line of text."""
         line = self._line()
         with suppress(ValueError):
             if len(line) <= _MOST_DIGITS:
@@ -257,13 +259,13 @@ class _Machine:
         target.update(zip(keys, items[1::2], strict=True))
 
     def _put(self, index: int) -> None:
-        """Remember what is on top; numbers come in order, so that a memo cannot be made to grow."""
+        """Remember the top of the stack; indexes come in order, so that the memo cannot explode."""
         if index > len(self.memo):
             raise self._misplaced(f"numbers an object {index:,} after {len(self.memo):,}")
         self.memo[index : index + 1] = [self.stack[-1]]
 
     def _short_gets(self) -> None:
-        """A run of references, as a stack of frames is one, at once."""
+        """Push a run of references, such as a stack of frames, at once."""
         data, at = self.data, self.at
         if data[at + 1] != _SHORT_GET:
             self.stack.append(self.memo[data[at]])
@@ -290,24 +292,24 @@ class _Machine:
             raise IndexError(self.at)
         return run.end()
 
-    def _misplaced(self, what: str) -> TraceError:
+    def _misplaced(self, problem: str) -> TraceError:
         return self.error(
-            f"the pickle {what} at byte {self.at:,}: the file is damaged, or was made to do harm. "
-            "Dump the snapshot again"
+            f"the pickle {problem} at byte {self.at:,}: the file is damaged, or was made to do "
+            "harm. Dump the snapshot again"
         )
 
     def _refused(self, opcode: int) -> TraceError:
-        """What the file wanted, which was not done."""
+        """Return the error for an opcode that is refused, with what the file asked for."""
         name = chr(opcode)
-        what = _OBJECTS.get(name, f"has the opcode 0x{opcode:02x}, which plain data has not")
+        request = _OBJECTS.get(name, f"has the opcode 0x{opcode:02x}, which plain data has not")
         if name in "ci":
             lines = self.data[self.at : self.at + 200].split(b"\n")[:2]
-            what = f"asks for {'.'.join(repr(line)[2:-1] for line in lines)}"
+            request = f"asks for {'.'.join(repr(line)[2:-1] for line in lines)}"
         elif name == "\x93":
             asked = [str(part)[:100] for part in self.stack[-2:] if type(part) is str]
-            what = f"asks for {'.'.join(asked)}"
+            request = f"asks for {'.'.join(asked)}"
         return self.error(
-            f"the pickle {what} at byte {self.at - 1:,}. A memory snapshot "
+            f"the pickle {request} at byte {self.at - 1:,}. A memory snapshot "
             "(torch.cuda.memory._dump_snapshot) holds numbers, text, lists and dicts alone; "
             "other pickles can run any code and are not opened. Nothing of this one was run"
         )
@@ -318,16 +320,13 @@ def _pusher(push: Callable[[Any], None], value: Any) -> Callable[[], None]:
 
 
 def _integer(line: bytes) -> int | bool:
-    """A number, which may end in an L, or a truth, which is written with two digits."""
+    """Return an integer, which may end in L, or a bool, which is written with two digits."""
     return line == b"01" if line in (b"00", b"01") else int(line.removesuffix(b"L"))
 
 
 def _index(line: bytes) -> int:
-    """A number in the memo."""
+    """Return an index of the memo."""
     index = int(line)
     if index < 0:
         raise ValueError(index)
     return index
-
-
-_STOP = ord(".")

@@ -1,10 +1,10 @@
-"""A record without what tells of its author and their machine, for handing on.
+"""Redact a record: remove what identifies its author and their machine, so that it can be shared.
 
-Gone: the host's name, paths (of a file its name stays, of one in an installed package its place in
-that), users' names (`Identities`), passwords and tokens (`credentials`), the platform, the text of
-cells and lines, error messages, and whatever of the metadata is not in `KEPT`. Two files never get
-one name. What stays: all times and sizes, and the names of ops, kernels, functions, modules,
-variables, annotations and threads, apart from what of the above is in them.
+Removed are the host's name, paths (a file keeps its name, a file of an installed package its path
+in the package), users' names, passwords and tokens (`identities`), the platform, the text of cells
+and lines, error messages, and all metadata but `KEPT`. Two files never get the same name. Times and
+sizes stay, and so do the names of ops, kernels, functions, modules, variables, annotations and
+threads, except for parts of the above in them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ KEPT = frozenset(
         *("anomaly_mode", "cpu_bf16", "cpu_use", "cpus", "torch_threads"),
     )
 )
-"""Metadata that analyses and views use, or that tells nothing of anybody."""
+"""Metadata that analyses and views use, or that identifies nobody."""
 
 HOST_KEYS = ("host", "hostname", "host_name")
 USER_KEYS = ("user", "username", "user_name", "logname")
@@ -64,7 +64,7 @@ TELLING_KEYS = frozenset(
         "home",
     )
 )
-"""Keys of args and, at any depth, of metadata that are left out with all that they hold."""
+"""Keys of args, and of metadata at any depth, that are removed with their values."""
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
@@ -81,13 +81,13 @@ _OF_LIBRARIES = re.compile(
     r"(?:at|c10d?|cub|thrust|cutlass|cute|cudnn|cublas\w*|ck|rocprim)::"
     r"|(?:cudnn|cublas|cutlass|ampere|volta|turing|hopper|maxwell|sm\d+|Cijk)_)"
 )
-"""How names of ops and kernels begin that no user gave."""
+"""Starts of the names of ops and kernels that no user gave."""
 _QUOTED_VALUE = re.compile(r"((?:==|!=|\bin|\bis(?: not)?) *)['\"].*")
 _QUOTED_CODE = re.compile(r"`[^`]*`")
 
 
 def redacted(record: AnyRecord) -> AnyRecord:
-    """The record as it can be handed on (see above); times, counts and links are unchanged."""
+    """Return the record as it can be shared (see above); times, counts and links do not change."""
     names = _Names(record)
     return replace(
         record,
@@ -102,7 +102,7 @@ def redacted(record: AnyRecord) -> AnyRecord:
 
 
 class _Names:
-    """Texts without paths, hosts and users; the same text always becomes the same."""
+    """Removes paths, hosts and users from texts; equal texts become equal."""
 
     def __init__(self, record: Record) -> None:
         self._short: dict[str, str] = {}
@@ -110,50 +110,51 @@ class _Names:
         self._texts: dict[str, str] = {}
         files = _files(record)
         metadata = [text for _, text in _texts(record.metadata)]
-        called = [*_texts(record.metadata), *_texts_of_trace(record.trace)]
+        texts = [*_texts(record.metadata), *_texts_of_trace(record.trace)]
         self._places = _places(files | set(filter(_is_path, metadata)), files)
         self._identities = Identities(
-            [*files, *dict.fromkeys(text for _, text in called)],
-            users=[text for key, text in called if key in USER_KEYS and _is_word(text)],
-            hosts=[text for key, text in called if key in HOST_KEYS and _is_word(text)],
+            [*files, *dict.fromkeys(text for _, text in texts)],
+            users=[text for key, text in texts if key in USER_KEYS and _is_word(text)],
+            hosts=[text for key, text in texts if key in HOST_KEYS and _is_word(text)],
             of_field=[_PATH.sub("", self._places.sub("", name)) for name in _fixed(record.trace)],
         )
 
     def file(self, path: str) -> str:
-        """The name of a file, or its place in its package; another one than any other file's."""
+        """Return the name of a file, or its path in its package; each file has its own."""
         if path not in self._short:
             self._short[path] = self._free(_last_part(path))
             self._taken.add(self._short[path])
         return self._short[path]
 
     def _free(self, name: str) -> str:
-        number, found = 1, self._identities.without(name)
-        while found in self._taken:
+        plain = self._identities.without(name)
+        number, free = 1, plain
+        while free in self._taken:
             number += 1
-            found = f"{self._identities.without(name)}~{number}"
-        return found
+            free = f"{plain}~{number}"
+        return free
 
     def text(self, text: str) -> str:
-        """A text in which paths may stand."""
+        """Redact a text, in which paths may stand."""
         if text not in self._texts:
             self._texts[text] = self._identities.without(self.fixed(without_secrets(text)))
         return self._texts[text]
 
     def fixed(self, name: str) -> str:
-        """A name that no user gave, without paths alone."""
+        """Remove only the paths from a name, because no user gave it."""
         for paths in (self._places, _PATH):
-            name = paths.sub(lambda found: self._path(found[0].removeprefix("file://")), name)
+            name = paths.sub(lambda match: self._path(match[0].removeprefix("file://")), name)
         return name
 
     def frame(self, name: str) -> str:
-        """A Python frame as torch writes it: ``/home/me/train.py(12): step``."""
+        """Redact a Python frame that torch names like ``/home/me/train.py(12): step``."""
         file, line, function = function_place(name)
         if file == BUILT_IN:
             return self.text(name)
         return f"{self.file(file)}({line}): {self.text(function)}"
 
     def value(self, value: Any) -> Any:
-        """All texts in what JSON can hold; of what is nested too deeply nothing is kept."""
+        """Redact all texts in a value of JSON; nothing is kept of a value nested too deeply."""
         try:
             return self._value(value)
         except RecursionError:
@@ -164,28 +165,28 @@ class _Names:
             return self.text(value)
         if isinstance(value, dict):
             return {
-                self.text(str(key)): self._value(given)
-                for key, given in value.items()
-                if not _is_telling(str(key), of_number=_is_number(given))
+                self.text(str(key)): self._value(inner)
+                for key, inner in value.items()
+                if not _is_telling(str(key), of_number=_is_number(inner))
             }
         if isinstance(value, list | tuple):
-            return [self._value(one) for one in without_values_of_options(value)]
+            return [self._value(item) for item in without_values_of_options(value)]
         return value
 
     def _path(self, path: str) -> str:
-        """Of a file its name stays; a folder may be named after anything."""
+        """Redact a path: a file keeps its name; a folder, which may have any name, does not."""
         is_file = path in self._short or "." in _last_part(path).strip(".")
         return self.file(path) if is_file else HIDDEN
 
 
 def _last_part(path: str) -> str:
-    """``torch/nn/modules/linear.py`` of an installed file, ``train.py`` of any other."""
+    """Return ``torch/nn/modules/linear.py`` for an installed file, ``train.py`` for any other."""
     posix = path.replace("\\", "/")
     inside = _PACKAGES.match(posix)
     if inside:
         return posix[inside.end() :]
-    told = posix.rstrip("/").rpartition("/")[2]
-    return "~" if is_home(posix.rstrip("/")) or not told else told
+    name = posix.rstrip("/").rpartition("/")[2]
+    return "~" if is_home(posix.rstrip("/")) or not name else name
 
 
 def _is_path(text: str) -> bool:
@@ -193,18 +194,18 @@ def _is_path(text: str) -> bool:
 
 
 def _places(paths: Iterable[str], files: Iterable[str]) -> re.Pattern[str]:
-    """These files, and whatever is in one of their folders: the only paths found with spaces."""
-    folders = {str(one) for path in paths for one in PurePosixPath(path).parents}
-    deep = sorted((one for one in folders if one.count("/") > 1), key=len, reverse=True)
+    """Match these files, and all paths in their folders; only these may have spaces."""
+    folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
+    deep = sorted((f for f in folders if f.count("/") > 1), key=len, reverse=True)
     known = [*map(re.escape, sorted(files, key=len, reverse=True))]
     inside = [rf"{re.escape(folder)}(?:/{_END}*)*" for folder in deep]
     return re.compile(f"(?:file://)?(?:{'|'.join([*known, *inside]) or '(?!)'})")
 
 
 def _files(record: Record) -> set[str]:
-    """Every file with its folder that Python functions and frames name."""
-    calls = [record.calls, *record.calls_of_workers.values()]
-    files = {str(file) for one in calls if one is not None for file in one.functions["file"]}
+    """Return all files of Python functions and frames that are named with a folder."""
+    tables = [record.calls, *record.calls_of_workers.values()]
+    files = {str(file) for calls in tables if calls is not None for file in calls.functions["file"]}
     slices = record.trace.slices
     frames = slices.loc[(slices["category"] == "python_function").to_numpy(), "name"].unique()
     files |= {function_place(str(name))[0] for name in frames}
@@ -212,7 +213,7 @@ def _files(record: Record) -> set[str]:
 
 
 def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """All texts in what JSON can hold, and the keys (in lower case) under which they stand."""
+    """Yield all texts in a value of JSON, each with its key in lower case."""
     values, key = [(key, value)], key.lower()
     while values:
         key, value = values.pop()
@@ -220,13 +221,13 @@ def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
             yield key, value
         elif isinstance(value, Mapping):
             yield from (("", str(inner)) for inner in value)
-            values += [(str(inner).lower(), held) for inner, held in value.items()]
+            values += [(str(inner).lower(), item) for inner, item in value.items()]
         elif isinstance(value, list | tuple):
-            values += [(key, held) for held in value]
+            values += [(key, item) for item in value]
 
 
 def _texts_of_trace(trace: Trace) -> Iterator[tuple[str, str]]:
-    """The same of a trace: its names, and what its args hold."""
+    """Yield all texts of a trace, in its names and args, each with its key in lower case."""
     names = (trace.slices["name"], trace.slices["category"], trace.counters["name"])
     for column in names:
         yield from (("", str(text)) for text in column.cat.categories)
@@ -240,14 +241,14 @@ def _texts_of_trace(trace: Trace) -> Iterator[tuple[str, str]]:
 
 
 def _is_fixed(name: str, category: str) -> bool:
-    """Whether no user named this: copies, calls of the runtime, kernels of libraries."""
+    """Whether no user gave this name: copies, calls of the runtime, kernels of libraries."""
     if category == "kernel":
         return _OF_LIBRARIES.match(name) is not None
     return category in ("gpu_memcpy", "gpu_memset") or category.endswith(RUNTIME_ENDINGS)
 
 
 def _fixed(trace: Trace) -> set[str]:
-    """The names of these, and of ops of libraries."""
+    """Return the names that no user gave, those of libraries' ops included."""
     pairs = trace.slices[["name", "category"]].drop_duplicates()
     return {
         str(name)
@@ -265,32 +266,32 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_telling(key: str, *, of_number: bool) -> bool:
-    """Whether a key of args or metadata is left out with all that it holds."""
+    """Whether a key of args or metadata is removed with its value."""
     return key.lower() in TELLING_KEYS or names_secret(key, of_number=of_number)
 
 
 def _metadata(metadata: Mapping[str, Any], names: _Names) -> dict[str, Any]:
     kept = {key: value for key, value in metadata.items() if key in KEPT}
-    found: dict[str, Any] = names.value(kept)
+    plain: dict[str, Any] = names.value(kept)
     if metadata.get("error"):
-        found["error"] = str(metadata["error"]).partition(":")[0]  # the message may say anything
-    if isinstance(found.get("options"), dict):
-        found["options"] = {**found["options"], "save": None}
-    if isinstance(found.get("lines"), dict):
-        cells = [{**cell, "source": ""} for cell in found["lines"].get("cells", ())]
-        found["lines"] = {**found["lines"], "cells": cells}
-    if isinstance(found.get("compilations"), list):
-        found["compilations"] = [_compilation(one) for one in found["compilations"]]
-    if "notes" in found:
-        found["notes"] = [_QUOTED_CODE.sub(f"`{HIDDEN}`", str(one)) for one in found["notes"]]
-    return found
+        plain["error"] = str(metadata["error"]).partition(":")[0]  # the message may say anything
+    if isinstance(plain.get("options"), dict):
+        plain["options"] = {**plain["options"], "save": None}
+    if isinstance(plain.get("lines"), dict):
+        cells = [{**cell, "source": ""} for cell in plain["lines"].get("cells", ())]
+        plain["lines"] = {**plain["lines"], "cells": cells}
+    if isinstance(plain.get("compilations"), list):
+        plain["compilations"] = [_compilation(entry) for entry in plain["compilations"]]
+    if "notes" in plain:
+        plain["notes"] = [_QUOTED_CODE.sub(f"`{HIDDEN}`", str(note)) for note in plain["notes"]]
+    return plain
 
 
-def _compilation(one: Any) -> Any:
-    """Without the texts that a guard compares with: they are values of the program."""
-    if not isinstance(one, dict):
-        return one
-    return {**one, "reason": _QUOTED_VALUE.sub(rf"\1'{HIDDEN}'", str(one.get("reason", "")))}
+def _compilation(entry: Any) -> Any:
+    """Remove the texts with which a guard compares, because they are values of the program."""
+    if not isinstance(entry, dict):
+        return entry
+    return {**entry, "reason": _QUOTED_VALUE.sub(rf"\1'{HIDDEN}'", str(entry.get("reason", "")))}
 
 
 def _calls(calls: Calls, names: _Names) -> Calls:
@@ -307,7 +308,7 @@ def _calls(calls: Calls, names: _Names) -> Calls:
 
 
 def _changed(texts: pd.Series, change: Callable[[str], str]) -> pd.Series:
-    """Another text for each, in a column of the same type."""
+    """Change each text, in a column of the same type."""
     changed = [change(str(text)) for text in texts]
     return pd.Series(changed, index=texts.index, dtype=texts.dtype)
 
@@ -337,31 +338,31 @@ def _trace(trace: Trace, names: _Names) -> Trace:
 
 
 def _args(trace: Trace, names: _Names) -> dict[str, pd.Series]:
-    """The args; where two keys become one, the second gets a number."""
-    found: dict[str, pd.Series] = {}
+    """Redact the args; where two keys become equal, the second gets a number."""
+    args: dict[str, pd.Series] = {}
     for key, values in trace.args.items():
         if _is_telling(key, of_number=values.dtype != object):
             continue
         plain, number = names.text(key), 1
-        while plain in found:
+        while plain in args:
             number += 1
             plain = f"{names.text(key)}~{number}"
-        found[plain] = _arg(values, names)
-    return found
+        args[plain] = _arg(values, names)
+    return args
 
 
 def _categories(trace: Trace, names: _Names) -> pd.Categorical:
-    """Those that have a meaning stay; a program may write anything as others."""
-    given = trace.slices["category"].cat
+    """Redact the categories that have no meaning to us, because a program may write anything."""
+    column = trace.slices["category"].cat
     texts = [
         names.text(category) if kind_of(category) == "other" else category
-        for category in map(str, given.categories)
+        for category in map(str, column.categories)
     ]
-    return from_codes(given.codes.to_numpy().astype(np.int32), texts)
+    return from_codes(column.codes.to_numpy().astype(np.int32), texts)
 
 
 def _slice_names(trace: Trace, names: _Names) -> pd.Categorical:
-    """By name and category: of a cell's line its number stays, of a frame its function."""
+    """Redact names by category: a cell's line keeps its number, a frame its function."""
     name, category = trace.slices["name"].cat, trace.slices["category"].cat
     width = max(len(category.categories), 1)
     pairs = name.codes.to_numpy().astype(np.int64) * width + category.codes.to_numpy()
@@ -386,11 +387,11 @@ def _slice_name(name: str, category: str, names: _Names) -> str:
 def _arg(values: pd.Series, names: _Names) -> pd.Series:
     if values.dtype != object:
         return values
-    # Equal lists are one object (see `Args`): each is looked through once.
+    # Equal lists are one object (see `Args`), so that each is redacted only once.
     known: dict[int, Any] = {}
-    given = values.tolist()
-    changed = np.empty(len(given), dtype=object)
-    for row, value in enumerate(given):
+    objects = values.tolist()
+    changed = np.empty(len(objects), dtype=object)
+    for row, value in enumerate(objects):
         if id(value) not in known:
             known[id(value)] = names.value(value)
         changed[row] = known[id(value)]

@@ -1,9 +1,9 @@
-"""What sampling profilers left in a Chrome trace: the stacks of each thread, as a lane beside it.
+"""Stacks that sampling profilers wrote into a Chrome trace: a lane for each sampled thread.
 
-There are three ways. DevTools and Node write a CPU profile of V8 in pieces (`v8_profiles`): the
-event ``Profile`` is of the thread and says when it began, each ``ProfileChunk`` of its id adds
-nodes and samples. Sample events (``ph: P``) and the global ``samples`` beside the events are each
-one moment, with a stack by ``stackFrames``; how long it lasted they do not say.
+There are three forms. DevTools and Node write a CPU profile of V8 in pieces (`v8_profiles`): the
+event ``Profile`` of a thread holds its start, and each ``ProfileChunk`` of the same id adds nodes
+and samples. Sample events (``ph: P``) and the file's global ``samples`` are one moment each, with a
+stack in ``stackFrames``; they do not say how long it lasted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from gpuprof_widgets.trace.v8_profiles import (
 
 PROFILE, CHUNK = "Profile", "ProfileChunk"
 LONGEST_OF_TYPICAL = 2
-"""Times the typical interval a sample lasts at most, if the next one of its thread comes later."""
+"""Longest duration of a sample in typical intervals, if its thread's next sample comes later."""
 
 Thread = tuple[str, str]
 
@@ -64,7 +64,7 @@ class _Chunk(msgspec.Struct):
 
 @dataclass
 class _Lanes:
-    """The lanes found so far, the thread of each, and lines on what could not be read."""
+    """The lanes so far, the thread and language of each, and notes on unreadable content."""
 
     most: int
     path: Path
@@ -76,7 +76,7 @@ class _Lanes:
 
     @property
     def room(self) -> int:
-        """How many calls the file may still have."""
+        """Number of calls that the file may still have."""
         return self.most - sum(len(lane.ts) for lane in self.lanes)
 
     def add(self, thread: Thread, lane: Lane, language: str = "") -> None:
@@ -87,21 +87,21 @@ class _Lanes:
 
 
 def with_sampled_lanes(parts: Parts, file: Gathered, size: int, path: Path) -> Parts:
-    """The parts with a lane for each sampled thread; ``size`` is that of the file in bytes."""
+    """Add a lane for each sampled thread; ``size`` is that of the file in bytes."""
     events = file.others["P"]
     if not events and not file.samples:
         return parts
-    found = _Lanes(most_calls(size), path)
+    lanes = _Lanes(most_calls(size), path)
     of_v8 = [event for event in events if event.name in (PROFILE, CHUNK)]
-    _add_profiles(of_v8, found)
+    _add_profiles(of_v8, lanes)
     others = [event for event in events if event.name not in (PROFILE, CHUNK)]
-    _add_samples(_by_thread(others, file.samples, parts), file, found)
-    if not found.lanes:
-        return replace(parts, notes=[*parts.notes, *found.notes])
-    own_threads, names = _apart(found, parts)
-    sampled = events_of_lanes(found.lanes, list(found.functions.of), own_threads)
-    language = found.languages[0] if len(set(found.languages)) == 1 else ""
-    count = len(found.lanes)
+    _add_samples(_by_thread(others, file.samples, parts), file, lanes)
+    if not lanes.lanes:
+        return replace(parts, notes=[*parts.notes, *lanes.notes])
+    threads, names = _apart(lanes, parts)
+    sampled = events_of_lanes(lanes.lanes, list(lanes.functions.of), threads)
+    language = lanes.languages[0] if len(set(lanes.languages)) == 1 else ""
+    count = len(lanes.lanes)
     note = (
         f"{count:,} {'lane' if count == 1 else 'lanes'} of stacks from samples: calls are not "
         "counted, times are estimates"
@@ -113,33 +113,31 @@ def with_sampled_lanes(parts: Parts, file: Gathered, size: int, path: Path) -> P
             names=replace(
                 parts.names,
                 threads={**parts.names.threads, **names},
-                languages=dict(zip(own_threads, found.languages, strict=True)),
+                languages=dict(zip(threads, lanes.languages, strict=True)),
             ),
-            notes=[*parts.notes, note, *found.notes],
+            notes=[*parts.notes, note, *lanes.notes],
             metadata={**parts.metadata, SAMPLED: True, LANGUAGE: language},
         )
     )
 
 
-def _apart(found: _Lanes, parts: Parts) -> tuple[list[Thread], dict[Thread, str]]:
-    """A thread for each lane, as several of one thread cross; the names of those that are new."""
+def _apart(lanes: _Lanes, parts: Parts) -> tuple[list[Thread], dict[Thread, str]]:
+    """Return a thread for each lane, as lanes of one thread cross, and the new threads' names."""
     count: dict[Thread, int] = defaultdict(int)
     threads, names = [], {}
-    for process, thread in found.threads:
+    for process, thread in lanes.threads:
         count[process, thread] += 1
         number = count[process, thread]
-        own = thread if number == 1 else f"{thread} (samples {number})"
+        lane_thread = thread if number == 1 else f"{thread} (samples {number})"
         if number > 1:
             known = parts.names.threads.get((process, thread), f"thread {thread}")
-            names[process, own] = f"{known} (samples {number})"
-        threads.append((process, own))
+            names[process, lane_thread] = f"{known} (samples {number})"
+        threads.append((process, lane_thread))
     return threads, names
 
 
-# CPU profiles of V8
-
-
-def _add_profiles(events: Sequence[Event], found: _Lanes) -> None:
+def _add_profiles(events: Sequence[Event], lanes: _Lanes) -> None:
+    """Add the CPU profiles of V8 that these events hold."""
     chunks: dict[tuple[str, str], list[Event]] = defaultdict(list)
     starts: dict[tuple[str, str], Event] = {}
     at, _, _ = times(events)
@@ -153,31 +151,31 @@ def _add_profiles(events: Sequence[Event], found: _Lanes) -> None:
     for key in dict.fromkeys([*starts, *chunks]):
         named = f"the CPU profile {key[1]} of process {key[0]}"
         if key not in starts:
-            found.notes.append(
+            lanes.notes.append(
                 f"{named} was left out: its {PROFILE!r} event, which says when it began, is missing"
             )
             continue
         thread = key[0], id_text(starts[key].tid)
         try:
             profile, broken = _profile(starts[key], chunks[key])
-            lane = lane_of_profile("", profile, found.functions, found.room, found.path)
+            lane = lane_of_profile("", profile, lanes.functions, lanes.room, lanes.path)
         except (BrokenProfileError, msgspec.ValidationError) as error:
-            found.notes.append(f"{named} was left out: {error}")
+            lanes.notes.append(f"{named} was left out: {error}")
             continue
-        found.add(thread, lane, JAVASCRIPT)
+        lanes.add(thread, lane, JAVASCRIPT)
         if broken:
-            found.notes.append(f"{named} was read up to a chunk that is broken: {broken}")
+            lanes.notes.append(f"{named} was read up to a chunk that is broken: {broken}")
         if unknown := _unknown(profile):
-            found.notes.append(
+            lanes.notes.append(
                 f"{unknown:,} of {len(profile.samples):,} samples of {named} are of a node that "
                 "the file has not: nothing is shown there"
             )
 
 
 def _profile(start: Event, chunks: Iterable[Event]) -> tuple[CpuProfile, str]:
-    """A profile put together, and what is wrong with its first broken chunk.
+    """Return a profile up to its first broken chunk, and the error of that chunk ("" if none).
 
-    What follows that has no time, as its deltas are missing.
+    Later chunks have no time, because the deltas before them are missing.
     """
     profile = CpuProfile(msgspec.convert((start.args or {}).get("data"), _Start).startTime)
     for event in chunks:
@@ -199,32 +197,31 @@ def _profile(start: Event, chunks: Iterable[Event]) -> tuple[CpuProfile, str]:
 
 
 def _unknown(profile: CpuProfile) -> int:
+    """Count the samples of nodes that the profile does not have."""
     known = {node.id for node in profile.nodes}
     return sum(sample not in known for sample in profile.samples)
-
-
-# Single samples
 
 
 def _by_thread(
     events: Iterable[Event], listed: Iterable[Event], parts: Parts
 ) -> dict[tuple[Thread, str], list[Event]]:
-    """The samples of each thread and kind (cycles, page faults, ...).
+    """Group the samples by thread and kind (cycles, page faults, ...).
 
-    Those beside the events tell the thread alone: it is of the process that has one of its id.
+    The ``listed`` ones, the file's global samples, name the thread only; its process is the one
+    that has a thread of this id.
     """
-    found: dict[tuple[Thread, str], list[Event]] = defaultdict(list)
+    samples: dict[tuple[Thread, str], list[Event]] = defaultdict(list)
     for event in events:
-        found[(id_text(event.pid), id_text(event.tid)), event.name].append(event)
+        samples[(id_text(event.pid), id_text(event.tid)), event.name].append(event)
     processes: dict[str, set[str]] = defaultdict(set)
     for process, thread in _threads(parts):
         processes[thread].add(process)
     for event in listed:
         thread = id_text(event.tid)
-        of = processes[thread]
-        process = next(iter(of)) if len(of) == 1 else id_text(event.pid)
-        found[(process, thread), event.name].append(event)
-    return found
+        candidates = processes[thread]
+        process = next(iter(candidates)) if len(candidates) == 1 else id_text(event.pid)
+        samples[(process, thread), event.name].append(event)
+    return samples
 
 
 def _threads(parts: Parts) -> set[Thread]:
@@ -235,9 +232,10 @@ def _threads(parts: Parts) -> set[Thread]:
 
 
 def _add_samples(
-    samples: dict[tuple[Thread, str], list[Event]], file: Gathered, found: _Lanes
+    samples: dict[tuple[Thread, str], list[Event]], file: Gathered, lanes: _Lanes
 ) -> None:
-    stacks = _Stacks(file.stack_frames, found.functions)
+    """Add a lane for the samples of each thread and kind."""
+    stacks = _Stacks(file.stack_frames, lanes.functions)
     total = without = untimed = alone = 0
     for (thread, kind), events in samples.items():
         total += len(events)
@@ -255,43 +253,45 @@ def _add_samples(
         if not typical:
             alone += len(kept)
             continue
-        own_nodes, own_times = _lasting(
-            [nodes[row] or 0 for row in kept], moments.tolist(), typical
-        )
-        lane = lane_of_tree_samples(kind, stacks.tree, own_nodes, own_times, found.room, found.path)
-        found.add(thread, lane)
+        sampled = [nodes[row] or 0 for row in kept]
+        steps, starts = _with_gaps(sampled, moments.tolist(), typical)
+        lane = lane_of_tree_samples(kind, stacks.tree, steps, starts, lanes.room, lanes.path)
+        lanes.add(thread, lane)
     counted = [
         (without, "have no stack, or one whose frames the file has not or that call one another"),
         (untimed, "have no valid ts"),
         (alone, "are the only ones of their thread, so that it is not known how long they lasted"),
     ]
     of = f"of {total:,} samples"
-    found.notes += [f"{count:,} {of} {what}: left out" for count, what in counted if count]
-    if any(count for count in (total - without - untimed - alone,)):
-        found.notes.append(
+    lanes.notes += [f"{count:,} {of} {reason}: left out" for count, reason in counted if count]
+    if total - without - untimed - alone:
+        lanes.notes.append(
             "a sample lasts until the next one of its thread, at most twice as long as is typical"
         )
 
 
-def _lasting(
+def _with_gaps(
     nodes: Sequence[int], moments: Sequence[int], typical: int
 ) -> tuple[list[int], list[int]]:
-    """Samples with nothing on the stack where the next one comes late, and the times of all."""
+    """Return nodes and their times, with an empty stack (node 0) where the next sample is late.
+
+    One more time is the end of the last sample.
+    """
     longest = LONGEST_OF_TYPICAL * typical
-    own_nodes: list[int] = []
-    own_times: list[int] = []
+    steps: list[int] = []
+    starts: list[int] = []
     ends = [*moments[1:], moments[-1] + typical]
     for node, at, end in zip(nodes, moments, ends, strict=True):
-        own_nodes.append(node)
-        own_times.append(at)
+        steps.append(node)
+        starts.append(at)
         if end - at > longest:
-            own_nodes.append(0)
-            own_times.append(at + longest)
-    return own_nodes, [*own_times, ends[-1]]
+            steps.append(0)
+            starts.append(at + longest)
+    return steps, [*starts, ends[-1]]
 
 
 class _Stacks:
-    """The stacks of samples as nodes of one tree."""
+    """Turns the stacks of samples into nodes of one tree."""
 
     def __init__(self, frames: Any, functions: Numbers) -> None:
         self.tree = CallTree()
@@ -301,7 +301,7 @@ class _Stacks:
         self._of_path: dict[tuple[int, int], int] = {}
 
     def node_of(self, event: Event) -> int | None:
-        """The innermost node of a sample's stack; None if it has none."""
+        """Return the innermost node of a sample's stack; None if it has no stack."""
         if event.sf is not None:
             return self._node(str(event.sf))
         names = event.stack if isinstance(event.stack, list) else []
@@ -311,7 +311,10 @@ class _Stacks:
         return node or None
 
     def _node(self, frame: str) -> int | None:
-        """The node of a frame by its id; None where it, or a caller, is missing or its own one."""
+        """Return the node of a frame by its id.
+
+        It is None if the frame, or a caller, is missing or calls itself.
+        """
         path: dict[str, Any] = {}
         current: str | None = frame
         node: int | None = 0

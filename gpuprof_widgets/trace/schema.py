@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 NONE = -1
-"""What an integer column holds where a slice has no such value."""
+"""Value of an integer column where a slice has no such value."""
 
 SLICE_COLUMNS = {
     "ts": np.int64,  # start, ns since the trace's start
@@ -53,78 +53,78 @@ FLOW_COLUMNS = {
 }
 
 TRACK_KINDS = ("cpu", "python", "worker", "annotation", "gpu", "copy", "other")
-"""Track kinds in the order in which they stand on the timeline.
+"""Track kinds, in the order of the timeline.
 
-``cpu`` ops, runtime calls, annotations, cell lines and modules of one thread; ``python`` the Python
-frames of that thread; ``worker`` what a DataLoader's worker process did; ``annotation`` a stream's
-gpu_user_annotation rows; ``gpu`` a stream's kernels; ``copy`` its copies and memsets.
+``cpu``: ops, runtime calls, annotations, cell lines and modules of one thread; ``python``: the
+Python frames of that thread; ``worker``: the work of a DataLoader's worker process; ``annotation``:
+a stream's gpu_user_annotation slices; ``gpu``: its kernels; ``copy``: its copies and memsets.
 """
 GPU_TRACKS = ("gpu", "copy")
 
 OP_CATEGORIES = ("cpu_op", "user_annotation")
 REGION_CATEGORIES = ("cell_line", "module", "module_backward")
-"""What we ourselves mark on a thread: a statement of a cell, a module's forward, its backward."""
+"""Regions that this package marks: a statement of a cell, a module's forward, its backward."""
 LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver")
 RUNTIME_ENDINGS = ("_runtime", "_driver")
-"""How the categories of calls of a runtime or driver end, whichever program recorded them."""
+"""Ends of the categories of runtime and driver calls, of any recording program."""
 GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 MEMORY_EVENT = "[memory]"
 OUT_OF_MEMORY_EVENT = "[OutOfMemory]"
 
 HELD_AS, HELD_BY, TORCH_CATEGORY = "Held as", "Held by", "Memory category"
-"""Args of ``[memory]`` instants: what the tensor was to its model or optimizer ("parameters",
-"gradients", ...), its name there ("encoder.0.weight"), and what torch itself takes it for."""
+"""Args of ``[memory]`` instants: the tensor's role in its model or optimizer ("parameters",
+"gradients", ...), its name there ("encoder.0.weight"), and torch's own category for it."""
 
 FRAMEWORK, TENSORFLOW, MEGENGINE = "framework", "TensorFlow", "MegEngine"
-"""Key in the metadata of records of other frameworks than PyTorch, and what it says."""
+"""Key in the metadata of records of other frameworks than PyTorch, and its values."""
 
 SAMPLED = "sampled"
-"""Key in the metadata, true: stacks were looked at now and then, and no call was counted."""
+"""Key in the metadata; true if stacks were sampled, and no calls counted."""
 
 LANGUAGE = "language"
-"""Key in the metadata of records whose frames are not, or not all, of Python: what they are of
-("JavaScript"), "" where that is not known."""
+"""Key in the metadata of records whose frames are not all of Python: their language
+("JavaScript"), "" if unknown."""
 
 WINDOW = "window_ns"
 """Key in the metadata of a range of a run: its start and end, in ns since the trace's start."""
 
 FLOPS, MEMORY_TRAFFIC = "flops", "memory traffic"
-"""Args of ops whose work the program counted itself (MegEngine): floating point operations, and
+"""Args of ops whose work the program itself counted (MegEngine): floating point operations, and
 bytes read and written."""
 
 CPU_KERNEL = "cpu_kernel"
-"""Category of what an op made the CPU run elsewhere: on a computing node of MegEngine. It is on a
-track of its own, and no op: the op that dispatched it counts."""
+"""Category of CPU work that an op dispatched to a computing node of MegEngine. It is on a track of
+its own, and no op, because the op that dispatched it counts."""
 
 SCOPE_ECHO = "scope_echo"
-"""Category of a scope of MegEngine's interpreter, seen once more as its worker went through it: on
-a track of its own, as the scope's time counts where the user's code opened it."""
+"""Category of a scope of MegEngine as the interpreter's worker passes through it again. It is on a
+track of its own, because the scope's time counts where the user's code opened it."""
 
 NVTX_RANGE = "nvtx_range"
-"""Category of NVTX ranges that may cross all others, as they were started and ended by number: each
-is on a row of its own, which is no thread, and owns nothing."""
+"""Category of NVTX ranges that may cross all others, because they start and end by number. Each is
+on a row of its own, which is no thread, and owns nothing."""
 
 EXECUTOR_LANE = "Executor lane"
-"""Arg of ops whose thread is none: of the threads of TensorFlow's executor the trace tells only how
-many ops ran at a time, and each is on the first lane that was free."""
+"""Arg of ops on lanes that are no threads: the trace of TensorFlow's executor shows only how many
+ops ran at a time, and each op is on the first free lane."""
 
 INPUT_SHAPES, INPUT_TYPES, OUTPUT_SHAPES = "Input Dims", "Input type", "Output Dims"
-"""Args of ops: torch's of what it was given, and of what it returned, which MegEngine tells."""
+"""Args of ops: torch's inputs, and the outputs, which MegEngine writes."""
 
 RESUMED = "resumed"
-"""Arg of regions that go on with one that began before: no call of their own."""
+"""Arg of regions that continue an earlier one, and are no call of their own."""
 
 NODE = "name"
 """Arg of ops of TensorFlow and MegEngine: their node of the graph; the slice's name is the type."""
 
 WRITTEN_CATEGORY = "Written category"
-"""Arg of slices of programs that we know nothing of, read as named regions: their own category."""
+"""Arg of slices of unknown programs, which are read as named regions: their original category."""
 
 PROCESS_NAMES = "process_names"
-"""Key in the metadata of records of such programs: what the file calls each process, by its id."""
+"""Key in the metadata of records of such programs: the file's process names, by id."""
 
 UNCUT_ARGS = ("uncut ts", "uncut dur")
-"""Args (ns) of slices that a window has cut: when they began and how long they were before it."""
+"""Args (ns) of slices that a window has cut: their start and duration before that."""
 
 CATEGORIES = (
     *OP_CATEGORIES,
@@ -150,4 +150,4 @@ CATEGORY_ALIASES = {
     "Memcpy": "gpu_memcpy",
     "Memset": "gpu_memset",
 }
-"""Categories of torch 1.8's traces, by the names of today."""
+"""Categories of torch 1.8's traces, with today's names."""

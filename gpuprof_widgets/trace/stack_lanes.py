@@ -1,4 +1,4 @@
-"""Stacks over time as slices: what samplers and files for flame graphs hold, a lane per thread."""
+"""Stacks over time as slices, a lane per thread: the content of samplers and flame graph files."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from gpuprof_widgets.trace.events import Events, Names, from_codes, text_codes
 from gpuprof_widgets.trace.model import Trace
 
 CATEGORY = "python_function"
-"""Whatever language they are of: functions that call one another."""
+"""Category of the functions of any language."""
 
 PYINSTRUMENT_BUILT_IN, PYINSTRUMENT_THREAD = "<built-in>", "<thread>"
-"""Files that are none, in pyinstrument's frames and in what it writes for speedscope."""
+"""Names in place of a file, in pyinstrument's frames and in its files for speedscope."""
 
 SELF_FRAME = "[self]"
-"""What pyinstrument calls a function's own time where it writes that as a frame."""
+"""Name of pyinstrument's frames for a function's self time."""
 
 NO_ORDER = "totals, not in order of time"
-"""Behind the title of a lane whose calls stand side by side, as their file has no times."""
+"""End of the title of a lane whose calls are side by side, because their file has no times."""
 
 NO_UNIT = (
     "the file does not say what its numbers count: each 1 is shown as 1 ns, which is right for "
@@ -36,16 +36,15 @@ NO_UNIT = (
 """The note on a file of stacks whose numbers have no unit."""
 
 FREE_CALLS, CALLS_PER_BYTE = 500_000, 2
-"""As many calls may the samples of a file make of its tree; stacks that leap up and down a deep one
-would make a small file fill the memory."""
+"""Limit on the calls that a file's samples make of its tree: so many are free, and so many more per
+byte. Stacks that leap up and down a deep tree would let a small file fill the memory."""
 
 
 @dataclass
 class Lane:
-    """The calls of one thread, outer before inner ones: function, start and duration (ns) of each.
+    """The calls of one thread, outer before inner ones: function number, start, duration (ns).
 
-    Functions are numbers. ``repaired`` counts calls that ended before an inner one did, or did not
-    end or begin at all.
+    ``repaired`` counts calls that ended before an inner one, or had no end or no begin.
     """
 
     title: str
@@ -56,14 +55,14 @@ class Lane:
     opened: list[int] = field(default_factory=list)
 
     def open(self, function: int, now: int) -> None:
-        """A call begins in the one that was opened last."""
+        """Begin a call within the one that was opened last."""
         self.opened.append(len(self.function))
         self.function.append(function)
         self.ts.append(now)
         self.dur.append(0)
 
     def close(self, down_to: int, now: int) -> None:
-        """All calls end but the outermost ``down_to`` that are open."""
+        """End all open calls except the outermost ``down_to``."""
         for call in self.opened[down_to:]:
             self.dur[call] = now - self.ts[call]
         del self.opened[down_to:]
@@ -72,7 +71,7 @@ class Lane:
 def lane_of_samples(
     title: str, samples: Iterable[Sequence[int]], weights: Iterable[int], start: int
 ) -> Lane:
-    """Samples one after another, outermost function first; what goes on is one call."""
+    """Turn consecutive samples, outermost function first, into calls; equal neighbours are one."""
     lane = Lane(title)
     now = start
     for stack, weight in zip(samples, weights, strict=True):
@@ -93,7 +92,7 @@ def lane_of_samples(
 
 @dataclass
 class CallTree:
-    """Functions by the path of those that called them; a node's caller stands before it.
+    """Functions by the path of their callers; a node's caller comes before it.
 
     Node 0 is the bottom of all stacks, and no function.
     """
@@ -103,20 +102,20 @@ class CallTree:
     depth: list[int] = field(default_factory=lambda: [0])
 
     def add(self, caller: int, function: int) -> int:
-        """The number of a new node."""
+        """Add a node, and return its number."""
         self.caller.append(caller)
         self.function.append(function)
         self.depth.append(self.depth[caller] + 1)
         return len(self.caller) - 1
 
 
-def lane_of_tree(title: str, tree: CallTree, own: Sequence[int]) -> Lane:
-    """The tree's nodes as a call each, those of one caller side by side, in the tree's order.
+def lane_of_tree(title: str, tree: CallTree, self_ns: Sequence[int]) -> Lane:
+    """Turn each node into a call; the calls of one caller are side by side, in the tree's order.
 
-    A call lasts as long as those in it and then its ``own`` time (ns), which the caller's is behind
-    them; when it really was is not known, as the title says.
+    A call lasts as long as its callees, and then its ``self_ns``. The real times are unknown, as
+    the title says.
     """
-    total = list(own)
+    total = list(self_ns)
     for node in range(len(total) - 1, 0, -1):
         total[tree.caller[node]] += total[node]
     lane = Lane(f"{title} · {NO_ORDER}")
@@ -135,9 +134,10 @@ def lane_of_tree(title: str, tree: CallTree, own: Sequence[int]) -> Lane:
 def lane_of_tree_samples(
     title: str, tree: CallTree, nodes: Sequence[int], times: Sequence[int], most: int, path: Path
 ) -> Lane:
-    """Samples, each the innermost node from its time (ns) on; one more time is the last one's end.
+    """Turn samples, each the innermost node from its time (ns) on, into calls.
 
-    What goes on is one call. Raises a `TraceError` where that makes more than ``most`` calls.
+    One more time is the end of the last sample. A function that goes on is one call. More than
+    ``most`` calls raise a `TraceError`.
     """
     lane = Lane(title)
     caller, depth = tree.caller, tree.depth
@@ -167,15 +167,15 @@ def lane_of_tree_samples(
 
 
 def most_calls(size: int) -> int:
-    """How many calls the samples of a file of so many bytes may make of its tree."""
+    """Return the number of calls that the samples of a file of ``size`` bytes may make."""
     return FREE_CALLS + CALLS_PER_BYTE * size
 
 
 def lane_of_events(title: str, events: Iterable[tuple[bool, int, int]], end: int) -> Lane:
-    """Begins and ends of calls (whether it begins, function, ns), in order of time.
+    """Turn begins and ends (whether it begins, function, ns), in order of time, into calls.
 
-    A call that ends closes those in it; one that never ends, ends with the lane. Both are counted,
-    and ends without a begin, which are left out. Time that goes back stands still.
+    A call that ends closes the calls in it; one that never ends, ends with the lane. Both count as
+    repaired, and so do ends without a begin, which are left out. Time never goes back.
     """
     lane = Lane(title)
     calls: Counter[int] = Counter()
@@ -201,7 +201,7 @@ def lane_of_events(title: str, events: Iterable[tuple[bool, int, int]], end: int
 
 
 def frame_name(name: str, file: str, line: int) -> str:
-    """A frame as torch.profiler writes it: ``train.py(12): step``; without a file the name."""
+    """Return a frame as torch.profiler writes it: ``train.py(12): step``, or a name alone."""
     if file == PYINSTRUMENT_BUILT_IN:
         return f"<built-in function {name}>"
     return f"{file}({line}): {name}" if file not in ("", PYINSTRUMENT_THREAD) else name
@@ -214,9 +214,9 @@ def trace_of_lanes(
     epoch_ns: int = 0,
     language: str = "Python",
 ) -> Trace:
-    """The trace with a thread for each lane, whose functions are named by their number.
+    """Return a trace with a thread for each lane; ``functions`` are the names by number.
 
-    ``language``: what the functions are of, "" where that is not known.
+    ``language`` is that of the functions, "" if unknown.
     """
     threads = [(process, str(place)) for place, _ in enumerate(lanes, 1)]
     titles = {thread: lane.title for thread, lane in zip(threads, lanes, strict=True)}
@@ -229,7 +229,7 @@ def trace_of_lanes(
 def events_of_lanes(
     lanes: Sequence[Lane], functions: Sequence[str], threads: Sequence[tuple[str, str]]
 ) -> Events:
-    """The calls of all lanes, each on its thread (ids of the process and in it)."""
+    """Return the calls of all lanes as events, each on its thread (process id, thread id)."""
     number = np.array([n for lane in lanes for n in lane.function], np.int32)
     sizes = [len(lane.ts) for lane in lanes]
     place = np.repeat(np.arange(len(lanes), dtype=np.int32), sizes)

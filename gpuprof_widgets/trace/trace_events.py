@@ -1,4 +1,13 @@
-"""One event of a Chrome trace as an object, and what stands around the events in the file."""
+"""Events of a Chrome trace: one event as an object, decoded, or mended where it is not JSON.
+
+Programs write names without escaping them, numbers that JSON does not have, and commas after the
+last item; files are cut off. `find_events` finds events one after the other: an event that is not
+JSON ends where the next one seems to begin. `mended` makes such text JSON by rules that keep all
+of it.
+
+Some JSON takes many times its bytes in memory: ``{},`` is 3 bytes in a file and 100 in memory, and
+a number among the events is an object as well. `containers` finds such JSON before it is decoded.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +25,7 @@ Id = int | str | float | None
 
 
 class Event(msgspec.Struct, gc=False):
-    """One event as the file has it; ``ts`` and ``dur`` stay text, to be read exactly."""
+    """One event as in the file; ``ts`` and ``dur`` stay text, so that they can be read exactly."""
 
     ph: str = ""
     cat: str | None = None
@@ -39,12 +48,12 @@ class Event(msgspec.Struct, gc=False):
 
 @dataclass
 class TraceFile:
-    """The keys of a file beside its events; the events come in batches, once.
+    """The other keys of a file (``header``), and its events in batches, which come only once.
 
-    ``samples``: the global samples, which have of an event ``name``, ``tid``, ``ts`` and ``sf``.
-    As batches are taken, ``mended`` counts the events that were read although they are not as they
-    should be, ``left_out`` those that could not be, ``without_args`` those whose args are too much;
-    ``notes`` say what is odd beside them.
+    ``samples``: the global samples; of an event they have ``name``, ``tid``, ``ts`` and ``sf``.
+    While batches are taken, ``mended`` counts the malformed events that could be read, ``left_out``
+    those that could not, ``without_args`` those whose args are too much; ``notes`` describe other
+    errors.
     """
 
     header: dict[str, Any]
@@ -58,11 +67,13 @@ class TraceFile:
 
 _EVENT = msgspec.json.Decoder(Event)
 KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-"""Decodes an object without what is under its keys."""
+"""Decodes an object, but not its values."""
+ANY = msgspec.json.Decoder(msgspec.Raw)
+"""Checks that text is JSON."""
 
 
-def counted(item: bytes, file: TraceFile) -> Event | None:
-    """The event that this is, as it is or mended; the file counts which."""
+def decoded_event(item: bytes, file: TraceFile) -> Event | None:
+    """Decode one event, mended if need be; None if it cannot be read. The file counts the cases."""
     without = without_vast_args(item)
     file.without_args += without is not None
     item = item if without is None else without
@@ -75,7 +86,7 @@ def counted(item: bytes, file: TraceFile) -> Event | None:
 
 
 def _coerced(item: bytes) -> Event:
-    """An event whose values are not of the types that they should be."""
+    """Decode an event whose values have other types than those of `Event`."""
     written = KEYS.decode(item)
     values = {key: any_value(raw) for key, raw in written.items() if key in Event.__struct_fields__}
     if not isinstance(values.get("ph"), str):
@@ -92,7 +103,7 @@ def _coerced(item: bytes) -> Event:
 
 
 def any_value(raw: msgspec.Raw) -> Any:
-    """The value in this JSON; as text where its numbers are beyond all types."""
+    """Return the value of this JSON, with numbers beyond all types as text."""
     try:
         return msgspec.json.decode(raw)
     except msgspec.ValidationError:
@@ -115,35 +126,34 @@ LIST = re.compile(rb'"traceEvents"\s*:\s*\[|\A\s*\[')
 _BETWEEN = re.compile(rb"[\s,]*")
 _OBJECT = re.compile(rb'\{\s*"')
 _BRACE = ord("{")
-_NEXT = re.compile(
+_NEXT_EVENT = re.compile(
     rb'\}\s*(?:,\s*)?\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp|tts|cname)"\s*:'
 )
-_END = re.compile(rb'\](?=\s*(?:\Z|\}\s*\Z|,\s*"))')
-_LAST = re.compile(rb"\}\s*(?:,\s*)?" + _END.pattern)
+_END_OF_LIST = re.compile(rb'\](?=\s*(?:\Z|\}\s*\Z|,\s*"))')
+_LAST_EVENT = re.compile(rb"\}\s*(?:,\s*)?" + _END_OF_LIST.pattern)
 
-_IS_JSON = msgspec.json.Decoder(msgspec.Raw).decode
 _scan = json.JSONDecoder(strict=False, parse_int=float).raw_decode
-"""It only tells where a value ends. With ``float`` no integer is too long for it."""
+"""Tells where a value ends. With ``float``, no integer is too long for it."""
 
 _WINDOW = 1 << 16
 LONGEST_EVENT = 1 << 20
-"""Bytes of one event that is not JSON and yet mended: what is longer takes a hundredfold memory."""
+"""Bytes of a malformed event that is mended at most: mending takes a hundred times the memory."""
 _WORK = 16
-"""Looking for ends in vain may take so many times the length of the text, and no more."""
+"""Limit on searching for ends in vain, in lengths of the text."""
 
 
 def is_list(text: bytes) -> bool:
-    """Whether it begins as the bare list of events, the format's other form."""
+    """Whether the text begins as a bare list of events, the other form of the format."""
     return text.lstrip()[:1] == b"["
 
 
 @dataclass
-class Found:
-    """Where events are in the text, as pairs of places; ``end`` is where their list ends, if so.
+class EventPlaces:
+    """Start and end of each event in the text; ``end`` is where their list ends, if it does.
 
-    ``given_up_at`` is from where on the text was not looked at, as so little of it is JSON.
-    ``odd_commas`` counts the gaps between events that have none or several, and those before the
-    first and behind the last that have any.
+    From ``given_up_at`` on the text was not searched, because so little of it is JSON.
+    ``odd_commas`` counts the gaps between events that do not have exactly one comma, and the gaps
+    before the first and after the last event that have any.
     """
 
     places: list[tuple[int, int]]
@@ -152,30 +162,31 @@ class Found:
     odd_commas: int = 0
 
 
-def find_events(text: bytes, start: int) -> Found:
-    """The events of a list whose items begin at this place."""
-    found = Found([])
+def find_events(text: bytes, start: int) -> EventPlaces:
+    """Find the events of a list whose items begin at ``start``."""
+    events = EventPlaces([])
     work = _WORK * len(text)
-    behind, at = start, _after(text, start)
+    last_end, at = start, _after(text, start)
     while at < len(text):
         ends = text[at : at + 1] == b"]"
-        if not found.places or text[found.places[-1][0]] == _BRACE:  # what is no event held commas
-            found.odd_commas += text.count(b",", behind, at) != bool(found.places and not ends)
+        # Text that is no event may hold commas itself, so the gap behind it does not count.
+        if not events.places or text[events.places[-1][0]] == _BRACE:
+            events.odd_commas += text.count(b",", last_end, at) != bool(events.places and not ends)
         if ends:
-            found.end = at
+            events.end = at
             break
         if work < 0:
-            found.given_up_at = at
+            events.given_up_at = at
             break
-        following = _NEXT.search(text, at)
+        following = _NEXT_EVENT.search(text, at)
         end = following.start() + 1 if following else None
         if end is None or not _is_json(text[at:end]):
-            whole, looked_at = _scanned(text, at)
+            whole, searched = _scanned(text, at)
             end = whole or _resumed(text, at, end)
-            work -= 0 if whole else looked_at
-        found.places.append((at, end))
-        behind, at = end, _after(text, end)
-    return found
+            work -= 0 if whole else searched
+        events.places.append((at, end))
+        last_end, at = end, _after(text, end)
+    return events
 
 
 def _after(text: bytes, at: int) -> int:
@@ -185,16 +196,16 @@ def _after(text: bytes, at: int) -> int:
 
 def _is_json(text: bytes) -> bool:
     with suppress(msgspec.DecodeError, RecursionError):
-        _IS_JSON(text)
+        ANY.decode(text)
         return True
     return False
 
 
 def _scanned(text: bytes, at: int) -> tuple[int | None, int]:
-    """Where the value ends that begins here, if it is JSON, and how far that was looked for.
+    """Return the end of the JSON value at ``at``, None if it is not JSON, and the bytes searched.
 
-    Ever more is looked at, as an error costs the length of what it is in. A byte is taken for a
-    character: what separates values is the same in every encoding.
+    Windows grow, because an error costs the length of its window. Each byte counts as a character,
+    because the separators of values are the same in every encoding.
     """
     size = _WINDOW
     while True:
@@ -205,26 +216,23 @@ def _scanned(text: bytes, at: int) -> tuple[int | None, int]:
             return None, len(window)
         except json.JSONDecodeError as error:
             ran_out = error.msg.startswith("Unterminated") or error.pos > size - 16
-            looked_at = len(window) if ran_out else error.pos
+            searched = len(window) if ran_out else error.pos
         if not ran_out or at + size >= len(text) or size >= LONGEST_EVENT:
-            return None, looked_at
+            return None, searched
         size = min(size * 8, LONGEST_EVENT)
 
 
 def _resumed(text: bytes, at: int, following: int | None) -> int:
-    """Where what is not JSON ends: before the next event, at the list's end, or at the file's."""
+    """Return the end of text that is not JSON: the next event, or the end of the list or file."""
     if text[at : at + 1] != b"{":
-        # The next event, and where none follows, the list's end.
-        found = _OBJECT.search(text, at) or _END.search(text, at)
-        return found.start() if found else len(text)
-    last = None if following else _LAST.search(text, at)
+        next_value = _OBJECT.search(text, at) or _END_OF_LIST.search(text, at)
+        return next_value.start() if next_value else len(text)
+    last = None if following else _LAST_EVENT.search(text, at)
     return following or (last.start() + 1 if last else len(text))
 
 
 def mended(chunk: bytes, decode: Callable[[bytes], Decoded]) -> Decoded | None:
-    """What ``decode`` makes of this text, if rules can make it JSON, and it is no longer than any
-    event is.
-    """
+    """Decode text that rules can make JSON; None if they cannot, or it is longer than any event."""
     if len(chunk) > LONGEST_EVENT:
         return None
     for mend in (as_json, lambda text: as_json(_quoted(text))):
@@ -234,16 +242,17 @@ def mended(chunk: bytes, decode: Callable[[bytes], Decoded]) -> Decoded | None:
 
 
 def mended_header(text: bytes) -> tuple[dict[str, Any], int, bool] | None:
-    """The object that this text begins with, how much of the text follows it, and whether the text
-    had to be made JSON for that.
+    """Decode the object with which the text begins; None if rules cannot make it JSON either.
+
+    Also return the length of the text after the object, and whether the object was mended.
     """
     text = text.lstrip()  # a Kineto of 2024 began with a line end
     for mend in (False, True):
-        one = as_json(text) if mend else text
+        header = as_json(text) if mend else text
         try:
-            _, end = _scan(one.decode("latin-1"), 0)
-            keys = msgspec.json.decode(one[:end], type=dict[str, Any])
-            return keys, len(one[end:].strip()), mend
+            _, end = _scan(header.decode("latin-1"), 0)
+            keys = msgspec.json.decode(header[:end], type=dict[str, Any])
+            return keys, len(header[end:].strip()), mend
         except (ValueError, RecursionError, msgspec.DecodeError):
             continue
     return None
@@ -260,7 +269,7 @@ _ODD = re.compile(
     rb"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
     rb"|(?P<control>[\x00-\x1f])"
 )
-"""Two halves of a character beyond 16 bits, one half, and what has to be escaped."""
+"""A character beyond 16 bits in two halves, one such half alone, and a control character."""
 _NUMBER = re.compile(rb"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _WORDS = {word: word for word in (b"true", b"false", b"null")} | {
     b"True": b"true",
@@ -271,7 +280,7 @@ _LONGEST_NUMBER = 300
 
 
 def as_json(text: bytes) -> bytes:
-    """The text with odd strings escaped, odd words and numbers as strings, no comma at an end."""
+    """Escape odd strings, quote odd words and numbers, and drop commas after the last item."""
     return _TOKEN.sub(_token, text)
 
 
@@ -292,13 +301,14 @@ def _is_number(token: bytes) -> bool:
 
 
 def _as_string(value: bytes) -> bytes:
-    """What stands between quotation marks, escaped as little as makes it JSON: not, the characters
-    that have to be, or all of it, as a backslash that begins no escape was meant as one.
+    """Return the content of a string, escaped as little as JSON needs: nothing, odd parts, or all.
+
+    All of it is escaped where a backslash that begins no escape was meant as a backslash.
     """
-    for one in (value, _ODD.sub(_escaped, value)):
+    for content in (value, _ODD.sub(_escaped, value)):
         with suppress(msgspec.DecodeError):
-            msgspec.json.decode(b'"' + one + b'"', type=str)
-            return one
+            msgspec.json.decode(b'"' + content + b'"', type=str)
+            return content
     return json.dumps(value.decode("utf-8", "replace")).encode()[1:-1]
 
 
@@ -314,9 +324,9 @@ _CLOSES = re.compile(rb'"(?=\s*(?:,\s*"[^"\n]{0,200}"\s*:|\}))')
 
 
 def _quoted(text: bytes) -> bytes:
-    """The text with string values escaped, where they hold quotation marks as they were given.
+    """Escape string values that hold bare quotation marks.
 
-    A value ends at a quotation mark after which the object ends, or the next key comes.
+    A value ends at a quotation mark after which the object ends or the next key comes.
     """
     parts = []
     at = 0
@@ -330,32 +340,28 @@ def _quoted(text: bytes) -> bytes:
 
 _FREE_CONTAINERS = 100_000
 _BYTES_OF_A_CONTAINER = 25
-"""So many bytes of the file each list or object beside the events takes at least on average, and
-some are free."""
+"""The lists and objects outside the events: so many are free, others need so many bytes each."""
 _FREE_IN_AN_EVENT = 10_000
 _BYTES_IN_AN_EVENT = 6
-"""The same of the args of one event: shapes of scalars are ``[]``."""
+"""The same for the args of one event: shapes of scalars are ``[]``."""
 
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _BARE_VALUE = re.compile(rb'"(?:[^"\\]|\\.)*+"|[-+.\w]++', re.DOTALL)
 _BARE_VALUES = re.compile(rb'\[(?:\s*+(?:[-+.\w]++|"(?:[^"\\]|\\.)*+")\s*+[,\]])++', re.DOTALL)
-_KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def most_containers(size: int) -> int:
-    """How many lists and objects may stand beside the events of a file of so many bytes."""
+    """Return how many lists and objects a file of ``size`` bytes may have outside its events."""
     return _FREE_CONTAINERS + size // _BYTES_OF_A_CONTAINER
 
 
 def most_in_events(size: int) -> int:
-    """How many lists and objects events of so many bytes may have."""
+    """Return how many lists and objects events of ``size`` bytes may have."""
     return _FREE_IN_AN_EVENT + size // _BYTES_IN_AN_EVENT
 
 
 def containers(text: bytes | msgspec.Raw, most: int) -> int:
-    """How many lists and objects JSON has; where brackets in text are too few to matter, these
-    as well.
-    """
+    """Count the lists and objects in JSON; below ``most``, brackets within strings count too."""
     plain = bytes(text)
     if plain.count(b"{") + plain.count(b"[") > most:
         plain = _STRING.sub(b"", plain)
@@ -363,19 +369,19 @@ def containers(text: bytes | msgspec.Raw, most: int) -> int:
 
 
 def without_vast_args(event: bytes) -> bytes | None:
-    """The event without its args, if these are more lists and objects than any profiler writes."""
+    """Return the event without args if these hold too many lists and objects; else None."""
     most = most_in_events(len(event))
     if containers(event, most) <= most:
         return None
     try:
-        keys = _KEYS.decode(event)
-    except (msgspec.DecodeError, RecursionError):  # to be mended, or left out
+        keys = KEYS.decode(event)
+    except (msgspec.DecodeError, RecursionError):  # it will be mended, or left out
         return None
     return None if keys.pop("args", None) is None else msgspec.json.encode(keys)
 
 
 def without_bare_values(text: bytes) -> tuple[bytes, int]:
-    """A list of events without the numbers and texts that it begins with, and their number."""
+    """Remove the bare numbers and strings at the start of a list of events; return their number."""
     values = _BARE_VALUES.match(text)
     if values is None:
         return text, 0

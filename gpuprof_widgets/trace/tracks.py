@@ -1,4 +1,13 @@
-"""The tracks of a trace: which thread or stream every event belongs to, and their order."""
+"""Tracks: the thread or stream of every event, their order and labels, and rows without crossings.
+
+Slices of a thread may cross. They go to sub-tracks by this rule: a slice that starts during another
+one and outlasts it goes to the first sub-track of its thread on which it crosses nothing. The last
+of `MOST` sub-tracks takes all that would need more; there, slices nest in the latest-started one.
+
+The writer of Chrome traces puts ops, Python frames and annotations of a thread on one row, as
+Kineto does. Perfetto drops a slice that crosses another one of its row, so such a slice is written
+on a row of its own, named after the thread with a number.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +47,22 @@ KIND_OF_CATEGORY = {
 DEVICE_KINDS = ("annotation", "gpu", "copy")
 SUFFIX = {"annotation": " · annotations", "copy": " · copies"}
 
+MOST = 64
+"""Number of sub-tracks of a thread, or lanes of a group, at most."""
+
+_NAMING = ("cpu", "gpu", *TRACK_KINDS)
+"""Kinds of tracks, in the order in which they give a shared row its name."""
+
 
 def kind_of(category: str) -> str:
-    """The kind of track on which slices of this category lie."""
+    """Return the kind of track for slices of this category."""
     if category.endswith(RUNTIME_ENDINGS):
         return "cpu"
     return KIND_OF_CATEGORY.get(category, "other")
 
 
 def lay_out(events: Events, names: Names, rank: int) -> tuple[pd.DataFrame, NDArray[np.int32]]:
-    """The tracks table in display order, and the track of every event."""
+    """Return the tracks table in display order, and the track of every event."""
     kinds = [TRACK_KINDS.index(kind_of(c)) for c in events.category.categories]
     kind = np.array(kinds, dtype=np.int64)[events.category.codes]
     process, thread = events.process.codes.astype(np.int64), events.thread.codes.astype(np.int64)
@@ -77,7 +92,7 @@ def _described(
     rows: NDArray[np.intp],
     rank: int,
 ) -> pd.DataFrame:
-    """One row per track, unsorted: names, device and stream from its first event."""
+    """Return a row per track, unsorted: names, device and stream from its first event."""
     table = pd.DataFrame(
         {
             "kind": pd.Series(np.array(TRACK_KINDS, dtype=object)[kind[first]], dtype=object),
@@ -91,7 +106,7 @@ def _described(
     on_device = table["kind"].isin(DEVICE_KINDS).to_numpy()
     table["device"] = _arg(events, "device", first, table["process"], on_device, np.int32)
     table["stream"] = _arg(events, "stream", first, table["thread"], on_device, np.int64)
-    # No list or dict per track: a file may have millions of them, of one event each.
+    # No list or dict per track, because a file may have millions of tracks of one event each.
     processes, threads = table["process"], table["thread"]
     orders = names.process_order, names.thread_order
     table["process_order"] = _numbers(orders[0].get(each, 0.0) for each in processes)
@@ -111,7 +126,7 @@ def _labels(table: pd.DataFrame, category: pd.Series, names: Names) -> pd.Series
 
 
 def _texts(values: pd.Categorical, rows: NDArray[np.intp]) -> pd.Series:
-    """These values as they are in the dictionary, not as a copy for each."""
+    """Return these values as the dictionary's own objects, without copies."""
     texts: NDArray[np.object_] = values.categories.to_numpy(dtype=object)
     return pd.Series(texts[values.codes[rows]], dtype=object)
 
@@ -128,21 +143,21 @@ def _arg(
     on_device: NDArray[np.bool_],
     kind: type[np.integer[Any]],
 ) -> NDArray[np.int64]:
-    """The number under this key in the events' args, else in the id as it is written.
+    """Return the number under this key in the events' args, else in the ``written`` id.
 
-    `NONE` where the track is not of a device.
+    Tracks that are not on a device get `NONE`.
     """
     known = events.args.get(key)
-    found = np.full(len(rows), NONE, dtype=np.int64)
+    numbers = np.full(len(rows), NONE, dtype=np.int64)
     texts = written.to_numpy()
     for place in np.flatnonzero(on_device).tolist():
         value = texts[place] if known is None else known.get(rows[place], texts[place])
-        found[place] = _number(value, kind)
-    return found
+        numbers[place] = _number(value, kind)
+    return numbers
 
 
 def _number(value: Any, kind: type[np.integer[Any]] = np.int64) -> int:
-    """The number that this is or says; `NONE` if it is none, or beyond this kind of integer."""
+    """Return the value as a number; `NONE` if it is no number, or beyond this integer type."""
     whole = isinstance(value, float) and value.is_integer()
     try:
         number = int(value) if whole else int(str(value).removeprefix("stream "))
@@ -155,7 +170,7 @@ def _label(
     kind: str, category: str, process: str, thread: str, device: int, stream: int, names: Names
 ) -> str:
     if category == "cuda_sync":
-        waiting = _number(thread)  # -1: the host waits
+        waiting = _number(thread)  # -1 if the host waits
         of = "" if waiting == NONE else f" · stream {waiting}"
         return f"GPU {process}{of} · synchronisation"
     if kind in DEVICE_KINDS:
@@ -172,7 +187,7 @@ def _label(
 
 
 def _display_order(table: pd.DataFrame) -> NDArray[np.intp]:
-    """CPU threads first (busiest process, main thread, then busiest), devices, the rest.
+    """Order CPU threads (busiest process, main thread, then busiest), then devices, then the rest.
 
     The rest is in the order that the file asks for, process by process.
     """
@@ -206,7 +221,7 @@ def _display_order(table: pd.DataFrame) -> NDArray[np.intp]:
 
 
 def _of_group(group: NDArray[np.int64], over: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
-    """Per row what this makes of the values of its group: their sum, or the least of them."""
+    """Return per row the values of its group, reduced by ``over`` (sum or minimum)."""
     _, row = np.unique(group, return_inverse=True)
     order = np.argsort(row, kind="stable")
     starts = np.flatnonzero(np.diff(row[order], prepend=-1))
@@ -214,12 +229,12 @@ def _of_group(group: NDArray[np.int64], over: np.ufunc, values: NDArray[Any]) ->
 
 
 def with_types(columns: Mapping[str, Any] | pd.DataFrame) -> pd.DataFrame:
-    """A tracks table of these columns, with the types of `TRACK_COLUMNS`."""
+    """Return a tracks table of these columns, with the types of `TRACK_COLUMNS`."""
     typed: dict[str, Any] = {}
     column: Any
     for name, column in TRACK_COLUMNS.items():
-        given = columns[name]
-        values = given.to_numpy() if isinstance(given, pd.Series) else np.asarray(given, object)
+        values = columns[name]
+        values = values.to_numpy() if isinstance(values, pd.Series) else np.asarray(values, object)
         if column == "category":
             typed[name] = pd.Categorical(values, categories=pd.Index(TRACK_KINDS, dtype=object))
         else:
@@ -227,11 +242,8 @@ def with_types(columns: Mapping[str, Any] | pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(typed, copy=False)
 
 
-MOST = 64
-
-
 def sub_tracks(ts: Ints, dur: Ints, track: Ints) -> Ints:
-    """The number of the sub-track of every slice, 0 where nothing crosses."""
+    """Return the number of the sub-track of every slice, 0 where nothing crosses."""
     number = np.zeros(len(ts), dtype=np.int64)
     order = np.lexsort((-dur, ts, track))
     start, end = ts[order], ts[order] + dur[order]
@@ -246,7 +258,7 @@ def sub_tracks(ts: Ints, dur: Ints, track: Ints) -> Ints:
 
 
 def _first_fit(starts: list[int], ends: list[int]) -> list[int]:
-    """For slices in the order of their starts, longest first."""
+    """Return the sub-track numbers of slices of one track, sorted by start, longest first."""
     open_until: list[list[int]] = [[]]
     numbers = []
     for start, end in zip(starts, ends, strict=True):
@@ -264,9 +276,9 @@ def _first_fit(starts: list[int], ends: list[int]) -> list[int]:
 
 
 def lanes(starts: Ints, ends: Ints, group: Ints) -> Ints:
-    """The lowest number, in its group, of a lane that is free from each start to its end.
+    """Return for each interval the lowest lane of its group that is free from start to end.
 
-    As long as there are less than `MOST`; what needs more is on the last one.
+    The last of `MOST` lanes takes all that would need more.
     """
     number = np.zeros(len(starts), dtype=np.int64)
     busy: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -274,25 +286,22 @@ def lanes(starts: Ints, ends: Ints, group: Ints) -> Ints:
     made: dict[int, int] = defaultdict(int)
     order = np.lexsort((-ends, starts))
     columns = (order, starts[order], ends[order], group[order])
-    for row, start, end, of in zip(*(column.tolist() for column in columns), strict=True):
-        while busy[of] and busy[of][0][0] <= start:
-            heapq.heappush(free[of], heapq.heappop(busy[of])[1])
-        if not free[of]:
-            heapq.heappush(free[of], made[of])
-            made[of] += 1
-        number[row] = heapq.heappop(free[of])
-        heapq.heappush(busy[of], (end, int(number[row])))
+    for row, start, end, key in zip(*(column.tolist() for column in columns), strict=True):
+        while busy[key] and busy[key][0][0] <= start:
+            heapq.heappush(free[key], heapq.heappop(busy[key])[1])
+        if not free[key]:
+            heapq.heappush(free[key], made[key])
+            made[key] += 1
+        number[row] = heapq.heappop(free[key])
+        heapq.heappush(busy[key], (end, int(number[row])))
     return np.minimum(number, MOST - 1)
-
-
-_NAMING = ("cpu", "gpu", *TRACK_KINDS)
-"""Kinds of tracks in the order in which they name the row that they share with others."""
 
 
 @dataclass(frozen=True)
 class WrittenLanes:
-    """``table``: ``process``, ``thread`` (as the file has them, as text) and ``label``, in order.
+    """The rows of a written Chrome trace.
 
+    ``table``: ``process``, ``thread`` (ids as text) and ``label`` of each row, in order;
     ``of_slice``: the row of that table for each slice.
     """
 
@@ -301,16 +310,16 @@ class WrittenLanes:
 
 
 def written_lanes(trace: Trace) -> WrittenLanes:
-    """Where every slice is written, and what that is called."""
+    """Return the rows on which to write the slices of a trace."""
     tracks, slices = trace.tracks, trace.slices
     of_track = tracks.groupby(["process", "thread"], sort=False).ngroup().to_numpy().astype(np.intp)
     thread = of_track[slices["track"].to_numpy()].astype(np.int64)
     number = sub_tracks(slices["ts"].to_numpy(), slices["dur"].to_numpy(), thread)
-    own = of_track.astype(np.int64) * MOST  # tracks without a slice are named as well
-    keys, place = np.unique(np.append(thread * MOST + number, own), return_inverse=True)
+    first = of_track.astype(np.int64) * MOST  # tracks without a slice get a row as well
+    keys, place = np.unique(np.append(thread * MOST + number, first), return_inverse=True)
     naming = _naming(tracks, of_track)
     rows = tracks.iloc[naming[keys // MOST]]
-    extra = [f" ({one + 1})" if one else "" for one in (keys % MOST).tolist()]
+    extra = [f" ({sub_track + 1})" if sub_track else "" for sub_track in (keys % MOST).tolist()]
     table = pd.DataFrame(
         {
             "process": rows["process"].to_list(),
@@ -322,7 +331,7 @@ def written_lanes(trace: Trace) -> WrittenLanes:
 
 
 def _naming(tracks: pd.DataFrame, of_track: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Per thread the track that names it."""
+    """Return for each thread the track that gives it its name."""
     rank = [
         _NAMING.index(str(kind)) if kind in _NAMING else len(_NAMING) for kind in tracks["kind"]
     ]

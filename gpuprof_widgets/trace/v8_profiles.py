@@ -1,9 +1,9 @@
 """CPU profiles of V8 (Chrome, Node, Deno): a tree of calls, and samples of it in order of time.
 
-The format is ``Profiler.Profile`` of the Chrome DevTools Protocol. A ``.cpuprofile`` file is one;
-a performance recording of DevTools holds one in pieces (``ProfileChunk``). Times are µs on a clock
-that does not go back, the first of ``timeDeltas`` since ``startTime``, each further one since the
-sample before; V8 may write a sample late, so that a delta is negative. Lines count from 0.
+The format is ``Profiler.Profile`` of the Chrome DevTools Protocol. A ``.cpuprofile`` file is one
+profile; a performance recording of DevTools holds one in pieces (``ProfileChunk``). Times are µs of
+a monotonic clock: the first of ``timeDeltas`` counts from ``startTime``, each later one from the
+sample before. V8 may write a sample late, so a delta can be negative. Lines count from 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpuprof_widgets.trace.stack_lanes import CallTree, Lane, frame_name, lane_o
 JAVASCRIPT = "JavaScript"
 
 NOTHING_RAN = frozenset(("(root)", "(idle)"))
-"""What V8 calls the bottom of all stacks, and a thread that waits for work: no functions."""
+"""V8's names of the bottom of all stacks, and of a waiting thread, which are no functions."""
 GARBAGE_COLLECTOR = "(garbage collector)"
 ANONYMOUS = "(anonymous)"
 LONGEST_NS = 2**62
@@ -35,7 +35,7 @@ class BrokenProfileError(ValueError):
 
 
 class CallFrame(msgspec.Struct):
-    """A function: its name, its script, and the line in it (from 0; -1: not known)."""
+    """A function: its name, its script, and the line in it (from 0; -1: unknown)."""
 
     functionName: str = ""  # noqa: N815  # as the file has it
     url: str = ""
@@ -43,7 +43,7 @@ class CallFrame(msgspec.Struct):
 
 
 class Node(msgspec.Struct):
-    """A function on a path of calls; files name its children, recordings its parent."""
+    """A function on a path of calls; files have its children, recordings its parent."""
 
     id: int
     callFrame: CallFrame  # noqa: N815  # as the file has it
@@ -53,7 +53,7 @@ class Node(msgspec.Struct):
 
 @dataclass
 class CpuProfile:
-    """One profile of a thread; ``end`` is None where it does not say when it ended (µs)."""
+    """One profile of a thread; ``start`` and ``end`` are µs, ``end`` None if unknown."""
 
     start: Number
     end: Number | None = None
@@ -73,7 +73,7 @@ class Numbers:
 
 
 def check_whole(profile: CpuProfile) -> None:
-    """Raises a `BrokenProfileError` where something names a node that is not there."""
+    """Raise a `BrokenProfileError` if a node or sample names a node that does not exist."""
     known = {node.id for node in profile.nodes}
     for place, node in enumerate(profile.nodes):
         for other in [*(node.children or ()), *([] if node.parent is None else [node.parent])]:
@@ -87,11 +87,11 @@ def check_whole(profile: CpuProfile) -> None:
 def lane_of_profile(
     title: str, profile: CpuProfile, functions: Numbers, most: int, path: Path
 ) -> Lane:
-    """The samples as calls, of ``most`` at most; a sample lasts until the next one.
+    """Turn the samples into ``most`` calls at most; a sample lasts until the next one.
 
-    The last one lasts until the profile ends, else as long as most do. Nothing is on the stack
-    where a sample's node is not known. As in DevTools, garbage is collected on top of the function
-    that ran before.
+    The last one lasts until the profile ends, or as long as most if the end is unknown. The stack
+    is empty where a sample's node is unknown. As in DevTools, the garbage collector is on top of
+    the function that ran before.
     """
     if len(profile.samples) != len(profile.deltas):
         raise BrokenProfileError(
@@ -116,7 +116,7 @@ def lane_of_profile(
 
 
 def _times(profile: CpuProfile) -> tuple[list[int], list[int]]:
-    """When the samples were taken and the last one ended, in ns and in order; and that order."""
+    """Return the sorted times (ns) of the samples and the last one's end, and the sort order."""
     taken = _ns([profile.start, *profile.deltas]).cumsum()[1:]
     if not len(taken):
         return [], []
@@ -130,7 +130,7 @@ def _times(profile: CpuProfile) -> tuple[list[int], list[int]]:
 
 
 def typical_interval(times: Ints) -> int:
-    """The median of the times (ns) between these moments, which are in order; 0 if there is none.
+    """Return the median interval (ns) between these sorted moments; 0 if there is none.
 
     Several samples of one moment count as one.
     """
@@ -140,7 +140,7 @@ def typical_interval(times: Ints) -> int:
 
 
 def _ns(microseconds: Sequence[Number]) -> Ints:
-    """Whole nanoseconds, exactly where the file has whole microseconds."""
+    """Return whole nanoseconds, exact where the file has whole microseconds."""
     rough = np.array(microseconds, dtype=np.float64) * 1000
     if not np.abs(rough).sum() < LONGEST_NS:
         raise BrokenProfileError("its times are none: in ns they add up to more than 2**62")
@@ -152,7 +152,7 @@ def _ns(microseconds: Sequence[Number]) -> Ints:
 def _tree(
     nodes: Sequence[Node], functions: Numbers
 ) -> tuple[CallTree, dict[int, int], frozenset[int]]:
-    """The tree, the place in it of each node by its id, and the ids of garbage collectors."""
+    """Return the tree, each node's place in it by id, and the ids of garbage collectors."""
     by_id: dict[int, Node] = {}
     for node in nodes:
         if node.id in by_id:
@@ -181,7 +181,7 @@ def _tree(
 def _path(
     node: int, caller: dict[int, int], by_id: dict[int, Node], place: dict[int, int]
 ) -> list[int]:
-    """The node and its callers that have no place yet, innermost first."""
+    """Return the node and its callers that have no place yet, innermost first."""
     path: dict[int, None] = {}
     current: int | None = node
     while current is not None and current in by_id and current not in place:
@@ -194,5 +194,5 @@ def _path(
 
 def _named(frame: CallFrame) -> str:
     name = frame.functionName or ANONYMOUS
-    # V8 has no line where it knows none: then the script alone says nothing of the function.
+    # Without a line, the script alone does not identify the function.
     return frame_name(name, frame.url if frame.lineNumber >= 0 else "", frame.lineNumber + 1)

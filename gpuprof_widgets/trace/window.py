@@ -1,4 +1,7 @@
-"""A time range of a record, as a record: cut at the edges, nothing re-nested."""
+"""Time ranges and clocks: cut a record to a window, shift its times, show selected ranges.
+
+A window is cut at its edges; its slices keep their nesting and are not nested anew.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,20 @@ from gpuprof_widgets.trace.edit import (
 from gpuprof_widgets.trace.events import typed
 from gpuprof_widgets.trace.links import Mask, nearest_ancestor
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.owners import calling_annotations, calling_lines, is_gpu, open_beside
+from gpuprof_widgets.trace.owners import (
+    calling_annotations,
+    calling_lines,
+    is_gpu,
+    open_on_other_track,
+)
 from gpuprof_widgets.trace.schema import UNCUT_ARGS, WINDOW
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+CATEGORY = "selected_range"
+_TRACK = NewTrack(
+    "annotation", "selected ranges", process="selected ranges", thread="selected ranges"
+)
 
 
 @overload
@@ -34,15 +47,14 @@ def window(subject: Trace, t0: int, t1: int) -> Trace: ...
 @overload
 def window(subject: AnyRecord, t0: int, t1: int) -> AnyRecord: ...
 def window(subject: Trace | AnyRecord, t0: int, t1: int) -> Trace | AnyRecord:
-    """What happened in [t0, t1) ns; bounds beyond the trace are clipped to it.
+    """Return the part of a trace or record in [t0, t1) ns; bounds are clipped to the trace.
 
-    Slices are cut at the edges. What lies outside the range and answers for something inside stays
-    as an owner with dur 0 and count 0: the launches and ops of GPU slices, the forward ops of
-    backward ops, the cell line and the annotation that called the backward pass, their Python
-    frames, and whatever is around those.
+    Slices are cut at the edges. Owners outside the range of slices inside it stay, with dur 0 and
+    count 0: the launches and ops of GPU slices, the forward ops of backward ops, the cell line and
+    the annotation that called the backward pass, their Python frames, and all ancestors of these.
     Windows that tile the trace add up to it; the last one includes the moment of its end. The
-    metadata of a record's window that is not the whole say which it is. Bounds that are no range
-    are an `OptionError`.
+    metadata of a record name the window, unless it is the whole. Bounds that are no range raise an
+    `OptionError`.
     """
     if isinstance(subject, Trace):
         return _window(subject, t0, t1)
@@ -81,7 +93,7 @@ def _clipped(trace: Trace, t0: int, t1: int) -> tuple[int, int]:
 
 
 def _uncut_args(trace: Trace, cut: pd.DataFrame, kept: Mask) -> dict[str, pd.Series]:
-    """The times of the slices that are shorter or elsewhere than they were."""
+    """Return, as args, the former start and length of the slices that any window has cut."""
     ts, end = (times[kept] for times in trace.index.uncut)
     rows = np.flatnonzero((cut["ts"].to_numpy() != ts) | (cut["dur"].to_numpy() != end - ts))
     if not len(rows):
@@ -94,7 +106,7 @@ def _uncut_args(trace: Trace, cut: pd.DataFrame, kept: Mask) -> dict[str, pd.Ser
 
 
 def _inside(trace: Trace, t0: int, t1: int) -> Mask:
-    """Slices that overlap the range; those without length belong where their moment belongs."""
+    """Which slices overlap the range; a slice without length counts where its moment lies."""
     ts, dur = trace.slices["ts"].to_numpy(), trace.slices["dur"].to_numpy()
     moment = (ts >= t0) & ((ts < t1) | ((ts == t1) & (t1 == trace.end_ns)))
     overlap = np.maximum(ts, t0) < np.minimum(ts + dur, t1)
@@ -103,14 +115,14 @@ def _inside(trace: Trace, t0: int, t1: int) -> Mask:
 
 
 def _owners(trace: Trace, inside: Mask) -> Mask:
-    """Who answers for the slices inside, and for whoever does that, with all their ancestors."""
+    """Which slices own slices inside, or own such owners, with all their ancestors."""
     slices = trace.slices
     gpu = slices[inside & is_gpu(slices["category"])]
     began, ended = trace.index.uncut
     callers = (calling_lines(trace), calling_annotations(trace))
     forward = slices["forward"].to_numpy()
-    beside = open_beside(trace, began, ended)
-    links = (slices["parent"].to_numpy(), forward, beside, *callers)
+    other_track = open_on_other_track(trace, began, ended)
+    links = (slices["parent"].to_numpy(), forward, other_track, *callers)
     owners = np.zeros(len(slices), dtype=bool)
     launchers = (gpu["launch"].to_numpy(), gpu["op"].to_numpy())
     called_by = (caller[inside] for caller in callers)
@@ -126,7 +138,7 @@ def _cut(slices: pd.DataFrame, kept: Mask, inside: Mask, t0: int, t1: int) -> pd
     ts, dur = slices["ts"].to_numpy(), slices["dur"].to_numpy()
     start, end = np.clip(ts, t0, t1), np.clip(ts + dur, t0, t1)
     row = new_rows(kept)
-    # A child may outlast its parent: then it hangs on the nearest ancestor that is left.
+    # A child may outlast its parent: then its parent is the nearest ancestor that is kept.
     parent = nearest_ancestor(slices["parent"].to_numpy(), kept)
     cut = slices.assign(
         ts=start,
@@ -139,12 +151,12 @@ def _cut(slices: pd.DataFrame, kept: Mask, inside: Mask, t0: int, t1: int) -> pd
 
 
 def _trimmed(column: pd.Series) -> pd.Series:
-    """Without the categories that no row has."""
+    """Drop the categories that no row has."""
     return column.cat.remove_unused_categories()
 
 
 def _counters(trace: Trace, t0: int, t1: int) -> pd.DataFrame:
-    """The readings in the range, and at its start the last one before it."""
+    """Return the readings in the range, and at its start the last reading before it."""
     counters = trace.counters
     ts = counters["ts"].to_numpy()
     inside = (ts >= t0) & ((ts < t1) | ((ts == t1) & (t1 == trace.end_ns)))
@@ -176,7 +188,7 @@ def _at(values: pd.Series, rows: NDArray[np.int64]) -> pd.Series:
 
 
 def shifted(record: Record, by_ns: int) -> Record:
-    """The record with ``by_ns`` added to all of its times; its metadata stay as they are."""
+    """Return the record with ``by_ns`` added to all times of its trace; metadata do not change."""
     return replace(record, trace=_shifted(record.trace, by_ns)) if by_ns else record
 
 
@@ -194,14 +206,11 @@ def _shifted(trace: Trace, by_ns: int) -> Trace:
     )
 
 
-CATEGORY = "selected_range"
-_TRACK = NewTrack(
-    "annotation", "selected ranges", process="selected ranges", thread="selected ranges"
-)
-
-
 def with_ranges(trace: Trace, ranges: Mapping[str, tuple[int, int]]) -> Trace:
-    """The trace and these ranges, by name (ns on its clock); an `OptionError` outside of it."""
+    """Add these ranges, by name (ns on the trace's clock), as slices on a track of their own.
+
+    A range outside the trace raises an `OptionError`.
+    """
     for name, (start, end) in ranges.items():
         if not trace.start_ns <= start < end <= trace.end_ns:
             raise OptionError(

@@ -23,7 +23,7 @@ from gpuprof_widgets.analyses.sequences import indexing_loops
 from gpuprof_widgets.analyses.waits import run_lane, waits
 from gpuprof_widgets.trace import intervals, links
 from gpuprof_widgets.trace.model import Record, Trace
-from gpuprof_widgets.trace.owners import EVALUATE, open_beside
+from gpuprof_widgets.trace.owners import EVALUATE, open_on_other_track
 from gpuprof_widgets.trace.pstats import BUILT_IN, functions_of_frames
 from gpuprof_widgets.trace.schema import NONE
 
@@ -103,7 +103,7 @@ def _in_frames(record: Record, function: pd.Series) -> DirectOps | None:
     opaque = ~np.append(between.to_numpy(bool), False)[of_frame]
     mine = np.append(np.append(same, False)[of_frame], False)
     ops = _outermost_ops(trace)
-    frame = open_beside(trace, *trace.index.uncut)[ops]
+    frame = open_on_other_track(trace, *trace.index.uncut)[ops]
     caller = links.itself_or_ancestor(trace.slices["parent"].to_numpy(), opaque)
     around = np.append(caller, NONE)[frame]
     return DirectOps(ops[mine[around]], max(int(function["calls"]), 1))

@@ -19,7 +19,7 @@ from gpuprof_widgets.trace.containers import Member
 from gpuprof_widgets.trace.edit import joined, starts_when_joined
 from gpuprof_widgets.trace.model import Record
 from gpuprof_widgets.trace.packing import TooLargeError
-from gpuprof_widgets.trace.pstats import one_of_calls, only_calls
+from gpuprof_widgets.trace.pstats import only_calls, summed_record
 
 _SPAN_NAME = re.compile(r"(?:.*/)?(.+)\.\d+\.pt\.trace\.json(?:\.\w+)?")
 _LISTED = 6
@@ -80,7 +80,7 @@ def one_record(
 def _together(found: Sequence[Span], where: Path) -> Record:
     """Spans put one after another; files of cProfile, which have no times, added up."""
     if all(only_calls(span.record) for span in found):
-        return one_of_calls({span.name: span.record for span in found}, str(where))
+        return summed_record({span.name: span.record for span in found}, str(where))
     return _joined(found, where)
 
 

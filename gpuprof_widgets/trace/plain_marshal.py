@@ -1,0 +1,157 @@
+"""Marshalled statistics of cProfile, read without `marshal`, which damaged data can crash.
+
+``marshal.loads`` is documented as unsafe on erroneous or hostile data: it builds code objects and
+trusts every length. This reader knows numbers, text, tuples and dicts only, accepts no length
+beyond the end of the file, and requires the keys of dicts to be functions (file, line, name).
+Format: ``Python/marshal.c``, versions 0 to 5.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gpuprof_widgets.exceptions import TraceError
+
+DEEPEST = 8
+"""Levels of nested objects; cProfile's statistics have 5."""
+
+_REFERRED_TO = 0x80
+_END_OF_DICT = object()
+_UNFINISHED = object()
+_FUNCTION = (str, int, str)
+_LONGEST_TUPLE = 5
+"""Items: a function's entry has 5, a caller 4, a function's name 3."""
+_LONGEST_NUMBER = 64
+"""Digits of an integer, 15 bits each."""
+
+
+def plain_statistics(data: bytes, path: Path) -> Any:
+    """Return the marshalled object; raise `TraceError` if it is no statistics, or damaged."""
+    reader = _Reader(data, path)
+    try:
+        return reader.value(0)
+    except TraceError:  # which is a ValueError
+        raise
+    except (struct.error, IndexError) as error:
+        raise reader.error(
+            f"ends at byte {len(data):,} within what began as a file of cProfile; it was cut off "
+            "or damaged"
+        ) from error
+    except (UnicodeDecodeError, OverflowError, ValueError) as error:
+        raise reader.error(
+            f"text or a number at byte {reader.at:,} cannot be read ({error})"
+        ) from error
+
+
+class _Reader:
+    """Reads object after object; ``referred`` holds those to which later ones may refer."""
+
+    def __init__(self, data: bytes, path: Path) -> None:
+        self.data = data
+        self.path = path
+        self.at = 0
+        self.referred: list[Any] = []
+        self.kinds: dict[int, Callable[[int], Any]] = {
+            ord("N"): lambda _: None,
+            ord("i"): lambda _: self.unpacked("<i"),
+            ord("l"): lambda _: self._long(),
+            ord("g"): lambda _: self.unpacked("<d"),
+            ord("f"): lambda _: float(self._taken(self.unpacked("<B"))),
+            ord("("): lambda depth: self._tuple(self.unpacked("<i"), depth),
+            ord(")"): lambda depth: self._tuple(self.unpacked("<B"), depth),
+            **{ord(kind): lambda _: self._text("<i", "utf-8") for kind in "ut"},
+            **{ord(kind): lambda _: self._text("<i", "latin-1") for kind in "aA"},
+            **{ord(kind): lambda _: self._text("<B", "latin-1") for kind in "zZ"},
+        }
+
+    def error(self, reason: str) -> TraceError:
+        return TraceError(
+            f"{self.path}: starts as a file of cProfile but cannot be read: {reason}. Copy the "
+            "file again, or write it again with cProfile's dump_stats or Profile.save_pstats."
+        )
+
+    def value(self, depth: int) -> Any:
+        """Return the next object, or the mark that ends a dict."""
+        if depth > DEEPEST:
+            raise self.error(f"objects in one another, {depth} deep, at byte {self.at:,}")
+        byte = self.data[self.at]
+        self.at += 1
+        kind = byte & ~_REFERRED_TO
+        if kind == ord("r"):
+            return self._reference()
+        if kind == ord("0"):
+            return _END_OF_DICT
+        place = len(self.referred)
+        if byte & _REFERRED_TO:
+            self.referred.append(_UNFINISHED)
+        value = self._dict(depth) if kind == ord("{") else self._other(kind, depth)
+        if byte & _REFERRED_TO:
+            self.referred[place] = value
+        return value
+
+    def unpacked(self, layout: str) -> Any:
+        (value,) = struct.unpack_from(layout, self.data, self.at)
+        self.at += struct.calcsize(layout)
+        return value
+
+    def _other(self, kind: int, depth: int) -> Any:
+        read = self.kinds.get(kind)
+        if read is None:
+            raise self.error(
+                f"byte {self.at - 1:,} begins an object of type {chr(kind)!r}, where statistics "
+                "have numbers, text, tuples and dicts"
+            )
+        return read(depth)
+
+    def _reference(self) -> Any:
+        number = self.unpacked("<i")
+        if number < 0 or self.referred[number] is _UNFINISHED:
+            raise self.error(f"an object that holds itself at byte {self.at:,}")
+        return self.referred[number]
+
+    def _taken(self, length: int) -> bytes:
+        start, self.at = self.at, self.at + length
+        if length < 0 or self.at > len(self.data):
+            raise IndexError(length)
+        return self.data[start : self.at]
+
+    def _text(self, length_layout: str, encoding: str) -> str:
+        return self._taken(self.unpacked(length_layout)).decode(encoding, "surrogatepass")
+
+    def _long(self) -> int:
+        """Read digits of 15 bits, lowest first; their count has the sign of the number."""
+        count = self.unpacked("<i")
+        if abs(count) > _LONGEST_NUMBER:
+            raise self.error(f"a number of {abs(count):,} digits at byte {self.at:,}")
+        digits = [self.unpacked("<H") for _ in range(abs(count))]
+        size: int = sum(digit << 15 * place for place, digit in enumerate(digits))
+        return -size if count < 0 else size
+
+    def _tuple(self, length: int, depth: int) -> tuple[Any, ...]:
+        if not 0 <= length <= len(self.data) - self.at:
+            raise IndexError(length)
+        if length > _LONGEST_TUPLE:
+            raise self.error(f"a tuple of {length:,} items at byte {self.at:,}")
+        items = tuple(self._inner(depth) for _ in range(length))
+        if any(type(item) in (tuple, dict) for item in items[:-1]):
+            raise self.error(f"a tuple or dict before byte {self.at:,} where a number belongs")
+        return items
+
+    def _inner(self, depth: int) -> Any:
+        value = self.value(depth + 1)
+        if value is _END_OF_DICT:
+            raise self.error(f"the end of a dict that did not begin, at byte {self.at - 1:,}")
+        return value
+
+    def _dict(self, depth: int) -> dict[Any, Any]:
+        entries: dict[Any, Any] = {}
+        while (key := self.value(depth + 1)) is not _END_OF_DICT:
+            if type(key) is not tuple or tuple(map(type, key)) != _FUNCTION:
+                raise self.error(
+                    f"a key before byte {self.at:,} is no function (file, line and name)"
+                )
+            entries[key] = self._inner(depth)
+        return entries
