@@ -16,7 +16,7 @@ import numpy as np
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.assemble import assemble
-from gpuprof_widgets.trace.dialects.dialect import in_layers, texts_of
+from gpuprof_widgets.trace.dialects.dialect import in_layers
 from gpuprof_widgets.trace.dialects.megengine import TORCH_TYPES, comp_node, places
 from gpuprof_widgets.trace.events import EventFlows, Events, Names, text_codes, typed
 from gpuprof_widgets.trace.model import Record
@@ -70,8 +70,7 @@ def parse_megengine_graph(data: bytes, path: Path) -> Record:
     slices = [*_of_host(profile), *_of_devices(profile, shift)]
     threads = {(PROCESS, one.thread): one.thread for one in slices if one.process == PROCESS}
     events = _events(slices)
-    nodes = texts_of(events.args.get(NODE), len(events))
-    events, _ = in_layers(events, EventFlows(), nodes, places(set(nodes)))
+    events, _ = in_layers(events, EventFlows(), places)
     trace = assemble(events, names=Names({PROCESS: PROCESS}, threads))
     metadata = {
         "source": str(path),
