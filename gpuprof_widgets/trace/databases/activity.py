@@ -27,15 +27,13 @@ SHARED_MEMORY = ("staticSharedMemory", "dynamicSharedMemory")
 COPY_ENDS = ("srcKind", "dstKind", "srcDeviceId", "dstDeviceId")
 """Columns of kernels and copies that both profilers call alike."""
 
-COPY_KINDS = dict(
-    enumerate(
-        (
-            *("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"),
-            *("HtoD (Unified)", "DtoH (Unified)", "DtoD (Unified)"),
-        ),
-        1,
-    )
-)
+_MEMORY = "Pageable,Pinned,Device,Array,Managed,Device Static,Managed Static"
+MEMORY_KINDS = tuple(_MEMORY.split(","))
+"""Kinds of memory in the order of both profilers, which number them from 1 and from 0."""
+
+_COPIES = "HtoD,DtoH,HtoA,AtoH,AtoA,AtoD,DtoA,DtoD,HtoH,PtoP"
+_UNIFIED_COPIES = "HtoD (Unified),DtoH (Unified),DtoD (Unified)"
+COPY_KINDS = dict(enumerate(f"{_COPIES},{_UNIFIED_COPIES}".split(","), 1))
 """CUPTI's CUpti_ActivityMemcpyKind; from 11 on, Nsight Systems' kinds for unified memory."""
 PEER_COPY = 10
 

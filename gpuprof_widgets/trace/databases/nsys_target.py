@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpuprof_widgets.trace.databases.activity import device_metadata, device_properties
+from gpuprof_widgets.trace.databases import activity
 from gpuprof_widgets.trace.databases.readings import Reading
 from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Ints
 from gpuprof_widgets.trace.events import Names
 
-MEMORY_KINDS = (
-    *("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static"),
-    "Unknown",
-)
+DEFAULT_MEMORY_KINDS = dict(enumerate((*activity.MEMORY_KINDS, "Unknown")))
 """ENUM_CUDA_MEM_KIND, for exports without that table."""
 
 NOT_EVENTS = (
@@ -78,7 +75,7 @@ def names(reading: Reading, strings: dict[int, str]) -> Names:
 def memory_kinds(reading: Reading) -> dict[int, str]:
     """Return the names of the kinds of memory, as this export numbers them."""
     labels = reading.database.texts_by_id("ENUM_CUDA_MEM_KIND", "id", "label")
-    return labels or dict(enumerate(MEMORY_KINDS))
+    return labels or DEFAULT_MEMORY_KINDS
 
 
 def epoch_ns(reading: Reading) -> int:
@@ -109,7 +106,7 @@ def metadata(reading: Reading) -> dict[str, Any]:
     host = {"host": values["Hostname"]} if values.get("Hostname") else {}
     versions = {key: value for key, value in values.items() if re.match(r"EXPORT_\w*VERSION", key)}
     recorder = {"recorder": "Nsight Systems", "export": versions}
-    return device_metadata(_gpus(reading)) | host | recorder
+    return activity.device_metadata(_gpus(reading)) | host | recorder
 
 
 def warnings(reading: Reading) -> list[str]:
@@ -138,7 +135,7 @@ def _gpus(reading: Reading) -> list[dict[str, Any]]:
     numbered = len(np.unique(cuda)) == len(cuda) and bool(np.all(cuda >= 0))
     by_cuda = numbered and not reading.database.count(CUDA_DEVICES)
     ids = cuda if by_cuda else rows["id"]
-    gpus = device_properties(rows, ids, rows.texts["name"].tolist(), DEVICE_PROPERTIES)
+    gpus = activity.device_properties(rows, ids, rows.texts["name"].tolist(), DEVICE_PROPERTIES)
     return sorted(gpus, key=lambda gpu: int(gpu["id"]))
 
 

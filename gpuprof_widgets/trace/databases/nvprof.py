@@ -40,14 +40,7 @@ CALLS = {f"{KIND}RUNTIME": RUNTIME_CALLS, f"{KIND}DRIVER": DRIVER_CALLS}
 COPIES = (f"{KIND}MEMCPY", f"{KIND}MEMCPY2")
 MARKERS = f"{KIND}MARKER"
 
-MEMORY_KINDS = dict(
-    enumerate(
-        (
-            *("Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static"),
-            "Managed Static",
-        )
-    )
-)
+MEMORY_KINDS = dict(enumerate(("Unknown", *activity.MEMORY_KINDS)))
 """CUPTI's CUpti_ActivityMemoryKind."""
 
 OVERHEADS = {

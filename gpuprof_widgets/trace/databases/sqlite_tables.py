@@ -24,7 +24,7 @@ Texts = NDArray[np.object_]
 
 MAGIC = b"SQLite format 3\x00"
 MISSING = int(np.iinfo(np.int64).min)
-"""What an integer column holds where the file has NULL, no such column, or no whole number."""
+"""The value in integer columns for NULL, for a column that the file lacks, and for other types."""
 
 _HEADER = 100
 _STEPS_PER_BYTE = 16

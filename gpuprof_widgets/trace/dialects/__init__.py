@@ -48,7 +48,7 @@ KINETO_KEYS = frozenset(("schemaVersion", "deviceProperties", "distributedInfo")
 """Keys next to the events in torch.profiler's files."""
 
 DEVICE = re.compile(r"/device:(?!CPU)")
-"""How XLA names the processes that are devices: their slices belong to no thread."""
+"""XLA's names of processes that are devices: their slices belong to no thread."""
 
 
 def with_named_regions(parts: Parts, file: Gathered) -> Parts:

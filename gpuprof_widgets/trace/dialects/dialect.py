@@ -1,4 +1,4 @@
-"""What a dialect is, and what the translation of one takes: rows, layers of ops, tensors.
+"""Dialects of Chrome traces, and the tools to translate one: rows, layers of ops, tensors.
 
 A dialect gets the `Parts` of a Chrome trace as the format describes them and returns them with our
 categories, tracks, ids and counters. `taken`, `joined`, `recoded`... are its tools: new events from
@@ -41,7 +41,7 @@ def _no_rows() -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a trace is assembled from, on the clock of the file (ns).
+    """The parts from which a trace is assembled, on the clock of the file (ns).
 
     ``flows`` are arrows of any kind between rows of ``events``: who drops or sorts rows has to
     renumber them. ``forward_flows`` are fwdbwd arrows, matched by thread and time. ``moments``
@@ -157,7 +157,7 @@ def marked(mask: Mask, values: NDArray[Any]) -> pd.Series:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a node (an op's name in its program) is: its layer, "" for none, and its pass."""
+    """The layer ("" for none) and the pass of a node, which is an op's name in its program."""
 
     layer: str = ""
     is_backward: bool = False

@@ -73,10 +73,10 @@ RUNTIME_EVENTS = (
     *(*COMMANDS, *TENSOR_COMMANDS, DISPATCH),
     *("TensorGetProp", "TensorWaitProp", "SyncEvent", "AutoEvict"),
 )
-"""What MegEngine's threads do besides running ops: hand over, wait, keep tensors."""
+"""Events of MegEngine's threads besides ops: handing over, waiting, keeping tensors."""
 
 INTERPRETERS, WORKER = ("interpreter", "channel"), "worker"
-"""What MegEngine calls its threads."""
+"""MegEngine's names of its threads."""
 
 PROFILING = ("StartProfile", "StopProfile")
 NUMBER = re.compile(r"\d{1,9}")

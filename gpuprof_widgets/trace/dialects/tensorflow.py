@@ -80,7 +80,7 @@ SIZE_ARGS = ("memcpy_details", "kernel", "num_bytes")
 GPUs have under ``kernel`` (``MemcpyH2D kind:pinned size:4096 dest:0 async:1``), or as a number."""
 SIZE = re.compile(r"(?:.*\bsize:)?(\d{1,18})(?:\s.*)?", re.DOTALL)
 UNKNOWN = "unknown"
-"""What the writer calls an op whose label it does not understand."""
+"""The writer's name of an op whose label it does not understand."""
 
 GRADIENTS = re.compile(r"(gradients|gradient_tape)(_\d+)?")
 GRADIENT = "_grad"
@@ -94,7 +94,7 @@ GPU_ALLOCATOR = re.compile(r"gpu_(?:(\d{1,4})_)?bfc", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Process:
-    """What the name of a process says: its part of the timeline, and its device."""
+    """A process by its name: its part of the timeline, and its device."""
 
     part: str
     label: str

@@ -193,7 +193,7 @@ They are asked in order, those of other packages behind ours, and all general on
 """
 
 HEAD_BYTES = 1 << 16
-"""So much of a file in a folder or archive is read to see whether it could be a trace."""
+"""Bytes of a file in a folder or archive that decide whether it could be a trace."""
 
 LAYERS = 5
 """Most packings and archives around a trace: more is a file made to do harm."""

@@ -195,10 +195,10 @@ def _nanoseconds(seconds: Any) -> int | None:
 
 
 def _device_shift_ns(profile: GraphProfile) -> int:
-    """Return how much later the devices' clock reads 0 than the host's, as far as order tells.
+    """Return by how much the devices' times must be later to fit the host's clock.
 
-    An operator begins on a device only after its turn came on the host: the result is the least
-    shift with which that holds for all.
+    An operator begins on a device only after its turn came on the host: this is the least shift
+    with which that holds for all.
     """
     turn: dict[str, int] = {}
     for run in profile.host:

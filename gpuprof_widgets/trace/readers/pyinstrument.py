@@ -34,7 +34,7 @@ from gpuprof_widgets.trace.stack_lanes import (
 )
 
 PYINSTRUMENT = "pyinstrument"
-"""How it names itself in the files of other formats that it writes."""
+"""The exporter in files of other formats that pyinstrument writes."""
 
 ENDS = 1 << 16
 """The keys of a file are within so many bytes of its start or end."""

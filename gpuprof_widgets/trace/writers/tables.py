@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # the help of every command lists the formats, and is to be f
 
 MARK = "'"
 FORMULA_SIGNS = "=+-@"
-"""How a cell begins that a spreadsheet may run (OWASP, "CSV Injection")."""
+"""First characters of cells that a spreadsheet may run (OWASP, "CSV Injection")."""
 
 _CONTROLS = ("\t", "\r", "\n")
 _FILLERS = "\u115f\u1160\u3164\uffa0"
