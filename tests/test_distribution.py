@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 NEEDED = (
     "gpuprof_widgets/py.typed",
     "gpuprof_widgets/bokeh.ext.json",
+    "gpuprof_widgets/trace/databases/cuda_calls.csv",
     "gpuprof_widgets/dist/gpuprof_widgets.min.js",
     "gpuprof_widgets/views/loader.js",
     "gpuprof_widgets/views/page.html",

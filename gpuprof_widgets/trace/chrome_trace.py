@@ -25,9 +25,8 @@ from gpuprof_widgets.trace.chrome_slices import (
     with_objects,
 )
 from gpuprof_widgets.trace.chrome_writer import KEY, METADATA, restore, written_layout
-from gpuprof_widgets.trace.dialects import translated
+from gpuprof_widgets.trace.dialects import translated, with_named_regions
 from gpuprof_widgets.trace.dialects.dialect import Parts
-from gpuprof_widgets.trace.dialects.viztracer import with_named_regions
 from gpuprof_widgets.trace.event_json import read_events
 from gpuprof_widgets.trace.events import FlowEnd, Names
 from gpuprof_widgets.trace.files import read_bytes, without_garbage_collection

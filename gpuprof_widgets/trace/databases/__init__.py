@@ -1,4 +1,4 @@
-"""Databases of profilers that store CUPTI's records: nvprof and Nsight Systems."""
+"""Databases of profilers that store CUPTI's records: nvprof's files and Nsight Systems' exports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.databases.nsys import is_nsys, read_nsys
 from gpuprof_widgets.trace.databases.nvprof import is_nvprof, read_nvprof
-from gpuprof_widgets.trace.databases.readings import Found, record_of
+from gpuprof_widgets.trace.databases.readings import Contents, record_of
 from gpuprof_widgets.trace.databases.sqlite_tables import Database, is_sqlite, opened
 from gpuprof_widgets.trace.files import without_garbage_collection
 from gpuprof_widgets.trace.model import Record
@@ -22,11 +22,11 @@ LONGEST_NAME = 80
 
 @dataclass(frozen=True)
 class Kind:
-    """A profiler's database: how its tables are known, and how they are read."""
+    """A profiler's database: how it is recognised by its tables, and how it is read."""
 
     name: str
     recognises: Callable[[Database], bool]
-    read: Callable[[Database], Found]
+    read: Callable[[Database], Contents]
 
 
 KINDS = (
@@ -36,7 +36,7 @@ KINDS = (
 
 
 def parse_database(data: bytes, path: Path) -> Record:
-    """The record of a profiler's SQLite file; ``path`` is named in metadata and in errors."""
+    """Return the record of a profiler's SQLite file; metadata and errors name ``path``."""
     with without_garbage_collection(), opened(data, path) as database:
         for kind in KINDS:
             if kind.recognises(database):

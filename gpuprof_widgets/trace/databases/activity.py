@@ -1,13 +1,13 @@
-"""What CUPTI recorded, in our words: rows of several tables, put together as one trace's events.
+"""CUPTI's activity records as events of a trace, with the names, categories and args of Kineto.
 
-nvprof and Nsight Systems both store CUPTI's activity records; they differ in tables and columns.
-Names, categories and args are those that Kineto, which reads the same records, writes.
+nvprof and Nsight Systems both store these records, in different tables and columns. Their readers
+turn each table into a `Group` of rows with the functions here; `joined` makes one trace's events.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,37 +18,39 @@ from numpy.typing import NDArray
 from gpuprof_widgets.trace import links
 from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Ints, Table, Texts
 from gpuprof_widgets.trace.events import Events, text_codes
-from gpuprof_widgets.trace.model import Trace
-from gpuprof_widgets.trace.owners import in_categories, is_gpu
-
-LATEST = 2**62
-"""Times beyond it (ns) are damage: sums of two would not fit int64."""
-
-_WAYS = ("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
-_UNIFIED = ("HtoD (Unified)", "DtoH (Unified)", "DtoD (Unified)")
-COPY_KINDS = dict(enumerate((*_WAYS, *_UNIFIED), 1))
-"""CUPTI's CUpti_ActivityMemcpyKind; from 11 on Nsight Systems' own, of unified memory."""
-
-PEER_COPY = 10
-
-SYNC_KINDS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
-"""CUPTI's CUpti_ActivitySynchronizationType, as Kineto calls them."""
-
-ON_EVENT = (1, 2)
-
-NO_STREAM = 0xFFFFFFFF
-"""CUPTI_SYNCHRONIZATION_INVALID_VALUE: the call waits for no one stream."""
-
-_VERSION = re.compile(r"(_ptsz|_ptds)?_v\d{4,5}$|_pt(sz|ds)$")
-_DRIVER = re.compile(r"cu[A-Z]")
 
 Columns = Mapping[str, Ints]
 Values = Ints | Texts
 
+GEOMETRY = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
+SHARED_MEMORY = ("staticSharedMemory", "dynamicSharedMemory")
+COPY_ENDS = ("srcKind", "dstKind", "srcDeviceId", "dstDeviceId")
+"""Columns of kernels and copies that both profilers call alike."""
+
+_MEMORY = "Pageable,Pinned,Device,Array,Managed,Device Static,Managed Static"
+MEMORY_KINDS = tuple(_MEMORY.split(","))
+"""Kinds of memory in the order of both profilers, which number them from 1 and from 0."""
+
+_COPIES = "HtoD,DtoH,HtoA,AtoH,AtoA,AtoD,DtoA,DtoD,HtoH,PtoP"
+_UNIFIED_COPIES = "HtoD (Unified),DtoH (Unified),DtoD (Unified)"
+COPY_KINDS = dict(enumerate(f"{_COPIES},{_UNIFIED_COPIES}".split(","), 1))
+"""CUPTI's CUpti_ActivityMemcpyKind; from 11 on, Nsight Systems' kinds for unified memory."""
+PEER_COPY = 10
+
+SYNC_KINDS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
+"""CUPTI's CUpti_ActivitySynchronizationType, under Kineto's names."""
+EVENT_WAITS = (1, 2)
+
+NO_STREAM = 0xFFFFFFFF
+"""CUPTI_SYNCHRONIZATION_INVALID_VALUE: the call does not wait for a single stream."""
+
+_VERSION_SUFFIX = re.compile(r"(_ptsz|_ptds)?_v\d{4,5}$|_pt(sz|ds)$")
+_DRIVER_CALL = re.compile(r"cu[A-Z]")
+
 
 @dataclass(frozen=True)
 class Group:
-    """Rows of one table: times in ns, texts by row, args by key (`MISSING` or None: has none)."""
+    """Events of one table, times in ns; in args, `MISSING` and None stand for no value."""
 
     ts: Ints
     dur: Ints
@@ -61,147 +63,86 @@ class Group:
     def __len__(self) -> int:
         return len(self.ts)
 
-    def with_args(self, **args: Values) -> Group:
-        """The same rows with more args."""
-        return replace(self, args={**self.args, **args})
-
 
 def joined(groups: Sequence[Group]) -> Events:
-    """All rows, one group after the other."""
+    """Return the rows of all groups, one group after the other."""
     first = np.cumsum([0, *map(len, groups)])
     args: dict[str, list[tuple[Ints, NDArray[Any]]]] = {}
     for start, group in zip(first.tolist(), groups, strict=False):
         for key, values in group.args.items():
-            rows = np.flatnonzero(_known(values))
+            rows = np.flatnonzero(_has_value(values))
             if len(rows):
                 args.setdefault(key, []).append((rows + start, values[rows]))
     return Events(
-        ts=_chained([group.ts for group in groups], np.int64),
-        dur=_chained([group.dur for group in groups], np.int64),
-        name=text_codes(_chained([group.name for group in groups], object).tolist()),
-        category=text_codes(_chained([group.category for group in groups], object).tolist()),
-        process=text_codes(_chained([group.process for group in groups], object).tolist()),
-        thread=text_codes(_chained([group.thread for group in groups], object).tolist()),
+        ts=np.concatenate([group.ts for group in groups]),
+        dur=np.concatenate([group.dur for group in groups]),
+        name=_coded([group.name for group in groups]),
+        category=_coded([group.category for group in groups]),
+        process=_coded([group.process for group in groups]),
+        thread=_coded([group.thread for group in groups]),
         args={key: _series(parts) for key, parts in args.items()},
     )
 
 
-def timed(start: Ints, end: Ints) -> NDArray[np.bool_]:
-    """Which rows have times that can be: CUPTI writes 0 and 0 where it could not tell them."""
-    return (start >= 0) & (end >= start) & (end < LATEST) & ((start > 0) | (end > 0))
+def _has_value(values: NDArray[Any]) -> NDArray[np.bool_]:
+    if values.dtype == object:
+        return np.array([value is not None for value in values], bool)
+    return np.asarray(values != MISSING)
 
 
-def texts(numbers: Ints) -> Texts:
-    """Numbers as text; "" for what is missing."""
+def _coded(parts: Sequence[Texts]) -> pd.Categorical:
+    return text_codes(np.concatenate(parts).tolist())
+
+
+def _series(parts: Sequence[tuple[Ints, NDArray[Any]]]) -> pd.Series:
+    rows = np.concatenate([rows for rows, _ in parts])
+    values = np.concatenate([values for _, values in parts])
+    return pd.Series(values, index=pd.Index(rows, dtype=np.int64), dtype=values.dtype)
+
+
+def as_texts(numbers: Ints) -> Texts:
+    """Return numbers as text, "" for `MISSING`."""
     distinct, place = np.unique(numbers, return_inverse=True)
     words = ["" if number == MISSING else str(number) for number in distinct.tolist()]
     return np.array(words, object)[place]
 
 
 def named(numbers: Ints, names: Mapping[int, str], otherwise: str) -> Texts:
-    """Names by number; ``otherwise`` and the number for those that have none."""
+    """Return the name of each number; without a name, ``otherwise`` followed by the number."""
     distinct, place = np.unique(numbers, return_inverse=True)
     unknown = [f"{otherwise} {n}" if n != MISSING else otherwise for n in distinct.tolist()]
     words = [names.get(n, word) for n, word in zip(distinct.tolist(), unknown, strict=True)]
     return np.array(words, object)[place]
 
 
-def of_one(word: str, rows: int) -> Texts:
-    """The same word in every row."""
+def repeated(word: str, rows: int) -> Texts:
+    """Return a column with the same word in every row."""
     return np.full(rows, word, object)
 
 
+def each_distinct(values: Texts, function: Callable[[str], str]) -> Texts:
+    """Apply a function to every row's text, calling it once for each distinct text."""
+    results = {value: function(value) for value in set(values.tolist())}
+    return np.array([results[value] for value in values.tolist()], object)
+
+
 def unique_correlations(process: Ints, correlation: Ints, *, several: bool) -> Ints:
-    """Correlation ids that no two processes share: those of the file where it holds but one."""
+    """Return correlation ids that differ between processes where the file has ``several``."""
     if not several:
         return correlation
-    # CUPTI counts in 32 bits, and no process id has more than 22.
+    # CUPTI counts in 32 bits, and process ids have at most 22.
     unique = (process << 32) | (correlation & 0xFFFFFFFF)
     return np.where((correlation > 0) & (process != MISSING), unique, MISSING)
 
 
 def call_name(name: str) -> str:
-    """``cudaLaunchKernel`` of ``cudaLaunchKernel_v7000``: CUPTI's names end in a version."""
-    return _VERSION.sub("", name)
+    """Return ``cudaLaunchKernel`` for ``cudaLaunchKernel_v7000``, CUPTI's name with a version."""
+    return _VERSION_SUFFIX.sub("", name)
 
 
 def call_category(name: str) -> str:
-    """By the name of the function: ``cudaMalloc`` is of the runtime, ``cuMemAlloc`` not."""
-    return "cuda_driver" if _DRIVER.match(name) else "cuda_runtime"
-
-
-def each_distinct(values: Texts, of: Any) -> Texts:
-    """A function of text applied to every row, called once for each distinct text."""
-    answers = {value: of(value) for value in set(values.tolist())}
-    return np.array([answers[value] for value in values.tolist()], object)
-
-
-def copy_names(kind: Ints, source: Ints, target: Ints, memory: Mapping[int, str]) -> Texts:
-    """``Memcpy HtoD (Pageable -> Device)``, as Kineto names copies."""
-    ways = named(kind, COPY_KINDS, "of kind")
-    sources, targets = (named(end, memory, "Unknown") for end in (source, target))
-    words = [
-        f"Memcpy {way}" if "(" in way else f"Memcpy {way} ({here} -> {there})"
-        for way, here, there in zip(ways, sources, targets, strict=True)
-    ]
-    return np.array(words, object)
-
-
-def memset_names(kind: Ints, memory: Mapping[int, str]) -> Texts:
-    """``Memset (Device)``."""
-    words = [f"Memset ({where})" for where in named(kind, memory, "Unknown")]
-    return np.array(words, object)
-
-
-def sizes(x: Ints, y: Ints, z: Ints) -> NDArray[np.object_]:
-    """Grids or blocks as lists ``[x, y, z]``, equal ones as one object."""
-    table = np.stack([x, y, z], axis=1) if len(x) else np.empty((0, 3), np.int64)
-    distinct, place = np.unique(table, axis=0, return_inverse=True)
-    lists = np.empty(len(distinct), object)
-    lists[:] = [None if MISSING in row else row for row in distinct.tolist()]
-    return lists[place.reshape(-1)]
-
-
-def shared_memory(static: Ints, dynamic: Ints) -> Ints:
-    """Bytes of shared memory per block, static and dynamic together."""
-    known = (static >= 0) & (dynamic >= 0)
-    return np.where(known, static + np.where(known, dynamic, 0), MISSING)
-
-
-def on_device(device: Ints, stream: Ints, process: Ints) -> tuple[Texts, Texts]:
-    """Process and thread of GPU rows, as Kineto has them: the device and the stream.
-
-    Where processes have streams of one number on one GPU, the process stands beside it: they are
-    different streams.
-    """
-    ids = pd.DataFrame({"device": device, "stream": stream, "process": process})
-    owners = ids.groupby(["device", "stream"])["process"].transform("nunique").to_numpy()
-    thread = texts(stream)
-    shared = owners > 1
-    thread[shared] = [
-        f"{number} of process {owner}"
-        for number, owner in zip(thread[shared], texts(process)[shared], strict=True)
-    ]
-    return texts(device), thread
-
-
-def latest_record(
-    waiting: Columns, waited: Ints, records: Columns, recorded: Ints
-) -> NDArray[np.int64]:
-    """For each wait for a CUDA event: row of the latest record of that event before it, or -1.
-
-    ``waiting`` and ``records`` have the columns that tell one event from another; the other two are
-    correlation ids, which rise with time.
-    """
-    if not len(waited):
-        return np.empty(0, np.int64)
-    keys = list(waiting)
-    both = pd.DataFrame({key: np.concatenate([waiting[key], records[key]]) for key in keys})
-    number = np.asarray(both.groupby(keys, sort=False).ngroup(), np.int64)
-    of_waits, of_records = number[: len(waited)], number[len(waited) :]
-    row = links.latest_before(of_waits, waited, of_records, recorded)
-    before = (row >= 0) & (np.append(recorded, MISSING)[row] < waited)
-    return np.where(before, row, -1)
+    """Return the category of a CUDA call: ``cudaMalloc`` is runtime, ``cuMemAlloc`` driver."""
+    return "cuda_driver" if _DRIVER_CALL.match(name) else "cuda_runtime"
 
 
 def gpu_group(
@@ -212,28 +153,71 @@ def gpu_group(
     category: str,
     args: Mapping[str, Values],
 ) -> Group:
-    """Rows of a stream: kernels, copies, memsets, synchronisations."""
-    device, stream = on_device(table["deviceId"], table["streamId"], process)
-    where = {"device": table["deviceId"], "context": table["contextId"]}
-    where |= {"stream": table["streamId"], "correlation": correlation}
-    took = table["end"] - table["start"]
-    kind = of_one(category, len(table))
-    return Group(table["start"], took, name, kind, device, stream, where | dict(args))
+    """Return rows on GPU streams: kernels, copies, memsets or synchronisations."""
+    device, stream = _device_and_stream(table["deviceId"], table["streamId"], process)
+    place = {"device": table["deviceId"], "context": table["contextId"]}
+    place |= {"stream": table["streamId"], "correlation": correlation}
+    dur = table["end"] - table["start"]
+    categories = repeated(category, len(table))
+    return Group(table["start"], dur, name, categories, device, stream, place | dict(args))
 
 
-def launch_args(table: Table, geometry: Sequence[str], shared: Sequence[str]) -> dict[str, Values]:
-    """How kernels were launched, under Kineto's keys."""
-    x, y, z, *block = (table[key] for key in geometry)
+def _device_and_stream(device: Ints, stream: Ints, process: Ints) -> tuple[Texts, Texts]:
+    """Return process and thread of GPU rows as Kineto has them: the device and the stream.
+
+    Where two processes use the same stream number on one GPU, these are different streams: then the
+    thread also names the process.
+    """
+    ids = pd.DataFrame({"device": device, "stream": stream, "process": process})
+    processes = ids.groupby(["device", "stream"])["process"].transform("nunique").to_numpy()
+    thread = as_texts(stream)
+    shared = processes > 1
+    thread[shared] = [
+        f"{number} of process {pid}"
+        for number, pid in zip(thread[shared], as_texts(process)[shared], strict=True)
+    ]
+    return as_texts(device), thread
+
+
+def launch_args(table: Table) -> dict[str, Values]:
+    """Return the launch configuration of kernels under Kineto's keys."""
+    x, y, z, *block = (table[key] for key in GEOMETRY)
     return {
         "registers per thread": table["registersPerThread"],
-        "shared memory": shared_memory(*(table[key] for key in shared)),
-        "grid": sizes(x, y, z),
-        "block": sizes(*block),
+        "shared memory": _shared_memory(*(table[key] for key in SHARED_MEMORY)),
+        "grid": _sizes(x, y, z),
+        "block": _sizes(*block),
     }
 
 
+def _shared_memory(static: Ints, dynamic: Ints) -> Ints:
+    """Return the bytes of shared memory per block, static plus dynamic."""
+    known = (static >= 0) & (dynamic >= 0)
+    return np.where(known, static + np.where(known, dynamic, 0), MISSING)
+
+
+def _sizes(x: Ints, y: Ints, z: Ints) -> Texts:
+    """Return grids or blocks as lists ``[x, y, z]``; equal ones share one object."""
+    table = np.stack([x, y, z], axis=1) if len(x) else np.empty((0, 3), np.int64)
+    distinct, place = np.unique(table, axis=0, return_inverse=True)
+    lists = np.empty(len(distinct), object)
+    lists[:] = [None if MISSING in row else row for row in distinct.tolist()]
+    return lists[place.reshape(-1)]
+
+
+def copy_names(table: Table, memory: Mapping[int, str]) -> Texts:
+    """Return Kineto's names of copies: ``Memcpy HtoD (Pageable -> Device)``."""
+    directions = named(table["copyKind"], COPY_KINDS, "of kind")
+    sources, targets = (named(table[end], memory, "Unknown") for end in ("srcKind", "dstKind"))
+    names = [
+        f"Memcpy {direction}" if "(" in direction else f"Memcpy {direction} ({source} -> {target})"
+        for direction, source, target in zip(directions, sources, targets, strict=True)
+    ]
+    return np.array(names, object)
+
+
 def copy_args(table: Table) -> dict[str, Values]:
-    """How much was copied, and between which devices."""
+    """Return the bytes of copies, and the two devices of peer copies."""
     peers = table["copyKind"] == PEER_COPY
     return {
         "bytes": table["bytes"],
@@ -242,15 +226,21 @@ def copy_args(table: Table) -> dict[str, Values]:
     }
 
 
-def waited_args(
+def memset_names(kind: Ints, memory: Mapping[int, str]) -> Texts:
+    """Return Kineto's names of memsets: ``Memset (Device)``."""
+    return np.array([f"Memset ({word})" for word in named(kind, memory, "Unknown")], object)
+
+
+def event_wait_args(
     kind: Ints, waiting: Columns, waited: Ints, records: Columns, recorded: Table
 ) -> dict[str, Values]:
-    """Of waits for an event: which, and the stream and the call of its latest record before.
+    """Return the event of each event wait, and stream and call of its latest record before.
 
-    ``waiting`` and ``records`` are the columns that tell one event from another.
+    ``waiting`` and ``records`` are the columns that identify an event; ``waited`` holds the
+    correlation ids of the waits.
     """
-    on_event = np.isin(kind, ON_EVENT)
-    row = latest_record(waiting, waited, records, recorded["correlationId"])
+    on_event = np.isin(kind, EVENT_WAITS)
+    row = _latest_record(waiting, waited, records, recorded["correlationId"])
     row = np.where(on_event, row, -1)
     return {
         "wait_on_stream": np.append(recorded["streamId"], MISSING)[row],
@@ -259,73 +249,56 @@ def waited_args(
     }
 
 
-def overhead_group(table: Table, name: Texts, process: Ints) -> Group:
-    """What the profiler itself took; on a thread of its own, as Kineto has it."""
-    took, rows = table["end"] - table["start"], len(table)
-    kind, thread = of_one("overhead", rows), of_one("profiler overhead", rows)
-    return Group(table["start"], took, name, kind, texts(process), thread)
+def _latest_record(
+    waiting: Columns, waited: Ints, records: Columns, recorded: Ints
+) -> NDArray[np.int64]:
+    """Return for each wait the row of the latest record of its event before it, -1 without one.
+
+    "Before" compares correlation ids (``waited``, ``recorded``), which rise with time.
+    """
+    if not len(waited):
+        return np.empty(0, np.int64)
+    keys = list(waiting)
+    both = pd.DataFrame({key: np.concatenate([waiting[key], records[key]]) for key in keys})
+    event = np.asarray(both.groupby(keys, sort=False).ngroup(), np.int64)
+    event_of_wait, event_of_record = event[: len(waited)], event[len(waited) :]
+    row = links.latest_before(event_of_wait, waited, event_of_record, recorded)
+    before = (row >= 0) & (np.append(recorded, MISSING)[row] < waited)
+    return np.where(before, row, -1)
 
 
 def sync_group(group: Group) -> Group:
-    """As Kineto has them: a wait for no one stream lies on the thread -1."""
+    """Put waits that concern no single stream on the thread -1, as Kineto does."""
     no_stream = group.args["stream"] == NO_STREAM
     return replace(group, thread=np.where(no_stream, "-1", group.thread))
 
 
-def _known(values: NDArray[Any]) -> NDArray[np.bool_]:
-    if values.dtype == object:
-        return np.array([value is not None for value in values], bool)
-    return np.asarray(values != MISSING)
+def overhead_group(table: Table, name: Texts, process: Ints) -> Group:
+    """Return the profiler's own work, on a separate thread as in Kineto's traces."""
+    dur, rows = table["end"] - table["start"], len(table)
+    category, thread = repeated("overhead", rows), repeated("profiler overhead", rows)
+    return Group(table["start"], dur, name, category, as_texts(process), thread)
 
 
-def _series(parts: Sequence[tuple[Ints, NDArray[Any]]]) -> pd.Series:
-    rows = np.concatenate([rows for rows, _ in parts])
-    values = np.concatenate([values for _, values in parts])
-    return pd.Series(values, index=pd.Index(rows, dtype=np.int64), dtype=values.dtype)
+def device_properties(
+    table: Table, ids: Ints, names: Sequence[str | None], columns: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return id, name and known properties of each device.
 
-
-def _chained(parts: Sequence[NDArray[Any]], kind: Any) -> NDArray[Any]:
-    return np.concatenate(parts) if parts else np.empty(0, kind)
-
-
-def gpu_annotations(trace: Trace, start: int) -> Group:
-    """Per annotation and stream a row from the first to the last slice that it launched there.
-
-    That is `nvtx_gpu_proj_trace` of Nsight Systems. ``start``: of the trace on the file's clock.
+    ``columns``: Kineto's name of each property, and the column that holds it.
     """
-    slices, tracks = trace.slices, trace.tracks
-    pairs = _pairs(trace)
-    pairs["track"] = slices["track"].to_numpy()[pairs["gpu"]]
-    pairs["ts"] = slices["ts"].to_numpy()[pairs["gpu"]]
-    pairs["end"] = pairs["ts"] + slices["dur"].to_numpy()[pairs["gpu"]]
-    place = tracks[["process", "thread", "device", "stream"]]
-    placed = pairs.join(place, on="track").groupby(["owner", "process", "thread"], sort=False)
-    table = placed.agg(
-        ts=("ts", "min"), end=("end", "max"), device=("device", "first"), stream=("stream", "first")
-    ).reset_index()
-    return Group(
-        ts=table["ts"].to_numpy(np.int64) + start,
-        dur=(table["end"] - table["ts"]).to_numpy(np.int64),
-        name=slices["name"].to_numpy(object)[table["owner"]],
-        category=of_one("gpu_user_annotation", len(table)),
-        process=table["process"].to_numpy(object),
-        thread=table["thread"].to_numpy(object),
-        args={key: table[key].to_numpy(np.int64) for key in ("device", "stream")},
-    )
+    properties = []
+    for row, (number, name) in enumerate(zip(ids.tolist(), names, strict=True)):
+        values = {key: int(table[column][row]) for key, column in columns.items()}
+        known = {key: value for key, value in values.items() if value != MISSING}
+        properties.append({"id": number, "name": name or ""} | known)
+    return properties
 
 
-def _pairs(trace: Trace) -> pd.DataFrame:
-    """Each GPU slice (``gpu``) with each annotation around its launch (``owner``)."""
-    slices = trace.slices
-    annotation = in_categories(slices["category"], ("user_annotation",))
-    parent = slices["parent"].to_numpy()
-    gpu = np.flatnonzero(is_gpu(slices["category"]))
-    owner = slices["op"].to_numpy()[gpu]
-    found = []
-    while len(gpu := gpu[owner >= 0]):
-        owner = owner[owner >= 0]
-        here = annotation[owner]
-        found.append((gpu[here], owner[here]))
-        owner = parent[owner]
-    columns = zip(*found, strict=True) if found else ([np.empty(0, np.intp)],) * 2
-    return pd.DataFrame(dict(zip(("gpu", "owner"), map(np.concatenate, columns), strict=True)))
+def device_metadata(properties: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return ``devices`` and ``deviceProperties`` (Kineto's keys) of a record's metadata."""
+    devices = [
+        {"index": gpu["id"], "name": gpu["name"], "total_memory_bytes": gpu.get("totalGlobalMem")}
+        for gpu in properties
+    ]
+    return {"devices": devices, "deviceProperties": properties}

@@ -1,16 +1,21 @@
-"""NVTX ranges that PyTorch's `emit_nvtx` pushed, as the ops they are.
+"""NVTX ranges and marks as events; those that PyTorch's `emit_nvtx` pushed become the ops they are.
 
 Their text is ``aten::mul, seq = 12, op_id = 5, sizes = [[64, 32], []], input_op_ids = [(4,0)]``:
 the op, its autograd sequence number if it has one, its number in the run (since torch 1.11), and
 with ``record_shapes`` the shapes of its inputs (flattened: those of a list of tensors stand one by
-one) and who made them. Source: `getNvtxStr` in torch/csrc/profiler/util.cpp; before torch 1.5
-``stashed seq=12`` on backward ops (torch/csrc/autograd/profiler.cpp of that time).
+one) and the ops that made them. Source: `getNvtxStr` in torch/csrc/profiler/util.cpp; before torch
+1.5 ``stashed seq=12`` on backward ops (torch/csrc/autograd/profiler.cpp of that time).
+
+A range that was pushed and popped nests on its thread and owns what is in it. A range that was
+started and ended by its number may begin on one thread, end on another and cross all others: it is
+drawn on a row apart and owns nothing.
 """
 
 from __future__ import annotations
 
 import heapq
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -21,10 +26,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpuprof_widgets.trace import links
-from gpuprof_widgets.trace.databases.activity import Group, Values, of_one, texts
-from gpuprof_widgets.trace.databases.activity import texts as as_text
+from gpuprof_widgets.trace.databases.activity import Group, Values, as_texts, repeated
 from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Ints, Texts
 from gpuprof_widgets.trace.schema import NVTX_RANGE
+
+UNNAMED = "(unnamed range)"
+CROSSING_ROW = "NVTX start/end"
 
 _SEQUENCE = re.compile(r", (?:stashed )?seq ?= ?(\d{1,18})$")
 _NUMBER = re.compile(r", op_id = \d+$")
@@ -35,16 +42,16 @@ _EMITTED_OP = re.compile(
 _BACKWARD = re.compile(
     r"(autograd::engine::evaluate_function: )?[\w:<>]*(Backward\d*|AccumulateGrad)$"
 )
-_MARK = re.compile(r"aten::|autograd::engine::evaluate_function: ")
+_PREFIX = re.compile(r"aten::|autograd::engine::evaluate_function: ")
 _LINE = re.compile(r"(\d{1,9}): ")
 
-_shapes = msgspec.json.Decoder(list[list[int]]).decode
+_decode_shapes = msgspec.json.Decoder(list[list[int]]).decode
 
 
 class Range(NamedTuple):
-    """What the text of a range says: its name, category, sequence number and shapes.
+    """The name, category, sequence number, shapes... in the text of a range.
 
-    ``emitted``: it has the marks of `emit_nvtx`, and is no name that somebody pushed by hand.
+    ``emitted``: the text has the marks of `emit_nvtx`; otherwise a user pushed the name by hand.
     """
 
     name: str
@@ -58,7 +65,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class Ranges:
-    """The same for many ranges, column by column; ``backward``: nodes of a backward pass."""
+    """Columns of many ranges; ``backward`` marks the nodes of a backward pass."""
 
     name: Texts
     category: Texts
@@ -70,50 +77,114 @@ class Ranges:
     emitted: NDArray[np.bool_]
 
 
-def read_ranges(texts: Texts) -> Ranges:
-    """What these ranges are; equal texts are read once.
+@dataclass(frozen=True)
+class NvtxRows:
+    """NVTX ranges or marks, times in ns; ``domain`` is None for the default domain."""
 
-    torch marks some ops a second time by less of a name (``detach`` inside of ``aten::detach``, a
-    node inside of the engine's call of it): what was emitted under such a name is an op as well.
+    start: Ints
+    end: Ints
+    text: Texts
+    process: Ints
+    thread: Ints
+    domain: Texts
+
+    def chosen(self, rows: NDArray[Any]) -> NvtxRows:
+        """Return these rows."""
+        start, end, text = self.start[rows], self.end[rows], self.text[rows]
+        return NvtxRows(start, end, text, self.process[rows], self.thread[rows], self.domain[rows])
+
+    def group(
+        self, name: Texts, category: Texts, thread: Texts, args: Mapping[str, Values]
+    ) -> Group:
+        """Return the rows as events with these names, categories, threads and args."""
+        dur, process = self.end - self.start, as_texts(self.process)
+        return Group(
+            self.start, dur, name, category, process, thread, {**args, "domain": self.domain}
+        )
+
+
+def emitted_group(rows: NvtxRows, *, several: bool) -> Group:
+    """Return pushed ranges on their threads, as ops where `emit_nvtx` pushed them.
+
+    Only ranges of the default domain can be ops. Each process counts its sequence numbers itself:
+    where the file has ``several``, the bits above the 40th tell these apart.
     """
-    known = {text: read_range(text) for text in set(texts.tolist())}
-    ops = {_MARK.sub("", one.name) for one in known.values() if one.category == "cpu_op"}
-    known = {text: _as_op(one) if one.name in ops else one for text, one in known.items()}
-    found = [known[text] for text in texts.tolist()]
-    lists, inputs = np.empty(len(found), object), np.empty(len(found), object)
-    lists[:] = [one.shapes for one in found]
-    inputs[:] = [one.inputs for one in found]
-    back = {name: bool(_BACKWARD.match(name)) for name in {one.name for one in known.values()}}
+    parsed = np.array([domain is None for domain in rows.domain], bool)
+    ranges = read_ranges(np.where(parsed, rows.text, ""))
+    sequence = ranges.sequence
+    if several:
+        offset = pd.factorize(rows.process)[0].astype(np.int64) << 40
+        sequence = np.where(sequence == MISSING, MISSING, sequence + offset)
+    args: dict[str, Values] = {
+        "Sequence number": sequence,
+        "Fwd thread id": _forward_threads(ranges, rows),
+        "Input Dims": ranges.shapes,
+        "Input op ids": ranges.inputs,
+        "line": ranges.line,
+        "cell": _cells_of_lines(ranges, rows),
+    }
+    name = np.where(parsed, ranges.name, rows.text)
+    return rows.group(name, ranges.category, as_texts(rows.thread), args)
+
+
+def crossing_group(rows: NvtxRows) -> Group:
+    """Return ranges that cross others, on as many rows of the timeline as are open at once."""
+    free = _free_rows(rows.process, rows.start, rows.end)
+    thread = [CROSSING_ROW if row == 0 else f"{CROSSING_ROW} {row + 1}" for row in free]
+    category = repeated(NVTX_RANGE, len(thread))
+    return rows.group(rows.text, category, np.array(thread, object), {})
+
+
+def mark_group(rows: NvtxRows) -> Group:
+    """Return NVTX marks, which end when they start, as instants on their threads."""
+    category = repeated("cpu_instant_event", len(rows.start))
+    return rows.group(rows.text, category, as_texts(rows.thread), {})
+
+
+def read_ranges(texts: Texts) -> Ranges:
+    """Parse the texts of ranges, equal ones once.
+
+    torch marks some ops a second time by part of their name (``detach`` inside of ``aten::detach``,
+    a node inside of the engine's call of it): an emitted range with such a name is an op as well.
+    """
+    parsed = {text: read_range(text) for text in set(texts.tolist())}
+    ops = {_PREFIX.sub("", r.name) for r in parsed.values() if r.category == "cpu_op"}
+    for text, range_ in parsed.items():
+        if range_.emitted and range_.name in ops:
+            parsed[text] = range_._replace(category="cpu_op")
+    ranges = [parsed[text] for text in texts.tolist()]
+    shapes = np.empty(len(ranges), object)
+    shapes[:] = [r.shapes for r in ranges]
+    backward = {name: bool(_BACKWARD.match(name)) for name in {r.name for r in parsed.values()}}
     return Ranges(
-        name=np.array([one.name for one in found], object),
-        category=np.array([one.category for one in found], object),
-        sequence=np.array([one.sequence for one in found], np.int64),
-        shapes=lists,
-        inputs=inputs,
-        line=np.array([one.line for one in found], np.int64),
-        backward=np.array([back[one.name] for one in found], bool),
-        emitted=np.array([one.emitted for one in found], bool),
+        name=np.array([r.name for r in ranges], object),
+        category=np.array([r.category for r in ranges], object),
+        sequence=np.array([r.sequence for r in ranges], np.int64),
+        shapes=shapes,
+        inputs=np.array([r.inputs for r in ranges], object),
+        line=np.array([r.line for r in ranges], np.int64),
+        backward=np.array([backward[r.name] for r in ranges], bool),
+        emitted=np.array([r.emitted for r in ranges], bool),
     )
 
 
 def read_range(text: str) -> Range:
-    """What the text of one range says; a text that is not `emit_nvtx`'s is an annotation's name."""
+    """Parse the text of one range; a text that `emit_nvtx` did not write is an annotation."""
     name, inputs = _cut(text, ", input_op_ids = ")
-    name, written = _cut(name, ", sizes = ")
-    shapes = _listed(written)
-    if written is not None and shapes is None:
+    name, sizes = _cut(name, ", sizes = ")
+    shapes = _shapes(sizes)
+    if sizes is not None and shapes is None:
         return Range(text, "user_annotation", emitted=False)
     numbered = _NUMBER.search(name)
     name = name[: numbered.start()] if numbered else name
     sequence = _SEQUENCE.search(name)
     name = name[: sequence.start()] if sequence else name
-    emitted = bool(numbered or sequence or written is not None)
-    if not emitted:
-        kind = "cpu_op" if _PLAIN_OP.match(text) else "user_annotation"
-        return Range(text, kind, emitted=False)
+    if not (numbered or sequence or sizes is not None):
+        category = "cpu_op" if _PLAIN_OP.match(text) else "user_annotation"
+        return Range(text, category, emitted=False)
     if numbered and (line := _LINE.match(name)):
         return Range(name, "cell_line", line=int(line[1]))
-    is_op = sequence or written is not None or _EMITTED_OP.match(name)
+    is_op = sequence or sizes is not None or _EMITTED_OP.match(name)
     return Range(
         name,
         "cpu_op" if is_op else "user_annotation",
@@ -123,25 +194,41 @@ def read_range(text: str) -> Range:
     )
 
 
-def forward_threads(ranges: Ranges, process: Ints, thread: Ints) -> Ints:
-    """A number (from 1) for each thread that ran backward nodes, on those nodes.
+def _cut(text: str, mark: str) -> tuple[str, str | None]:
+    """Split the text at its last mark; None behind it where it has none."""
+    before, separator, behind = text.rpartition(mark)
+    return (before, behind) if separator else (text, None)
 
-    NVTX does not say on which thread the forward ran. A backward thread (there is one for each
-    device) belongs to the one that has most of its sequence numbers.
+
+@lru_cache(maxsize=10_000)
+def _shapes(sizes: str | None) -> Any:
+    try:
+        return None if sizes is None else _decode_shapes(sizes)
+    except msgspec.DecodeError:
+        return None
+
+
+def _forward_threads(ranges: Ranges, nvtx: NvtxRows) -> Ints:
+    """Number the threads that ran backward nodes (from 1), on those nodes.
+
+    NVTX does not record on which thread the forward op ran. A backward thread (one per device)
+    belongs to the forward thread that shares most of its sequence numbers.
     """
-    numbers = np.full(len(process), MISSING, np.int64)
+    numbers = np.full(len(nvtx.start), MISSING, np.int64)
     rows = np.flatnonzero(ranges.backward & (ranges.sequence != MISSING))
-    ids = pd.DataFrame({"process": process[rows], "thread": thread[rows]})
+    ids = pd.DataFrame({"process": nvtx.process[rows], "thread": nvtx.thread[rows]})
     numbers[rows] = ids.groupby(["process", "thread"], sort=False).ngroup().to_numpy() + 1
     return numbers
 
 
-def cells_of_lines(ranges: Ranges, process: Ints, thread: Ints, start: Ints, end: Ints) -> Texts:
-    """Of lines the name of the cell: the range around them that was pushed by hand."""
+def _cells_of_lines(ranges: Ranges, rows: NvtxRows) -> Texts:
+    """Return for each cell line its cell's name: the range around it that a user pushed."""
+    start, end = rows.start, rows.end
     cells: Texts = np.full(len(start), None, object)
     lines = np.flatnonzero(ranges.line != MISSING)
     by_hand = np.flatnonzero(~ranges.emitted)
-    lane = np.asarray(pd.DataFrame({"p": process, "t": thread}).groupby(["p", "t"]).ngroup())
+    ids = pd.DataFrame({"process": rows.process, "thread": rows.thread})
+    lane = np.asarray(ids.groupby(["process", "thread"]).ngroup())
     row = links.latest_before(lane[lines], start[lines], lane[by_hand], start[by_hand])
     around = by_hand[row] if len(by_hand) else row
     inside = (row >= 0) & (start[around] <= start[lines]) & (end[lines] <= end[around])
@@ -149,89 +236,16 @@ def cells_of_lines(ranges: Ranges, process: Ints, thread: Ints, start: Ints, end
     return cells
 
 
-def emitted_group(
-    start: Ints,
-    end: Ints,
-    texts: Texts,
-    process: Ints,
-    thread: Ints,
-    read: NDArray[np.bool_],
-    *,
-    several: bool,
-) -> Group:
-    """Ranges on their threads, ops where `emit_nvtx` pushed them; only those to be ``read`` are.
-
-    Each process counts its own sequence numbers: where there are ``several``, their bits above
-    the 40th tell them apart.
-    """
-    ranges = read_ranges(np.where(read, texts, ""))
-    sequence = ranges.sequence
-    if several:
-        offset = pd.factorize(process)[0].astype(np.int64) << 40
-        sequence = np.where(sequence == MISSING, MISSING, sequence + offset)
-    args: dict[str, Values] = {
-        "Sequence number": sequence,
-        "Fwd thread id": forward_threads(ranges, process, thread),
-        "Input Dims": ranges.shapes,
-        "Input op ids": ranges.inputs,
-        "line": ranges.line,
-        "cell": cells_of_lines(ranges, process, thread, start, end),
-    }
-    return Group(
-        start,
-        end - start,
-        np.where(read, ranges.name, texts),
-        ranges.category,
-        as_text(process),
-        as_text(thread),
-        args,
-    )
-
-
-def _as_op(one: Range) -> Range:
-    return one._replace(category="cpu_op") if one.emitted else one
-
-
-def _cut(text: str, mark: str) -> tuple[str, str | None]:
-    """The text before its last mark, and what stands behind it."""
-    before, found, behind = text.rpartition(mark)
-    return (before, behind) if found else (text, None)
-
-
-@lru_cache(maxsize=10_000)
-def _listed(written: str | None) -> Any:
-    try:
-        return None if written is None else _shapes(written)
-    except msgspec.DecodeError:
-        return None
-
-
-ROW = "NVTX start/end"
-UNNAMED = "(unnamed range)"
-
-
-def crossing_group(start: Ints, end: Ints, said: Texts, process: Ints) -> Group:
-    """Ranges that were started and ended by their number, on rows of their own.
-
-    They may begin on one thread, end on another, and cross all others: as many rows as are open at
-    once, and they own nothing.
-    """
-    rows = _rows(process, start, end)
-    thread = np.array([ROW if row == 0 else f"{ROW} {row + 1}" for row in rows], object)
-    category = of_one(NVTX_RANGE, len(start))
-    return Group(start, end - start, said, category, texts(process), thread)
-
-
-def _rows(process: Ints, start: Ints, end: Ints) -> list[int]:
-    """Per range the first row of its process that is free when it starts."""
+def _free_rows(process: Ints, start: Ints, end: Ints) -> list[int]:
+    """Return for each range the first row of its process that is free when it starts."""
     free: dict[int, list[int]] = {}
     busy: dict[int, list[tuple[int, int]]] = {}
-    found = [0] * len(start)
+    rows = [0] * len(start)
     for at in np.argsort(start, kind="stable").tolist():
-        owner = int(process[at])
-        ends, rows = busy.setdefault(owner, []), free.setdefault(owner, [])
+        pid = int(process[at])
+        ends, free_rows = busy.setdefault(pid, []), free.setdefault(pid, [])
         while ends and ends[0][0] <= start[at]:
-            heapq.heappush(rows, heapq.heappop(ends)[1])
-        found[at] = heapq.heappop(rows) if rows else len(ends)
-        heapq.heappush(ends, (int(end[at]), found[at]))
-    return found
+            heapq.heappush(free_rows, heapq.heappop(ends)[1])
+        rows[at] = heapq.heappop(free_rows) if free_rows else len(ends)
+        heapq.heappush(ends, (int(end[at]), rows[at]))
+    return rows

@@ -1,32 +1,54 @@
-"""A profiler's database while it is read: what was left out, and what nobody has looked at."""
+"""Reading of a profiler's database: rows with valid times, notes on the rest, and the record.
+
+`Reading` reads tables for nvprof's and Nsight Systems' readers and counts what is left out. They
+return `Contents`; `record_of` assembles it and adds the GPU rows of annotations, which Kineto
+writes and databases lack.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.assemble import assemble
-from gpuprof_widgets.trace.databases.activity import LATEST, Group, gpu_annotations, joined, timed
+from gpuprof_widgets.trace.databases.activity import Group, joined, repeated
 from gpuprof_widgets.trace.databases.sqlite_tables import MISSING, Database, Ints, Table
 from gpuprof_widgets.trace.events import Names
 from gpuprof_widgets.trace.model import Record, Trace
+from gpuprof_widgets.trace.owners import in_categories, is_gpu
 
-TIMES = ("start", "timestamp")
+TIME_COLUMNS = ("start", "timestamp")
 """A table with such a column holds events."""
+
+LATEST = 2**62
+"""Later times (ns) are damage: the sum of two would not fit int64."""
 
 MOST_TABLES = 12
 LONGEST_NAME = 80
-"""Files of profilers have few tables with short names; others may have any."""
+"""Limits of notes: profilers' files have few tables with short names, other files may have any."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Events, names and counters of a file on its own clock (ns), which is 0 at ``epoch_ns``."""
+
+    groups: Sequence[Group]
+    names: Names
+    counters: pd.DataFrame
+    epoch_ns: int = 0
+    notes: Sequence[str] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Reading:
-    """Reads tables and keeps count; ``latest`` is the last moment (ns) of what was read."""
+    """Reads tables and counts rows without valid times; ``latest`` is the last time read (ns)."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -36,55 +58,62 @@ class Reading:
         self._read: set[str] = set()
 
     def events(self, table: str, ints: Sequence[str], texts: Sequence[str] = ()) -> Table:
-        """Rows that have a ``start`` and an ``end`` (ns); the others are counted."""
-        found = self.table(table, ["start", "end", *ints], texts)
-        good = timed(found["start"], found["end"])
-        self._rows += len(found)
-        self._untimed += int(np.count_nonzero(~good))
-        return self._noted(found.chosen(good), "end")
+        """Return the rows with a valid ``start`` and ``end`` (ns); count the others."""
+        rows = self.table(table, ["start", "end", *ints], texts)
+        start, end = rows["start"], rows["end"]
+        # CUPTI writes 0 and 0 for times that it could not determine.
+        valid = (start >= 0) & (end >= start) & (end < LATEST) & ((start > 0) | (end > 0))
+        return self._timed(rows, valid, "end")
 
     def moments(
         self,
         table: str,
-        at: str,
+        time: str,
         ints: Sequence[str],
         texts: Sequence[str] = (),
         *,
-        beside: Mapping[str, Ints] | None = None,
+        more: Mapping[str, Ints] | None = None,
     ) -> Table:
-        """Rows that have a time (ns) in the column ``at``; the others are counted.
+        """Return the rows with a valid time (ns) in the column ``time``; count the others.
 
-        ``beside``: more columns of all rows, which are chosen with them.
+        ``more``: further columns of all rows of the table.
         """
-        found = self.table(table, [at, *ints], texts).with_ints(**beside or {})
-        good = (found[at] >= 0) & (found[at] < LATEST)
-        self._rows += len(found)
-        self._untimed += int(np.count_nonzero(~good))
-        return self._noted(found.chosen(good), at)
+        rows = self.table(table, [time, *ints], texts).with_ints(**more or {})
+        return self._timed(rows, (rows[time] >= 0) & (rows[time] < LATEST), time)
 
     def table(self, table: str, ints: Sequence[str], texts: Sequence[str] = ()) -> Table:
-        """All rows of a table; none where it is not there."""
+        """Return all rows of a table; no rows where the file lacks it."""
         self._read.add(table)
         return self.database.read(table, ints, texts)
 
-    def passed_over(self, *tables: str) -> None:
-        """These tables say nothing that a trace holds: they are not missed."""
+    def ignore(self, *tables: str) -> None:
+        """Do not report these tables as unread: they hold nothing that a trace shows."""
         self._read.update(tables)
 
+    def note_open_ranges(self, count: int, total: int) -> None:
+        """Note that ``count`` of ``total`` NVTX ranges have no end."""
+        if count:
+            self.notes.append(
+                f"{count:,} of {total:,} NVTX ranges were open when the recording ended; "
+                "they end with it"
+            )
+
     def all_notes(self) -> list[str]:
-        """One line for each thing that was repaired, left out or not looked at."""
+        """Return a line for each kind of damage, omission or unread table."""
         left = f"{self._untimed:,} of {self._rows:,} rows have no valid times and were left out"
         return [*([left] if self._untimed else []), *self.notes, *self._unread()]
 
-    def _noted(self, table: Table, end: str) -> Table:
-        if len(table):
-            self.latest = max(self.latest, int(table[end].max()))
-        return table
+    def _timed(self, rows: Table, valid: NDArray[np.bool_], end: str) -> Table:
+        self._rows += len(rows)
+        self._untimed += int(np.count_nonzero(~valid))
+        timed = rows.chosen(valid)
+        self.latest = max(self.latest, int(timed[end].max(initial=0)))
+        return timed
 
     def _unread(self) -> list[str]:
-        held = self.database
-        events = [name for name in held.tables if held.has_column(name, *TIMES)]
-        rows = {name: held.count(name) for name in events if name not in self._read}
+        database = self.database
+        events = [name for name in database.tables if database.has_column(name, *TIME_COLUMNS)]
+        rows = {name: database.count(name) for name in events if name not in self._read}
         notes = [f"{_short(name)} is not read ({n:,} rows)" for name, n in rows.items() if n]
         more = len(notes) - MOST_TABLES
         rest = [f"{more:,} tables more are not read"] if more > 0 else []
@@ -96,49 +125,86 @@ def _short(name: str) -> str:
 
 
 def first_known(first: Ints, second: Ints) -> Ints:
-    """Row by row the first of these numbers that is not missing."""
+    """Return row by row the first of two numbers that is not missing."""
     return np.where(first == MISSING, second, first)
 
 
-@dataclass(frozen=True)
-class Found:
-    """Rows in our words on the clock of the file (ns), which began at ``epoch_ns``."""
+def record_of(contents: Contents, path: Path) -> Record:
+    """Return the record; raise a `TraceError` where the file holds no events."""
+    if not any(map(len, contents.groups)):
+        notes = f" ({'; '.join(contents.notes)})" if contents.notes else ""
+        raise TraceError(
+            f"{path}: a profiler's database without a single event of CUDA or NVTX{notes}. "
+            "Record again with --trace=cuda,nvtx, with the work inside the profiled region."
+        )
+    trace = _trace(contents)
+    annotations = _gpu_annotations(trace, trace.epoch_ns - contents.epoch_ns)
+    if len(annotations):
+        trace = _trace(replace(contents, groups=[*contents.groups, annotations]))
+    source = {"source": str(path), "notes": list(contents.notes)}
+    return Record(trace, None, {"devices": [], **contents.metadata, **source})
 
-    groups: Sequence[Group]
-    names: Names
-    counters: pd.DataFrame
-    epoch_ns: int = 0
-    notes: Sequence[str] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+def _trace(contents: Contents) -> Trace:
+    return assemble(
+        joined(contents.groups),
+        names=_names(contents),
+        counters=contents.counters,
+        epoch_ns=contents.epoch_ns,
+    )
 
 
-def _trace(found: Found, groups: Sequence[Group]) -> Trace:
-    events, names = joined(groups), _names(found)
-    return assemble(events, names=names, counters=found.counters, epoch_ns=found.epoch_ns)
-
-
-def _names(found: Found) -> Names:
-    """Those of the file; threads of ours, which are no numbers, are called as they are."""
-    ours = {
+def _names(contents: Contents) -> Names:
+    """Return the file's names; threads that our readers made up, which are no numbers, name
+    themselves.
+    """
+    made_up = {
         (process, thread): thread
-        for group in found.groups
+        for group in contents.groups
         for process, thread in set(zip(group.process.tolist(), group.thread.tolist(), strict=True))
         if not thread.isdecimal()
     }
-    return Names(found.names.processes, ours | dict(found.names.threads))
+    return Names(contents.names.processes, made_up | dict(contents.names.threads))
 
 
-def record_of(found: Found, path: Path) -> Record:
-    """The record; a `TraceError` where there is nothing in it."""
-    if not any(map(len, found.groups)):
-        left = f" ({'; '.join(found.notes)})" if found.notes else ""
-        raise TraceError(
-            f"{path}: a profiler's database without a single event of CUDA or NVTX{left}. "
-            "Record again with --trace=cuda,nvtx, with the work inside the profiled region."
-        )
-    trace = _trace(found, found.groups)
-    covered = gpu_annotations(trace, trace.epoch_ns - found.epoch_ns)
-    if len(covered):
-        trace = _trace(found, [*found.groups, covered])
-    told = {"source": str(path), "notes": list(found.notes)}
-    return Record(trace, None, {"devices": [], **found.metadata, **told})
+def _gpu_annotations(trace: Trace, start: int) -> Group:
+    """Return a row per annotation and stream, from the first to the last slice launched in it.
+
+    Nsight Systems calls this `nvtx_gpu_proj_trace`. ``start``: of the trace on the file's clock.
+    """
+    slices, tracks = trace.slices, trace.tracks
+    pairs = _annotated_gpu_slices(trace)
+    pairs["track"] = slices["track"].to_numpy()[pairs["gpu"]]
+    pairs["ts"] = slices["ts"].to_numpy()[pairs["gpu"]]
+    pairs["end"] = pairs["ts"] + slices["dur"].to_numpy()[pairs["gpu"]]
+    place = tracks[["process", "thread", "device", "stream"]]
+    placed = pairs.join(place, on="track").groupby(["owner", "process", "thread"], sort=False)
+    table = placed.agg(
+        ts=("ts", "min"), end=("end", "max"), device=("device", "first"), stream=("stream", "first")
+    ).reset_index()
+    return Group(
+        ts=table["ts"].to_numpy(np.int64) + start,
+        dur=(table["end"] - table["ts"]).to_numpy(np.int64),
+        name=slices["name"].to_numpy(object)[table["owner"]],
+        category=repeated("gpu_user_annotation", len(table)),
+        process=table["process"].to_numpy(object),
+        thread=table["thread"].to_numpy(object),
+        args={key: table[key].to_numpy(np.int64) for key in ("device", "stream")},
+    )
+
+
+def _annotated_gpu_slices(trace: Trace) -> pd.DataFrame:
+    """Return each pair of a GPU slice (``gpu``) and an annotation around its launch (``owner``)."""
+    slices = trace.slices
+    is_annotation = in_categories(slices["category"], ("user_annotation",))
+    parent = slices["parent"].to_numpy()
+    gpu = np.flatnonzero(is_gpu(slices["category"]))
+    owner = slices["op"].to_numpy()[gpu]
+    pairs = [(np.empty(0, np.intp), np.empty(0, np.intp))]
+    while len(gpu := gpu[owner >= 0]):
+        owner = owner[owner >= 0]
+        annotated = is_annotation[owner]
+        pairs.append((gpu[annotated], owner[annotated]))
+        owner = parent[owner]
+    gpus, owners = map(np.concatenate, zip(*pairs, strict=True))
+    return pd.DataFrame({"gpu": gpus, "owner": owners})

@@ -1,8 +1,8 @@
-"""Plain tables of an SQLite file that somebody else wrote, read from its bytes.
+"""Plain tables of an SQLite file of unknown origin, read from its bytes.
 
-Nothing in the file runs: views, virtual tables and generated columns are not looked at, the file's
-own functions and triggers are never reached, and a query ends after as many steps as a file of that
-size can need (a damaged one may point in circles).
+Nothing in the file runs: views, virtual tables and generated columns are ignored, its functions and
+triggers are never reached, and a query ends after as many steps as a file of that size can need (in
+a damaged file pages may point in circles).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Texts = NDArray[np.object_]
 
 MAGIC = b"SQLite format 3\x00"
 MISSING = int(np.iinfo(np.int64).min)
-"""What an integer column holds where the file has NULL, no such column, or no whole number."""
+"""The value in integer columns for NULL, for a column that the file lacks, and for other types."""
 
 _HEADER = 100
 _STEPS_PER_BYTE = 16
@@ -34,7 +34,7 @@ _STEPS_AT_ONCE = 10_000
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of one table in the order of its rows: integers, and text where asked for."""
+    """Columns of one table in the order of its rows: integers, and texts where asked for."""
 
     rows: int
     ints: Mapping[str, Ints]
@@ -47,18 +47,18 @@ class Table:
         return self.ints[column]
 
     def with_ints(self, **columns: Ints) -> Table:
-        """The same table with these columns more."""
+        """Return the table with these columns added or replaced."""
         return Table(self.rows, {**self.ints, **columns}, self.texts)
 
     def chosen(self, rows: NDArray[np.bool_]) -> Table:
-        """These rows of it."""
+        """Return the table with these rows."""
         ints = {name: values[rows] for name, values in self.ints.items()}
         texts = {name: values[rows] for name, values in self.texts.items()}
         return Table(int(np.count_nonzero(rows)), ints, texts)
 
 
 class Database:
-    """The plain tables of a file; a `TraceError` names the file and the table."""
+    """The plain tables of a file; errors are `TraceError`s that name the file and the table."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, size: int) -> None:
         self.path = path
@@ -77,78 +77,78 @@ class Database:
 
     @property
     def tables(self) -> list[str]:
-        """Names of the tables, sorted."""
+        """The sorted names of the tables."""
         return sorted(self._columns)
 
     def has(self, table: str) -> bool:
-        """Whether there is a table of this name."""
+        """Return whether there is a table of this name."""
         return table in self._columns
 
     def has_column(self, table: str, *names: str) -> bool:
-        """Whether the table is there and has one of these columns; case does not matter."""
+        """Return whether the table exists and has one of these columns, in any case."""
         return bool(self._columns.get(table, frozenset()) & {name.lower() for name in names})
 
     def count(self, table: str) -> int:
-        """Number of rows; 0 where there is no such table."""
+        """Return the number of rows; 0 where there is no such table."""
         if table not in self._columns:
             return 0
         return int(self._rows(table, f"SELECT COUNT(*) FROM {_quoted(table)}")[0][0])
 
     def read(self, table: str, ints: Sequence[str], texts: Sequence[str] = ()) -> Table:
-        """These columns of a table; of what it does not have, `MISSING` and None.
+        """Return columns of a table; `MISSING` and None for those that it lacks.
 
-        Text that is no valid UTF-8 keeps what is valid; a blob is None.
+        Text that is not valid UTF-8 keeps its valid part; a blob is None.
         """
-        wanted = [name for name in ints if self.has_column(table, name)]
-        numbers = self._integers(table, wanted)
+        present = [name for name in ints if self.has_column(table, name)]
+        numbers = self._integers(table, present)
         rows = len(numbers)
         nothing = np.full(rows, MISSING, np.int64)
         return Table(
             rows,
-            {name: numbers[name].copy() if name in wanted else nothing for name in ints},
+            {name: numbers[name].copy() if name in present else nothing for name in ints},
             {name: self._texts(table, name, rows) for name in texts},
         )
 
     def blobs(self, table: str, column: str) -> list[bytes]:
-        """A column of blobs; b"" for what is none."""
+        """Return a column of blobs; b"" for other values."""
         if not self.has_column(table, column):
             return [b""] * self.count(table)
-        found = self._rows(table, f"SELECT {_quoted(column)} FROM {_quoted(table)}")
-        return [value if isinstance(value, bytes) else b"" for (value,) in found]
+        rows = self._rows(table, f"SELECT {_quoted(column)} FROM {_quoted(table)}")
+        return [value if isinstance(value, bytes) else b"" for (value,) in rows]
 
     def texts_by_id(self, table: str, key: str, value: str) -> dict[int, str]:
-        """A table of texts by their number, as a dict."""
-        found = self.read(table, [key], [value])
-        pairs = zip(found[key].tolist(), found.texts[value].tolist(), strict=True)
+        """Return the texts of a table by their number."""
+        rows = self.read(table, [key], [value])
+        pairs = zip(rows[key].tolist(), rows.texts[value].tolist(), strict=True)
         return {number: text for number, text in pairs if text is not None}
 
     def _integers(self, table: str, names: Sequence[str]) -> NDArray[Any]:
         kinds = np.dtype([("rows", np.int64), *((name, np.int64) for name in names)])
         if table not in self._columns:
             return np.empty(0, kinds)
-        whole = [
+        integers = [
             f"CASE typeof({_quoted(name)}) WHEN 'integer' THEN {_quoted(name)} "
             f"WHEN 'real' THEN CAST({_quoted(name)} AS INTEGER) ELSE ?1 END"
             for name in names
         ]
-        query = f"SELECT {', '.join(['?1', *whole])} FROM {_quoted(table)}"
+        query = f"SELECT {', '.join(['?1', *integers])} FROM {_quoted(table)}"
         with self._errors(table):
             return np.fromiter(self._connection.execute(query, (MISSING,)), kinds)
 
     def _texts(self, table: str, name: str, rows: int) -> Texts:
-        found: Texts = np.full(rows, None, object)
+        texts: Texts = np.full(rows, None, object)
         if not self.has_column(table, name):
-            return found
+            return texts
         query = (
             f"SELECT CASE typeof({_quoted(name)}) WHEN 'text' THEN {_quoted(name)} END "
             f"FROM {_quoted(table)}"
         )
-        given = [None if value is None else _text(value) for (value,) in self._rows(table, query)]
-        found[:] = given
-        return found
+        values = self._rows(table, query)
+        texts[:] = [None if value is None else _text(value) for (value,) in values]
+        return texts
 
     def _plain_columns(self, table: str) -> frozenset[str]:
-        """In lower case, and without generated columns, whose expressions would run."""
+        """Return the columns in lower case, without generated ones, whose expressions would run."""
         rows = self._rows(table, f"PRAGMA table_xinfo({_quoted(table)})")
         return frozenset(_text(row[1]).lower() for row in rows if row[6] == 0)
 
@@ -175,8 +175,8 @@ class Database:
 
 @contextmanager
 def opened(data: bytes, path: Path) -> Iterator[Database]:
-    """The database in these bytes; ``path`` is named in errors."""
-    _whole(data, path)
+    """Open the database in these bytes; ``path`` is named in errors."""
+    _check_length(data, path)
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.text_factory = bytes
         connection.execute("PRAGMA trusted_schema = OFF")
@@ -192,12 +192,12 @@ def opened(data: bytes, path: Path) -> Iterator[Database]:
 
 
 def is_sqlite(data: bytes) -> bool:
-    """Whether these bytes start as an SQLite file."""
+    """Return whether these bytes start like an SQLite file."""
     return data.startswith(MAGIC)
 
 
-def _whole(data: bytes, path: Path) -> None:
-    """The header says how long the file is: page size at byte 16 (1: 65,536), pages at byte 28."""
+def _check_length(data: bytes, path: Path) -> None:
+    """Compare with the header: page size at byte 16 (1: 65,536), number of pages at byte 28."""
     page = int.from_bytes(data[16:18], "big")
     page = 65_536 if page == 1 else page
     expected = max(page * int.from_bytes(data[28:32], "big"), _HEADER)
@@ -210,7 +210,7 @@ def _whole(data: bytes, path: Path) -> None:
 
 
 def _without_log(data: bytes) -> bytes:
-    """A file in write-ahead mode (bytes 18 and 19) wants a log beside it; here there is none."""
+    """Turn off write-ahead mode (bytes 18 and 19), which needs a log file that is not here."""
     return data if data[18:20] != b"\x02\x02" else data[:18] + b"\x01\x01" + data[20:]
 
 

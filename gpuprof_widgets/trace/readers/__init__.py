@@ -1,4 +1,8 @@
-"""Opening a file of any kind that we know, recognised by its content."""
+"""Opening a file of any known kind, recognised by its content.
+
+`READERS` lists the kinds. `load` takes paths, `parse` the content of one file: both unpack it, look
+into archives and ask the readers. Other packages add readers by entry point (`guarded`).
+"""
 
 from __future__ import annotations
 
@@ -42,13 +46,13 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 @dataclass(frozen=True)
 class Reader:
-    """A kind of file: what it is called, how it is recognised and read, and who writes it.
+    """A kind of file: its name, how it is recognised and read, and the programs that write it.
 
-    ``recognises`` gets the content of a file, unpacked and JSON in UTF-8; of a file in a folder or
-    an archive it gets the beginning first (`HEAD_BYTES`). ``parse`` gets all of it and the path,
-    for metadata and errors, and raises a `TraceError` where the content is not as it should be.
-    ``endings`` of its name decide where no reader recognises the content. ``is_general``: it
-    recognises more than its format, so all others are asked before it.
+    ``recognises`` gets the content of a file, unpacked and JSON in UTF-8; for a file in a folder or
+    an archive it first gets the beginning (`HEAD_BYTES`). ``parse`` gets all of it and the path,
+    for metadata and errors, and raises a `TraceError` where the content is damaged. Where no reader
+    recognises the content, the ``endings`` of the file's name decide. ``is_general``: it recognises
+    more than its format, so all others are asked before it.
     """
 
     name: str
@@ -61,14 +65,14 @@ class Reader:
 
 @dataclass
 class _Guard:
-    """A reader of another package, whose failures name that package and stop no other reader."""
+    """Another package's reader: its failures name that package and do not stop other readers."""
 
     reader: Reader
     package: str
     has_failed: bool = False
 
     def recognises(self, data: bytes) -> bool:
-        """Return whether the reader recognises the content; where it fails, it does not."""
+        """Return whether the reader recognises the content; False where it fails."""
         try:
             return bool(self.reader.recognises(data))
         except Exception as error:  # other people's code may raise anything
@@ -82,7 +86,7 @@ class _Guard:
             return False
 
     def parse(self, data: bytes, file: Path) -> Record:
-        """Return the record that the reader makes; all that goes wrong in it is a `TraceError`."""
+        """Return the reader's record; every failure in it becomes a `TraceError`."""
         try:
             record = self.reader.parse(data, file)
         except (TraceError, RecursionError, MemoryError):
@@ -93,15 +97,15 @@ class _Guard:
             raise self._error(file, f"its reader returns {type(record).__name__}, not Record")
         return record
 
-    def _error(self, file: Path, why: str) -> TraceError:
+    def _error(self, file: Path, reason: str) -> TraceError:
         return TraceError(
-            f"{file}: {self.package}, which reads {self.reader.name}, has failed: {why}. Report it "
-            "there."
+            f"{file}: {self.package}, which reads {self.reader.name}, has failed: {reason}. "
+            "Report it there."
         )
 
 
 def guarded(name: str, row: object, package: str) -> Reader:
-    """Return another package's reader with its failures guarded; a TypeError where it is none."""
+    """Guard another package's reader; raise a TypeError for an object that is none."""
     if not isinstance(row, Reader):
         raise TypeError(f"a {type(row).__name__} is no gpuprof_widgets.trace.readers.Reader")
     guard = _Guard(row, package)
@@ -183,26 +187,26 @@ READERS = Registry(
     },
     guarded,
 )
-"""The first that recognises the bytes reads them; each may be packed or in an archive as well.
+"""The first reader that recognises the content reads it.
 
-Those are asked in order, with the readers of other packages behind ours, but the general ones last.
+They are asked in order, those of other packages behind ours, and all general ones last.
 """
 
 HEAD_BYTES = 1 << 16
-"""As much of a file in a folder or archive is looked at to see whether it could be a trace."""
+"""Bytes of a file in a folder or archive that decide whether it could be a trace."""
 
 LAYERS = 5
-"""How many packings and archives may be around a trace: more is a file made to be unpacked."""
+"""Most packings and archives around a trace: more is a file made to do harm."""
 
 
 def load(path: Paths) -> Record:
-    """The record in this file; it is recognised by its content, not by its name.
+    """Return the record in this file, which is recognised by its content, not by its name.
 
-    A folder and an archive stand for the trace in them, for the spans of one worker, or for the
-    files of cProfile of several, which are added up; so do several paths.
+    A folder, an archive and several paths may hold one trace, the spans of one worker, or files of
+    cProfile, which are added up.
     """
     if not isinstance(path, str | os.PathLike):
-        return _of_several([Path(one) for one in path])
+        return _of_several([Path(name) for name in path])
     file = Path(path)
     if stat.S_ISDIR(state_of(file).st_mode):
         return _of_folder(file)
@@ -217,7 +221,7 @@ def load(path: Paths) -> Record:
 
 
 def parse(data: bytes, file: Path) -> Record:
-    """The record in the content of a file, which errors and metadata name."""
+    """Return the record in the content of a file; errors and metadata name ``file``."""
     try:
         return _parsed(data, file, Growth(file, len(data)), LAYERS)
     except RecursionError as error:
@@ -232,7 +236,7 @@ def parse(data: bytes, file: Path) -> Record:
 
 
 def _of_several(files: Sequence[Path]) -> Record:
-    """What is in these files, as if they were in a folder of their own."""
+    """Read these files as if they were alone in a folder."""
     if not files:
         raise TraceError("no file was named: give the path of one, or of several of one run.")
     if len(files) == 1:
@@ -249,13 +253,13 @@ def _of_several(files: Sequence[Path]) -> Record:
 
 
 def _of_folder(folder: Path) -> Record:
-    """What is in the files of a folder, not in the folders below."""
+    """Read the files of a folder, without the folders below."""
     files = folder_members(folder)
-    found = _candidates(files, Growth(folder, sum(member.size for member in files)))
-    if not found:
+    candidates = _candidates(files, Growth(folder, sum(member.size for member in files)))
+    if not candidates:
         raise TraceError(f"{folder}: this is a directory, and {_no_trace_among(files)}")
     return one_record(
-        found,
+        candidates,
         folder,
         lambda member: parse(member.read(member.size), folder / member.name),
         f"For the ranks of one run: gpuprof_widgets.ranks({str(folder)!r}), or gpuprof ranks; "
@@ -264,24 +268,24 @@ def _of_folder(folder: Path) -> Record:
 
 
 def _parsed(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
-    """The record in these bytes, which unpack to no more than ``growth`` allows."""
+    """Return the record in these bytes, which unpack to no more than ``growth`` allows."""
     if not data:
         raise TraceError(empty(file))
-    behind: list[str] = []
+    notes: list[str] = []
     while packing(data):
         try:
             content = unpacked(data, file, growth)
         except CutOffError as error:
             return _of_cut_off(error, file)
         data, layers = content.data, layers - 1
-        behind += filter(None, [content.note])
+        notes += filter(None, [content.note])
         _check_layers(layers, file)
     if not data:
         raise TraceError(f"{file}: what is packed in it is empty (0 bytes); record again.")
     if container(data) and not is_archive(data):
-        return with_notes(_of_archive(data, file, growth, layers - 1), behind)
-    text, odd = as_utf8(data)
-    notes = [*behind, *odd]
+        return with_notes(_of_archive(data, file, growth, layers - 1), notes)
+    text, encoding_notes = as_utf8(data)
+    notes += encoding_notes
     reader = _reader_of(text, file)
     if reader is None:
         raise TraceError(_unknown(data, file))
@@ -294,7 +298,7 @@ def _parsed(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
 
 
 def _reader_of(text: bytes, file: Path) -> Reader | None:
-    """The reader that recognises this content, else the one for files that are called so."""
+    """Return the reader that recognises this content, else the one for the ending of its name."""
     name = re.sub(r"\.(?:gz|zst|bz2|xz)$", "", file.name.lower())
     readers = sorted(READERS.values(), key=lambda reader: reader.is_general)
     recognised = (reader for reader in readers if reader.recognises(text))
@@ -303,7 +307,7 @@ def _reader_of(text: bytes, file: Path) -> Reader | None:
 
 
 def _of_cut_off(error: CutOffError, file: Path) -> Record:
-    """What was unpacked until the file was cut off, if that is JSON, which can be mended."""
+    """Read what was unpacked of a file that is cut off, if it is JSON, which can be mended."""
     text, notes = as_utf8(error.data)
     if not is_json(text):
         raise error
@@ -317,11 +321,11 @@ def _of_cut_off(error: CutOffError, file: Path) -> Record:
 def _of_archive(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
     _check_layers(layers, file)
     files = members(data, file, growth)
-    found = _candidates(files, growth)
-    if not found:
+    candidates = _candidates(files, growth)
+    if not candidates:
         raise TraceError(f"{file}: an archive, and {_no_trace_among(files)}")
     return one_record(
-        found,
+        candidates,
         file,
         lambda member: _parsed(member.read(member.size), _inside(file, member), growth, layers),
         "Unpack it and open one of its files, or, for the ranks of one run, the folder by "
@@ -330,12 +334,12 @@ def _of_archive(data: bytes, file: Path, growth: Growth, layers: int) -> Record:
 
 
 def _of_documents(error: SecondDocumentError, file: Path) -> Record:
-    """Traces that were written one behind another into one file."""
-    found = {f"the one at byte {one.start:,}": one.text for one in error.documents}
+    """Read traces that were written one behind another into one file."""
+    texts = {f"the one at byte {document.start:,}": document.text for document in error.documents}
     return one_record(
-        [Member(name, len(text), partial(_first, text)) for name, text in found.items()],
+        [Member(name, len(text), partial(_first, text)) for name, text in texts.items()],
         file,
-        lambda one: parse_chrome_trace(one.read(one.size), Path(f"{file}, {one.name}")),
+        lambda member: parse_chrome_trace(member.read(member.size), Path(f"{file}, {member.name}")),
         "Cut it at these bytes, and open one of the parts",
     )
 
@@ -345,7 +349,7 @@ def _first(text: bytes, size: int) -> bytes:
 
 
 def _inside(archive: Path, member: Member) -> Path:
-    """How a file in an archive is called in messages; it is no path to open."""
+    """Return the name of a file in an archive for messages; it is no path to open."""
     return Path(f"{archive}/{member.name.lstrip('/')}")
 
 
@@ -362,7 +366,7 @@ def _candidates(files: Sequence[Member], growth: Growth) -> list[Member]:
 
 
 def _could_be_trace(head: bytes, growth: Growth) -> bool:
-    """Whether a file that begins so may hold a trace: it is packed, or a reader would try it."""
+    """Return whether such a beginning may be a trace: packed, or recognised by a reader."""
     for _ in range(LAYERS):
         head = beginning(head, HEAD_BYTES, growth)
     text, _ = as_utf8(head)

@@ -1,6 +1,20 @@
 """Reader of MegEngine's profile of a static graph: one JSON object, no Chrome trace.
 
-See `megengine_graph_file` for what it holds.
+``megengine.jit.trace(profiling=True)``, ``GraphProfiler`` and ``load_and_run --profile`` write it;
+``megengine.tools.profile_analyze`` reads it. Times are seconds, one run of each operator:
+
+- ``profiler.host``: operator id -> thread -> ``start`` (its turn came), ``kern`` (its kernel was
+  given to the device; -1 without) and ``end``, on the host's clock,
+- ``profiler.device``: operator id -> computing node -> ``start``, ``kern`` (its inputs were ready)
+  and ``end``, on the device's clock,
+- ``profiler.opr_footprint``: operator id -> ``computation`` (operations), ``memory`` (bytes read
+  and written), ``in_shapes``, ``out_shapes``, ``param``,
+- ``graph_exec.operator``: operator id -> ``name``, ``type``, ``input``, ``output`` (ids of vars),
+- ``graph_exec.var``: id -> ``comp_node``, ``mem_plan.layout`` (``dtype``).
+
+Sources: src/plugin/impl/profiler.cpp and opr_footprint.cpp of MegEngine.
+
+`graph_profile` checks the file; the rest turns operators into slices.
 """
 
 from __future__ import annotations
@@ -8,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +31,11 @@ import numpy as np
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.assemble import assemble
-from gpuprof_widgets.trace.dialects.dialect import in_layers, texts_of
-from gpuprof_widgets.trace.dialects.megengine import TORCH_TYPES, comp_node, places
+from gpuprof_widgets.trace.dialects.dialect import in_layers
+from gpuprof_widgets.trace.dialects.megengine import comp_node, places, torch_types
 from gpuprof_widgets.trace.events import EventFlows, Events, Names, text_codes, typed
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers.json_text import decoded
 from gpuprof_widgets.trace.schema import (
     CPU_KERNEL,
     FLOPS,
@@ -35,6 +51,39 @@ from gpuprof_widgets.trace.schema import (
 PROCESS = "MegEngine"
 COPIES = ("Copy", "Host2DeviceCopy")
 """Types of operators whose work on a GPU is a copy."""
+LONGEST_S = 1e9
+"""No run takes so long (30 years): longer times are not valid."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of an operator on a thread or node, in ns; ``kernel`` is the start without one."""
+
+    operator: str
+    place: str
+    start: int
+    kernel: int
+    end: int
+
+
+@dataclass(frozen=True)
+class GraphProfile:
+    """The file's contents by operator id (or id of the variable), and its runs.
+
+    ``left_out`` counts the runs without valid times.
+    """
+
+    operators: Mapping[str, Mapping[str, Any]]
+    variables: Mapping[str, Mapping[str, Any]]
+    footprints: Mapping[str, Mapping[str, Any]]
+    host: Sequence[Run]
+    device: Sequence[Run]
+    left_out: int
+
+    @cached_property
+    def correlations(self) -> dict[str, int]:
+        """A number for each operator."""
+        return {operator: number for number, operator in enumerate(self.operators, 1)}
 
 
 @dataclass(frozen=True)
@@ -51,14 +100,14 @@ class _Slice:
 
 
 def is_megengine_graph(data: bytes) -> bool:
-    """Whether this is a JSON object with the two keys that such a profile has, and no trace."""
+    """Return whether this is a JSON object with the two keys of such a profile, and no trace."""
     if data[:64].lstrip()[:1] != b"{" or b'"traceEvents"' in data:
         return False
     return b'"graph_exec"' in data and b'"profiler"' in data
 
 
 def parse_megengine_graph(data: bytes, path: Path) -> Record:
-    """The record of the JSON text; ``path`` is named in metadata and in errors."""
+    """Return the record of the JSON text; metadata and errors name ``path``."""
     profile = graph_profile(data, path)
     if not profile.host and not profile.device:
         raise TraceError(
@@ -67,11 +116,9 @@ def parse_megengine_graph(data: bytes, path: Path) -> Record:
             "none. Run the graph at least once before you take its profile."
         )
     shift = _device_shift_ns(profile)
-    slices = [*_of_host(profile), *_of_devices(profile, shift)]
-    threads = {(PROCESS, one.thread): one.thread for one in slices if one.process == PROCESS}
-    events = _events(slices)
-    nodes = texts_of(events.args.get(NODE), len(events))
-    events, _ = in_layers(events, EventFlows(), nodes, places(set(nodes)))
+    slices = [*_host_slices(profile), *_device_slices(profile, shift)]
+    threads = {(PROCESS, s.thread): s.thread for s in slices if s.process == PROCESS}
+    events, _ = in_layers(_events(slices), EventFlows(), places)
     trace = assemble(events, names=Names({PROCESS: PROCESS}, threads))
     metadata = {
         "source": str(path),
@@ -83,38 +130,98 @@ def parse_megengine_graph(data: bytes, path: Path) -> Record:
     return Record(trace, None, metadata)
 
 
-def _device_shift_ns(profile: GraphProfile) -> int:
-    """How much later the devices' clock reads 0 than the host's, as far as the order tells.
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
-    Nothing of an operator begins on a device before the operator's turn came on the host: the
-    least shift with which that holds for all.
+
+def graph_profile(data: bytes, path: Path) -> GraphProfile:
+    """Parse the JSON text; raise a `TraceError`, which names ``path``, where it is damaged."""
+    kind, shape = "a MegEngine profile", "as its graph profiler writes one"
+    content = decoded(_decode, data, path, kind=kind, shape=shape, again="Record again")
+    profiler = _part(content, "profiler", path)
+    # In the documentation of load_and_run the graph is within the profiler's part.
+    graph = _part(content if "graph_exec" in content else profiler, "graph_exec", path)
+    host, host_left_out = _runs(profiler.get("host"))
+    device, device_left_out = _runs(profiler.get("device"))
+    return GraphProfile(
+        operators=_objects(graph.get("operator")),
+        variables=_objects(graph.get("var")),
+        footprints=_objects(profiler.get("opr_footprint")),
+        host=host,
+        device=device,
+        left_out=host_left_out + device_left_out,
+    )
+
+
+def _part(content: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]:
+    part = content.get(key)
+    if isinstance(part, dict):
+        return part
+    raise TraceError(
+        f'{path}: a MegEngine profile whose "{key}" is {str(part)[:40]!r}, not an object. '
+        "Give the file that MegEngine's graph profiler wrote."
+    )
+
+
+def _objects(part: Any) -> dict[str, dict[str, Any]]:
+    """Return the members that are objects."""
+    members = part.items() if isinstance(part, dict) else ()
+    return {key: value for key, value in members if isinstance(value, dict)}
+
+
+def _runs(part: Any) -> tuple[list[Run], int]:
+    """Return the runs with valid times, and how many have none."""
+    runs = [
+        _run(operator, place, times)
+        for operator, places in _objects(part).items()
+        for place, times in places.items()
+    ]
+    valid = [run for run in runs if run]
+    return valid, len(runs) - len(valid)
+
+
+def _run(operator: str, place: str, times: Any) -> Run | None:
+    if not isinstance(times, dict):
+        return None
+    start, kernel, end = (_nanoseconds(times.get(key)) for key in ("start", "kern", "end"))
+    if start is None or end is None or end < start:
+        return None
+    return Run(operator, place, start, min(max(kernel or start, start), end), end)
+
+
+def _nanoseconds(seconds: Any) -> int | None:
+    if not isinstance(seconds, int | float) or not math.isfinite(seconds):
+        return None
+    return round(seconds * 1e9) if abs(seconds) < LONGEST_S else None
+
+
+def _device_shift_ns(profile: GraphProfile) -> int:
+    """Return by how much the devices' times must be later to fit the host's clock.
+
+    An operator begins on a device only after its turn came on the host: this is the least shift
+    with which that holds for all.
     """
     turn: dict[str, int] = {}
-    for operator, _, times in profile.host:
-        turn[operator] = min(times.start, turn.get(operator, times.start))
-    found = [turn[one] - times.start for one, _, times in profile.device if one in turn]
-    return max(found, default=0)
+    for run in profile.host:
+        turn[run.operator] = min(run.start, turn.get(run.operator, run.start))
+    shifts = [turn[r.operator] - r.start for r in profile.device if r.operator in turn]
+    return max(shifts, default=0)
 
 
-def _of_host(profile: GraphProfile) -> Iterator[_Slice]:
-    """Operators on the threads that dispatched them."""
-    number = {operator: index for index, operator in enumerate(profile.operators, 1)}
-    for operator, thread, times in profile.host:
-        args = _args(profile, operator)
-        if operator in number:
-            args["correlation"] = number[operator]
-        name = _type(profile, operator)
-        yield _Slice(name, "cpu_op", PROCESS, thread, times.start, times.end, args)
+def _host_slices(profile: GraphProfile) -> Iterator[_Slice]:
+    """Yield operators on the threads that dispatched them."""
+    for run in profile.host:
+        args = _args(profile, run.operator) | _correlation(profile, run.operator)
+        name = _type(profile, run.operator)
+        yield _Slice(name, "cpu_op", PROCESS, run.place, run.start, run.end, args)
 
 
-def _of_devices(profile: GraphProfile, shift: int) -> Iterator[_Slice]:
-    """What the nodes ran of them, and how long these waited for the inputs of each."""
-    number = {operator: index for index, operator in enumerate(profile.operators, 1)}
-    for operator, place, times in profile.device:
-        node, name = comp_node(place), _type(profile, operator)
-        start, kernel, end = (time + shift for time in (times.start, times.kernel, times.end))
+def _device_slices(profile: GraphProfile, shift: int) -> Iterator[_Slice]:
+    """Yield what the nodes ran of each operator, and how long they waited for its inputs."""
+    for run in profile.device:
+        operator, node, name = run.operator, comp_node(run.place), _type(profile, run.operator)
+        start, kernel, end = (time + shift for time in (run.start, run.kernel, run.end))
         if node is None or not node.on_gpu:
-            thread = node.name if node else place
+            thread = node.name if node else run.place
             yield _Slice(name, CPU_KERNEL, PROCESS, thread, kernel, end)
             continue
         device = max(node.device, 0)
@@ -124,13 +231,17 @@ def _of_devices(profile: GraphProfile, shift: int) -> Iterator[_Slice]:
             args["stream"] = node.stream
         if kernel > start:
             yield _Slice("wait for inputs", "cuda_sync", *lane, start, kernel, args)
-        if operator in number:
-            args = {**args, "correlation": number[operator]}
+        args = args | _correlation(profile, operator)
         if name in COPIES:
-            args = {**args, **_size(profile, operator)}
-            yield _Slice(_copy(profile, operator), "gpu_memcpy", *lane, kernel, end, args)
+            args |= _size(profile, operator)
+            yield _Slice(_copy_name(profile, operator), "gpu_memcpy", *lane, kernel, end, args)
         else:
             yield _Slice(name, "kernel", *lane, kernel, end, args)
+
+
+def _correlation(profile: GraphProfile, operator: str) -> dict[str, int]:
+    number = profile.correlations.get(operator)
+    return {} if number is None else {"correlation": number}
 
 
 def _type(profile: GraphProfile, operator: str) -> str:
@@ -138,28 +249,32 @@ def _type(profile: GraphProfile, operator: str) -> str:
 
 
 def _args(profile: GraphProfile, operator: str) -> dict[str, Any]:
-    """Name, shapes, formats and work, by torch's keys where it has the like."""
-    told, footprint = profile.operators.get(operator, {}), profile.footprints.get(operator, {})
-    formats = [_format(profile.variables.get(str(one), {})) for one in _list(told.get("input"))]
-    formats = [TORCH_TYPES.get(one, one) for one in formats]
+    """Return name, shapes, formats and work of an operator, under torch's keys if it has them."""
+    node, footprint = profile.operators.get(operator, {}), profile.footprints.get(operator, {})
+    formats = [_format(variable) for variable in _variables(profile, node, "input")]
     args = {
-        NODE: told.get("name"),
+        NODE: node.get("name"),
         "id": operator,
         INPUT_SHAPES: _list(footprint.get("in_shapes")),
         OUTPUT_SHAPES: _list(footprint.get("out_shapes")),
-        INPUT_TYPES: formats if any(formats) else None,
+        INPUT_TYPES: torch_types(formats) if any(formats) else None,
         "param": footprint.get("param"),
-        FLOPS: _whole(footprint.get("computation")),
-        MEMORY_TRAFFIC: _whole(footprint.get("memory")),
+        FLOPS: _count(footprint.get("computation")),
+        MEMORY_TRAFFIC: _count(footprint.get("memory")),
     }
     return {key: value for key, value in args.items() if value not in (None, {}, "")}
+
+
+def _variables(profile: GraphProfile, node: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """Return the variables that are the operator's ``key``: "input" or "output"."""
+    return [profile.variables.get(str(variable), {}) for variable in _list(node.get(key))]
 
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _whole(value: Any) -> int | None:
+def _count(value: Any) -> int | None:
     fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
     return value if fits else None
 
@@ -171,151 +286,48 @@ def _format(variable: Mapping[str, Any]) -> str:
 
 
 def _size(profile: GraphProfile, operator: str) -> dict[str, int]:
-    """The bytes of a copy: its footprint counts what it reads and what it writes."""
-    memory = _whole(profile.footprints.get(operator, {}).get("memory"))
+    """Return the bytes of a copy: its footprint counts those read and those written."""
+    memory = _count(profile.footprints.get(operator, {}).get("memory"))
     ends = 1 + bool(_list(profile.operators.get(operator, {}).get("input")))
     return {} if memory is None else {"bytes": memory // ends}
 
 
-def _copy(profile: GraphProfile, operator: str) -> str:
-    """Kineto's name of a copy between the nodes of an operator's first input and output."""
-    told = profile.operators.get(operator, {})
-    ends = []
+def _copy_name(profile: GraphProfile, operator: str) -> str:
+    """Return Kineto's name of a copy between the nodes of the first input and output."""
+    sides = []
     for key in ("input", "output"):
-        names = [
-            profile.variables.get(str(one), {}).get("comp_node") for one in _list(told.get(key))
-        ]
-        node = comp_node(str(names[0])) if names else None
-        ends.append("D" if node and node.on_gpu else "H")
-    return f"Memcpy {ends[0]}to{ends[1]}"
+        variables = _variables(profile, profile.operators.get(operator, {}), key)
+        node = comp_node(str(variables[0].get("comp_node"))) if variables else None
+        sides.append("D" if node and node.on_gpu else "H")
+    return f"Memcpy {sides[0]}to{sides[1]}"
 
 
 def _events(slices: Sequence[_Slice]) -> Events:
     rows: dict[str, list[int]] = {}
     values: dict[str, list[Any]] = {}
-    for row, one in enumerate(slices):
-        for key, value in one.args.items():
+    for row, slice_ in enumerate(slices):
+        for key, value in slice_.args.items():
             rows.setdefault(key, []).append(row)
             values.setdefault(key, []).append(value)
     return Events(
-        ts=np.array([one.ts for one in slices], dtype=np.int64),
-        dur=np.array([one.end - one.ts for one in slices], dtype=np.int64),
-        name=text_codes([one.name for one in slices]),
-        category=text_codes([one.category for one in slices]),
-        process=text_codes([one.process for one in slices]),
-        thread=text_codes([one.thread for one in slices]),
+        ts=np.array([s.ts for s in slices], dtype=np.int64),
+        dur=np.array([s.end - s.ts for s in slices], dtype=np.int64),
+        name=text_codes([s.name for s in slices]),
+        category=text_codes([s.category for s in slices]),
+        process=text_codes([s.process for s in slices]),
+        thread=text_codes([s.thread for s in slices]),
         args={key: typed(values[key], np.array(rows[key], dtype=np.int64)) for key in rows},
     )
 
 
 def _notes(profile: GraphProfile, shift: int) -> list[str]:
     times = len(profile.host) + len(profile.device) + profile.left_out
-    left = f"{profile.left_out:,} of {times:,} times of operators are no valid ones"
-    moved = (
-        f"the devices' times are {shift / 1000:,.0f} us later than in the file, which has them on"
+    left_out = f"{profile.left_out:,} of {times:,} times of operators are no valid ones"
+    clocks = (
+        f"the devices' times are {shift / 1000:,.0f} us later than in the file, which has them on "
+        "another clock: so that nothing begins before its operator's turn"
     )
-    clocks = f"{moved} another clock: so that nothing begins before its operator's turn"
     return [
-        *([f"{left} and were left out"] if profile.left_out else []),
+        *([f"{left_out} and were left out"] if profile.left_out else []),
         *([clocks] if profile.device and profile.host else []),
     ]
-
-
-LONGEST_S = 1e9
-"""No run is as long: what exceeds it (30 years) is no time."""
-
-
-@dataclass(frozen=True)
-class Times:
-    """Of one operator on one thread or node, in ns: ``kernel`` is the start where it had none."""
-
-    start: int
-    kernel: int
-    end: int
-
-
-@dataclass(frozen=True)
-class GraphProfile:
-    """What the file tells of operators, by their ids.
-
-    ``host`` and ``device``: the operator, its thread or node as written, its times. ``left_out``
-    counts the times that are none.
-    """
-
-    operators: Mapping[str, Mapping[str, Any]]
-    variables: Mapping[str, Mapping[str, Any]]
-    footprints: Mapping[str, Mapping[str, Any]]
-    host: Sequence[tuple[str, str, Times]]
-    device: Sequence[tuple[str, str, Times]]
-    left_out: int
-
-
-def graph_profile(data: bytes, path: Path) -> GraphProfile:
-    """What is told in this JSON text; a `TraceError`, which names ``path``, for what is damaged."""
-    content = _decoded(data, path)
-    profiler = _part(content, "profiler", path)
-    # in the documentation of load_and_run the graph stands within the profiler's part
-    graph = _part(content if "graph_exec" in content else profiler, "graph_exec", path)
-    host, of_host = _timed(profiler.get("host"))
-    device, of_device = _timed(profiler.get("device"))
-    return GraphProfile(
-        operators=_objects(graph.get("operator")),
-        variables=_objects(graph.get("var")),
-        footprints=_objects(profiler.get("opr_footprint")),
-        host=host,
-        device=device,
-        left_out=of_host + of_device,
-    )
-
-
-def _decoded(data: bytes, path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise TraceError(
-            f"{path}: a MegEngine profile that is not whole: {error} (it has {len(data):,} bytes). "
-            "Copy it again, or record again."
-        ) from error
-    return content
-
-
-def _part(content: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]:
-    found = content.get(key)
-    if isinstance(found, dict):
-        return found
-    raise TraceError(
-        f'{path}: a MegEngine profile whose "{key}" is {str(found)[:40]!r}, not an object. '
-        "Give the file that MegEngine's graph profiler wrote."
-    )
-
-
-def _objects(part: Any) -> dict[str, dict[str, Any]]:
-    """The members that are objects; others tell nothing."""
-    members = part.items() if isinstance(part, dict) else ()
-    return {key: value for key, value in members if isinstance(value, dict)}
-
-
-def _timed(part: Any) -> tuple[list[tuple[str, str, Times]], int]:
-    """Every entry that has times, and how many have none."""
-    entries = [
-        (operator, place, _times(written))
-        for operator, places in _objects(part).items()
-        for place, written in places.items()
-    ]
-    found = [(operator, place, times) for operator, place, times in entries if times]
-    return found, len(entries) - len(found)
-
-
-def _times(written: Any) -> Times | None:
-    if not isinstance(written, dict):
-        return None
-    start, kernel, end = (_nanoseconds(written.get(key)) for key in ("start", "kern", "end"))
-    if start is None or end is None or end < start:
-        return None
-    return Times(start, min(max(kernel or start, start), end), end)
-
-
-def _nanoseconds(seconds: Any) -> int | None:
-    if not isinstance(seconds, int | float) or not math.isfinite(seconds):
-        return None
-    return round(seconds * 1e9) if abs(seconds) < LONGEST_S else None

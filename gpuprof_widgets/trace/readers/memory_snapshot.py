@@ -1,9 +1,9 @@
 """Reader of CUDA memory snapshots: the pickles of ``torch.cuda.memory._dump_snapshot``.
 
-They are read without `pickle` (see `plain_pickle`). Each device's allocator is a thread on which it
-allocates and releases, as ``[memory]`` instants like those of torch.profiler: all views and
-analyses of memory work on it. Stacks are in ``metadata["memory"]``, the state of the allocator at
-the end in ``metadata["memory_segments"]``.
+They are read without `pickle` (see `plain_pickle`). Each device's allocator becomes a thread with
+``[memory]`` instants like those of torch.profiler, so that all views and analyses of memory work.
+``metadata["memory"]`` holds the stacks, ``metadata["memory_segments"]`` the allocator's state at
+the end.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ TORCH_CATEGORIES = {
     "optimizer_state": "optimizer state",
     "unknown": "other",
 }
-"""Of snapshots that torch makes of a profile (``torch/cuda/_memory_viz.py``)."""
+"""Categories in snapshots that torch makes of a profile (``torch/cuda/_memory_viz.py``)."""
 
 
 def parse_memory_snapshot(data: bytes, path: Path) -> Record:
-    """The record of a snapshot; ``path`` is named in metadata and in errors."""
+    """Return the record of a snapshot; metadata and errors name ``path``."""
     with without_garbage_collection():
         content = content_of(plain_data(data, path), len(data), path)
         return _record(content, path)
@@ -93,7 +93,7 @@ def _record(content: Content, path: Path) -> Record:
         "notes": notes,
         "memory": {
             "exact_bytes": True,
-            "before": [_held(block) for history in histories for block in history.before],
+            "before": [_block_before(block) for history in histories for block in history.before],
             "frames": stacks.frames,
             "stacks": stacks.stacks,
         },
@@ -108,12 +108,12 @@ def _histories(content: Content, blocks: list[Block], stacks: Stacks) -> list[Hi
     for block in blocks:
         by_device.setdefault(block.device, []).append(block)
     entries = dict(enumerate(content.histories))
-    used = sorted(set(by_device) | {device for device, own in entries.items() if own})
+    used = sorted(set(by_device) | {device for device, history in entries.items() if history})
     return [history_of(d, entries.get(d, []), by_device.get(d, []), stacks) for d in used]
 
 
 def _on_one_clock(histories: list[History]) -> list[History]:
-    """Devices without times begin with the others."""
+    """Let devices without times begin with the others."""
     starts = [int(history.ts[0]) for history in histories if history.has_times]
     for history in histories:
         if starts and not history.has_times:
@@ -121,7 +121,7 @@ def _on_one_clock(histories: list[History]) -> list[History]:
     return histories
 
 
-def _held(block: Block) -> dict[str, Any]:
+def _block_before(block: Block) -> dict[str, Any]:
     return {
         "device": f"GPU {block.device}",
         "address": block.address,
@@ -133,12 +133,13 @@ def _held(block: Block) -> dict[str, Any]:
 
 
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:
-    """The allocator's settings that are plain values, or dicts of such."""
-    kept = {k: v for k, v in settings.items() if isinstance(v, str | int | float | bool)}
-    return kept | {
-        key: {k: v for k, v in value.items() if isinstance(v, str | int | float | bool)}
-        for key, value in settings.items()
-        if isinstance(value, dict)
+    """Return the allocator's settings that are plain values, or dicts of such."""
+
+    def plain(values: dict[str, Any]) -> dict[str, Any]:
+        return {k: v for k, v in values.items() if isinstance(v, str | int | float | bool)}
+
+    return plain(settings) | {
+        key: plain(value) for key, value in settings.items() if isinstance(value, dict)
     }
 
 
@@ -168,35 +169,33 @@ def _notes(content: Content, histories: list[History], wrong: int, loose: int) -
 
 
 def _unknown(content: Content) -> str:
-    """The most frequent actions that are not known."""
-    words = Counter(text(entry, "action") for own in content.histories for entry in own)
+    """Return the most frequent unknown actions, in parentheses."""
+    entries = (entry for history in content.histories for entry in history)
+    words = Counter(text(entry, "action") for entry in entries)
     unknown = [repr(word[:40]) for word, _ in words.most_common() if word not in kinds.KNOWN]
     return f" (actions: {', '.join(unknown[:4])})" if unknown else ""
 
 
 def _events(histories: list[History], annotations: list[Annotation]) -> Events:
-    shown = [_shown(history) for history in histories]
-    device = np.repeat([h.device for h in histories], [len(own) for own in shown])
-    names = [name for own in shown for name in own["name"]]
-    size = len(names)
-    ts = np.concatenate([own["ts"] for own in shown])
-    marks = [mark for mark in annotations if mark.device in {h.device for h in histories}]
+    tables = [_slices(history) for history in histories]
+    devices = [history.device for history in histories]
+    device = np.repeat(devices, list(map(len, tables)))
+    table = pd.concat(tables, ignore_index=True)
+    marks = [mark for mark in annotations if mark.device in devices]
+    dur = np.zeros(len(table), np.int64)
     return Events(
-        ts=np.append(ts, np.array([mark.ts for mark in marks], np.int64)),
-        dur=np.append(np.zeros(size, np.int64), np.array([m.dur for m in marks], np.int64)),
-        name=text_codes(names + [mark.name for mark in marks]),
-        category=text_codes(
-            [category for own in shown for category in own["category"]]
-            + ["user_annotation"] * len(marks)
-        ),
-        process=text_codes([SNAPSHOT_PROCESS] * (size + len(marks))),
-        thread=text_codes([str(d) for d in device] + [str(mark.device) for mark in marks]),
-        args=_args(pd.concat(shown, ignore_index=True), device),
+        ts=np.append(table["ts"], np.array([mark.ts for mark in marks], np.int64)),
+        dur=np.append(dur, np.array([mark.dur for mark in marks], np.int64)),
+        name=text_codes([*table["name"], *(mark.name for mark in marks)]),
+        category=text_codes([*table["category"], *["user_annotation"] * len(marks)]),
+        process=text_codes([SNAPSHOT_PROCESS] * (len(table) + len(marks))),
+        thread=text_codes([*map(str, device), *(str(mark.device) for mark in marks)]),
+        args=_args(table, device),
     )
 
 
-def _shown(history: History) -> pd.DataFrame:
-    """The entries that are slices: changes of what is allocated, the driver's calls, failures."""
+def _slices(history: History) -> pd.DataFrame:
+    """Return the entries that become slices: allocations, releases, driver calls, failures."""
     action = np.array(history.action, object)
     words = {kinds.OUT_OF_MEMORY: OUT_OF_MEMORY_EVENT, "snapshot": "snapshot", **DRIVER_CALLS}
     moves = history.change != 0
@@ -223,7 +222,7 @@ def _shown(history: History) -> pd.DataFrame:
 
 
 def _args(table: pd.DataFrame, device: Ints) -> dict[str, pd.Series]:
-    """The args that torch.profiler gives its memory events, and the number of the stack."""
+    """Return the args that torch.profiler gives its memory events, and the number of the stack."""
     sized = (table["category"] == INSTANT) & (table["name"] != "snapshot")
     rows: dict[str, Callable[[], Any]] = {
         "Addr": lambda: table["name"] == MEMORY_EVENT,
@@ -257,13 +256,15 @@ class Annotation:
 
 
 def annotations_of(entries: list[Entry]) -> tuple[list[Annotation], int]:
-    """The regions, and how many entries have only one end; of one name the last one ends first.
+    """Return the regions, and how many entries have only one end.
+
+    Of regions with the same name, the last one to start ends first.
 
     Written by ``_initRecordAnnotations`` in ``torch/csrc/cuda/memory_snapshot.cpp``: ``name``,
     ``stage`` ("START" or "END"), ``device``, ``time_us``.
     """
     opened: dict[tuple[str, int], list[int]] = {}
-    found, loose = [], 0
+    annotations, loose = [], 0
     for entry in entries:
         key = text(entry, "name"), number(entry, "device") or 0
         moment = number(entry, "time_us")
@@ -273,7 +274,7 @@ def annotations_of(entries: list[Entry]) -> tuple[list[Annotation], int]:
             opened.setdefault(key, []).append(moment)
         elif opened.get(key):
             start = opened[key].pop()
-            found.append(Annotation(*key, start * 1000, max(moment - start, 0) * 1000))
+            annotations.append(Annotation(*key, start * 1000, max(moment - start, 0) * 1000))
         else:
             loose += 1
-    return found, loose + sum(map(len, opened.values()))
+    return annotations, loose + sum(map(len, opened.values()))

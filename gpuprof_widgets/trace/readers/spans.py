@@ -1,9 +1,8 @@
-"""Several traces in one folder or archive: those of one worker are one record, others an error.
-
-Files of cProfile, one per rank or worker, are added up.
+"""Several traces in one folder or archive: those of one worker become one record, others an error.
 
 torch's ``tensorboard_trace_handler`` writes one file per profiled span, named
-``worker.span.pt.trace.json``: the worker is host and process, the span a time in ns.
+``worker.span.pt.trace.json``: the worker is host and process, the span a time in ns. Spans are put
+one after another. Files of cProfile, one per rank or worker, are added up.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _LISTED = 6
 
 @dataclass(frozen=True)
 class Span:
-    """A trace among others: the name of its file, and what is in it."""
+    """A trace among others: the name of its file, and its record."""
 
     name: str
     record: Record
@@ -45,47 +44,39 @@ class Span:
 
 def one_record(
     members: Sequence[Member],
-    where: Path,
+    source: Path,
     read: Callable[[Member], Record],
-    otherwise: str,
+    advice: str,
 ) -> Record:
-    """The record of the traces in a folder or archive, if they are all of one worker.
+    """Return the record of the traces in a folder or archive, if they are all of one worker.
 
-    Files that cannot be read are told in the notes, unless there is none that can. Raises a
-    `TraceError` with the names of the files where they are of several workers; ``otherwise`` is
-    what to do then.
+    Notes name the files that cannot be read; if none can, that is a `TraceError`. So are traces of
+    several workers, with the names of the files and ``advice``.
     """
-    _check_names(members, where, otherwise)
-    found: list[Span] = []
-    wrong: list[tuple[str, TraceError]] = []
+    _check_names(members, source, advice)
+    spans: list[Span] = []
+    errors: list[tuple[str, TraceError]] = []
     for member in members:
         try:
             span = Span(member.name, read(member))
         except TooLargeError:
             raise
         except TraceError as error:
-            wrong.append((member.name, error))
+            errors.append((member.name, error))
             continue
-        for other in found:
-            if why := _why_not_one(other, span):
-                told = f"{span.name} does not continue {other.name}: {why}"
-                raise TraceError(_several(where, members, told, otherwise))
-        found.append(span)
-    if not found:
-        raise _nothing(where, wrong)
-    record = found[0].record if len(found) == 1 else _together(found, where)
-    return with_notes(record, [_left_out(name, error) for name, error in wrong])
-
-
-def _together(found: Sequence[Span], where: Path) -> Record:
-    """Spans put one after another; files of cProfile, which have no times, added up."""
-    if all(only_calls(span.record) for span in found):
-        return summed_record({span.name: span.record for span in found}, str(where))
-    return _joined(found, where)
+        for earlier in spans:
+            if reason := _why_not_one(earlier, span):
+                sentence = f"{span.name} does not continue {earlier.name}: {reason}"
+                raise TraceError(_several(source, members, sentence, advice))
+        spans.append(span)
+    if not spans:
+        raise _nothing(source, errors)
+    record = spans[0].record if len(spans) == 1 else _together(spans, source)
+    return with_notes(record, [_left_out(name, error) for name, error in errors])
 
 
 def with_notes(record: Record, notes: Iterable[str]) -> Record:
-    """The record with these lines behind the notes that it has."""
+    """Return the record with these lines behind its notes."""
     added = list(notes)
     if not added:
         return record
@@ -94,33 +85,33 @@ def with_notes(record: Record, notes: Iterable[str]) -> Record:
 
 
 def worker_in_name(name: str) -> str | None:
-    """The worker in ``worker.span.pt.trace.json``; None where a file is called otherwise."""
-    found = _SPAN_NAME.fullmatch(name)
-    return found[1] if found else None
+    """Return the worker in ``worker.span.pt.trace.json``; None for other names."""
+    match = _SPAN_NAME.fullmatch(name)
+    return match[1] if match else None
 
 
-def _check_names(members: Sequence[Member], where: Path, otherwise: str) -> None:
-    """Before anything is read: a run of many ranks leaves many large files."""
-    workers = {worker: member.name for member in members if (worker := worker_in_name(member.name))}
+def _check_names(members: Sequence[Member], source: Path, advice: str) -> None:
+    """Check before anything is read: a run of many ranks leaves many large files."""
+    workers = {worker_in_name(member.name) for member in members} - {None}
     if len(workers) > 1:
-        told = f"by their names they are of {len(workers):,} workers"
-        raise TraceError(_several(where, members, told, otherwise))
+        sentence = f"by their names they are of {len(workers):,} workers"
+        raise TraceError(_several(source, members, sentence, advice))
 
 
-def _why_not_one(one: Span, other: Span) -> str:
-    """Why two traces cannot be spans of one worker; nothing where they can."""
-    if only_calls(one.record) and only_calls(other.record):
+def _why_not_one(first: Span, second: Span) -> str:
+    """Return why two traces cannot be spans of one worker; "" where they can."""
+    if only_calls(first.record) and only_calls(second.record):
         return ""
-    if not len(one.record.trace) or not len(other.record.trace):
+    if not len(first.record.trace) or not len(second.record.trace):
         return "one of them has no times"
-    for what, read in (("rank", _rank), ("host", _host)):
-        a, b = read(one.record), read(other.record)
+    for noun, read in (("rank", _rank), ("host", _host)):
+        a, b = read(first.record), read(second.record)
         if a != b:
-            return f"{what} {a} and {what} {b}"
-    same_worker = worker_in_name(one.name) and worker_in_name(other.name)
-    if not same_worker and not _processes(one.record) & _processes(other.record):
+            return f"{noun} {a} and {noun} {b}"
+    same_worker = worker_in_name(first.name) and worker_in_name(second.name)
+    if not same_worker and not _processes(first.record) & _processes(second.record):
         return "no process is in both"
-    if max(one.start_ns, other.start_ns) < min(one.end_ns, other.end_ns):
+    if max(first.start_ns, second.start_ns) < min(first.end_ns, second.end_ns):
         return "they were taken at the same time"
     return ""
 
@@ -139,15 +130,18 @@ def _processes(record: Record) -> set[str]:
     return set(tracks["process"][tracks["device"] < 0])
 
 
-def _joined(found: Sequence[Span], where: Path) -> Record:
-    spans = sorted(found, key=lambda span: span.start_ns)
+def _together(spans: Sequence[Span], source: Path) -> Record:
+    """Put spans one after another; add up files of cProfile, which have no times."""
+    if all(only_calls(span.record) for span in spans):
+        return summed_record({span.name: span.record for span in spans}, str(source))
+    spans = sorted(spans, key=lambda span: span.start_ns)
     traces = [span.record.trace for span in spans]
-    starts = starts_when_joined(traces)
-    placed = list(zip(spans, starts, strict=True))
-    told = {
-        "source": str(where),
+    placed = list(zip(spans, starts_when_joined(traces), strict=True))
+    metadata = {
+        **spans[0].record.metadata,
+        "source": str(source),
         "notes": list(dict.fromkeys(note for span in spans for note in _notes(span))),
-        "profiler_spans": [each for span, start in placed for each in _moved(span, start)],
+        "profiler_spans": [moved for span, start in placed for moved in _moved(span, start)],
         "spans": [
             {
                 "source": span.name,
@@ -163,7 +157,7 @@ def _joined(found: Sequence[Span], where: Path) -> Record:
         f"{len(spans)} spans of one worker ({_listed([span.name for span in spans])}) were put one "
         f"after another; the {between / 1e9:,.3f} s between them are not shown"
     )
-    return with_notes(Record(joined(traces), None, {**spans[0].record.metadata, **told}), [note])
+    return with_notes(Record(joined(traces), None, metadata), [note])
 
 
 def _notes(span: Span) -> list[str]:
@@ -171,14 +165,14 @@ def _notes(span: Span) -> list[str]:
 
 
 def _moved(span: Span, start: int) -> list[dict[str, Any]]:
-    """The profiler's own spans on the clock of the joined trace (ns)."""
-    given = span.record.metadata.get("profiler_spans") or []
-    return [{**each, "ts_ns": each["ts_ns"] + start} for each in given]
+    """Return the profiler's own spans on the clock of the joined trace (ns)."""
+    profiler_spans = span.record.metadata.get("profiler_spans") or []
+    return [{**profiled, "ts_ns": profiled["ts_ns"] + start} for profiled in profiler_spans]
 
 
-def _several(where: Path, members: Sequence[Member], told: str, otherwise: str) -> str:
+def _several(source: Path, members: Sequence[Member], sentence: str, advice: str) -> str:
     names = _listed([member.name for member in members])
-    return f"{where}: holds {len(members)} traces ({names}), and {told}. {otherwise}."
+    return f"{source}: holds {len(members)} traces ({names}), and {sentence}. {advice}."
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -186,13 +180,13 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_LISTED]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _nothing(where: Path, wrong: Sequence[tuple[str, TraceError]]) -> TraceError:
-    if len(wrong) == 1:
-        return wrong[0][1]
-    told = " ".join(f"{number}. {error}" for number, (_, error) in enumerate(wrong[:_LISTED], 1))
-    return TraceError(f"{where}: none of its {len(wrong)} files can be read. {told}")
+def _nothing(source: Path, errors: Sequence[tuple[str, TraceError]]) -> TraceError:
+    if len(errors) == 1:
+        return errors[0][1]
+    texts = " ".join(f"{number}. {error}" for number, (_, error) in enumerate(errors[:_LISTED], 1))
+    return TraceError(f"{source}: none of its {len(errors)} files can be read. {texts}")
 
 
 def _left_out(name: str, error: TraceError) -> str:
-    told = str(error).split(": ", 1)[-1]
-    return f"{name} beside it was left out: {told.split('; ')[0].split('. ')[0].rstrip('.')}"
+    reason = str(error).split(": ", 1)[-1].split("; ")[0].split(". ")[0].rstrip(".")
+    return f"{name} beside it was left out: {reason}"

@@ -2,8 +2,8 @@
 
 The format is https://www.speedscope.app/file-format-schema.json: named profiles, each a thread,
 that share a list of frames. An "evented" profile has the begin and end of each call, a "sampled"
-one stacks with weights, which are put one after another. pyinstrument writes what it sampled as
-"evented" (``pyinstrument/renderers/speedscope.py``), its own time in a function as a frame
+one stacks with weights, which are put one after another. pyinstrument writes its samples as
+"evented" (``pyinstrument/renderers/speedscope.py``), with a function's self time as a frame
 ``[self]`` within it.
 """
 
@@ -16,6 +16,7 @@ import msgspec
 
 from gpuprof_widgets.exceptions import TraceError
 from gpuprof_widgets.trace.model import Record
+from gpuprof_widgets.trace.readers.json_text import decoded
 from gpuprof_widgets.trace.readers.pyinstrument import PYINSTRUMENT
 from gpuprof_widgets.trace.schema import SAMPLED
 from gpuprof_widgets.trace.stack_lanes import (
@@ -32,10 +33,10 @@ from gpuprof_widgets.trace.writers.stacks import FROM_SAMPLES
 SCHEMA = b"speedscope.app/file-format-schema.json"
 SPEEDSCOPE = "speedscope"
 ENDS = 1 << 16
-"""Bytes at either end of a file in which the schema is named."""
+"""The schema's name is within so many bytes of a file's start or end."""
 UNIT_NS = {"nanoseconds": 1, "microseconds": 1e3, "milliseconds": 1e6, "seconds": 1e9}
 COUNTS = {"none": 1}
-"""Of a file that measures no time at all, what its profiles count is shown as ns."""
+"""Where no profile of a file measures time, its counts are shown as ns."""
 LONGEST_NS = 2**62
 
 Number = int | float
@@ -83,13 +84,14 @@ _decode = msgspec.json.Decoder(_File).decode
 
 
 def is_speedscope(data: bytes) -> bool:
-    """Whether this is a JSON object that names speedscope's schema near its start or end."""
+    """Return whether this is a JSON object that names the schema near its start or end."""
     return data[:64].lstrip()[:1] == b"{" and (SCHEMA in data[:ENDS] or SCHEMA in data[-ENDS:])
 
 
 def parse_speedscope(data: bytes, path: Path) -> Record:
-    """The record of the JSON text; ``path`` is named in metadata and in errors."""
-    file = _decoded(data, path)
+    """Return the record of the JSON text; metadata and errors name ``path``."""
+    kind, shape = "a file of speedscope", "as its schema says"
+    file = decoded(_decode, data, path, kind=kind, shape=shape, again="Export it again")
     measures_time = any(profile.unit in UNIT_NS for profile in file.profiles)
     units = UNIT_NS if measures_time else COUNTS
     timed = [
@@ -117,36 +119,22 @@ def parse_speedscope(data: bytes, path: Path) -> Record:
 
 
 def _sampled(file: _File, profiles: list[_Evented | _Sampled]) -> int:
-    """How many of these are of a sampler, whatever type it gives them."""
+    """Return how many of these come from a sampler, whatever their type."""
     if file.exporter in (PYINSTRUMENT, FROM_SAMPLES):
         return len(profiles)
     return sum(isinstance(profile, _Sampled) for profile in profiles)
 
 
 def _without_self_frames(profile: _Evented | _Sampled, file: _File) -> _Evented | _Sampled:
-    """A function's own time in pyinstrument's file is that function's, and no call."""
-    own = {at for at, frame in enumerate(file.shared.frames) if frame.name == SELF_FRAME}
-    if file.exporter != PYINSTRUMENT or not own:
+    """Drop pyinstrument's frames ``[self]``: that time is the function's own, and no call."""
+    self_frames = {at for at, frame in enumerate(file.shared.frames) if frame.name == SELF_FRAME}
+    if file.exporter != PYINSTRUMENT or not self_frames:
         return profile
     if isinstance(profile, _Evented):
-        events = [event for event in profile.events if event.frame not in own]
+        events = [event for event in profile.events if event.frame not in self_frames]
         return msgspec.structs.replace(profile, events=events)
-    stacks = [[frame for frame in stack if frame not in own] for stack in profile.samples]
+    stacks = [[frame for frame in stack if frame not in self_frames] for stack in profile.samples]
     return msgspec.structs.replace(profile, samples=stacks)
-
-
-def _decoded(data: bytes, path: Path) -> _File:
-    try:
-        return _decode(data)
-    except msgspec.ValidationError as error:
-        raise TraceError(
-            f"{path}: a file of speedscope, but not as its schema says: {error}. Export it again."
-        ) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise TraceError(
-            f"{path}: a file of speedscope that is not whole: {error} (it has {len(data):,} "
-            "bytes). Copy it again, or export it again."
-        ) from error
 
 
 def _lane(profile: _Evented | _Sampled, frames: int, path: Path) -> Lane:
@@ -182,7 +170,7 @@ def _check_frames(used: set[int], frames: int, name: str, path: Path) -> None:
 
 
 def _ns(value: Number, unit: float, path: Path) -> int:
-    """Whole nanoseconds; those of a file in nanoseconds stay exact."""
+    """Return whole nanoseconds; those of a file in nanoseconds stay exact."""
     ns = value * unit
     if not abs(ns) < LONGEST_NS:
         raise TraceError(

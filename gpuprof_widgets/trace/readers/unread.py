@@ -1,4 +1,4 @@
-"""Kinds of files that are known but not read: what each is, and what to do instead."""
+"""Kinds of files that are recognised but not read, and what to do instead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Unread:
-    """A kind of file: what it is called, how it is recognised, and what to do with it."""
+    """A kind of file: its name, how it is recognised, and what to do with it."""
 
     name: str
     recognises: Callable[[bytes, Path], bool]
@@ -18,9 +18,9 @@ class Unread:
 
 
 def is_protobuf_of_packets(data: bytes) -> bool:
-    """Whether this is a protobuf whose first field is a message, and another one follows or none.
+    """Return whether this is a protobuf of one message, or of a message and another field.
 
-    So begin Perfetto's traces (field 1, packet) and TensorFlow's XPlane (field 1, plane).
+    Perfetto's traces (field 1, packet) and TensorFlow's XPlane (field 1, plane) begin like this.
     """
     if data[:1] != b"\x0a":
         return False
@@ -104,7 +104,7 @@ UNREAD = (
 
 
 def advice(data: bytes, path: Path) -> str:
-    """What this file is and what to do with it, where that is known; else nothing."""
+    """Return what this file is and what to do with it; "" where that is unknown."""
     for kind in UNREAD:
         if kind.recognises(data, path):
             return f"this is {kind.name}, which is not read. Instead: {kind.advice(path)}."

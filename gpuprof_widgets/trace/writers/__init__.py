@@ -1,4 +1,4 @@
-"""Files that we write, each in one module: bytes from tables, nothing else.
+"""Formats that we write: bytes from tables, nothing else.
 
-Which of them a name asks for is in `gpuprof_widgets.exports`: some formats draw or analyse first.
+`gpuprof_widgets.exports` chooses the format by a file's name, and draws or analyses first.
 """

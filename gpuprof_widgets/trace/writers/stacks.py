@@ -1,9 +1,15 @@
-"""speedscope's JSON: a profile for every thread and stream in order of time, and cProfile's.
+"""Stacks as speedscope's JSON, and as collapsed stacks.
 
-The format is https://www.speedscope.app/file-format-schema.json. Its stacks are strict, while
-slices of a thread may cross (a `record_function` ends after the Python frame in which it began):
-where an outer slice ends first, the inner ones are closed with it and opened again at once, so that
-every name keeps its time. Slices without a duration have no place in it.
+speedscope's format is https://www.speedscope.app/file-format-schema.json: a profile for every
+thread and stream in order of time, and cProfile's. Its stacks are strict, while slices of a thread
+may cross (a `record_function` ends after the Python frame in which it began): where an outer slice
+ends first, the inner ones are closed with it and opened again at once, so that every name keeps its
+time. Slices without a duration have no place in it.
+
+Collapsed stacks are a line per call path and its self time in ns, which flamegraph.pl draws. The
+format is that of Brendan Gregg's FlameGraph (stackcollapse-*.pl): names from the outside in with
+semicolons between, a space, a number. It has no way to write a semicolon or a line break in a name:
+they become a comma and a space.
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 UNIT = "nanoseconds"
 EXPORTER = "gpuprof_widgets"
 FROM_SAMPLES = f"{EXPORTER}, from samples"
-"""So that what a sampler found is not taken for calls when the file is read again."""
+"""Tells samples from calls when the file is read again."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -38,13 +44,11 @@ class _Frames:
         return self._number.setdefault((name, file, line), len(self._number))
 
     def of_slice(self, name: str, category: str) -> int:
-        """A Python frame has its file and line, all else has a name."""
-        known = self._of_slice.get((name, category))
-        if known is not None:
-            return known
-        found = self._new(name, category)
-        self._of_slice[name, category] = found
-        return found
+        """Return the number of a slice's frame: only Python frames have a file and a line."""
+        number = self._of_slice.get((name, category))
+        if number is None:
+            number = self._of_slice[name, category] = self._new(name, category)
+        return number
 
     def _new(self, name: str, category: str) -> int:
         if category != "python_function":
@@ -62,14 +66,14 @@ class _Frames:
 def speedscope(
     trace: Trace | None, trees: Mapping[str, pd.DataFrame], *, name: str, sampled: bool = False
 ) -> Iterator[bytes]:
-    """The file, piece by piece: the lanes of the trace, then these call trees as samples.
+    """Yield the file piece by piece: the lanes of the trace, then these call trees as samples.
 
-    ``trace``: None for the trees alone; ``trees``: by their titles, with ``parent``, ``name`` and
-    ``self_ns``, parents first; ``sampled``: the slices are no calls, which the file then says.
+    ``trace``: None for the trees alone; ``trees``: by title, with ``parent``, ``name`` and
+    ``self_ns``, parents first; ``sampled``: the slices are samples, which the file then says.
     """
     frames = _Frames()
     lanes = () if trace is None else _lanes(trace, frames)
-    profiles = [*lanes, *(_samples(*one, frames) for one in trees.items())]
+    profiles = [*lanes, *(_samples(title, tree, frames) for title, tree in trees.items())]
     exporter = FROM_SAMPLES if sampled else EXPORTER
     head = {"$schema": SCHEMA, "name": name, "exporter": exporter, "activeProfileIndex": 0}
     yield _encode(head)[:-1] + b',"profiles":['
@@ -80,7 +84,7 @@ def speedscope(
 
 
 def _lanes(trace: Trace, frames: _Frames) -> Iterator[Iterable[bytes]]:
-    """A profile for each thread, with its Python frames, and for each stream."""
+    """Yield a profile for each thread, with its Python frames, and for each stream."""
     slices = trace.slices
     long = np.flatnonzero((slices["dur"] > 0).to_numpy())
     track = slices["track"].to_numpy()[long]
@@ -113,7 +117,7 @@ def _lane(trace: Trace, rows: np.ndarray[Any, Any], title: str, frames: _Frames)
 
 
 def brackets(starts: list[int], ends: list[int]) -> Iterator[tuple[bytes, int, int]]:
-    """O and C of each slice with its time, as a strict stack; slices are sorted by their start."""
+    """Yield O and C of each slice with its time, as a strict stack; slices are sorted by start."""
     stack: list[int] = []
     for row, start in enumerate(starts):
         yield from _closed(stack, ends, start)
@@ -123,7 +127,7 @@ def brackets(starts: list[int], ends: list[int]) -> Iterator[tuple[bytes, int, i
 
 
 def _closed(stack: list[int], ends: list[int], until: int) -> Iterator[tuple[bytes, int, int]]:
-    """Close what ends by then; what is open inside and lasts longer is opened again."""
+    """Close the slices that end by then; reopen those inside of them that last longer."""
     while stack and (at := min(ends[row] for row in stack)) <= until:
         outermost = next(place for place, row in enumerate(stack) if ends[row] == at)
         inner = stack[outermost:]
@@ -136,15 +140,15 @@ def _closed(stack: list[int], ends: list[int], until: int) -> Iterator[tuple[byt
 
 
 def _samples(title: str, tree: pd.DataFrame, frames: _Frames) -> Iterator[bytes]:
-    """The nodes of a call tree with time of their own, as stacks with that weight."""
+    """Yield the nodes of a call tree with self time, as stacks with that weight."""
     stacks: list[list[int]] = []
     samples, weights = [], []
     columns = (tree["parent"].tolist(), tree["name"].tolist(), tree["self_ns"].tolist())
     for parent, name, self_ns in zip(*columns, strict=True):
-        own = [frames.number(str(name))]
-        stacks.append([] if parent < 0 else [*stacks[parent], *own])
+        frame = frames.number(str(name))
+        stacks.append([] if parent < 0 else [*stacks[parent], frame])
         if self_ns > 0:
-            samples.append(stacks[-1] or own)
+            samples.append(stacks[-1] or [frame])
             weights.append(self_ns)
     yield _encode(
         {
@@ -164,9 +168,9 @@ UNNAMED = "(no name)"
 
 
 def collapsed_stacks(tree: pd.DataFrame) -> Iterator[bytes]:
-    """The lines of a call tree (``depth``, ``name``, ``self_ns``; each node before all below it).
+    """Yield the lines of a call tree (``depth``, ``name``, ``self_ns``; parents first).
 
-    The root itself is no frame; time that is its own stands under its name alone.
+    The root is no frame, but its self time has a line with its name.
     """
     path: list[str] = []  # one at a time: those of a deep tree together are as long as its square
     columns = (tree["depth"].tolist(), tree["name"].tolist(), tree["self_ns"].tolist())
@@ -177,5 +181,5 @@ def collapsed_stacks(tree: pd.DataFrame) -> Iterator[bytes]:
 
 
 def frame_text(name: str) -> str:
-    """A name as the format can hold it."""
+    """Return a name as the format can hold it."""
     return name.translate(_CLEAN).strip() or UNNAMED

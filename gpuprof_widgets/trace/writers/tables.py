@@ -1,9 +1,9 @@
 """A table as CSV, JSON or Parquet: whole, in full precision, times in ns.
 
-What a trace calls its ops is other people's text, and a spreadsheet runs a cell that begins as a
-formula. Such a cell gets an apostrophe before it in CSV, which makes it text everywhere; so does
-one that begins with an apostrophe, so that taking one away again gives the very text
-(`without_marks`). JSON and Parquet hold the text as it is.
+Names of ops are other people's text, and a spreadsheet runs a cell that begins as a formula. In CSV
+such a cell gets an apostrophe in front, which makes it text everywhere; so does one that begins
+with an apostrophe, so that removing one restores the text (`without_marks`). JSON and Parquet hold
+the text as it is.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:  # the help of every command lists the formats, and is to be f
 
 MARK = "'"
 FORMULA_SIGNS = "=+-@"
-"""How a cell begins that a spreadsheet may run (OWASP, "CSV Injection")."""
+"""First characters of cells that a spreadsheet may run (OWASP, "CSV Injection")."""
 
 _CONTROLS = ("\t", "\r", "\n")
 _FILLERS = "\u115f\u1160\u3164\uffa0"
-"""Of Hangul: blanks that Unicode counts among the letters."""
+"""Hangul fillers: blanks that Unicode counts as letters."""
 
 
 def csv_bytes(table: pd.DataFrame) -> bytes:
-    """A header line and a line per row, in UTF-8; text is in quotes and is no formula."""
+    """Return a header line and a line per row, in UTF-8; text is quoted and never a formula."""
     import pandas as pd
 
     columns = [_marked_column(table.iloc[:, place]) for place in range(table.shape[1])]
@@ -42,7 +42,7 @@ def csv_bytes(table: pd.DataFrame) -> bytes:
 
 
 def without_marks(table: pd.DataFrame) -> pd.DataFrame:
-    """A table read back from our CSV, its text without the apostrophes that kept it text."""
+    """Return a table read back from our CSV without the apostrophes that kept its text text."""
     return table.map(_unmarked).rename(columns=_unmarked)
 
 
@@ -57,33 +57,30 @@ def _marked_column(values: pd.Series) -> pd.Series:
 
 
 def _marked(cell: Any) -> Any:
-    """Text that a spreadsheet takes as text; numbers as they are."""
-    text = cell if isinstance(cell, str) else str(cell) if isinstance(cell, _TELLS_TEXT) else None
-    if text is None:
+    """Return text so that a spreadsheet takes it as text; numbers stay."""
+    if not isinstance(cell, str | list | tuple | dict):
         return cell
+    text = cell if isinstance(cell, str) else str(cell)
     return MARK + text if text.startswith((MARK, *_CONTROLS)) or _is_formula(text) else text
 
 
 def _is_formula(text: str) -> bool:
-    """Whether the first character that is surely seen is one of `FORMULA_SIGNS`, of any width.
+    """Return whether the first surely visible character is one of `FORMULA_SIGNS`, of any width.
 
-    Programs trim what they import, so a blank or an invisible character before it is no protection.
+    Programs trim what they import: a blank or an invisible character before it does not protect.
     """
     for sign in text:
         if unicodedata.normalize("NFKC", sign) in (*FORMULA_SIGNS,):
             return True
-        if _is_seen(sign):
+        if _is_visible(sign):
             break
     return False
 
 
-def _is_seen(sign: str) -> bool:
-    """Whether it is a letter, a number or a sign of ASCII: of others no category says it."""
+def _is_visible(sign: str) -> bool:
+    """Return whether it is a letter, a number or a sign of ASCII; of others it is unknown."""
     is_written = unicodedata.category(sign)[0] in "LN" and sign not in _FILLERS
     return is_written or "!" <= sign <= "~"
-
-
-_TELLS_TEXT = (list, tuple, dict)
 
 
 def _unmarked(cell: Any) -> Any:
@@ -91,7 +88,7 @@ def _unmarked(cell: Any) -> Any:
 
 
 def json_bytes(table: pd.DataFrame) -> bytes:
-    """A list with an object per row, each on its own line; what is missing is null."""
+    """Return a list with an object per row, each on a line; missing values are null."""
     columns = [_plain_values(table[name]) for name in table.columns]
     names = [str(name) for name in table.columns]
     rows = (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
@@ -100,7 +97,7 @@ def json_bytes(table: pd.DataFrame) -> bytes:
 
 
 def parquet_bytes(table: pd.DataFrame) -> bytes:
-    """Parquet, with the types of the columns; a column that has none there is JSON text."""
+    """Return Parquet with the types of the columns; columns of mixed types become JSON text."""
     plain = table.copy(deep=False)
     plain.attrs = {}  # words for people, which need not be JSON
     try:
@@ -123,7 +120,7 @@ def _parquet(table: pd.DataFrame) -> bytes:
 
 
 def _mixed(table: pd.DataFrame) -> list[str]:
-    """The columns whose values are of no one type."""
+    """Return the columns whose values are of several types."""
     return [str(name) for name in table.columns if table[name].dtype == object]
 
 
@@ -137,7 +134,7 @@ def _text_of(value: Any) -> str:
 
 
 def _plain_values(values: pd.Series) -> Iterable[Any]:
-    """The values as JSON has them: what is missing, or what it has no number for, is None."""
+    """Return the values for JSON: None for missing values and those that JSON has no number for."""
     missing = values.isin((math.inf, -math.inf)).to_numpy() | values.isna().to_numpy()
     return [
         None if gone else value
@@ -146,7 +143,7 @@ def _plain_values(values: pd.Series) -> Iterable[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value of numpy, or what only text can say."""
+    """Return a value of numpy as Python's, anything else as text."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
@@ -155,4 +152,4 @@ TABLE_FORMATS: dict[str, Callable[[pd.DataFrame], bytes]] = {
     "json": json_bytes,
     "parquet": parquet_bytes,
 }
-"""The formats of tables, by the endings of their files."""
+"""The formats of tables, by the ending of the file's name."""
