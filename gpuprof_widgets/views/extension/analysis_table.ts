@@ -1,17 +1,13 @@
 import type * as p from "@bokehjs/core/properties"
 
 import {AnalysisTabs} from "./analysis_tabs"
-import {button, element} from "./element"
-import {cell_text, format_count} from "./engine"
-import type {Cell, Column, Order, PanelColumn, PanelData, Window} from "./engine"
+import {button, element, Tooltip, type Fact} from "./element"
+import {cell_text, format_count, type Cell, type Column, type Order, type PanelColumn, type PanelData, type Window} from "./engine"
 import {Panel} from "./panel"
 import {Scatter} from "./scatter"
 import {stacked_bars} from "./stacked_bars"
 import {TABLE_CSS, TableView} from "./table"
-import {Tooltip} from "./tooltip"
-import type {Fact} from "./tooltip"
-import type {TraceStore} from "./trace_store"
-import {reveal, zoom_to} from "./viewport"
+import {reveal, zoom_to, type TraceStore} from "./trace_store"
 
 const PYTHON_PANEL = "python_time"
 const DOUBLE_CLICK_MS = 400
@@ -24,7 +20,7 @@ export class AnalysisTableView extends TableView<number> {
   protected override readonly first_rows = 10
   private data: PanelData
   private values: Cell[][]
-  /** Which of the events of the row that is selected the view was moved to last. */
+  /** The event of the selected row to which the view moved last. */
   private jumped: {key: string, number: number} = {key: "", number: -1}
   private clicked = {row: -1, time: -Infinity}
   private tooltip: Tooltip | null = null
@@ -54,7 +50,7 @@ export class AnalysisTableView extends TableView<number> {
     return this.data?.title ?? ""
   }
 
-  /** The tab says it. */
+  /** The tab is the heading. */
   protected override heading_of_table(): Node[] {
     return []
   }
@@ -237,28 +233,18 @@ export class AnalysisTableView extends TableView<number> {
   }
 }
 
+type AnalysisTableProps = {tabs: p.Property<AnalysisTabs>}
+
+export interface AnalysisTable extends p.AttrsOf<AnalysisTableProps> {}
+
 export class AnalysisTable extends Panel {
-  declare properties: AnalysisTable.Props
-  declare __view_type__: AnalysisTableView
-
-  static override __module__ = "gpuprof_widgets.views.models"
-
   static {
     this.prototype.default_view = AnalysisTableView
-    this.define<AnalysisTable.Props>(({Ref}) => ({
-      tabs: [Ref(AnalysisTabs)],
-    }))
+    this.define<AnalysisTableProps>(({Ref}) => ({tabs: [Ref(AnalysisTabs)]}))
   }
 }
 
-export namespace AnalysisTable {
-  export type Attrs = p.AttrsOf<Props>
-  export type Props = Panel.Props & {tabs: p.Property<AnalysisTabs>}
-}
-
-export interface AnalysisTable extends AnalysisTable.Attrs {}
-
-/** Of each row that is selected, the longest events of which one should be in view. */
+/** Number of a selected row's longest events of which one should be in view. */
 const MOST_TRIED = 1_000
 
 /** Selects rows of a panel: their events light up, and one of them is brought into view. */
@@ -273,7 +259,7 @@ function select_rows(store: TraceStore, data: PanelData, panel_rows: number[], t
   }
 }
 
-/** Where none of these ranges is in view, the view moves to the first of them. */
+/** Moves the view to the first of some ranges if none of them is in view. */
 function bring_into_view(store: TraceStore, ranges: [number, number][]): void {
   const {start, end} = store.visible
   if (ranges.length > 0 && !ranges.some(([from, to]) => to >= start && from <= end)) {
@@ -290,7 +276,7 @@ function jump_to_event(store: TraceStore, data: PanelData, row: number, number: 
   return ranges.length
 }
 
-/** The rows of a panel that hold what is selected, in whichever view that was done. */
+/** Returns the rows of a panel that hold the selection, made here or in another view. */
 function selected_rows(store: TraceStore, data: PanelData): Set<number> {
   const {selection} = store
   if (selection == null) {

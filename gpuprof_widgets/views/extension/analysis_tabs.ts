@@ -1,8 +1,7 @@
 import type * as p from "@bokehjs/core/properties"
 
 import {button, element} from "./element"
-import {PATH_PANEL, panel} from "./engine"
-import type {PanelData} from "./engine"
+import {panel, PATH_PANEL, type PanelData} from "./engine"
 import {Panel, PanelView} from "./panel"
 
 /** A tab per analysis that has something to show. */
@@ -58,17 +57,16 @@ export class AnalysisTabsView extends PanelView {
   }
 }
 
-export class AnalysisTabs extends Panel {
-  declare properties: AnalysisTabs.Props
-  declare __view_type__: AnalysisTabsView
+type AnalysisTabsProps = {active: p.Property<string>}
 
-  static override __module__ = "gpuprof_widgets.views.models"
+export interface AnalysisTabs extends p.AttrsOf<AnalysisTabsProps> {}
+
+export class AnalysisTabs extends Panel {
+  declare properties: Panel["properties"] & AnalysisTabsProps
 
   static {
     this.prototype.default_view = AnalysisTabsView
-    this.define<AnalysisTabs.Props>(({Str}) => ({
-      active: [Str, ""],
-    }))
+    this.define<AnalysisTabsProps>(({Str}) => ({active: [Str, ""]}))
   }
 
   /** The panel that is shown; only this one is put together. */
@@ -77,13 +75,6 @@ export class AnalysisTabs extends Panel {
     return panel(data, this.active == "" ? data.header.panels[0]?.name ?? "" : this.active)
   }
 }
-
-export namespace AnalysisTabs {
-  export type Attrs = p.AttrsOf<Props>
-  export type Props = Panel.Props & {active: p.Property<string>}
-}
-
-export interface AnalysisTabs extends AnalysisTabs.Attrs {}
 
 const TABS_CSS = `
 :host { padding: 8px 0 2px; border-top: 1px solid var(--line); }

@@ -1,7 +1,7 @@
-import type {RGB} from "./colour"
-import {css, hex, ink_on, mix} from "./colour"
+import {css, hex, ink_on, mix, type RGB} from "./colour"
+import type {Palette} from "./theme"
 
-/** Okabe-Ito, told apart by the common kinds of colour blindness. */
+/** Okabe-Ito's colours, which are distinct in all common kinds of colour blindness. */
 export const OKABE_ITO = {
   orange: hex("#E69F00"),
   sky: hex("#56B4E9"),
@@ -13,7 +13,7 @@ export const OKABE_ITO = {
   grey: hex("#999999"),
 }
 
-/** What lies around the ops is told apart by its lightness too. */
+/** Regions around the ops differ in lightness too. */
 const AROUND = {
   slate: hex("#4A5866"),
   pink: hex("#E3B5CD"),
@@ -21,10 +21,10 @@ const AROUND = {
 
 type Kind = {text: string, colour: RGB, categories: string[]}
 
-/** The kind of functions, whose language a file of another profiler says. */
+/** The kind of functions; files of other profilers name another language. */
 export const FRAMES = "Python"
 
-/** What the legend lists, in the order of the timeline; a category that is not named is "other". */
+/** The entries of the legend, in the order of the timeline; a category that is not named is "other". */
 export const KINDS: Kind[] = [
   {text: "cell line", colour: AROUND.slate, categories: ["cell_line"]},
   {text: "module", colour: AROUND.pink, categories: ["module", "module_backward"]},
@@ -63,4 +63,17 @@ export function paint_of(name: string, category: string, background: RGB): Paint
   const fill = mix(kind_of(category).colour, [255, 255, 255], name_shade(name))
   const dim = mix(fill, background, 0.78)
   return {fill: css(fill), ink: css(ink_on(fill)), dim_fill: css(dim), dim_ink: css(ink_on(dim))}
+}
+
+/** Grew and shrank: orange and blue are distinct in all common kinds of colour blindness, and the label has the sign. */
+export const GREW = OKABE_ITO.orange
+export const SHRANK = OKABE_ITO.blue
+/** Change, as a share of the longer of both times, from which on the colour is full. */
+const FULL = 0.5
+
+/** Returns fill and ink of a bar by the share by which it changed (-1: gone, 1: new). */
+export function diff_paint(change: number, {background, foreground}: Palette): {fill: string, ink: string} {
+  const neutral = mix(foreground, background, 0.86)
+  const fill: RGB = change == 0 ? neutral : mix(neutral, change > 0 ? GREW : SHRANK, 0.15 + 0.85 * Math.min(1, Math.abs(change) / FULL))
+  return {fill: css(fill), ink: css(ink_on(fill))}
 }

@@ -4,14 +4,11 @@ import {Renderer} from "@bokehjs/models/renderers/renderer"
 
 import {AnalysisTabs} from "./analysis_tabs"
 import {css} from "./colour"
-import {element} from "./element"
-import {at_time, cell_text, drawn_steps, format_ns} from "./engine"
-import type {PanelCurve} from "./engine"
-import {paint_frame} from "./paint_frame"
-import {paint_bands, paint_edges} from "./range_bands"
+import {element, type Fact} from "./element"
+import {at_time, cell_text, drawn_steps, format_ns, type PanelCurve} from "./engine"
+import {paint_bands, paint_edges, paint_frame} from "./paint"
 import type {Point} from "./surface"
 import {TimePlotView} from "./time_plot"
-import type {Fact} from "./tooltip"
 import {TraceStore} from "./trace_store"
 
 const AXIS_HEIGHT = 26
@@ -26,7 +23,7 @@ export class CurvePlotView extends TimePlotView {
   declare model: CurvePlot
 
   protected readonly description = "Curves. Arrow keys move, plus and minus zoom; the selected range is that of the timeline."
-  protected readonly css = CURVES_CSS
+  protected override readonly css = CURVES_CSS
   protected readonly labels = element("div", {class: "lanes", "aria-hidden": "true"})
 
   get store(): TraceStore {
@@ -117,41 +114,31 @@ export class CurvePlotView extends TimePlotView {
   }
 }
 
-/** What the axis of a curve spans: zero and all its values. */
+/** Returns the ends of a curve's axis: it spans zero and all values. */
 function extremes({value}: PanelCurve): [number, number] {
   const low = value.reduce((least, each) => Math.min(least, each), 0)
   const high = value.reduce((most, each) => Math.max(most, each), 0)
   return [low, high > low ? high : low + 1]
 }
 
+type CurvePlotProps = {
+  store: p.Property<TraceStore>
+  tabs: p.Property<AnalysisTabs>
+}
+
+export interface CurvePlot extends p.AttrsOf<CurvePlotProps> {}
+
 export class CurvePlot extends Renderer {
-  declare properties: CurvePlot.Props
-  declare __view_type__: CurvePlotView
-
   static override __module__ = "gpuprof_widgets.views.models"
-
-  constructor(attrs?: Partial<CurvePlot.Attrs>) {
-    super(attrs)
-  }
 
   static {
     this.prototype.default_view = CurvePlotView
-    this.define<CurvePlot.Props>(({Ref}) => ({
+    this.define<CurvePlotProps>(({Ref}) => ({
       store: [Ref(TraceStore)],
       tabs: [Ref(AnalysisTabs)],
     }))
   }
 }
-
-export namespace CurvePlot {
-  export type Attrs = p.AttrsOf<Props>
-  export type Props = Renderer.Props & {
-    store: p.Property<TraceStore>
-    tabs: p.Property<AnalysisTabs>
-  }
-}
-
-export interface CurvePlot extends CurvePlot.Attrs {}
 
 const CURVES_CSS = `
 .lanes { position: absolute; left: 0; overflow: hidden; pointer-events: none; font: 11px/14px var(--jp-ui-font-family, system-ui, sans-serif); color: var(--gp-foreground, #212121); }

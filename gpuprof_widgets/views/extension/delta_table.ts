@@ -1,13 +1,12 @@
 import type * as p from "@bokehjs/core/properties"
 
 import {choice, element} from "./element"
-import {format_count, merged_name} from "./engine"
-import type {Cell, Column, Order, Store, TableHeader} from "./engine"
+import {format_count, merged_name, type Cell, type Column, type Order, type Store, type TableHeader} from "./engine"
 import {Panel} from "./panel"
 import {StoreGroup} from "./store_group"
 import {TableView} from "./table"
 
-/** A table of views/comparison_tables.py. Of each row the names of its events in either run, and their `category`: "" for none. */
+/** A table of views/comparison.py; `names`: those of a row's events in each run; `category`: that of the events, "" for none. */
 type Deltas = TableHeader & {
   key: string
   noun: string
@@ -18,7 +17,7 @@ type Deltas = TableHeader & {
   names: [string[], string[]][]
 }
 
-/** Tables of what differs; a row lights up its events in both timelines. */
+/** Tables of the differences; a row lights up its events in both timelines. */
 export class DeltaTableView extends TableView<number> {
   declare model: DeltaTable
 
@@ -59,7 +58,7 @@ export class DeltaTableView extends TableView<number> {
     return [...shown, {key: "category", label: "Category", unit: "text", value: (row) => category[row], is_hidden: true}]
   }
 
-  /** What a row is called in either run. */
+  /** Returns the names of a row in both runs. */
   private names_of(row: number): string {
     const [a, b] = this.deltas.names[row].map((names) => names.join(", "))
     return a == b ? String(this.value("name", row)) : `A: ${a}\nB: ${b}`
@@ -142,27 +141,19 @@ function labels_of({header: {label, names, categories}}: Store, wanted: Set<stri
   return new Set(label.flatMap((pair, i) => is_wanted(pair) ? [i] : []))
 }
 
+type DeltaTableProps = {
+  group: p.Property<StoreGroup>
+  tables: p.Property<unknown[]>
+}
+
+export interface DeltaTable extends p.AttrsOf<DeltaTableProps> {}
+
 export class DeltaTable extends Panel {
-  declare properties: DeltaTable.Props
-  declare __view_type__: DeltaTableView
-
-  static override __module__ = "gpuprof_widgets.views.models"
-
   static {
     this.prototype.default_view = DeltaTableView
-    this.define<DeltaTable.Props>(({List, Ref, Unknown}) => ({
+    this.define<DeltaTableProps>(({List, Ref, Unknown}) => ({
       group: [Ref(StoreGroup)],
       tables: [List(Unknown), []],
     }))
   }
 }
-
-export namespace DeltaTable {
-  export type Attrs = p.AttrsOf<Props>
-  export type Props = Panel.Props & {
-    group: p.Property<StoreGroup>
-    tables: p.Property<unknown[]>
-  }
-}
-
-export interface DeltaTable extends DeltaTable.Attrs {}

@@ -1,12 +1,11 @@
-import {button, element} from "./element"
-import {chain, format_bytes, format_count, format_ns, format_share, MODULES, totals} from "./engine"
-import type {Link, Store} from "./engine"
-import {Panel, PanelView} from "./panel"
-import {select_event} from "./selection"
-import type {Selection} from "./selection"
-import type {Fact} from "./tooltip"
+import type * as p from "@bokehjs/core/properties"
 
-/** Two lines under the timeline: the range in numbers, and what is selected with its owners. */
+import {button, element, type Fact} from "./element"
+import {chain, format_bytes, format_count, format_ns, format_share, MODULES, type Link, type Store} from "./engine"
+import {Panel, PanelView} from "./panel"
+import {select_event, type Selection} from "./trace_store"
+
+/** Two lines under the timeline: the range in numbers, and the selection with its owners. */
 export class DetailsView extends PanelView {
   declare model: Details
 
@@ -32,10 +31,7 @@ export class DetailsView extends PanelView {
 
   private show_range(): void {
     const {store} = this
-    const {data} = store
-    const range = store.draft ?? store.window
-    const [start, end] = range ?? store.own_bounds
-    const {span, devices} = totals(data, {start: data.tick(start), end: data.tick(end)})
+    const {range, start, end, span, devices} = store.range_totals
     const busy = devices.map(({device, busy}) => `GPU ${device} busy ${format_share(busy / span)} (${format_ns(busy)})`)
     const words = [
       element("b", {}, range == null ? "Whole trace" : "Range"),
@@ -60,8 +56,8 @@ export class DetailsView extends PanelView {
   }
 
   private instances({text, rows, ranges = [], facts}: Selection): Node[] {
-    const found = [...rows.length == 0 ? [] : [format_count(rows.length, "event")], ...ranges.length == 0 ? [] : [format_count(ranges.length, "time range")]]
-    const words = found.length == 0 ? "has no events on the timeline" : `${found.join(" and ")} highlighted on the timeline`
+    const counts = [...rows.length == 0 ? [] : [format_count(rows.length, "event")], ...ranges.length == 0 ? [] : [format_count(ranges.length, "time range")]]
+    const words = counts.length == 0 ? "has no events on the timeline" : `${counts.join(" and ")} highlighted on the timeline`
     const first = rows.length == 0 ? [] : [button("Go to the first", {}, () => select_event(this.store, rows[0]))]
     return [element("span", {class: "name"}, text), element("span", {class: "muted"}, words), ...first, ...facts == null ? [] : [fact_list(facts())]]
   }
@@ -87,16 +83,12 @@ function fact_list(facts: Fact[]): HTMLElement {
 }
 
 export class Details extends Panel {
-  declare __view_type__: DetailsView
-
-  static override __module__ = "gpuprof_widgets.views.models"
-
   static {
     this.prototype.default_view = DetailsView
   }
 }
 
-/** What is known about one event, for the tooltip and the detail line. */
+/** Returns the facts about one event, for the tooltip and the detail line. */
 export function facts_of(store: Store, row: number): Fact[] {
   const track = store.header.tracks[store.track[row]]
   const duration = store.end[row] - store.ts[row]
@@ -125,13 +117,13 @@ export function facts_of(store: Store, row: number): Fact[] {
   return facts
 }
 
-/** The owners of an event from the outermost known down to itself, as one line; empty where none is known. */
+/** Returns the owners of an event, from the outermost to itself, as one line; empty where none is known. */
 export function chain_text(store: Store, row: number): string {
   const links = chain(store, row)
   return links.length < 2 ? "" : links.map(({role, text}) => `${ROLES[role]}: ${text}`).join(" › ")
 }
 
-/** What the page calls the members of a chain. */
+/** The page's words for the members of a chain. */
 const ROLES: Record<Link["role"], string> = {
   "line": "line", "annotation": "annotation", "module": "module", "python": "Python", "forward line": "forward line",
   "forward module": "forward module", "forward": "forward op", "op": "op", "launch": "launch", "gpu": "GPU",
@@ -153,4 +145,64 @@ const DETAIL_CSS = `
 .title .name { flex: 0 1 auto; max-width: 60%; }
 .title .facts { flex: 1 1 0; min-width: 0; }
 .name { font-weight: 600; }
+`
+
+/** One line above each of several timelines: its trace, busy times in the range, the selection. */
+export class TimelineTitleView extends PanelView {
+  declare model: TimelineTitle
+
+  protected readonly css = TITLE_CSS
+  private numbers: HTMLElement
+  private chosen: HTMLElement
+
+  override connect_signals(): void {
+    super.connect_signals()
+    const {store} = this
+    this.connect(store.properties.window.change, () => this.show_numbers())
+    this.connect(store.draft_changed, () => this.show_numbers())
+    this.connect(store.selection_changed, () => this.show_selection())
+  }
+
+  protected build_content(): Node[] {
+    this.numbers = element("span", {class: "number muted"})
+    this.chosen = element("span", {class: "number clip chosen", "aria-live": "polite"})
+    this.show_numbers()
+    this.show_selection()
+    return [element("div", {class: "row title", role: "group", "aria-label": this.model.text},
+      element("h3", {}, this.model.text), this.numbers, this.chosen)]
+  }
+
+  private show_numbers(): void {
+    const {range, span, devices} = this.store.range_totals
+    const busy = devices.map(({device, busy}) => `GPU ${device} ${this.model.busy} ${format_share(busy / span)}`)
+    this.numbers.textContent = [range == null ? format_ns(span) : `range of ${format_ns(span)}`, ...busy].join(" · ")
+  }
+
+  private show_selection(): void {
+    const {selection, data} = this.store
+    this.chosen.textContent = selection == null ? ""
+      : selection.row < 0 ? `${selection.text}: ${format_count(selection.rows.length, "event")}`
+        : `${selection.text}: ${format_ns(data.ns(data.end[selection.row] - data.ts[selection.row]))}`
+    this.chosen.title = this.chosen.textContent
+  }
+}
+
+type TimelineTitleProps = {text: p.Property<string>, busy: p.Property<string>}
+
+export interface TimelineTitle extends p.AttrsOf<TimelineTitleProps> {}
+
+export class TimelineTitle extends Panel {
+  static {
+    this.prototype.default_view = TimelineTitleView
+    this.define<TimelineTitleProps>(({Str}) => ({
+      text: [Str, ""],
+      busy: [Str, "busy"],
+    }))
+  }
+}
+
+const TITLE_CSS = `
+:host { padding: 6px 0 1px; }
+.title { flex-wrap: nowrap; }
+.chosen { min-width: 0; }
 `

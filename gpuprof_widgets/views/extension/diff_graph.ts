@@ -1,21 +1,20 @@
 import type * as p from "@bokehjs/core/properties"
-import {Signal0} from "@bokehjs/core/signaling"
 import type {Context2d} from "@bokehjs/core/util/canvas"
 import {Renderer} from "@bokehjs/models/renderers/renderer"
 
-import {diff_paint} from "./diff_colour"
+import {diff_paint} from "./categories"
+import type {Fact} from "./element"
 import {
   change_of, flame, flame_instances, flame_sources, format_change, format_count, format_ns, lay_out, paired_tree, width_in,
+  type DiffMode, type DiffNode, type FlameNode, type FlameSource, type Window,
 } from "./engine"
-import type {DiffMode, DiffNode, FlameNode, FlameSource, Window} from "./engine"
-import {IcicleView} from "./icicle"
-import {short_name} from "./labels"
+import {CallTree, has_width, IcicleGraph, IcicleView} from "./icicle"
+import {short_name} from "./paint"
 import {StoreGroup} from "./store_group"
-import type {Fact} from "./tooltip"
 
 const NAME_ROOM = 40
 
-/** The differential icicle: widths of both runs or of one, colours by what changed. */
+/** The differential icicle: widths of both runs or of one, colours by the change. */
 export class DiffGraphView extends IcicleView<DiffNode> {
   declare model: DiffGraph
 
@@ -54,38 +53,53 @@ export class DiffGraphView extends IcicleView<DiffNode> {
   }
 }
 
-export class DiffGraph extends Renderer {
-  declare properties: DiffGraph.Props
-  declare __view_type__: DiffGraphView
-
-  static override __module__ = "gpuprof_widgets.views.models"
-
-  nodes: DiffNode[] = []
-  focus = 0
-  private chosen = -1
-  /** How many whole steps each run's range holds; null where the ranges are compared as they are. */
-  steps_compared: [number, number] | null = null
-  tree_changed: Signal0<this>
-  private trees: FlameNode[][] = [[], []]
-  private prepared: Promise<void> | null = null
-
-  constructor(attrs?: Partial<DiffGraph.Attrs>) {
-    super(attrs)
+/** The union of both runs' call trees. */
+class DiffTree extends CallTree<DiffNode> {
+  /** Takes the nodes of other ranges; the zoomed node is kept as far as its path is still there. */
+  rebuild(nodes: DiffNode[], mode: DiffMode): void {
+    const path = this.path(this.focus)
+    this.nodes = nodes
+    this.focus = 0
+    this.lay_out(mode)
+    this.focus = this.follow(path)
   }
+
+  lay_out(mode: DiffMode): void {
+    lay_out(this.nodes, mode)
+    this.arrange()
+    this.levels = this.nodes.reduce((most, node) => has_width(node) ? Math.max(most, node.depth + 1) : most, 0)
+    const focused = this.node(this.focus)
+    if (focused != null && width_in(focused, mode) == 0) {
+      this.focus = 0
+    }
+  }
+}
+
+type DiffGraphProps = {
+  runs: p.Property<StoreGroup>
+  mode: p.Property<string>
+  source: p.Property<string>
+  steps: p.Property<[number, number][][]>
+}
+
+export interface DiffGraph extends p.AttrsOf<DiffGraphProps> {}
+
+export class DiffGraph extends IcicleGraph<DiffNode> {
+  declare properties: Renderer.Props & DiffGraphProps
+
+  override readonly tree = new DiffTree()
+  /** number of whole steps in each run's range; null where the ranges are compared as they are */
+  steps_compared: [number, number] | null = null
+  private trees: FlameNode[][] = [[], []]
 
   static {
     this.prototype.default_view = DiffGraphView
-    this.define<DiffGraph.Props>(({Float, List, Ref, Str, Tuple}) => ({
+    this.define<DiffGraphProps>(({Float, List, Ref, Str, Tuple}) => ({
       runs: [Ref(StoreGroup)],
       mode: [Str, "both"],
       source: [Str, "ops"],
       steps: [List(List(Tuple(Float, Float))), []],
     }))
-  }
-
-  override initialize(): void {
-    super.initialize()
-    this.tree_changed = new Signal0(this, "tree_changed")
   }
 
   get store(): StoreGroup["stores"][number] {
@@ -98,12 +112,11 @@ export class DiffGraph extends Renderer {
     return a.filter((source) => b.includes(source))
   }
 
-  prepare(): Promise<void> {
-    this.prepared ??= this.runs.ready.then(() => {
+  protected load(): Promise<void> {
+    return this.runs.ready.then(() => {
       this.setv({source: this.sources[0] ?? "ops"}, {silent: true})
       this.rebuild()
     })
-    return this.prepared
   }
 
   override connect_signals(): void {
@@ -113,11 +126,12 @@ export class DiffGraph extends Renderer {
     }
     this.connect(this.properties.source.change, () => this.rebuild())
     this.connect(this.properties.mode.change, () => this.relayout())
-    this.connect(this.runs.selection_changed, () => this.follow_selection())
+    // A selection made elsewhere is no path of this graph.
+    this.connect(this.runs.selection_changed, () => { this.chosen = -1 })
     this.connect(this.store.was_reset, () => this.zoom(0))
   }
 
-  /** The range of one run: what is brushed there, else its steps from the first to the last, else everything. */
+  /** Returns the range of one run: the brushed one, else its steps from the first to the last, else everything. */
   range(side: number): Window {
     const store = this.runs.stores[side]
     const steps = this.steps[side] ?? []
@@ -132,7 +146,7 @@ export class DiffGraph extends Renderer {
     return this.steps.length == 2 && this.steps.every((steps) => steps.length > 0)
   }
 
-  /** Whole steps in each range; null unless both hold any. */
+  /** Returns the number of whole steps in each range; null unless both hold any. */
   private count_steps(ranges: Window[]): [number, number] | null {
     const counts = ranges.map(({start, end}, side) => {
       const {data} = this.runs.stores[side]
@@ -143,54 +157,21 @@ export class DiffGraph extends Renderer {
   }
 
   private rebuild(): void {
-    const path = this.path(this.focus).map(({name, category}) => `${category} ${name}`)
     const ranges = [0, 1].map((side) => this.range(side))
     this.steps_compared = this.per_step ? this.count_steps(ranges) : null
     const [a, b] = this.steps_compared ?? [1, 1]
     this.trees = this.runs.stores.map(({data}, side) => flame(data, ranges[side], this.source as FlameSource))
-    this.nodes = paired_tree(this.trees[0], this.trees[1], [1 / a, 1 / b])
+    this.tree.rebuild(paired_tree(this.trees[0], this.trees[1], [1 / a, 1 / b]), this.mode as DiffMode)
     this.chosen = -1
-    lay_out(this.nodes, this.mode as DiffMode)
-    this.focus = this.follow(path)
     this.tree_changed.emit()
   }
 
   private relayout(): void {
-    lay_out(this.nodes, this.mode as DiffMode)
-    const focused = this.nodes[this.focus]
-    if (focused != null && width_in(focused, this.mode as DiffMode) == 0) {
-      this.focus = 0
-    }
+    this.tree.lay_out(this.mode as DiffMode)
     this.tree_changed.emit()
   }
 
-  /** The deepest node along the path on which one stood before the tree changed. */
-  private follow(path: string[]): number {
-    let id = 0
-    for (const step of path.slice(1)) {
-      const next = this.children_of(id).find((child) => `${this.nodes[child].category} ${this.nodes[child].name}` == step)
-      if (next == null) {
-        break
-      }
-      id = next
-    }
-    return id
-  }
-
-  /** From left to right. */
-  children_of(id: number): number[] {
-    return this.nodes.filter(({parent}) => parent == id).sort((a, b) => a.x0 - b.x0 || a.x1 - b.x1).map((node) => node.id)
-  }
-
-  path(id: number): DiffNode[] {
-    const path: DiffNode[] = []
-    for (let node = this.nodes[id]; node != null; node = this.nodes[node.parent]) {
-      path.unshift(node)
-    }
-    return path
-  }
-
-  /** What a label says of the change: never by colour alone. */
+  /** Returns the change as the label shows it: colour alone is not enough. */
   change_text({total: [a, b], calls}: DiffNode): string {
     if (a == b) {
       return "="
@@ -199,54 +180,24 @@ export class DiffGraph extends Renderer {
     return `${format_change(b - a)}${only}`
   }
 
-  get tree(): this {
-    return this
-  }
-
-  /** Of what has a width. */
-  get levels(): number {
-    return this.nodes.reduce((most, {depth, x0, x1}) => x1 > x0 ? Math.max(most, depth + 1) : most, 0)
-  }
-
   get marked(): Set<number> {
     return new Set([this.chosen])
   }
 
-  get cursor(): number {
-    return this.chosen >= 0 && this.path(this.chosen).some(({id}) => id == this.focus) ? this.chosen : this.focus
-  }
-
-  zoom(id: number): void {
-    if (this.nodes[id] != null) {
-      this.focus = id
-      this.tree_changed.emit()
-    }
-  }
-
-  walk(id: number | undefined): boolean {
-    if (id != null && id >= 0) {
-      if (!this.path(id).some((node) => node.id == this.focus)) {
-        this.focus = id
-      }
-      this.pick(id, false)
-    }
-    return true
-  }
-
-  /** Selects a path: its instances light up on both timelines. */
   pick(id: number, zoom: boolean): void {
-    const node = this.nodes[id]
+    const {tree} = this
+    const node = tree.node(id)
     if (node == null) {
       return
     }
-    this.focus = zoom ? id : this.focus
-    const key = this.path(id).map(({name}) => name).join("\n")
+    tree.focus = zoom ? id : tree.focus
+    const key = tree.path(id).map(({name}) => name).join("\n")
     this.runs.choose(this.runs.stores.map(({data}, side) => {
-      const own = node.nodes[side]
+      const node_of_run = node.nodes[side]
       if (id == 0) {
         return null
       }
-      const rows = own < 0 ? new Int32Array(0) : flame_instances(data, this.source as FlameSource, this.trees[side], own)
+      const rows = node_of_run < 0 ? new Int32Array(0) : flame_instances(data, this.source as FlameSource, this.trees[side], node_of_run)
       const labels = new Set(Array.from(rows, (row) => data.label[row]))
       return {source: "flame", row: -1, rows, key, labels, text: node.name}
     }))
@@ -254,12 +205,7 @@ export class DiffGraph extends Renderer {
     this.tree_changed.emit()
   }
 
-  /** What was selected elsewhere is not a path of this graph. */
-  private follow_selection(): void {
-    this.chosen = -1
-  }
-
-  /** What is compared, in words. */
+  /** The compared times and ranges in words. */
   get about(): string {
     const whole = this.runs.stores.every(({window}) => window == null)
     const steps = this.steps_compared
@@ -270,15 +216,3 @@ export class DiffGraph extends Renderer {
     return `CPU time per step, ${steps[0] == steps[1] ? `${a} of each` : `${a} of A, ${b} of B`}${whole ? "" : ", selected"}`
   }
 }
-
-export namespace DiffGraph {
-  export type Attrs = p.AttrsOf<Props>
-  export type Props = Renderer.Props & {
-    runs: p.Property<StoreGroup>
-    mode: p.Property<string>
-    source: p.Property<string>
-    steps: p.Property<[number, number][][]>
-  }
-}
-
-export interface DiffGraph extends DiffGraph.Attrs {}

@@ -29,3 +29,81 @@ export function choice(label: string, options: [string, string][], value: string
   select.addEventListener("change", () => on_change(select.value))
   return element("label", {class: "choice"}, `${label} `, select)
 }
+
+/** A button that reads the text of a search box as a regular expression while it is pressed. */
+export function regex_button(noun: string, on_change: (as_regex: boolean) => void): HTMLButtonElement {
+  const title = `Read the ${noun} as a regular expression`
+  const el = button(".*", {title, "aria-label": "Regular expression", "aria-pressed": "false"}, () => {
+    const as_regex = el.getAttribute("aria-pressed") == "false"
+    el.setAttribute("aria-pressed", String(as_regex))
+    on_change(as_regex)
+  })
+  return el
+}
+
+/** A list of colours with their meanings. */
+export function legend(label: string, entries: [colour: string, meaning: string][]): HTMLUListElement {
+  return element("ul", {class: "legend", "aria-label": label}, ...legend_items(entries))
+}
+
+export function legend_items(entries: [colour: string, meaning: string][]): HTMLLIElement[] {
+  return entries.map(([colour, meaning]) =>
+    element("li", {}, element("span", {class: "swatch", style: `background:${colour}`}), meaning))
+}
+
+export type Fact = [label: string, value: string]
+
+const GAP = 14
+
+/** A box next to the pointer. It floats over the report: nothing moves when it is shown. */
+export class Tooltip {
+  private readonly el = element("div", {class: "gp-tooltip", role: "tooltip", hidden: true})
+  private readonly style = element("style", {}, TOOLTIP_CSS)
+
+  constructor(private readonly host: HTMLElement, root: ShadowRoot | HTMLElement) {
+    root.append(this.style, this.el)
+  }
+
+  show(title: string, facts: Fact[], client_x: number, client_y: number): void {
+    const list = element("dl", {}, ...facts.flatMap(([label, value]) =>
+      [element("dt", {}, label), element("dd", {}, value)]))
+    this.el.replaceChildren(element("b", {}, title), list)
+    this.el.hidden = false
+    this.place(client_x, client_y)
+  }
+
+  hide(): void {
+    this.el.hidden = true
+  }
+
+  remove(): void {
+    this.el.remove()
+    this.style.remove()
+  }
+
+  /** Puts the box next to the pointer, on the side where the report and the window have room. */
+  private place(client_x: number, client_y: number): void {
+    const host = this.host.getBoundingClientRect()
+    const {width, height} = this.el.getBoundingClientRect()
+    const right = Math.min(host.right, window.innerWidth)
+    const bottom = Math.min(host.bottom, window.innerHeight)
+    const left = client_x + GAP + width <= right ? client_x + GAP : client_x - GAP - width
+    const top = client_y + GAP + height <= bottom ? client_y + GAP : client_y - GAP - height
+    this.el.style.left = `${Math.max(0, left - host.left)}px`
+    this.el.style.top = `${Math.max(0, top - host.top)}px`
+  }
+}
+
+const TOOLTIP_CSS = `
+.gp-tooltip {
+  position: absolute; z-index: 20; pointer-events: none; box-sizing: border-box; max-width: min(520px, 90%);
+  padding: 6px 9px; border-radius: 5px; border: 1px solid var(--gp-line, #ccc);
+  background: var(--gp-background, #fff); color: var(--gp-foreground, #212121);
+  font: 12px/1.4 var(--jp-ui-font-family, system-ui, sans-serif); box-shadow: 0 2px 8px rgb(0 0 0 / 25%);
+}
+.gp-tooltip[hidden] { display: none; }
+.gp-tooltip b { display: block; overflow-wrap: anywhere; }
+.gp-tooltip dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 0 10px; margin: 3px 0 0; }
+.gp-tooltip dt { color: var(--gp-muted, #595959); }
+.gp-tooltip dd { margin: 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; max-height: 2.8em; overflow: hidden; }
+`

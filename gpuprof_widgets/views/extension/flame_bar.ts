@@ -1,12 +1,10 @@
 import type * as p from "@bokehjs/core/properties"
 
-import {button, choice, element} from "./element"
-import {flame_sources, format_count, format_ns, format_share, matcher, totals} from "./engine"
-import type {FlameSource, FlameTime} from "./engine"
+import {button, choice, element, regex_button} from "./element"
+import {flame_sources, format_count, format_ns, format_share, matcher, totals, type FlameSource, type FlameTime} from "./engine"
 import {FlameGraph} from "./flame_graph"
-import {MAX_LEVELS} from "./icicle"
-import {Panel, PanelView} from "./panel"
-import {BAR_CSS} from "./styles"
+import {MAX_LEVELS, type IcicleGraph, type IcicleNode} from "./icicle"
+import {BAR_CSS, Panel, PanelView} from "./panel"
 
 const SOURCES: Record<FlameSource, string> = {
   merged: "Python and ops",
@@ -14,27 +12,15 @@ const SOURCES: Record<FlameSource, string> = {
   cprofile: "Python by cProfile (estimate)",
 }
 
-const WIDTHS: [FlameTime, string, string][] = [
-  ["cpu", "CPU time", "Bars are as wide as the time in which they ran"],
-  ["device", "GPU time", "Bars are as wide as the GPU work that they caused: kernels, copies and memsets"],
-]
-
-const ESTIMATE = "An estimate: cProfile records who called whom but not when, so paths are inferred and a selected range does not apply."
-
-/** Title, source, widths, search and breadcrumb of the flame graph. */
-export class FlameBarView extends PanelView {
-  declare model: FlameBar
-
+/** The bar above a flame graph: it follows the tree, and has a choice of the source and a breadcrumb. */
+export abstract class IcicleBarView extends PanelView {
   protected readonly css = BAR_CSS
-  private crumbs: HTMLElement
-  private found: HTMLElement
-  private about: HTMLElement
-  private search: HTMLInputElement
-  private widths: HTMLButtonElement[]
+  protected readonly about = element("span", {class: "note"})
+  protected readonly crumbs = element("nav", {class: "crumbs", "aria-label": "Zoomed path"})
 
-  get graph(): FlameGraph {
-    return this.model.graph
-  }
+  abstract get graph(): IcicleGraph<IcicleNode> & {source: string}
+
+  protected abstract update(): void
 
   override async lazy_initialize(): Promise<void> {
     await super.lazy_initialize()
@@ -46,19 +32,38 @@ export class FlameBarView extends PanelView {
     this.connect(this.graph.tree_changed, () => this.update())
   }
 
+  protected source_choice(sources: FlameSource[]): Node[] {
+    const options = sources.map((source): [string, string] => [source, SOURCES[source]])
+    return sources.length < 2 ? [] : [choice("Source", options, this.graph.source, (source) => { this.graph.source = source })]
+  }
+}
+
+const WIDTHS: [FlameTime, string, string][] = [
+  ["cpu", "CPU time", "Bars are as wide as the time in which they ran"],
+  ["device", "GPU time", "Bars are as wide as the GPU work that they caused: kernels, copies and memsets"],
+]
+
+const ESTIMATE = "An estimate: cProfile records who called whom but not when, so paths are inferred and a selected range does not apply."
+
+/** Title, source, widths, search and breadcrumb of the flame graph. */
+export class FlameBarView extends IcicleBarView {
+  declare model: FlameBar
+
+  private matches: HTMLElement
+  private search: HTMLInputElement
+  private widths: HTMLButtonElement[]
+
+  get graph(): FlameGraph {
+    return this.model.graph
+  }
+
   protected build_content(): Node[] {
     const {graph} = this
-    this.crumbs = element("nav", {class: "crumbs", "aria-label": "Zoomed path"})
-    this.found = element("span", {class: "number muted", role: "status"})
-    this.about = element("span", {class: "note"})
+    this.matches = element("span", {class: "number muted", role: "status"})
     this.search = element("input", {type: "search", placeholder: "Search", "aria-label": "Search the flame graph", size: 18})
     this.search.addEventListener("input", () => { graph.search = this.search.value })
-    const regex = button(".*", {title: "Read the search as a regular expression", "aria-label": "Regular expression", "aria-pressed": "false"}, () => {
-      graph.search_as_regex = !graph.search_as_regex
-      regex.setAttribute("aria-pressed", String(graph.search_as_regex))
-    })
-    const sources = flame_sources(this.store.data).map((source): [string, string] => [source, SOURCES[source]])
-    const chooser = sources.length < 2 ? [] : [choice("Source", sources, graph.source, (source) => { graph.source = source })]
+    const regex = regex_button("search", (as_regex) => { graph.search_as_regex = as_regex })
+    const sources = this.source_choice(flame_sources(this.store.data))
     this.widths = graph.has_gpu_time
       ? WIDTHS.map(([time, text, title]) => button(text, {title, "data-time": time}, () => { graph.time = time })) : []
     const widths = this.widths.length == 0 ? []
@@ -66,23 +71,23 @@ export class FlameBarView extends PanelView {
     this.update()
     return [
       element("div", {class: "row"}, element("h3", {}, "Flame graph"), this.about,
-        element("div", {class: "row push"}, this.found, this.search, regex, ...widths, ...chooser)),
+        element("div", {class: "row push"}, this.matches, this.search, regex, ...widths, ...sources)),
       this.crumbs,
     ]
   }
 
-  private update(): void {
+  protected update(): void {
     const {tree, search, search_as_regex, source, width} = this.graph
     const {error} = matcher(search, search_as_regex)
     if (this.search.value != search) {
       this.search.value = search
     }
-    this.found.textContent = error ?? (tree.matched == null ? ""
+    this.matches.textContent = error ?? (tree.matched == null ? ""
       : `${format_count(tree.matched.size, "match").replace("matchs", "matches")}, ${format_share(tree.matched_share)} of the ${width == "cpu" ? "time" : "GPU time"}`)
     this.about.textContent = source == "cprofile" ? ESTIMATE : this.range_text()
-    for (const one of this.widths) {
-      one.setAttribute("aria-pressed", String(one.dataset.time == width))
-      one.disabled = source == "cprofile" && one.dataset.time == "device"
+    for (const button of this.widths) {
+      button.setAttribute("aria-pressed", String(button.dataset.time == width))
+      button.disabled = source == "cprofile" && button.dataset.time == "device"
     }
     this.fill_crumbs()
   }
@@ -96,9 +101,9 @@ export class FlameBarView extends PanelView {
   private gpu_time(): string {
     const {data, range} = this.store
     const busy = totals(data, range).devices.map(({busy}) => busy).filter((busy) => busy > 0)
-    const overlaps = this.graph.tree.nodes[0].device > busy.reduce((sum, one) => sum + one, 0)
-    const over = [...busy.length > 1 ? ["GPUs"] : [], ...overlaps ? ["streams that overlap"] : []]
-    return over.length == 0 ? "GPU time" : `GPU time summed over ${over.join(" and ")}`
+    const overlaps = this.graph.tree.nodes[0].device > busy.reduce((sum, ns) => sum + ns, 0)
+    const summed_over = [...busy.length > 1 ? ["GPUs"] : [], ...overlaps ? ["streams that overlap"] : []]
+    return summed_over.length == 0 ? "GPU time" : `GPU time summed over ${summed_over.join(" and ")}`
   }
 
   private fill_crumbs(): void {
@@ -118,23 +123,13 @@ export class FlameBarView extends PanelView {
   }
 }
 
+type FlameBarProps = {graph: p.Property<FlameGraph>}
+
+export interface FlameBar extends p.AttrsOf<FlameBarProps> {}
+
 export class FlameBar extends Panel {
-  declare properties: FlameBar.Props
-  declare __view_type__: FlameBarView
-
-  static override __module__ = "gpuprof_widgets.views.models"
-
   static {
     this.prototype.default_view = FlameBarView
-    this.define<FlameBar.Props>(({Ref}) => ({
-      graph: [Ref(FlameGraph)],
-    }))
+    this.define<FlameBarProps>(({Ref}) => ({graph: [Ref(FlameGraph)]}))
   }
 }
-
-export namespace FlameBar {
-  export type Attrs = p.AttrsOf<Props>
-  export type Props = Panel.Props & {graph: p.Property<FlameGraph>}
-}
-
-export interface FlameBar extends FlameBar.Attrs {}

@@ -1,16 +1,15 @@
 import type * as p from "@bokehjs/core/properties"
-import {Signal0} from "@bokehjs/core/signaling"
 import type {Context2d} from "@bokehjs/core/util/canvas"
 import {Renderer} from "@bokehjs/models/renderers/renderer"
 
-import {paint_of} from "./categories"
-import type {Paint} from "./categories"
-import {flame_sources, flame_width, format_count, format_ns, format_share, matcher, totals, UNLAUNCHED} from "./engine"
-import type {FlameNode, FlameSource, FlameTime} from "./engine"
-import {FlameTree, has_width} from "./flame_tree"
-import {IcicleView, MAX_LEVELS} from "./icicle"
-import {short_name} from "./labels"
-import type {Fact} from "./tooltip"
+import {paint_of, type Paint} from "./categories"
+import type {Fact} from "./element"
+import {
+  flame, flame_instances, flame_sources, flame_width, format_count, format_ns, format_share, laid_out, matcher, nodes_of_rows, totals,
+  UNLAUNCHED, type FlameNode, type FlameSource, type FlameTime, type Store, type Window,
+} from "./engine"
+import {CallTree, has_width, IcicleGraph, IcicleView, MAX_LEVELS} from "./icicle"
+import {short_name} from "./paint"
 import {TraceStore} from "./trace_store"
 
 /** How many levels below a node that was brought into view stay visible. */
@@ -54,24 +53,24 @@ export class FlameGraphView extends IcicleView<FlameNode> {
   }
 }
 
-export class FlameGraph extends Renderer {
-  declare properties: FlameGraph.Props
-  declare __view_type__: FlameGraphView
+type FlameGraphProps = {
+  store: p.Property<TraceStore>
+  source: p.Property<string>
+  time: p.Property<string>
+  search: p.Property<string>
+  search_as_regex: p.Property<boolean>
+}
 
-  static override __module__ = "gpuprof_widgets.views.models"
+export interface FlameGraph extends p.AttrsOf<FlameGraphProps> {}
 
-  tree: FlameTree
-  tree_changed: Signal0<this>
-  private prepared: Promise<void> | null = null
-  private chosen = -1
+export class FlameGraph extends IcicleGraph<FlameNode> {
+  declare properties: Renderer.Props & FlameGraphProps
 
-  constructor(attrs?: Partial<FlameGraph.Attrs>) {
-    super(attrs)
-  }
+  declare tree: FlameTree
 
   static {
     this.prototype.default_view = FlameGraphView
-    this.define<FlameGraph.Props>(({Bool, Ref, Str}) => ({
+    this.define<FlameGraphProps>(({Bool, Ref, Str}) => ({
       store: [Ref(TraceStore)],
       source: [Str, "ops"],
       time: [Str, "cpu"],
@@ -80,13 +79,8 @@ export class FlameGraph extends Renderer {
     }))
   }
 
-  override initialize(): void {
-    super.initialize()
-    this.tree_changed = new Signal0(this, "tree_changed")
-  }
-
-  prepare(): Promise<void> {
-    this.prepared ??= this.store.ready.then((data) => {
+  protected load(): Promise<void> {
+    return this.store.ready.then((data) => {
       this.tree = new FlameTree(data)
       this.setv({source: flame_sources(data)[0] ?? "ops"}, {silent: true})
       this.rebuild()
@@ -94,7 +88,6 @@ export class FlameGraph extends Renderer {
         this.time = "device"
       }
     })
-    return this.prepared
   }
 
   override connect_signals(): void {
@@ -109,13 +102,13 @@ export class FlameGraph extends Renderer {
     this.connect(this.store.was_reset, () => this.reset())
   }
 
-  /** Whether the record has any, in whatever range. */
+  /** Whether the record has GPU time in any range. */
   get has_gpu_time(): boolean {
     const {data} = this.store
     return totals(data, data.whole).devices.some(({busy}) => busy > 0)
   }
 
-  /** What widths are: cProfile's calls have none by GPU time. */
+  /** The time that widths show: cProfile's calls have no GPU time. */
   get width(): FlameTime {
     return this.source == "cprofile" ? "cpu" : this.time as FlameTime
   }
@@ -125,17 +118,17 @@ export class FlameGraph extends Renderer {
     this.tree.rebuild(this.store.range, this.source as FlameSource, this.width)
     this.chosen = this.tree.find(path)
     this.refresh()
-    this.tell_facts()
+    this.update_facts()
   }
 
   private relayout(): void {
     this.tree.lay_out(this.width)
     this.refresh()
-    this.tell_facts()
+    this.update_facts()
   }
 
-  /** What was selected here has other numbers now. */
-  private tell_facts(): void {
+  /** Shows the new numbers of the node that was selected here. */
+  private update_facts(): void {
     if (this.store.selection?.source == "flame") {
       this.store.selection_changed.emit()
     }
@@ -154,12 +147,7 @@ export class FlameGraph extends Renderer {
     this.tree_changed.emit()
   }
 
-  /** The node that the keyboard stands on. */
-  get cursor(): number {
-    return this.chosen >= 0 && this.tree.contains(this.tree.focus, this.chosen) ? this.chosen : this.tree.focus
-  }
-
-  /** The nodes of what is selected, wherever it was selected. */
+  /** The nodes of the selection, made here or in another view. */
   get marked(): Set<number> {
     const {selection} = this.store
     const {tree} = this
@@ -176,7 +164,7 @@ export class FlameGraph extends Renderer {
     return new Set(tree.nodes.filter(({label}) => label >= 0 && selection.labels.has(label)).map(({id}) => id))
   }
 
-  /** What was selected elsewhere comes into view, even where the view is zoomed onto something else. */
+  /** Brings into view the nodes of a selection made elsewhere, even where another node is zoomed. */
   private follow_selection(): void {
     const {selection} = this.store
     if (selection != null && selection.source != "flame") {
@@ -202,24 +190,6 @@ export class FlameGraph extends Renderer {
     }
   }
 
-  zoom(id: number): void {
-    if (this.tree.node(id) != null) {
-      this.tree.focus = id
-      this.tree_changed.emit()
-    }
-  }
-
-  walk(id: number | undefined): boolean {
-    if (id != null && id >= 0) {
-      if (!this.tree.contains(this.tree.focus, id)) {
-        this.tree.focus = id
-      }
-      this.pick(id, false)
-    }
-    return true
-  }
-
-  /** Selects a node: all its instances light up on the timeline. */
   pick(id: number, zoom: boolean): void {
     const node = this.tree.node(id)
     if (node == null) {
@@ -236,7 +206,7 @@ export class FlameGraph extends Renderer {
     this.tree_changed.emit()
   }
 
-  /** Both times of a node, that which it is as wide as first, with its share of the whole. */
+  /** Returns both times of a node, that of its width first, with its share of the whole. */
   facts(node: FlameNode): Fact[] {
     const {width} = this
     const whole = flame_width(this.tree.nodes[0], width)
@@ -251,15 +221,77 @@ export class FlameGraph extends Renderer {
   }
 }
 
-export namespace FlameGraph {
-  export type Attrs = p.AttrsOf<Props>
-  export type Props = Renderer.Props & {
-    store: p.Property<TraceStore>
-    source: p.Property<string>
-    time: p.Property<string>
-    search: p.Property<string>
-    search_as_regex: p.Property<boolean>
+/** The call tree of a range, and its nodes that match the search. */
+export class FlameTree extends CallTree<FlameNode> {
+  matched: Set<number> | null = null
+  /** Share of the whole in and under the matched nodes, counted once. */
+  matched_share = 0
+  private source: FlameSource = "ops"
+  private rows_to_nodes: Int32Array | null = null
+
+  constructor(private readonly store: Store) {
+    super()
+  }
+
+  /** Computes the tree anew for a range; the zoomed node is kept where it still has a width. */
+  rebuild(range: Window, source: FlameSource, time: FlameTime): void {
+    const path = this.path(this.focus)
+    this.source = source
+    this.rows_to_nodes = null
+    this.nodes = flame(this.store, range, source)
+    this.focus = 0
+    this.lay_out(time)
+    this.focus = this.follow(path)
+  }
+
+  /** Lays the nodes out by a time. Where the zoomed node has none, the nearest node around it with a width is zoomed. */
+  lay_out(time: FlameTime): void {
+    laid_out(this.nodes, time)
+    this.arrange()
+    // By GPU time there is as much room as by CPU time.
+    this.levels = this.nodes.reduce((most, node) => node.total > 0 || has_width(node) ? Math.max(most, node.depth + 1) : most, 1)
+    while (this.focus > 0 && !has_width(this.nodes[this.focus])) {
+      this.focus = this.nodes[this.focus].parent
+    }
+  }
+
+  /** Returns the children of a node that have a width: from the longest to the shortest. */
+  override children_of(id: number): number[] {
+    return super.children_of(id).filter((child) => has_width(this.nodes[child]))
+  }
+
+  /** Returns the node at the end of a path of an earlier tree; -1 where this one has none. */
+  find(path: FlameNode[]): number {
+    const id = this.follow(path)
+    return path.length > 0 && this.nodes[id].depth == path.length - 1 ? id : -1
+  }
+
+  /** Returns the slices of the whole trace that a node stands for. */
+  instances(id: number): Int32Array {
+    return flame_instances(this.store, this.source, this.nodes, id)
+  }
+
+  /** Returns the node of an event, for a kernel or a launch that of its op, else of the launch; -1 for none. */
+  node_of(row: number): number {
+    const node_of = this.rows_to_nodes ??= nodes_of_rows(this.store, this.source, this.nodes)
+    const cause = this.store.op[row] >= 0 ? this.store.op[row] : this.store.owner[row]
+    return node_of[row] >= 0 || cause < 0 ? node_of[row] : node_of[cause]
+  }
+
+  /** Marks the nodes whose name matches; null marks none. */
+  search(test: ((name: string) => boolean) | null): void {
+    const matched = new Set<number>()
+    const inside = new Uint8Array(this.nodes.length)
+    let share = 0
+    for (const {id, parent, name, x0, x1} of test == null ? [] : this.nodes.slice(1)) {
+      const matches = test!(name)
+      if (matches) {
+        matched.add(id)
+        share += inside[parent] == 1 ? 0 : x1 - x0
+      }
+      inside[id] = Number(matches || inside[parent] == 1)
+    }
+    this.matched = test == null ? null : matched
+    this.matched_share = share
   }
 }
-
-export interface FlameGraph extends FlameGraph.Attrs {}

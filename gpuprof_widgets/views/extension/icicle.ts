@@ -1,17 +1,12 @@
-import type {Signal0} from "@bokehjs/core/signaling"
+import {Signal0} from "@bokehjs/core/signaling"
 import type {Context2d} from "@bokehjs/core/util/canvas"
-import {RendererView} from "@bokehjs/models/renderers/renderer"
-import type {Renderer} from "@bokehjs/models/renderers/renderer"
+import {Renderer} from "@bokehjs/models/renderers/renderer"
 
 import {css} from "./colour"
-import {element} from "./element"
-import {Labels} from "./labels"
-import {paint_frame} from "./paint_frame"
-import {PLOT_CSS} from "./styles"
-import {Surface} from "./surface"
+import {Tooltip, type Fact} from "./element"
+import {Labels, paint_frame} from "./paint"
+import {Surface, SurfaceView} from "./surface"
 import type {Theme} from "./theme"
-import {Tooltip} from "./tooltip"
-import type {Fact} from "./tooltip"
 import type {TraceStore} from "./trace_store"
 
 const ROW_HEIGHT = 19
@@ -19,51 +14,131 @@ export const MAX_LEVELS = 22
 const MIN_LEVELS = 4
 const FONT = "11.5px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
-/** `x0`, `x1`: its place from left to right, the root's is the whole. */
-export type IcicleNode = {id: number, parent: number, depth: number, name: string, x0: number, x1: number}
+/** A node of a call tree; `x0`, `x1`: its left and right edge as shares of the root. */
+export type IcicleNode = {id: number, parent: number, depth: number, name: string, category: string, x0: number, x1: number}
 
-/** A tree of calls and where one stands in it; the ids of nodes are their places. */
-export interface Icicle<Node extends IcicleNode> {
-  readonly nodes: readonly Node[]
-  /** the zoomed node */
-  readonly focus: number
-  /** how many there is room for, as far as that goes */
-  readonly levels: number
-  /** From left to right. */
-  children_of(id: number): number[]
+/** A call tree and the node to which it is zoomed; a node's id is its position. */
+export class CallTree<Node extends IcicleNode> {
+  nodes: Node[] = []
+  focus = 0
+  /** number of levels to make room for */
+  levels = 1
+  private children: number[][] = []
+
+  /** Follows a change of the nodes or their widths. */
+  protected arrange(): void {
+    this.children = this.nodes.map(() => [])
+    for (const node of this.nodes) {
+      this.children[node.parent]?.push(node.id)
+    }
+    for (const ids of this.children) {
+      ids.sort((a, b) => this.nodes[a].x0 - this.nodes[b].x0 || this.nodes[a].x1 - this.nodes[b].x1)
+    }
+  }
+
+  node(id: number): Node | undefined {
+    return this.nodes[id]
+  }
+
+  /** Returns the children of a node from left to right. */
+  children_of(id: number): number[] {
+    return this.children[id] ?? []
+  }
+
+  /** Returns the nodes from the root to a node. */
+  path(id: number): Node[] {
+    const path: Node[] = []
+    for (let node = this.node(id); node != null; node = this.node(node.parent)) {
+      path.unshift(node)
+    }
+    return path
+  }
+
+  contains(ancestor: number, id: number): boolean {
+    return this.path(id).some((node) => node.id == ancestor)
+  }
+
+  /** Returns the deepest node along a path of an earlier tree. */
+  protected follow(path: Node[]): number {
+    let id = 0
+    for (const {category, name} of path.slice(1)) {
+      const next = this.children_of(id).find((child) => this.nodes[child].category == category && this.nodes[child].name == name)
+      if (next == null) {
+        break
+      }
+      id = next
+    }
+    return id
+  }
 }
 
-/** The tree of one or more records, and what a click or a key does. */
-export interface Walker<Node extends IcicleNode> {
-  readonly tree: Icicle<Node>
-  readonly tree_changed: Signal0<object>
-  /** Where Escape is heard, and whose colours it has. */
-  readonly store: TraceStore
-  /** The node that the keyboard stands on. */
-  readonly cursor: number
-  /** The nodes that are outlined. */
-  readonly marked: Set<number>
-  prepare(): Promise<void>
-  zoom(id: number): void
-  walk(id: number | undefined): boolean
-  pick(id: number, zoom: boolean): void
+export function has_width({x0, x1}: IcicleNode): boolean {
+  return x1 > x0
 }
 
-/** An icicle on a figure: root on top, widths are shares of the zoomed node's. */
-export abstract class IcicleView<Node extends IcicleNode> extends RendererView {
-  declare model: Renderer & Walker<Node>
+/** The model of an icicle: its tree, zoomed and walked, and the node that is selected in it. */
+export abstract class IcicleGraph<Node extends IcicleNode> extends Renderer {
+  static override __module__ = "gpuprof_widgets.views.models"
+
+  tree: CallTree<Node>
+  tree_changed: Signal0<this>
+  /** the node that was selected here, -1 for none */
+  protected chosen = -1
+  private prepared: Promise<void> | null = null
+
+  /** The store that Escape resets, and whose theme the icicle has. */
+  abstract store: TraceStore
+  /** The outlined nodes. */
+  abstract get marked(): Set<number>
+  /** Selects a node: all its instances light up on the timeline. */
+  abstract pick(id: number, zoom: boolean): void
+  protected abstract load(): Promise<void>
+
+  override initialize(): void {
+    super.initialize()
+    this.tree_changed = new Signal0(this, "tree_changed")
+  }
+
+  prepare(): Promise<void> {
+    return this.prepared ??= this.load()
+  }
+
+  /** The node on which the keyboard stands. */
+  get cursor(): number {
+    return this.chosen >= 0 && this.tree.contains(this.tree.focus, this.chosen) ? this.chosen : this.tree.focus
+  }
+
+  zoom(id: number): void {
+    if (this.tree.node(id) != null) {
+      this.tree.focus = id
+      this.tree_changed.emit()
+    }
+  }
+
+  walk(id: number | undefined): boolean {
+    if (id != null && id >= 0) {
+      if (!this.tree.contains(this.tree.focus, id)) {
+        this.tree.focus = id
+      }
+      this.pick(id, false)
+    }
+    return true
+  }
+}
+
+/** An icicle on a figure: the root on top, widths as shares of the zoomed node. */
+export abstract class IcicleView<Node extends IcicleNode> extends SurfaceView {
+  declare model: IcicleGraph<Node>
 
   protected readonly labels = new Labels(FONT)
-  private surface: Surface
   private tooltip: Tooltip | null = null
-  private readonly style_el = element("style", {}, PLOT_CSS)
 
   protected abstract readonly title: string
   protected abstract paint_for(node: Node): {fill: string, ink: string}
   protected abstract paint_label(ctx: Context2d, node: Node, x: number, y: number, room: number): void
   protected abstract facts(node: Node): Fact[]
 
-  private get tree(): Icicle<Node> {
+  private get tree(): CallTree<Node> {
     return this.model.tree
   }
 
@@ -94,32 +169,20 @@ export abstract class IcicleView<Node extends IcicleNode> extends RendererView {
 
   override remove(): void {
     this.tooltip?.remove()
-    this.surface.el.remove()
-    this.style_el.remove()
     super.remove()
   }
 
-  /** As tall as the whole tree, of which zooming shows a part: nothing jumps about under a click. */
+  /** Makes room for the whole tree, also where a part of it is zoomed: nothing moves under a click. */
   private resize(): void {
     const levels = Math.min(MAX_LEVELS, Math.max(MIN_LEVELS, this.tree.levels))
     this.plot_model.height = levels * ROW_HEIGHT + 2
-  }
-
-  private mount(): void {
-    const {canvas_view, frame} = this.plot_view
-    if (!this.surface.el.isConnected) {
-      canvas_view.shadow_el.append(this.style_el, this.surface.el)
-      canvas_view.events_el.tabIndex = -1
-      this.tooltip ??= new Tooltip(this.root.el, this.root.shadow_el)
-    }
-    this.surface.place(frame.bbox)
   }
 
   private get first_level(): number {
     return this.tree.nodes[this.tree.focus]?.depth ?? 0
   }
 
-  /** Horizontal place of a node in the zoomed view, 0 to 1; null where it is not in it. */
+  /** Returns the horizontal place of a node in the zoomed view, 0 to 1; null where it is not in it. */
   private place({x0, x1, depth}: Node): [number, number] | null {
     const top = this.tree.nodes[this.tree.focus]
     const width = top.x1 - top.x0
@@ -132,6 +195,7 @@ export abstract class IcicleView<Node extends IcicleNode> extends RendererView {
 
   protected _paint(ctx: Context2d): void {
     this.mount()
+    this.tooltip ??= new Tooltip(this.root.el, this.root.shadow_el)
     paint_frame(ctx, this.plot_view, (width, height) => this.paint_tree(ctx, width, height))
   }
 
@@ -166,11 +230,11 @@ export abstract class IcicleView<Node extends IcicleNode> extends RendererView {
   private node_at(x: number, y: number): number {
     const {width} = this.plot_view.frame.bbox
     const level = this.first_level + Math.floor(y / ROW_HEIGHT)
-    const found = this.tree.nodes.find((node) => {
+    const pointed = this.tree.nodes.find((node) => {
       const place = node.depth == level ? this.place(node) : null
       return place != null && place[1] > place[0] && x >= place[0] * width && x <= Math.max(place[1] * width, place[0] * width + 1)
     })
-    return found?.id ?? -1
+    return pointed?.id ?? -1
   }
 
   private hover(x: number, y: number, {clientX, clientY}: MouseEvent): void {

@@ -1,9 +1,7 @@
 import {OKABE_ITO} from "./categories"
-import {contrast, css, mix} from "./colour"
-import type {RGB} from "./colour"
+import {contrast, css, mix, type RGB} from "./colour"
 import {button, element} from "./element"
-import {cell_text, format_count, line_instances, line_of_row, line_rows} from "./engine"
-import type {Column, LineRow, Store, Window} from "./engine"
+import {cell_text, format_count, line_instances, line_of_row, line_rows, type Column, type LineRow, type Store, type Window} from "./engine"
 import {Panel} from "./panel"
 import {TABLE_CSS, TableView} from "./table"
 
@@ -12,8 +10,8 @@ const LEGIBLE = 7
 const GUTTER = 40
 /** Pixels that line numbers and code keep at least. */
 const MIN_CODE = 320
-/** Of a selection of many events, so many are asked for their line. */
-const ASKED = 1000
+/** Number of selected events whose lines are looked up. */
+const MOST_LOOKED_UP = 1000
 
 /** A line of a cell, with its numbers if any statement of it was recorded; or a stretch of lines that is left out. */
 type Row = {text: TextLine, cell: number, numbers: LineRow | null}
@@ -225,12 +223,12 @@ export class LinesView extends TableView<Row> {
     if (selection.source == "lines") {
       return new Set([selection.key])
     }
-    const rows = selection.row >= 0 ? [selection.row] : Array.from(selection.rows.subarray(0, ASKED))
+    const rows = selection.row >= 0 ? [selection.row] : Array.from(selection.rows.subarray(0, MOST_LOOKED_UP))
     const lines = new Set(rows.map((row) => line_of_row(data, row)))
     return new Set(lines.size == 1 ? [...lines].filter((line) => line >= 0).map(String) : [])
   }
 
-  /** Brings the line of what was selected elsewhere into view: scrolls the table itself, never the page. */
+  /** Brings the line of a selection made elsewhere into view: scrolls the table itself, never the page. */
   private scroll_to_chosen(): void {
     const {frame} = this
     const line = this.table.querySelector<HTMLElement>("tr[aria-selected=true]")
@@ -262,21 +260,17 @@ const QUANTITIES: (Pick<NumberColumn, "key" | "of" | "label" | "title"> & {unit?
 ]
 
 export class Lines extends Panel {
-  declare __view_type__: LinesView
-
-  static override __module__ = "gpuprof_widgets.views.models"
-
   static {
     this.prototype.default_view = LinesView
   }
 }
 
-/** What stands in the lines view: a line with the index of its row of numbers (-1 for none), or a gap. */
+/** A line of the view, with the index of its row of numbers (-1 for none), or a gap. */
 type TextLine = {kind: "line", number: number, text: string, index: number} | {kind: "gap", lines: number}
 
 type CellSource = {name: string, lines: TextLine[]}
 
-/** Of a longer stretch in which no statement was recorded, only this many lines beside one are shown. */
+/** Number of lines without a recorded statement that are shown next to one with it, where there are many. */
 const AROUND = 3
 
 /** The text of every recorded cell; where it is not known, of the lines that ran. */

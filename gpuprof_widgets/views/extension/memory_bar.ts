@@ -1,13 +1,10 @@
 import type * as p from "@bokehjs/core/properties"
 
-import {button, choice, element} from "./element"
-import {format_bytes, format_ns, format_share} from "./engine"
-import type {Memory} from "./engine"
+import {button, choice, element, legend, legend_items} from "./element"
+import {format_bytes, format_ns, format_share, type Memory} from "./engine"
 import {memory_colour} from "./memory_paint"
-import {MemoryPlot} from "./memory_plot"
-import {go_to_peak, memory_of} from "./memory_select"
-import {Panel, PanelView} from "./panel"
-import {BAR_CSS} from "./styles"
+import {go_to_peak, memory_of, MemoryPlot} from "./memory_plot"
+import {BAR_CSS, Panel, PanelView} from "./panel"
 
 /** Title, device, peak and legend of the memory view. */
 export class MemoryBarView extends PanelView {
@@ -37,7 +34,7 @@ export class MemoryBarView extends PanelView {
       plot.from_zero = !plot.from_zero
     })
     this.peak = element("span", {class: "number", role: "status", "aria-label": "Peak memory"})
-    this.legend = element("ul", {class: "legend", "aria-label": "Colours of the memory"})
+    this.legend = legend("Colours of the memory", [])
     this.update()
     const tools = element("div", {class: "row push"}, ...device, this.from_zero,
       button("Go to the peak", {title: "Select the biggest block that was alive at the peak"}, () => go_to_peak(this.store, plot.device)))
@@ -61,31 +58,20 @@ export class MemoryBarView extends PanelView {
       : `${device.name}: peak ${format_bytes(total)} at ${format_ns(device.moments[moment])} (${parts.join(", ")})`
     const {background} = this.store.theme.palette
     const present = this.memory.categories.filter((_, i) => device.moments.some((_, moment) => device.stack(moment)[i] > 0))
-    const swatches = present.map((category) => element("li", {},
-      element("span", {class: "swatch", style: `background:${memory_colour(category, background)}`}), category))
+    const swatches = legend_items(present.map((category) => [memory_colour(category, background), category]))
     const reserved = device.reserved.moments.length == 0 ? [] : [element("li", {}, "╌╌ reserved by the allocator")]
     const coarse = device.exact ? [] : [element("li", {}, "short changes are drawn together: each part of the trace at its fullest")]
     this.legend.replaceChildren(...swatches, ...reserved, ...coarse)
   }
 }
 
+type MemoryBarProps = {plot: p.Property<MemoryPlot>}
+
+export interface MemoryBar extends p.AttrsOf<MemoryBarProps> {}
+
 export class MemoryBar extends Panel {
-  declare properties: MemoryBar.Props
-  declare __view_type__: MemoryBarView
-
-  static override __module__ = "gpuprof_widgets.views.models"
-
   static {
     this.prototype.default_view = MemoryBarView
-    this.define<MemoryBar.Props>(({Ref}) => ({
-      plot: [Ref(MemoryPlot)],
-    }))
+    this.define<MemoryBarProps>(({Ref}) => ({plot: [Ref(MemoryPlot)]}))
   }
 }
-
-export namespace MemoryBar {
-  export type Attrs = p.AttrsOf<Props>
-  export type Props = Panel.Props & {plot: p.Property<MemoryPlot>}
-}
-
-export interface MemoryBar extends MemoryBar.Attrs {}

@@ -1,9 +1,8 @@
 import type {Context2d} from "@bokehjs/core/util/canvas"
 
-import {css, hex, mix} from "./colour"
-import type {RGB} from "./colour"
-import {format_bytes} from "./engine"
-import type {Memory, MemoryBlock} from "./engine"
+import {css, hex, mix, type RGB} from "./colour"
+import {format_bytes, type Memory, type MemoryBlock} from "./engine"
+import {x_near_view} from "./paint"
 import type {Palette} from "./theme"
 
 /** A time range (ns) over a width, and bytes from `low` to `high` over a height, in pixels. */
@@ -13,10 +12,6 @@ const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 /** Pixels: a selected block that is narrower has a line above it, to be found. */
 const NARROW = 12
 const MOST_TICKS = 6
-
-export function x_of(ns: number, {start, end, width}: MemoryScale): number {
-  return Math.max(-4, Math.min((ns - start) / (end - start) * width, width + 4))
-}
 
 export function y_of(bytes: number, {low, high, height}: MemoryScale): number {
   return height - (bytes - low) / (high - low) * height
@@ -40,7 +35,7 @@ export function paint_grid(ctx: Context2d, scale: MemoryScale, palette: Palette)
   }
 }
 
-/** What the device held, stacked by category; of several moments in one pixel the fullest. */
+/** Paints the memory of a device, stacked by category; of several moments in one pixel the fullest. */
 export function paint_stacks(
   ctx: Context2d, memory: Memory, device: number, moments: Int32Array, scale: MemoryScale, palette: Palette,
 ): void {
@@ -63,7 +58,7 @@ export function paint_stacks(
   }
 }
 
-/** What the allocator had reserved: a dashed line above what was allocated of it. */
+/** Paints the bytes that the allocator had reserved, as a dashed line above the allocated ones. */
 export function paint_reserved(ctx: Context2d, memory: Memory, device: number, scale: MemoryScale, palette: Palette): void {
   const {moments, bytes} = memory.devices[device].reserved
   if (moments.length == 0) {
@@ -77,7 +72,7 @@ export function paint_reserved(ctx: Context2d, memory: Memory, device: number, s
   ctx.moveTo(0, y_of(memory.devices[device].reserved_at(scale.start)!, scale))
   moments.forEach((moment, i) => {
     if (moment > scale.start && moment < scale.end) {
-      const x = x_of(moment, scale)
+      const x = x_near_view(moment, scale)
       ctx.lineTo(x, y_of(bytes[Math.max(i - 1, 0)], scale))
       ctx.lineTo(x, y_of(bytes[i], scale))
     }
@@ -87,12 +82,12 @@ export function paint_reserved(ctx: Context2d, memory: Memory, device: number, s
   ctx.restore()
 }
 
-/** Where the device held most, with how much. */
+/** Marks the peak of the device, with its bytes. */
 export function paint_peak(ctx: Context2d, moment: number, bytes: number, scale: MemoryScale, palette: Palette): void {
   if (moment < scale.start || moment > scale.end) {
     return
   }
-  const x = x_of(moment, scale)
+  const x = x_near_view(moment, scale)
   const y = y_of(bytes, scale)
   ctx.fillStyle = css(palette.foreground)
   ctx.beginPath()
@@ -113,10 +108,10 @@ export function paint_peak(ctx: Context2d, moment: number, bytes: number, scale:
   ctx.fillText(text, left, middle)
 }
 
-/** The selected block as a rectangle: its life wide, its bytes high. */
+/** Paints the selected block as a rectangle: as wide as its life, as high as its bytes. */
 export function paint_block(ctx: Context2d, block: MemoryBlock, scale: MemoryScale, palette: Palette): void {
-  const x0 = x_of(block.start, scale)
-  const x1 = x_of(block.end, scale)
+  const x0 = x_near_view(block.start, scale)
+  const x1 = x_near_view(block.end, scale)
   const bottom = scale.height
   const top = Math.min(y_of(scale.low + block.bytes, scale), bottom - 3)
   const width = Math.max(x1 - x0, 3)
@@ -138,7 +133,7 @@ export function paint_block(ctx: Context2d, block: MemoryBlock, scale: MemorySca
   ctx.restore()
 }
 
-/** Okabe-Ito's colours by what memory was for; a category that is not named is grey. */
+/** Okabe-Ito's colours by the use of the memory; a category that is not named is grey. */
 const COLOURS: Record<string, RGB> = {
   "parameters": hex("#009E73"),
   "gradients": hex("#0072B2"),
@@ -151,7 +146,7 @@ const COLOURS: Record<string, RGB> = {
 const GREY = hex("#999999")
 const BEFORE = "before the record"
 
-/** Fill of a category; what nobody is known to own steps back. */
+/** Returns the fill of a category; memory from before the record is paler, its owner is unknown. */
 export function memory_colour(category: string, background: RGB): string {
   return css(category == BEFORE ? mix(GREY, background, 0.55) : COLOURS[category] ?? GREY)
 }

@@ -2,29 +2,23 @@ import type * as p from "@bokehjs/core/properties"
 import type {Context2d} from "@bokehjs/core/util/canvas"
 import {Renderer} from "@bokehjs/models/renderers/renderer"
 
-import {element} from "./element"
-import {format_bytes, format_ns, format_share} from "./engine"
-import type {Memory, MemoryBlock, MemoryDevice} from "./engine"
-import {byte_ticks, paint_block, paint_grid, paint_peak, paint_reserved, paint_stacks, y_of} from "./memory_paint"
-import type {MemoryScale} from "./memory_paint"
-import {block_facts, go_to_peak, memory_of, select_block, selected_block} from "./memory_select"
-import {paint_frame} from "./paint_frame"
-import {paint_bands, paint_edges} from "./range_bands"
+import {element, type Fact} from "./element"
+import {format_bytes, format_ns, format_share, Memory, type MemoryBlock, type MemoryDevice} from "./engine"
+import {byte_ticks, paint_block, paint_grid, paint_peak, paint_reserved, paint_stacks, y_of, type MemoryScale} from "./memory_paint"
+import {paint_bands, paint_edges, paint_frame} from "./paint"
 import type {Point} from "./surface"
 import {TimePlotView} from "./time_plot"
-import type {Fact} from "./tooltip"
-import {TraceStore} from "./trace_store"
-import {zoom_to} from "./viewport"
+import {reveal, TraceStore, zoom_to} from "./trace_store"
 
 const HEADROOM = 1.12
 
-/** What one device held over time, stacked by category, on the time axis of the timeline. */
+/** Memory of one device over time, stacked by category, on the time axis of the timeline. */
 export class MemoryPlotView extends TimePlotView {
   declare model: MemoryPlot
 
   memory: Memory
   protected readonly description = "Memory. Arrow keys left and right move, plus and minus zoom, up and down step through the biggest blocks, P goes to the peak."
-  protected readonly css = MEMORY_PLOT_CSS
+  protected override readonly css = MEMORY_PLOT_CSS
   protected readonly labels = element("div", {class: "bytes", "aria-hidden": "true"})
 
   get store(): TraceStore {
@@ -126,8 +120,8 @@ export class MemoryPlotView extends TimePlotView {
   protected hover({x, y, event}: Point): void {
     const moment = this.shown_at(x)
     const edge = this.dragging.edge_at(x)
-    const found = this.hit(x, y)
-    this.surface.cursor(edge != null ? "ew-resize" : found?.block != null ? "pointer" : "crosshair")
+    const pointed = this.hit(x, y)
+    this.surface.cursor(edge != null ? "ew-resize" : pointed?.block != null ? "pointer" : "crosshair")
     if (moment < 0) {
       this.tooltip?.hide()
       return
@@ -141,8 +135,8 @@ export class MemoryPlotView extends TimePlotView {
     if (reserved != null) {
       facts.push(["reserved", format_bytes(reserved)])
     }
-    if (found?.block != null) {
-      facts.push(["Here", `${format_bytes(found.block.bytes)} of ${memory.categories[found.category]}`], ...block_facts(found.block))
+    if (pointed?.block != null) {
+      facts.push(["Here", `${format_bytes(pointed.block.bytes)} of ${memory.categories[pointed.category]}`], ...block_facts(pointed.block))
     }
     const time = format_ns(Math.max(device.moments[moment], this.time_at(x)))
     this.tooltip?.show(`${device.name}: ${format_bytes(total)} at ${time}`, facts, event.clientX, event.clientY)
@@ -176,19 +170,22 @@ export class MemoryPlotView extends TimePlotView {
   }
 }
 
+type MemoryPlotProps = {
+  store: p.Property<TraceStore>
+  device: p.Property<number>
+  from_zero: p.Property<boolean>
+}
+
+export interface MemoryPlot extends p.AttrsOf<MemoryPlotProps> {}
+
 export class MemoryPlot extends Renderer {
-  declare properties: MemoryPlot.Props
-  declare __view_type__: MemoryPlotView
+  declare properties: Renderer.Props & MemoryPlotProps
 
   static override __module__ = "gpuprof_widgets.views.models"
 
-  constructor(attrs?: Partial<MemoryPlot.Attrs>) {
-    super(attrs)
-  }
-
   static {
     this.prototype.default_view = MemoryPlotView
-    this.define<MemoryPlot.Props>(({Bool, Int, Ref}) => ({
+    this.define<MemoryPlotProps>(({Bool, Int, Ref}) => ({
       store: [Ref(TraceStore)],
       device: [Int, 0],
       from_zero: [Bool, true],
@@ -196,19 +193,73 @@ export class MemoryPlot extends Renderer {
   }
 }
 
-export namespace MemoryPlot {
-  export type Attrs = p.AttrsOf<Props>
-  export type Props = Renderer.Props & {
-    store: p.Property<TraceStore>
-    device: p.Property<number>
-    from_zero: p.Property<boolean>
-  }
-}
-
-export interface MemoryPlot extends MemoryPlot.Attrs {}
-
-/** The look of the memory view's own parts. */
 const MEMORY_PLOT_CSS = `
 .bytes { position: absolute; left: 0; overflow: hidden; pointer-events: none; font: 11px/12px var(--jp-ui-font-family, system-ui, sans-serif); color: var(--gp-foreground, #212121); }
 .bytes > div { position: absolute; right: 8px; transform: translateY(-50%); font-variant-numeric: tabular-nums; }
 `
+
+/** The record's memory, put together once for all views. */
+export function memory_of({data}: TraceStore): Memory {
+  return data.lazily("memory", () => new Memory(data.header.memory!))
+}
+
+/** Selects a block: the op that allocated it lights up on the timeline. Null selects nothing. */
+export function select_block(store: TraceStore, block: MemoryBlock | null): void {
+  if (block == null) {
+    store.choose(null)
+    return
+  }
+  const rows = [block.op, block.row, block.release].filter((row) => row >= 0)
+  const category = memory_of(store).categories[block.category]
+  store.choose({
+    source: "memory",
+    row: rows[0] ?? -1,
+    rows: Int32Array.from(rows).sort(),
+    key: `memory ${block.index}`,
+    labels: new Set(rows.map((row) => store.data.label[row])),
+    text: `${format_bytes(block.bytes)} of ${category}`,
+  })
+}
+
+/** Returns the selected block; for an event selected in another view, the biggest block that it allocated or released. */
+export function selected_block(store: TraceStore): MemoryBlock | null {
+  const {selection} = store
+  if (selection == null) {
+    return null
+  }
+  const {blocks} = memory_of(store)
+  if (selection.source == "memory") {
+    return blocks.find(({index}) => selection.key == `memory ${index}`) ?? null
+  }
+  const {row} = selection
+  const blocks_of_event = row < 0 ? [] : blocks.filter((block) => block.op == row || block.row == row || block.release == row)
+  return blocks_of_event.reduce<MemoryBlock | null>((most, block) => most == null || block.bytes > most.bytes ? block : most, null)
+}
+
+/** Selects the biggest block that was alive when a device held most, and brings that moment into view. */
+export function go_to_peak(store: TraceStore, device: number): void {
+  const memory = memory_of(store)
+  const {moments} = memory.devices[device]
+  const peak = memory.devices[device].fullest(...store.bounds)
+  if (peak >= 0) {
+    select_block(store, memory.living(device, moments[peak], moments[peak])[0] ?? null)
+    reveal(store, moments[peak], moments[peak])
+  }
+}
+
+/** Returns the start of a block's life and its length, in words. */
+export function lifetime({start, end}: MemoryBlock): string {
+  if (start == -Infinity) {
+    return end == Infinity ? "before and after the record" : `from before the record until ${format_ns(end)}`
+  }
+  return end == Infinity ? `from ${format_ns(start)} on` : `from ${format_ns(start)} for ${format_ns(end - start)}`
+}
+
+/** Returns the facts about a block, for the tooltip. */
+export function block_facts(block: MemoryBlock): Fact[] {
+  const facts: Fact[] = [["Lives", lifetime(block)]]
+  const causes: Fact[] = [
+    ["Line", block.line_name], ["Module", block.module_name], ["Op", block.op_name], ["Tensor", block.tensor],
+  ]
+  return [...facts, ...causes.filter(([, value]) => value != "")]
+}

@@ -1,10 +1,8 @@
 import type * as p from "@bokehjs/core/properties"
 
-import {format_count} from "./engine"
-import type {Column, MemoryBlock, Window} from "./engine"
+import {format_count, type Column, type MemoryBlock, type Window} from "./engine"
 import {memory_colour} from "./memory_paint"
-import {MemoryPlot} from "./memory_plot"
-import {lifetime, memory_of, select_block, selected_block} from "./memory_select"
+import {lifetime, memory_of, MemoryPlot, select_block, selected_block} from "./memory_plot"
 import {Panel} from "./panel"
 import {TableView} from "./table"
 
@@ -24,7 +22,7 @@ export class MemoryTableView extends TableView<MemoryBlock> {
     return "Biggest allocations"
   }
 
-  /** Owners that no block has are no column. */
+  /** Returns the columns, without owners that no block has. */
   protected list_columns(): Column<MemoryBlock>[] {
     const {blocks, categories} = memory_of(this.store)
     const owners: Column<MemoryBlock>[] = [
@@ -37,18 +35,18 @@ export class MemoryTableView extends TableView<MemoryBlock> {
       {key: "category", label: "For", unit: "text", has_swatch: true, value: ({category}) => categories[category]},
       {key: "bytes", label: "Size", unit: "bytes", value: ({bytes}) => bytes},
       {
-        key: "start_ns", label: "From", unit: "moment", value: ({start}) => known(start),
+        key: "start_ns", label: "From", unit: "moment", value: ({start}) => finite_or_null(start),
         text: ({start}) => start == -Infinity ? "before" : null, note: lifetime,
       },
       {
-        key: "alive_ns", label: "Alive", unit: "ns", value: ({start, end}) => known(end - start),
+        key: "alive_ns", label: "Alive", unit: "ns", value: ({start, end}) => finite_or_null(end - start),
         text: ({end}) => end == Infinity ? "to the end" : null, note: lifetime,
       },
       ...owners.filter(({value}) => blocks.some((block) => value(block) != "")),
     ]
   }
 
-  /** The biggest first. */
+  /** Returns the blocks, the biggest first. */
   protected list_rows(range: Window | null): MemoryBlock[] {
     const {store} = this
     return memory_of(store).living(this.model.plot.device, ...range == null ? store.bounds : store.window!)
@@ -82,28 +80,18 @@ export class MemoryTableView extends TableView<MemoryBlock> {
   }
 }
 
-/** A time, null where it lies before or after the record. */
-function known(ns: number): number | null {
+/** Returns a time, or null where it lies before or after the record. */
+function finite_or_null(ns: number): number | null {
   return Number.isFinite(ns) ? ns : null
 }
 
+type MemoryTableProps = {plot: p.Property<MemoryPlot>}
+
+export interface MemoryTable extends p.AttrsOf<MemoryTableProps> {}
+
 export class MemoryTable extends Panel {
-  declare properties: MemoryTable.Props
-  declare __view_type__: MemoryTableView
-
-  static override __module__ = "gpuprof_widgets.views.models"
-
   static {
     this.prototype.default_view = MemoryTableView
-    this.define<MemoryTable.Props>(({Ref}) => ({
-      plot: [Ref(MemoryPlot)],
-    }))
+    this.define<MemoryTableProps>(({Ref}) => ({plot: [Ref(MemoryPlot)]}))
   }
 }
-
-export namespace MemoryTable {
-  export type Attrs = p.AttrsOf<Props>
-  export type Props = Panel.Props & {plot: p.Property<MemoryPlot>}
-}
-
-export interface MemoryTable extends MemoryTable.Attrs {}

@@ -1,18 +1,13 @@
 import type * as p from "@bokehjs/core/properties"
 import type {Context2d} from "@bokehjs/core/util/canvas"
-import {Renderer, RendererView} from "@bokehjs/models/renderers/renderer"
+import {Renderer} from "@bokehjs/models/renderers/renderer"
 
 import {kind_of} from "./categories"
-import {css} from "./colour"
-import type {RGB} from "./colour"
-import {element} from "./element"
-import {REGION_CATEGORIES} from "./engine"
-import type {Store, Window} from "./engine"
-import {paint_frame} from "./paint_frame"
-import {PLOT_CSS} from "./styles"
-import {Surface} from "./surface"
-import {TraceStore} from "./trace_store"
-import {pan_to, view_key, zoom_to} from "./viewport"
+import {css, type RGB} from "./colour"
+import {REGION_CATEGORIES, type Store, type Window} from "./engine"
+import {paint_frame} from "./paint"
+import {Surface, SurfaceView} from "./surface"
+import {pan_to, TraceStore, view_key, zoom_to} from "./trace_store"
 
 type Band = {colour: RGB, shares: Float32Array}
 type Drag = {kind: "move", offset: number} | {kind: "span", fixed: number}
@@ -22,13 +17,11 @@ const CATEGORY_OF_KIND: Record<string, string> = {cpu: "cpu_op", gpu: "kernel", 
 const KINDS_OF_WORK = ["cpu", "gpu", "copy"]
 
 /** The whole trace in one strip: how busy CPU, kernels and copies are, or how deep Python's calls, and which part is in view. */
-export class MinimapView extends RendererView {
+export class MinimapView extends SurfaceView {
   declare model: Minimap
 
-  private surface: Surface
   private bands: Band[] = []
   private drag: Drag | null = null
-  private readonly style_el = element("style", {}, PLOT_CSS)
 
   get store(): TraceStore {
     return this.model.store
@@ -58,12 +51,6 @@ export class MinimapView extends RendererView {
     this.connect(store.properties.window.change, repaint)
     this.connect(store.draft_changed, repaint)
     this.connect(store.theme.changed, repaint)
-  }
-
-  override remove(): void {
-    this.surface.el.remove()
-    this.style_el.remove()
-    super.remove()
   }
 
   private get width(): number {
@@ -104,14 +91,8 @@ export class MinimapView extends RendererView {
   }
 
   protected _paint(ctx: Context2d): void {
-    const {canvas_view, frame} = this.plot_view
-    const {width} = frame.bbox
-    if (!this.surface.el.isConnected) {
-      canvas_view.shadow_el.append(this.style_el, this.surface.el)
-      canvas_view.events_el.tabIndex = -1
-    }
-    this.surface.place(frame.bbox)
-    const pixels = Math.max(1, Math.floor(width))
+    this.mount()
+    const pixels = Math.max(1, Math.floor(this.width))
     if (this.bands[0]?.shares.length != pixels) {
       this.bands = this.compute_bands(pixels)
     }
@@ -214,38 +195,28 @@ export class MinimapView extends RendererView {
   }
 }
 
+type MinimapProps = {
+  store: p.Property<TraceStore>
+  stores: p.Property<TraceStore[]>
+}
+
+export interface Minimap extends p.AttrsOf<MinimapProps> {}
+
 export class Minimap extends Renderer {
-  declare properties: Minimap.Props
-  declare __view_type__: MinimapView
-
   static override __module__ = "gpuprof_widgets.views.models"
-
-  constructor(attrs?: Partial<Minimap.Attrs>) {
-    super(attrs)
-  }
 
   static {
     this.prototype.default_view = MinimapView
-    this.define<Minimap.Props>(({List, Ref}) => ({
+    this.define<MinimapProps>(({List, Ref}) => ({
       store: [Ref(TraceStore)],
       stores: [List(Ref(TraceStore)), []],
     }))
   }
 }
 
-export namespace Minimap {
-  export type Attrs = p.AttrsOf<Props>
-  export type Props = Renderer.Props & {
-    store: p.Property<TraceStore>
-    stores: p.Property<TraceStore[]>
-  }
-}
-
-export interface Minimap extends Minimap.Attrs {}
-
 /**
  * Share of each of `bins` equal parts of a range of time during which a track runs anything but annotations,
- * cell lines and modules: what is around the whole cell would say "busy" from end to end.
+ * cell lines and modules: with those around the whole cell it would be busy from end to end.
  */
 function op_density(store: Store, track: number, bins: number, {start, end}: Window = store.whole): Float32Array {
   const shares = new Float32Array(bins)
@@ -263,7 +234,7 @@ function op_density(store: Store, track: number, bins: number, {start, end}: Win
 
 /**
  * How many calls are open on a track in each of `bins` equal parts of a range of time, on average, as shares of the
- * most: where one Python function is around all others, when anything ran says nothing.
+ * most: where one Python function is around all others, a track is busy from end to end.
  */
 function call_depth(store: Store, track: number, bins: number, {start, end}: Window): Float32Array {
   const depths = new Float32Array(bins)

@@ -1,24 +1,26 @@
 import {kind_of} from "./categories"
 import {css} from "./colour"
 import {choice} from "./element"
-import {cell_text, compare_names, format_count, format_ns, op_row_instances, op_row_key, op_table, recorded, self_times} from "./engine"
-import type {Column, Grouping, OpRow, Order, Recorded, SelfTimes, Window} from "./engine"
+import {
+  cell_text, compare_names, format_count, format_ns, op_row_instances, op_row_key, op_table, recorded, self_times, type Column,
+  type Grouping, type OpRow, type Order, type Recorded, type SelfTimes, type Window,
+} from "./engine"
 import {Panel} from "./panel"
 import {TableView} from "./table"
 
 const GROUPINGS: [Grouping, string][] = [["name", "name"], ["name_shape", "name and shape"], ["category", "category"]]
 
-/** What "Show" offers before the single categories: at first no GPU work, whose time its op has too. */
+/** Choices of "Show" before the single categories. At first GPU work is hidden: its op has that time too. */
 const CPU_SIDE = "cpu"
 const EVERYTHING = "all"
 const GPU_WORK = new Set(["kernel", "gpu_memcpy", "gpu_memset"])
 
-/** What torch's table tells of the ops, in the brushed range. */
+/** Torch's table of the ops, for the brushed range. */
 export class OpTableView extends TableView<OpRow> {
   declare model: OpTable
 
   grouping: Grouping = "name"
-  /** What shares are of. */
+  /** The totals of which shares are computed. */
   private self_times: SelfTimes
   private shown = CPU_SIDE
 
@@ -45,7 +47,7 @@ export class OpTableView extends TableView<OpRow> {
     ]
   }
 
-  /** Without a GPU those of the GPU are left out, and what was not recorded. */
+  /** Returns the columns of numbers, without those of the GPU where there is none, and without unrecorded ones. */
   private number_columns(): Column<OpRow>[] {
     const time = (key: string, label: string, title: string, value: (row: OpRow) => number, of?: keyof SelfTimes): Column<OpRow> =>
       ({key, label, unit: "ns", title, value, share: of == null ? undefined : (row) => value(row) / (this.self_times[of] ?? Infinity)})
@@ -108,7 +110,7 @@ export class OpTableView extends TableView<OpRow> {
     return is_without_ops ? "No ops in this trace." : "No operators here: widen the range or clear the filter."
   }
 
-  /** As torch writes them below its table. */
+  /** Returns the totals that torch writes below its table. */
   protected override totals(): string {
     const {cpu, gpu} = this.self_times
     const sides: [string, number | null][] = [["CPU", cpu], ["GPU", gpu]]
@@ -163,7 +165,7 @@ const QUANTITIES: (Column<OpRow> & {of: keyof Recorded})[] = [
   {of: "flops", key: "flops", label: "FLOPs", unit: "flop", title: "Floating point operations, estimated from the input shapes", value: ({flops}) => flops},
 ]
 
-/** The order in which the table opens, by a sort key of Python: where it has no such column, by what is nearest. */
+/** Returns the order in which the table opens: by Python's sort key, or by the nearest column where it has none of that name. */
 function nearest_order(key: string, columns: Column<OpRow>[]): Order {
   const nearest = [key, key.replace("_memory", "_self_memory"), key.endsWith("total") ? "cpu_total" : "cpu_self"]
   const column = nearest.flatMap((name) => columns.filter((other) => other.key.replace(/_(ns|bytes)$/, "") == name))[0]
@@ -171,10 +173,6 @@ function nearest_order(key: string, columns: Column<OpRow>[]): Order {
 }
 
 export class OpTable extends Panel {
-  declare __view_type__: OpTableView
-
-  static override __module__ = "gpuprof_widgets.views.models"
-
   static {
     this.prototype.default_view = OpTableView
   }

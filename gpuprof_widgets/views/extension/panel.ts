@@ -1,9 +1,9 @@
-import type * as p from "@bokehjs/core/properties"
 import type {StyleSheetLike} from "@bokehjs/core/dom"
-import type {UIElement} from "@bokehjs/models/ui/ui_element"
+import type * as p from "@bokehjs/core/properties"
 import {LayoutDOM, LayoutDOMView} from "@bokehjs/models/layouts/layout_dom"
+import type {UIElement} from "@bokehjs/models/ui/ui_element"
 
-import {PANEL_CSS} from "./styles"
+import {element} from "./element"
 import {TraceStore} from "./trace_store"
 
 /** A part of the report that is plain DOM; it waits for the trace and takes the page's colours. */
@@ -53,24 +53,93 @@ export abstract class PanelView extends LayoutDOMView {
   protected abstract build_content(): Node[]
 }
 
-export abstract class Panel extends LayoutDOM {
-  declare properties: Panel.Props
-  declare __view_type__: PanelView
+type PanelProps = {store: p.Property<TraceStore>}
 
-  constructor(attrs?: Partial<Panel.Attrs>) {
-    super(attrs)
-  }
+export interface Panel extends p.AttrsOf<PanelProps> {}
+
+export abstract class Panel extends LayoutDOM {
+  static override __module__ = "gpuprof_widgets.views.models"
 
   static {
-    this.define<Panel.Props>(({Ref}) => ({
-      store: [Ref(TraceStore)],
-    }))
+    this.define<PanelProps>(({Ref}) => ({store: [Ref(TraceStore)]}))
   }
 }
 
-export namespace Panel {
-  export type Attrs = p.AttrsOf<Props>
-  export type Props = LayoutDOM.Props & {store: p.Property<TraceStore>}
+/** The look of everything that is not drawn on a canvas. Colours come from `Theme`. */
+const PANEL_CSS = `
+:host {
+  --fg: var(--gp-foreground, #212121);
+  --muted: var(--gp-muted, #595959);
+  --line: var(--gp-line, #cfcfcf);
+  --band: var(--gp-band, #f4f4f4);
+  --bg: var(--gp-background, #fff);
+  --accent: var(--gp-accent, #005ea2);
+  --mono: var(--jp-code-font-family, var(--vscode-editor-font-family, ui-monospace, monospace));
+  font: 13px/1.45 var(--jp-ui-font-family, var(--vscode-font-family, system-ui, sans-serif));
+  color: var(--fg);
+}
+* { box-sizing: border-box; }
+h2, h3, p, ul, ol { margin: 0; padding: 0; }
+h2 { font-size: 16px; font-weight: 600; }
+h3 { font-size: 13px; font-weight: 600; }
+button, select, input {
+  font: inherit; color: var(--fg); background: var(--bg); border: 1px solid var(--line); border-radius: 4px;
+}
+button { padding: 1px 8px; cursor: pointer; }
+button:hover:not(:disabled) { border-color: var(--muted); background: var(--band); }
+button:disabled { color: var(--muted); cursor: default; opacity: 0.7; }
+button[aria-pressed=true] { border-color: var(--accent); box-shadow: inset 0 0 0 1px var(--accent); }
+select, input { padding: 1px 6px; height: 24px; }
+input::placeholder { color: var(--muted); opacity: 1; }
+:focus-visible { outline: 2px solid var(--accent); outline-offset: 1px; }
+.muted { color: var(--muted); }
+.number { font-variant-numeric: tabular-nums; white-space: nowrap; }
+.row { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 8px; }
+.push { margin-left: auto; }
+.clip { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.choice { white-space: nowrap; }
+.swatch { display: inline-block; width: 12px; height: 12px; border-radius: 2px; margin-right: 4px; vertical-align: -1px; }
+.off { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+`
+
+export const BAR_CSS = `
+:host { padding: 8px 0 4px; border-top: 1px solid var(--line); }
+.legend { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 12px; color: var(--muted); }
+.hint { color: var(--muted); }
+kbd { font: 11px var(--mono); border: 1px solid var(--line); border-radius: 3px; padding: 0 3px; }
+dialog { color: var(--fg); background: var(--bg); border: 1px solid var(--line); border-radius: 6px; max-width: 560px; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 3px 12px; margin: 8px 0; }
+dd { margin: 0; }
+.crumbs { display: flex; flex-wrap: wrap; gap: 4px; align-items: center; min-height: 26px; max-width: 100%; }
+.crumbs button { max-width: 260px; }
+.note { color: var(--muted); }
+`
+
+/** A part of the script-free summary that the live report shows as well. */
+export class StaticPartView extends PanelView {
+  declare model: StaticPart
+
+  protected readonly css = STATIC_CSS
+
+  protected build_content(): Node[] {
+    const part = element("div", {})
+    part.innerHTML = this.model.html  // made by our own Python, with all names escaped
+    return [part]
+  }
 }
 
-export interface Panel extends Panel.Attrs {}
+type StaticPartProps = {html: p.Property<string>}
+
+export interface StaticPart extends p.AttrsOf<StaticPartProps> {}
+
+export class StaticPart extends Panel {
+  static {
+    this.prototype.default_view = StaticPartView
+    this.define<StaticPartProps>(({Str}) => ({html: [Str, ""]}))
+  }
+}
+
+const STATIC_CSS = `
+:host { padding: 8px 0; border-top: 1px solid var(--line); overflow-x: auto; }
+code { font: 12px var(--mono); }
+`

@@ -4,10 +4,9 @@ import {button, element} from "./element"
 import {format_count} from "./engine"
 import {Panel, PanelView} from "./panel"
 import {StoreGroup} from "./store_group"
-import type {FindingLine, TraceStore} from "./trace_store"
-import {zoom_to} from "./viewport"
+import {zoom_to, type FindingLine, type TraceStore} from "./trace_store"
 
-/** Those of little cost are folded; the static part of a report shows as many. */
+/** Number of findings that are not folded, as in the static part of a report. */
 const FIRST_FINDINGS = 5
 
 /** Names stand between backticks in a finding; here they are set as code. */
@@ -15,7 +14,7 @@ function with_code(text: string): (Node | string)[] {
   return text.split("`").map((part, i) => i % 2 == 1 ? element("code", {}, part) : part)
 }
 
-/** The first lines of the report: what is slow, in words, and what was not measured. */
+/** The first lines of the report: the findings in words, and notes on the measurement. */
 export class ReportHeaderView extends PanelView {
   declare model: ReportHeader
 
@@ -89,10 +88,6 @@ export class ReportHeaderView extends PanelView {
 }
 
 export class ReportHeader extends Panel {
-  declare __view_type__: ReportHeaderView
-
-  static override __module__ = "gpuprof_widgets.views.models"
-
   static {
     this.prototype.default_view = ReportHeaderView
   }
@@ -115,7 +110,7 @@ export class GroupHeaderView extends ReportHeaderView {
     return this.model.findings as FindingLine[]
   }
 
-  /** What the page did to fit each trace is said once. */
+  /** Equal notes of several traces are listed once. */
   protected override get notes(): string[] {
     const {group, notes} = this.model
     return [...new Set([...notes, ...group.stores.flatMap((store) => store.data.header.notes)])]
@@ -126,15 +121,19 @@ export class GroupHeaderView extends ReportHeaderView {
   }
 }
 
+type GroupHeaderProps = {
+  group: p.Property<StoreGroup>
+  label: p.Property<string>
+  findings: p.Property<unknown[]>
+  notes: p.Property<string[]>
+}
+
+export interface GroupHeader extends p.AttrsOf<GroupHeaderProps> {}
+
 export class GroupHeader extends ReportHeader {
-  declare properties: GroupHeader.Props
-  declare __view_type__: GroupHeaderView
-
-  static override __module__ = "gpuprof_widgets.views.models"
-
   static {
     this.prototype.default_view = GroupHeaderView
-    this.define<GroupHeader.Props>(({List, Ref, Str, Unknown}) => ({
+    this.define<GroupHeaderProps>(({List, Ref, Str, Unknown}) => ({
       group: [Ref(StoreGroup)],
       label: [Str, ""],
       findings: [List(Unknown), []],
@@ -142,18 +141,6 @@ export class GroupHeader extends ReportHeader {
     }))
   }
 }
-
-export namespace GroupHeader {
-  export type Attrs = p.AttrsOf<Props>
-  export type Props = Panel.Props & {
-    group: p.Property<StoreGroup>
-    label: p.Property<string>
-    findings: p.Property<unknown[]>
-    notes: p.Property<string[]>
-  }
-}
-
-export interface GroupHeader extends GroupHeader.Attrs {}
 
 const HEADER_CSS = `
 :host { padding: 4px 0 8px; }

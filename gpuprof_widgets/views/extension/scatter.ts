@@ -1,5 +1,4 @@
-import {cell_text} from "./engine"
-import type {Cell, PanelColumn, PanelData} from "./engine"
+import {cell_text, type Cell, type PanelColumn, type PanelData} from "./engine"
 
 const HEIGHT = 300
 const LEFT = 96
@@ -15,8 +14,8 @@ type Attributes = Record<string, string | number>
 type Box = [number, number, number, number]
 type Dot = {row: number, x: number, y: number, radius: number, name: string}
 
-/** What the points answer to. */
-export type PointHandlers = {
+/** Handlers of the gestures on points. */
+type PointHandlers = {
   choose(row: number, event: MouseEvent | KeyboardEvent): void
   hover(row: number, event: MouseEvent): void
   leave(): void
@@ -139,7 +138,7 @@ export class Scatter {
 
 type Roof = {xs: number[], ys: number[], label: string}
 
-/** A line; its ends may lie outside of what is drawn. */
+/** Returns a line; its ends may lie outside of the drawn area. */
 function roof({xs, ys}: Roof, x: LogScale, y: LogScale, right: number): SVGElement {
   const [width, height] = [right - LEFT, HEIGHT - BOTTOM - TOP]
   const frame = svg("svg", {x: LEFT, y: TOP, width, height, viewBox: `${LEFT} ${TOP} ${width} ${height}`})
@@ -172,7 +171,7 @@ function box_of({x, y, radius}: Dot): Box {
   return [x - radius, y - radius, x + radius, y + radius]
 }
 
-/** A round value without the zeros behind its point. */
+/** Returns a round value without the zeros behind its decimal point. */
 function tick_text(value: number, {unit}: PanelColumn): string {
   return cell_text(value, unit).replace(/\.0+(?=\D|$)/, "")
 }
@@ -197,13 +196,13 @@ class LogScale {
   private readonly high: number
 
   constructor(values: number[], private readonly from: number, private readonly to: number) {
-    const known = values.filter((value) => value > 0 && Number.isFinite(value)).map(Math.log10)
-    const low = known.reduce((least, value) => Math.min(least, value), Infinity)
-    const high = known.reduce((most, value) => Math.max(most, value), -Infinity)
+    const logarithms = values.filter((value) => value > 0 && Number.isFinite(value)).map(Math.log10)
+    const low = logarithms.reduce((least, value) => Math.min(least, value), Infinity)
+    const high = logarithms.reduce((most, value) => Math.max(most, value), -Infinity)
     // A margin, so that no point lies on the edge, and at least a decade.
     const margin = Math.max((high - low) * 0.06, (1 - (high - low)) / 2, 0.05)
-    this.low = known.length == 0 ? 0 : low - margin
-    this.high = known.length == 0 ? 1 : high + margin
+    this.low = logarithms.length == 0 ? 0 : low - margin
+    this.high = logarithms.length == 0 ? 1 : high + margin
   }
 
   at(value: number): number {

@@ -1,19 +1,17 @@
 import {OKABE_ITO} from "./categories"
-import {css, hex, ink_on, mix} from "./colour"
-import type {RGB} from "./colour"
-import {element} from "./element"
-import {cell_text, format_share} from "./engine"
-import type {Cell, PanelData} from "./engine"
+import {css, hex, ink_on, mix, type RGB} from "./colour"
+import {element, legend} from "./element"
+import {cell_text, format_share, type Cell, type PanelData} from "./engine"
 
-/** Pixels that a bar has at least, and that a letter takes: what fits is written into the parts. */
+/** Pixels of a bar, at least, and of a letter: texts are written into the parts where they fit. */
 const ROOM = 700
 const LETTER = 6.5
 
 /** Rows of one group and part are one part of a bar. */
 type Part = {rows: number[], name: string, value: number}
 
-/** What the bars answer to: a click on a part, and the pointer over it. */
-export type PartHandlers = {
+/** Handlers of a click on a part and of the pointer over it. */
+type PartHandlers = {
   choose(rows: number[], event: MouseEvent): void
   hover(title: string, words: string, event: MouseEvent): void
   leave(): void
@@ -62,10 +60,9 @@ export function stacked_bars(
     ]
   })
   const used = new Set(shown.filter((row) => Number(values[value_at][row]) > 0).map((row) => String(values[part_at][row])))
-  const legend = names.filter((name) => used.has(name)).map((name) =>
-    element("li", {}, element("span", {class: "swatch", style: `background:${part_colour(name).fill}`}), name))
+  const colours = names.filter((name) => used.has(name)).map((name): [string, string] => [part_colour(name).fill, name])
   return most == 0 ? [] : [
-    element("ul", {class: "legend", "aria-label": `Colours of ${data.title}`}, ...legend),
+    legend(`Colours of ${data.title}`, colours),
     element("div", {class: "bars", role: "group", "aria-label": `${data.title} as bars`}, ...cells),
   ]
 }
@@ -96,7 +93,7 @@ const PART_COLOURS: Record<string, RGB> = {
   "other": grey, "unknown": grey,
 }
 
-/** Of what has no colour of its own: one that depends on its name alone. */
+/** Returns a colour for a name without one of its own: it depends on the name alone. */
 function colour_by_name(name: string): RGB {
   const hash = [...name].reduce((sum, letter) => (31 * sum + letter.charCodeAt(0)) % 9973, 0)
   const all = Object.values(OKABE_ITO)

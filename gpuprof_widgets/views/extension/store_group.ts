@@ -4,24 +4,25 @@ import {Model} from "@bokehjs/model"
 
 import {TraceStore} from "./trace_store"
 
-/** Several traces on one time axis: what is brushed or reset in one is so in all; one selection at a time. */
-export class StoreGroup extends Model {
-  declare properties: StoreGroup.Props
+type StoreGroupProps = {
+  stores: p.Property<TraceStore[]>
+  brushes_all: p.Property<boolean>
+}
 
+export interface StoreGroup extends p.AttrsOf<StoreGroupProps> {}
+
+/** Several traces on one time axis: a brush or reset of one is one of all; there is one selection at a time. */
+export class StoreGroup extends Model {
   static override __module__ = "gpuprof_widgets.views.models"
 
-  /** Where something was selected last. */
+  /** The store in which the last selection was made. */
   chosen: TraceStore | null = null
   selection_changed: Signal0<this>
-  /** What one store was told is being told to the others: they need not tell it again. */
+  /** Whether a change is being passed on to the other stores: they do not pass it on again. */
   private spreading = false
 
-  constructor(attrs?: Partial<StoreGroup.Attrs>) {
-    super(attrs)
-  }
-
   static {
-    this.define<StoreGroup.Props>(({Bool, List, Ref}) => ({
+    this.define<StoreGroupProps>(({Bool, List, Ref}) => ({
       stores: [List(Ref(TraceStore)), []],
       brushes_all: [Bool, true],
     }))
@@ -46,7 +47,7 @@ export class StoreGroup extends Model {
     return Promise.all(this.stores.map(({ready}) => ready))
   }
 
-  /** Selects in each trace what is meant there; null in those where nothing is. */
+  /** Makes one selection per trace, null for none. */
   choose(selections: (TraceStore["selection"])[]): void {
     this.spread(null, (store) => store.choose(selections[this.stores.indexOf(store)]))
     this.chosen = null
@@ -73,25 +74,15 @@ export class StoreGroup extends Model {
     }
   }
 
-  private spread(from: TraceStore | null, tell: (store: TraceStore) => void): void {
+  private spread(from: TraceStore | null, change: (store: TraceStore) => void): void {
     const others = this.stores.filter((store) => store !== from && store.data != null)
     if (!this.spreading) {
       this.spreading = true
       try {
-        others.forEach(tell)
+        others.forEach(change)
       } finally {
         this.spreading = false
       }
     }
   }
 }
-
-export namespace StoreGroup {
-  export type Attrs = p.AttrsOf<Props>
-  export type Props = Model.Props & {
-    stores: p.Property<TraceStore[]>
-    brushes_all: p.Property<boolean>
-  }
-}
-
-export interface StoreGroup extends StoreGroup.Attrs {}

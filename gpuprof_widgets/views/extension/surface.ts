@@ -1,9 +1,12 @@
 import type {BBox} from "@bokehjs/core/util/bbox"
+import {RendererView} from "@bokehjs/models/renderers/renderer"
+
+import {element} from "./element"
 
 export type Point = {x: number, y: number, event: PointerEvent | MouseEvent}
 
-/** What a drawing area answers to; coordinates are CSS pixels from its top left corner. */
-export type Handlers = {
+/** The gestures on a drawing area; coordinates are CSS pixels from its top left corner. */
+type Handlers = {
   hover(point: Point): void
   leave(): void
   click(point: Point): void
@@ -149,10 +152,10 @@ const PAUSE_MS = 250
  */
 export class WheelLatch {
   private last = -Infinity
-  private ours = false
+  private scrolls_tracks = false
   private readonly note = (event: WheelEvent): void => {
     if (event.timeStamp - this.last > PAUSE_MS) {
-      this.ours = false
+      this.scrolls_tracks = false
     }
     this.last = event.timeStamp
   }
@@ -169,9 +172,47 @@ export class WheelLatch {
     const fresh = event.timeStamp - this.last > PAUSE_MS
     const has_room = event.deltaY < 0 ? scroll > 0 : scroll < end
     if (fresh) {
-      this.ours = has_room
+      this.scrolls_tracks = has_room
     }
     this.last = event.timeStamp
-    return this.ours && has_room
+    return this.scrolls_tracks && has_room
   }
 }
+
+/** A renderer with a surface over the figure's frame. */
+export abstract class SurfaceView extends RendererView {
+  protected surface: Surface
+  protected readonly css: string = ""
+  private readonly style_el = element("style")
+
+  override remove(): void {
+    this.surface.el.remove()
+    this.style_el.remove()
+    super.remove()
+  }
+
+  /** Puts the surface onto the figure's frame, and the elements next to it once. */
+  protected mount(...elements: HTMLElement[]): void {
+    const {canvas_view, frame} = this.plot_view
+    if (!this.surface.el.isConnected) {
+      this.style_el.textContent = SURFACE_CSS + this.css
+      canvas_view.shadow_el.append(this.style_el, this.surface.el, ...elements)
+      canvas_view.events_el.tabIndex = -1
+    }
+    this.surface.place(frame.bbox)
+  }
+}
+
+const SURFACE_CSS = `
+.surface:focus { outline: none; }
+.surface:focus-visible { outline: 2px solid var(--gp-accent, #005ea2); }
+.gutter { position: absolute; z-index: 2; overflow: hidden; left: 0; font: 11px/15px var(--jp-ui-font-family, system-ui, sans-serif); color: var(--gp-foreground, #212121); }
+.gutter .names { position: absolute; inset: 0; will-change: transform; }
+.gutter .names > * { position: absolute; left: 0; right: 6px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; text-align: left; }
+.gutter .group { font-weight: 600; }
+.gutter .tall { white-space: normal; overflow-wrap: anywhere; }
+.gutter button { font: inherit; color: inherit; background: none; border: 0; padding: 0 2px; cursor: pointer; border-radius: 3px; }
+.gutter button:hover { background: var(--gp-band, #eee); }
+.gutter button:focus-visible { outline: 2px solid var(--gp-accent, #005ea2); outline-offset: -2px; }
+.scroll { position: absolute; z-index: 2; overflow-y: scroll; overflow-x: hidden; width: 14px; }
+`

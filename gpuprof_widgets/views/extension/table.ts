@@ -1,14 +1,16 @@
+import {GREW, SHRANK} from "./categories"
 import {css} from "./colour"
-import {GREW, SHRANK} from "./diff_colour"
-import {button, element} from "./element"
-import {cell_text, fitted, format_count, format_ns, format_share, matcher, natural_width, sorted, to_csv} from "./engine"
-import type {Cell, Column, Matcher, Order, Unit, Window} from "./engine"
+import {button, element, regex_button} from "./element"
+import {
+  cell_text, fitted, format_count, format_ns, format_share, matcher, natural_width, sorted, to_csv, type Cell, type Column, type Matcher,
+  type Order, type Unit, type Window,
+} from "./engine"
 import {PanelView} from "./panel"
 
-/** Rows that a long table lists: it says how many more the filter can reach. */
+/** Number of rows that a long table lists; the filter reaches the others. */
 const MOST_ROWS = 1_000
 
-/** A table: its headings sort it, a filter searches its texts, its rows are linked to the selection, walked by keys, and copied as CSV. */
+/** A table with headings that sort, a filter, keys that walk the rows, a link to the selection, and a copy as CSV. */
 export abstract class TableView<Row> extends PanelView {
   protected readonly css: string = TABLE_CSS
   /** Rows of the range, in no order. */
@@ -37,7 +39,7 @@ export abstract class TableView<Row> extends PanelView {
   private largest = new Map<string, number>()
   private observer: ResizeObserver | null = null
 
-  /** What the table is called. */
+  /** The name of the table. */
   protected abstract get title(): string
 
   protected abstract list_columns(): Column<Row>[]
@@ -45,16 +47,16 @@ export abstract class TableView<Row> extends PanelView {
   /** The rows of a range; null: of the whole trace. */
   protected abstract list_rows(range: Window | null): Row[]
 
-  /** Tells a row that can be selected from all others, in any range. */
+  /** Returns a key that identifies a selectable row in any range. */
   protected abstract key_of(row: Row): string
 
-  /** Keys of the rows that hold what is selected, in whichever view that was done. */
+  /** Keys of the rows that hold the selection, made here or in another view. */
   protected abstract chosen_keys(): Set<string>
 
   /** Selects a row, or releases it. */
   protected abstract choose(row: Row, event: MouseEvent | KeyboardEvent): void
 
-  /** What is said of the rows that pass the filter beside the title. */
+  /** The text next to the title, about the rows that pass the filter. */
   protected abstract summary(count: number): string
 
   /** The order in which the table opens; null: as its rows stand. */
@@ -85,7 +87,7 @@ export abstract class TableView<Row> extends PanelView {
     return false
   }
 
-  /** Whether rows that were selected elsewhere are listed in any case; what lies below the table moves then. */
+  /** Whether rows selected in another view are always listed, though the page below the table moves. */
   protected get lists_rows_selected_elsewhere(): boolean {
     return this.store.selection?.source != "panel"
   }
@@ -94,12 +96,12 @@ export abstract class TableView<Row> extends PanelView {
     return [element("h3", {}, this.title)]
   }
 
-  /** What stands below the table. */
+  /** The text below the table. */
   protected totals(): string {
     return ""
   }
 
-  /** What stands between the search box and the button that copies. */
+  /** The elements between the search box and the button that copies. */
   protected tools(): Node[] {
     return []
   }
@@ -109,7 +111,7 @@ export abstract class TableView<Row> extends PanelView {
     return false
   }
 
-  /** Follows what is selected beyond its rows, and the range. */
+  /** Called when the rows that hold the selection were marked. */
   protected on_marked(): void {}
 
   override connect_signals(): void {
@@ -148,9 +150,8 @@ export abstract class TableView<Row> extends PanelView {
   private search_box(): Node[] {
     this.search = element("input", {type: "search", placeholder: "Filter rows", "aria-label": "Filter rows", size: 18})
     this.search.addEventListener("input", () => this.fill())
-    const regex = button(".*", {title: "Read the filter as a regular expression", "aria-label": "Regular expression", "aria-pressed": "false"}, () => {
-      this.as_regex = !this.as_regex
-      regex.setAttribute("aria-pressed", String(this.as_regex))
+    const regex = regex_button("filter", (as_regex) => {
+      this.as_regex = as_regex
       this.fill()
     })
     return [this.search, regex]
@@ -191,7 +192,7 @@ export abstract class TableView<Row> extends PanelView {
     this.fill()
   }
 
-  /** What has to be known of all rows of the range. */
+  /** Computes sums and extremes over all rows of the range. */
   protected add_up(): void {
     const size = (row: Row, {value}: Column<Row>): number => Math.abs(Number(value(row)))
     this.largest = new Map(this.columns.filter(({unit}) => unit == "change")
@@ -252,20 +253,20 @@ export abstract class TableView<Row> extends PanelView {
     }
   }
 
-  /** The first rows that pass the filter, and what was selected in another view, wherever it stands. */
+  /** Returns the first rows that pass the filter, and all rows that were selected in another view. */
   private rows_to_list(chosen: Set<string>): Row[] {
     const first = this.passing.slice(0, this.show_all ? MOST_ROWS : this.first_rows)
     if (!this.lists_rows_selected_elsewhere || chosen.size == 0) {
       return first
     }
-    const known = new Set(first)
+    const listed = new Set(first)
     const is_chosen = (row: Row): boolean => this.is_selectable(row) && chosen.has(this.key_of(row))
-    const others = this.rows.filter((row) => is_chosen(row) && !known.has(row)).slice(0, this.first_rows)
+    const others = this.rows.filter((row) => is_chosen(row) && !listed.has(row)).slice(0, this.first_rows)
     const all = new Set([...first, ...others])
     return others.length == 0 || this.order != null ? [...all] : this.rows.filter((row) => all.has(row))
   }
 
-  /** Marks the rows that hold what is selected. The first of them is the one that Tab reaches, unless another one has the focus. */
+  /** Marks the rows that hold the selection. Tab reaches the first of them, unless another row has the focus. */
   private mark(chosen: Set<string>): void {
     const lines = this.selectable_lines
     const is_there = lines.some(({dataset}) => dataset.key == this.tab_stop)
@@ -315,7 +316,7 @@ export abstract class TableView<Row> extends PanelView {
     })
   }
 
-  /** Does what a heading is for; the focus stays on it, though it is drawn anew. */
+  /** Makes a heading's change; the focus stays on the heading, though it is drawn anew. */
   protected keep_heading_focus(key: string, change: () => void): void {
     change()
     this.table.querySelector<HTMLElement>(`[data-head="${key}"]`)?.focus({preventScroll: true})
@@ -352,9 +353,9 @@ export abstract class TableView<Row> extends PanelView {
       return element("td", {class: classes(column, false), title: note ?? (words == "" ? null : words)}, ...swatch, words)
     }
     const share = value == null || value == 0 ? null : column.share?.(row) ?? null
-    const beside = share == null ? [] : [" ", element("span", {class: "muted"}, format_share(share).replace("less than ", "<"))]
+    const share_beside = share == null ? [] : [" ", element("span", {class: "muted"}, format_share(share).replace("less than ", "<"))]
     return element("td", {class: classes(column, this.ignores_range(column)), title: note, "data-column": key, "data-value": value},
-      words, ...beside, ...bar(unit, value, share, this.largest.get(key) ?? 0))
+      words, ...share_beside, ...bar(unit, value, share, this.largest.get(key) ?? 0))
   }
 
   private key(event: KeyboardEvent): void {
@@ -396,7 +397,7 @@ export abstract class TableView<Row> extends PanelView {
     return true
   }
 
-  /** Which part of the trace the numbers are of. */
+  /** The part of the trace that the numbers describe. */
   protected get where(): string {
     const {window} = this.store
     return window == null ? "whole trace" : `selected range, ${format_ns(window[1] - window[0])}`
@@ -408,7 +409,7 @@ function classes({unit, is_code}: {unit: Unit, is_code?: boolean}, ignores_range
   return names.length == 0 ? null : names.join(" ")
 }
 
-/** The bar at the foot of a cell: as long as a share; of a change from the middle to the side on which it lies. */
+/** Returns the bar at the foot of a cell: as long as a share; for a change, from the middle to the left or right. */
 function bar(unit: Unit, value: Cell, share: number | null, most: number): HTMLElement[] {
   if (typeof value != "number") {
     return []

@@ -1,8 +1,7 @@
-import {Signal0} from "@bokehjs/core/signaling"
 import type {HasProps} from "@bokehjs/core/has_props"
+import {Signal0} from "@bokehjs/core/signaling"
 
-import type {RGB} from "./colour"
-import {contrast, css, luminance, mix, parse_colour} from "./colour"
+import {contrast, css, luminance, mix, parse_colour, type RGB} from "./colour"
 
 /** The colours of one page, resolved to numbers so that canvas and DOM agree. */
 export type Palette = {
@@ -18,7 +17,7 @@ export type Palette = {
 const LIGHT = {foreground: [33, 33, 33] as RGB, accent: [0, 94, 162] as RGB}
 const DARK = {foreground: [236, 236, 236] as RGB, accent: [102, 186, 240] as RGB}
 
-export const DEFAULT_PALETTE: Palette = palette_on([255, 255, 255], LIGHT.foreground)
+const DEFAULT_PALETTE: Palette = palette_on([255, 255, 255], LIGHT.foreground)
 
 function palette_on(background: RGB, foreground: RGB): Palette {
   const dark = luminance(background) < 0.18
@@ -61,8 +60,8 @@ function probe(el: Element, property: "color" | "backgroundColor", value: string
   return colour
 }
 
-/** The palette for what stands in an element of the page; the page's own text colour where it is legible. */
-export function resolve_palette(el: Element): Palette {
+/** Returns the palette for an element of the page, with the page's own text colour where it is legible. */
+function resolve_palette(el: Element): Palette {
   const background = background_behind(el)
   const fallback = luminance(background) < 0.18 ? DARK.foreground : LIGHT.foreground
   const theirs = probe(el, "color", `var(--jp-ui-font-color1, var(--vscode-editor-foreground, ${css(fallback)}))`)
@@ -110,7 +109,7 @@ export class Theme {
     if (root == null || !root.isConnected) {
       return
     }
-    // Beside the report, not in it: within it the colour scheme is the one that was resolved last.
+    // Outside of the report: within it the colour scheme is the one that was resolved last.
     this.palette = resolve_palette(parent_element(root) ?? document.body)
     for (const name of ["background", "foreground", "muted", "line", "band", "accent"] as const) {
       root.style.setProperty(`--gp-${name}`, css(this.palette[name]))

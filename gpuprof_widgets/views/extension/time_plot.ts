@@ -1,29 +1,22 @@
 import {Axis} from "@bokehjs/models/axes/axis"
+import {TickFormatter} from "@bokehjs/models/formatters/tick_formatter"
 import type {Plot} from "@bokehjs/models/plots/plot"
-import {RendererView} from "@bokehjs/models/renderers/renderer"
 
 import {css} from "./colour"
-import {element} from "./element"
-import {PLOT_CSS} from "./styles"
-import {Surface} from "./surface"
-import type {Point} from "./surface"
+import {Tooltip} from "./element"
+import {Surface, SurfaceView, type Point} from "./surface"
 import type {Palette} from "./theme"
-import {Tooltip} from "./tooltip"
-import type {TraceStore} from "./trace_store"
-import {pan_by, pan_to, view_key, zoom_by} from "./viewport"
+import {pan_by, pan_to, view_key, zoom_by, type TraceStore} from "./trace_store"
 
 /** A plot over the time that the timeline shows: it is brushed, moved and zoomed like that. */
-export abstract class TimePlotView extends RendererView {
-  protected surface: Surface
+export abstract class TimePlotView extends SurfaceView {
   protected tooltip: Tooltip | null = null
   protected dragging: TimelineDrag
-  private style_el: HTMLStyleElement
 
   abstract get store(): TraceStore
-  /** What the plot is called and how its keys work. */
+  /** The plot's name and its keys, for screen readers. */
   protected abstract readonly description: string
-  protected abstract readonly css: string
-  /** What stands on its left. */
+  /** The element on the left of the plot. */
   protected abstract readonly labels: HTMLElement
   protected abstract hover(point: Point): void
 
@@ -39,7 +32,6 @@ export abstract class TimePlotView extends RendererView {
   override async lazy_initialize(): Promise<void> {
     await super.lazy_initialize()
     await this.store.ready
-    this.style_el = element("style", {}, PLOT_CSS + this.css)
     this.dragging = new TimelineDrag(this.store, this)
     this.surface = new Surface({
       hover: (point) => this.hover(point),
@@ -68,9 +60,7 @@ export abstract class TimePlotView extends RendererView {
 
   override remove(): void {
     this.tooltip?.remove()
-    for (const el of [this.surface.el, this.style_el, this.labels]) {
-      el.remove()
-    }
+    this.labels.remove()
     super.remove()
   }
 
@@ -85,16 +75,10 @@ export abstract class TimePlotView extends RendererView {
     return start + x / width * (end - start)
   }
 
-  /** Puts the surface onto the figure's frame, and the labels beside it. */
-  protected mount(): void {
-    const {canvas_view, frame} = this.plot_view
-    if (!this.surface.el.isConnected) {
-      canvas_view.shadow_el.append(this.style_el, this.surface.el, this.labels)
-      canvas_view.events_el.tabIndex = -1
-      this.tooltip ??= new Tooltip(this.root.el, this.root.shadow_el)
-    }
-    this.surface.place(frame.bbox)
-    const {left, top, height} = frame.bbox
+  protected override mount(): void {
+    super.mount(this.labels)
+    this.tooltip ??= new Tooltip(this.root.el, this.root.shadow_el)
+    const {left, top, height} = this.plot_view.frame.bbox
     this.labels.style.cssText = `top:${top}px;width:${left}px;height:${height}px`
   }
 
@@ -137,7 +121,7 @@ type Drag = {kind: "brush", fixed: number} | {kind: "pan", x: number, start: num
 
 const EDGE = 5
 
-/** What dragging does: brush a range, move one of its edges, or move the view. */
+/** A drag brushes a range, moves one of its edges, or moves the view. */
 class TimelineDrag {
   private drag: Drag | null = null
 
@@ -185,5 +169,21 @@ class TimelineDrag {
   cancel(): void {
     this.drag = null
     this.store.drag(null)
+  }
+}
+
+const UNITS: [number, string][] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]]
+
+/** Ticks in ns, all in the unit of the largest, with as many decimals as tell neighbours apart. */
+export class EngineeringTimeFormatter extends TickFormatter {
+  static override __module__ = "gpuprof_widgets.views.models"
+
+  doFormat(ticks: string[] | number[], _opts: {loc: number}): string[] {
+    const values = ticks.map(Number)
+    const largest = Math.max(...values.map(Math.abs))
+    const [size, unit] = UNITS.find(([size]) => largest >= size) ?? UNITS[UNITS.length - 1]
+    const step = values.length > 1 ? Math.abs(values[1] - values[0]) / size : 1
+    const decimals = Math.max(0, Math.min(9, Math.ceil(-Math.log10(step) - 1e-9)))
+    return values.map((value) => value == 0 ? "0" : `${(value / size).toFixed(decimals)} ${unit}`)
   }
 }

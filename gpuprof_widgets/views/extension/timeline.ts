@@ -4,21 +4,13 @@ import {Renderer} from "@bokehjs/models/renderers/renderer"
 
 import {css} from "./colour"
 import {chain_text, facts_of} from "./details"
-import {bands, has_path, hit, path_pieces} from "./engine"
-import type {Band, Store} from "./engine"
-import {Gutter} from "./gutter"
-import {paint_frame} from "./paint_frame"
-import {paint_bands, paint_edges} from "./range_bands"
-import {select_event, step_aside, step_level} from "./selection"
-import {WheelLatch} from "./surface"
-import type {Point} from "./surface"
+import {bands, has_path, hit, path_pieces, type Band, type Store} from "./engine"
+import {paint_bands, paint_edges, paint_frame} from "./paint"
+import {WheelLatch, type Point} from "./surface"
 import {TimePlotView} from "./time_plot"
-import {paint_path, TimelinePainter} from "./timeline_paint"
-import type {View} from "./timeline_paint"
-import {TraceStore} from "./trace_store"
-import {folded_at_first, layout_tracks, place_at, ROW_HEIGHT, track_depths} from "./track_layout"
-import type {TrackLayout} from "./track_layout"
-import {reveal, zoom_to} from "./viewport"
+import {paint_path, TimelinePainter, type View} from "./timeline_paint"
+import {reveal, select_event, TraceStore, zoom_to} from "./trace_store"
+import {folded_at_first, Gutter, layout_tracks, place_at, ROW_HEIGHT, track_depths, type TrackLayout} from "./tracks"
 
 const HIT_TOLERANCE = 3
 
@@ -27,7 +19,6 @@ export class TimelineView extends TimePlotView {
   declare model: Timeline
 
   protected readonly description = "Timeline. Arrow keys move, plus and minus zoom, Enter selects an event, Escape resets."
-  protected readonly css = ""
 
   layout_of_tracks: TrackLayout
   /** Bars drawn in the last frame, for the tests. */
@@ -305,19 +296,54 @@ export class TimelineView extends TimePlotView {
   }
 }
 
+/** The next or previous event on the same track and level; -1 at the end. */
+function step_aside(data: Store, row: number, direction: 1 | -1): number {
+  if (row < 0) {
+    return -1
+  }
+  for (let next = row + direction; next >= 0 && next < data.rows && data.track[next] == data.track[row]; next += direction) {
+    if (data.depth[next] == data.depth[row]) {
+      return next
+    }
+  }
+  return -1
+}
+
+/** The event that contains this one (-1), or the first one that it contains (+1). */
+function step_level(data: Store, row: number, direction: 1 | -1): number {
+  if (row < 0) {
+    return -1
+  }
+  if (direction == -1) {
+    return data.parent[row]
+  }
+  for (let next = row + 1; next < data.rows && data.track[next] == data.track[row] && data.ts[next] < data.end[row]; next++) {
+    if (data.parent[next] == row) {
+      return next
+    }
+  }
+  return -1
+}
+
+type TimelineProps = {
+  store: p.Property<TraceStore>
+  axis_height: p.Property<number>
+  max_height: p.Property<number>
+  compact: p.Property<boolean>
+  folds_to_fit: p.Property<boolean>
+  drag_pans: p.Property<boolean>
+}
+
+export interface Timeline extends p.AttrsOf<TimelineProps> {}
+
 export class Timeline extends Renderer {
-  declare properties: Timeline.Props
-  declare __view_type__: TimelineView
+  declare properties: Renderer.Props & TimelineProps
 
   static override __module__ = "gpuprof_widgets.views.models"
 
-  constructor(attrs?: Partial<Timeline.Attrs>) {
-    super(attrs)
-  }
-
   static {
     this.prototype.default_view = TimelineView
-    this.define<Timeline.Props>(({Bool, Float, Ref}) => ({
+    this.define<TimelineProps>(({Bool, Float, Ref}) => ({
       store: [Ref(TraceStore)],
       axis_height: [Float, 24],
       max_height: [Float, 500],
@@ -327,17 +353,3 @@ export class Timeline extends Renderer {
     }))
   }
 }
-
-export namespace Timeline {
-  export type Attrs = p.AttrsOf<Props>
-  export type Props = Renderer.Props & {
-    store: p.Property<TraceStore>
-    axis_height: p.Property<number>
-    max_height: p.Property<number>
-    compact: p.Property<boolean>
-    folds_to_fit: p.Property<boolean>
-    drag_pans: p.Property<boolean>
-  }
-}
-
-export interface Timeline extends Timeline.Attrs {}

@@ -1,12 +1,12 @@
-import {FRAMES, KINDS, kind_of} from "./categories"
-import {css} from "./colour"
-import {button, element} from "./element"
-import {has_path} from "./engine"
-import {Panel, PanelView} from "./panel"
-import {BAR_CSS} from "./styles"
-import {Timeline} from "./timeline"
 import type * as p from "@bokehjs/core/properties"
-import {view_key, zoom_by, zoom_to} from "./viewport"
+
+import {FRAMES, kind_of, KINDS} from "./categories"
+import {css} from "./colour"
+import {button, element, legend} from "./element"
+import {has_path} from "./engine"
+import {BAR_CSS, Panel, PanelView} from "./panel"
+import {Timeline} from "./timeline"
+import {view_key, zoom_by, zoom_to} from "./trace_store"
 
 const KEYS: [string[], string][] = [
   [["drag"], "select a time range: flame graph and table show that range alone"],
@@ -97,8 +97,7 @@ export class TimelineBarView extends PanelView {
     const present = KINDS.filter((kind) => categories.some((category) => kind_of(category) === kind))
     const frames = new Set(stores.map(({frames_of}) => frames_of))
     const text_of = (text: string): string => text != FRAMES ? text : frames.size == 1 ? stores[0].frames_of : "functions"
-    return element("ul", {class: "legend", "aria-label": "Colours"}, ...present.map((kind) =>
-      element("li", {}, element("span", {class: "swatch", style: `background:${css(kind.colour)}`}), text_of(kind.text))))
+    return legend("Colours", present.map(({colour, text}) => [css(colour), text_of(text)]))
   }
 
   private help(): HTMLDialogElement {
@@ -114,27 +113,19 @@ export class TimelineBarView extends PanelView {
   }
 }
 
+type TimelineBarProps = {
+  timeline: p.Property<Timeline>
+  companions: p.Property<Timeline[]>
+}
+
+export interface TimelineBar extends p.AttrsOf<TimelineBarProps> {}
+
 export class TimelineBar extends Panel {
-  declare properties: TimelineBar.Props
-  declare __view_type__: TimelineBarView
-
-  static override __module__ = "gpuprof_widgets.views.models"
-
   static {
     this.prototype.default_view = TimelineBarView
-    this.define<TimelineBar.Props>(({List, Ref}) => ({
+    this.define<TimelineBarProps>(({List, Ref}) => ({
       timeline: [Ref(Timeline)],
       companions: [List(Ref(Timeline)), []],
     }))
   }
 }
-
-export namespace TimelineBar {
-  export type Attrs = p.AttrsOf<Props>
-  export type Props = Panel.Props & {
-    timeline: p.Property<Timeline>
-    companions: p.Property<Timeline[]>
-  }
-}
-
-export interface TimelineBar extends TimelineBar.Attrs {}

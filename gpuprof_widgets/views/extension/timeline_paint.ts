@@ -1,16 +1,13 @@
 import type {Context2d} from "@bokehjs/core/util/canvas"
 
-import {paint_of} from "./categories"
-import type {Paint} from "./categories"
-import {css} from "./colour"
-import type {RGB} from "./colour"
-import {level_of_detail} from "./engine"
-import type {PathPiece, Store} from "./engine"
-import {Labels, short_name} from "./labels"
+import {paint_of, type Paint} from "./categories"
+import {css, type RGB} from "./colour"
+import {level_of_detail, type PathPiece, type Store} from "./engine"
+import {Labels, short_name, x_of} from "./paint"
 import type {Palette} from "./theme"
-import type {Lane, TrackLayout} from "./track_layout"
+import type {Lane, TrackLayout} from "./tracks"
 
-/** What is visible: a time range (ns) over a width, and how far the tracks are scrolled (pixels). */
+/** The visible part: a time range (ns) over a width, and the scrolled distance of the tracks (pixels). */
 export type View = {start: number, end: number, width: number, height: number, scroll: number}
 
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
@@ -28,10 +25,10 @@ export class TimelinePainter {
   }
 
   x_of(tick: number, view: View): number {
-    return (this.store.ns(tick) - view.start) / (view.end - view.start) * view.width
+    return x_of(this.store.ns(tick), view)
   }
 
-  /** All bars; where something is selected the others step back. Returns the number of bars drawn. */
+  /** Draws all bars, dimmed where something is selected. Returns their number. */
   bars(ctx: Context2d, layout: TrackLayout, view: View, dim: boolean): number {
     let drawn = 0
     this.prepare(ctx)
@@ -57,13 +54,13 @@ export class TimelinePainter {
       return 0
     }
     const {store} = this
-    const found = level_of_detail(store, lane.track, depth, store.tick(view.start), store.tick(view.end), view.width)
-    for (let i = 0; i < found.n; i++) {
-      const x0 = this.x_of(found.x0[i], view)
-      const x1 = this.x_of(found.x1[i], view)
-      this.bar(ctx, found.row[i], x0, x1, y, lane.row_height, dim, found.merged[i] <= 1)
+    const marks = level_of_detail(store, lane.track, depth, store.tick(view.start), store.tick(view.end), view.width)
+    for (let i = 0; i < marks.n; i++) {
+      const x0 = this.x_of(marks.x0[i], view)
+      const x1 = this.x_of(marks.x1[i], view)
+      this.bar(ctx, marks.row[i], x0, x1, y, lane.row_height, dim, marks.merged[i] <= 1)
     }
-    return found.n
+    return marks.n
   }
 
   private bar(ctx: Context2d, row: number, x0: number, x1: number, y: number, row_height: number, dim: boolean, named: boolean): void {
@@ -108,8 +105,8 @@ export class TimelinePainter {
     const last = new Map<number, number>()
     ctx.fillStyle = css(palette.accent)
     for (const [start, end, track] of ranges) {
-      const x0 = (start - view.start) / (view.end - view.start) * view.width
-      const x1 = Math.max((end - view.start) / (view.end - view.start) * view.width, x0 + 1)
+      const x0 = x_of(start, view)
+      const x1 = Math.max(x_of(end, view), x0 + 1)
       const from = Math.max(x0, last.get(track) ?? -4)
       if (x1 - from < 0.5 || x0 > view.width) {
         continue
@@ -150,7 +147,7 @@ export class TimelinePainter {
     ctx.strokeRect(left - 0.5, y - 0.5, Math.max(right - left, 2), height)
   }
 
-  /** A curve from one event to another that it caused: from a launch to its kernel, from forward to backward. */
+  /** Draws a curve from an event to one that it caused: from a launch to its kernel, from forward to backward. */
   arrow(ctx: Context2d, layout: TrackLayout, source: number, target: number, view: View, palette: Palette): void {
     const from = this.box(layout, source, view)
     const to = this.box(layout, target, view)
@@ -181,7 +178,7 @@ export class TimelinePainter {
   }
 }
 
-/** Okabe-Ito's vermillion, of which no bar of the timeline that can lie on the path is. */
+/** Shades of Okabe-Ito's vermillion: no bar that can be on the path has it. */
 const LIGHT = "#c23b00"
 const DARK = "#ff8a4d"
 const UNDERLINE = 3
@@ -191,8 +188,6 @@ const APART = 3
 /** The critical path: its slices outlined, and thin lines from each to the next on another track. */
 export function paint_path(ctx: Context2d, store: Store, pieces: PathPiece[], layout: TrackLayout, view: View, palette: Palette): void {
   const colour = palette.dark ? DARK : LIGHT
-  const scale = view.width / (view.end - view.start)
-  const x_of = (ns: number): number => (ns - view.start) * scale
   const ends = new Map<string, number>()
   const joined = new Map<string, number>()
   let last: {x: number, y: number, track: number} | null = null
@@ -201,7 +196,7 @@ export function paint_path(ctx: Context2d, store: Store, pieces: PathPiece[], la
     if (lane == null) {
       continue
     }
-    const [x0, x1] = [x_of(piece.start), x_of(piece.end)]
+    const [x0, x1] = [x_of(piece.start, view), x_of(piece.end, view)]
     // Where the page does not have the slice, its track is underlined.
     const depth = piece.row < 0 ? lane.depths - 1 : store.depth[piece.row]
     const y = lane.top + (depth + 1) * lane.row_height - view.scroll
@@ -222,7 +217,7 @@ export function paint_path(ctx: Context2d, store: Store, pieces: PathPiece[], la
   }
 }
 
-/** Narrow pieces are underlined only: an outline would hide them. */
+/** Outlines a piece of the path, or underlines it where it is so narrow that an outline would hide it. */
 function outline(ctx: Context2d, x0: number, x1: number, bottom: number, row_height: number, background: string, colour: string): void {
   const width = Math.max(x1 - x0, 1.5)
   const thick = Math.min(UNDERLINE, Math.max(row_height / 4, 1))

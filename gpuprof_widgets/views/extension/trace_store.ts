@@ -3,30 +3,48 @@ import {Signal0} from "@bokehjs/core/signaling"
 import {Model} from "@bokehjs/model"
 import {Range1d} from "@bokehjs/models/ranges/range1d"
 
-import * as engine from "./engine"
 import {KINDS, paint_of} from "./categories"
 import {contrast, parse_colour} from "./colour"
-import {Store} from "./engine"
-import type {Window} from "./engine"
-import {same_selection} from "./selection"
-import type {Selection} from "./selection"
+import type {Fact} from "./element"
+import * as engine from "./engine"
+import {Store, type Window} from "./engine"
 import {Theme} from "./theme"
 
-/** One sentence of the findings, with the time range (ns) and the events that show it where there are any;
- * of many events `rows` are the first; `of`: which of several traces it is about. */
+/**
+ * One sentence of the findings, with its time range (ns) and its events where it has any; of many events `rows` are
+ * the first. `of`: the index of its trace among several.
+ */
 export type FindingLine = {
   text: string, remedy: string, start: number | null, end: number | null, rows: number[], events: number, of?: number
 }
 
+type TraceStoreProps = {
+  uid: p.Property<string>
+  payload: p.Property<string>
+  label: p.Property<string>
+  findings: p.Property<unknown[]>
+  notes: p.Property<string[]>
+  sort: p.Property<string>
+  functions_sort: p.Property<string>
+  frames_of: p.Property<string>
+  on_gpu: p.Property<boolean>
+  extent: p.Property<[number, number] | null>
+  window: p.Property<[number, number] | null>
+  show_path: p.Property<boolean>
+  visible: p.Property<Range1d>
+}
+
+export interface TraceStore extends p.AttrsOf<TraceStoreProps> {}
+
 /** The one object through which the views are linked: the decoded trace, the brushed range, the selection. */
 export class TraceStore extends Model {
-  declare properties: TraceStore.Props
+  declare properties: Model.Props & TraceStoreProps
 
   static override __module__ = "gpuprof_widgets.views.models"
 
-  /** What answers the views' questions, for the console and the tests; see engine/index.ts. */
+  /** The functions behind the views, for the console and the tests; see engine/index.ts. */
   static readonly engine = engine
-  /** What colours the bars, for the tests of contrast. */
+  /** The colours of the bars, for the tests of contrast. */
   static readonly colours = {KINDS, contrast, paint_of, parse_colour}
 
   /** The decoded trace; views may use it once `ready` has resolved. */
@@ -36,18 +54,14 @@ export class TraceStore extends Model {
   selection: Selection | null = null
   /** The range under a drag that is still going on, ns. */
   draft: [number, number] | null = null
-  /** Where the timeline shows an event: x, y, width, height in pixels of its drawing area. For the tests. */
+  /** Returns the box of an event on the timeline: x, y, width, height in pixels of its drawing area. For the tests. */
   event_box: (row: number) => [number, number, number, number] | null
   selection_changed: Signal0<this>
   draft_changed: Signal0<this>
   was_reset: Signal0<this>
 
-  constructor(attrs?: Partial<TraceStore.Attrs>) {
-    super(attrs)
-  }
-
   static {
-    this.define<TraceStore.Props>(({Bool, Float, List, Nullable, Ref, Str, Tuple, Unknown}) => ({
+    this.define<TraceStoreProps>(({Bool, Float, List, Nullable, Ref, Str, Tuple, Unknown}) => ({
       uid: [Str, ""],
       payload: [Str, ""],
       label: [Str, ""],
@@ -91,20 +105,27 @@ export class TraceStore extends Model {
   }
 
   /** First and last nanosecond of the trace. */
-  get own_bounds(): [number, number] {
+  get trace_bounds(): [number, number] {
     const {start_ns, end_ns} = this.data.header
     return [start_ns, Math.max(end_ns, start_ns + 1)]
   }
 
-  /** The range that the views can show: beside other traces on one scale it is that of all together. */
+  /** The range that the views can show; of several traces on one time axis that of all together. */
   get bounds(): [number, number] {
-    return this.extent ?? this.own_bounds
+    return this.extent ?? this.trace_bounds
   }
 
-  /** The range that flame graph and table are about, in ticks: the brushed one or everything. */
+  /** The range of the flame graph and the tables, in ticks: the brushed one or everything. */
   get range(): Window {
     const {data, window} = this
     return window == null ? data.whole : data.snap({start: data.tick(window[0]), end: data.tick(window[1])})
+  }
+
+  /** The range under a drag or the brushed one (ns), null for the whole trace; with its length and the GPUs' busy times. */
+  get range_totals(): engine.Totals & {range: [number, number] | null, start: number, end: number} {
+    const range = this.draft ?? this.window
+    const [start, end] = range ?? this.trace_bounds
+    return {range, start, end, ...engine.totals(this.data, {start: this.data.tick(start), end: this.data.tick(end)})}
   }
 
   /** Brushes a range (ns); null takes the brush away. Returns at once, the views follow. */
@@ -118,7 +139,7 @@ export class TraceStore extends Model {
     this.draft_changed.emit()
   }
 
-  /** Ticks are what the page resolves: a brush ends on whole ticks so that sums are exact. */
+  /** Returns a range that ends on whole ticks, the resolution of the page: so sums are exact. */
   private clipped([a, b]: [number, number]): [number, number] {
     const {data} = this
     const [first, last] = this.bounds.map((ns, i) => i == 0 ? Math.floor(data.tick(ns)) : Math.ceil(data.tick(ns)))
@@ -134,7 +155,7 @@ export class TraceStore extends Model {
     }
   }
 
-  /** Everything as it was when the report was opened. */
+  /** Restores the state in which the report was opened. */
   reset(): void {
     this.choose(null)
     this.brush(null)
@@ -145,30 +166,9 @@ export class TraceStore extends Model {
   }
 }
 
-export namespace TraceStore {
-  export type Attrs = p.AttrsOf<Props>
-  export type Props = Model.Props & {
-    uid: p.Property<string>
-    payload: p.Property<string>
-    label: p.Property<string>
-    findings: p.Property<unknown[]>
-    notes: p.Property<string[]>
-    sort: p.Property<string>
-    functions_sort: p.Property<string>
-    frames_of: p.Property<string>
-    on_gpu: p.Property<boolean>
-    extent: p.Property<[number, number] | null>
-    window: p.Property<[number, number] | null>
-    show_path: p.Property<boolean>
-    visible: p.Property<Range1d>
-  }
-}
-
-export interface TraceStore extends TraceStore.Attrs {}
-
 type Page = {reports?: Record<string, TraceStore>}
 
-/** `window.gpuprof.reports[uid]`: what the browser tests read numbers from. */
+/** `window.gpuprof.reports[uid]`, from which the browser tests read numbers. */
 function reports(): Record<string, TraceStore> {
   const page = window as unknown as {gpuprof?: Page}
   page.gpuprof ??= {}
@@ -184,4 +184,93 @@ function withdraw(store: TraceStore): void {
   if (reports()[store.uid] === store) {
     delete reports()[store.uid]
   }
+}
+
+/** Shows a range from `start` (ns), at least four ticks long, inside the trace. */
+function show(store: TraceStore, start: number, span: number): void {
+  const [low, high] = store.bounds
+  const width = Math.min(Math.max(span, shortest_span(store)), high - low)
+  const first = Math.min(Math.max(start, low), high - width)
+  store.visible.setv({start: first, end: first + width})
+}
+
+function shortest_span(store: TraceStore): number {
+  return 4 * store.data.header.tick_ns
+}
+
+/** Moves the visible range by a share of its width; it never leaves the trace. */
+export function pan_by(store: TraceStore, share: number): void {
+  const {start, end} = store.visible
+  show(store, start + share * (end - start), end - start)
+}
+
+/** Moves the visible range so that it starts at `start` (ns). */
+export function pan_to(store: TraceStore, start: number): void {
+  show(store, start, store.visible.end - store.visible.start)
+}
+
+/** Zooms by a factor (above 1: closer) around the point at share `at` of the width. */
+export function zoom_by(store: TraceStore, factor: number, at: number = 0.5): void {
+  const {start, end} = store.visible
+  const span = (end - start) / factor
+  const fixed = start + at * (end - start)
+  show(store, fixed - at * Math.max(span, shortest_span(store)), span)
+}
+
+/** Shows a range (ns) with a margin on both sides, as a share of its length. */
+export function zoom_to(store: TraceStore, start: number, end: number, margin: number = 0.05): void {
+  const span = Math.max(end - start, store.data.header.tick_ns)
+  show(store, start - margin * span, span * (1 + 2 * margin))
+}
+
+/** Moves the view only where a range (ns) lies outside of it. */
+export function reveal(store: TraceStore, start: number, end: number): void {
+  const view = store.visible
+  if (end < view.start || start > view.end) {
+    const span = view.end - view.start
+    pan_to(store, end - start > span ? start : (start + end - span) / 2)
+  }
+}
+
+/** Handles the keys that all time axes of the report share; returns false for other keys. */
+export function view_key(store: TraceStore, key: string): boolean {
+  switch (key) {
+    case "ArrowLeft": case "a": pan_by(store, -0.2); return true
+    case "ArrowRight": case "d": pan_by(store, 0.2); return true
+    case "+": case "=": case "w": zoom_by(store, 1.5); return true
+    case "-": case "_": case "s": zoom_by(store, 1 / 1.5); return true
+    case "Home": case "0": zoom_to(store, ...store.bounds, 0); return true
+    default: return false
+  }
+}
+
+/** A selection, described by the view in which it was made; every view shows it in its own way. */
+export type Selection = {
+  source: "timeline" | "flame" | "table" | "lines" | "finding" | "memory" | "panel"
+  /** The one selected event, -1 where all instances of a name or node are meant. */
+  row: number
+  /** Rows that the timeline highlights. */
+  rows: Int32Array
+  /** Ranges that the timeline highlights where there is no row: start and end (ns), and track, -1 for all tracks. */
+  ranges?: [number, number, number][]
+  /** Keeps two selections apart: the key of the table row, the flame node, the event or the finding. */
+  key: string
+  /** The names that are meant (indices into the header's labels). */
+  labels: Set<number>
+  /** The text of the detail line. */
+  text: string
+  /** Its numbers in the brushed range. */
+  facts?: () => Fact[]
+}
+
+function same_selection(a: Selection | null, b: Selection | null): boolean {
+  return a === b || (a != null && b != null && a.source == b.source && a.key == b.key && a.row == b.row)
+}
+
+/** Selects one event of the timeline; -1 selects nothing. */
+export function select_event(store: TraceStore, row: number): void {
+  const {data} = store
+  store.choose(row < 0 ? null : {
+    source: "timeline", row, rows: Int32Array.of(row), key: String(row), labels: new Set([data.label[row]]), text: data.name(row),
+  })
 }

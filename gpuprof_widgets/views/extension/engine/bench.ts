@@ -7,8 +7,7 @@ import {flame} from "./flame"
 import {level_of_detail} from "./lod"
 import {op_table} from "./op_table"
 import {Store} from "./store"
-import {random, store_of} from "./testing/traces"
-import type {Row} from "./testing/traces"
+import {random, store_of, type Row} from "./testing/traces"
 
 const PIXELS = 1200
 
@@ -25,7 +24,7 @@ function training(events: number): Store {
   return store_of(rows, {kinds: ["cpu", "gpu"]})
 }
 
-function report(what: string, run: () => unknown): void {
+function report(question: string, run: () => unknown): void {
   const times: number[] = []
   for (let i = 0; i < 15; i++) {
     const start = performance.now()
@@ -33,7 +32,7 @@ function report(what: string, run: () => unknown): void {
     times.push(performance.now() - start)
   }
   const sorted = times.slice(1).sort((a, b) => a - b)
-  console.log(`${what.padEnd(40)} first ${ms(times[0])}, then ${ms(sorted[0])} to ${ms(sorted[7])} (median)`)
+  console.log(`${question.padEnd(40)} first ${ms(times[0])}, then ${ms(sorted[0])} to ${ms(sorted[7])} (median)`)
 }
 
 function ms(time: number): string {

@@ -1,16 +1,16 @@
-/** Where a slice comes from: cell line, annotation, module, Python line, op, launch, GPU slice. */
+/** The causes of a slice: cell line, annotation, module, Python line, op, launch, GPU slice. */
 
+import {last_at_or_before} from "./intervals"
 import {line_owners} from "./lines"
-import {is_launch_category, NONE} from "./store"
-import type {Store} from "./store"
+import {is_launch_category, NONE, type Store} from "./store"
 
 export type Role = "line" | "annotation" | "module" | "python" | "forward line" | "forward module" | "forward" | "op" | "launch" | "gpu"
 export type Link = {role: Role, text: string, row: number}
 
 /**
- * The chain that led to a slice, outermost first, ending with the slice itself: the innermost cell line,
- * annotation, Python line and module around its op, in the backward pass those of its forward op, the
- * outermost and the innermost op, the launch.
+ * Returns the causes of a slice, outermost first, and the slice itself at the end: the innermost cell line,
+ * annotation, Python line and module around its op (for an op of the backward pass also those of its forward
+ * op), the outermost and the innermost op, the launch.
  */
 export function chain(store: Store, row: number): Link[] {
   const launch = store.owner[row]
@@ -20,7 +20,7 @@ export function chain(store: Store, row: number): Link[] {
   const calls = ops.filter((around) => store.category(around) == "cpu_op")
   const forward = calls.map((call) => store.forward[call]).find((forward) => forward >= 0)
   const lines = line_owners(store, cause)
-  const found: [Role, number | undefined][] = [
+  const members: [Role, number | undefined][] = [
     ["line", store.category(row) == "cell_line" ? line_owners(store, store.parent[row]).line : lines.line],
     ["annotation", ops.find((around) => store.category(around) == "user_annotation")],
     ...frames(store, cause, module_region(store, cause)),
@@ -30,25 +30,25 @@ export function chain(store: Store, row: number): Link[] {
     ["op", calls[calls.length - 1]],
     ["op", calls[0]],
     ["launch", launch >= 0 && launch != op ? launch : undefined],
-    [own_role(store, row), row],
+    [role_of(store, row), row],
   ]
-  const rows = found.map(([, known]) => known)
-  return found.flatMap(([role, known], i) =>
-    known == null || known < 0 || rows.indexOf(known, i + 1) >= 0 ? [] : {role, text: store.name(known), row: known})
+  const rows = members.map(([, member]) => member)
+  return members.flatMap(([role, member], i) =>
+    member == null || member < 0 || rows.indexOf(member, i + 1) >= 0 ? [] : {role, text: store.name(member), row: member})
 }
 
-/** The innermost module around a slice, as the recorder marked it. */
+/** Returns the innermost module around a slice, as the recorder marked it. */
 function module_region(store: Store, row: number): number | undefined {
   return [row, ...ancestors(store, row)].find((around) => MODULES.includes(store.category(around)))
 }
 
 export const MODULES = ["module", "module_backward"]
 
-/** As torch writes a Python frame: `train.py(12): step` */
+/** Torch writes a Python frame as `train.py(12): step`. */
 const SOURCE_LINE = /\(\d+\): /
 const LIBRARY = /(^|[/\\])(torch|site-packages)[/\\]/
 
-/** The innermost module and Python line, the later one last; of lines rather one outside of torch. */
+/** Returns the innermost module and Python line, the later one last; a line of the user's code goes before one of a library. */
 function frames(store: Store, cause: number, region: number | undefined): [Role, number | undefined][] {
   const running = [...python_frames(store, cause)]
   const lines = running.filter((frame) => SOURCE_LINE.test(store.name(frame)))
@@ -59,7 +59,7 @@ function frames(store: Store, cause: number, region: number | undefined): [Role,
   return links.sort(([, a], [, b]) => began(a) - began(b))
 }
 
-function own_role(store: Store, row: number): Role {
+function role_of(store: Store, row: number): Role {
   if (store.on_gpu[row] == 1) {
     return "gpu"
   }
@@ -83,7 +83,7 @@ function is_module(store: Store, row: number): boolean {
   return store.name(row).startsWith("nn.Module: ")
 }
 
-/** The Python frames of the same thread that were open when a slice began, innermost first. */
+/** Yields the Python frames of the same thread that were open when a slice began, innermost first. */
 function* python_frames(store: Store, row: number): Generator<number> {
   const {lane, kind} = store.header.tracks[store.track[row]]
   if (kind == "python") {
@@ -95,7 +95,8 @@ function* python_frames(store: Store, row: number): Generator<number> {
   if (track < 0 || kind != "cpu") {
     return
   }
-  for (let frame = last_starting_by(store, track, store.ts[row]); frame >= 0; frame = store.parent[frame]) {
+  const [first, last] = [store.first_row[track], store.first_row[track + 1]]
+  for (let frame = last_at_or_before(store.ts, store.ts[row], first, last); frame >= 0; frame = store.parent[frame]) {
     if (store.end[frame] > store.ts[row]) {
       yield frame
     }
@@ -108,18 +109,3 @@ function* ancestors(store: Store, row: number): Generator<number> {
   }
 }
 
-/** Last row of a track that starts at a time or before, -1 if none does. */
-function last_starting_by(store: Store, track: number, tick: number): number {
-  let low = store.first_row[track]
-  let high = store.first_row[track + 1]
-  const first = low
-  while (low < high) {
-    const middle = (low + high) >>> 1
-    if (store.ts[middle] <= tick) {
-      low = middle + 1
-    } else {
-      high = middle
-    }
-  }
-  return low > first ? low - 1 : -1
-}

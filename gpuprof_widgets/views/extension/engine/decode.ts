@@ -1,4 +1,4 @@
-/** From the payload's text to typed columns: base64, gzip, byte planes, differences. */
+/** Decodes the payload's text into typed columns: base64, gzip, byte planes, differences. */
 
 import type {ArrayInfo, ColumnInfo, Header, TrackInfo} from "./header"
 
@@ -65,7 +65,7 @@ async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array<Array
   return new Uint8Array(await new Response(stream).arrayBuffer())
 }
 
-/** Values from their byte planes; floating point, because they may exceed 32 bits. */
+/** Returns values from their byte planes, as floating point because they may exceed 32 bits. */
 function join_planes(bytes: Uint8Array, rows: number): Float64Array {
   const values = new Float64Array(rows)
   let unit = 1
@@ -78,7 +78,7 @@ function join_planes(bytes: Uint8Array, rows: number): Float64Array {
   return values
 }
 
-/** Each value is the difference to the one before it on its track; the first one stands alone. */
+/** Decodes differences: each value is stored as that to the one before it on its track, the first as it is. */
 function sum_differences(values: Float64Array, tracks: TrackInfo[]): Float64Array {
   let row = 0
   for (const track of tracks) {
@@ -91,7 +91,7 @@ function sum_differences(values: Float64Array, tracks: TrackInfo[]): Float64Arra
   return values
 }
 
-/** Rows that others point to: 0 is "none" (-1), else one more than the signed step from the row named last. */
+/** Decodes links to rows: 0 is "none" (-1), else one more than the signed step from the row named last. */
 function sum_steps(values: Float64Array): Float64Array {
   let last = 0
   for (let i = 0; i < values.length; i++) {
@@ -105,7 +105,7 @@ function sum_steps(values: Float64Array): Float64Array {
   return values
 }
 
-/** 0, 1, 2, 3, 4, ... stand for 0, -1, 1, -2, 2, ... */
+/** Decodes a signed number: 0, 1, 2, 3, 4, ... stand for 0, -1, 1, -2, 2, ... */
 function unfold_sign(value: number): number {
   return value % 2 == 0 ? value/2 : -(value + 1)/2
 }

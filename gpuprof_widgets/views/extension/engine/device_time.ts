@@ -1,23 +1,22 @@
-/** GPU time of a window, given to the ops that caused it. */
+/** GPU time of a window, by the op or launch that caused it and by device. */
 
 import {Intervals} from "./intervals"
-import {group_rows, NONE} from "./store"
-import type {Store, Window} from "./store"
+import {group_rows, NONE, type Store, type Window} from "./store"
 
-/** GPU rows in the order of their rows; few beside the CPU rows, and needed for every window. */
+/** Returns the GPU rows in order: they are few among the CPU rows, and needed for every window. */
 export function gpu_rows(store: Store): Int32Array {
   return store.lazily("gpu_rows", () => group_rows(store.on_gpu, 0)[1] ?? new Int32Array(0))
 }
 
 /**
- * Per row, the GPU time (ticks) inside the window of the kernels and copies that it owns. Their ops
- * answer for them, or in their place the row that `index` has for the op.
+ * Returns for each row the GPU time (ticks) inside the window of the kernels and copies of the ops that `index`
+ * maps to it.
  */
-export function own_device_times(store: Store, window: Window, index: Int32Array): Float64Array {
+export function caused_device_times(store: Store, window: Window, index: Int32Array): Float64Array {
   return summed(store, window, (row) => store.op[row] < 0 ? NONE : index[store.op[row]])
 }
 
-/** Per row, the GPU time (ticks) inside the window that it launched: by a runtime call, else by the op. */
+/** Returns for each row the GPU time (ticks) inside the window that it launched: a runtime call, else an op. */
 export function launched_device_times(store: Store, window: Window): Float64Array {
   return summed(store, window, (row) => store.owner[row])
 }
@@ -33,9 +32,9 @@ function summed(store: Store, window: Window, owner_of: (row: number) => number)
   return device
 }
 
-/** Each value and all those below it; a parent stands before its children. */
-export function subtree_sums(own: Float64Array, parent: Int32Array): Float64Array {
-  const sums = own.slice()
+/** Returns each value plus all values below it; a parent stands before its children. */
+export function subtree_sums(values: Float64Array, parent: Int32Array): Float64Array {
+  const sums = values.slice()
   for (let row = sums.length - 1; row >= 0; row--) {
     if (parent[row] >= 0 && sums[row] != 0) {
       sums[parent[row]] += sums[row]
@@ -48,7 +47,7 @@ export function subtree_sums(own: Float64Array, parent: Int32Array): Float64Arra
 export type DeviceTotals = {device: number, busy: number, idle: number}
 export type Totals = {span: number, devices: DeviceTotals[]}
 
-/** Busy time of each GPU: any kernel, copy or memset on any stream. */
+/** Returns the busy time of each GPU: any kernel, copy or memset on any stream. */
 export function totals(store: Store, window: Window): Totals {
   const span = window.end - window.start
   const devices = [...device_busy(store)].map(([device, intervals]) => {

@@ -1,10 +1,9 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
-import {change_of, lay_out, paired_tree, path_name} from "./diff"
-import type {DiffNode} from "./diff"
+import {change_of, lay_out, paired_tree, path_name, type DiffNode} from "./diff"
 import {flame} from "./flame"
-import {random_store, SEEDS, store_of} from "./testing/traces"
+import {random_store, RANDOM_STORES, SEEDS, store_of} from "./testing/traces"
 
 function by_path(nodes: DiffNode[]): Map<string, DiffNode> {
   const path = (id: number): string => id <= 0 ? "" : `${path(nodes[id].parent)}/${nodes[id].name}`
@@ -23,8 +22,8 @@ const B = store_of([
 ])
 
 test("every path of either run has its times in both", () => {
-  const found = by_path(paired_tree(flame(A, A.whole, "ops"), flame(B, B.whole, "ops")))
-  const times = Object.fromEntries([...found].map(([path, {total, self}]) => [path, [total, self]]))
+  const nodes = by_path(paired_tree(flame(A, A.whole, "ops"), flame(B, B.whole, "ops")))
+  const times = Object.fromEntries([...nodes].map(([path, {total, self}]) => [path, [total, self]]))
   assert.deepEqual(times, {
     "": [[50, 90], [0, 0]],
     "/step": [[50, 90], [36, 53]],
@@ -32,10 +31,10 @@ test("every path of either run has its times in both", () => {
     "/step/old": [[4, 0], [4, 0]],
     "/step/new": [[0, 7], [0, 7]],
   })
-  assert.equal(change_of(found.get("/step/old")!), -1)
-  assert.equal(change_of(found.get("/step/new")!), 1)
-  assert.equal(change_of(found.get("/step/mm")!), 20/30)
-  assert.equal(found.get("/step")!.width, 53 + 30 + 4 + 7)
+  assert.equal(change_of(nodes.get("/step/old")!), -1)
+  assert.equal(change_of(nodes.get("/step/new")!), 1)
+  assert.equal(change_of(nodes.get("/step/mm")!), 20/30)
+  assert.equal(nodes.get("/step")!.width, 53 + 30 + 4 + 7)
 })
 
 test("children fit into their parent, whichever run is drawn", () => {
@@ -46,7 +45,7 @@ test("children fit into their parent, whichever run is drawn", () => {
       lay_out(nodes, mode)
       for (const {id, x0, x1} of nodes) {
         let x = x0
-        for (const child of nodes.filter(({parent}) => parent == id).sort((one, other) => one.x0 - other.x0 || one.x1 - other.x1)) {
+        for (const child of nodes.filter(({parent}) => parent == id).sort((a, b) => a.x0 - b.x0 || a.x1 - b.x1)) {
           assert.ok(Math.abs(child.x0 - x) < 1e-9)
           x = child.x1
         }
@@ -57,8 +56,7 @@ test("children fit into their parent, whichever run is drawn", () => {
 })
 
 test("a run beside itself has no difference, and its widths are its times", () => {
-  for (const seed of SEEDS) {
-    const store = random_store(seed)
+  for (const store of RANDOM_STORES) {
     const tree = flame(store, store.whole, "ops")
     const nodes = paired_tree(tree, tree)
     assert.equal(nodes.length, tree.length)

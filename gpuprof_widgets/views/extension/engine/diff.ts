@@ -1,17 +1,16 @@
-/** Two call trees as one (analyses/compare/paired_tree.py): every path of either run, with its time in both. */
+/** Two call trees as one (analyses/compare/paired_tree.py): every path of either run, with its times in both. */
 
-import {UNLAUNCHED} from "./flame"
-import type {FlameNode} from "./flame"
+import {place_children, UNLAUNCHED, type FlameNode} from "./flame"
 
-/** Of run a and of run b. */
+/** A number for run a and one for run b. */
 export type Both = [a: number, b: number]
 
-/** Times in ns, times the scale that was asked for. */
+/** Times in ns, multiplied by the scale of each run. */
 export type DiffNode = {
   id: number
   parent: number
   depth: number
-  /** b's, else a's */
+  /** b's name, else a's */
   name: string
   category: string
   /** the node of each tree, -1 where a run has no such path */
@@ -20,7 +19,7 @@ export type DiffNode = {
   total: Both
   self: Both
   device: Both
-  /** the longer self time of the two and the widths below it: room for what is in either run */
+  /** the longer self time of the two and the widths below it: room for the paths of either run */
   width: number
   /** left and right edge as shares of the root; see `lay_out` */
   x0: number
@@ -29,7 +28,7 @@ export type DiffNode = {
 
 const THREAD = "thread"
 
-/** What two runs have in common in the name of a line or frame that may have moved. */
+/** Returns the part of a name that two runs have in common: a line or frame may have moved. */
 export function path_name(name: string, category: string): string {
   if (category == "cell_line") {
     return name.replace(/^\d+: /, "")
@@ -37,7 +36,7 @@ export function path_name(name: string, category: string): string {
   return category == "python_function" ? name.replace(/\(\d+\)(?=: )/, "") : name
 }
 
-/** The union of two trees, a's nodes before what only b has; `scale`: what each run's numbers are multiplied by. */
+/** Returns the union of two trees, a's nodes before those that only b has; each run's numbers are multiplied by its `scale`. */
 export function paired_tree(a: readonly FlameNode[], b: readonly FlameNode[], scale: Both = [1, 1]): DiffNode[] {
   const differ = has_threads(a) != has_threads(b)
   const union = new Union()
@@ -56,19 +55,19 @@ class Union {
   /** `single`: the tree has no level of threads, as the other one has. */
   add(side: number, tree: readonly FlameNode[], single: boolean): void {
     const ranks = thread_ranks(tree)
-    const found: number[] = []
-    const beside = tree.find(({category}) => category == UNLAUNCHED)
+    const places: number[] = []
+    const unlaunched = tree.find(({category}) => category == UNLAUNCHED)
     let thread = -1
     for (const node of tree) {
       const rank = ranks.get(node.id)
-      const above = node.id == 0 ? -1 : single && node.parent == 0 && node != beside ? thread : found[node.parent]
+      const above = node.id == 0 ? -1 : single && node.parent == 0 && node != unlaunched ? thread : places[node.parent]
       const common = rank ?? `${path_name(node.name, node.category)}\n0`
       const place = this.place(above, node.name, node.category, common)
       this.count(this.nodes[place], side, node)
-      found.push(place)
-      if (node.id == 0 && single && tree.length > (beside == null ? 1 : 2)) {
+      places.push(place)
+      if (node.id == 0 && single && tree.length > (unlaunched == null ? 1 : 2)) {
         thread = this.place(place, THREAD, THREAD, `${THREAD}\n0`)
-        this.count(this.nodes[thread], side, {...node, self: 0, device: node.device - (beside?.device ?? 0), id: -1})
+        this.count(this.nodes[thread], side, {...node, self: 0, device: node.device - (unlaunched?.device ?? 0), id: -1})
       }
     }
   }
@@ -89,7 +88,7 @@ class Union {
     return place
   }
 
-  /** Several nodes of a tree may come to one, as two lines of equal text do. */
+  /** Adds up: several nodes of a tree may become one, as two lines of equal text do. */
   private count(into: DiffNode, side: number, node: FlameNode): void {
     into.nodes[side] = into.nodes[side] < 0 ? node.id : into.nodes[side]
     into.calls[side] += node.calls
@@ -113,7 +112,7 @@ class Union {
   }
 }
 
-/** Per thread its label without numbers and its place, by time, among those of that label. */
+/** Returns for each thread its label without numbers and its rank, by time, among those of that label. */
 function thread_ranks(tree: readonly FlameNode[]): Map<number, string> {
   const threads = tree.filter(({id, category}) => id > 0 && category == THREAD)
   const seen = new Map<string, number>()
@@ -125,35 +124,19 @@ function thread_ranks(tree: readonly FlameNode[]): Map<number, string> {
   }))
 }
 
-/** Whose widths are drawn: those of a run, or of both together. */
+/** The run whose widths are drawn, or both together. */
 export type DiffMode = "both" | "a" | "b"
 
 export function width_in(node: DiffNode, mode: DiffMode): number {
   return mode == "both" ? node.width : node.total[mode == "a" ? 0 : 1]
 }
 
-/** Places the children of each node from its left edge on, the widest in either run first, whatever is drawn. */
+/** Places the children of each node from its left edge on, the widest in either run first, whichever run is drawn. */
 export function lay_out(nodes: DiffNode[], mode: DiffMode): void {
-  const children: DiffNode[][] = nodes.map(() => [])
-  for (const node of nodes.slice(1)) {
-    children[node.parent].push(node)
-  }
-  if (nodes.length > 0) {
-    nodes[0].x0 = 0
-    nodes[0].x1 = 1
-  }
-  const whole = nodes.length == 0 ? 1 : width_in(nodes[0], mode) || 1
-  for (const node of nodes) {
-    let x = node.x0
-    for (const child of children[node.id].sort((one, other) => other.width - one.width || one.id - other.id)) {
-      child.x0 = x
-      x += width_in(child, mode)/whole
-      child.x1 = x
-    }
-  }
+  place_children(nodes, (node) => width_in(node, mode), (a, b) => b.width - a.width || a.id - b.id)
 }
 
-/** How much a path changed: -1 it is gone, 0 the same, 1 it is new; in between, the share of the longer of the two. */
+/** Returns how much a path changed, as a share of the longer of its two times: -1 it is gone, 0 the same, 1 it is new. */
 export function change_of({total: [a, b]}: DiffNode): number {
   return a == b ? 0 : (b - a)/Math.max(a, b)
 }

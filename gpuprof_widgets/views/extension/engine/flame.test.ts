@@ -1,12 +1,10 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
-import {flame, flame_instances, flame_sources, flame_width, laid_out, nodes_of_rows, UNLAUNCHED} from "./flame"
-import type {FlameNode} from "./flame"
+import {flame, flame_instances, flame_sources, flame_width, laid_out, nodes_of_rows, UNLAUNCHED, type FlameNode} from "./flame"
 import type {Window} from "./store"
 import {covered, rows_of_track} from "./testing/oracles"
-import {random_store, SEEDS, store_of} from "./testing/traces"
-import type {Row} from "./testing/traces"
+import {random_store, RANDOM_STORES, SEEDS, store_of, type Row} from "./testing/traces"
 
 const WINDOWS: Window[] = [{start: 0, end: 200}, {start: 31, end: 90}, {start: 90, end: 91}]
 
@@ -21,8 +19,8 @@ test("the widths of the children fit into their parent and add up to its total, 
       const width = (node: FlameNode): number => flame_width(node, time)
       for (const node of nodes) {
         const children = nodes.filter(({parent}) => parent == node.id)
-        const own = time == "cpu" ? node.self : node.device_self
-        assert.equal(width(node), children.reduce((sum, child) => sum + width(child), own))
+        const self = time == "cpu" ? node.self : node.device_self
+        assert.equal(width(node), children.reduce((sum, child) => sum + width(child), self))
         let x = node.x0
         for (const child of children.sort((a, b) => a.x0 - b.x0 || a.x1 - b.x1)) {
           assert.ok(Math.abs(child.x0 - x) < 1e-9)
@@ -36,8 +34,7 @@ test("the widths of the children fit into their parent and add up to its total, 
 })
 
 test("the self times of the GPU are all of its slices in the window", () => {
-  for (const seed of SEEDS) {
-    const store = random_store(seed)
+  for (const store of RANDOM_STORES) {
     for (const window of WINDOWS) {
       const nodes = flame(store, window, "ops")
       const slices = Array.from(store.on_gpu.keys()).filter((row) => store.on_gpu[row] == 1)
@@ -67,8 +64,7 @@ test("what nothing in the tree launched is a node beside the threads, with its s
 })
 
 test("the root is the time during which the thread did anything", () => {
-  for (const seed of SEEDS) {
-    const store = random_store(seed)
+  for (const store of RANDOM_STORES) {
     for (const window of WINDOWS) {
       assert.equal(flame(store, window, "ops")[0].total, covered(store, rows_of_track(store, 0), window))
     }
@@ -76,8 +72,7 @@ test("the root is the time during which the thread did anything", () => {
 })
 
 test("equal paths are one node, and its slices are those of the path", () => {
-  for (const seed of SEEDS) {
-    const store = random_store(seed)
+  for (const store of RANDOM_STORES) {
     const nodes = flame(store, store.whole, "ops")
     const path_of_row = (row: number): string[] => row < 0 ? [] : [...path_of_row(store.parent[row]), store.name(row)]
     assert.equal(new Set(nodes.map(({id}) => path(nodes, id).join())).size, nodes.length)

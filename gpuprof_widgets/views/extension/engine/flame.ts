@@ -1,20 +1,18 @@
 /** Call trees for flame graphs: equal call paths are one node, in ns, for a time range. */
 
+import {INSIDE, kept_rows, OUTSIDE} from "./callers"
 import {gpu_rows, launched_device_times} from "./device_time"
-import {INSIDE, kept_rows, OUTSIDE} from "./kept"
-import {merged_labels, merged_name} from "./steps"
-import {add_self_times, gather, nest, subtree_ends} from "./nest"
-import type {Nesting} from "./nest"
-import type {Store, Window} from "./store"
-import {NONE} from "./store"
+import {merged_labels, merged_name} from "./names"
+import {add_self_times, gather, nest, nest_rows, type Nesting} from "./nest"
+import {NONE, rows_equal_to, type Store, type Window} from "./store"
 
 /** Ops by nesting; Python frames and ops together; cProfile's edges (an estimate, without times of day). */
 export type FlameSource = "ops" | "merged" | "cprofile"
 
-/** What a node is as wide as: the time in which it ran, or the GPU time that it caused. */
+/** The time that the width of a node shows: that in which it ran, or the GPU time that it caused. */
 export type FlameTime = "cpu" | "device"
 
-/** The node beside the threads that has the GPU work which nothing in the tree launched. */
+/** Category of the node, next to the threads, of the GPU work that nothing in the tree launched. */
 export const UNLAUNCHED = "unlaunched"
 const UNLAUNCHED_NAME = "GPU work without a launch in the trace"
 
@@ -29,35 +27,26 @@ export type FlameNode = {
   name: string
   category: string
   calls: number
-  /** own time and that of all below: the times of the children fit into it */
+  /** time of the node and of all below: the times of the children fit into it */
   total: number
   self: number
   /** GPU time caused by the node's ops and all below, summed over streams and GPUs */
   device: number
-  /** what they launched themselves */
+  /** GPU time of the work that they launched themselves */
   device_self: number
   /** left and right edge as shares of the root */
   x0: number
   x1: number
 }
 
-/** The sources that a record has, best first. */
+/** Returns the sources that a record has, best first. */
 export function flame_sources(store: Store): FlameSource[] {
   const has = (kind: string): boolean => store.header.tracks.some((track) => track.kind == kind)
-  const sources: FlameSource[] = []
-  if (has("python")) {
-    sources.push("merged")
-  }
-  if (has("cpu")) {
-    sources.push("ops")
-  }
-  if (store.header.calls != null) {
-    sources.push("cprofile")
-  }
-  return sources
+  const recorded = {merged: has("python"), ops: has("cpu"), cprofile: store.header.calls != null}
+  return (["merged", "ops", "cprofile"] as const).filter((source) => recorded[source])
 }
 
-/** The call tree of a window, by CPU time; cProfile's is always that of the whole record. Node 0 is the root. */
+/** Returns the call tree of a window, by CPU time; cProfile's is always that of the whole record. Node 0 is the root. */
 export function flame(store: Store, window: Window, source: FlameSource): FlameNode[] {
   if (source == "cprofile") {
     return laid_out(call_nodes(store), "cpu")
@@ -71,20 +60,14 @@ export function flame(store: Store, window: Window, source: FlameSource): FlameN
   return laid_out(tree.summed(), "cpu")
 }
 
-/** The slices of the whole record whose call path is that of a node; none for cProfile. */
+/** Returns the slices of the whole record whose call path is that of a node; none for cProfile. */
 export function flame_instances(store: Store, source: FlameSource, nodes: readonly FlameNode[], id: number): Int32Array {
-  const rows: number[] = []
-  nodes_of_rows(store, source, nodes).forEach((node, row) => {
-    if (node == id) {
-      rows.push(row)
-    }
-  })
-  return Int32Array.from(rows)
+  return rows_equal_to(nodes_of_rows(store, source, nodes), id)
 }
 
-/** Per row of the record the node with its call path, -1 for rows that are not in the tree. */
+/** Returns for each row of the record the node with its call path, -1 for rows that are not in the tree. */
 export function nodes_of_rows(store: Store, source: FlameSource, nodes: readonly FlameNode[]): Int32Array {
-  const found = new Int32Array(store.rows).fill(NONE)
+  const node_of = new Int32Array(store.rows).fill(NONE)
   const threads = source == "cprofile" ? [] : stacks(store, source)
   const ids = new Map(nodes.map((node) => [child_key(node.parent, node.label, node.name), node.id]))
   const labels = merged_labels(store)
@@ -92,18 +75,18 @@ export function nodes_of_rows(store: Store, source: FlameSource, nodes: readonly
     const root = threads.length > 1 ? ids.get(child_key(0, NONE, stack.label)) ?? NONE : 0
     stack.rows.forEach((row, i) => {
       const above = caller_of(stack, i, () => true)
-      const caller = above < 0 ? root : found[stack.rows[above]]
-      found[row] = ids.get(child_key(caller, labels[store.label[row]], "")) ?? NONE
+      const caller = above < 0 ? root : node_of[stack.rows[above]]
+      node_of[row] = ids.get(child_key(caller, labels[store.label[row]], "")) ?? NONE
     })
   }
-  const beside = nodes.find(({category}) => category == UNLAUNCHED)
-  for (const row of beside == null || source == "cprofile" ? [] : unlaunched_rows(store, source)) {
-    found[row] = beside!.id
+  const unlaunched = nodes.find(({category}) => category == UNLAUNCHED)
+  for (const row of unlaunched == null || source == "cprofile" ? [] : unlaunched_rows(store, source)) {
+    node_of[row] = unlaunched!.id
   }
-  return found
+  return node_of
 }
 
-/** The GPU rows whose launch, or op, is in no stack of the tree. */
+/** Returns the GPU rows whose launch or op is in no stack of the tree. */
 function unlaunched_rows(store: Store, source: "ops" | "merged"): Int32Array {
   return store.lazily(`unlaunched of ${source}`, () => {
     const in_tree = new Uint8Array(store.rows)
@@ -114,7 +97,7 @@ function unlaunched_rows(store: Store, source: "ops" | "merged"): Int32Array {
   })
 }
 
-/** What tells the children of a node apart: the label, or the name of what has none. */
+/** Returns a key that tells the children of a node apart: by label or, without one, by name. */
 function child_key(parent: number, label: number, name: string): string {
   return `${parent} ${label == NONE ? name : label}`
 }
@@ -149,33 +132,27 @@ function rows_by_lane(store: Store, kinds: readonly string[]): Map<number, Lane>
     if (kinds.includes(track.kind)) {
       const lane = lanes.get(track.lane) ?? {label: track.label, rows: []}
       lanes.set(track.lane, lane)
-      for (let row = store.first_row[i]; row < store.first_row[i + 1]; row++) {
-        if (is_instant[store.label[row]] == 0) {
-          lane.rows.push(row)
-        }
-      }
+      lane.rows = lane.rows.concat(Array.from(store.rows_of_track(i)).filter((row) => is_instant[store.label[row]] == 0))
     }
   })
   return lanes
 }
 
-function stack(store: Store, source: "ops" | "merged", label: string, rows: number[]): Stack {
+function stack(store: Store, source: "ops" | "merged", label: string, listed: number[]): Stack {
+  const rows = Int32Array.from(listed)
   if (source == "merged") {
     // A Python frame that begins and ends with an op called it.
     const is_op = (row: number): number => Number(store.header.tracks[store.track[row]].kind == "cpu")
     const {began, ended} = store
     rows.sort((a, b) => began[a] - began[b] || ended[b] - ended[a] || is_op(a) - is_op(b) || a - b)
   }
-  const ts = gather(store.ts, rows)
-  const end = gather(store.end, rows)
-  const parent = nest(ts, end)
   const ended = gather(store.ended, rows)
   const outlasting = source == "merged"
-  const caller = outlasting ? nest(gather(store.began, rows), ended) : known_callers(store, rows)
-  return {label, rows: Int32Array.from(rows), ts, end, parent, subtree_end: subtree_ends(end, parent), caller, ended, outlasting}
+  const caller = outlasting ? nest(gather(store.began, rows), ended) : parent_positions(store, rows)
+  return {label, ...nest_rows(rows, store.ts, store.end), caller, ended, outlasting}
 }
 
-/** Position of the innermost caller that is part of the tree, -1 for none. */
+/** Returns the position of the innermost wanted caller, -1 for none. */
 function caller_of({rows, ended, caller, outlasting}: Stack, i: number, is_wanted: (row: number) => boolean): number {
   let above = caller[i]
   while (above >= 0 && (!is_wanted(rows[above]) || (outlasting && ended[above] < ended[i]))) {
@@ -184,8 +161,8 @@ function caller_of({rows, ended, caller, outlasting}: Stack, i: number, is_wante
   return above
 }
 
-/** Positions of the rows' parents. */
-function known_callers(store: Store, rows: number[]): Int32Array {
+/** Returns the positions of the rows' parents. */
+function parent_positions(store: Store, rows: Int32Array): Int32Array {
   const position = new Int32Array(store.rows).fill(NONE)
   rows.forEach((row, i) => position[row] = i)
   return Int32Array.from(rows, (row) => store.parent[row] < 0 ? NONE : position[store.parent[row]])
@@ -204,7 +181,7 @@ class Tree {
     this.device = launched_device_times(store, window)
   }
 
-  /** Add a thread's slices that lie in the window or own GPU work in it. */
+  /** Adds a thread's slices that lie in the window or own GPU work in it. */
   add(stack: Stack, with_root: boolean): void {
     const {store, window, kept, nodes} = this
     const self = new Float64Array(stack.rows.length)
@@ -228,7 +205,7 @@ class Tree {
     })
   }
 
-  /** Add these GPU rows as one node, if any of them lies in the window. */
+  /** Adds GPU rows as one node, if any of them lies in the window. */
   add_unlaunched(rows: Int32Array): void {
     const {store, window, nodes} = this
     const inside = rows.filter((row) => this.kept[row] == INSIDE)
@@ -241,7 +218,7 @@ class Tree {
     }
   }
 
-  /** The nodes with totals, in ns; without those that a window keeps for their links alone. */
+  /** Returns the nodes with totals in ns, without those that a window keeps for their links alone. */
   summed(): FlameNode[] {
     const used = this.nodes.map(({calls, self, device_self}, id) => id == 0 || calls > 0 || self > 0 || device_self > 0)
     for (const node of this.nodes) {
@@ -257,7 +234,7 @@ class Tree {
     return renumbered(this.nodes.filter((_, id) => used[id]))
   }
 
-  /** The child of a node for a row's label, made when it is first met. */
+  /** Returns the child of a node for a row's label, made when it is first met. */
   private child(parent: number, row: number): number {
     const label = this.labels[this.store.label[row]]
     const key = parent*this.labels.length + label
@@ -276,7 +253,7 @@ class Tree {
   }
 }
 
-/** Nodes after some were left out, a parent before its children. */
+/** Returns nodes with new ids after some were left out, a parent before its children. */
 function renumbered(nodes: FlameNode[]): FlameNode[] {
   const number = new Map(nodes.map(({id}, i) => [id, i]))
   return nodes.map((node, id) => ({...node, id, parent: number.get(node.parent) ?? NONE}))
@@ -296,29 +273,40 @@ function call_nodes(store: Store): FlameNode[] {
   return nodes
 }
 
-/** How wide a node is by that time, in ns. */
+/** Returns the width of a node by a time, in ns. */
 export function flame_width({total, device}: FlameNode, time: FlameTime): number {
   return time == "cpu" ? total : device
 }
 
-/** Place the children of each node from its left edge on, the longest first; returns the same nodes. */
+/** Places the children of each node from its left edge on, the longest first; returns the same nodes. */
 export function laid_out(nodes: FlameNode[], time: FlameTime): FlameNode[] {
-  const children: FlameNode[][] = nodes.map(() => [])
+  const width = (node: FlameNode): number => flame_width(node, time)
+  place_children(nodes, width, (a, b) => width(b) - width(a) || compare(a.name, b.name))
+  return nodes
+}
+
+type PlacedNode = {id: number, parent: number, x0: number, x1: number}
+
+/** Places the children of each node in an order from its left edge on; the width of the root is 1. */
+export function place_children<Node extends PlacedNode>(
+  nodes: Node[], width: (node: Node) => number, order: (a: Node, b: Node) => number,
+): void {
+  const children: Node[][] = nodes.map(() => [])
   for (const node of nodes.slice(1)) {
     children[node.parent].push(node)
   }
-  const width = (node: FlameNode): number => flame_width(node, time)
-  const whole = width(nodes[0]) || 1 // without any time there are no widths
-  nodes[0].x1 = 1
+  const whole = nodes.length == 0 ? 1 : width(nodes[0]) || 1 // without any time there are no widths
   for (const node of nodes) {
+    if (node.id == 0) {
+      node.x1 = 1
+    }
     let x = node.x0
-    for (const child of children[node.id].sort((a, b) => width(b) - width(a) || compare(a.name, b.name))) {
+    for (const child of children[node.id].sort(order)) {
       child.x0 = x
       x += width(child)/whole
       child.x1 = x
     }
   }
-  return nodes
 }
 
 function compare(a: string, b: string): number {

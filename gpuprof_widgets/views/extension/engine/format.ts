@@ -1,4 +1,4 @@
-/** Numbers as people read them, exactly as analyses/quantity.py writes them. */
+/** Numbers as people read them, exactly as analyses/columns.py writes them. */
 
 import type {Cell, Unit} from "./header"
 
@@ -43,11 +43,11 @@ export function format_ratio(ratio: number): string {
   return ratio < 10 ? format_share(ratio) : `${Math.round(ratio).toLocaleString("en")}x`
 }
 
-/** What stands for no value, and where nothing of a quantity was measured. */
+/** Stands for no value, and for zero in units where that means "nothing measured". */
 const NONE = "–"
 const WITH_ZERO: Unit[] = ["moment", "ratio", "address"]
 
-/** A value of a table, as its unit says. */
+/** Returns the text of a table's value, by its unit. */
 export function cell_text(value: Cell, unit: Unit): string {
   if (value == null || typeof value == "string") {
     return value ?? NONE

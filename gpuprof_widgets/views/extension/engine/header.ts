@@ -1,4 +1,4 @@
-/** What the payload's header holds: the strings, the tracks and the layout of the columns. */
+/** The payload's header: the strings, the tracks and the layout of the columns. */
 
 export type TrackKind = "cpu" | "python" | "worker" | "annotation" | "gpu" | "copy" | "other"
 
@@ -38,7 +38,7 @@ export type CallNode = {
   self_ns: number
 }
 
-/** The lines of the recorded cells; what tells the slices of each apart is their label. */
+/** The lines of the recorded cells; the slices of a line are known by their label. */
 export type LineTable = {
   /** `text`: its lines, the first of which has the number `first`; none where the text is not known */
   cells: {name: string, first: number, text: string[]}[]
@@ -52,7 +52,7 @@ export type LineTable = {
   copy_waits: number[]
 }
 
-/** What the devices held over time and the big blocks of it; see views/page_memory.py. Times in ns. */
+/** Memory of the devices over time and its big blocks; see views/page_panels.py. Times in ns. */
 export type MemoryHeader = {
   categories: string[]
   devices: {
@@ -94,7 +94,7 @@ export type MemoryColumns = {
 /** Values of any length behind the columns; "steps" are sign-folded differences to the one before. */
 export type ArrayInfo = {length: number, width: number, encoding: "plain" | "signed" | "steps" | "float"}
 
-/** What the values of a column are, see views/table.py. A "change" is a signed time, a "moment" one since the trace's start. */
+/** The unit of a column, see views/table.py. A "change" is a signed time, a "moment" one since the trace's start. */
 export type Unit =
   "text" | "count" | "number" | "ns" | "change" | "moment" | "bytes" | "bytes/s" | "flop" | "flop/s" | "share" | "ratio" | "address"
 export type Aggregate = "" | "time" | "count" | "sum" | "mean" | "min" | "max" | "covered" | "share" | "ratio"
@@ -153,6 +153,6 @@ export type Header = {
   memory: MemoryHeader | null
   arrays: ArrayInfo[]
   panels: PanelHeader[]
-  /** what was done to fit the budget, one line each, to be shown on the page */
+  /** how the record was cut to fit the budget, one line each, to be shown on the page */
   notes: string[]
 }

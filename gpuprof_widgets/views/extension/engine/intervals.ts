@@ -1,14 +1,42 @@
-/** Disjoint, sorted intervals with running sums: how much of any range they cover, in O(log n). */
+/** Searches in ascending times, and what they serve: unions of intervals, and curves that change in steps. */
 
+/** Returns the index of the first value in [low, high) that is at least `bound`, `high` if none is; values ascend. */
+export function first_at_or_after(values: ArrayLike<number>, bound: number, low: number = 0, high: number = values.length): number {
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if (values[middle] < bound) {
+      low = middle + 1
+    } else {
+      high = middle
+    }
+  }
+  return low
+}
+
+/** Returns the index of the last value in [first, high) that is at most `bound`, -1 if none is; values ascend. */
+export function last_at_or_before(values: ArrayLike<number>, bound: number, first: number = 0, high: number = values.length): number {
+  let low = first
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if (values[middle] <= bound) {
+      low = middle + 1
+    } else {
+      high = middle
+    }
+  }
+  return low > first ? low - 1 : -1
+}
+
+/** Disjoint, sorted intervals with running sums: how much of any range they cover, in O(log n). */
 export class Intervals {
   private constructor(
     readonly start: Float64Array,
     readonly end: Float64Array,
     /** covered time before each interval */
-    private readonly before: Float64Array,
+    private readonly covered_before: Float64Array,
   ) {}
 
-  /** The time that the slices cover together; `rows` must be sorted by start. */
+  /** Returns the time that the slices of some rows cover together; rows are sorted by start. */
   static union(ts: Float64Array, end: Float64Array, rows: Iterable<number>): Intervals {
     const starts: number[] = []
     const ends: number[] = []
@@ -27,14 +55,14 @@ export class Intervals {
     return new Intervals(Float64Array.from(starts), Float64Array.from(ends), running_sums(starts, ends))
   }
 
-  /** Covered time of [start, end). */
+  /** Returns the covered time of [start, end). */
   covered(start: number, end: number): number {
     return this.covered_until(end) - this.covered_until(start)
   }
 
   private covered_until(time: number): number {
     const i = first_at_or_after(this.start, time) - 1
-    return i < 0 ? 0 : this.before[i] + Math.min(this.end[i], time) - this.start[i]
+    return i < 0 ? 0 : this.covered_before[i] + Math.min(this.end[i], time) - this.start[i]
   }
 }
 
@@ -46,15 +74,33 @@ function running_sums(starts: number[], ends: number[]): Float64Array {
   return before
 }
 
-/** Index of the first of the sorted values that is >= wanted, within [low, high). */
-export function first_at_or_after(values: Float64Array, wanted: number, low: number = 0, high: number = values.length): number {
-  while (low < high) {
-    const middle = (low + high) >>> 1
-    if (values[middle] < wanted) {
-      low = middle + 1
-    } else {
-      high = middle
+/** A quantity that keeps its value from each time in `ts` until the next. */
+type Steps = {ts: Float64Array, value: Float64Array}
+
+/** Returns the value that holds at a time; null before the first change, and where it is not a number. */
+export function at_time(curve: Steps, time: number): number | null {
+  const value = curve.value[last_at_or_before(curve.ts, time)]
+  return value == null || Number.isNaN(value) ? null : value
+}
+
+/** Returns the least and the greatest value that holds in each pixel of [start, end); NaN where none does. */
+export function drawn_steps(curve: Steps, start: number, end: number, pixels: number): {least: Float64Array, most: Float64Array} {
+  const {ts, value} = curve
+  const least = new Float64Array(pixels).fill(NaN)
+  const most = new Float64Array(pixels).fill(NaN)
+  const edge = (x: number): number => start + x*(end - start)/pixels
+  let i = last_at_or_before(ts, start)
+  for (let x = 0; x < pixels; x++) {
+    const until = edge(x + 1)
+    i += Number(ts[i + 1] == edge(x))
+    let [low, high] = i < 0 ? [NaN, NaN] : [value[i], value[i]]
+    while (i + 1 < ts.length && ts[i + 1] < until) {
+      i += 1
+      low = Number.isNaN(low) || value[i] < low ? value[i] : low
+      high = Number.isNaN(high) || value[i] > high ? value[i] : high
     }
+    least[x] = low
+    most[x] = high
   }
-  return low
+  return {least, most}
 }

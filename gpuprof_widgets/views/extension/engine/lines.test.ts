@@ -2,11 +2,9 @@ import assert from "node:assert/strict"
 import {test} from "node:test"
 
 import type {Header} from "./header"
-import {line_instances, line_of_row, line_owners, line_rows} from "./lines"
-import type {LineRow} from "./lines"
-import type {Row} from "./testing/traces"
-import {random, row_named, SEEDS, store_of} from "./testing/traces"
+import {line_instances, line_of_row, line_owners, line_rows, type LineRow} from "./lines"
 import {covered, rows_of_track, self_times} from "./testing/oracles"
+import {random_integers, row_named, SEEDS, store_of, type Row} from "./testing/traces"
 
 const HEAD = "2: for x in data:"
 const FORWARD = "3: y = model(x)"
@@ -78,17 +76,16 @@ test("without lines there are no rows", () => {
 
 for (const seed of SEEDS.slice(0, 10)) {
   test(`random lines ${seed}: times of a range are counted moments`, () => {
-    const next = random(seed)
-    const below = (limit: number): number => Math.floor(next()*limit)
+    const below = random_integers(seed)
     const rows = Array.from({length: 20}, () => line(NAMES[below(3)], below(150), below(40), below(2)))
     const store = store_of(rows, {kinds: ["cpu", "cpu"], end_ns: 200, unlisted: NAMES, lines: line_table})
     const window = {start: below(80), end: 80 + below(120)}
     const self = [0, 1].map((track) => self_times(store, rows_of_track(store, track), window))
     NAMES.forEach((name, index) => {
       const row = line_rows(store, window)[index]
-      const own = Array.from(line_instances(store, index))
-      assert.equal(row.self, own.reduce((sum, at) => sum + (self[store.track[at]].get(at) ?? 0), 0), name)
-      assert.equal(row.wall, covered(store, own, window), name)
+      const instances = Array.from(line_instances(store, index))
+      assert.equal(row.self, instances.reduce((sum, at) => sum + (self[store.track[at]].get(at) ?? 0), 0), name)
+      assert.equal(row.wall, covered(store, instances, window), name)
     })
   })
 }

@@ -1,13 +1,11 @@
-/** What each line of the cell took in a time range (analyses/lines.py). */
+/** The times of each line of the cell in a time range (analyses/lines.py). */
 
-import {backward_ops, calling_lines, cell_lines} from "./callers"
+import {backward_ops, calling_lines, cell_lines, INSIDE, kept_rows, OUTSIDE} from "./callers"
 import {gpu_rows} from "./device_time"
 import type {LineTable} from "./header"
 import {Intervals} from "./intervals"
-import {INSIDE, kept_rows, OUTSIDE} from "./kept"
 import {listed_rows, memory_rows, self_times_among} from "./op_table"
-import {NONE} from "./store"
-import type {Store, Window} from "./store"
+import {NONE, type Store, type Window} from "./store"
 
 /** Times in ns. */
 export type LineRow = {
@@ -38,7 +36,7 @@ export type LineRow = {
 type Value = Exclude<keyof LineRow, "cell" | "line" | "code">
 type Add = (line: number, key: Value, value: number) => void
 
-/** A row per line, ran or not, in the order of the header's lines. */
+/** Returns a row for each line, ran or not, in the order of the header's lines. */
 export function line_rows(store: Store, window: Window): LineRow[] {
   const table = store.header.lines
   if (table == null) {
@@ -64,19 +62,19 @@ export function line_rows(store: Store, window: Window): LineRow[] {
   return rows
 }
 
-/** Index of the line (into the header's lines) in which a row ran or was launched, -1 for none. */
+/** Returns the index of the line (into the header's lines) in which a row ran or was launched, -1 for none. */
 export function line_of_row(store: Store, row: number): number {
   return whole_owners(store).line(store.on_gpu[row] == 1 ? store.owner[row] : row)
 }
 
-/** Row of the cell line in which a row ran or was launched, and of that of its forward op; -1 for none. */
+/** Returns the row of the cell line in which a row ran or was launched, and that of its forward op; -1 for none. */
 export function line_owners(store: Store, row: number): {line: number, forward: number} {
   const cause = store.on_gpu[row] == 1 ? store.owner[row] : row
   const owners = whole_owners(store)
   return {line: owners.line_row(cause), forward: owners.forward_row(cause)}
 }
 
-/** All rows that are executions, or pieces of them, of a line. */
+/** Returns all rows that are executions of a line, or pieces of them. */
 export function line_instances(store: Store, line: number): Int32Array {
   const labels = store.header.lines?.labels.filter(([, of]) => of == line) ?? []
   return Int32Array.from(labels.flatMap(([label]) => Array.from(store.instances(label)))).sort()
@@ -86,7 +84,7 @@ function whole_owners(store: Store): Owners {
   return store.lazily("line owners", () => new Owners(store, new Uint8Array(store.rows).fill(INSIDE)))
 }
 
-/** Per CPU row the line in which it ran and that of its forward op, among the rows that a window keeps. */
+/** The line in which each CPU row ran and that of its forward op, among the rows that a window keeps. */
 class Owners {
   private readonly around: Int32Array
   private readonly op_before: Int32Array
@@ -118,19 +116,19 @@ class Owners {
         if (forward >= 0) {
           latest = row
         } else if (latest >= 0 && store.track[latest] == store.track[row] && this.line_row(latest) == this.line_row(row)) {
-          // what the engine does itself is part of the backward op before it, in the same call
+          // The engine's own work is part of the backward op before it, in the same call.
           this.op_before[row] = this.op_before[latest]
         }
       }
     }
   }
 
-  /** Index of the line in which a CPU row ran, -1 for none. */
+  /** Returns the index of the line in which a CPU row ran, -1 for none. */
   line(row: number): number {
     return this.index(this.line_row(row))
   }
 
-  /** Index of the line in which the forward op of a CPU row of the backward pass ran, -1 for none. */
+  /** Returns the index of the line in which the forward op of a CPU row of the backward pass ran, -1 for none. */
   forward_line(row: number): number {
     return this.index(this.forward_row(row))
   }
@@ -152,11 +150,11 @@ class Owners {
 }
 
 function lines_of_labels(store: Store): Int32Array {
-  const found = new Int32Array(store.header.label.length).fill(NONE)
+  const line_of = new Int32Array(store.header.label.length).fill(NONE)
   for (const [label, line] of store.header.lines?.labels ?? []) {
-    found[label] = line
+    line_of[label] = line
   }
-  return found
+  return line_of
 }
 
 function add_lines(store: Store, window: Window, {labels}: LineTable, {kept}: Owners, add: Add): void {
@@ -189,7 +187,7 @@ function add_ops(store: Store, window: Window, owners: Owners, add: Add): void {
   })
 }
 
-/** Ops and runtime calls: what an op table lists of the CPU, annotations left out. */
+/** Returns a mask of ops and runtime calls: the CPU rows that an op table lists, without annotations. */
 function timed_ops(store: Store): Uint8Array {
   return store.lazily("timed ops", () => {
     const annotation = store.by_label(store.category_mask(["user_annotation"]))
@@ -212,11 +210,11 @@ function add_waits(store: Store, window: Window, table: LineTable, owners: Owner
   const copied = (row: number): boolean =>
     store.launched(row).some((gpu) => kept[gpu] == INSIDE && store.category(gpu) == "gpu_memcpy")
   const by_line = table.lines.map((): number[] => [])
-  const note = (row: number): void => {
+  const add_wait = (row: number): void => {
     const line = kept[row] == INSIDE ? owners.line(row) : NONE
     by_line[line]?.push(row)
   }
-  table.waits.forEach((label) => store.instances(label).forEach(note))
-  table.copy_waits.forEach((label) => store.instances(label).filter(copied).forEach(note))
+  table.waits.forEach((label) => store.instances(label).forEach(add_wait))
+  table.copy_waits.forEach((label) => store.instances(label).filter(copied).forEach(add_wait))
   by_line.forEach((rows, line) => add(line, "wait", store.ns(covered_by(store, rows).covered(window.start, window.end))))
 }

@@ -4,7 +4,7 @@ import {test} from "node:test"
 import {hit, level_of_detail} from "./lod"
 import type {Store} from "./store"
 import {is_open} from "./testing/oracles"
-import {random, random_store, SEEDS, store_of} from "./testing/traces"
+import {random, random_store, RANDOM_STORES, SEEDS, store_of} from "./testing/traces"
 
 type View = {start: number, end: number, pixels: number}
 
@@ -14,8 +14,7 @@ const VIEWS: View[] = [
 ]
 
 function* lanes_in_views(): Generator<[Store, number, number, View]> {
-  for (const seed of SEEDS) {
-    const store = random_store(seed)
+  for (const store of RANDOM_STORES) {
     for (const track of [0, 1]) {
       for (let level = 0; level < store.levels(track); level++) {
         for (const view of VIEWS) {
@@ -85,14 +84,14 @@ test("the slice under the pointer is hit, else the nearest within reach", () => 
         const tick = next()*210
         const distance = (row: number): number => Math.max(store.ts[row] - tick, tick - store.end[row], 0)
         const nearest = Math.min(...lane.map(distance))
-        const found = hit(store, 0, level, tick, 3)
-        assert.equal(found >= 0, nearest <= 3)
-        if (found >= 0) {
-          assert.equal(distance(found), nearest)
+        const row = hit(store, 0, level, tick, 3)
+        assert.equal(row >= 0, nearest <= 3)
+        if (row >= 0) {
+          assert.equal(distance(row), nearest)
         }
         const covering = lane.find((row) => is_open(store, row, tick))
         if (covering != null) {
-          assert.equal(found, covering)
+          assert.equal(row, covering)
         }
       }
     }

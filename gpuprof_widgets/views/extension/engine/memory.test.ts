@@ -3,7 +3,7 @@ import {test} from "node:test"
 
 import type {MemoryHeader} from "./header"
 import {Memory} from "./memory"
-import {SEEDS, random} from "./testing/traces"
+import {random_integers, SEEDS} from "./testing/traces"
 
 type Life = {start: number, end: number, bytes: number, category: number}
 
@@ -76,8 +76,8 @@ test("the biggest blocks of a range come first, and only those alive in it", () 
 test("a height of the stack belongs to a category and to the block there", () => {
   const memory = new Memory(header_of(LIVES))
   const at = (ns: number, height: number): [number, number | undefined] | null => {
-    const found = memory.hit(0, ns, height)
-    return found == null ? null : [found.category, found.block?.bytes]
+    const pointed = memory.hit(0, ns, height)
+    return pointed == null ? null : [pointed.category, pointed.block?.bytes]
   }
   assert.deepEqual(at(35, 99), [0, 100])
   assert.deepEqual(at(35, 100), [1, 30])
@@ -88,8 +88,7 @@ test("a height of the stack belongs to a category and to the block there", () =>
 
 for (const seed of SEEDS) {
   test(`random lives ${seed}: stacks, totals and hits agree with counting`, () => {
-    const next = random(seed)
-    const below = (limit: number): number => Math.floor(next()*limit)
+    const below = random_integers(seed)
     const lives = Array.from({length: 12}, (): Life => {
       const start = below(40) - 1
       return {start, end: below(3) == 0 ? -1 : Math.max(start, 0) + 1 + below(20), bytes: 1 + below(50), category: below(3)}

@@ -1,6 +1,7 @@
 /** Memory over time: what each device held by category, and which big blocks were alive when. */
 
 import type {MemoryHeader} from "./header"
+import {last_at_or_before} from "./intervals"
 
 /** A block of memory; times in ns, infinite where it lived before or after the record. */
 export type MemoryBlock = {
@@ -58,18 +59,17 @@ export class MemoryDevice {
 
   /** The moment that holds at a time, -1 before the first. */
   at(ns: number): number {
-    return last_by(this.moments, ns)
+    return last_at_or_before(this.moments, ns)
   }
 
   total_at(ns: number): number {
-    const moment = this.at(ns)
-    return moment < 0 ? 0 : this.totals[moment]
+    return this.totals[this.at(ns)] ?? 0
   }
 
   /** Bytes reserved at a time; null where that is not known. */
   reserved_at(ns: number): number | null {
     const {moments, bytes} = this.reserved
-    return moments.length == 0 ? null : bytes[Math.max(0, last_by(moments, ns))]
+    return moments.length == 0 ? null : bytes[Math.max(0, last_at_or_before(moments, ns))]
   }
 
   /** The fullest moment that holds at some time of [start, end], the first of equals; -1 where none does. */
@@ -87,11 +87,6 @@ export class MemoryDevice {
   pixels(start: number, end: number, count: number): Int32Array {
     const step = (end - start)/count
     return Int32Array.from({length: count}, (_, x) => this.fullest(start + x*step, start + (x + 1)*step))
-  }
-
-  /** When a moment ends, ns. */
-  until(moment: number): number {
-    return moment + 1 < this.moments.length ? this.moments[moment + 1] : Infinity
   }
 
   get most(): number {
@@ -161,19 +156,4 @@ export class Memory {
 function sums(steps: ArrayLike<number>): Float64Array {
   let sum = 0
   return Float64Array.from(steps, (step) => sum += step)
-}
-
-/** Index of the last value that is not above a bound, -1 for none. */
-function last_by(values: Float64Array, bound: number): number {
-  let low = 0
-  let high = values.length
-  while (low < high) {
-    const middle = (low + high) >>> 1
-    if (values[middle] <= bound) {
-      low = middle + 1
-    } else {
-      high = middle
-    }
-  }
-  return low - 1
 }

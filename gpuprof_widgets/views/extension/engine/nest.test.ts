@@ -3,11 +3,10 @@ import {test} from "node:test"
 
 import {innermost} from "./nest"
 import {is_open, rows_of_track, self_times} from "./testing/oracles"
-import {random, random_store, row_named, SEEDS, store_of} from "./testing/traces"
+import {random_integers, RANDOM_STORES, row_named, SEEDS, store_of} from "./testing/traces"
 
 test("the parent is the latest-started slice that is still open", () => {
-  for (const seed of SEEDS) {
-    const store = random_store(seed)
+  for (const store of RANDOM_STORES) {
     for (const track of [0, 1]) {
       for (const row of rows_of_track(store, track)) {
         const before = rows_of_track(store, track).filter((other) => other < row && is_open(store, other, store.ts[row]))
@@ -24,8 +23,7 @@ test("a slice that outlasts its parent stays its child", () => {
 })
 
 test("self times are what nobody inside takes, moment by moment", () => {
-  for (const seed of SEEDS) {
-    const store = random_store(seed)
+  for (const store of RANDOM_STORES) {
     for (const track of [0, 1]) {
       const rows = rows_of_track(store, track)
       const expected = self_times(store, rows, {start: 0, end: 200})
@@ -37,8 +35,7 @@ test("self times are what nobody inside takes, moment by moment", () => {
 })
 
 test("slices of one level follow each other", () => {
-  for (const seed of SEEDS) {
-    const store = random_store(seed)
+  for (const store of RANDOM_STORES) {
     for (let level = 0; level < store.levels(0); level++) {
       const lane = store.lane(0, level)
       lane.slice(1).forEach((row, i) => assert.ok(store.ts[row] >= store.end[lane[i]]))
@@ -74,7 +71,7 @@ function track_of(slices: Slice[]): Parameters<typeof innermost>[0] {
 }
 
 /** The slice of each ns up to 60, -1 for none, as the stretches say. */
-function told(slices: Slice[]): number[] {
+function innermost_by_ns(slices: Slice[]): number[] {
   const by_ns = new Array<number>(60).fill(-1)
   for (const {slice, start, end} of innermost(track_of(slices), 0)) {
     assert.ok(end > start)
@@ -94,12 +91,12 @@ test("a caller runs before, between and after what it calls", () => {
 
 for (const seed of SEEDS.slice(0, 10)) {
   test(`every nanosecond is that of the latest slice that is open (${seed})`, () => {
-    const next = random(seed)
+    const below = random_integers(seed)
     const slices = Array.from({length: 25}, (): Slice => {
-      const start = Math.floor(next()*45)
-      return {start, end: start + Math.floor(next()*15)}
+      const start = below(45)
+      return {start, end: start + below(15)}
     }).sort((a, b) => a.start - b.start || b.end - a.end)
     const expected = Array.from({length: 60}, (_, ns) => slices.reduce((last, {start, end}, i) => start <= ns && end > ns ? i : last, -1))
-    assert.deepEqual(told(slices), expected)
+    assert.deepEqual(innermost_by_ns(slices), expected)
   })
 }

@@ -1,16 +1,16 @@
+/** Which slice is inside which on one track, and the self time of each. */
+
 import type {Store} from "./store"
 
-/** Who is inside whom on one track, and which time is whose own. */
-
 /**
- * The parent of every slice: the latest-started slice that is still open (`end > ts`) when this one
+ * Returns the parent of every slice: the latest-started slice that is still open (`end > ts`) when this one
  * starts, -1 for none; it need not outlast its child. Slices are sorted by start.
  */
 export function nest(ts: Float64Array, end: Float64Array): Int32Array {
   const parent = new Int32Array(ts.length)
   const open: number[] = []
   for (let i = 0; i < ts.length; i++) {
-    // Over once is over for all later slices, so what is closed may leave the stack for good.
+    // A slice that has ended is over for all later ones too: it may leave the stack for good.
     while (open.length > 0 && end[open[open.length - 1]] <= ts[i]) {
       open.pop()
     }
@@ -20,7 +20,7 @@ export function nest(ts: Float64Array, end: Float64Array): Int32Array {
   return parent
 }
 
-/** The values of some rows. */
+/** Returns the values of some rows. */
 export function gather(values: Float64Array, rows: ArrayLike<number>): Float64Array {
   const gathered = new Float64Array(rows.length)
   for (let i = 0; i < gathered.length; i++) {
@@ -29,7 +29,7 @@ export function gather(values: Float64Array, rows: ArrayLike<number>): Float64Ar
   return gathered
 }
 
-/** Number of ancestors; a parent stands before its children. */
+/** Returns each slice's number of ancestors; a parent stands before its children. */
 export function depths(parent: Int32Array): Uint16Array {
   const depth = new Uint16Array(parent.length)
   for (let row = 0; row < parent.length; row++) {
@@ -38,7 +38,7 @@ export function depths(parent: Int32Array): Uint16Array {
   return depth
 }
 
-/** Latest end of each slice and of everything below it (a child may outlast its parent). */
+/** Returns the latest end of each slice and of everything below it (a child may outlast its parent). */
 export function subtree_ends(end: Float64Array, parent: Int32Array): Float64Array {
   const latest = end.slice()
   for (let row = parent.length - 1; row >= 0; row--) {
@@ -50,17 +50,25 @@ export function subtree_ends(end: Float64Array, parent: Int32Array): Float64Arra
   return latest
 }
 
-/** The innermost of a slice's ancestors (not itself) that is wanted, -1 if none is. */
+/** Returns each slice's innermost ancestor (not itself) among the wanted ones, -1 if there is none. */
 export function nearest_ancestors(parent: Int32Array, wanted: Uint8Array): Int32Array {
-  const found = new Int32Array(parent.length)
+  const nearest = new Int32Array(parent.length)
   for (let row = 0; row < parent.length; row++) {
     const above = parent[row]
-    found[row] = above < 0 || wanted[above] == 1 ? above : found[above]
+    nearest[row] = above < 0 || wanted[above] == 1 ? above : nearest[above]
   }
-  return found
+  return nearest
 }
 
 export type Nesting = {ts: Float64Array, end: Float64Array, parent: Int32Array, subtree_end: Float64Array}
+
+/** Returns some rows of a track nested among themselves; their parents are positions in `rows`, which are sorted by start. */
+export function nest_rows(rows: Int32Array, starts: Float64Array, ends: Float64Array): Nesting & {rows: Int32Array} {
+  const ts = gather(starts, rows)
+  const end = gather(ends, rows)
+  const parent = nest(ts, end)
+  return {rows, ts, end, parent, subtree_end: subtree_ends(end, parent)}
+}
 
 /**
  * Add to `self` each slice's time inside [start, end) during which it is the latest-started open
@@ -73,10 +81,9 @@ export function add_self_times(self: Float64Array, nesting: Nesting, start: numb
     if (from >= end) {
       break // sorted by start: the rest begins after the window
     }
-    const own_end = nesting.end[row]
-    const own = Math.min(own_end, end) - from
-    if (own > 0) {
-      self[row] += own
+    const inside = Math.min(nesting.end[row], end) - from
+    if (inside > 0) {
+      self[row] += inside
     }
     const above = parent[row]
     if (above >= 0) {
@@ -89,18 +96,18 @@ export function add_self_times(self: Float64Array, nesting: Nesting, start: numb
 }
 
 /** A stretch of time, in ticks, and the slice that was innermost in it. */
-export type Stretch = {slice: number, start: number, end: number}
+type Stretch = {slice: number, start: number, end: number}
 
-/** The time of a track cut where its innermost slice changes, in order; without what no slice covers. */
+/** Returns the time of a track cut where its innermost slice changes, in order, without time that no slice covers. */
 export function innermost({ts, end, first_row}: Pick<Store, "ts" | "end" | "first_row">, track: number): Stretch[] {
-  const found: Stretch[] = []
+  const stretches: Stretch[] = []
   const open: number[] = []
   let now = -Infinity
   const pass = (until: number): void => {
     while (open.length > 0 && now < until) {
       const slice = open[open.length - 1]
       if (end[slice] > now) {
-        found.push({slice, start: now, end: Math.min(end[slice], until)})
+        stretches.push({slice, start: now, end: Math.min(end[slice], until)})
         now = Math.min(end[slice], until)
       }
       if (end[slice] <= now) {
@@ -115,5 +122,5 @@ export function innermost({ts, end, first_row}: Pick<Store, "ts" | "end" | "firs
     open.push(slice)
   }
   pass(Infinity)
-  return found
+  return stretches
 }

@@ -1,11 +1,10 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
-import {op_row_instances, op_row_key, op_table, self_times as totals} from "./op_table"
-import type {Grouping, OpRow} from "./op_table"
+import {op_row_instances, op_row_key, op_table, self_times as totals, type Grouping, type OpRow} from "./op_table"
 import type {Store, Window} from "./store"
 import {rows_of_track, self_times} from "./testing/oracles"
-import {random_store, SEEDS, store_of} from "./testing/traces"
+import {RANDOM_STORES, store_of} from "./testing/traces"
 
 const WINDOWS: Window[] = [{start: 0, end: 200}, {start: 31, end: 90}, {start: 90, end: 91}, {start: 40, end: 40}]
 
@@ -14,8 +13,7 @@ function table_by_name(store: Store, window: Window, grouping: Grouping = "name"
 }
 
 test("self times of a window are moments at which an op is the innermost one", () => {
-  for (const seed of SEEDS) {
-    const store = random_store(seed)
+  for (const store of RANDOM_STORES) {
     for (const window of WINDOWS) {
       const table = table_by_name(store, window)
       const expected = new Map<string, number>()
@@ -32,8 +30,7 @@ test("self times of a window are moments at which an op is the innermost one", (
 })
 
 test("GPU time goes to the op around the launch, and kernels have rows of their own", () => {
-  for (const seed of SEEDS) {
-    const store = random_store(seed)
+  for (const store of RANDOM_STORES) {
     for (const window of WINDOWS) {
       const expected = new Map<string, number>()
       const add = (name: string, time: number): unknown => expected.set(name, (expected.get(name) ?? 0) + time)
@@ -53,8 +50,7 @@ test("GPU time goes to the op around the launch, and kernels have rows of their 
 
 test("windows that tile the record add up to it", () => {
   const edges = [0, 13, 50, 51, 120, 200]
-  for (const seed of SEEDS) {
-    const store = random_store(seed)
+  for (const store of RANDOM_STORES) {
     const sums = new Map<string, [number, number]>()
     edges.slice(1).forEach((end, i) => {
       for (const row of op_table(store, {start: edges[i], end}, "name")) {

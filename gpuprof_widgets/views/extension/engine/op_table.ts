@@ -1,12 +1,10 @@
 /** The op table of a time range: events are cut at its edges, GPU time goes to the op that caused it. */
 
-import {gpu_rows, own_device_times, subtree_sums} from "./device_time"
-import {INSIDE, kept_rows, OUTSIDE} from "./kept"
-import {merged_name} from "./steps"
-import {add_self_times, gather, nest, subtree_ends} from "./nest"
-import type {Nesting} from "./nest"
-import {GPU_CATEGORIES, group_rows, NONE} from "./store"
-import type {Store, Window} from "./store"
+import {INSIDE, kept_rows, OUTSIDE} from "./callers"
+import {caused_device_times, gpu_rows, subtree_sums} from "./device_time"
+import {merged_name} from "./names"
+import {add_self_times, nest_rows, type Nesting} from "./nest"
+import {GPU_CATEGORIES, NONE, rows_equal_to, type Store, type Window} from "./store"
 
 export type Grouping = "name" | "name_shape" | "category"
 
@@ -32,29 +30,34 @@ export type OpRow = {
   flops: number
 }
 
-/** Which of the numbers that not every record has this one has. */
+/** Which of the optional numbers the record has. */
 export type Recorded = {cpu_self_memory: boolean, device_self_memory: boolean, flops: boolean}
 
 type Group = Pick<OpRow, "key" | "label" | "shape" | "name" | "category">
 type Groups = {groups: Group[], group_of: Int32Array}
 
-/** Ns of self time of all rows; null where nothing of that side was recorded. */
+/** Self time of all rows in ns; null where nothing of that side was recorded. */
 export type SelfTimes = {cpu: number | null, gpu: number | null}
 
 const MEMORY_EVENT = "[memory]"
 const GPU_TRACKS = ["gpu", "copy"]
 
-/** Rows of the op table, in no order; those without calls and time are left out. */
+/** Returns the rows of the op table, in no order; those without calls and time are left out. */
 export function op_table(store: Store, window: Window, grouping: Grouping): OpRow[] {
   const {groups, group_of} = grouped(store, grouping)
-  const sums = new Sums(groups.length)
+  const rows = groups.map((group): OpRow => ({
+    ...group, calls: 0, cpu_total: 0, cpu_self: 0, device_total: 0, device_self: 0, cpu_self_memory: 0, device_self_memory: 0, flops: 0,
+  }))
   const kept = kept_rows(store, window)
-  add_ops(store, window, kept, group_of, sums)
-  add_gpu_rows(store, window, kept, group_of, sums)
-  return groups.flatMap((group, i) => sums.is_empty(i) ? [] : sums.row(store, group, i))
+  const group_row = (row: number): OpRow => rows[group_of[row]]
+  add_ops(store, window, kept, group_row)
+  add_gpu_rows(store, window, kept, group_row)
+  return rows.filter((row) => row.calls != 0 || TIMES.some((time) => row[time] != 0))
 }
 
-/** What torch writes below its table. The GPU's is that of its own work: the ops have that time once more. */
+const TIMES = ["cpu_total", "cpu_self", "device_total", "device_self"] as const
+
+/** Returns the totals that torch writes below its table. The GPU's is that of GPU work alone: its ops have that time once more. */
 export function self_times(store: Store, rows: OpRow[]): SelfTimes {
   const sum = (some: OpRow[], time: (row: OpRow) => number): number => some.reduce((all, row) => all + time(row), 0)
   const has = (...kinds: string[]): boolean => rows.length > 0 && store.header.tracks.some(({kind}) => kinds.includes(kind))
@@ -65,93 +68,54 @@ export function self_times(store: Store, rows: OpRow[]): SelfTimes {
   }
 }
 
-/** The numbers of each group; times in ticks. */
-class Sums {
-  readonly calls: Float64Array
-  readonly cpu_total: Float64Array
-  readonly cpu_self: Float64Array
-  readonly device_total: Float64Array
-  readonly device_self: Float64Array
-  readonly cpu_self_memory: Float64Array
-  readonly device_self_memory: Float64Array
-  readonly flops: Float64Array
-
-  constructor(groups: number) {
-    this.calls = new Float64Array(groups)
-    this.cpu_total = new Float64Array(groups)
-    this.cpu_self = new Float64Array(groups)
-    this.device_total = new Float64Array(groups)
-    this.device_self = new Float64Array(groups)
-    this.cpu_self_memory = new Float64Array(groups)
-    this.device_self_memory = new Float64Array(groups)
-    this.flops = new Float64Array(groups)
-  }
-
-  is_empty(i: number): boolean {
-    return this.calls[i] == 0 && this.cpu_total[i] == 0 && this.cpu_self[i] == 0 && this.device_total[i] == 0
-  }
-
-  row(store: Store, {key, label, shape, name, category}: Group, i: number): OpRow {
-    return {
-      key, label, shape, name, category,
-      calls: this.calls[i],
-      cpu_total: store.ns(this.cpu_total[i]),
-      cpu_self: store.ns(this.cpu_self[i]),
-      device_total: store.ns(this.device_total[i]),
-      device_self: store.ns(this.device_self[i]),
-      cpu_self_memory: this.cpu_self_memory[i],
-      device_self_memory: this.device_self_memory[i],
-      flops: this.flops[i],
-    }
-  }
-}
-
-function add_ops(store: Store, window: Window, kept: Uint8Array, group_of: Int32Array, sums: Sums): void {
+/** Adds up the ops of the CPU; `group_row` returns the row of the table to which a slice belongs. */
+function add_ops(store: Store, window: Window, kept: Uint8Array, group_row: (row: number) => OpRow): void {
   const ops = op_rows(store, kept)
-  const device_self = own_device_times(store, window, ops.index)
+  const device_self = caused_device_times(store, window, ops.index)
   const device_total = subtree_sums(device_self, ops.parent)
-  const cpu_self = op_self_times(store, window)
+  const cpu_self = self_times_among(store, window, "listed", () => listed_rows(store))
   for (let row = 0; row < store.rows; row++) {
     if (ops.is_op[row] == 0) {
       continue
     }
-    const group = group_of[ops.host[row]]
-    sums.cpu_self[group] += cpu_self[row]
-    sums.device_self[group] += device_self[row]
+    const group = group_row(ops.host[row])
+    group.cpu_self += store.ns(cpu_self[row])
+    group.device_self += store.ns(device_self[row])
     if (ops.repeat[row] == 0) {
       if (kept[row] == INSIDE) {
-        sums.calls[group] += store.count[row]
-        sums.flops[group] += store.flops(row)
+        group.calls += store.count[row]
+        group.flops += store.flops(row)
       }
-      sums.cpu_total[group] += store.time_inside(row, window)
-      sums.device_total[group] += device_total[row]
+      group.cpu_total += store.ns(store.time_inside(row, window))
+      group.device_total += store.ns(device_total[row])
     }
   }
   for (const row of memory_rows(store)) {
     if (kept[row] == INSIDE) {
       const op = ops.index[row]
-      const group = group_of[op == NONE ? row : ops.host[op]]
-      sums.cpu_self_memory[group] += cpu_bytes(store, row)
-      sums.device_self_memory[group] += store.device_bytes(row)
+      const group = group_row(op == NONE ? row : ops.host[op])
+      group.cpu_self_memory += cpu_bytes(store, row)
+      group.device_self_memory += store.device_bytes(row)
       if (op == NONE) {
-        sums.calls[group] += store.count[row] // an allocation outside of any op, as in torch
+        group.calls += store.count[row] // an allocation outside of any op, as in torch
       }
     }
   }
 }
 
-function add_gpu_rows(store: Store, window: Window, kept: Uint8Array, group_of: Int32Array, sums: Sums): void {
+function add_gpu_rows(store: Store, window: Window, kept: Uint8Array, group_row: (row: number) => OpRow): void {
   for (const row of gpu_rows(store)) {
     if (kept[row] == INSIDE) {
-      const time = store.time_inside(row, window)
-      sums.calls[group_of[row]] += store.count[row]
-      sums.device_self[group_of[row]] += time
-      sums.device_total[group_of[row]] += time
+      const time = store.ns(store.time_inside(row, window))
+      const group = group_row(row)
+      group.calls += store.count[row]
+      group.device_self += time
+      group.device_total += time
     }
   }
 }
 
-/** Which columns have anything to say, in the whole record. */
+/** Returns which of the optional numbers are not zero all over the record. */
 export function recorded(store: Store): Recorded {
   const memory = memory_rows(store)
   return {
@@ -172,54 +136,46 @@ export function memory_rows(store: Store): Int32Array {
   })
 }
 
-/** The slices that a row of the op table stands for, in the whole record. */
+/** Returns the slices of the whole record that a row of the op table stands for. */
 export function op_row_instances(store: Store, grouping: Grouping, key: string): Int32Array {
   const {groups, group_of} = grouped(store, grouping)
   const wanted = groups.findIndex((group) => group.key == key)
-  const rows: number[] = []
-  for (let row = 0; wanted >= 0 && row < store.rows; row++) {
-    if (group_of[row] == wanted) {
-      rows.push(row)
-    }
-  }
-  return Int32Array.from(rows)
+  return wanted < 0 ? new Int32Array(0) : rows_equal_to(group_of, wanted)
 }
 
-/** Key of the op table's row to which a slice belongs; null for slices that the table leaves out. */
+/** Returns the key of the op table's row to which a slice belongs; null for slices that the table leaves out. */
 export function op_row_key(store: Store, grouping: Grouping, row: number): string | null {
   const {groups, group_of} = grouped(store, grouping)
   return group_of[row] == NONE ? null : groups[group_of[row]].key
 }
 
-/** Which group each row belongs to, -1 for rows that are no part of an op table. */
+/** Returns the groups and the group of each row, -1 for rows that are no part of an op table. */
 function grouped(store: Store, grouping: Grouping): Groups {
   return store.lazily(`groups by ${grouping}`, () => {
     const groups: Group[] = []
     const index = new Map<string, number>()
     const shapes = grouping == "name_shape" ? store.header.shapes.length + 1 : 1
-    const known = new Int32Array(store.header.label.length*shapes).fill(NONE)
+    const group_of_label = new Int32Array(store.header.label.length*shapes).fill(NONE)
     const group_of = new Int32Array(store.rows).fill(NONE)
     store.header.tracks.forEach(({kind}, track) => {
       for (let row = store.first_row[track]; row < store.first_row[track + 1]; row++) {
         if (kind == "cpu" || store.on_gpu[row] == 1) {
           const shape = shapes == 1 ? 0 : store.shape_of(row) + 1
           const at = store.label[row]*shapes + shape
-          if (known[at] == NONE) {
-            known[at] = index_of(group(store, row, grouping))
+          if (group_of_label[at] == NONE) {
+            group_of_label[at] = index_of(group(store, row, grouping))
           }
-          group_of[row] = known[at]
+          group_of[row] = group_of_label[at]
         }
       }
     })
     return {groups, group_of}
 
     function index_of(group: Group): number {
-      const found = index.get(group.key)
-      if (found != null) {
-        return found
+      if (!index.has(group.key)) {
+        index.set(group.key, groups.push(group) - 1)
       }
-      index.set(group.key, groups.length)
-      return groups.push(group) - 1
+      return index.get(group.key)!
     }
   })
 }
@@ -249,35 +205,23 @@ type OpRows = {
 }
 
 function op_rows(store: Store, kept: Uint8Array): OpRows {
-  const is_op = listed_rows(store).slice()
-  for (let row = 0; row < store.rows; row++) {
-    if (kept[row] == OUTSIDE) {
-      is_op[row] = 0
-    }
-  }
+  const is_op = listed_rows(store).map((is_listed, row) => kept[row] == OUTSIDE ? 0 : is_listed)
   const {index, parent} = nearest_ops(store, is_op)
   return {is_op, index, parent, ...repeats(store, is_op, parent)}
 }
 
-/** Per row its self time (ticks) in the window among the rows that an op table may count. */
-function op_self_times(store: Store, window: Window): Float64Array {
-  return self_times_among(store, window, "listed", () => listed_rows(store))
-}
-
-/** Per row of a mask (known by its name) its self time (ticks) in the window among the mask's rows. */
+/** Returns for each row of a mask its self time (ticks) in the window among the mask's rows; `name` is the mask's in the cache. */
 export function self_times_among(store: Store, window: Window, name: string, mask: () => Uint8Array): Float64Array {
   const self = new Float64Array(store.rows)
   for (const nesting of store.lazily(`${name} nestings`, () => nestings(store, mask()))) {
-    const own = new Float64Array(nesting.rows.length)
-    add_self_times(own, nesting, window.start, window.end, 0, own.length)
-    for (let i = 0; i < own.length; i++) {
-      self[nesting.rows[i]] = own[i]
-    }
+    const times = new Float64Array(nesting.rows.length)
+    add_self_times(times, nesting, window.start, window.end, 0, times.length)
+    times.forEach((time, i) => { self[nesting.rows[i]] = time })
   }
   return self
 }
 
-/** Rows of CPU tracks, without those that never get a line in an op table. */
+/** Returns a mask of the rows of CPU tracks, without those that never get a line in an op table. */
 export function listed_rows(store: Store): Uint8Array {
   return store.lazily("listed", () => {
     const listed = store.by_label(Uint8Array.from(store.header.label, (_, label) => Number(!store.header.unlisted.includes(label))))
@@ -290,16 +234,9 @@ export function listed_rows(store: Store): Uint8Array {
   })
 }
 
-/** The rows of a mask on each track, nested among themselves: what is not in it takes no time away. */
+/** Returns the rows of a mask on each track, nested among themselves: rows outside of it take no time away. */
 function nestings(store: Store, mask: Uint8Array): (Nesting & {rows: Int32Array})[] {
-  return store.header.tracks.map((_, track) => {
-    const first = store.first_row[track]
-    const rows = group_rows(mask.subarray(first, store.first_row[track + 1]), first)[1] ?? new Int32Array(0)
-    const ts = gather(store.ts, rows)
-    const end = gather(store.end, rows)
-    const parent = nest(ts, end)
-    return {rows, ts, end, parent, subtree_end: subtree_ends(end, parent)}
-  })
+  return store.header.tracks.map((_, track) => nest_rows(store.masked_rows(track, mask), store.ts, store.end))
 }
 
 function nearest_ops(store: Store, is_op: Uint8Array): Pick<OpRows, "index" | "parent"> {

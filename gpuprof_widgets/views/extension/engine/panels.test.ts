@@ -3,9 +3,8 @@ import {test} from "node:test"
 
 import type {PanelHeader} from "./header"
 import {PanelData} from "./panels"
-import {Store} from "./store"
-import type {Window} from "./store"
-import {SEEDS, random, store_of} from "./testing/traces"
+import {Store, type Window} from "./store"
+import {random_integers, SEEDS, store_of} from "./testing/traces"
 
 type Event = {group: number, start: number, end: number, row?: number, track?: number, bytes?: number}
 type Columns = PanelHeader["columns"]
@@ -17,8 +16,19 @@ const COLUMNS: Columns = [
   ["rate", "Rate", "bytes/s", "ratio", "bytes/time"], ["whole", "Whole", "ns", "", ""],
 ]
 
+/** A panel with some of a header's fields, over arrays and the slices of a store. */
+function panel_with(header: Partial<PanelHeader>, arrays: Float64Array[], slices: Store = store_of([], {end_ns: 100})): PanelData {
+  const columns = new Map([
+    ["ts", slices.ts], ["dur", slices.end.map((end, i) => end - slices.ts[i])], ["label", Float64Array.from(slices.label)],
+  ])
+  return new PanelData(new Store(slices.header, columns, arrays), {
+    name: "test", title: "Test", note: "", sort: "", columns: [], length: 2, cut: false, values: [], curves: [], points: null, bars: null,
+    events: null, ...header,
+  })
+}
+
 /** A panel of rows a, b, ... as Python sends it. */
-function panel_of(events: Event[], rows: number, columns: Columns = COLUMNS, slices: Store = store_of([], {end_ns: 100})): PanelData {
+function panel_of(events: Event[], rows: number, columns: Columns = COLUMNS, slices?: Store): PanelData {
   const sorted = [...events].sort((a, b) => a.start - b.start || a.end - b.end)
   const column = (value: (event: Event) => number): Float64Array => Float64Array.from(sorted, value)
   const steps = Float64Array.from(sorted, ({start}, i) => start - (sorted[i - 1]?.end ?? 0))
@@ -27,12 +37,7 @@ function panel_of(events: Event[], rows: number, columns: Columns = COLUMNS, sli
     column(({track}) => (track ?? -1) + 1), column(({bytes}) => bytes ?? 0),
   ]
   const values = columns.map(([key]) => Array.from({length: rows}, (_, row) => key == "name" ? "abcdefgh"[row] : 1000 + row))
-  const header: PanelHeader = {
-    name: "test", title: "Test", note: "", sort: "", columns, length: rows, cut: false, values, curves: [], points: null, bars: null,
-    events: {group: 0, row: 1, start: 2, dur: 3, track: 4, of: {bytes: 5}},
-  }
-  return new PanelData(new Store(slices.header, new Map([["ts", slices.ts], ["dur", slices.end.map((end, i) => end - slices.ts[i])],
-    ["label", Float64Array.from(slices.label)]]), arrays), header)
+  return panel_with({columns, length: rows, values, events: {group: 0, row: 1, start: 2, dur: 3, track: 4, of: {bytes: 5}}}, arrays, slices)
 }
 
 const EVENTS: Event[] = [
@@ -95,13 +100,8 @@ test("an event without length belongs to the range in which it starts, the last 
 })
 
 test("where only the longest events are known, every row is there in any range", () => {
-  const header: PanelHeader = {
-    name: "test", title: "Test", note: "", sort: "", columns: [["time", "Time", "ns", "", ""]], length: 2, cut: true, values: [[9, 8]],
-    curves: [], points: null, bars: null, events: {group: 0, start: 1, dur: 2, of: {}},
-  }
-  const arrays = [Float64Array.of(0), Float64Array.of(10), Float64Array.of(5)]
-  const panel = new PanelData(new Store(store_of([], {end_ns: 100}).header, new Map([["ts", new Float64Array()],
-    ["dur", new Float64Array()], ["label", new Float64Array()]]), arrays), header)
+  const panel = panel_with({columns: [["time", "Time", "ns", "", ""]], cut: true, values: [[9, 8]], events: {group: 0, start: 1, dur: 2, of: {}}},
+    [Float64Array.of(0), Float64Array.of(10), Float64Array.of(5)])
   assert.deepEqual([...panel.present({start: 50, end: 60})], [1, 1])
   assert.deepEqual(panel.values({start: 50, end: 60}), [[9, 8]])
 })
@@ -123,22 +123,15 @@ test("slices and ranges of a row are told apart, and rows are found by their sli
 test("events that are slices stand by their rows and take their times from the slices", () => {
   const slices = store_of([{ts: 0, dur: 10, name: "x"}, {ts: 20, dur: 5, name: "y"}, {ts: 30, dur: 1, name: "x"}], {end_ns: 100})
   const columns: Columns = [["calls", "Calls", "count", "count", ""], ["time", "Time", "ns", "time", ""]]
-  const header: PanelHeader = {
-    name: "test", title: "Test", note: "", sort: "", columns, length: 2, cut: false, values: [[2, 1], [11, 5]], curves: [], points: null, bars: null,
-    events: {count: 0, row: 1, of: {}},
-  }
-  const columns_of_store = new Map([
-    ["ts", slices.ts], ["dur", slices.end.map((end, i) => end - slices.ts[i])], ["label", Float64Array.from(slices.label)],
-  ])
-  const panel = new PanelData(new Store(slices.header, columns_of_store, [Float64Array.of(2, 1), Float64Array.of(0, 2, 1)]), header)
+  const panel = panel_with({columns, values: [[2, 1], [11, 5]], events: {count: 0, row: 1, of: {}}},
+    [Float64Array.of(2, 1), Float64Array.of(0, 2, 1)], slices)
   assert.deepEqual(panel.values({start: 5, end: 31}), [[2, 1], [5 + 1, 5]])
   assert.deepEqual([...panel.slices(0)], [0, 2])
 })
 
 for (const seed of SEEDS.slice(0, 10)) {
   test(`any range gives what counting every nanosecond gives (${seed})`, () => {
-    const next = random(seed)
-    const below = (limit: number): number => Math.floor(next()*limit)
+    const below = random_integers(seed)
     const events = Array.from({length: 30}, (): Event => {
       const start = below(90)
       return {group: below(4), start, end: start + 1 + below(10), bytes: below(50)}
@@ -147,8 +140,8 @@ for (const seed of SEEDS.slice(0, 10)) {
     const start = below(80)
     const window = {start, end: start + 1 + below(100 - start - 1)}
     for (let group = 0; group < 4; group++) {
-      const own = events.filter((event) => event.group == group)
-      const running = (ns: number): Event[] => own.filter((event) => event.start <= ns && event.end > ns)
+      const of_group = events.filter((event) => event.group == group)
+      const running = (ns: number): Event[] => of_group.filter((event) => event.start <= ns && event.end > ns)
       let time = 0
       let covered = 0
       const seen = new Set<Event>()

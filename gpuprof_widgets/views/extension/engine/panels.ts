@@ -1,9 +1,8 @@
-/** The panels: what each row of a table stands for, and its numbers in any range of time. */
+/** The panels of the analyses: the events behind each row of a table, and its numbers in any range of time. */
 
 import type {Aggregate, Cell, PanelHeader, Unit} from "./header"
 import {innermost} from "./nest"
-import {NONE} from "./store"
-import type {Store, Window} from "./store"
+import {NONE, overlap, type Store, type Window} from "./store"
 
 export type PanelColumn = {key: string, label: string, unit: Unit, aggregate: Aggregate, of: string}
 /** A quantity that keeps its value until it changes; times in ns. */
@@ -56,24 +55,24 @@ export class PanelData {
     this.events = header.events == null ? null : events_of(store, header.events, header.length)
   }
 
-  /** Position of a column, -1 where there is none of that name. */
+  /** Returns the position of a column, -1 where there is none of that name. */
   at(key: string): number {
     return this.columns.findIndex((column) => column.key == key)
   }
 
-  /** What a row is called: its first text. */
+  /** Returns the name of a row: its first text. */
   row_name(row: number): string {
     const at = this.columns.findIndex(({unit}) => unit == "text")
     return at < 0 ? this.title : String(this.whole[at][row])
   }
 
-  /** What tells a row from all others: its texts, as far as it has any. */
+  /** Returns the texts that tell a row from all others; the title where it has none. */
   row_text(row: number): string {
     const texts = this.columns.flatMap(({unit}, at) => unit == "text" && this.whole[at][row] ? [String(this.whole[at][row]).trim()] : [])
     return texts.length == 0 ? this.title : texts.slice(0, MOST_TEXTS).join(" · ")
   }
 
-  /** Whether a column is known for any range, not for the whole run alone. */
+  /** Whether the numbers of a column follow a range; the others are known of the whole run alone. */
   follows(column: PanelColumn): boolean {
     if (this.events == null || column.aggregate == "") {
       return false
@@ -81,20 +80,13 @@ export class PanelData {
     return !DERIVED.includes(column.aggregate) || this.sources(column).every((source) => source >= 0 && this.follows(this.columns[source]))
   }
 
-  /** Per row whether any of its events lies in a range; all rows where not all events are known. */
+  /** Returns for each row whether any of its events lies in a range; 1 for all rows where not all events are known. */
   present(window: Window): Uint8Array {
-    const events = this.cut ? null : this.events
-    const present = new Uint8Array(this.length)
-    for (let row = 0; row < this.length; row++) {
-      present[row] = events == null ? 1 : 0
-      for (let i = events?.first[row] ?? 0; i < (events?.first[row + 1] ?? 0) && present[row] == 0; i++) {
-        present[row] = Number(this.is_inside(i, window))
-      }
-    }
-    return present
+    const all = this.cut || this.events == null
+    return Uint8Array.from({length: this.length}, (_, row) => Number(all || this.events_of(row).some((i) => this.is_inside(i, window))))
   }
 
-  /** Values per column and row: those of the whole run (null), or as far as they follow from the events of a range. */
+  /** Returns values by column and row: those of the whole run (null), or of a range as far as they follow from its events. */
   values(window: Window | null): Cell[][] {
     if (window == null) {
       return this.whole
@@ -111,7 +103,7 @@ export class PanelData {
 
   private aggregated({aggregate, of}: PanelColumn, window: Window): Cell[] {
     return Array.from({length: this.length}, (_, row) => {
-      const inside = this.inside(row, window)
+      const inside = this.events_of(row).filter((i) => this.is_inside(i, window))
       switch (aggregate) {
         case "count": return inside.length
         case "time": return sum(inside.map((i) => this.time(i, window)))
@@ -121,7 +113,7 @@ export class PanelData {
     })
   }
 
-  /** The columns that a derived one is computed from. */
+  /** Returns the columns from which a derived one is computed. */
   private sources({aggregate, of}: PanelColumn): number[] {
     const [first, second] = of.split("/")
     return (aggregate == "ratio" ? [first, second] : [first]).map((key) => this.at(key))
@@ -141,37 +133,23 @@ export class PanelData {
     return parts.map((part, row) => sums.get(group[row]) == 0 ? 0 : part/sums.get(group[row])!)
   }
 
-  private inside(row: number, window: Window): number[] {
-    const {first} = this.events!
-    const inside = []
-    for (let i = first[row]; i < first[row + 1]; i++) {
-      if (this.is_inside(i, window)) {
-        inside.push(i)
-      }
-    }
-    return inside
+  /** Returns the positions of a row's events. */
+  private events_of(row: number): number[] {
+    const first = this.events?.first
+    return first == null ? [] : Array.from({length: first[row + 1] - first[row]}, (_, i) => first[row] + i)
   }
 
-  /** As `Store.is_inside`: it overlaps the range or, without length, starts in it. */
-  private is_inside(i: number, {start, end}: Window): boolean {
-    const {start: starts, end: ends, row} = this.events!
-    const ts = starts[i]
-    if (row[i] >= 0 && this.store.count[row[i]] == 0) {
-      return false
-    }
-    if (ends[i] > ts) {
-      return ts < end && ends[i] > start && start < end
-    }
-    return ts >= start && (ts < end || (ts == end && end == this.store.whole.end))
+  private is_inside(i: number, window: Window): boolean {
+    const {start, end, row} = this.events!
+    return (row[i] < 0 || this.store.count[row[i]] > 0) && this.store.overlaps(start[i], end[i], window)
   }
 
-  /** Time of an event inside a range, ns. */
+  /** Returns the time of an event inside a range, ns. */
   private time(i: number, window: Window): number {
-    const {start, end} = this.events!
-    return this.store.ns(Math.max(Math.min(end[i], window.end) - Math.max(start[i], window.start), 0))
+    return this.store.ns(overlap(this.events!.start[i], this.events!.end[i], window))
   }
 
-  /** Time in which at least one of these events (by start) ran inside a range, ns. */
+  /** Returns the time in which at least one of some events (by start) ran inside a range, ns. */
   private covered(events: number[], window: Window): number {
     const {start, end} = this.events!
     let covered = 0
@@ -183,47 +161,35 @@ export class PanelData {
     return this.store.ns(covered)
   }
 
-  /** The slices of a row, in order. */
+  /** Returns the slices of a row, in order. */
   slices(row: number): Int32Array {
-    const {events} = this
-    return events == null ? new Int32Array(0)
-      : events.row.slice(events.first[row], events.first[row + 1]).filter((slice) => slice >= 0).sort()
+    return Int32Array.from(this.events_of(row), (i) => this.events!.row[i]).filter((slice) => slice >= 0).sort()
   }
 
-  /** The events of a row that are no slices: start and end (ns) and track, -1 for none in particular. */
+  /** Returns the events of a row that are no slices: start and end (ns) and track, -1 for none in particular. */
   ranges(row: number): [number, number, number][] {
-    const {events, store} = this
-    return events == null ? [] : span(events.first[row], events.first[row + 1]).filter((i) => events.row[i] < 0)
-      .map((i) => [store.ns(events.start[i]), store.ns(events.end[i]), events.track[i]])
-  }
-
-  /** Start and end (ns) of a row's events, the longest first. */
-  longest(row: number): [number, number][] {
-    const {events, store} = this
-    return events == null ? [] : span(events.first[row], events.first[row + 1])
-      .map((i): [number, number] => [store.ns(events.start[i]), store.ns(events.end[i])])
-      .sort((a, b) => (b[1] - b[0]) - (a[1] - a[0]) || a[0] - b[0])
-  }
-
-  /** The rows that hold any of some slices. */
-  holding(slices: ArrayLike<number>): number[] {
     const {events} = this
-    if (events == null || slices.length == 0) {
-      return []
-    }
+    return this.events_of(row).filter((i) => events!.row[i] < 0).map((i) => [...this.span(i), events!.track[i]])
+  }
+
+  /** Returns start and end (ns) of a row's events, the longest first. */
+  longest(row: number): [number, number][] {
+    return this.events_of(row).map((i) => this.span(i)).sort((a, b) => (b[1] - b[0]) - (a[1] - a[0]) || a[0] - b[0])
+  }
+
+  private span(i: number): [number, number] {
+    return [this.store.ns(this.events!.start[i]), this.store.ns(this.events!.end[i])]
+  }
+
+  /** Returns the rows that hold any of some slices. */
+  holding(slices: ArrayLike<number>): number[] {
     const wanted = new Set(Array.from(slices))
-    return span(0, this.length).filter((row) => {
-      for (let i = events.first[row]; i < events.first[row + 1]; i++) {
-        if (wanted.has(events.row[i])) {
-          return true
-        }
-      }
-      return false
-    })
+    const rows = Array.from({length: wanted.size == 0 ? 0 : this.length}, (_, row) => row)
+    return rows.filter((row) => this.events_of(row).some((i) => wanted.has(this.events!.row[i])))
   }
 }
 
-/** All panels of a record, each put together when it is first asked for. */
+/** Returns a panel of the record, put together when it is first asked for. */
 export function panel(store: Store, name: string): PanelData | null {
   const header = store.header.panels.find((other) => other.name == name)
   return header == null ? null : store.lazily(`panel ${name}`, () => new PanelData(store, header))
@@ -252,23 +218,23 @@ function events_of(store: Store, header: NonNullable<PanelHeader["events"]>, len
   }
 }
 
-/** The stretches in which the slices of some labels (of each its row + 1) were innermost. */
+/** Returns as events the stretches in which the slices of some labels were innermost; `frames`: the row + 1 of each label. */
 function stretches_of(store: Store, frames: Float64Array, tracks: readonly number[], length: number): Events {
-  const found = tracks.flatMap((track) => innermost(store, track)).filter(({slice}) => frames[store.label[slice]] > 0)
-  const group = Float64Array.from(found, ({slice}) => frames[store.label[slice]] - 1)
+  const stretches = tracks.flatMap((track) => innermost(store, track)).filter(({slice}) => frames[store.label[slice]] > 0)
+  const group = Float64Array.from(stretches, ({slice}) => frames[store.label[slice]] - 1)
   const first = firsts(counted(group, length))
   const order = by_group(group, first)
   return {
     first,
-    row: Int32Array.from(order, (i) => found[i].slice),
-    start: Float64Array.from(order, (i) => found[i].start),
-    end: Float64Array.from(order, (i) => found[i].end),
-    track: new Int32Array(found.length).fill(NONE),
+    row: Int32Array.from(order, (i) => stretches[i].slice),
+    start: Float64Array.from(order, (i) => stretches[i].start),
+    end: Float64Array.from(order, (i) => stretches[i].end),
+    track: new Int32Array(stretches.length).fill(NONE),
     of: new Map(),
   }
 }
 
-/** The first event of each row, and at the end the number of events. */
+/** Returns the first event of each row, and at the end the number of events. */
 function firsts(counts: Float64Array): Uint32Array {
   const first = new Uint32Array(counts.length + 1)
   counts.forEach((count, row) => { first[row + 1] = first[row] + count })
@@ -281,7 +247,7 @@ function counted(group: Float64Array, length: number): Float64Array {
   return counts
 }
 
-/** The events by their groups, those of a group in the order in which they stand. */
+/** Returns the order of the events by group; within a group they stay in their order. */
 function by_group(group: Float64Array, first: Uint32Array): Uint32Array {
   const next = first.slice()
   const order = new Uint32Array(group.length)
@@ -289,7 +255,7 @@ function by_group(group: Float64Array, first: Uint32Array): Uint32Array {
   return order
 }
 
-/** Starts that follow on the end of the range before. */
+/** Returns ranges whose starts are stored as the distance from the end of the range before. */
 function ranges_of(steps: Float64Array, dur: Float64Array): {start: Float64Array, end: Float64Array} {
   const start = new Float64Array(steps.length)
   const end = new Float64Array(steps.length)
@@ -300,15 +266,11 @@ function ranges_of(steps: Float64Array, dur: Float64Array): {start: Float64Array
   return {start, end}
 }
 
-function span(from: number, to: number): number[] {
-  return Array.from({length: to - from}, (_, i) => from + i)
-}
-
 function sum(values: number[]): number {
   return values.reduce((total, value) => total + value, 0)
 }
 
-/** The sum of nothing is nothing, its mean and extremes are not known. */
+/** Returns an aggregate of values: the sum of none is 0, their mean and extremes are unknown. */
 function reduced(how: Aggregate, values: number[]): number | null {
   const known = values.filter((value) => !Number.isNaN(value))
   if (how == "sum") {
@@ -321,17 +283,17 @@ function reduced(how: Aggregate, values: number[]): number | null {
     : known.reduce((a, b) => how == "min" ? Math.min(a, b) : Math.max(a, b))
 }
 
-/** The analysis whose events the path's pieces are. */
+/** Name of the analysis whose events are the pieces of the critical path. */
 export const PATH_PANEL = "critical_path"
 
-/** One piece of the path; times in ns; `row` and `track` are -1 where it is no slice, or of no track. */
+/** One piece of the path; times in ns; `row` is -1 where it is no slice, `track` where it is of no track. */
 export type PathPiece = {start: number, end: number, row: number, track: number}
 
 export function has_path(store: Store): boolean {
   return store.header.panels.some(({name}) => name == PATH_PANEL)
 }
 
-/** The pieces in order of time; none where no path is known. */
+/** Returns the pieces of the path in order of time; none where no path is known. */
 export function path_pieces(store: Store): PathPiece[] {
   return store.lazily("path", () => {
     const events = panel(store, PATH_PANEL)?.events

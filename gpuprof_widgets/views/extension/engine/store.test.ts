@@ -3,9 +3,9 @@ import {test} from "node:test"
 
 import {chain} from "./chain"
 import {totals} from "./device_time"
-import {bands} from "./steps"
+import {bands} from "./names"
 import {covered, rows_of_track} from "./testing/oracles"
-import {random_store, row_named, SEEDS, store_of} from "./testing/traces"
+import {RANDOM_STORES, row_named, store_of} from "./testing/traces"
 
 const STEP = store_of([
   {name: "ProfilerStep#3", ts: 0, dur: 90, category: "user_annotation"},
@@ -75,8 +75,7 @@ test("a GPU is busy while any of its streams is", () => {
   const {span, devices} = totals(STEP, {start: 62, end: 100})
   assert.equal(span, 38)
   assert.deepEqual(devices, [{device: 0, busy: 28, idle: 10}])
-  for (const seed of SEEDS) {
-    const store = random_store(seed)
+  for (const store of RANDOM_STORES) {
     const window = {start: 20, end: 150}
     const busy = covered(store, rows_of_track(store, 1), window)
     assert.deepEqual(totals(store, window).devices, [{device: 0, busy, idle: 130 - busy}])

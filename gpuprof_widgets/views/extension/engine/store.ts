@@ -1,7 +1,6 @@
-/** The decoded record: columns by row, in ticks, with everything that follows from them. */
+/** The decoded record: columns by row, in ticks, and the nesting and links that follow from them. */
 
-import {decode_payload} from "./decode"
-import type {Columns} from "./decode"
+import {decode_payload, type Columns} from "./decode"
 import type {Header} from "./header"
 import {add_self_times, depths, nearest_ancestors, nest, subtree_ends} from "./nest"
 
@@ -10,7 +9,7 @@ export type Window = {start: number, end: number}
 
 export const NONE = -1
 export const OP_CATEGORIES = ["cpu_op", "user_annotation"]
-/** What the recorder itself marks on a thread: a cell's statement, a module's forward, its backward. */
+/** The recorder's own marks on a thread: a cell's statement, a module's forward, its backward. */
 export const REGION_CATEGORIES = ["cell_line", "module", "module_backward"]
 export const GPU_CATEGORIES = ["kernel", "gpu_memcpy", "gpu_memset"]
 
@@ -26,7 +25,7 @@ export class Store {
   /** start and end of each row, in ticks since the trace's start */
   readonly ts: Float64Array
   readonly end: Float64Array
-  /** start and end before a window cut the row, in ticks; who began first is lost at its edge */
+  /** start and end in ticks before a window cut the row: at its edge the order of the starts is lost */
   readonly began: Float64Array
   readonly ended: Float64Array
   /** index into `header.label` */
@@ -64,7 +63,8 @@ export class Store {
     this.ended = columns.get("after")?.map((time, row) => this.end[row] + time) ?? this.end
     this.label = new Uint32Array(columns.get("label")!)
     this.first_row = first_rows(header)
-    this.track = this.fill_by_track((track) => track)
+    this.track = new Uint16Array(this.rows)
+    header.tracks.forEach((_, track) => this.track.fill(track, this.first_row[track], this.first_row[track + 1]))
     this.parent = this.parents(columns.get("parent"))
     this.depth = depths(this.parent)
     this.subtree_end = subtree_ends(this.end, this.parent)
@@ -103,7 +103,7 @@ export class Store {
     return this.byte_sizes?.[row] ?? 0
   }
 
-  /** Those of an allocation's bytes that are a device's; the others are the CPU's. */
+  /** Returns an allocation's bytes on a device; its other bytes are the CPU's. */
   device_bytes(row: number): number {
     return this.device_byte_sizes?.[row] ?? 0
   }
@@ -125,31 +125,32 @@ export class Store {
     return ns/this.header.tick_ns
   }
 
-  /** The window on whole ticks inside the record: what totals of a window are stated for. */
+  /** Returns the window on whole ticks inside the record, for which totals are stated. */
   snap({start, end}: Window): Window {
     const whole = this.whole
     const clamp = (tick: number): number => Math.min(Math.max(Math.round(tick), whole.start), whole.end)
     return {start: clamp(Math.min(start, end)), end: clamp(Math.max(start, end))}
   }
 
-  /** Whether a row belongs to a window: it overlaps it or, without length, starts in it. */
-  is_inside(row: number, {start, end}: Window): boolean {
-    const ts = this.ts[row]
-    if (this.count[row] == 0) {
-      return false
-    }
-    if (this.end[row] > ts) {
-      return ts < end && this.end[row] > start && start < end
-    }
-    return ts >= start && (ts < end || (ts == end && end == this.whole.end))
+  /** Whether a row belongs to a window; owners kept from outside of it (`count` 0) do not. */
+  is_inside(row: number, window: Window): boolean {
+    return this.count[row] > 0 && this.overlaps(this.ts[row], this.end[row], window)
   }
 
-  /** Time of a row inside a window, in ticks. */
+  /** Whether an event from `ts` to `end` overlaps a window or, without length, starts in it. */
+  overlaps(ts: number, end: number, window: Window): boolean {
+    if (end > ts) {
+      return ts < window.end && end > window.start && window.start < window.end
+    }
+    return ts >= window.start && (ts < window.end || (ts == window.end && window.end == this.whole.end))
+  }
+
+  /** Returns the time of a row inside a window, in ticks. */
   time_inside(row: number, window: Window): number {
-    return Math.max(Math.min(this.end[row], window.end) - Math.max(this.ts[row], window.start), 0)
+    return overlap(this.ts[row], this.end[row], window)
   }
 
-  /** Time during which a row is the latest-started open one of its track, in ticks. */
+  /** Returns the time in ticks during which a row is the latest-started open one of its track. */
   self_time(row: number): number {
     return this.self_times[row]
   }
@@ -175,22 +176,34 @@ export class Store {
   }
 
   private get lanes(): Int32Array[][] {
-    return this.lazily("lanes", () => this.header.tracks.map((_, track) => {
-      const first = this.first_row[track]
-      return group_rows(this.depth.subarray(first, this.first_row[track + 1]), first)
-    }))
+    return this.lazily("lanes", () => this.header.tracks.map((_, track) => this.grouped_on_track(track, this.depth)))
   }
 
-  /** GPU rows that were launched by a row (a runtime call, or an op where launches are unknown). */
+  private grouped_on_track(track: number, keys: Uint8Array | Uint16Array): Int32Array[] {
+    const first = this.first_row[track]
+    return group_rows(keys.subarray(first, this.first_row[track + 1]), first)
+  }
+
+  /** Returns the rows of a track that are 1 in a mask. */
+  masked_rows(track: number, mask: Uint8Array): Int32Array {
+    return this.grouped_on_track(track, mask)[1] ?? new Int32Array(0)
+  }
+
+  /** Returns all rows of a track, in order. */
+  rows_of_track(track: number): Int32Array {
+    const first = this.first_row[track]
+    return Int32Array.from({length: this.first_row[track + 1] - first}, (_, i) => first + i)
+  }
+
+  /** Returns the GPU rows that a row launched (a runtime call, or an op where launches are unknown). */
   launched(row: number): Int32Array {
     const by_owner = this.lazily("launched", () => {
       const rows = new Map<number, number[]>()
       this.owner.forEach((owner, gpu) => {
-        const known = rows.get(owner)
-        if (known != null) {
-          known.push(gpu)
-        } else if (owner >= 0) {
-          rows.set(owner, [gpu])
+        if (owner >= 0) {
+          const launched = rows.get(owner) ?? []
+          launched.push(gpu)
+          rows.set(owner, launched)
         }
       })
       return rows
@@ -198,7 +211,7 @@ export class Store {
     return Int32Array.from(by_owner.get(row) ?? [])
   }
 
-  /** All rows of a label, in order. */
+  /** Returns all rows of a label, in order. */
   instances(label: number): Int32Array {
     return this.lazily("instances", () => group_rows(this.label, 0))[label] ?? new Int32Array(0)
   }
@@ -209,7 +222,7 @@ export class Store {
     return Uint8Array.from(this.header.label, ([, category]) => Number(wanted[category]))
   }
 
-  /** What a mask of labels says of each row. */
+  /** Returns a mask of rows from a mask of labels. */
   by_label(mask: Uint8Array): Uint8Array {
     const rows = new Uint8Array(this.rows)
     for (let row = 0; row < rows.length; row++) {
@@ -220,7 +233,7 @@ export class Store {
 
   private readonly cache = new Map<string, unknown>()
 
-  /** Results that not every page needs are computed when they are first asked for. */
+  /** Returns a result that is computed when it is first asked for: not every page needs it. */
   lazily<T>(key: string, compute: () => T): T {
     if (!this.cache.has(key)) {
       this.cache.set(key, compute())
@@ -228,19 +241,11 @@ export class Store {
     return this.cache.get(key) as T
   }
 
-  private fill_by_track(value: (track: number) => number): Uint16Array {
-    const filled = new Uint16Array(this.rows)
-    for (let track = 0; track < this.header.tracks.length; track++) {
-      filled.fill(value(track), this.first_row[track], this.first_row[track + 1])
-    }
-    return filled
-  }
-
   private links(column: Float64Array | undefined): Int32Array {
     return column == null ? new Int32Array(this.rows).fill(NONE) : new Int32Array(column)
   }
 
-  /** As sent where coarse ticks or a window hide them (as the distance upwards), else by nesting. */
+  /** Returns the parents: as sent (the distance upwards) where coarse ticks or a window hide them, else by nesting. */
   private parents(distance: Float64Array | undefined): Int32Array {
     if (distance != null) {
       return Int32Array.from(distance, (step, row) => step == 0 ? NONE : row - step)
@@ -255,10 +260,10 @@ export class Store {
     return parent
   }
 
-  /** By nesting around the launch, unless the record knows better. */
-  private ops(known: Float64Array | undefined): Int32Array {
-    if (known != null) {
-      return new Int32Array(known)
+  /** Returns the op of each GPU and launch row: as sent, else the innermost one around the launch. */
+  private ops(sent: Float64Array | undefined): Int32Array {
+    if (sent != null) {
+      return new Int32Array(sent)
     }
     const is_op = this.by_label(this.category_mask(OP_CATEGORIES))
     const is_launch = this.by_label(this.category_mask(this.header.categories.filter(is_launch_category)))
@@ -278,7 +283,23 @@ function first_rows(header: Header): Uint32Array {
   return first
 }
 
-/** Rows (from `offset` on) by their key. */
+/** Returns the time of an event from `ts` to `end` inside a window. */
+export function overlap(ts: number, end: number, window: Window): number {
+  return Math.max(Math.min(end, window.end) - Math.max(ts, window.start), 0)
+}
+
+/** Returns the rows at which a column has a value. */
+export function rows_equal_to(column: Int32Array, value: number): Int32Array {
+  const rows: number[] = []
+  for (let row = 0; row < column.length; row++) {
+    if (column[row] == value) {
+      rows.push(row)
+    }
+  }
+  return Int32Array.from(rows)
+}
+
+/** Returns rows (from `offset` on) by their key. */
 export function group_rows(keys: ArrayLike<number>, offset: number): Int32Array[] {
   const sizes: number[] = []
   for (let i = 0; i < keys.length; i++) {
@@ -292,9 +313,7 @@ export function group_rows(keys: ArrayLike<number>, offset: number): Int32Array[
   return groups
 }
 
-/** Categories that are told apart by their form. */
-
-/** Calls of a device's runtime or driver: CUDA, ROCm, XPU, ... */
+/** Whether a category is of calls of a device's runtime or driver: CUDA, ROCm, XPU, ... */
 export function is_launch_category(category: string): boolean {
   return /_(runtime|driver)$/.test(category)
 }

@@ -1,9 +1,8 @@
 import assert from "node:assert/strict"
 import {test} from "node:test"
 
-import {fitted, natural_width, sorted, to_csv} from "./table"
-import type {Column} from "./table"
 import type {Cell, Unit} from "./header"
+import {fitted, natural_width, sorted, to_csv, type Column} from "./table"
 
 function column(unit: Unit): Column<Cell> {
   return {...NAMED, unit, value: (cell) => cell}

@@ -1,4 +1,4 @@
-/** Tables without their look: what a column is, in which order the rows stand, how wide the columns are, and CSV. */
+/** Tables without their look: columns, their widths, the order of the rows, and CSV. */
 
 import type {Cell, Unit} from "./header"
 
@@ -8,17 +8,17 @@ export type Column<Row> = {
   label: string
   unit: Unit
   value: (row: Row) => Cell
-  /** How the value is written, where its unit does not say it; null where it does. */
+  /** The text of the value where its unit does not give it; null where it does. */
   text?: (row: Row) => string | null
-  /** Which part of a whole the value is: written beside it, and the bar below it. */
+  /** The value as a share of a whole: written beside it, and the length of the bar below it. */
   share?: (row: Row) => number
-  /** What the column holds, where its label is not enough. */
+  /** Explains the column where its label is not enough. */
   title?: string
-  /** What has to be known about the value in one row, if anything has. */
+  /** A remark about the value in one row, if there is any. */
   note?: (row: Row) => string | null
   /** Has a square of the row's colour. */
   has_swatch?: boolean
-  /** Pixels of what else stands before the text. */
+  /** Pixels in front of the text. */
   indent?: number
   /** Pixels that a text keeps, where there is little room. */
   min_width?: number
@@ -42,7 +42,7 @@ const MIN_FIRST = 180
 const MIN_TEXT = 70
 const MOST_TEXT = 200
 
-/** Pixels that a column needs for its heading and for what stands in these rows; numbers by their unit, whatever they are. */
+/** Returns the pixels that a column needs for its heading and the texts of some rows; numbers get a width by their unit. */
 export function natural_width<Row>({label, unit, value, share, has_swatch, indent}: Column<Row>, rows: Row[]): number {
   if (unit != "text") {
     // A heading of several words takes two lines.
@@ -59,7 +59,7 @@ function heading_width(label: string): number {
   return label.length * LETTER + PADDING + SIGN
 }
 
-/** Widths that fit into the room: all texts give way, as far as they are legible then; else the table scrolls. */
+/** Returns widths that fit into the room: texts shrink as long as they stay legible, beyond that the table scrolls. */
 export function fitted<Row>(widths: number[], columns: Pick<Column<Row>, "label" | "unit" | "min_width">[], room: number): number[] {
   const least = widths.map((width, at) => {
     const {label, unit, min_width} = columns[at]
@@ -74,10 +74,10 @@ export function fitted<Row>(widths: number[], columns: Pick<Column<Row>, "label"
   return widths.map((width, at) => Math.floor(width - part * (width - least[at])))
 }
 
-/** Names as people sort them: line 9 before line 10. */
+/** Compares names as people sort them: line 9 before line 10. */
 export const compare_names = new Intl.Collator("en", {numeric: true}).compare
 
-/** Rows sorted by a column. Changes sort by magnitude; rows without a value go last; ties keep their order. */
+/** Returns rows sorted by a column. Changes sort by magnitude; rows without a value go last; ties keep their order. */
 export function sorted<Row>(rows: Row[], {unit, value}: Column<Row>, descending: boolean): Row[] {
   const sign = descending ? -1 : 1
   const values = rows.map(value)
@@ -89,15 +89,15 @@ export function sorted<Row>(rows: Row[], {unit, value}: Column<Row>, descending:
     if (typeof left == "string") {
       return sign * compare_names(left, String(right)) || a - b
     }
-    const [one, other] = unit == "change" ? [Math.abs(left), Math.abs(Number(right))] : [left, Number(right)]
-    return sign * (one - other) || a - b
+    const [first, second] = unit == "change" ? [Math.abs(left), Math.abs(Number(right))] : [left, Number(right)]
+    return sign * (first - second) || a - b
   }).map((at) => rows[at])
 }
 
-/** How a cell begins that a spreadsheet may run, as in trace/writers/tables.py; and one that begins with an apostrophe of its own. */
+/** Beginnings of cells that a spreadsheet may run as a formula (trace/writers/tables.py), and an apostrophe of the cell's own. */
 const MARKED = /^['=+\-@\t\r\n＝＋－＠]/
 
-/** RFC 4180; a text that a spreadsheet would take for a formula gets an apostrophe in front. */
+/** Returns CSV by RFC 4180; a text that a spreadsheet would take for a formula gets an apostrophe in front. */
 export function to_csv(columns: readonly string[], rows: readonly (readonly (string | number)[])[]): string {
   return [columns, ...rows].map((row) => `${row.map(cell).join(",")}\r\n`).join("")
 }

@@ -2,7 +2,7 @@ import assert from "node:assert/strict"
 import {test} from "node:test"
 
 import {format_bandwidth, format_bytes, format_count, format_ns, format_ratio, format_share} from "./format"
-import {compile} from "./search"
+import {compile} from "./names"
 
 test("times have three digits and an engineering unit", () => {
   const written: [number, string][] = [
@@ -27,9 +27,9 @@ test("sizes, shares and counts read alike", () => {
 
 test("a search finds names by regular expression, in any case", () => {
   const names = ["aten::mm", "aten::add", "GEMM"]
-  const found = (pattern: string): string[] => names.filter((name) => compile(pattern).regex!.test(name))
-  assert.deepEqual(found("MM$"), ["aten::mm", "GEMM"])
-  assert.deepEqual(found("^aten"), ["aten::mm", "aten::add"])
+  const matching = (pattern: string): string[] => names.filter((name) => compile(pattern).regex!.test(name))
+  assert.deepEqual(matching("MM$"), ["aten::mm", "GEMM"])
+  assert.deepEqual(matching("^aten"), ["aten::mm", "aten::add"])
 })
 
 test("an unfinished pattern is a message, not an exception", () => {

@@ -97,10 +97,15 @@ export function random(seed: number): () => number {
   }
 }
 
-/** Ops and kernels that nest, cross, touch and repeat at random in [0, 200], with few names. */
-export function random_rows(seed: number): Row[] {
+/** Random integers from 0 on, below a limit. */
+export function random_integers(seed: number): (limit: number) => number {
   const next = random(seed)
-  const below = (limit: number): number => Math.floor(next()*limit)
+  return (limit) => Math.floor(next()*limit)
+}
+
+/** Ops and kernels that nest, cross, touch and repeat at random in [0, 200], with few names. */
+function random_rows(seed: number): Row[] {
+  const below = random_integers(seed)
   const rows: Row[] = []
   for (let i = 0; i < 40; i++) {
     rows.push({ts: below(180), dur: below(3) == 0 ? below(4) : below(20), name: `f${below(4)}`})
@@ -116,3 +121,5 @@ export function random_store(seed: number): Store {
 }
 
 export const SEEDS = Array.from({length: 25}, (_, seed) => seed)
+
+export const RANDOM_STORES = SEEDS.map(random_store)
