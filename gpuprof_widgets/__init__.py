@@ -55,7 +55,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "last":  # another one after every recording: never kept here
+    if name == "last":  # changes with every recording, so it is never kept here
         return import_module("gpuprof_widgets.profiling").last
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -69,14 +69,14 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """``%load_ext gpuprof_widgets``: the magics `%%gpuprofile` and `%gpuprofile`."""
+    """``%load_ext gpuprof_widgets``: add the magics `%%gpuprofile` and `%gpuprofile`."""
     from gpuprof_widgets import magic
 
     magic.load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """``%unload_ext gpuprof_widgets``: everything as it was before."""
+    """``%unload_ext gpuprof_widgets``: remove the magics and restore the shell."""
     from gpuprof_widgets import magic
 
     magic.unload(shell)
